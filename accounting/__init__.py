@@ -1,1 +1,1 @@
-"""What the GPUs were used for, what that cost and what was wasted: pure functions over telemetry and records."""
+"""What GPUs were used for, what that cost and what was wasted: pure functions over telemetry and records."""

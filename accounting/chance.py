@@ -1,20 +1,20 @@
-"""Rates of rare events, and what chance alone explains of their difference: exact, with nothing but `math`."""
+"""Exact confidence intervals for rates of rare events and their ratios, with nothing but `math`."""
 
 import math
 from collections.abc import Callable
 
 LEVEL = 0.95
 Interval = tuple[float, float]
-# Doubles have no more digits.
+# A double has no more bits than this many halvings resolve.
 _HALVINGS = 60
-# A term so much smaller than the sum adds nothing to it.
+# A term smaller than this share of the sum no longer changes it.
 _SMALL = 1e-13
-# Beyond so many standard deviations lies less than any level asks for.
+# The tail beyond this many standard deviations is smaller than any level asks for.
 _FAR = 8.0
 
 
 def at_least(count: int, expected: float) -> float:
-    """That as many or more come of a Poisson number; exact also where it is tiny."""
+    """Return the chance that a Poisson variable of mean `expected` is `count` or more; exact also where it is tiny."""
     term = math.exp(-expected + count * math.log(expected) - math.lgamma(count + 1))
     total, number = 0.0, count
     while term > total * _SMALL:
@@ -25,9 +25,9 @@ def at_least(count: int, expected: float) -> float:
 
 
 def exact_rate(count: int, exposure: float, level: float = LEVEL) -> Interval:
-    """Of a rate of rare events: the exact Poisson interval (Garwood, Biometrika 28, 1936).
+    """Return the exact Poisson interval of a rate of rare events (Garwood, Biometrika 28, 1936).
 
-    Without exposure nothing is known: 0 to infinity.
+    Without exposure nothing is known, and the interval is 0 to infinity.
     """
     if exposure <= 0.0:
         return 0.0, math.inf
@@ -41,11 +41,11 @@ def exact_rate(count: int, exposure: float, level: float = LEVEL) -> Interval:
 def rate_ratio(
     count: int, exposure: float, other: int, other_exposure: float, level: float = LEVEL
 ) -> Interval:
-    """Of the first rate in terms of the other one: exact, given how many events there were in all.
+    """Return the exact interval of the first rate divided by the other, given the total number of events.
 
-    Of these each falls to the first with one chance, whose interval (Clopper and Pearson, Biometrika
-    26, 1934) is one of the ratio (Przyborowski and Wilenski, Biometrika 31, 1940). Without any event,
-    or without exposure of either, nothing is known: 0 to infinity.
+    Each event falls to the first side with the same chance; its interval (Clopper and Pearson,
+    Biometrika 26, 1934) gives that of the ratio (Przyborowski and Wilenski, Biometrika 31, 1940).
+    Without any event, or without exposure on either side, the interval is 0 to infinity.
     """
     of = count + other
     if not of or exposure <= 0.0 or other_exposure <= 0.0:
@@ -57,14 +57,14 @@ def rate_ratio(
 
 
 def _least_share(hits: int, of: int, tail: float) -> float:
-    """Below it so many hits or more are rarer than `tail`."""
+    """Return the share below which `hits` or more of `of` are rarer than `tail`."""
     if not hits:
         return 0.0
     return _where(lambda share: _hits_at_least(hits, of, share) - tail, 0.0, hits / of)
 
 
 def _hits_at_least(hits: int, of: int, share: float) -> float:
-    """That as many or more of them are hits, where no more than `hits` are expected."""
+    """Return the chance of `hits` or more out of `of`, where no more than `hits` are expected."""
     missed = of - hits
     ways = math.lgamma(of + 1) - math.lgamma(hits + 1) - math.lgamma(missed + 1)
     term = math.exp(ways + hits * math.log(share) + missed * math.log1p(-share))
@@ -77,7 +77,7 @@ def _hits_at_least(hits: int, of: int, share: float) -> float:
 
 
 def _where(rises: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function that rises from below 0 to above it is 0."""
+    """Return the zero of a function that rises from below 0 to above it, between `low` and `high`."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
         if rises(middle) < 0.0:

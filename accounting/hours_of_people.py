@@ -1,10 +1,10 @@
-"""What each user and each team had in a span, and what became of it: pure, from usage and incidents.
+"""What each user and each team had in a span, and how it was used: pure, from usage and incidents.
 
-A team is what schedulers call an account, under Kubernetes the namespace. *Blocked* is held while an
-incident kept it from computing, by the idle rule's own excuses: the union of their times for each holder,
-so that two incidents about one job count once. *Idle* is held at 0 %, however short that lasted, less what
-was blocked: how much of a holder's time at 0 % was within its blocked time is not kept, and nobody is
-blamed for what may have been a fault's.
+A team is what schedulers call an account, under Kubernetes the namespace. *Blocked* hours are those in
+which an incident kept a held GPU from computing, by the excuses of the idle rule. The times of a holder's
+incidents are merged, so that two incidents about one job count once. *Idle* hours are those held at 0 %,
+however short, less the blocked hours: how much of a holder's time at 0 % was within its blocked time is
+not recorded, and nobody is blamed for what a fault may have caused.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from .usage.ledger import Ledger
 from .usage.ownership import NOBODY_KNOWN
 
 _HOUR = 3600.0
-# Less than this share of what was held, and it is no habit; less than an hour is worth no word.
+# A smaller share of the held hours is no habit; less than an hour is not worth mentioning.
 IDLE_SHARE, LEAST_HOURS = 0.1, 1.0
 RELEASE = "release GPUs that idle"
 
@@ -30,11 +30,11 @@ Span = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
-    """Of a user, a team, a job or all, in GPU-hours; None: not measured, or without a price."""
+    """The GPU-hours of a user, a team, a job or all; None is not measured, or without a price."""
 
     held: float = 0.0
     used_percent: float | None = None
-    idle: float = 0.0  # no fault explains it
+    idle: float = 0.0  # no fault explains these
     blocked: float = 0.0
     cost: float | None = None
     idle_cost: float | None = None
@@ -42,31 +42,31 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """A user or a team; `before`: in the span before, None where nothing was counted then."""
+    """A user or a team; `before` is the span before, None where nothing was counted then."""
 
     name: str
     teams: tuple[str, ...]  # of a user
     users: tuple[str, ...]  # of a team
     now: Amounts
     before: Amounts | None
-    help: str  # what would help most; empty: nothing stands out
+    help: str  # the most useful advice; empty where nothing stands out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobUse:
-    """One holder in the span."""
+    """The usage of one holder in the span."""
 
     holder: str
     user: str
     team: str
     now: Amounts
     help: str
-    wasted: float = 0.0  # GPU-hours of the span that the help is about
+    wasted: float = 0.0  # GPU-hours of the span that the advice is about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class People:
-    """One cluster in one span, those who held most first."""
+    """The usage of one cluster in one span, those who held most first."""
 
     cluster: str
     span: Span
@@ -102,11 +102,11 @@ class _Sum:
         )
 
     def help(self) -> str:
-        """The advice on most GPU-hours, held idle among them."""
+        """Return the advice that concerns most GPU-hours, held idle included."""
         return self.advice()[0]
 
     def advice(self) -> tuple[str, float]:
-        """It, and on how many."""
+        """Return that advice and its GPU-hours."""
         found = dict(self.helps)
         idle = self.idle / _HOUR
         if idle >= LEAST_HOURS and self.idle >= IDLE_SHARE * self.held:
@@ -133,7 +133,7 @@ def people(  # noqa: PLR0913 - each is one source
     wastes: Iterable[WasteHour],
     prices: Prices,
 ) -> People:
-    """`parts` and `before`: usage of the span and of the one before, cut where prices change."""
+    """Return the usage by user, team and job; `parts` and `before` are cut where prices change."""
     now, was = _summed(parts, prices), _summed(before, prices)
     known_faults = tuple(incidents)
     for sums, times in (now, span), (was, (span[0] - (span[1] - span[0]), span[0])):
@@ -183,7 +183,7 @@ def _add(to: _Sum, row: Mapping[str, float | None], hourly: float | None) -> Non
 
 
 def _of(sums: _Sums, holder: str, user: str) -> list[_Sum]:
-    """Whom one holder is counted with; those who held nothing in the span are not made up."""
+    """Return the sums that a holder counts in; users and teams that held nothing in the span are not added."""
     job = sums.jobs.get((holder, user))
     if job is None:
         return []
@@ -192,14 +192,14 @@ def _of(sums: _Sums, holder: str, user: str) -> list[_Sum]:
 
 
 def _on_one_gpu(sums: _Sums) -> frozenset[str]:
-    """Holders that never had two at once, and none on two nodes so."""
+    """Return the holders that never had more than one GPU at once, and so are on one node."""
     return frozenset(holder for (holder, _), it in sums.jobs.items() if it.gpus == 1)
 
 
 def blocked(
     incidents: Iterable[Incident], cluster: str, span: Span, alone: Collection[str] = ()
 ) -> Mapping[str, float]:
-    """GPU-hours for which incidents kept each holder's GPUs from computing, within a span."""
+    """Return the GPU-hours for which incidents kept each holder's GPUs from computing, within a span."""
     times: defaultdict[str, list[Span]] = defaultdict(list)
     gpus: defaultdict[str, int] = defaultdict(int)
     for one in incidents:
@@ -208,13 +208,13 @@ def blocked(
         start, end = max(one.since, span[0]), min(one.resolved_at or span[1], span[1])
         for holder in held_up(one, alone) if start < end else ():
             times[holder].append((start, end))
-            # Of several holders nobody says how many were whose.
+            # With several holders, nobody knows how many of the GPUs are whose.
             gpus[holder] = max(gpus[holder], -(-one.impact.gpus // len(one.impact.holders)))
     return {holder: gpus[holder] * union_hours(them) for holder, them in times.items()}
 
 
 def union_hours(times: list[Span]) -> float:
-    """Hours that are in any of them."""
+    """Return the hours that at least one of the spans covers."""
     total, last = 0.0, None
     for start, end in sorted(times):
         begin = start if last is None else max(start, last)
@@ -226,13 +226,13 @@ def union_hours(times: list[Span]) -> float:
 
 def _block(sums: _Sums, hours: Mapping[str, float]) -> None:
     for (holder, user), job in list(sums.jobs.items()):
-        # No more than it held: an incident may outlive its job.
+        # No more than it held, since an incident may outlive its job.
         lost = min(hours.get(holder, 0.0), job.held / _HOUR)
         excused = min(lost * _HOUR, job.idle)
         cost = job.idle_cost * excused / job.idle if job.idle else 0.0
         for it in _of(sums, holder, user) if lost else ():
             it.blocked += lost
-            # A job of two teams is with both: of none more is taken than it had.
+            # A job of two teams counts with both; nothing goes below zero.
             it.idle = max(it.idle - excused, 0.0)
             it.idle_cost = max(it.idle_cost - cost, 0.0)
 
@@ -263,7 +263,7 @@ def _jobs(sums: Mapping[tuple[str, str], _Sum]) -> Sequence[JobUse]:
             team=", ".join(sorted(it.teams)),
             now=it.amounts(),
             help=it.advice()[0],
-            # What is judged by the hour may reach beyond the span.
+            # The hourly judgement may reach beyond the span.
             wasted=min(it.advice()[1], it.held / _HOUR),
         )
         for (holder, user), it in sums.items()
@@ -272,5 +272,5 @@ def _jobs(sums: Mapping[tuple[str, str], _Sum]) -> Sequence[JobUse]:
 
 
 def change_percent(now: float, before: float) -> float | None:
-    """How much more it is than it was; None of nothing."""
+    """Return the change in percent; None when it was nothing before."""
     return 100 * (now - before) / before if before > 0 else None

@@ -1,11 +1,11 @@
-"""Whether a model has more replicas than its requests need: pure, from what was measured.
+"""Whether a model has more replicas than its requests need: pure, from measurements.
 
-A step is a minute or a few; of each, a replica says how many requests ran and waited and how full its
-key-value cache was, and its GPUs how active they were. The cache and the activity of several replicas add
-up: what is asked of the service in a step is the larger of the two sums, in replicas that are full.
-The activity is the multiprocessors' where it is measured, else the utilisation: both only
-overstate what one replica would need for the work of two, since requests that are computed together share the
-reading of the model. The limits are ours, chosen so that only what is plain is said.
+A step is a minute or a few. In each step a replica reports how many requests ran and waited and how full
+its key-value cache was, and its GPUs how active they were. The cache use and the activity of the replicas
+add up: the load of the service in a step is the larger of the two sums, in full replicas. The activity is
+that of the multiprocessors where it is measured, else the utilisation. Both can only overstate what one
+replica would need for the work of two, since requests that are computed together share the reading of the
+model. The limits are ours, chosen so that only obvious cases are reported.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,25 +13,25 @@ from dataclasses import dataclass
 from enum import Enum
 from math import ceil, fsum
 
-# A replica is full from here on: vLLM begins to put requests back when its cache is full.
+# A replica is full from this share on: vLLM begins to preempt requests when its cache is full.
 FULL_SHARE = 0.8
-# What is carried, is carried in this share of the steps.
+# A load counts as carried when it is carried in this share of the steps.
 CARRIED_SHARE = 0.95
-# Less of a span's steps says too little about it; as the idle detector has it.
+# A smaller share of a span's steps is too little to judge; the same as in the idle detector.
 COVERAGE = 0.8
-# Requests wait in so many of the steps, and at least so many of them on average in a step.
+# Requests must wait in this share of the steps, and at least this many in each of these.
 WAITING_SHARE = 0.2
 WAITING_REQUESTS = 1.0
-# The busiest replica has so many times what the least busy has, and so many requests at once.
+# The busiest replica must have this many times the load of the least busy, and this many requests at once.
 UNBALANCED_TIMES = 3.0
 UNBALANCED_REQUESTS = 2.0
-UNBALANCED_ANSWERED = 100.0  # where only answers are counted: so many in the span
+UNBALANCED_ANSWERED = 100.0  # where only answers are counted: this many in the span
 _NEARLY = 1e-9
 Steps = Sequence[float | None]
 
 
 class Verdict(str, Enum):
-    """What is to be said of a service."""
+    """The judgement of a service."""
 
     NO_REQUESTS = "no requests"
     SATURATED = "saturated"
@@ -41,34 +41,34 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One replica over a span, in steps that are the same for all; None was not measured in a step."""
+    """One replica over a span, in steps shared by all replicas; None in a step is not measured."""
 
     name: str
-    gpus: tuple[str, ...] = ()  # keys of those that serve it, as far as they are known
+    gpus: tuple[str, ...] = ()  # keys of the GPUs that serve it, as far as known
     running: Steps = ()  # requests
     waiting: Steps = ()
     cache_percent: Steps = ()
-    activity_percent: Steps = ()  # of its GPUs, a mean
+    activity_percent: Steps = ()  # mean over its GPUs
     answered: float | None = None  # requests in the span
-    preempted: float | None = None  # times a request was put back in the span
+    preempted: float | None = None  # preemptions of requests in the span
     standby: bool = False  # declared to wait for work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What is to be said of one service."""
+    """The judgement of one service."""
 
     verdict: Verdict
-    said: str  # what it rests on
+    said: str  # the evidence
     advice: str
     replicas: int
-    needed: int | None = None  # replicas that would carry it
-    spare_gpus: int = 0  # that could be given back
+    needed: int | None = None  # replicas that would carry the load
+    spare_gpus: int = 0  # GPUs that could be given back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """A service over the span, for tables; None was not measured."""
+    """The figures of a service over the span, for tables; None is not measured."""
 
     running_p95: float | None
     waiting_p95: float | None
@@ -79,9 +79,9 @@ class Numbers:
 
 
 def judge(replicas: Sequence[Replica]) -> Judged | None:
-    """The plainest that is to be said of the replicas of one model; None where nothing is.
+    """Return the most obvious judgement of the replicas of one model; None where there is nothing to say.
 
-    Those that are declared to stand by are left out.
+    Replicas declared as standby are left out.
     """
     serving = [one for one in replicas if not one.standby]
     if not serving:
@@ -99,9 +99,9 @@ def judge(replicas: Sequence[Replica]) -> Judged | None:
 
 
 def needed(replicas: Sequence[Replica]) -> int | None:
-    """How many of such replicas carry what was asked of all in 95 % of the steps; at least one.
+    """Return how many such replicas carry the load of all in 95 % of the steps; at least one.
 
-    None where too little was measured: an activity of every replica's GPUs in 80 % of the steps.
+    None where too little was measured: the activity of every replica's GPUs in 80 % of the steps is needed.
     """
     asked = _asked(replicas)
     steps = max((len(one.activity_percent) for one in replicas), default=0)
@@ -111,7 +111,7 @@ def needed(replicas: Sequence[Replica]) -> int | None:
 
 
 def numbers(replicas: Sequence[Replica]) -> Numbers:
-    """For tables."""
+    """Return the figures of the service, for tables."""
     fullest = _each_step(replicas, "cache_percent", max)
     activity = _each_step(replicas, "activity_percent", _mean)
     answered = [one.answered for one in replicas if one.answered is not None]
@@ -126,18 +126,18 @@ def numbers(replicas: Sequence[Replica]) -> Numbers:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of them do not exceed (nearest rank)."""
+    """Return the smallest value that at least this share of the values do not exceed (nearest rank)."""
     ordered = sorted(values)
     return ordered[max(ceil(share * len(ordered) - _NEARLY), 1) - 1]
 
 
 def _has_none(one: Replica) -> bool:
-    """Nothing ran or waited in any step and nothing was answered; enough of the steps were measured."""
+    """Return whether enough steps were measured, and nothing ran, waited or was answered in them."""
     seen = [value for value in one.running if value is not None]
     waited = [value for value in one.waiting if value is not None]
     known = max(len(seen), len(waited))
     steps = max(len(one.running), len(one.waiting))
-    # A short request may fall between two looks: the server's own count does not miss it.
+    # A short request may fall between two scrapes, but the server's own count includes it.
     nothing = not one.answered and not any(seen) and not any(waited)
     return bool(known) and known >= COVERAGE * steps and nothing
 
@@ -217,7 +217,7 @@ def _over(serving: Sequence[Replica]) -> Judged | None:
 
 
 def _asked(replicas: Sequence[Replica]) -> list[float]:
-    """In full replicas, what was asked of all in each step in which all are known."""
+    """Return the load in full replicas, for each step in which all replicas are known."""
     found = []
     cached = all(any(value is not None for value in one.cache_percent) for one in replicas)
     for place in range(min((len(one.activity_percent) for one in replicas), default=0)):
@@ -239,7 +239,7 @@ def _sum_at(replicas: Sequence[Replica], name: str, place: int) -> float | None:
 def _each_step(
     replicas: Sequence[Replica], name: str, of: Callable[[Sequence[float]], float]
 ) -> list[float]:
-    """One number for each step in which any replica has one."""
+    """Return one number for each step in which any replica has a value."""
     found = []
     for place in range(max((len(getattr(one, name)) for one in replicas), default=0)):
         values = [_at(getattr(one, name), place) for one in replicas]
@@ -250,7 +250,7 @@ def _each_step(
 
 
 def _loads(serving: Sequence[Replica]) -> tuple[str, Mapping[str, float]] | None:
-    """What each had, in a unit that all of them are measured in."""
+    """Return the load of each replica by name, in a unit measured for all; None where there is no such unit."""
     ran = {one.name: _at_once(one) for one in serving}
     if all(value is not None for value in ran.values()):
         return "requests at once", {name: value or 0.0 for name, value in ran.items()}
@@ -260,7 +260,7 @@ def _loads(serving: Sequence[Replica]) -> tuple[str, Mapping[str, float]] | None
 
 
 def _at_once(one: Replica) -> float | None:
-    """Requests at once, running and waiting, on average; None where too little is known."""
+    """Return the mean number of requests at once, running and waiting; None where too little is known."""
     pairs = [
         (ran, waited)
         for ran, waited in zip(one.running, one.waiting, strict=False)
@@ -272,7 +272,7 @@ def _at_once(one: Replica) -> float | None:
 
 
 def _waits(one: Replica) -> float:
-    """In which share of the steps requests waited there."""
+    """Return the share of the steps in which requests waited; 0.0 where too little is known."""
     known = [value for value in one.waiting if value is not None]
     if not known or len(known) < COVERAGE * len(one.waiting):
         return 0.0

@@ -1,8 +1,9 @@
-"""How a job ended and why: its end state, and what happened on its nodes around then.
+"""How a job ended and why: its end state, and what happened on its nodes around that time.
 
-A pure function. Slurm's own word counts where it cannot be mistaken: a time limit, a person's cancel, a preemption. Where a
-job merely failed, what its nodes told from ten minutes before its end to five after may say why; the first of it comes first.
-What a program does to itself is never blamed on hardware: an Xid that a program causes (13, 31, 43, 45) is the program's.
+Pure functions. Slurm's own state counts where it is unambiguous: a time limit, a cancel by a person, a preemption.
+Where a job merely failed, the events on its nodes from ten minutes before its end to five after may say why; the
+first one comes first. What a program does to itself is never blamed on hardware: an Xid that a program causes
+(13, 31, 43, 45) is the program's.
 """
 
 import re
@@ -15,16 +16,16 @@ from gpuvigil.faults import FAULTS, Scope, xid
 from gpuvigil.model import Event, EventKind, Incident, Severity
 
 BEFORE, AFTER = timedelta(minutes=10), timedelta(minutes=5)
-# A controller counts whole seconds, and clocks of nodes differ; what a job that ends does to a GPU comes behind its end.
+# A controller counts whole seconds, and nodes' clocks differ; what an ending job does to a GPU is seen after its end.
 _SKEW = timedelta(seconds=5)
-# An event is told at its moment, what numbers tell since the last of them that was well: a tick before, and a bit.
+# An event carries its moment, an incident from samples that of the last good one: a tick earlier, and a bit.
 _AT_ONCE = timedelta(seconds=15)
-# A link that was back for so long before the end had not ended it: collectives give up within seconds to a minute or two.
+# A link that was up again this long before the end did not cause it: collectives give up within a minute or two.
 _BACK_FOR = timedelta(minutes=2)
 
 
 class Why(str, Enum):
-    """What ended a job."""
+    """The kinds of causes that end a job."""
 
     COMPLETED = "completed"
     HARDWARE = "hardware"
@@ -41,7 +42,7 @@ class Why(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """A job's end as far as it was told: `state` is Slurm's word, None where only its nodes told of it."""
+    """The end of a job; `state` is Slurm's word, None where only its nodes reported it."""
 
     state: str | None
     ended_at: datetime | None
@@ -49,24 +50,24 @@ class Ending:
     started_at: datetime | None = None
     gpus: frozenset[str] = (
         frozenset()
-    )  # keys of the GPUs that it held; where none is known, no GPU is its own
+    )  # keys of the GPUs that it held; where none is known, no GPU counts as its own
     nodes: int = 1
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clue:
-    """Something that happened on a node of the job: `speaks_for` is None for what only stands beside."""
+    """Something that happened on a node of the job; `speaks_for` is None where it is no cause."""
 
     at: datetime
-    where: str  # key of its subject
+    where: str  # key of the subject
     what: str
     speaks_for: Why | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The cause in one word and in one sentence, and everything around the end, first event first."""
+    """The cause in one word and in one sentence, and everything around the end, oldest first."""
 
     why: Why
     said: str
@@ -84,7 +85,7 @@ _BY_STATE = {
 }
 _GOES_ON = frozenset({"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING"})
 _NODE_FAILED = frozenset({"NODE_FAIL", "BOOT_FAIL"})
-# Slurm's word may hide a cause: it cancels what a dead node ran, and a person cancels what hangs.
+# The other states may hide a cause: Slurm cancels what a dead node ran, and a person cancels what hangs.
 _SURE = frozenset({"COMPLETED", "TIMEOUT", "DEADLINE", "PREEMPTED", "CANCELLED", "REVOKED"})
 _OF_EVENTS = {
     EventKind.GPU_LOST: (Why.HARDWARE, "GPU fell off the bus"),
@@ -103,7 +104,7 @@ _SAID = {
     Why.NETWORK: "the network of its node failed",
     Why.MEMORY: "host memory ran out",
 }
-# Most that the kernel tells of these was corrected and ended nothing; the others say so in the kernel's or the firmware's words.
+# Most such kernel messages are about corrected errors, which end nothing; the others contain one of these words.
 _GRADED = frozenset({EventKind.PCIE_ERROR, EventKind.MACHINE_CHECK})
 _GRAVE = re.compile(r"(?<!non-)\bfatal\b|uncorrect|process killed|\bUE\b|contain", re.IGNORECASE)
 # Codes whose cause may be a program's own work, whatever the table says of their severity: 13, 31 and 43 by the
@@ -113,17 +114,17 @@ _OF_PROGRAMS = frozenset({8, 13, 31, 43, 45, 68, 69, 137})
 
 
 def around(ended_at: datetime) -> tuple[datetime, datetime]:
-    """From when to when events may have to do with an end."""
+    """Return the span in which events may be related to the end."""
     return ended_at - BEFORE, ended_at + AFTER
 
 
 def by_word(state: str | None) -> Why | None:
-    """What ended a job by its scheduler's word alone; None where that may hide a cause."""
+    """Return what ended a job by its scheduler's word alone; None where that may hide a cause."""
     return _BY_STATE[state][0] if state in _SURE else None
 
 
 def verdict(ending: Ending, events: Iterable[Event], incidents: Iterable[Incident] = ()) -> Verdict:
-    """Why a job ended; events and incidents may be in any order, and of other times, too."""
+    """Return why a job ended; events and incidents may be in any order, and from other times."""
     if ending.ended_at is None or ending.state in _GOES_ON:
         return Verdict(why=Why.RUNNING, said=_waits(ending))
     clues = tuple(_clues(ending, ending.ended_at, tuple(events), incidents))
@@ -144,7 +145,7 @@ def _waits(ending: Ending) -> str:
 
 
 def _of_nodes(ending: Ending, causes: Sequence[Clue]) -> tuple[Why, str] | None:
-    """The first cause on its nodes; only a job that failed has one there."""
+    """Return the first cause on its nodes; only a job that failed has one there."""
     if ending.state in _NODE_FAILED:
         found = next((one for one in causes if one.speaks_for is Why.HARDWARE), None)
         return _cause(found) if found else (Why.NODE, "Slurm lost its node")
@@ -154,7 +155,7 @@ def _of_nodes(ending: Ending, causes: Sequence[Clue]) -> tuple[Why, str] | None:
         return _BY_STATE["OUT_OF_MEMORY"]
     if not causes:
         return None
-    # Of what happened at the same moment the job's own GPU is nearer than the network.
+    # Among causes at the same moment the job's own GPU comes before the network.
     at_once = [one for one in causes if one.at <= causes[0].at + _AT_ONCE]
     own = next((one for one in at_once if one.speaks_for is Why.HARDWARE), None)
     return _cause(own or causes[0])
@@ -166,7 +167,7 @@ def _cause(clue: Clue) -> tuple[Why, str]:
 
 
 def _of_itself(ending: Ending) -> tuple[Why, str]:
-    """What its exit code says, when nothing on its nodes does."""
+    """Return what the exit code says, where nothing on the nodes explains the end."""
     if _ended_well(ending):
         return Why.COMPLETED, "it ended by itself with exit code 0"
     code, _, signal = (ending.exit_code or "").partition(":")
@@ -184,7 +185,7 @@ def _of_itself(ending: Ending) -> tuple[Why, str]:
     return Why.NO_EVIDENCE, "nothing that was told says why"
 
 
-_KILLED = frozenset({9, 15})  # SIGKILL, SIGTERM: somebody else's
+_KILLED = frozenset({9, 15})  # SIGKILL, SIGTERM: sent by somebody else
 
 
 def _ended_well(ending: Ending) -> bool:
@@ -211,14 +212,14 @@ def _clues(
             speaks_for=_of_incident(one, ending),
         )
         for one in incidents
-        # What began long before and still stood is as near as what began now.
+        # What began long before and still stood counts as near.
         if one.since < end and (one.resolved_at is None or one.resolved_at >= start)
     ]
     return sorted(set(found), key=lambda one: (one.at, one.where, one.what))
 
 
 def _back(events: Iterable[Event]) -> dict[Event, datetime]:
-    """Of links that went down, when each was up again."""
+    """Return when each link that went down was up again."""
     found: dict[Event, datetime] = {}
     down: dict[str, Event] = {}
     for one in sorted(events, key=lambda event: event.at):
@@ -247,12 +248,12 @@ def _of_event(event: Event, ending: Ending) -> Why | None:
 
 
 def _of(ending: Ending, why: Why | None) -> Why | None:
-    """A job on one node needs no other: the fabric may have failed, and did not end it."""
+    """Return the cause, but no network for a job on one node: its failure did not end that job."""
     return None if why is Why.NETWORK and ending.nodes < 2 else why
 
 
 def _is_hardware(code: int) -> bool:
-    """Whether an Xid is the GPU's own: neither a program's work nor one that merely passes."""
+    """Return whether an Xid is a fault of the GPU: neither a program's doing nor a passing one."""
     if code in _OF_MEMORY:
         return True
     row = xid(code)
@@ -262,7 +263,7 @@ def _is_hardware(code: int) -> bool:
 
 
 def _of_incident(incident: Incident, ending: Ending) -> Why | None:
-    """What began long before the end was lived with: it stands beside."""
+    """Return the cause that an incident is; None for one that began long before the end: the job lived with it."""
     assert ending.ended_at is not None
     fresh = incident.since >= around(ending.ended_at)[0]
     its = _is_its(incident.subject.key, incident.subject.gpu, ending)
@@ -275,22 +276,22 @@ def _of_incident(incident: Incident, ending: Ending) -> Why | None:
     if incident.resolved_at is not None and incident.resolved_at <= ending.ended_at - _BACK_FOR:
         return None
     why = Why(ends.by.value)
-    # A silent node is a dead one or a dead collector: of one that told a job's exit code it is the second.
+    # A silent node is a dead node or a dead collector; if it reported the job's exit code it is the latter.
     if why is Why.NODE and ending.nodes < 2 and _tells_itself(ending):
         return None
     return _of(ending, why)
 
 
 def _is_before(at: datetime, ending: Ending) -> bool:
-    """What was over when a job began has not ended it."""
+    """Return whether this was before the job began, and so did not end it."""
     return ending.started_at is not None and at < ending.started_at - _SKEW
 
 
 def _tells_itself(ending: Ending) -> bool:
-    """Whether its node lived to tell how its program ended."""
+    """Return whether the node lived to report how the program ended."""
     return ending.state == "FAILED" and bool(ending.exit_code)
 
 
 def _is_its(key: str, gpu: str | None, ending: Ending) -> bool:
-    """Another job's GPU on the same node ends nobody else's job."""
+    """Return whether this concerns the node or one of the job's own GPUs, not another job's."""
     return gpu is None or key in ending.gpus

@@ -1,9 +1,9 @@
 """Why jobs wait, and what keeps free GPUs from them: pure, from what schedulers report.
 
 Slurm's words are the reason codes of squeue(1), those of Kubernetes the message of a pod's condition
-`PodScheduled`. A scheduler tells of a job that waits how many GPUs it asks for, and not on how many
-nodes: here it fits where one node has as many free, or, of a job that no node is large enough for,
-where enough nodes are wholly free.
+`PodScheduled`. For a waiting job a scheduler reports how many GPUs it asks for, but not on how many
+nodes. Here it fits where one node has that many free or, if no node is large enough for it, where enough
+nodes are entirely free.
 """
 
 import re
@@ -18,7 +18,7 @@ from gpuvigil.model import Job
 
 
 class Wait(str, Enum):
-    """What a job waits for."""
+    """The reason why a job waits."""
 
     QUOTA = "quota"
     RESERVATION = "reservation"
@@ -31,11 +31,11 @@ class Wait(str, Enum):
 
     @property
     def wants_gpus(self) -> bool:
-        """Whether it would begin now, had it GPUs; not one that is held or waits for another."""
+        """Whether the job would start now if it had GPUs; false if it is held or waits for another."""
         return self is not Wait.OWN
 
 
-# By how a reason begins, in small letters without spaces, underscores and commas; the first that fits.
+# The first whose beginning matches, in small letters without spaces, underscores, commas and colons.
 _REASONS: Sequence[tuple[Wait, tuple[str, ...]]] = (
     (
         Wait.OWN,
@@ -70,7 +70,7 @@ _REASONS: Sequence[tuple[Wait, tuple[str, ...]]] = (
     (Wait.BACKFILL, ("priority",)),
     (Wait.ROOM, ("resources", "unschedulable", "none")),
 )
-# States of nodes, in Slurm's and the watcher's words, on which nothing begins.
+# States of nodes, in Slurm's and the watcher's words, in which they start no jobs.
 _FAULTY = frozenset(
     {
         *("DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "NOT_RESPONDING", "ERROR"),
@@ -81,7 +81,7 @@ _RESERVED = frozenset({"RESERVED", "MAINT", "MAINTENANCE"})
 
 
 def reason_of(job: Job) -> Wait:
-    """What the scheduler says that it waits for."""
+    """Return the reason that the scheduler gives for the wait."""
     said = job.reason or ""
     if not said:
         return Wait.UNKNOWN
@@ -95,25 +95,25 @@ def reason_of(job: Job) -> Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """A node as it is now."""
+    """The free GPUs and states of a node now."""
 
     free: int  # GPUs that nobody holds
     gpus: int
-    states: tuple[str, ...] = ()  # as the scheduler tells them; none: it takes jobs
+    states: tuple[str, ...] = ()  # in the scheduler's words; none: it takes jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """What the nodes of a cluster that take jobs have free: summed up once for all jobs that wait."""
+    """The free GPUs of the nodes that take jobs in a cluster: summed up once for all waiting jobs."""
 
     free: int = 0  # GPUs
-    most: int = 0  # of one node
+    most: int = 0  # free on one node
     largest: int = 0  # GPUs of the largest node, free or not
-    whole: int = 0  # of nodes as large as that of which nobody holds any
+    whole: int = 0  # free on wholly free nodes of the largest size
 
     @classmethod
     def of(cls, rooms: Iterable[Room]) -> "Space":
-        """The same of all nodes of a cluster."""
+        """Sum up the nodes of a cluster."""
         usable = [room for room in rooms if not blocked(room)]
         largest = max((room.gpus for room in usable), default=0)
         return cls(
@@ -124,19 +124,19 @@ class Space:
         )
 
     def fits(self, gpus: int) -> bool:
-        """Whether there is room for so many at once."""
+        """Return whether that many GPUs are free at once for one job."""
         return self.most >= gpus or (gpus > self.largest and self.whole >= gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """What waits in one cluster, and which free GPUs are kept from it by what."""
+    """The waiting jobs of one cluster, and what keeps free GPUs from them."""
 
     jobs: int
-    gpus: int  # asked for by those that would begin now
+    gpus: int  # asked for by jobs that would start now
     free: int
-    waits: Mapping[Wait, int]  # GPUs that are asked for, by what they wait for
-    kept: Mapping[Wait, int]  # GPUs that are free while jobs wait; at most as many as wait
+    waits: Mapping[Wait, int]  # GPUs asked for, by what the jobs wait for
+    kept: Mapping[Wait, int]  # free GPUs that jobs cannot get; at most as many as asked for
 
     @property
     def free_while_queued(self) -> int:
@@ -144,7 +144,7 @@ class Queue:
 
 
 def queue(jobs: Iterable[Job], nodes: Mapping[str, Room]) -> Queue:
-    """Of all jobs that wait in a cluster, and all its nodes with GPUs."""
+    """Return the queue of a cluster, from its jobs and all its nodes with GPUs."""
     space = Space.of(nodes.values())
     waiting = [(job, tasks(job), wait_of(job, space)) for job in jobs if job.state == "PENDING"]
     waits: Counter[Wait] = Counter()
@@ -161,7 +161,7 @@ def queue(jobs: Iterable[Job], nodes: Mapping[str, Room]) -> Queue:
 
 
 def wait_of(job: Job, space: Space) -> Wait:
-    """What a job waits for: the scheduler's word, and of one that waits for room, why it has none."""
+    """Return what a job waits for: the scheduler's word, and where that is room, why there is none."""
     wait = reason_of(job)
     if wait not in {Wait.ROOM, Wait.UNKNOWN} or not job.gpus:
         return wait
@@ -171,14 +171,14 @@ def wait_of(job: Job, space: Space) -> Wait:
 
 
 def blocked(room: Room) -> Wait | None:
-    """Why a node takes no jobs; None for one that does."""
+    """Return why a node takes no jobs; None for one that does."""
     if _FAULTY & set(room.states):
         return Wait.FAULTY
     return Wait.RESERVATION if _RESERVED & set(room.states) else None
 
 
 def _kept(demand: Counter[Wait], nodes: Mapping[str, Room]) -> dict[Wait, int]:
-    """Free GPUs by what keeps them from those that wait; what is asked for counts once."""
+    """Return free GPUs by what keeps them from waiting jobs; each GPU asked for counts once."""
     free: Counter[Wait | None] = Counter()
     for room in nodes.values():
         free[blocked(room)] += room.free
@@ -198,7 +198,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
 
 def tasks(job: Job) -> int:
-    """How many jobs a record stands for: those of an array that are still to come are one.
+    """Return how many jobs a record stands for: the pending tasks of an array are one record.
 
     >>> tasks_of("17_[4-9,12%2]")
     7
@@ -207,7 +207,7 @@ def tasks(job: Job) -> int:
 
 
 def tasks_of(array: str) -> int:
-    """The same of Slurm's text; 1 for one that names no tasks."""
+    """Return the number of tasks in Slurm's array text; 1 where it names none."""
     inside = array.partition("[")[2].partition("]")[0].partition("%")[0]
     count = 0
     for first, last, step in _RANGE.findall(inside):
@@ -217,7 +217,7 @@ def tasks_of(array: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waited:
-    """How long the jobs of an account waited that began in a span."""
+    """How long the jobs that started in a span waited."""
 
     jobs: int
     median: timedelta
@@ -226,7 +226,7 @@ class Waited:
 
 
 def waited(jobs: Iterable[Job], start: datetime, end: datetime) -> Waited | None:
-    """From when they were submitted, so that a wait for another job counts in; None for no job."""
+    """Return the waits since submission, including those for another job; None without a job."""
     lengths = sorted(
         (job.started_at - job.submitted_at).total_seconds()
         for job in jobs
@@ -244,7 +244,7 @@ def waited(jobs: Iterable[Job], start: datetime, end: datetime) -> Waited | None
 
 
 def lost_gpu_hours(jobs: Iterable[Job], state: str, start: datetime, end: datetime) -> float:
-    """GPU-hours of jobs that ended so within a span: what they had computed may be lost."""
+    """Return the GPU-hours of jobs that ended in that state within a span: their work may be lost."""
     return sum(
         (job.gpus or 0) * (job.ended_at - job.started_at) / timedelta(hours=1)
         for job in jobs

@@ -1,1 +1,1 @@
-"""The agent on every node: reads sensors, spools, ships, serves /metrics."""
+"""The agent on every node: reads sensors, spools, ships to the hub and serves /metrics."""

@@ -1,7 +1,8 @@
 """The only process that touches the driver: threads that sweep, and a main thread that never does.
 
-A driver call on a sick GPU may never come back. Then one thread is stuck, the other GPUs go on in
-others, and the main thread goes on telling the supervisor who is silent, and for how long.
+A driver call on a sick GPU may never return. Then one thread is stuck, the other GPUs go on in
+other threads, and the main thread keeps reporting to the supervisor which GPUs are silent and for
+how long.
 """
 
 import os
@@ -25,11 +26,11 @@ from .samples.messages import CHANGED, LOADED, NO_DRIVER, STARTING, GpuTick, Tic
 _EVENT_WAIT_MILLISECONDS = 1000
 _COUNT_SECONDS = 5.0  # GPUs that appear are seen within this time
 _CLOSE_SECONDS = 1.0  # for the driver to let go, when this process is asked to end
-_SHARE_OF_TICK = 0.8  # a sweep is waited for no longer, so that ticks stay on time
+_SHARE_OF_TICK = 0.8  # the longest wait for a sweep, so that ticks stay on time
 
 
 class Reader:
-    """Sweeps all GPUs every tick and writes what they say."""
+    """Sweeps all GPUs every tick and writes the results."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class Reader:
         self._clock = clock
         self._tick_seconds = tick_seconds
         self._patience = patience
-        self._first: CallTime | None = None  # until the driver has answered for the first time
+        self._first: CallTime | None = None  # the driver's first call, until it has answered
         self._ready = threading.Event()
         self._never = threading.Event()
         self._state = STARTING
@@ -69,7 +70,7 @@ class Reader:
                 self._ready.wait(pause)
 
     def _start(self) -> None:
-        """Everything that speaks to the driver as a whole, in a thread that may get stuck."""
+        """Do everything that concerns the driver as a whole, in a thread that may get stuck."""
         load_library()
         self._first = CallTime(self._clock, cpu_time.threads())
         try:
@@ -93,7 +94,7 @@ class Reader:
         self._watch(driver, events)
 
     def close(self) -> None:
-        """Let the driver go; waits no longer than a second, since the driver may hang in it."""
+        """Shut the driver down; wait a second at most, since the driver may hang in it."""
         closing = threading.Thread(target=self._close, name="close", daemon=True)
         closing.start()
         closing.join(_CLOSE_SECONDS)
@@ -103,11 +104,11 @@ class Reader:
             self._driver.close()
 
     def _watch(self, driver: Driver, events: Events | None) -> None:
-        """Tell of Xids, and see when the driver has other GPUs than at the start."""
+        """Report Xids, and notice when the driver has other GPUs than at the start."""
         counted = self._clock.monotonic()
         while self._state == LOADED:
             if events is None or not self._listen(events):
-                # Some drivers refuse to wait while no GPU is registered; do not turn in circles.
+                # Some drivers refuse to wait while no GPU is registered; do not busy-loop.
                 self._clock.wait(self._never, 1.0)
             if self._clock.monotonic() - counted >= _COUNT_SECONDS:
                 counted = self._clock.monotonic()
@@ -115,7 +116,7 @@ class Reader:
                     self._state = CHANGED
 
     def _listen(self, events: Events) -> bool:
-        """Wait for the next Xid; false when the driver cannot be waited for."""
+        """Wait for the next Xid; return false when the driver cannot be waited for."""
         try:
             seen = events.wait(_EVENT_WAIT_MILLISECONDS)
         except DriverError:
@@ -156,7 +157,7 @@ class Reader:
         return 0.0 if self._first is None else self._first.seconds(cpu_time.threads())
 
     def _silent_seconds(self, gpus: Sequence[GpuTick]) -> float | None:
-        """How long no call has come back, once that is longer than a driver may take."""
+        """Return how long no call has returned, in seconds; None within the driver's time limit."""
         starting = self._starting_seconds()
         if starting is not None:
             return starting if starting >= self._patience.start_seconds else None
@@ -167,14 +168,16 @@ class Reader:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Report to standard output until the parent ends; started by the supervisor with seconds of a
-    tick, a driver call, the driver's start and a slow tick.
+    """Report to standard output until the parent ends.
+
+    The supervisor passes four durations in seconds: of a tick, a driver call, the driver's start
+    and a slow tick.
     """
     lifeline.hold()
-    # No argparse, which would stay with half a MiB.
+    # No argparse: it would keep half a MiB of memory.
     tick_seconds, driver_seconds, start_seconds, slow_seconds = map(float, arguments)
     memory_trim.settle()
-    # Ctrl-C is the supervisor's affair, who ends this process.
+    # Ctrl-C is handled by the supervisor, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     writing = threading.Lock()
     output = _take_output()
@@ -201,7 +204,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _take_output() -> int:
-    """Standard output, for messages alone: what the driver's library prints goes to the log."""
+    """Return a descriptor of standard output for messages alone.
+
+    What the driver's library prints goes to the log instead.
+    """
     output = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return output

@@ -1,4 +1,4 @@
-"""`gpuvigil collect`: the agent's parts, put together and run until it is told to stop."""
+"""`gpuvigil collect`: the agent's parts, put together and run until told to stop."""
 
 import os
 import socket
@@ -27,7 +27,7 @@ log = Log("collector")
 
 _DRAIN_SECONDS = 5.0
 _LAST_WORD_SECONDS = 1.0
-_SPREAD = 0.5  # of a tick: within this time after their start, nodes begin to send
+_SPREAD = 0.5  # share of a tick after the start within which nodes begin to send
 
 
 def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
@@ -76,7 +76,7 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
 
 
 def _wait_for(spool: Spool, shipper: Shipper, clock: Clock) -> None:
-    """Until the hub has the last word, if it takes anything, and not for long."""
+    """Wait briefly until the hub has everything in the spool, if it is reachable at all."""
     never, deadline = threading.Event(), clock.monotonic() + _LAST_WORD_SECONDS
     while spool.bytes and shipper.reachable and clock.monotonic() < deadline:
         clock.wait(never, 0.02)
@@ -97,7 +97,7 @@ def _ask(hub: Hub, node: Subject, agent: Agent, clock: Clock, stop: threading.Ev
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the agent until SIGTERM, or tell one that runs what to do; returns the exit code."""
+    """Run the agent until SIGTERM, or send a request to a running one; return the exit code."""
     parser = startup.parser("collect", "Read this node's sensors and send them to the hub.")
     release_command.add_options(parser)
     chosen = parser.parse_args(arguments)

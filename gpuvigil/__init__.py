@@ -1,3 +1,3 @@
-"""The kernel that all services share: words, tables and the way to the hub."""
+"""Code that all services share: data types, tables and the client of the hub."""
 
 __version__ = "0.1.0"

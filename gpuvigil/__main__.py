@@ -1,4 +1,4 @@
-"""`python -m gpuvigil` is the command line."""
+"""Run the command line as `python -m gpuvigil`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The source of time, so that tests own it."""
+"""Sources of time, which tests can replace."""
 
 import re
 import threading
@@ -11,13 +11,13 @@ class Clock(Protocol):
     """Wall time in UTC, a monotonic reading that never steps back, and a way to wait."""
 
     def now(self) -> datetime:
-        """The wall clock, aware, in UTC. It may step when an operator or NTP sets it."""
+        """Return the wall clock as an aware UTC time. It may step when an operator or NTP sets it."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start; only differences mean something."""
+        """Return seconds since an arbitrary start; only differences are meaningful."""
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
-        """Wait until `stop` is set or `seconds` have passed; true when it is set."""
+        """Wait until `stop` is set or `seconds` have passed; return whether `stop` is set."""
 
 
 class SystemClock:
@@ -34,7 +34,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to; waiting moves it, so loops run without delay."""
+    """A clock that moves only when told to. Waiting advances it, so loops run without delay."""
 
     def __init__(self, start: datetime) -> None:
         self._now = start
@@ -55,7 +55,7 @@ class ManualClock:
         self._elapsed += seconds
 
     def step(self, seconds: float) -> None:
-        """Somebody sets the wall clock; no time passes."""
+        """Step the wall clock as if somebody had set it; the monotonic clock stays."""
         self._now += timedelta(seconds=seconds)
 
 
@@ -64,18 +64,18 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def micros(at: datetime) -> int:
-    """Microseconds since 1970."""
+    """Return a time as whole microseconds since 1970."""
     return (at - EPOCH) // _MICROSECOND
 
 
 def to_ns(at: datetime) -> int:
-    """Nanoseconds since 1970 of an aware time, exact to the microsecond it carries."""
+    """Return an aware time as nanoseconds since 1970, exact to the microsecond."""
     delta = at - EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000_000 + delta.microseconds * 1_000
 
 
 def from_ns(nanoseconds: int) -> datetime:
-    """The aware UTC time of nanoseconds since 1970, cut to microseconds."""
+    """Return the aware UTC time for nanoseconds since 1970, truncated to microseconds."""
     return EPOCH + timedelta(microseconds=nanoseconds // 1_000)
 
 
@@ -83,27 +83,28 @@ _WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 
 
 def to_text(at: datetime) -> str:
-    """RFC 3339 in UTC with microseconds: `2026-01-31T12:00:00.000000Z`. Sorts as text."""
+    """Format a time as RFC 3339 in UTC with microseconds: `2026-01-31T12:00:00.000000Z`. Sorts as text."""
     return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def from_text(text: str) -> datetime:
-    """The time that `to_text` wrote; also without a fraction. Raises ValueError otherwise."""
+    """Parse a time that `to_text` wrote, with or without a fraction; raise ValueError for other text."""
     if _WRITTEN.fullmatch(text):
-        # Thirty times as fast as strptime; what else it would take was kept from it.
+        # Thirty times as fast as strptime; the pattern keeps out the other forms that fromisoformat
+        # accepts.
         return datetime.fromisoformat(text[:-1] + "+00:00")
     form = "%Y-%m-%dT%H:%M:%S.%fZ" if "." in text else "%Y-%m-%dT%H:%M:%SZ"
     return datetime.strptime(text, form).replace(tzinfo=timezone.utc)
 
 
 def moment(at: datetime) -> str:
-    """A time as people read it: `07:15:15 UTC on 21 Nov`."""
+    """Format a time for people: `07:15:15 UTC on 21 Nov`."""
     utc = at.astimezone(timezone.utc)
     return f"{utc:%H:%M:%S} UTC on {utc.day} {utc:%b}"
 
 
 def duration(span: timedelta) -> str:
-    """A span as people read it: `42 s`, `4 min`, `3 h 10 min`, `2 d 4 h`; `0 s` below zero."""
+    """Format a time span for people: `42 s`, `4 min`, `3 h 10 min`, `2 d 4 h`; negative spans as `0 s`."""
     seconds = max(int(span.total_seconds()), 0)
     if seconds < 120:
         return f"{seconds} s"

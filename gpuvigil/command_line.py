@@ -1,4 +1,4 @@
-"""The command line: one program, a command per service. It finds services and imports none."""
+"""The command line: one program with a command per service. It loads services without importing them here."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from . import __version__, lifeline
 
-# What each command does, in the order in which people meet them.
+# What each command does, in the order in which the help lists them.
 COMMANDS: dict[str, str] = {
     "try": "say what is wrong, slow or idle here now; or of a site's Prometheus over a month",
     "up": "run everything on this machine; Ctrl-C stops it",
@@ -63,7 +63,7 @@ COMMANDS: dict[str, str] = {
     "audit": "who did what, and when",
     "dashboard": "run the dashboard",
 }
-# What people try by the names of pages, and what there is.
+# Hints for page names that people type as commands.
 _INSTEAD = {
     "incidents": "'gpuvigil status' shows those that stand, 'gpuvigil explain INCIDENT' one of them",
     "users": "'gpuvigil usage --by user' shows what each had, 'gpuvigil person' who may sign in",
@@ -73,24 +73,25 @@ _INSTEAD = {
     "hardware": "'gpuvigil lemons' lists what failed repeatedly, 'gpuvigil rma' what was returned",
     "reports": "'gpuvigil report' writes one, 'gpuvigil report list' shows those that come by themselves",
 }
-# Old names, read for one version.
+# Old command names, accepted for one version.
 _RENAMED = {"alerts": "alert"}
 
 _GROUP = "gpuvigil.commands"
-_NEAR = 0.7  # so alike are a name and what was meant by it
+_NEAR = 0.7  # how similar a typed name must be to be suggested
 
-# Who asks for these gives up after seconds, and they need a fraction of one on one core: among forty
-# busy processes that is too little at the common priority. Before anything large is loaded.
+# A caller of these commands gives up after seconds. They need a fraction of a second on one core,
+# which is too little at normal priority among forty busy processes. Set before anything large is
+# loaded.
 _URGENT, _URGENT_NICE = frozenset({"check"}), -10
 
-# Started by other commands, not by people.
+# Commands that other commands start, not people.
 INTERNAL = frozenset({"read", "pods", "endpoints", "machine", "ranks", "trial"})
-# What a command is with an option: of a node, or of a site by its Prometheus.
+# An option that turns a command into another one: `try` checks a node, and with `--prometheus` a site.
 _WITH_OPTION = {("try", "--prometheus"): "trial"}
 
 
 def usage() -> str:
-    """The help text; one that is not here, as in the collector's one file, is left out."""
+    """Return the help text. Commands that are not installed, as in the collector's single file, are left out."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - see main
 
     here = entry_points(group=_GROUP).names
@@ -105,7 +106,7 @@ def usage() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code, 2 for a command that is not known."""
+    """Run one command and return its exit code, 2 for an unknown command."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in {"-h", "--help", "help"}:
         print(usage())
@@ -117,7 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name in _RENAMED:
         now = _RENAMED[name]
         print(f"gpuvigil {name}: is now 'gpuvigil {now}'", file=sys.stderr)
-        # What it ran without a verb is no question any more but the service.
+        # Without a verb, the old command answered a question; the new one would run the service
+        # instead.
         name, rest = now, rest or ["--help"]
     name = _WITH_OPTION.get((name, _option(rest, name)), name)
     if name not in COMMANDS and name not in INTERNAL:
@@ -125,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if name in _URGENT:
         _hurry()
-    # Before the command's modules are loaded, which takes long enough for a parent to be killed.
+    # Before the command's modules load, since a parent may be killed while they do.
     lifeline.hold()
     from importlib.metadata import entry_points  # noqa: PLC0415 - it takes a while to load
 
@@ -149,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _instead(name: str) -> str:
-    """What there is in the place of a command that there is not."""
+    """Return a hint for an unknown command name: what to use instead."""
     from difflib import get_close_matches  # noqa: PLC0415 - for what is wrong
 
     asked = name.lower()
@@ -163,10 +165,10 @@ def _instead(name: str) -> str:
 
 
 def _run(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
-    """Its exit code; 0 where nobody reads on, as behind `head`."""
+    """Return the command's exit code; 0 when the reader of its output is gone, as behind `head`."""
     try:
         code = command(arguments)
-        if sys.stdout is not None:  # a command that could not write takes it away
+        if sys.stdout is not None:  # a command that could not write sets it to None
             sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -175,13 +177,13 @@ def _run(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> i
 
 
 def _option(rest: Sequence[str], name: str) -> str:
-    """The option that makes another command of this one, if it is given."""
+    """Return the option that turns this command into another one, or "" if it is not given."""
     named = {word.partition("=")[0] for word in rest}
     return next((option for of, option in _WITH_OPTION if of == name and option in named), "")
 
 
 def _hurry() -> None:
-    """Only root may; who has started it at another priority than the common one means that."""
+    """Raise this process's priority. Only root may; a non-default priority is somebody's choice and is kept."""
     with suppress(OSError):
         if os.getpriority(os.PRIO_PROCESS, 0) == 0:
             os.setpriority(os.PRIO_PROCESS, 0, _URGENT_NICE)

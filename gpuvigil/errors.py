@@ -1,4 +1,4 @@
-"""Everything gpuvigil raises on purpose.
+"""Errors that gpuvigil raises on purpose.
 
 GpuvigilError                 what, where and what to do, in one line
 ├── ConfigError               the configuration is wrong: exit code 2, nothing was started
@@ -8,7 +8,7 @@ GpuvigilError                 what, where and what to do, in one line
 ├── LifecycleError            a signal that the incident's state does not allow: our own bug
 ├── StoreError                the time-series store cannot do what was asked
 │   └── StoreUnavailable      no answer, or 429 / 5xx: try again later
-└── SensorError               one sensor could not be read; its neighbours still can
+└── SensorError               one sensor could not be read; the others still can
 """
 
 from collections.abc import Mapping
@@ -16,19 +16,19 @@ from typing import Any, ClassVar
 
 
 class GpuvigilError(Exception):
-    """What went wrong, where, and what to do, in one line."""
+    """A failure that says in one line what went wrong, where, and what to do."""
 
     exit_code: ClassVar[int] = 1
 
 
 class ConfigError(GpuvigilError):
-    """The configuration is wrong; names the file or variable, the key and the remedy."""
+    """A wrong configuration; the message names the file or variable, the key and the remedy."""
 
     exit_code: ClassVar[int] = 2
 
 
 class HubError(GpuvigilError):
-    """Talking to the hub failed."""
+    """A failed exchange with the hub."""
 
 
 class HubUnavailable(HubError):
@@ -39,13 +39,13 @@ class HubUnavailable(HubError):
     ) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
-        self.todo = todo  # for whoever typed a command; empty where the message says it
+        self.todo = todo  # for the person who typed a command; empty where the message says it
 
 
 class HubRefused(HubError):
     """The hub answered 4xx: repeating the same request cannot help.
 
-    `details` is the JSON object it answered with, such as the refused `lines` of a write.
+    `details` is the JSON object in its answer, such as the refused `lines` of a write.
     """
 
     def __init__(self, message: str, status: int, details: Mapping[str, Any] | None = None) -> None:
@@ -55,13 +55,13 @@ class HubRefused(HubError):
 
 
 class LifecycleError(GpuvigilError):
-    """A signal that the table of transitions does not know for this state."""
+    """A signal that the transition table does not allow in this state."""
 
 
 class StoreError(GpuvigilError):
     """The time-series store cannot do what was asked.
 
-    `status` and `said` are its answer, where it gave one.
+    `status` and `said` are the store's HTTP status and answer, where it gave one.
     """
 
     status = 0
@@ -69,8 +69,8 @@ class StoreError(GpuvigilError):
 
 
 class StoreUnavailable(StoreError):
-    """A time-series store elsewhere gave no answer, or asked to come back later."""
+    """A remote time-series store gave no answer, or asked to come back later."""
 
 
 class SensorError(GpuvigilError):
-    """One sensor could not be read."""
+    """A sensor that could not be read."""

@@ -1,11 +1,11 @@
-"""Files, and the names in folders, that are to outlive a power loss."""
+"""Flushing of files and folders to disk, so that they survive a power loss."""
 
 import os
 from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,23 +1,23 @@
-"""Slurm's short form of many names: `gpu[01-03,7]` is gpu01, gpu02, gpu03 and gpu7."""
+"""Slurm's host lists: `gpu[01-03,7]` is gpu01, gpu02, gpu03 and gpu7."""
 
 import re
 from collections.abc import Iterator
 from itertools import islice, product
 
 _PART = re.compile(r"\[([0-9,-]+)\]")
-_MOST = 4096  # names of one expression: more are a mistake
+_MOST = 4096  # names per expression: more are a mistake
 
 
 def expand(expression: str) -> Iterator[str]:
-    """The names in their order; at most 4096 of one piece between commas."""
+    """Yield the names in order, at most 4096 for each part between commas."""
     for piece in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", expression):
-        texts = _PART.split(piece)  # what stands between brackets, and what is in them, by turns
+        texts = _PART.split(piece)  # alternately the text between brackets and the text inside them
         choices = [list(_numbers(text)) if turn % 2 else [text] for turn, text in enumerate(texts)]
         yield from ("".join(found) for found in islice(product(*choices), _MOST))
 
 
 def _numbers(text: str) -> Iterator[str]:
-    """`01-03,7` is 01, 02, 03, 7: as wide as the first of a range is written."""
+    """Yield the numbers of `01-03,7`: 01, 02, 03, 7. A range is padded to the width of its first number."""
     for part in text.split(","):
         first, dash, last = part.partition("-")
         if not dash:

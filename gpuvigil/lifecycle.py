@@ -1,11 +1,11 @@
-"""The life of an incident. Everything that affects its state lives in this one table.
+"""The life cycle of an incident. Everything that affects its state is in this one table.
 
-Two rules. A pair that is not in the table is an error in our code, not in the data. And a change of
-state is a `Transition`: it has a number, a time and a reason, and alerts hears of nothing else.
+There are two rules. A pair that is not in the table is an error in our code, not in the data. A
+change of state is a `Transition` with a number, a time and a reason, and alerts hears of nothing else.
 
-A *suspect* has been seen once and must be seen again, unless its fault is certain at first sight.
-*Flapping* is an incident that came back within the flap window after it cleared too often: it stays
-open as one, until it has been clear for long.
+A *suspect* was seen once and must be seen again, unless its fault is certain at first sight.
+A *flapping* incident came back within the flap window after clearing too often: it stays open as
+one incident until it has been clear for long.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .errors import LifecycleError
 
 
 class State(str, Enum):
-    """Where an incident stands."""
+    """The state of an incident."""
 
     SUSPECT = "suspect"
     OPEN = "open"
@@ -27,14 +27,14 @@ class State(str, Enum):
 
 
 class Signal(str, Enum):
-    """What can happen to an incident."""
+    """A signal that can change an incident."""
 
     CONFIRMED = "confirmed"  # seen again, or certain at first sight
-    CHANGED = "changed"  # still there, with other severity, impact or members
-    ACKNOWLEDGED = "acknowledged"  # a person took it
+    CHANGED = "changed"  # still there, with another severity, impact or members
+    ACKNOWLEDGED = "acknowledged"  # a person took it on
     RETURNED = "returned"  # it came back soon after it had cleared
     FLAPPED = "flapped"  # it came back too often within the flap window
-    CLEARED = "cleared"  # not seen for the clear time, or a cure was seen
+    CLEARED = "cleared"  # not seen for the clear time, or a cure was observed
 
 
 TRANSITIONS: dict[tuple[State, Signal], State] = {
@@ -53,13 +53,13 @@ TRANSITIONS: dict[tuple[State, Signal], State] = {
     (State.RESOLVED, Signal.FLAPPED): State.FLAPPING,
 }
 
-# Those in which the fault is believed to be there now.
+# States in which the fault is believed to be present.
 STANDING = frozenset({State.OPEN, State.ACKNOWLEDGED, State.FLAPPING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long and how often before a state changes."""
+    """The time, and the number of returns, needed before an incident changes its state."""
 
     clear: timedelta = timedelta(seconds=30)
     flap_window: timedelta = timedelta(minutes=30)
@@ -71,7 +71,7 @@ class Patience:
 
 
 def step(state: State, signal: Signal) -> State:
-    """The state after `signal`; LifecycleError when the table does not know the pair."""
+    """Return the state after `signal`; raise LifecycleError for a pair that is not in the table."""
     try:
         return TRANSITIONS[state, signal]
     except KeyError:
@@ -81,6 +81,6 @@ def step(state: State, signal: Signal) -> State:
 
 
 def diagram() -> str:
-    """The table as a Mermaid state diagram, for the documentation."""
+    """Return the table as a Mermaid state diagram, for the documentation."""
     arrows = [f"    {a.value} --> {b.value}: {s.value}" for (a, s), b in TRANSITIONS.items()]
     return "\n".join(["stateDiagram-v2", "    [*] --> suspect", *arrows])

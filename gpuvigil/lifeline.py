@@ -1,4 +1,4 @@
-"""A child process does not outlive its parent, also when the parent is killed with -9."""
+"""Ties a child process to its parent: it ends when the parent ends, even by SIGKILL."""
 
 import ctypes
 import os
@@ -13,11 +13,11 @@ _SET_PARENT_DEATH_SIGNAL = 1
 
 
 def environment() -> dict[str, str]:
-    """The environment for a child that holds on to this process."""
+    """Return the environment for a child that is to end with this process."""
     return {**os.environ, PARENT_VARIABLE: str(os.getpid())}
 
 
-# Started anew as another's program, a process keeps what it asked the kernel for (execve(2)).
+# A process that calls execve(2) keeps its parent-death signal.
 _BECOME = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -30,15 +30,15 @@ if os.getppid() == int(sys.argv[1]):
 
 
 def tied(words: Sequence[str]) -> list[str]:
-    """The command that runs a program which is not ours, and ends with the thread that starts it.
+    """Return the command that runs another program and ends it with the thread that starts it.
 
-    One that cannot be run exits with 1 and says why in one line.
+    If the program cannot be run, the command exits with 1 and says why in one line.
     """
     return [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid()), *words]
 
 
 def hold() -> None:
-    """End with the parent that asked for it, at once; without such a parent do nothing.
+    """End this process at once when the parent that asked for it ends; without such a parent do nothing.
 
     The parent must start its children from its main thread, since the kernel watches the thread.
     """

@@ -1,4 +1,4 @@
-"""Structured log: one fact a line, `time level service fact key=value ...`, to standard error."""
+"""A structured log: one fact per line, `time level service fact key=value ...`, on standard error."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ Value = str | int | float | bool | None
 
 
 class Log:
-    """Facts of one service; values are quoted when they hold spaces, and secrets stay out."""
+    """The log of one service. Values with spaces are quoted; callers keep secrets out."""
 
     def __init__(self, service: str) -> None:
         self._logger = logging.getLogger(f"gpuvigil.{service}")
@@ -32,7 +32,7 @@ class Log:
 
 
 def quoted(value: Value) -> str:
-    """The value as one word, or in double quotes with line breaks made visible."""
+    """Return the value as one word, or in double quotes with line breaks made visible."""
     if isinstance(value, float):
         return f"{value:.6g}"
     text = str(value)
@@ -43,7 +43,7 @@ def quoted(value: Value) -> str:
 
 
 class _Line(logging.Formatter):
-    """`2026-01-31T12:00:00.123Z info hub listening port=8086`."""
+    """Formats a line: `2026-01-31T12:00:00.123Z info hub listening port=8086`."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, timezone.utc)
@@ -56,10 +56,10 @@ class _Line(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """Send every log line of this process to standard error in our form."""
+    """Send every log line of this process to standard error in our format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Line())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # Libraries speak up only when something is wrong; their routine lines are not our facts.
+    # Libraries are heard only from warnings on; their routine lines are not of interest.
     logging.getLogger().setLevel(logging.WARNING)
     logging.getLogger("gpuvigil").setLevel(level.upper())

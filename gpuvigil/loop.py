@@ -1,4 +1,4 @@
-"""Retries with a growing wait: a service goes on whatever happens, and logs it once."""
+"""Retries with a growing back-off: a service keeps going after failures, and logs a run of them once."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 2.0
 
 @dataclass(slots=True, kw_only=True)
 class Persistence:
-    """The failures in a row of one thing that a service insists on."""
+    """Counts the consecutive failures of one task that a service keeps retrying."""
 
     name: str
     clock: Clock
@@ -22,9 +22,9 @@ class Persistence:
     failures: int = 0
 
     def failed(self, error: Exception) -> None:
-        """Wait before the next try; only the first failure in a row is worth a line.
+        """Wait before the next try; only the first failure in a row is logged.
 
-        A time that the other side asked for (`retry_after_seconds`) is kept, within bounds.
+        A wait that the other side asked for (`retry_after_seconds`) is honoured, within bounds.
         """
         if self.failures == 0:
             kind = type(error).__name__
@@ -37,14 +37,14 @@ class Persistence:
         self.clock.wait(self.stop, min(asked or wait, LONGEST_WAIT_SECONDS))
 
     def worked(self) -> None:
-        """Say that it goes on, if it did not."""
+        """Log that the task works again, if it had failed."""
         if self.failures:
             self.log.info("goes on", loop=self.name, failures=self.failures)
         self.failures = 0
 
 
 def run_steps(persistence: Persistence, step: Callable[[], None]) -> None:
-    """Call `step` until asked to stop; nothing that goes wrong in it ends the loop."""
+    """Call `step` until asked to stop; an error in it never ends the loop."""
     while not persistence.stop.is_set():
         try:
             step()

@@ -1,4 +1,4 @@
-"""How numbers are written for people."""
+"""Formatting of numbers for people."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ NOT_MEASURED = "not measured"
 
 
 def holders_unknown(of: str = "the GPUs") -> str:
-    """Said in place of numbers about holders, with what would tell them."""
+    """Return the text shown in place of numbers about holders, with what would provide them."""
     return (
         f"Who holds {of} is not known: a collector tells it, or dcgm-exporter with its labels"
         " hpc_job or pod."
@@ -23,13 +23,13 @@ SOME_UNKNOWN = holders_unknown("some of the GPUs")
 
 
 def natural(text: str) -> list[tuple[int, str]]:
-    """A key that sorts `rack 2` before `rack 10`."""
+    """Return a sort key that puts `rack 2` before `rack 10`."""
     parts = re.split(r"(\d+)", text)
     return [(int(part) if part.isdecimal() else -1, part) for part in parts]
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """`0-3, 6` for 0, 1, 2, 3, 6; ascending."""
+    """Format ascending numbers as ranges: `0-3, 6` for 0, 1, 2, 3, 6."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -40,7 +40,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """`1 node`, `16 nodes`."""
+    """Format a count with its noun: `1 node`, `16 nodes`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
@@ -59,35 +59,35 @@ _ONE_OF = {
 }
 
 
-# Only short ones: a line may end before a word.
+# Short units only: a line may break before a word.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|×|[kMG]?W|h|min|s|d|°C)(?![\w/]))")
 
 
 def unbroken(text: str) -> str:
-    """Each number stays on one line with its unit, however narrow the place is."""
+    """Keep each number on one line with its unit, however narrow the place is."""
     return _UNIT.sub("\u00a0", text)
 
 
 def of_many(number: float, things: str) -> str:
-    """`1 discard`, `16 discards`: of what is known by its plural."""
+    """Format a count with a noun given in the plural: `1 discard`, `16 discards`."""
     one = _ONE_OF.get(things, things.removesuffix("s")) if number == 1 else things
     return f"{number:,.0f} {one}"
 
 
 def percent(value: float | None) -> str:
-    """A share; an absent one is said, not drawn as 0."""
+    """Format a share as a percentage; None as a dash, never as 0."""
     return "–" if value is None else f"{value:.0f} %"
 
 
 def watts(value: float) -> str:
-    """Watts below 1 kW, kilowatts above."""
+    """Format a power in watts below 1 kW, in kilowatts above."""
     if value < 1000:
         return f"{value:.0f} W"
     return f"{value / 1000:,.1f} kW" if value < 100_000 else f"{value / 1000:,.0f} kW"
 
 
 def speed(bits_per_second: float | None) -> str:
-    """A link's speed as it is printed on its box."""
+    """Format a link's speed in Gb/s or Mb/s, as printed on its box; None as a dash."""
     if bits_per_second is None:
         return "–"
     if bits_per_second >= 1e9:
@@ -95,7 +95,7 @@ def speed(bits_per_second: float | None) -> str:
     return f"{bits_per_second / 1e6:g} Mb/s"
 
 
-# The unit is the end of a metric's name; factor and sign are how people read it.
+# The suffix of a metric's name gives its unit; factor, unit and format are for people.
 _UNITS: dict[str, tuple[float, str, str]] = {
     "_percent": (1, "%", ".0f"),
     "_bytes": (1 / 2**30, "GiB", ",.2f"),
@@ -108,7 +108,7 @@ _UNITS: dict[str, tuple[float, str, str]] = {
 }
 
 
-# Short forms as the field writes them; those of capitals alone are in `_CAPITALS`.
+# Abbreviations as the field writes them; those in plain capitals are in `_CAPITALS`.
 _CAPITALS = ("ecc", "sm", "gpu", "dram", "sram", "mig", "tpc", "crc", "lcrc", "mcu", "l2")
 _WRITTEN = {
     **{word: word.upper() for word in _CAPITALS},
@@ -124,7 +124,7 @@ _WRITTEN = {
 
 
 def title(metric: Metric) -> str:
-    """The metric's name without its unit, in words."""
+    """Return the metric's name in words, without its unit."""
     name = metric.name
     for ending in _UNITS:
         name = name.removesuffix(ending)
@@ -132,11 +132,11 @@ def title(metric: Metric) -> str:
     return words[:1].upper() + words[1:]
 
 
-_LONG = 120.0  # of seconds: more are said in minutes or hours
+_LONG = 120.0  # seconds; longer spans are given in minutes or hours
 
 
 def measured(metric: Metric, value: float | None) -> str:
-    """A value with its unit, or that it was not measured."""
+    """Format a value with its unit, or say that it was not measured."""
     if value is None:
         return NOT_MEASURED
     if metric.name == "clock_event_reasons":
@@ -150,7 +150,10 @@ def measured(metric: Metric, value: float | None) -> str:
 
 
 def of_clock(told: tuple[float, str] | None) -> str | None:
-    """A node's clock beside the hub's, from its seconds ahead and what the hub does about it."""
+    """Describe a node's clock offset from the hub's; None when it is unknown.
+
+    `told` is the offset in seconds (positive: ahead) and what the hub does about it.
+    """
     if told is None:
         return None
     seconds, state = told

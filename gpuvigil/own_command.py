@@ -1,11 +1,11 @@
-"""The command line of a child process of ours: installed, or in the one file that a node runs."""
+"""The command line of a gpuvigil child process: from the installed package, or the node's single file."""
 
 import sys
 from zipimport import zipimporter
 
 
 def command(name: str, module: str) -> list[str]:
-    """The words that run a command of ours with this Python, in the same isolation.
+    """Return the words that run a gpuvigil command with this Python and the same isolation flags.
 
     `module` is where an installed command lives; from a zip file the command line finds `name`.
     """

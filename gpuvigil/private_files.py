@@ -1,4 +1,4 @@
-"""Files that nobody but their owner may read, whatever the umask is."""
+"""Files that only their owner may read, whatever the umask is."""
 
 import os
 import pwd
@@ -11,7 +11,7 @@ UMASK = 0o077
 
 
 def refuse_root_for(folder: Path, program: str) -> None:
-    """ConfigError for root where a folder is another's, who could not read what root makes there."""
+    """Raise ConfigError if root would write to another user's folder: that user could not read the files."""
     owner = folder.stat().st_uid if folder.exists() else 0
     if os.geteuid() != 0 or owner == 0:
         return
@@ -26,12 +26,12 @@ def refuse_root_for(folder: Path, program: str) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file in one step, also over a power loss; only its owner may read it."""
+    """Replace a file's text atomically, also over a power loss; only its owner may read it."""
     write_private_bytes(path, text.encode())
 
 
 def write_private_bytes(path: Path, content: bytes) -> None:
-    """The same of any bytes."""
+    """Replace a file's bytes as `write_private` does; raise ConfigError when it cannot be written."""
     draft = path.with_name(f".{path.name}.new")
     try:
         draft.unlink(missing_ok=True)

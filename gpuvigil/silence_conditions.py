@@ -1,13 +1,13 @@
-"""The conditions of a node that stopped reporting, with a heading and an action for each."""
+"""Conditions of a node that stopped reporting, with a heading and an action for each."""
 
 from collections.abc import Mapping
 from enum import Enum
 
 
 class NodeSilence(str, Enum):
-    """What is known of a silence; the value is the condition of its finding and incident."""
+    """A kind of node silence; its value is the condition of the finding and the incident."""
 
-    # While it lasts.
+    # While the silence lasts.
     DEAD = "dead"
     COLLECTOR = "collector"
     UNHEARD = "unheard"
@@ -15,13 +15,13 @@ class NodeSilence(str, Enum):
     RACK_POWER = "rack_power"
     RACK_NETWORK = "rack_network"
     RACK_EITHER = "rack_either"
-    NOT_RECEIVED = "not_received"  # half of a cluster
-    # In order: by the node's own last word, or its scheduler's.
+    NOT_RECEIVED = "not_received"  # much of a cluster at once
+    # Deliberate, according to the node's own last message or its scheduler.
     STOPPED = "stopped"
     SHUT_DOWN = "shut_down"
     NOT_BACK = "not_back"
     TAKEN_AWAY = "taken_away"
-    # Once its nodes are heard again.
+    # Once the nodes report again.
     WAS_DOWN = "was_down"
     WAS_REBOOTED = "was_rebooted"
     DID_NOT_REPORT = "did_not_report"
@@ -32,7 +32,7 @@ class NodeSilence(str, Enum):
 
     @property
     def heading(self) -> str:
-        """Empty where the fault's own says it."""
+        """The heading of an incident; empty where the fault's own title says it."""
         return _WORDS[self][0]
 
     @property
@@ -40,14 +40,14 @@ class NodeSilence(str, Enum):
         return _WORDS[self][1]
 
 
-# Conditions that say no more than the fault's own title does.
+# Conditions that say no more than the fault's own title.
 PLAIN: frozenset[str] = frozenset({"", NodeSilence.TAKEN_AWAY})
-# Of these it is known afterwards that the nodes were up: nobody's work stood still.
+# Afterwards these nodes are known to have been up: nobody's work stood still.
 WAS_UP: frozenset[str] = frozenset({NodeSilence.DID_NOT_REPORT, NodeSilence.RACK_DID_NOT_REPORT})
 WERE_DOWN: frozenset[str] = frozenset(
     {NodeSilence.WAS_DOWN, NodeSilence.WAS_REBOOTED, NodeSilence.RACK_WAS_DOWN}
 )
-# Of these it is known that nobody computes there; of the others nothing is but the silence.
+# In these conditions no job computes there for certain; in the others only the silence is known.
 KNOWN_DOWN: frozenset[str] = WERE_DOWN | {
     NodeSilence.DEAD,
     NodeSilence.RACK_POWER,
@@ -63,7 +63,7 @@ IN_ORDER: frozenset[str] = frozenset(
         NodeSilence.TAKEN_AWAY,
     }
 )
-# What a silence is told as while it lasts, and may still turn out to be something else.
+# Conditions told while a silence lasts, which may still turn out to be something else.
 UNSETTLED: frozenset[str] = frozenset(
     {
         "",
@@ -77,7 +77,7 @@ UNSETTLED: frozenset[str] = frozenset(
     }
 )
 
-# What a node may have died of, and nobody meant: a silence of which nothing else is known yet, too.
+# Silences that may be an unintended death of the node, including those of which nothing is known yet.
 MAY_BE_DEATH: frozenset[str] = frozenset(
     {
         "",

@@ -1,4 +1,4 @@
-"""Where `gpuvigil up` keeps its state, and how other commands find a running one."""
+"""Where `gpuvigil up` keeps its state, and how other commands find a running instance."""
 
 import fcntl
 import os
@@ -7,14 +7,15 @@ from pathlib import Path
 
 from .errors import ConfigError
 
-# In the directory: what `up` wrote for its parts, and what it holds a lock on for as long as it runs.
+# In the directory: the configuration that `up` wrote, and a file that it holds a lock on while it
+# runs.
 CONFIG_NAME, LOCK_NAME = "gpuvigil.toml", "lock"
 SITE_CONFIG = Path("/etc/gpuvigil/gpuvigil.toml")
-"""What a site's units read."""
+"""The configuration that a site's systemd units read."""
 
 
 def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """`$XDG_STATE_HOME/gpuvigil`, by default `~/.local/state/gpuvigil`.
+    """Return `$XDG_STATE_HOME/gpuvigil`, by default `~/.local/state/gpuvigil`.
 
     XDG Base Directory Specification 0.8: a value that is not an absolute path is ignored.
     """
@@ -24,9 +25,10 @@ def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def config_of_up(chosen: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The chosen configuration, the one that `up` wrote, or the site's; None where variables say everything.
+    """Return the chosen configuration, else the one that `up` wrote, else the site's.
 
-    ConfigError when there is nothing of it. In a container there are only variables.
+    None means that environment variables alone configure everything, as in a container. ConfigError
+    when there is no configuration at all.
     """
     if chosen is not None:
         return chosen
@@ -43,7 +45,7 @@ def config_of_up(chosen: Path | None, environment: Mapping[str, str] = os.enviro
 
 
 def _is_there(file: Path) -> bool:
-    """False also in a home that is another's, as under `runuser`."""
+    """Return whether the file exists; False also in a home that we may not read, as under `runuser`."""
     try:
         return file.is_file()
     except OSError:
@@ -51,12 +53,12 @@ def _is_there(file: Path) -> bool:
 
 
 def is_at_rest(config: Path | None) -> bool:
-    """Whether `up` wrote this configuration and runs no more; False where that cannot be seen."""
+    """Return whether `up` wrote this configuration and no longer runs; False where that cannot be seen."""
     if config is None or config.name != CONFIG_NAME:
         return False
     try:
         with (config.parent / LOCK_NAME).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # held, or nobody's
+    except OSError:  # locked, or not there
         return False
     return True

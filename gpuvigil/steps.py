@@ -1,4 +1,4 @@
-"""Says how far a training program is, so that gpuvigil can tell a hang, a dead rank and a slow one.
+"""Reports the progress of a training program, so that gpuvigil can tell hangs, dead and slow ranks apart.
 
     from gpuvigil.steps import Steps
 
@@ -8,10 +8,10 @@
         steps.done()
     steps.end()
 
-Or copy this file beside the program, as `gpuvigil_steps.py`: it needs nothing but Python 3.8. A small
-file per process says it all, written by a thread at most once a second. Nothing here raises, waits for
-a GPU or keeps the program waiting: a program does not end because nobody watches it. The file goes away
-with the program; that of a rank that was killed, or died of an exception, stays, and tells so.
+Or copy this file beside the program, as `gpuvigil_steps.py`: it needs nothing but Python 3.8. Each
+process has a small file, written by a thread at most once a second. Nothing here raises, waits for a
+GPU or keeps the program waiting: a program does not end because nobody watches it. The file is removed
+when the program ends; the file of a rank that was killed, or died of an exception, stays as the sign.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from statistics import median
 from typing import Any
 
 DIRECTORY = "/run/gpuvigil-steps"
-_KEPT = 1000  # steps of which the 99th percentile is taken
-_LATELY = 5  # steps of which medians are taken: a rank that turns slow shows after three
-_FIRST = (5, 25)  # the steps by which a rank is known later: after those that warm up
+_KEPT = 1000  # steps over which the 99th percentile is taken
+_LATELY = 5  # steps over which medians are taken: a rank that turns slow shows after three
+_FIRST = (5, 25)  # the steps that are a rank's baseline: those after warm-up
 _EVERY_SECONDS = 1.0
 _MOST_PENDING = 64  # steps whose CUDA events have not been reached yet
-_MOST_PARTS = 1024  # passes of own work in one step, for a program that never ends one
-# Who says which rank this is, and of how many: torchrun, Slurm, Open MPI, MPICH and Intel MPI.
+_MOST_PARTS = 1024  # passes of own work per step, for a program that never ends a step
+# Variables that give this rank and the world size: torchrun, Slurm, Open MPI, MPICH and Intel MPI.
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 WORLDS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
@@ -45,7 +45,7 @@ _CHECKPOINT, _EVALUATION = "checkpoint", "evaluation"
 
 
 class Steps:
-    """The progress of this process."""
+    """The progress of this process, one of a job's ranks."""
 
     def __init__(
         self, directory: str | None = None, rank: int | None = None, world: int | None = None
@@ -58,33 +58,33 @@ class Steps:
         self._written: object = None
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
-        self._cuda: Any = None  # `torch.cuda`, where own work is on a GPU
+        self._cuda: Any = None  # `torch.cuda`, where own work runs on a GPU
         self._anew()
         atexit.register(self._leave)
-        # Children of `multiprocessing` do not come to `atexit`.
+        # Children of `multiprocessing` do not run `atexit` handlers.
         Finalize(None, self._leave, exitpriority=0)
 
     def _anew(self) -> None:
-        """Before the first step."""
+        """Reset everything to the state before the first step."""
         self._seconds: deque[float] = deque(maxlen=_KEPT)
         self._own: deque[float] = deque(maxlen=_LATELY)
         self._first: list[float] = []
         self._inputs: deque[float] = deque(maxlen=_LATELY)
         self._step = 0
         self._last: float | None = None
-        self._ended = 0  # when that was, in nanoseconds since 1970
-        self._paused = 0.0  # since the last step: what the program does beside its steps
-        self._waited: float | None = None  # for input, since the last step
-        self._parts: list[Any] = []  # of this rank's own work in this step
+        self._ended = 0  # when the last step ended, in nanoseconds since 1970
+        self._paused = 0.0  # seconds since the last step that the program spent on other work
+        self._waited: float | None = None  # seconds waited for input since the last step
+        self._parts: list[Any] = []  # of this rank's own work in the current step
         self._pending: deque[list[Any]] = deque(maxlen=_MOST_PENDING)
         self._mark: Any = None
-        self._phase: tuple[str, float] | None = None  # and since when
+        self._phase: tuple[str, float] | None = None  # the phase, and since when
         self._checkpoint: float | None = None
         self._tokens = 0
         self._loss: float | None = None
 
     def done(self, tokens: int | None = None, loss: float | None = None) -> None:
-        """A step has ended. A `loss` that is a tensor is left out: to read it is to wait for the GPU."""
+        """Count one finished step. A `loss` that is a tensor is ignored: reading it would wait for the GPU."""
         now = time.monotonic()
         if self._last is not None:
             self._seconds.append(max(now - self._last - self._paused, 0.0))
@@ -105,11 +105,11 @@ class Steps:
             self._begin()
 
     def end(self) -> None:
-        """The training is over, and no step is expected any more; the next `done` begins another one."""
-        self._anew()  # the thread takes the file away
+        """Say that the training is over: no step is expected until the next `done` begins another one."""
+        self._anew()  # the thread removes the file
 
     def batches(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The same, batch after batch; how long each was waited for is told."""
+        """Yield the batches and record how long each was waited for."""
         them, nothing = iter(batches), object()
         while True:
             with self.input():
@@ -120,7 +120,7 @@ class Steps:
 
     @contextlib.contextmanager
     def input(self) -> Iterator[None]:
-        """While this rank waits for its next batch."""
+        """Mark the time in which this rank waits for its next batch."""
         began = time.monotonic()
         with self._in(_INPUT):
             yield
@@ -128,29 +128,29 @@ class Steps:
 
     @contextlib.contextmanager
     def checkpoint(self) -> Iterator[None]:
-        """While a checkpoint is written, or its writing is waited for: no step is expected."""
+        """Mark the time in which a checkpoint is written, or waited for: no step is expected."""
         with self._pause(_CHECKPOINT):
             yield
         self._checkpoint = time.time()
 
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[None]:
-        """While the model is evaluated: no step is expected."""
+        """Mark the time in which the model is evaluated: no step is expected."""
         with self._pause(_EVALUATION):
             yield
 
     @contextlib.contextmanager
     def own(self) -> Iterator[None]:
-        """While this rank works by itself in a step: what comes before the first collective."""
+        """Mark this rank's own work within a step: what comes before the first collective."""
         self._own_begins()
         yield
         self._own_ends()
 
     def watch(self, model: Any) -> Any:
-        """Measure own work by the forward passes of a torch model; returns the model.
+        """Measure own work by the forward passes of a torch model; return the model.
 
-        Of a model in `DistributedDataParallel` the wrapped one is taken: what the wrapper does first is
-        a collective. On a GPU it is measured by CUDA events, which are asked and never waited for.
+        For a model in `DistributedDataParallel` the wrapped one is used: the wrapper begins with a
+        collective. On a GPU, CUDA events measure the time; they are queried and never waited for.
         """
         with contextlib.suppress(Exception):
             inner = getattr(model, "module", model)
@@ -160,7 +160,7 @@ class Steps:
         return model
 
     def p99(self) -> float | None:
-        """The 99th percentile of the last steps' seconds; None before the second step."""
+        """Return the 99th percentile of recent step times in seconds; None before the second step."""
         known = sorted(self._seconds)
         return known[(len(known) * 99 - 1) // 100] if known else None
 
@@ -180,7 +180,7 @@ class Steps:
             self._phase = (_COLLECTIVE, time.time())
 
     def _now(self) -> Any:
-        """A moment of the host's, or of the GPU's stream; None where neither can be told."""
+        """Return a host time, or an event on the GPU's stream; None where neither can be recorded."""
         if self._cuda is None:
             return time.perf_counter()
         with contextlib.suppress(Exception):
@@ -191,7 +191,7 @@ class Steps:
         return None
 
     def _close(self) -> None:
-        """Own work of steps that are over, as far as the GPU has come."""
+        """Record the own work of finished steps, as far as the GPU has got."""
         parts = [part for part in self._parts if None not in part]
         self._parts = []
         if self._cuda is None:
@@ -229,7 +229,7 @@ class Steps:
             with self._in(phase):
                 yield
         finally:
-            self._paused = before + time.monotonic() - began  # with any pause within it
+            self._paused = before + time.monotonic() - began  # including any pause within it
 
     def _begin(self) -> None:
         self._thread = threading.Thread(target=self._tell, name="gpuvigil-steps", daemon=True)
@@ -238,7 +238,7 @@ class Steps:
 
     def _tell(self) -> None:
         while True:
-            # A deque may change while it is looked through: the next second will do.
+            # A deque may change while it is iterated over: the next second will do.
             with contextlib.suppress(OSError, RuntimeError, ValueError):
                 self._write()
             if self._over.wait(_EVERY_SECONDS):
@@ -252,15 +252,15 @@ class Steps:
         if state == self._written or not self._step:
             return
         beside = self._path + ".new"
-        # Everybody may write to the directory: what lies there by this name may be another user's link.
+        # Anybody may write to the directory: a file of this name may be another user's link.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(beside)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(beside, flags, 0o600), "w") as file:
-            os.fchmod(file.fileno(), 0o644)  # whatever the umask: the collector is nobody's kin
+            os.fchmod(file.fileno(), 0o644)  # despite the umask: the collector is another user's
             file.write(" ".join(self._words()) + "\n")
             file.flush()
-            # The file's time of change is the step's, however late it is written.
+            # The file's modification time is the step's, however late it is written.
             os.utime(file.fileno(), ns=(self._ended, self._ended))
         os.replace(beside, self._path)
         self._written = state
@@ -289,8 +289,8 @@ class Steps:
             yield f"since={phase[1]:.2f}"
 
     def _leave(self) -> None:
-        """An orderly end leaves nothing; a rank that dies of an exception leaves its file."""
-        # A child of `multiprocessing` may come here twice; only the first time knows how it ended.
+        """Remove the file after an orderly end; a rank that dies of an exception leaves it."""
+        # A `multiprocessing` child may come here twice; only the first time knows how it ended.
         if self._over.is_set() or os.getpid() != self._pid:
             return
         self._over.set()
@@ -300,21 +300,21 @@ class Steps:
 
 
 def lightning_callback(steps: Steps | None = None) -> Any:
-    """For `lightning.Trainer(callbacks=[lightning_callback()])`."""
+    """Return a callback for `lightning.Trainer(callbacks=[lightning_callback()])`."""
     told = steps or Steps()
     bases = (importlib.import_module("lightning.pytorch").Callback, _OfLightning)
     return type("StepsCallback", bases[::-1], {})(told)
 
 
 def hugging_face_callback(steps: Steps | None = None) -> Any:
-    """For `transformers.Trainer(callbacks=[hugging_face_callback()])`."""
+    """Return a callback for `transformers.Trainer(callbacks=[hugging_face_callback()])`."""
     told = steps or Steps()
     bases = (importlib.import_module("transformers").TrainerCallback, _OfHuggingFace)
     return type("StepsCallback", bases[::-1], {})(told)
 
 
 class _Between:
-    """What lies between two steps: waiting for input, but for what the program says it does else."""
+    """The time between two steps: waiting for input, unless the program reports another phase."""
 
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
@@ -326,13 +326,13 @@ class _Between:
         self.enter(self.steps.input)
 
     def end(self) -> None:
-        """What comes after the training is not watched: it may be long, and makes no steps."""
+        """Stop watching: what comes after the training may be long and makes no steps."""
         self.enter(None)
         self._trains = False
         self.steps.end()
 
     def enter(self, phase: Callable[[], Any] | None) -> None:
-        """Another phase than before; None: a step."""
+        """Enter another phase; None means a step."""
         if self._open is not None:
             self._open.__exit__(None, None, None)
         self._open = phase() if phase is not None and self._trains else None
@@ -341,7 +341,7 @@ class _Between:
 
 
 class _OfLightning(_Between):
-    """Lightning's hooks, by its names."""
+    """Lightning's hooks, under its names."""
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         with contextlib.suppress(Exception):
@@ -371,12 +371,12 @@ class _OfLightning(_Between):
     def on_train_end(self, *_: Any) -> None:
         self.end()
 
-    # Also after a training that was broken off, which has no end.
+    # Also called after a training that was broken off, for which there is no end hook.
     on_test_start = on_predict_start = on_train_end
 
 
 class _OfHuggingFace(_Between):
-    """The Trainer's events, by its names."""
+    """The Hugging Face Trainer's events, under its names."""
 
     def on_train_begin(self, *_: Any, model: Any = None, **__: Any) -> None:
         self.steps.watch(model)
@@ -399,7 +399,7 @@ class _OfHuggingFace(_Between):
         self.enter(self.steps.input)
 
     def _then(self, control: Any, evaluated: bool = False) -> None:
-        """What the Trainer does next, as its own callbacks have decided before this one."""
+        """Enter the phase that the Trainer starts next, as its callbacks before this one have decided."""
         if control.should_evaluate and not evaluated:
             self.enter(self.steps.evaluation)
         else:
@@ -414,15 +414,15 @@ def _median(seconds: list[float]) -> float | None:
 
 
 def _dies() -> bool:
-    """Whether the program ends by an exception: one that was printed, or that ends a child of `multiprocessing`."""
+    """Return whether the program ends by an exception: printed, or ending a `multiprocessing` child."""
     died = sys.exc_info()[1]
     if isinstance(died, SystemExit):
-        # `torch.multiprocessing` ends a rank so once it has told its parent the exception.
+        # `torch.multiprocessing` ends a rank like this after sending its parent the exception.
         return died.code not in (None, 0) and isinstance(died.__context__, Exception)
     return died is not None or getattr(sys, "last_type", None) is not None
 
 
 def _told(names: Iterable[str]) -> int | None:
-    """The first of these variables of the environment that is a number."""
+    """Return the first of these environment variables that is a number; None when none is."""
     values = (os.environ.get(name, "") for name in names)
     return next((int(value) for value in values if value.isdigit()), None)

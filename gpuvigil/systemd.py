@@ -1,4 +1,4 @@
-"""systemd's programs, and what a unit wrote last."""
+"""Runs systemd's programs, and reads a unit's last log line."""
 
 import subprocess
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ Run = Callable[[Sequence[str]], tuple[int, str]]
 
 
 def run(words: Sequence[str]) -> tuple[int, str]:
-    """A program's exit code and all that it said; GpuvigilError where it is not here or does not end."""
+    """Return a program's exit code and its output; raise GpuvigilError when it is missing or does not end."""
     try:
         done = subprocess.run(
             words,
@@ -33,7 +33,7 @@ def run(words: Sequence[str]) -> tuple[int, str]:
 
 
 def last_line(unit: str, call: Run = run) -> str:
-    """What a unit last said of itself, without systemd's own lines."""
+    """Return a unit's last log line, without systemd's own, or where to look for it."""
     of = f"_SYSTEMD_UNIT={unit}.service"
     code, said = call(["journalctl", of, "-q", "-n", "1", "-o", "cat", "--no-pager"])
     if code != 0 or not said:

@@ -1,4 +1,4 @@
-"""Times and lengths as people type them for a command; a wrong one is one clear line."""
+"""Parses times and durations that people type for a command; a wrong one gives one clear line."""
 
 import re
 from datetime import datetime, timedelta, timezone
@@ -10,7 +10,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def length(text: str, option: str) -> timedelta:
-    """The length that `15m`, `6h`, `7d` or `2w` names; ConfigError for anything else."""
+    """Parse a duration such as `15m`, `6h`, `7d` or `2w`; raise ConfigError for anything else."""
     found = re.fullmatch(r"([1-9][0-9]{0,4})([mhdw])", text.strip().lower())
     if found is None:
         raise ConfigError(f"{option} {text!r} is no length: write 15m, 6h, 7d or 2w")
@@ -19,7 +19,7 @@ def length(text: str, option: str) -> timedelta:
 
 
 def moment(text: str, option: str) -> datetime:
-    """A day's begin or a moment, in UTC; ConfigError for anything else."""
+    """Parse a day (its start) or a time, in UTC; raise ConfigError for anything else."""
     try:
         if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
             return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=timezone.utc)

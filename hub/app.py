@@ -63,22 +63,23 @@ from .telemetry.retention import Retention
 
 _LOG = Log("hub")
 
-# Requests under way have this long to end, after the last commit; all of it stays under 10 s.
+# Grace period for requests in flight after the last commit; the whole shutdown stays under 10 s.
 _DRAIN_SECONDS = 3
 
-# Objects more than are let go: some thousand bodies that wait for their commit are no garbage, and
-# to look through them for each 700 new ones takes a tenth of the processor time of a busy hub.
+# New objects that trigger a garbage collection: the thousands of bodies that wait for their commit
+# are not garbage, and scanning them for each 700 new objects takes a tenth of the processor time of
+# a busy hub.
 _COLLECTED_AFTER = 50_000
 
-# The event loop waits for so long, several times for each answer, for every other thread that is
-# busy with Python; Python's own 5 ms add up to a tenth of a second and more.
+# Thread switch interval: the event loop may wait this long, several times per answer, for every
+# other busy Python thread; Python's own 5 ms add up to a tenth of a second and more.
 _SWITCH_SECONDS = 0.0005
 
-# Longer than a collector's tick, so that each keeps its connection.
+# Longer than a collector's tick, so that each collector keeps its connection.
 _KEEP_ALIVE_SECONDS = 75
 
 
-# Large answers that their clients have not taken yet, all together.
+# Limit on large answers that their clients have not taken yet, in total.
 _MOST_LEAVING_BYTES = 512 * 1024 * 1024
 
 
@@ -94,7 +95,7 @@ class Worker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What one hub is made of."""
+    """The parts of one hub."""
 
     store: Embedded
     book: Book
@@ -144,7 +145,7 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
 
 
 class _Http:
-    """uvicorn in a thread of its own, where it leaves the signals to us."""
+    """uvicorn in its own thread, where it leaves signals to the main thread."""
 
     def __init__(self, server: uvicorn.Server, listener: socket.socket) -> None:
         self.listener = listener
@@ -157,19 +158,19 @@ class _Http:
         return self._thread.is_alive()
 
     def end_kept_connections(self) -> None:
-        """Each connection ends after the answer that is under way: its client comes anew."""
+        """Close each connection after its answer in flight, so that its client reconnects."""
         for one in list(self.server.server_state.connections):
             one.loop.call_soon_threadsafe(one.shutdown)
 
     def stop(self) -> None:
         while self.running and not self.server.started:
-            time.sleep(0.01)  # it would not see the wish any sooner
+            time.sleep(0.01)  # uvicorn does not look at `should_exit` before it has started
         self.server.should_exit = True
         self._thread.join()
 
 
 def _move_records(settings: HubSettings) -> None:
-    # Refused while a hub runs on this directory: what it wrote meanwhile would be lost.
+    # Fails while a hub runs on this directory: what it writes during the move would be lost.
     store = _opened(settings)
     try:
         _LOG.info("records moved", count=move_records(settings))
@@ -188,9 +189,9 @@ def _opened(settings: HubSettings) -> Embedded:
 def build(
     settings: HubSettings, tokens: Tokens, clock: Clock, waits_for: Callable[[str], None]
 ) -> Parts:
-    """The hub's parts, store and records opened; the committer waits to be started.
+    """Open the store and the records and return the hub's parts, with no worker started yet.
 
-    `waits_for` is told what is opened.
+    `waits_for` is called with the name of whatever is opened next.
     """
     waits_for("its store of telemetry")
     store = _opened(settings)
@@ -242,7 +243,9 @@ def build(
 
 
 def _records(settings: HubSettings, clock: Clock) -> tuple[Book, BackupJob | None]:
-    """The records, and who backs them up: PostgreSQL is backed up by whoever runs it."""
+    """Open the records; return them with their backup job, None for PostgreSQL, which its operator
+    backs up.
+    """
     if in_postgresql(settings):
         return Book(open_records(settings)), None
     opened = open_kept(settings, clock)
@@ -257,7 +260,7 @@ def _serve(
     tls: ServerTls | None,
     stop: threading.Event,
 ) -> None:
-    # What is there now stays.
+    # Objects that exist now live as long as the hub.
     gc.freeze()
     gc.set_threshold(_COLLECTED_AFTER, 20, 20)
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -273,7 +276,7 @@ def _serve(
             if tls is not None and tls.renew():
                 http.end_kept_connections()
     finally:
-        # Everybody who waits is answered first: for news, or for a commit.
+        # First answer every request that waits for news or for a commit.
         parts.news.close()
         for worker in parts.workers:
             worker.stop()
@@ -283,7 +286,7 @@ def _serve(
 
 
 def _ended_because(stop: threading.Event, damaged: str | None) -> str | None:
-    """Why the hub ended by itself; None when it was asked to."""
+    """Return why the hub ended by itself; None when it was told to stop."""
     if damaged is not None:
         return f"the records are damaged: {damaged}; the next start of the hub repairs them"
     return None if stop.is_set() else "hub: the HTTP server ended; its log says why"
@@ -291,7 +294,7 @@ def _ended_because(stop: threading.Event, damaged: str | None) -> str | None:
 
 def _server(app: App, settings: HubSettings, tls: ServerTls | None) -> uvicorn.Server:
     most = most_connections(settings.connections_count)
-    # Whole clusters come from one address where it is that of a proxy or of a network's edge.
+    # No limit per address: a whole cluster may share one, that of a proxy or of its network's edge.
     places = Places(most, exempt=lambda _: True, log=_LOG)
     config = uvicorn.Config(
         app,
@@ -323,7 +326,7 @@ def _crowded(most: int) -> Response:
 
 
 def _announce(settings: HubSettings, listener: socket.socket, secure: bool) -> None:
-    """Say where the hub listens: in the log, and in a file for whoever started it."""
+    """Log the address the hub listens on, and write it to a file for whoever started the hub."""
     port = listener.getsockname()[1]
     host = f"[{settings.listen}]" if ":" in settings.listen else settings.listen
     file = settings.data_directory / "hub.url"

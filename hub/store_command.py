@@ -21,13 +21,15 @@ from .endpoints import store as store_endpoint
 from .http.bearer import tokens_file
 from .records import ends_file, in_postgresql, merge_ends, set_records_aside, wrong_inside
 
-# A copy of a year of telemetry takes its time.
+# Request timeout: copying a year of telemetry takes long.
 _PATIENCE_SECONDS = 3600.0
 STORE = "telemetry.duckdb"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 when done, 1 when something failed or is damaged, 2 for a wrong configuration."""
+    """Run `gpuvigil store`; return 0 when done, 1 on failure or damage, 2 for a wrong
+    configuration.
+    """
     options = parser("store", "The telemetry that the hub keeps, and its records in SQLite.")
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb, text in (
@@ -85,7 +87,7 @@ def _restore(settings: HubSettings, chosen: argparse.Namespace) -> int:
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         _copy(places)
-        # Never in the place of what is there: a token that has ended stays ended.
+        # Merged, never overwritten: a token that has ended stays ended.
         if ends_file(source).exists():
             merge_ends(ends_file(source), ends_file(target))
     except OSError as error:
@@ -95,13 +97,13 @@ def _restore(settings: HubSettings, chosen: argparse.Namespace) -> int:
 
 
 def _restore_records(settings: HubSettings, source: Path) -> int:
-    """Put one backup of the records in their place; what was there is set aside."""
+    """Replace the records with one backup of them, and set the old files aside."""
     if in_postgresql(settings):
         raise StoreError("the records are in PostgreSQL: restore them with pg_restore")
     if (wrong := wrong_inside(source, thorough=True)) is not None:
         raise StoreError(f"{source} holds no records: {wrong}")
     place = settings.data_directory / store_endpoint.RECORDS
-    # Locked while a hub, whatever its address, has them open.
+    # Opening the store fails while any hub, whatever its address, has it open.
     store = _opened(settings) if (settings.data_directory / STORE).exists() else None
     try:
         for file, aside in set_records_aside(place).items():
@@ -119,7 +121,9 @@ def _restore_records(settings: HubSettings, source: Path) -> int:
 
 
 def _copy(places: Mapping[Path, Path]) -> None:
-    """Without the modes of the backup, which may have come from anywhere."""
+    """Copy files and directories without the modes of the backup, which may have come from
+    anywhere.
+    """
     for source, place in places.items():
         found = [source] if source.is_file() else source.rglob("*")
         for file in found:
@@ -167,7 +171,7 @@ def _asked(
     request: tuple[str, str, Mapping[str, Any] | None],
     here: Callable[[Embedded], dict[str, Any]],
 ) -> Mapping[str, Any]:
-    """The answer of the hub that runs, else of the files in its data directory."""
+    """Return the answer of the running hub, or else of the files in its data directory."""
     hub = _remote(settings)
     if hub is not None:
         method, path, body = request
@@ -183,7 +187,7 @@ def _asked(
 
 
 def _remote(settings: HubSettings) -> Hub | None:
-    """The hub, when one answers."""
+    """Return a client of the configured hub; None when it has no token file or does not answer."""
     if settings.service_token_file is None or not settings.service_token_file.exists():
         return None
     token = secret_source(settings.service_token_file, "hub.service_token_file", "service token")
@@ -201,7 +205,7 @@ def _opened(settings: HubSettings) -> Embedded:
 
 
 def _bytes(number: float) -> str:
-    """In the units of the page on the pipeline."""
+    """Format a number of bytes in the units of the dashboard's pipeline page."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1000:
             return f"{number:.3g} {unit}"

@@ -22,7 +22,7 @@ from .http.bearer import Issued, Scope, tokens_file
 from .records import Ends, IssuedTokens, Transactions, ends_file, open_records
 from .records.database import SQLITE_NAME
 
-# Whose jobs such a token shows is named instead of its scope.
+# Scopes chosen by the option that names whose jobs the token shows, and not by --scope.
 _WHOSE = {Scope.OWN: "person", Scope.TEAM: "team"}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _NO_SUCH_TOKEN = "no token that holds has the id {!r}; see 'gpuvigil token list'"
@@ -109,7 +109,7 @@ def _add_join(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 class _Remote:
-    """The tokens of a hub that runs."""
+    """The tokens of a running hub, managed through its API."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -147,7 +147,7 @@ def _issued(answer: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class _Local:
-    """The tokens in the database of a hub that does not run."""
+    """The tokens in the database of a stopped hub."""
 
     def __init__(self, issued_tokens: IssuedTokens) -> None:
         self._issued_tokens = issued_tokens
@@ -182,9 +182,9 @@ def _written(work: Callable[[], Any]) -> Any:
 
 
 def _tokens_of(settings: HubSettings) -> _Remote | _Local:
-    """By the hub itself; by its database only where nothing listens at the hub's address.
+    """Return the tokens through the hub, or through its database if nothing listens at its address.
 
-    Any other trouble may be a hub that runs elsewhere, and does not know what is written here.
+    Any other error is raised: a hub may run elsewhere, and would not know what is written here.
     """
     hub = service_hubs(settings)()
     try:
@@ -200,7 +200,7 @@ def _tokens_of(settings: HubSettings) -> _Remote | _Local:
 
 
 def _check_here(settings: HubSettings, error: HubUnavailable) -> None:
-    """GpuvigilError unless the hub that does not run is of this machine, and its records lie here."""
+    """Raise GpuvigilError unless the stopped hub's addresses and its records are on this machine."""
     hosts = [urlsplit(one).hostname or "" for one in addresses(settings.url)]
     if not all(_is_of_this_machine(host) for host in hosts):
         raise GpuvigilError(
@@ -214,7 +214,7 @@ def _check_here(settings: HubSettings, error: HubUnavailable) -> None:
 
 
 def _is_of_this_machine(host: str) -> bool:
-    """Whether one could listen there."""
+    """Return whether a socket can be bound to an address of this host name."""
     try:
         places = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except OSError:
@@ -254,7 +254,7 @@ def _create(tokens: _Remote | _Local, config: Config, chosen: argparse.Namespace
 
 
 def _whose(chosen: argparse.Namespace) -> tuple[Scope, str]:
-    """What the token may do, and whose it is."""
+    """Return the new token's scope and its holder's name."""
     for scope, option in _WHOSE.items():
         name = getattr(chosen, option)
         if name is not None:
@@ -291,12 +291,12 @@ def _rotate(tokens: _Remote | _Local, _config: Config, chosen: argparse.Namespac
 
 
 def _show(issued: tuple[str, str]) -> None:
-    """The token, alone on its line; it cannot be shown again."""
+    """Print the token alone on its line; it cannot be shown again."""
     print(issued[1])
 
 
 def _keep(tokens: _Remote | _Local, file: Path, id_: str, token: str) -> None:
-    """Put it into the file; one that nobody will ever read is revoked."""
+    """Write the token to the file; revoke it if that fails, as nobody could ever read it."""
     try:
         write_private(file, f"{token}\n")
     except ConfigError:

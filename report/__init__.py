@@ -1,1 +1,1 @@
-"""The weekly report: read once through the hub, decided in one value, written in five formats."""
+"""The weekly report: inputs are read once through the hub, built into one value, and written in five formats."""

@@ -18,23 +18,23 @@ from .rounding import HOUR, rounded
 from .sheet import Cell, Column, Kind, Sheet, exact, moved
 from .waste import Wasted
 
-_Amount = tuple[float, float]  # the same twice where it is known
+_Amount = tuple[float, float]  # lower and upper bound; equal when the amount is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """GPU-hours of one kind; None where nobody could say."""
+    """GPU-hours lost in one way; `hours` is None when nobody could tell."""
 
     key: str
     label: str
     who: str
     hours: _Amount | None
-    part: bool = False  # of the row above it
-    cost: float | None = None  # at its holders' own prices; None: at the mean of the cluster's
+    part: bool = False  # part of the row above it
+    cost: float | None = None  # at the holders' own prices; None: use the cluster's mean price
 
 
 def losses(past: Past, rows: Sequence[Wasted]) -> tuple[Lost, ...]:
-    """Every kind of loss in a span."""
+    """Return every kind of loss in a span."""
     seconds, span = past.usage.seconds, (past.usage.start, past.usage.end)
     judged = seconds.judged > 0
     out = (seconds.lost_maintenance + seconds.lost_unknown) / HOUR
@@ -94,7 +94,7 @@ def losses(past: Past, rows: Sequence[Wasted]) -> tuple[Lost, ...]:
 
 
 def act(now: Sequence[Lost], before: Sequence[Lost] | None, facts: Facts) -> Sheet:
-    """A row per kind, in the order of the states of a GPU."""
+    """Return the sheet of losses: a row per kind, in the order of a GPU's states."""
     rate = facts.mean_rate
     earlier = {one.key: one.hours for one in before or ()}
     owned = facts.usage.seconds.installed / HOUR
@@ -119,7 +119,7 @@ def act(now: Sequence[Lost], before: Sequence[Lost] | None, facts: Facts) -> She
 
 
 def _for(before: _Amount | None, facts: Facts) -> _Amount | None:
-    """What the span before had, for as long a time as this one."""
+    """Return the earlier span's amount, scaled to this span's length."""
     return before and (facts.longer * before[0], facts.longer * before[1])
 
 
@@ -143,19 +143,19 @@ def _row(one: Lost, before: _Amount | None, owned: float, rate: float | None) ->
 
 
 def is_network(incident: Incident) -> bool:
-    """Whether it is about a link, a port or a switch."""
+    """Return whether the incident is about a link, a port or a switch."""
     row = FAULTS.get(incident.fault)
     return incident.subject.kind == "port" or (row is not None and row.stops is Stops.SPREAD)
 
 
 def lasted(one: Incident, start: datetime, end: datetime) -> float:
-    """Hours within a span."""
+    """Return the hours of an incident that lie within the span."""
     until = min(one.resolved_at or end, end)
     return max((until - max(one.since, start)).total_seconds(), 0.0) / HOUR
 
 
 def _cost(rows: Sequence[Wasted], hours: Sequence[float]) -> float | None:
-    """What these hours of each holder cost together; None where none has a price."""
+    """Return the total cost of these hours of each holder; None when no holder has a price."""
     found = [
         of_one * one.held.price
         for one, of_one in zip(rows, hours, strict=True)
@@ -173,9 +173,9 @@ def _one(hours: float) -> _Amount:
 
 
 def _queued(buckets: Sequence[Bucket], jobs: Sequence[Job]) -> _Amount | None:
-    """Free GPU-hours up to what was asked for by jobs that waited; None where no scheduler tells of jobs.
+    """Return free GPU-hours that waiting jobs asked for; None without a scheduler that reports jobs.
 
-    Whether one could have begun nobody knows afterwards, so that the least is nothing.
+    The lower bound is 0, since nobody can tell afterwards whether a job could have started.
     """
     if not jobs or not buckets:
         return None
@@ -194,5 +194,5 @@ def _queued(buckets: Sequence[Bucket], jobs: Sequence[Job]) -> _Amount | None:
 
 
 def _waiting(jobs: Iterable[Job]) -> Iterable[Job]:
-    """Those that GPUs would have helped: not one that still waits by its own wish."""
+    """Return the jobs that GPUs would have helped: not those that still wait by choice."""
     return (one for one in jobs if one.state != "PENDING" or reason_of(one).wants_gpus)

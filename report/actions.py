@@ -20,25 +20,27 @@ from .sheet import exact, hours
 from .waste import Wasted, advice, reason
 
 MOST = 3
-# What was wasted and is over is worth a word from so many GPU-hours a day on, and from this share of what those jobs had.
+# Past waste is reported from this many GPU-hours a day on, and from this share of what those jobs
+# held.
 LEAST_A_DAY, LEAST_SHARE = 1.0, 0.05
-# Who wastes no more than this share of what it was has done what was asked.
+# An action counts as done when the waste is at most this share of what it was.
 MUCH_LESS = 0.5
 _DAY = 24.0
 _INCIDENT, _STILL, _WASTE, _AGAIN = range(4)
-# What it is about: an incident's id, a holder that is still idle, who wasted, or a node that failed again and again.
+# The kind, and an incident's id, a holder that is still idle, who wasted, or a node that failed
+# repeatedly.
 _Key = tuple[int, str, str]
 
 
 def actions(facts: Facts, rows: Sequence[Wasted]) -> tuple[Action, ...]:
-    """Faults that stand, GPUs that are idle still, and what the span's waste says would go on like that."""
+    """Return the top actions: on standing faults, GPUs still idle, and waste that would continue."""
     return tuple(one for _, one in _candidates(facts, facts.now, rows))
 
 
 def became(
     facts: Facts, before: Sequence[Wasted] | None, now: Sequence[Wasted]
 ) -> tuple[Became, ...]:
-    """The three of the span before, and how far each is at the end of this one."""
+    """Return the last span's actions, and how far each is at the end of this span."""
     found = []
     for key, one in _candidates(facts, facts.earlier, before or ()):
         how, done = _HOW[key[0]](facts, key, before or (), now)
@@ -136,7 +138,7 @@ def _ask(one: Wasted) -> tuple[_Key, Action]:
 
 
 def _wasted(usage: Usage, rows: _Rows) -> Iterator[tuple[_Key, Action]]:
-    """Of each user what their jobs wasted that hold nothing idle any more, as so much a day."""
+    """Yield each user's waste per day by jobs that no longer hold idle GPUs."""
     theirs: defaultdict[tuple[str, str], list[Wasted]] = defaultdict(list)
     for one in rows:
         if one.held.is_one and one.hours > 0 and not _asked(one):
@@ -157,15 +159,15 @@ def _wasted(usage: Usage, rows: _Rows) -> Iterator[tuple[_Key, Action]]:
 
 
 def _who(one: Wasted) -> tuple[str, str]:
-    """Who can do something about it: its user, and where nobody knows one it says so itself."""
+    """Return who can act: the user, else the holder itself when its user is unknown."""
     return one.held.user, "" if one.held.user else one.held.holder
 
 
 def _about(who: tuple[str, str], them: Sequence[Wasted]) -> str:
-    """The worst of them come first."""
+    """Return the advice for jobs sorted by waste, the worst first."""
     worst = them[0]
     why = f"{reason(worst)} ({advice(worst)})."
-    jobs = {one.held.holder for one in them}  # one on GPUs of two models has two rows
+    jobs = {one.held.holder for one in them}  # a job on GPUs of two models has two rows
     if len(jobs) == 1:
         start = f"Ask {who[0]} about" if who[0] else "Look at"
         return f"{start} {worst.held.holder}, which was {why}"
@@ -174,7 +176,7 @@ def _about(who: tuple[str, str], them: Sequence[Wasted]) -> str:
 
 
 def _failed(facts: Facts, past: Past, rows: _Rows) -> Iterator[tuple[_Key, Action]]:
-    """Nodes with hardware that failed again and again, and nobody has taken out yet; no team can."""
+    """Yield nodes whose hardware failed repeatedly and that nobody has taken out yet; none for a team."""
     if facts.team:
         return
     span = past.usage.start, past.usage.end
@@ -207,5 +209,5 @@ def _failed(facts: Facts, past: Past, rows: _Rows) -> Iterator[tuple[_Key, Actio
 
 
 def _days(usage: Usage) -> float:
-    """As far as it was counted."""
+    """Return the counted length of the span in days."""
     return (usage.end - usage.buckets[0].start) / timedelta(days=1) if usage.buckets else 1.0

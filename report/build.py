@@ -1,4 +1,4 @@
-"""Builds the report from what was read."""
+"""Builds the report from the inputs."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ from .work_lost import work_lost
 
 
 def build(facts: Facts) -> Report:
-    """The report of one cluster."""
+    """Return the report of one cluster."""
     usage, before = facts.usage, facts.before
     start, end = usage.start, usage.end
     cover = coverage(usage, before)
@@ -86,7 +86,7 @@ def build(facts: Facts) -> Report:
 def _sheets(
     facts: Facts, rows: Sequence[Wasted], before: Sequence[Wasted] | None
 ) -> tuple[Sheet, ...]:
-    """Every table in the order in which it is read."""
+    """Return every table, in reading order."""
     earlier = None if before is None else losses(facts.earlier, before)
     found = (
         act(losses(facts.now, rows), earlier, facts),
@@ -103,7 +103,7 @@ def _sheets(
 def _case(
     facts: Facts, rows: tuple[Sequence[Wasted], Sequence[Wasted]], cover: Coverage
 ) -> tuple[Case, str]:
-    """What the verdict is about, and the sentence about the comparison."""
+    """Return the numbers that the verdict is about, and the sentence about the comparison."""
     usage, before = facts.usage, facts.before
     digits = decimals(usage.seconds.installed / HOUR)
     now = figures(usage, cover, rows[0], sum(map(is_hardware, facts.incidents)), digits)

@@ -1,4 +1,4 @@
-"""Weeks, months and quarters in a time zone: which one a span is, and which came before; pure."""
+"""Weeks, months and quarters in a time zone: recognising spans, and finding earlier ones; pure."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from gpuvigil.errors import ConfigError
 Span = tuple[datetime, datetime]
 UTC = ZoneInfo("UTC")
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)
-# Longer than any of a kind, shorter than two of them.
+# Added to a start, this reaches the next span of the kind, and not the one after it.
 _BEYOND = {"week": timedelta(days=7), "month": timedelta(days=31), "quarter": timedelta(days=92)}
 _FIRST: Mapping[str, Callable[[date], date]] = {
     "week": lambda day: day - timedelta(days=day.weekday()),
@@ -29,7 +29,7 @@ _WRITTEN = {"week": "2026-W47", "month": "2026-10", "quarter": "2026-Q3"}
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """ConfigError where there is none of that name."""
+    """Return the time zone of that name; raise ConfigError when there is none."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -37,53 +37,56 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def midnight(day: date, zone: ZoneInfo) -> datetime:
-    """When a day begins by the clock of a zone, in UTC."""
+    """Return the start of a day in a time zone, as a UTC time."""
     return datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(timezone.utc)
 
 
 def days_before(end: datetime, days: int, zone: ZoneInfo) -> datetime:
-    """The midnight so many days before another: a day on which the clocks change is a day, too."""
+    """Return the midnight so many days before `end`; a day on which the clocks change is one day, too."""
     return midnight(end.astimezone(zone).date() - timedelta(days=days), zone)
 
 
 def step_of(at: datetime, step: timedelta, zone: ZoneInfo) -> datetime:
-    """The begin of the step that a time lies in: of a day by the clock of a zone, else of whole steps in UTC."""
+    """Return the start of the step that contains `at`: a day in the zone, otherwise whole steps in UTC."""
     if step == _DAY:
         return midnight(at.astimezone(zone).date(), zone)
     return EPOCH + (at - EPOCH) // step * step
 
 
 def step_after(at: datetime, step: timedelta, zone: ZoneInfo) -> datetime:
-    """When the step that begins at a time is over."""
+    """Return the end of the step that starts at `at`."""
     return days_before(at, -1, zone) if step == _DAY else at + step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """How spans are cut: in weeks, months or quarters, or as long as they are; and whose days they have."""
+    """The division of time into weeks, months or quarters, or spans of any length, and the days' time zone."""
 
     covers: str = ""  # one of KINDS; empty: of any length
     zone: ZoneInfo = UTC
 
     def start(self, at: datetime) -> datetime:
-        """When the one of its kind began that a time lies in."""
+        """Return the start of the week, month or quarter that contains `at`."""
         return midnight(self._first(at), self.zone)
 
     def end(self, at: datetime) -> datetime:
-        """When that one is over."""
+        """Return the end of the week, month or quarter that contains `at`."""
         return midnight(_FIRST[self.covers](self._first(at) + _BEYOND[self.covers]), self.zone)
 
     def whole(self, span: Span) -> bool:
-        """Whether the span is exactly one of its kind."""
+        """Return whether the span is exactly one week, month or quarter."""
         return span == (self.start(span[0]), self.end(span[0]))
 
     def last(self, at: datetime) -> Span:
-        """The last of its kind that is over."""
+        """Return the last whole week, month or quarter before `at`."""
         end = self.start(at)
         return self.start(end - timedelta(hours=1)), end
 
     def before(self, span: Span) -> Span:
-        """The one before; of one that is not over as much of it. Without a kind as long a time before."""
+        """Return the previous span; for an unfinished one, as much of the previous one.
+
+        Without a kind, it is the span of the same length before.
+        """
         start, end = span
         if not self.covers:
             return start - (end - start), start
@@ -91,7 +94,7 @@ class Calendar:
         return since, until if self.whole(span) else min(since + (end - start), until)
 
     def starts_before(self, span: Span, most: int) -> tuple[datetime, ...]:
-        """When the spans before began, the newest first."""
+        """Return the starts of up to `most` previous spans, the newest first."""
         found = [span[0]]
         for _ in range(most):
             at = found[-1]
@@ -99,13 +102,13 @@ class Calendar:
         return tuple(found[1:])
 
     def name(self, span: Span) -> str:
-        """`Week 47 of 2026`, `October 2026 so far`, `Q3 2026`; empty without a kind."""
+        """Return `Week 47 of 2026`, `October 2026 so far`, `Q3 2026`; "" without a kind."""
         if not self.covers:
             return ""
         return f"{self._name(span[0])}{'' if self.whole(span) else ' so far'}"
 
     def name_before(self, span: Span) -> str:
-        """What the span before is called in a sentence: `Week 46 of 2026`, `the 7 d before`."""
+        """Return the previous span's name for a sentence: `Week 46 of 2026`, `the 7 d before`."""
         length = duration(span[1] - span[0])
         if not self.covers:
             return f"the {length} before"
@@ -113,14 +116,14 @@ class Calendar:
         return name if self.whole(span) else f"the first {length} of {name}"
 
     def short_before(self, span: Span) -> str:
-        """The same at the head of a column: `Week 46`."""
+        """Return the previous span's name for a column head: `Week 46`."""
         if not self.covers:
             is_week = span[1] - span[0] == _WEEK
             return "last week" if is_week else self.name_before(span)
         return self._name(self.before(span)[0]).partition(" of ")[0]
 
     def spans(self, number: int, span: Span) -> str:
-        """`8 weeks`, `4 months`, `8 times 2 d`."""
+        """Return a number of spans in words: `8 weeks`, `4 months`, `8 times 2 d`."""
         if self.covers:
             return f"{number} {self.covers}s"
         length = span[1] - span[0]
@@ -134,14 +137,14 @@ class Calendar:
 
 
 def recognized(span: Span, zone: ZoneInfo) -> Calendar:
-    """A span that begins and ends as a week, a month or a quarter does is one."""
+    """Return the calendar of a span: it is a week, month or quarter if it starts and ends like one."""
     plain = Calendar(zone=zone)
     found = (replace(plain, covers=kind) for kind in KINDS)
     return next((one for one in found if one.whole(span)), plain)
 
 
 def written(kind: str, text: str, zone: ZoneInfo) -> Span:
-    """The week, month or quarter that `2026-W47`, `2026-10` or `2026-Q3` names, also one to come."""
+    """Return the week, month or quarter named by `2026-W47`, `2026-10` or `2026-Q3`, even a future one."""
     calendar = Calendar(covers=kind, zone=zone)
     try:
         day = _day(kind, text)

@@ -1,4 +1,4 @@
-"""The owned GPUs in service, and what the others were lost to."""
+"""The owned GPUs in service, and the reasons for which the others were lost."""
 
 from accounting.usage import Seconds, share_percent
 from gpuvigil.schedulers.out_of_service import LostTo
@@ -15,7 +15,7 @@ LOSSES: tuple[tuple[LostTo, str, str], ...] = (
 
 
 def capacity(seconds: Seconds, digits: int) -> Capacity:
-    """GPU-hours in service and lost ones add up to the owned ones of which it is known."""
+    """Return GPU-hours in service and lost ones; they add up to those owned that could be judged."""
     unjudged = near((seconds.installed - seconds.judged) / HOUR, digits)
     if seconds.judged <= 0:
         return Capacity(unjudged_gpu_hours=unjudged)
@@ -41,6 +41,6 @@ def capacity(seconds: Seconds, digits: int) -> Capacity:
 
 
 def faults(seconds: Seconds) -> float:
-    """GPU-seconds that were lost to faults; what was unavailable before reasons were kept counts, too."""
+    """Return GPU-seconds lost to faults, including those unavailable before reasons were recorded."""
     others = seconds.lost_repair + seconds.lost_maintenance + seconds.lost_unknown
     return max(seconds.unavailable - others, seconds.lost_fault)

@@ -1,7 +1,7 @@
 """The report's other charts: where the GPU-hours went, and the hours of the week.
 
-Light colours that also differ in lightness, so that a grey print and colour-blind eyes tell them
-apart; words stand at what they name instead of in a legend. What is not known is a gap.
+The light colours also differ in lightness, so that they can be told apart in grey print and by
+colour-blind readers; words are written on the marks instead of in a legend. Unknown values are gaps.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _WIDTH = 918
 
 
 def where_they_went(report: Report, name: str) -> Html:
-    """The five states as one bar; empty when nothing was counted."""
+    """Return a bar of the five states; empty when nothing was counted."""
     if report.installed_gpu_hours <= 0:
         return Html("")
     rows: list[dict[str, Any]] = []
@@ -58,7 +58,7 @@ def where_they_went(report: Report, name: str) -> Html:
 
 
 def week(report: Report, name: str) -> Html:
-    """Used percent by weekday and hour, written into the cells; empty for a short span."""
+    """Return used percent by weekday and hour, written into the cells; empty for a short span."""
     if not report.hours:
         return Html("")
     known = [cell.used_percent for cell in report.hours if cell.used_percent is not None]
@@ -94,7 +94,7 @@ def week(report: Report, name: str) -> Html:
 
 
 def said_week(report: Report) -> str:
-    """When the cluster is busiest and when it is least busy."""
+    """Return a sentence on when the cluster is busiest and least busy."""
     known = [(cell.used_percent, cell) for cell in report.hours if cell.used_percent is not None]
     if not known:
         return "No hour of the week was measured."
@@ -107,7 +107,7 @@ def said_week(report: Report) -> str:
 
 
 def _tens(percents: Sequence[float]) -> tuple[float, float]:
-    """The tens around all of them: the numbers stand in the cells, so colour may show the pattern."""
+    """Return bounds at whole tens: the cells show numbers, so the colours need only show the pattern."""
     if not percents:
         return 0.0, 100.0
     low = min(percents) // 10 * 10
@@ -118,5 +118,5 @@ _BARE: dict[str, Any] = {"domain": False, "ticks": False, "title": None, "labelA
 
 
 def _needed(label: str) -> float:
-    """Percent of the bar's width that a word takes."""
+    """Return the share of the bar's width that a word needs, in percent."""
     return 100 * (len(label) * 7.6 + 8) / (_WIDTH)

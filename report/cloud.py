@@ -21,9 +21,9 @@ _COLUMNS = (
 
 
 def cloud(facts: Facts, them: Sequence[Wasted]) -> Sheet | None:
-    """A row per model that was bought and has a price under another cluster's name; None without one.
+    """Return a row per bought model that another cluster's name has a rent for; None without one.
 
-    Here all hours of the GPUs cost, held or not; there only those that somebody holds.
+    Here all hours of the GPUs cost, held or not; elsewhere only held hours do.
     """
     usage = facts.usage
     if not usage.buckets or not facts.priced:
@@ -62,7 +62,7 @@ def cloud(facts: Facts, them: Sequence[Wasted]) -> Sheet | None:
 
 
 def _elsewhere(facts: Facts, model: str) -> list[PriceSettings]:
-    """Rents of that model under the name of another place."""
+    """Return up to three rents of that model at other places, the cheapest first."""
     found = [
         one
         for one in facts.prices.settings.prices

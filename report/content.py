@@ -1,6 +1,6 @@
-"""What a report says: every number that any output shows, rounded once, so that all agree.
+"""The content of a report: every number that any output shows, rounded once, so that all agree.
 
-GPU-hours are on one grid (`Report.digits` decimals), shares are percent. `None` is "not measured"
+GPU-hours have the same number of decimals (`Report.digits`), shares are percent. `None` is "not measured"
 or "nothing to compare with" and is never shown as 0.
 """
 
@@ -13,7 +13,7 @@ from .sheet import Sheet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One of the numbers at the top."""
+    """One of the figures at the top."""
 
     key: str  # with its unit: "allocated_percent"
     label: str
@@ -21,18 +21,18 @@ class Figure:
     value: float | None
     low: float | None = None  # bounds, where too little is known for one number
     high: float | None = None
-    change: float | None = None  # against the span before; percentage points for shares
+    change: float | None = None  # from the previous span; percentage points for shares
     more_is: str = ""  # "better", "worse" or neither
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One step of the chart; a step of which too little is known is absent."""
+    """One step of the chart; a step of which too little is known has no point."""
 
     at: datetime
     allocated_percent: float  # of the GPU-hours whose state was known
-    used_percent: float | None  # of those too, and never more than allocated
+    used_percent: float | None  # of the same GPU-hours, and never more than allocated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,33 +46,31 @@ class Hour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """One calendar day of the report's zone, or the part of it that lies in the span."""
+    """One calendar day in the report's time zone, or the part of it within the span."""
 
     day: str  # "2026-11-14"
     allocated_percent: float | None
     used_of_allocated_percent: float | None
-    allocated_gpu_hours: float | None  # None where nobody could say who held GPUs
+    allocated_gpu_hours: float | None  # None when nobody could say who held GPUs
     unavailable_gpu_hours: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleWorth:
-    """What people answered to one rule's messages in the span."""
+    """People's feedback on one rule's messages within the span."""
 
     rule: str
     title: str
     noise: int
     useful: int
-    incidents: int  # of the rule in the span, answered for or not
-    unjudged: int  # of them, those that nobody answered for
-    on_trial: (
-        bool  # whether it has yet to be right often enough here, and is in the digest until then
-    )
+    incidents: int  # of the rule in the span, with feedback or without
+    unjudged: int  # those without feedback
+    on_trial: bool  # whether the rule is still on trial here, and so told in the digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
-    """A sentence that says something of the span, and the rows that it rests on."""
+    """A sentence about the span, and the rows that it is based on."""
 
     text: str
     rests_on: tuple[str, ...]
@@ -90,7 +88,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Became:
-    """What became of something that was to do a span ago."""
+    """The outcome of an action of the previous report."""
 
     text: str
     became: str
@@ -118,18 +116,18 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The GPU-hours of one state; the parts add up to what was installed."""
+    """The GPU-hours in one state; the parts add up to what was installed."""
 
     state: str
     label: str
     meaning: str
-    gpu_hours: float | None  # None for idle and free where nobody could say who held GPUs
+    gpu_hours: float | None  # None for idle and free when nobody could say who held GPUs
     percent: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """GPU-hours out of service, by what they were lost to."""
+    """GPU-hours out of service for one reason."""
 
     lost_to: str
     label: str
@@ -140,25 +138,23 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """GPU-hours in service against those owned; None where nobody could say what was out of service."""
+    """Owned GPU-hours and those in service; None when nobody could say what was out of service."""
 
-    owned_gpu_hours: float | None = (
-        None  # of which it is known; in service and lost ones add up to them
-    )
+    owned_gpu_hours: float | None = None  # that could be judged: in service plus lost
     in_service_gpu_hours: float | None = None
     in_service_percent: float | None = None
     losses: tuple[Loss, ...] = ()
-    unjudged_gpu_hours: float = 0.0  # owned ones of which it is not known
+    unjudged_gpu_hours: float = 0.0  # owned ones that could not be judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """How the numbers came about, and how far they can be trusted."""
+    """The origin of the numbers, and how far they can be trusted."""
 
     coverage_percent: float | None  # of GPU-hours since counting began
     quarters: int  # in the span, since counting began
     quarters_missing: int
-    counted_since: datetime | None  # where counting began within the span
+    counted_since: datetime | None  # if counting began within the span
     definitions: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     excluded_nodes: tuple[str, ...]
@@ -168,12 +164,12 @@ class Method:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One cluster and one span."""
+    """The report of one cluster and one span."""
 
     title: str
     span: str  # in words
-    covers: str = ""  # "week", "month" or "quarter", if it is one
-    time_zone: str = "UTC"  # whose days it has
+    covers: str = ""  # "week", "month" or "quarter", if the span is one
+    time_zone: str = "UTC"  # the time zone of its days
     cluster: str
     simulated: bool
     start: datetime
@@ -186,11 +182,11 @@ class Report:
     verdict: tuple[Sentence, Sentence]
     rules: tuple[RuleWorth, ...]
     actions: tuple[Action, ...]
-    became: tuple[Became, ...]  # the actions of the span before
+    became: tuple[Became, ...]  # outcomes of the previous span's actions
     figures: tuple[Figure, ...]
     comparison: str
-    revised: str = ""  # what is not as in an earlier report of the same span and why, or until when it is a preview
-    counted_from: datetime  # the start, or where counting began after it
+    revised: str = ""  # what differs from an earlier report and why, or until when it is a preview
+    counted_from: datetime  # the start, or when counting began within the span
     grain: str  # "hour"
     step: timedelta  # the grain as a length
     points: tuple[Point, ...]
@@ -200,22 +196,20 @@ class Report:
     installed_gpu_hours: float
     capacity: Capacity
     allocated_gpu_hours: float
-    sheets: tuple[
-        Sheet, ...
-    ]  # who can act, teams, jobs, hardware, network, cloud: as far as there are any
-    judged_hours: int  # of the span's, that were judged by what busy GPUs got done
-    scattered_gpu_hours: float  # free on nodes that were partly held
+    sheets: tuple[Sheet, ...]  # act, teams, jobs, hardware, network, cloud: those that exist
+    judged_hours: int  # hours of the span in which busy GPUs' activity was judged
+    scattered_gpu_hours: float  # free on partly held nodes
     troubles: tuple[Trouble, ...]
     more_troubles: int
-    unjudged: tuple[str, ...] = ()  # what could not be judged, and what it lacks
+    unjudged: tuple[str, ...] = ()  # what could not be judged, and what is missing for it
     currency: str = ""
-    team: str = ""  # whose edition it is; empty: of all
+    team: str = ""  # the team of this edition; empty: everybody
     method: Method
 
     def sheet(self, key: str) -> Sheet | None:
-        """The table of that key, if there is any."""
+        """Return the table with that key; None when there is none."""
         return next((one for one in self.sheets if one.key == key), None)
 
     def figure(self, key: str) -> Figure:
-        """The figure of that key; KeyError when there is none."""
+        """Return the figure with that key; raise KeyError when there is none."""
         return {one.key: one for one in self.figures}[key]

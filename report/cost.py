@@ -1,4 +1,4 @@
-"""Notes on prices and carbon, where the configuration has a price for the GPUs of a report."""
+"""Notes on prices and carbon, where the configuration has a price for the report's GPUs."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from .inputs import Facts
 
 
 def cost_notes(facts: Facts) -> Iterator[str]:
-    """The prices and how they come about, and carbon, which is an estimate."""
+    """Yield notes on prices and their origin, and on carbon, which is an estimate."""
     usage = facts.usage
     if not usage.buckets:
         return

@@ -8,23 +8,23 @@ from accounting.usage import BUCKET, Usage
 
 from .rounding import near
 
-# Below this a single number would claim more than is known.
+# Below this, a single number would claim more than is known.
 FULL_PERCENT = 95.0
-# Below this two spans are not held against each other.
+# Below this, two spans are not compared.
 COMPARABLE_PERCENT = 90.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """GPU-seconds of a span that are known, and those that are not.
+    """Known and unknown GPU-seconds of a span.
 
-    A span in which counting began is taken from then on. A quarter of an hour of which nothing was
-    counted afterwards stands for as many GPUs as the one before it.
+    If counting began within the span, the span is taken from then on. A quarter of an hour that is missing
+    after that counts with as many GPUs as the one before it.
     """
 
     known: float
-    unknown: float  # counted, and their state was not known
-    missing: float  # not even counted
+    unknown: float  # counted, but in an unknown state
+    missing: float  # not counted at all
     quarters: int
     quarters_missing: int
     counted_since: datetime | None  # None: counting began before the span
@@ -47,7 +47,7 @@ class Coverage:
 
 
 def coverage(usage: Usage, before: Usage) -> Coverage:
-    """The coverage of `usage`; `before` tells whether counting had begun by then."""
+    """Return the coverage of `usage`; `before` shows whether counting had begun by then."""
     seconds = usage.seconds
     first = None if before.buckets or not usage.buckets else usage.buckets[0]
     began = None if first is None else first.began
@@ -66,7 +66,7 @@ def coverage(usage: Usage, before: Usage) -> Coverage:
 
 
 def _missing(usage: Usage, start: datetime) -> float:
-    """GPU-seconds between the counted quarters, as if the GPUs had stayed as many."""
+    """Return GPU-seconds between the counted quarters, assuming that the number of GPUs stayed the same."""
     if not usage.buckets:
         return 0.0
     missing, reached, gpus = 0.0, start, usage.buckets[0].gpus
@@ -77,7 +77,7 @@ def _missing(usage: Usage, start: datetime) -> float:
 
 
 def allocated_range(usage: Usage, cover: Coverage) -> tuple[float, float] | None:
-    """Allocated percent if none, and if all, of what is not known had been allocated."""
+    """Return allocated percent if none, and if all, of the unknown had been allocated; None if not needed."""
     if cover.is_full or cover.whole <= 0 or usage.allocated_percent is None:
         return None
     allocated = usage.seconds.allocated
@@ -85,7 +85,7 @@ def allocated_range(usage: Usage, cover: Coverage) -> tuple[float, float] | None
 
 
 def used_range(usage: Usage, cover: Coverage) -> tuple[float, float] | None:
-    """Used percent of allocated if what is not known had been allocated and not, or fully, used."""
+    """Return used percent if the unknown had been allocated and unused, or fully used; None if not needed."""
     seconds = usage.seconds
     unseen = cover.unseen + max(seconds.allocated - seconds.measured, 0.0)
     whole = seconds.measured + unseen
@@ -95,7 +95,7 @@ def used_range(usage: Usage, cover: Coverage) -> tuple[float, float] | None:
 
 
 def comparison(now: Coverage, before: Coverage, word: str) -> tuple[bool, str]:
-    """Whether the span before may be held against this one, and the sentence that says so."""
+    """Return whether the previous span may be compared with this one, and the sentence that says so."""
     if before.percent is None or before.counted_since is not None:
         return False, f"No comparison: nothing, or only a part, was counted in {word}."
     low = min(now.percent or 0.0, before.percent)

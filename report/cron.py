@@ -1,7 +1,7 @@
 """When a report is due: five fields as in crontab(5), by the clock of a time zone; pure.
 
-A time that the clock leaves out when summer begins comes as much later as it leaves out; one that it has
-twice when summer ends counts once.
+A time that the clock skips when summer time begins is later by as much as the clock skips; one that
+occurs twice when summer time ends counts once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,32 +29,32 @@ _FIELDS: tuple[tuple[str, int, int, Mapping[str, int]], ...] = (
     ("month", 1, 12, _MONTHS),
     ("day of week", 0, 7, _DAYS),
 )
-# 29 February comes every eight years at the rarest.
+# 29 February is at most eight years away.
 _FARTHEST = timedelta(days=3_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cron:
-    """What `parsed` read."""
+    """A schedule, as `parsed` reads it."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]  # Sunday is 0
-    either: bool  # a day is meant that fits one of the two, since both are given
+    either: bool  # both day fields are given, so a day that fits either one counts
     zone: ZoneInfo
 
     def last(self, now: datetime) -> datetime | None:
-        """The newest time at or before now; None where there never was one."""
+        """Return the newest due time at or before `now`; None when there is none."""
         return next((at for at in self._on_days(now, -1) if at <= now), None)
 
     def next(self, now: datetime) -> datetime | None:
-        """The first time after now."""
+        """Return the first due time after `now`; None when there is none."""
         return next((at for at in self._on_days(now, 1) if at > now), None)
 
     def day_of(self, at: datetime) -> datetime:
-        """Its midnight by the clock of the zone."""
+        """Return the midnight that begins the day of `at`, by the zone's clock."""
         return midnight(at.astimezone(self.zone).date(), self.zone)
 
     def _on_days(self, now: datetime, step: int) -> Iterator[datetime]:
@@ -74,7 +74,7 @@ class Cron:
 
 
 def parsed(text: str, time_zone: str) -> Cron:
-    """The five fields; ConfigError says which one is wrong."""
+    """Parse the five fields; ConfigError says which one is wrong."""
     words = text.lower().split()
     if len(words) != len(_FIELDS):
         raise ConfigError(f"{text!r} has not five fields like '0 7 * * 1'")

@@ -1,7 +1,7 @@
-"""The report as one tidy table: opens in a spreadsheet, and a line of a script picks any number.
+"""The report as one tidy table, for spreadsheets and for scripts that pick single numbers.
 
 Columns: cluster, simulated, section, item, name, value, unit. A number that was not measured has
-no value. `item` says which row of a section it is: a state, a holder, a time, a number.
+no value. `item` is the row within its section: a state, a holder, a time, a number.
 """
 
 import csv
@@ -16,12 +16,12 @@ from .content import Report
 from .sheet import Kind, Sheet
 
 COLUMNS = ("cluster", "simulated", "section", "item", "name", "value", "unit")
-# A spreadsheet takes a text that begins so for a formula.
+# A spreadsheet takes a text that starts like this for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Row(NamedTuple):
-    """One value; None was not measured."""
+    """One value; None means not measured."""
 
     section: str
     item: str
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def csv_text(reports: Sequence[Report]) -> str:
-    """Every report's rows below one head."""
+    """Return every report's rows under one header."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -45,7 +45,7 @@ def csv_text(reports: Sequence[Report]) -> str:
 
 
 def rows(report: Report) -> Iterator[Row]:
-    """All rows of one report."""
+    """Yield all rows of one report."""
     yield from _about(report)
     yield from _figures(report)
     yield from _rules(report)
@@ -93,7 +93,7 @@ def _sentences(report: Report) -> Iterator[Row]:
 
 
 def _sheet(sheet: Sheet) -> Iterator[Row]:
-    """A row per cell; of a range two, of a trend one for each span, the newest last."""
+    """Yield a row per cell; two for a range, and for a trend one per span, the newest last."""
     for item, row in sheet.cells():
         for column, cell in zip(sheet.columns, row, strict=True):
             unit = "" if column.kind.is_text else column.kind.value
@@ -195,12 +195,12 @@ def _method(report: Report) -> Iterator[Row]:
 
 
 def _number(value: float | None) -> str:
-    """As short as it is exact: `12`, `12.5`."""
+    """Return a number as short as is exact: `12`, `12.5`."""
     if value is None:
         return ""
     return f"{value:.0f}" if value == int(value) else repr(value)
 
 
 def _safe(text: str) -> str:
-    """The text, never a formula: one that looks like it gets an apostrophe in front."""
+    """Return the text with an apostrophe in front if a spreadsheet would take it for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text

@@ -15,7 +15,7 @@ _SHEETS = ("users", "projects", "partitions", "jobs", "energy", "work_lost", "ne
 
 
 def of_team(facts: Facts, team: str) -> Facts:
-    """The facts as if nobody else had been there."""
+    """Return the facts as if nobody but the team had been there."""
     return replace(
         facts,
         team=team,
@@ -31,7 +31,7 @@ def of_team(facts: Facts, team: str) -> Facts:
 
 
 def only_theirs(report: Report) -> Report:
-    """Of a report on a team's facts what says something of a team."""
+    """Return the parts of a report on a team's facts that are about the team."""
     return replace(
         report,
         figures=tuple(one for one in report.figures if one.key in _FIGURES),
@@ -70,7 +70,7 @@ def _bucket(bucket: Bucket, team: str) -> Bucket:
 
 
 def _theirs(found: tuple[Incident, ...], team: str) -> tuple[Incident, ...]:
-    """Those that hit them alone: of others' names nothing is told."""
+    """Return the incidents that hit this team alone, so that no other names are disclosed."""
     return tuple(one for one in found if set(one.impact.accounts) == {team})
 
 
@@ -84,6 +84,6 @@ def _waste(hour: WasteHour, team: str) -> WasteHour:
 
 
 def _week(week: Week, team: str) -> Week:
-    """Of the spans before only the team's own percent is known: whose users they were is not."""
+    """Return an earlier span with the team's percent alone: which of its users it was is not known."""
     own = week.get("account", {}).get(team)
     return {"": {"": own}} if own is not None else {}

@@ -1,4 +1,4 @@
-"""GPU energy by team: of the boards, with PUE, CO2e, and the change since the span before."""
+"""GPU energy by team: of the boards, with PUE, CO2e, and the change from the previous span."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ _JOULES = 3.6e6
 
 
 def energy(facts: Facts, rows: Sequence[Wasted], before: Sequence[Wasted] | None) -> Sheet | None:
-    """A row for each team, the one that drew most first, and what nobody held; None where nothing was measured."""
+    """Return a row per team, the largest first, and energy held by nobody; None if nothing was measured."""
     seconds = facts.usage.seconds
     if seconds.powered <= 0:
         return None
@@ -72,10 +72,10 @@ def _row(
     kwh = sum(now.get(one, 0.0) for one in names)
     change = None
     if before is not None:
-        # Of all of them, who is gone counts as well.
+        # In the total, teams that are gone count as well.
         names = set(before) | names if name == "all" else names
         old = facts.longer * sum(before.get(one, 0.0) for one in names)
-        # Of rounded values, as the figure at the top has it.
+        # Calculated from rounded values, as the figure at the top is.
         change = near(energy_kwh(kwh * _JOULES) - energy_kwh(old * _JOULES), 2)
     carbon = facts.prices.carbon_kilograms(kwh * _JOULES)
     return (
@@ -88,7 +88,7 @@ def _row(
 
 
 def _by_team(rows: Iterable[Wasted], past: Past) -> dict[str, float]:
-    """kWh of each, with what nobody held; of a team's own edition there is no such thing."""
+    """Return kWh by team, including what nobody held, which is 0 in a team's own edition."""
     found: defaultdict[str, float] = defaultdict(float)
     for one in rows:
         found[one.held.account or NO_NAME["account"]] += one.held.kilowatt_hours

@@ -14,14 +14,14 @@ from gpuvigil.faults.affected import struck
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, Incident, Job, RecordKind, Subject, readable
 
-# Of so many of the newest jobs that may have been ended by a GPU it is asked which GPUs they had.
+# The GPUs of at most this many of the newest possibly affected jobs are looked up.
 MOST_ASKED = 200
 
 
 def lost(
     hub: Hub, jobs: Iterable[Job], incidents: Sequence[Incident], span: tuple[datetime, datetime]
 ) -> tuple[Loss, ...] | None:
-    """Those of a span that a failure ended, the newest first; None where no scheduler tells of jobs."""
+    """Return the span's jobs that a failure ended, newest first; None if no scheduler reports jobs."""
     told = list(jobs)
     if not told:
         return None
@@ -30,13 +30,13 @@ def lost(
     found = losses(_with_gpus(hub, within, incidents), incidents)
     try:
         written = checkpoints(hub, [one.job for one in found])
-    except (HubError, StoreError):  # the store beside the hub is away: at most all is what is known
+    except (HubError, StoreError):  # the store beside the hub is away: losses stay upper bounds
         written = {}
     return tuple(losses([one.job for one in found], incidents, written))
 
 
 def _with_gpus(hub: Hub, jobs: Sequence[Ended], incidents: Iterable[Incident]) -> list[Ended]:
-    """The jobs on whose nodes anything failed then, with the GPUs that were theirs."""
+    """Return the jobs, with their GPUs added for those on whose nodes something failed at the time."""
     times: defaultdict[str, list[Incident]] = defaultdict(list)
     for one in incidents:
         for key in {Subject.parse(it).of_node().key for it in struck(one)}:

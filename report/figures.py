@@ -1,4 +1,4 @@
-"""The six numbers at the top, and where the GPU-hours went."""
+"""The six figures at the top, and where the GPU-hours went."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ STATES: tuple[tuple[GpuState, str, str], ...] = (
 
 
 def parts(seconds: Seconds, digits: int) -> tuple[Part, ...]:
-    """The five states; GPU-hours add up to the installed ones, shares to 100 %."""
+    """Return the five states; GPU-hours add up to the installed ones, shares to 100 %."""
     amounts = [seconds.of(state) / HOUR for state, _, _ in STATES]
     whole = sum(amounts)
     hours = shared(amounts, near(whole, digits), digits)
@@ -50,7 +50,7 @@ def parts(seconds: Seconds, digits: int) -> tuple[Part, ...]:
 def figures(
     usage: Usage, cover: Coverage, rows: Sequence[Wasted], incidents: int, digits: int
 ) -> tuple[Figure, ...]:
-    """The six numbers, without changes."""
+    """Return the six figures, without changes."""
     return (
         _service(usage, digits),
         _allocated(usage, cover),
@@ -108,7 +108,7 @@ def _idle(usage: Usage, rows: Sequence[Wasted], digits: int) -> Figure:
 
 
 def _service(usage: Usage, digits: int) -> Figure:
-    """The first of them: what is not in service nobody can use."""
+    """Return the share in service. It comes first: nobody can use what is not in service."""
     seconds = usage.seconds
     lost = near(sum(map(seconds.lost, LostTo)) / HOUR, digits)
     return Figure(
@@ -150,9 +150,10 @@ def _energy(usage: Usage) -> Figure:
 def with_changes(
     now: tuple[Figure, ...], before: tuple[Figure, ...], longer: float = 1.0
 ) -> tuple[Figure, ...]:
-    """`now` with the differences of the rounded values, where both are single numbers.
+    """Return `now` with differences of the rounded values, where both are single numbers.
 
-    `longer`: how many times as long it is as the span before, whose sums count for so much.
+    `longer`: the ratio of this span's length to the previous one's, by which the previous sums are
+    scaled.
     """
     return tuple(_changed(one, other, longer) for one, other in zip(now, before, strict=True))
 

@@ -1,4 +1,4 @@
-"""How the numbers of a report are written for people: the same in every output."""
+"""Formatting of a report's numbers for people, the same in every output."""
 
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING
@@ -14,36 +14,36 @@ if TYPE_CHECKING:
 
 NONE = "–"
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-# From here on kWh are read as MWh; the grid of energies makes that exact.
+# From here on kWh are shown as MWh; the rounding of energies makes that exact.
 _MEGA_FROM = 1_000
-# Between a number and its unit: they stay on one line.
+# Between a number and its unit, so that they stay on one line.
 GAP = "\u00a0"
 DAY_HEADS = ("Day", "Allocated", "Used of allocated", "Allocated GPU-h", "Unavailable GPU-h")
 
 
 def hours(value: float | None, digits: int) -> str:
-    """GPU-hours without their unit: `19,400` or `12.5`."""
+    """Format GPU-hours without their unit: `19,400` or `12.5`."""
     return NONE if value is None else f"{value:,.{digits}f}"
 
 
 def percent(value: float | None, digits: int = 0) -> str:
-    """`71 %`."""
+    """Format a percentage: `71 %`."""
     return NONE if value is None else f"{value:.{digits}f}{GAP}%"
 
 
 def lasting(value: float | None) -> str:
-    """Hours that something lasted: `8.3 h`, `168 h`."""
+    """Format the hours that something lasted: `8.3 h`, `168 h`."""
     return NONE if value is None else f"{_short(value, 1)}{GAP}h"
 
 
 def _short(value: float, digits: int) -> str:
-    """Without decimals that are all 0."""
+    """Format a number without trailing zero decimals."""
     text = f"{value:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def at(moment: datetime | None, zone: tzinfo = timezone.utc) -> str:
-    """`Sat 21 Nov 00:10`, in UTC unless told otherwise."""
+    """Format a time, by default in UTC: `Sat 21 Nov 00:10`."""
     if moment is None:
         return NONE
     local = moment.astimezone(zone)
@@ -51,13 +51,13 @@ def at(moment: datetime | None, zone: tzinfo = timezone.utc) -> str:
 
 
 def day(moment: datetime, zone: tzinfo = timezone.utc) -> str:
-    """`14 Nov 2026`."""
+    """Format a day, by default in UTC: `14 Nov 2026`."""
     local = moment.astimezone(zone)
     return f"{local.day} {local:%b %Y}"
 
 
 def span(start: datetime, end: datetime, calendar: Calendar) -> str:
-    """What it is called, from when to when by the clock of its zone, and how long that is."""
+    """Format a span: its name, its start and end by its zone's clock, and its length."""
     zone = calendar.zone
     name = calendar.name((start, end))
     whole_days = all(midnight(one.astimezone(zone).date(), zone) == one for one in (start, end))
@@ -74,7 +74,7 @@ def span(start: datetime, end: datetime, calendar: Calendar) -> str:
 
 
 def value(figure: "Figure", digits: int) -> str:
-    """A figure's value with its unit: one number, or the range in which it lies."""
+    """Format a figure's value with its unit: one number, or the range in which it lies."""
     if figure.low is not None and figure.high is not None:
         return _range(figure, figure.low, figure.high, digits)
     if figure.value is None:
@@ -95,17 +95,17 @@ def _range(figure: "Figure", low: float, high: float, digits: int) -> str:
 
 
 def _tenths(value: float) -> int:
-    """One decimal for what was not rounded to a whole number."""
+    """Return one decimal for a value that was not rounded to an integer, else none."""
     return 0 if value == round(value) else 1
 
 
 def money(value: float) -> str:
-    """An amount without its currency: `1,240`, `79` or `3.20`."""
+    """Format an amount without its currency: `1,240`, `79` or `3.20`."""
     return f"{value:,.{0 if value >= 10 else 2}f}"
 
 
 def energy(kwh: float) -> str:
-    """`412.5 kWh`, `40 kWh` or `94.3 MWh`."""
+    """Format an energy: `412.5 kWh`, `40 kWh` or `94.3 MWh`."""
     if kwh >= _MEGA_FROM:
         digits = 1 if kwh >= 100 * _MEGA_FROM else 2 if kwh >= 10 * _MEGA_FROM else 3
         return f"{_short(kwh / 1000, digits)}{GAP}MWh"
@@ -113,14 +113,14 @@ def energy(kwh: float) -> str:
 
 
 def carbon(kilograms: float) -> str:
-    """`412 kg` or `3.4 t`."""
+    """Format a mass of CO2e: `412 kg` or `3.4 t`."""
     if kilograms >= _MEGA_FROM:
         return f"{kilograms / 1000:,.{1 if kilograms >= 10 * _MEGA_FROM else 2}f}{GAP}t"
     return f"{kilograms:,.{0 if kilograms >= 10 else 2}f}{GAP}kg"
 
 
 def change(figure: "Figure", digits: int) -> str:
-    """`+3 pts`, `−2,300`, `no change`; empty where there is nothing to compare."""
+    """Format a figure's change: `+3 pts`, `−2,300`, `no change`; "" when there is nothing to compare."""
     if figure.change is None:
         return ""
     if figure.change == 0:
@@ -134,14 +134,14 @@ def change(figure: "Figure", digits: int) -> str:
 
 
 def is_good(figure: "Figure") -> bool | None:
-    """Whether the change is for the better; None when it is neither."""
+    """Return whether the change is for the better; None when it is neither."""
     if not figure.change or not figure.more_is:
         return None
     return (figure.change > 0) == (figure.more_is == "better")
 
 
 def fleet(report: "Report") -> str:
-    """`1,024 GPUs (H100) in 128 nodes`."""
+    """Describe the fleet: `1,024 GPUs (H100) in 128 nodes`."""
     if not report.gpus:
         return "no GPU"
     names = sorted(report.models, key=lambda name: (-report.models[name], name))
@@ -153,12 +153,12 @@ def fleet(report: "Report") -> str:
 
 
 def in_service(report: "Report") -> str:
-    """`94.1 % of GPU-hours in service`."""
+    """Format the share in service: `94.1 % of GPU-hours in service`."""
     return f"{percent(report.capacity.in_service_percent, 1)} of GPU-hours in service"
 
 
 def unjudged(report: "Report") -> str:
-    """Of how much nobody could say whether it was in service, and why; empty for nothing."""
+    """Say for how many GPU-hours it is unknown whether they were in service, and why; "" for none."""
     found = report.capacity
     if not found.unjudged_gpu_hours:
         return ""
@@ -171,7 +171,7 @@ def unjudged(report: "Report") -> str:
 
 
 def day_cells(one: "Day", digits: int) -> tuple[str, ...]:
-    """Below `DAY_HEADS`."""
+    """Return the cells of a day under `DAY_HEADS`."""
     return (
         one.day,
         percent(one.allocated_percent),
@@ -182,12 +182,12 @@ def day_cells(one: "Day", digits: int) -> tuple[str, ...]:
 
 
 def names(found: list[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Join names: `a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)
 
 
 def answers(one: "RuleWorth") -> tuple[str, ...]:
-    """The cells of a rule: noise, useful, incidents, those not judged, and where they are told."""
+    """Return a rule's cells: noise, useful, incidents, those not judged, and where it is told."""
     counts = (one.noise, one.useful, one.incidents, one.unjudged)
     return (*(f"{count:,}" for count in counts), told_in(one))
 
@@ -197,7 +197,7 @@ def told_in(one: "RuleWorth") -> str:
 
 
 def noisiest(report: "Report") -> str:
-    """What the answers say of the rule that leads them; nothing was called noise where none did."""
+    """Summarise the feedback in a sentence, naming the noisiest rule if any feedback was noise."""
     worst, many = report.rules[0], sum(one.noise + one.useful for one in report.rules)
     if not many:
         return "Nobody has said yet whether what is on trial is right."
@@ -217,19 +217,19 @@ def _tried(rule: str) -> str:
 
 
 def small(text: str) -> str:
-    """The text as the middle of a sentence: `Xid` and `GPU` stay what they are."""
+    """Return the text for the middle of a sentence: lower-case first, except `Xid`, `GPU` and the like."""
     kept = text[1:2].isupper() or text.startswith(("Xid", "NVIDIA"))
     return text if kept else text[:1].lower() + text[1:]
 
 
 def saves(gpu_hours: float, cost: float | None, currency: str) -> str:
-    """`saves 48 GPU-hours a day (120 EUR)`."""
+    """Format what an action saves: `saves 48 GPU-hours a day (120 EUR)`."""
     worth = "" if cost is None else f" ({money(cost)} {currency})"
     return f"saves {gpu_hours:,.0f} GPU-hours a day{worth}"
 
 
 def scattered(report: "Report") -> str:
-    """How many hours were judged, and what lay scattered; empty where nothing was judged."""
+    """Say how many hours were judged, and how much was scattered; "" when nothing was judged."""
     if not report.judged_hours:
         return ""
     said = (

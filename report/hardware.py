@@ -1,4 +1,4 @@
-"""Hardware incidents: how many of what, and the worst of them."""
+"""Hardware incidents: how many of each kind, and the worst of them."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -18,17 +18,17 @@ _MOST_EVIDENCE = 2
 
 
 def is_hardware(incident: Incident) -> bool:
-    """Not the idle rule, and not an Xid that says "info": those are mostly a program's own."""
+    """Return whether it is neither the idle rule nor of severity info: those are mostly program errors."""
     return incident.fault != IDLE and incident.severity is not Severity.INFO
 
 
 def troubles(
     incidents: Iterable[Incident], start: datetime, end: datetime
 ) -> tuple[tuple[Trouble, ...], int]:
-    """The worst eight and how many more.
+    """Return the worst eight incidents, and how many more there are.
 
-    Worst: by severity; then what stops work before what may slow it; then GPUs times time. The
-    first four of which the span shows the beginning are numbered for the chart.
+    The order is by severity; then what stops work before what may slow it; then GPUs times duration. The
+    first four that began within the span are numbered for the chart.
     """
     ordered = sorted(incidents, key=lambda one: _rank(one, start, end))
     first, numbers = ordered[:MOST_TROUBLES], count(1)
@@ -64,18 +64,18 @@ def _trouble(one: Incident, start: datetime, end: datetime, mark: int) -> Troubl
 
 
 def fault_title(incident: Incident) -> str:
-    """What the incident counts as."""
+    """Return the title under which the incident is counted."""
     fault = FAULTS.get(incident.fault)
     return incident.title if fault is None or fault.by_xid else fault.title
 
 
 def gpus_of(incident: Incident) -> frozenset[str]:
-    """Keys of the GPUs that the incident covers."""
+    """Return the keys of the GPUs that the incident covers."""
     return frozenset(key for key in (incident.subject.key, *incident.members) if _is_gpu(key))
 
 
 def _hit(incident: Incident) -> int:
-    """GPUs that could not do their work, or those that the incident is about."""
+    """Return the number of GPUs that could not do their work, or that the incident is about."""
     return max(incident.impact.gpus, len(gpus_of(incident)))
 
 

@@ -13,11 +13,11 @@ from .waste import Wasted
 
 @dataclass(slots=True)
 class _Together:
-    """What incidents about one GPU, or about one holder, come to."""
+    """The union of incidents about one GPU, or about one holder."""
 
     gpus: int = 0
     times: list[Span] = field(default_factory=list)
-    own: set[str] = field(default_factory=set)  # of a holder: the parts that are broken
+    own: set[str] = field(default_factory=set)  # for a holder: the parts that are broken
 
     def add(self, gpus: int, time: Span) -> None:
         self.gpus = max(self.gpus, gpus)
@@ -30,7 +30,7 @@ class _Together:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What each holder had in the span: GPUs at a time, and GPU-hours; and GPU-hours of all of them."""
+    """The GPUs that each holder had at a time in the span, and its GPU-hours; also everybody's GPU-hours."""
 
     gpus: Mapping[str, int]
     hours: Mapping[str, float]
@@ -53,13 +53,13 @@ def held_by(rows: Iterable[Wasted]) -> Held:
 
 
 def behind(incidents: Iterable[Incident], held: Held, span: Span) -> float:
-    """GPU-hours of holders while any of these stood, no more than they held."""
+    """Return the holders' GPU-hours while any of these incidents stood, at most what they held."""
     found = _holders(_within(incidents, span), held)
     return min(sum(_capped(it, one, held) for it, one in found.items()), held.all)
 
 
 def hit(incidents: Iterable[Incident], held: Held, span: Span) -> float:
-    """GPU-hours of GPUs that were broken, and of what waited for them besides."""
+    """Return GPU-hours of broken GPUs, plus those of other GPUs whose jobs waited for them."""
     within = _within(incidents, span)
     own: defaultdict[str, _Together] = defaultdict(_Together)
     for one, time in within:
@@ -73,7 +73,7 @@ def hit(incidents: Iterable[Incident], held: Held, span: Span) -> float:
 
 
 def _within(incidents: Iterable[Incident], span: Span) -> Sequence[tuple[Incident, Span]]:
-    """Each with its time in the span; what another explains is that one's."""
+    """Return each incident with its time in the span, except those that another one explains."""
     found = []
     for one in incidents:
         time = max(one.since, span[0]), min(one.resolved_at or span[1], span[1])
@@ -86,7 +86,8 @@ def _holders(within: Sequence[tuple[Incident, Span]], held: Held) -> Mapping[str
     found: defaultdict[str, _Together] = defaultdict(_Together)
     for one, time in within:
         for holder in one.impact.holders:
-            # Of several nobody says how many were whose: what it held, or an even part.
+            # An incident with several holders does not say whose GPUs were hit: take what it held, or
+            # an even part.
             known = holder in held.gpus
             part = one.impact.gpus if known else -(-one.impact.gpus // len(one.impact.holders))
             found[holder].add(held.at_most(holder, part), time)
@@ -99,7 +100,7 @@ def _capped(holder: str, one: _Together, held: Held) -> float:
 
 
 def _own(one: Incident) -> Mapping[str, int]:
-    """GPUs that are hit whoever holds them; of those that are not named, how many."""
+    """Return the GPUs that are hit whoever holds them, or just their number if they are not named."""
     named = gpus_of(one)
     if not one.impact.holders and one.impact.gpus > len(named):
         return {one.subject.key: one.impact.gpus}

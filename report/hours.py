@@ -12,19 +12,19 @@ from .calendar import step_of
 from .content import Day, Hour, Point
 from .rounding import HOUR, near, rounded, shared
 
-# The finest step that still can be told apart in the chart.
+# The finest step that can still be told apart in the chart.
 _GRAINS: tuple[tuple[timedelta, str, timedelta], ...] = (
     (timedelta(hours=12), "quarter of an hour", BUCKET),
-    # Of a month in which the clocks are set back, too.
+    # With an hour more, for a month in which the clocks are set back.
     (timedelta(days=31, hours=1), "hour", timedelta(hours=1)),
 )
-# A map of the week from less would show single days as if they were habits.
+# With less, the map of the week would show single days as if they were habits.
 LEAST_FOR_WEEK = timedelta(days=3)
 _Key = TypeVar("_Key")
 
 
 def grain(span: timedelta) -> tuple[str, timedelta]:
-    """The step of the chart, in words and as a length."""
+    """Return the step of the chart, in words and as a length."""
     for longest, word, step in _GRAINS:
         if span <= longest:
             return word, step
@@ -32,7 +32,7 @@ def grain(span: timedelta) -> tuple[str, timedelta]:
 
 
 def points(usage: Usage, step: timedelta, zone: ZoneInfo) -> tuple[Point, ...]:
-    """A point per step of which at least half is known; days are those of a zone."""
+    """Return a point per step of which at least half is known; days are those of the zone."""
     found = _added(usage.buckets, lambda start: step_of(start, step, zone))
     return tuple(
         Point(at=at, allocated_percent=allocated, used_percent=used_of_known(seconds))
@@ -43,8 +43,10 @@ def points(usage: Usage, step: timedelta, zone: ZoneInfo) -> tuple[Point, ...]:
 
 
 def used_of_known(seconds: Seconds) -> float | None:
-    """Used, of all known GPU-hours, in percent; where only a part of the allocated ones was
-    measured, the rest counts as used to the same share.
+    """Return used as a percentage of all known GPU-hours; None when it was not measured.
+
+    If only a part of the allocated GPU-hours was measured, the rest is assumed to be used to the
+    same share.
     """
     if seconds.measured <= 0:
         return 0.0 if seconds.known > 0 and seconds.allocated <= 0 else None
@@ -53,7 +55,7 @@ def used_of_known(seconds: Seconds) -> float | None:
 
 
 def week(usage: Usage, zone: tzinfo) -> tuple[Hour, ...]:
-    """168 hours by the clock of a zone, Monday 00 first."""
+    """Return 168 hours by the zone's clock, starting on Monday at 00."""
     found = _added(usage.buckets, lambda start: _hour(start.astimezone(zone)))
     return tuple(
         Hour(
@@ -71,7 +73,7 @@ def _hour(local: datetime) -> tuple[int, int]:
 
 
 def days(usage: Usage, digits: int, lost_gpu_hours: float, zone: tzinfo) -> tuple[Day, ...]:
-    """A row per day of a zone; GPU-hours add up to those of the span, the lost ones as it says them."""
+    """Return a row per day of the zone; its GPU-hours add up to the span's, lost ones to `lost_gpu_hours`."""
     found = sorted(
         _added(usage.buckets, lambda start: f"{start.astimezone(zone):%Y-%m-%d}").items()
     )

@@ -1,4 +1,4 @@
-"""One HTML file that needs nothing from outside: no script, its style in it."""
+"""A self-contained HTML file: no script, and its style inside."""
 
 from functools import cache
 from importlib.resources import files
@@ -10,7 +10,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def document(title: str, *body: str, paper: str = PAPERS[0]) -> str:
-    """The whole file around what it says, for a printer with that paper."""
+    """Return the whole file with this body, to be printed on that paper."""
     head = tag(
         "head",
         Html('<meta charset="utf-8">'),

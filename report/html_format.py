@@ -1,4 +1,4 @@
-"""The report as one HTML file: no script, nothing from outside, made to be read and to be printed."""
+"""The report as one self-contained HTML file without scripts, made for reading and for printing."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -15,14 +15,14 @@ from .tables import by_day, by_loss, by_state, rules, sheet_table, troubles
 
 
 def html(reports: Sequence[Report], paper: str = PAPERS[0]) -> str:
-    """The whole document: one article per cluster; it prints on A4 or on letter."""
+    """Return the whole document: one article per cluster; it prints on A4 or letter."""
     title = ", ".join(report.title for report in reports)
     articles = (_article(one, f"r{n}") for n, one in enumerate(reports, 1))
     return document(f"{title}, {reports[0].span}", *articles, paper=paper)
 
 
 def _article(report: Report, name: str) -> Html:
-    """One cluster's report."""
+    """Return one cluster's report as an article."""
     under = _team_under(report) if report.team else _under(report)
     return tag(
         "article",
@@ -136,7 +136,7 @@ def _action(currency: str, one: Action) -> Html:
 
 
 def _sheets(report: Report, *keys: str) -> Html:
-    """Those of the tables that there are."""
+    """Return the tables with these keys, as far as they exist."""
     found = (one for key in keys if (one := report.sheet(key)) is not None and one.rows)
     return joined(*(_section(one.heading, sheet_table(one)) for one in found))
 

@@ -42,12 +42,12 @@ from .calendar import Calendar
 from .failed_jobs import lost
 from .rounding import rounded
 
-# What was never confirmed is no incident yet, and what was dismissed never was one.
+# Unconfirmed incidents do not count yet, and dismissed ones never did.
 _CONFIRMED = frozenset({state.value for state in STANDING} | {State.RESOLVED.value})
 _MOST_RECORDS = 100_000
 # A quarter of 92 days may have an hour more.
 _WAITS, _LONGEST_TREND = timedelta(days=14), timedelta(days=92, hours=1)
-TREND = 8  # spans, with this one
+TREND = 8  # spans, including this one
 _NAMES = "account", "user", "project", "partition"
 _USED = pa.schema([SHARES.field(name) for name in (*_NAMES, "used", "measured")])
 _Read = TypeVar("_Read")
@@ -58,36 +58,36 @@ class Past:
     """What is known of one span of a cluster."""
 
     usage: Usage
-    incidents: tuple[Incident, ...] = ()  # confirmed ones that overlap it
-    wastes: tuple[WasteHour, ...] = ()  # hours of it that were judged
-    jobs: tuple[Job, ...] = ()  # that a scheduler told of
+    incidents: tuple[Incident, ...] = ()  # confirmed ones that overlap the span
+    wastes: tuple[WasteHour, ...] = ()  # its hours that were judged
+    jobs: tuple[Job, ...] = ()  # that a scheduler reported
 
 
-# Of each name of a team, user, project or partition the used percent of a span before; "" is nobody's.
+# Used percent of an earlier span for each team, user, project or partition; "" is the name of nobody.
 Week = Mapping[str, Mapping[str, float | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the hub said about one cluster and one span; an empty name is a hub without GPUs."""
+    """The hub's answers about one cluster and one span; an empty name means a hub without GPUs."""
 
     cluster: str
     now: Past
-    earlier: Past  # the span before it: of the same kind, or as long
+    earlier: Past  # the previous span: of the same kind, or of the same length
     calendar: Calendar = field(default_factory=Calendar)
     lately: tuple[Incident, ...] = ()  # confirmed ones of the 30 days before the end
-    opinions: tuple[Opinion, ...] = ()  # that people gave within the span
+    opinions: tuple[Opinion, ...] = ()  # given within the span
     on_trial: frozenset[str] = frozenset()  # faults that go to the digest at this site
     returns: tuple[Rma, ...] = ()
     inventories: tuple[Inventory, ...] = ()
-    lost: tuple[Loss, ...] | None = ()  # jobs that a failure ended; None: no scheduler told of jobs
-    history: tuple[Week, ...] = ()  # spans of the same length before, the oldest first
+    lost: tuple[Loss, ...] | None = ()  # jobs ended by a failure; None: no scheduler reported jobs
+    history: tuple[Week, ...] = ()  # previous spans of the same length, the oldest first
     idle_after: timedelta
     idle_below_percent: float
     made_at: datetime
     prices: Prices = field(default_factory=Prices)
-    notes: tuple[str, ...] = ()  # on how the numbers came about, beside the report's own
-    team: str = ""  # whose edition it is: nobody else is in any of this
+    notes: tuple[str, ...] = ()  # on how the numbers were obtained, beside the report's own
+    team: str = ""  # the team of this edition: nobody else is in these facts
 
     @property
     def simulated(self) -> bool:
@@ -107,12 +107,12 @@ class Facts:
 
     @property
     def priced(self) -> bool:
-        """Whether any GPU of it has a price."""
+        """Whether any of its GPUs has a price."""
         return self.mean_rate is not None
 
     @property
     def mean_rate(self) -> float | None:
-        """What an hour of a GPU of it costs, in the mean over those that have a price; None: none has."""
+        """The mean price of a GPU-hour over the GPUs that have one; None when none has."""
         hours = cost = 0.0
         last = self.usage.buckets[-1:]
         models = (last[0].models if last else {}) or {"": 1}
@@ -132,17 +132,17 @@ class Facts:
 
     @property
     def before_word(self) -> str:
-        """What the span before is called at the head of a column."""
+        """The previous span's name for a column head."""
         return self.calendar.short_before(self.span)
 
     @property
     def trend_word(self) -> str:
-        """What the trends go over."""
+        """The spans that the trends cover, in words."""
         return self.calendar.spans(len(self.history) + 1, self.span)
 
     @property
     def longer(self) -> float:
-        """How many times as long as the span before it this one is: so much its sums count for."""
+        """The ratio of this span's length to the previous one's, by which the previous sums are scaled."""
         length = self.before.end - self.before.start
         return (self.usage.end - self.usage.start) / length if length else 1.0
 
@@ -155,7 +155,7 @@ def read(
     config: Config,
     calendar: Calendar | None = None,
 ) -> tuple[Facts, ...]:
-    """Facts of the chosen cluster, else of every real one with GPUs, else of the simulated one.
+    """Read the facts of the chosen cluster, else of all real ones with GPUs, else of the simulated one.
 
     ConfigError when the chosen cluster is not known; HubError as the hub's client raises it.
     """
@@ -220,7 +220,7 @@ def _past(hub: Hub, span: Usage, incidents: tuple[Incident, ...], jobs: tuple[Jo
 
 
 def _jobs(hub: Hub, cluster: str, span: tuple[datetime, datetime]) -> tuple[Job, ...]:
-    """Those that were submitted within, or up to a fortnight before: who waits longer is forgotten here."""
+    """Return jobs submitted in the span or up to a fortnight before; longer waits are not counted."""
     records = hub.records(
         RecordKind.JOB,
         subject=cluster_key(cluster),
@@ -234,7 +234,7 @@ def _jobs(hub: Hub, cluster: str, span: tuple[datetime, datetime]) -> tuple[Job,
 def _history(
     hub: Hub, counted: Usage, calendar: Calendar, now: datetime, kept: timedelta
 ) -> tuple[tuple[Week, ...], str]:
-    """Used percents of the seven spans before this one as far as they are kept, and why there are no more."""
+    """Return the used percents of the previous seven spans, as far as kept, and why there are no more."""
     span = counted.start, counted.end
     if not timedelta(hours=1) <= span[1] - span[0] <= _LONGEST_TREND:
         return (), ""
@@ -242,13 +242,13 @@ def _history(
     whole = [at for at in starts if at >= now - kept]
     weeks: list[Week] = []
     for until, since in pairwise(whole):
-        # Not added up by holder, as `answer` has them: that is most of its work, and is not asked for here.
+        # Not added up by holder, as `answer` does: that is most of its work, and not needed here.
         found, _ = ledgers(hub, counted.cluster, (since, until), now, Shape(places=False))
         weeks.append(_week(together((one.holders for one in found), _USED)))
     while weeks and not weeks[-1]:
         weeks.pop()
     if len(whole) == len(starts) or len(weeks) + 1 < len(whole):
-        return tuple(reversed(weeks)), ""  # what was never counted nobody misses
+        return tuple(reversed(weeks)), ""  # spans that were never counted are not missed
     why = _why_no_more(calendar, span, len(weeks), kept, now - starts[-1])
     return tuple(reversed(weeks)), why
 
@@ -260,7 +260,7 @@ def _why_no_more(
     kept: timedelta,
     needed: timedelta,
 ) -> str:
-    """How far they go, and how long usage has to be kept for all of them."""
+    """Say how far the trends go, and how long usage has to be kept for all of them."""
     over = f"Trends go over {calendar.spans(found + 1, span)}" if found else "There are no trends"
     days = math.ceil(needed / timedelta(days=1))
     return (
@@ -270,7 +270,7 @@ def _why_no_more(
 
 
 def _week(holders: pa.Table) -> Week:
-    """Empty where nothing was counted."""
+    """Return used percent by name; empty when nothing was counted."""
     if not holders.num_rows:
         return {}
     found: dict[str, Mapping[str, float | None]] = {}
@@ -287,7 +287,7 @@ def _week(holders: pa.Table) -> Week:
 
 
 def _known(hub: Hub, inventories: tuple[Inventory, ...]) -> tuple[str, ...]:
-    """Clusters that have GPUs now or had usage counted."""
+    """Return the clusters that have GPUs now or have counted usage."""
     with_gpus = {one.subject.cluster for one in inventories if one.gpus and not one.subject.marked}
     return tuple(sorted(with_gpus | set(clusters(hub))))
 
@@ -312,7 +312,7 @@ def _confirmed(hub: Hub, cluster: str) -> tuple[Incident, ...]:
 
 
 def _judged(hub: Hub, cluster: str, span: Usage) -> tuple[WasteHour, ...]:
-    """Hours that lie in the span as a whole, in their order."""
+    """Return the hours that lie entirely in the span, in order."""
     records = hub.records(
         RecordKind.WASTE,
         subject=cluster_key(cluster),
@@ -331,7 +331,7 @@ def _given(hub: Hub, cluster: str, span: Usage) -> tuple[Opinion, ...]:
 
 
 def _on_trial(hub: Hub, proven: Collection[str]) -> frozenset[str]:
-    """By all that people said at this site, whichever cluster and span it is of."""
+    """Return the faults on trial, judged by all feedback at this site, whatever the cluster and span."""
     said = feedback(_each(hub, RecordKind.OPINION, None, Opinion.from_record))
     return frozenset(
         key for key in STARTS_ON_TRIAL if on_trial(key, said.get(key, Feedback()), proven)

@@ -12,11 +12,11 @@ from gpuvigil.clock import to_text
 from .content import Figure, Report
 from .sheet import Sheet
 
-FORMAT = 2  # grows when a key changes its meaning or goes away
+FORMAT = 2  # increases when a key changes its meaning or is removed
 
 
 def json_text(reports: Sequence[Report]) -> str:
-    """One object with a list of reports, one per cluster, never summed."""
+    """Return one object with a list of reports, one per cluster, never summed."""
     document = {"format": FORMAT, "reports": [_report(one) for one in reports]}
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
@@ -36,7 +36,7 @@ def _report(report: Report) -> dict[str, Any]:
 
 
 def _sheet(sheet: Sheet) -> dict[str, Any]:
-    """A table by the keys of its columns; a range and a trend are lists."""
+    """Return a table keyed by its columns; a range and a trend are lists."""
     names = [one.key for one in sheet.columns]
     rows = [dict(zip(names, map(plain, row), strict=True)) for row in sheet.rows]
     total = None if sheet.total is None else dict(zip(names, map(plain, sheet.total), strict=True))
@@ -49,7 +49,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value of dataclasses as JSON has it: times as text, lengths as seconds."""
+    """Return a value of dataclasses as JSON values: times as text, lengths as seconds."""
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, tuple | list):

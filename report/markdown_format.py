@@ -11,12 +11,12 @@ from .sheet import said
 
 
 def markdown(reports: Sequence[Report]) -> str:
-    """One part per cluster."""
+    """Return the reports as Markdown, one part per cluster."""
     return "\n---\n\n".join("\n".join(_lines(one)) + "\n" for one in reports)
 
 
 def summary(report: Report) -> tuple[str, ...]:
-    """At most eight lines: what to paste into a chat."""
+    """Return at most eight lines to paste into a chat."""
     first, second = report.verdict
     shown = [_figure(one, report) for one in report.figures]
     lines = [
@@ -76,7 +76,7 @@ def _actions(report: Report) -> Iterator[str]:
 
 
 def _sheet(report: Report, key: str) -> Iterator[str]:
-    """One of the tables, if there is one."""
+    """Yield one table, if it exists."""
     sheet = report.sheet(key)
     if sheet is None or not sheet.rows:
         return

@@ -21,7 +21,7 @@ _MOST_NODES = 20
 
 
 def method(facts: Facts, cover: Coverage, incidents: Sequence[Incident], grain: str) -> Method:
-    """Definitions, coverage, and who made it."""
+    """Return definitions, coverage, and the versions that produced the report."""
     return Method(
         coverage_percent=None if cover.percent is None else down(cover.percent, 1),
         quarters=cover.quarters,
@@ -123,7 +123,7 @@ def _zone(facts: Facts) -> str:
 
 
 def _excluded(facts: Facts) -> tuple[str, ...]:
-    """Nodes that have no GPU to count, with the driver's state."""
+    """Return nodes without a GPU to count, with the driver's state."""
     nodes = sorted(
         (one.subject.node, one.driver_state) for one in facts.inventories if not one.gpus
     )

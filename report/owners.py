@@ -1,4 +1,4 @@
-"""What each owner had: a user, else an account or a namespace, else the holder."""
+"""GPU-hours by owner: a user, else an account or a namespace, else the holder."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ NOT_KNOWN = "holder not known"
 
 
 def owners(shares: Iterable[Share]) -> Sheet:
-    """Those that had most at 0 %, the rest as one row."""
+    """Return the owners with most at 0 %, and the rest as one row."""
     groups: dict[str, list[Share]] = defaultdict(list)
     for share in shares:
         groups[name_of(share)].append(share)
@@ -37,7 +37,7 @@ def owners(shares: Iterable[Share]) -> Sheet:
 
 
 def name_of(share: Share) -> str:
-    """Whose it is, as far as that is known."""
+    """Return the owner's name, as far as it is known."""
     if share.holder == NOBODY_KNOWN:
         return NOT_KNOWN
     return share.user or share.account or share.holder

@@ -1,4 +1,4 @@
-"""The report's colours: for white paper, told apart in grey and by colour-blind eyes."""
+"""The report's colours: for white paper, distinguishable in grey and by colour-blind eyes."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ UNUSED = "#d9c8f2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
-    """A surface, and the colour of words on it."""
+    """A fill colour, and the colour of words on it."""
 
     fill: str
     ink: str
@@ -33,7 +33,7 @@ _RAMP = ((246, 251, 250), (125, 204, 190), (8, 82, 74))
 
 
 def ramp(share: float) -> tuple[str, str]:
-    """A colour from pale over clear to deep for 0 to 1, and that of words on it."""
+    """Return a colour from pale to deep for 0 to 1, and the colour of words on it."""
     place = min(max(share, 0.0), 1.0) * 2
     low, high = _RAMP[:2] if place <= 1 else _RAMP[1:]
     part = place if place <= 1 else place - 1
@@ -42,7 +42,7 @@ def ramp(share: float) -> tuple[str, str]:
 
 
 def _light(color: list[int]) -> float:
-    """Relative luminance as WCAG 2 defines it."""
+    """Return the relative luminance as defined by WCAG 2."""
     parts = [one / 255 for one in color]
     red, green, blue = [
         one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts

@@ -1,4 +1,4 @@
-"""The report as PDF, drawn from its HTML; nothing is fetched while that happens."""
+"""The report as PDF, rendered from its HTML; nothing is fetched."""
 
 from typing import NoReturn
 
@@ -6,7 +6,7 @@ from gpuvigil.errors import ConfigError
 
 
 def pdf(document: str) -> bytes:
-    """The PDF of an HTML report; ConfigError when WeasyPrint or Pango is missing."""
+    """Return the PDF of an HTML report; raise ConfigError when WeasyPrint or Pango is missing."""
     try:
         from weasyprint import HTML  # noqa: PLC0415 - an extra that most reports do not need
     except (ImportError, OSError) as error:

@@ -31,7 +31,7 @@ _SIZES = (1, 8, 32, 128, 512)
 
 
 def hardware_sheets(facts: Facts, rows: Sequence[Wasted]) -> tuple[Sheet, ...]:
-    """Those of which there is anything to say."""
+    """Return the tables that have any rows."""
     held = held_by(rows)
     found = (
         _classes(facts, held),
@@ -44,7 +44,7 @@ def hardware_sheets(facts: Facts, rows: Sequence[Wasted]) -> tuple[Sheet, ...]:
 
 
 def _classes(facts: Facts, held: Held) -> Sheet:
-    """A row per fault, the one that took most GPU-hours first."""
+    """Return a row per fault, the one that hit most GPU-hours first."""
     groups: defaultdict[str, list[Incident]] = defaultdict(list)
     for one in facts.incidents:
         if is_hardware(one):
@@ -81,13 +81,13 @@ def _class(title: str, them: Sequence[Incident], facts: Facts, held: Held) -> tu
 
 
 def rate_of(facts: Facts) -> FailureRate:
-    """Failures that end jobs, over the 30 days before the end."""
+    """Return the rate of failures that end jobs, over the 30 days before the end."""
     end = facts.usage.end
     return failure_rate(facts.lately, facts.cluster, facts.usage.nodes, (end - SPAN, end))
 
 
 def _sizes(facts: Facts) -> Sheet | None:
-    """What a job of so many nodes has to expect, from the failures of the last 30 days."""
+    """Return what to expect for jobs of various sizes, from the failures of the last 30 days."""
     rate = rate_of(facts)
     if not facts.usage.nodes or rate.failures == 0:
         return None
@@ -126,7 +126,7 @@ def _sizes(facts: Facts) -> Sheet | None:
 
 
 def _offenders(facts: Facts) -> Sheet:
-    """Nodes, slots and GPUs that failed more than once in 30 days."""
+    """Return nodes, slots and GPUs that failed more than once in 30 days."""
     found = offenders(failures(facts.lately), facts.usage.end)
     again = [one for one in found if len(one.failures) > 1][:MOST]
     columns = (
@@ -163,7 +163,7 @@ def _title(facts: Facts, incident: str, fault: str) -> str:
 
 
 def _returns(facts: Facts) -> Sheet:
-    """What is with its maker or should be, with what speaks against it."""
+    """Return open repairs and returns to the manufacturer, the oldest first."""
     steps = newest(one for one in facts.returns if one.at < facts.usage.end)
     by_id = {one.id: one for one in facts.lately}
     open_ = [one for one in steps.values() if one.state is not RmaState.REPLACED]
@@ -198,7 +198,7 @@ def _returns(facts: Facts) -> Sheet:
 
 
 def _links(facts: Facts, held: Held) -> Sheet:
-    """The worst links and switches, and whose jobs were behind them."""
+    """Return the worst links and switches, and the jobs behind them."""
     start, end = facts.usage.start, facts.usage.end
     places: defaultdict[str, list[Incident]] = defaultdict(list)
     for one in facts.incidents:

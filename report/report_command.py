@@ -1,4 +1,4 @@
-"""The command `gpuvigil report`: how the GPUs of a span were used, in one file."""
+"""The command `gpuvigil report`: how the GPUs were used in a span, as one file."""
 
 import argparse
 import gc
@@ -38,18 +38,18 @@ _SUFFIXES = {
     ".md": "md",
     ".pdf": "pdf",
 }
-# What is about reports that come by themselves.
+# Verbs about scheduled reports.
 VERBS = ("schedule", "send", "list")
-# What is about one part, for its maker.
+# Verbs about one part, for its manufacturer.
 PARTS = ("node", "incident")
 FORMATS = ("html", "json", "csv", "md", "pdf")
 _MAY_NOT = 403
-# These are for a file: a terminal shows nothing useful of them.
+# Formats for files only: a terminal cannot show them usefully.
 _FILES = frozenset({"html", "pdf"})
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 when written, 2 for wrong arguments, 1 when the hub does not answer."""
+    """Run the command; return 0 when written, 2 for wrong arguments, 1 when the hub does not answer."""
     if arguments and arguments[0] in VERBS:
         from .schedule_command import main as by_itself  # noqa: PLC0415 - loads every channel
 
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """No looks for garbage: what a report is read into lives until it is written, and there is much of it."""
+    """Turn off garbage collection: a report's many inputs live until it is written."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -126,7 +126,7 @@ def _run(chosen: argparse.Namespace) -> None:
 
 
 def keep_entry(hub: Hub, entry: Record) -> None:
-    """In the audit log; who comes with a token that only reads could read all of it without a command."""
+    """Write to the audit log. A read-only token may not, but could read everything without this command."""
     try:
         hub.write_records([entry])
     except HubRefused as refused:
@@ -135,19 +135,19 @@ def keep_entry(hub: Hub, entry: Record) -> None:
 
 
 def _entry(form: str, chosen: argparse.Namespace, now: datetime) -> Record:
-    """For the audit log: names of people leave in a report."""
+    """Return an entry for the audit log, since names of people leave the system in a report."""
     span = chosen.last or chosen.week or chosen.month or chosen.quarter or "a span"
     detail, about = f"{form}, {span}", chosen.cluster or "every cluster"
     return typed(Deed.REPORT, about, detail, now).to_record()
 
 
 def form_of(form: str | None, out: Path | None) -> str:
-    """The format that is asked for; ConfigError when it is not clear or needs a file."""
+    """Return the requested format; raise ConfigError when it is unclear or needs a file."""
     return format_in(form, out, FORMATS)
 
 
 def format_in(form: str | None, out: Path | None, formats: Sequence[str]) -> str:
-    """The same among those that there are."""
+    """Return the requested format, which must be among `formats`; see `form_of`."""
     found = form or (_SUFFIXES.get(out.suffix.lower()) if out is not None else None)
     if found is None or found not in formats:
         what = f"--out {out} does not say a format" if out is not None else "no format is named"
@@ -158,7 +158,7 @@ def format_in(form: str | None, out: Path | None, formats: Sequence[str]) -> str
 
 
 def render(form: str, reports: Sequence[Report], paper: str = PAPERS[0]) -> bytes:
-    """The reports in a format; what a format needs is loaded only for it."""
+    """Return the reports in a format; its libraries are loaded only when it is used."""
     if form in _TEXTS:
         return _TEXTS[form](reports)
     from .html_format import html  # noqa: PLC0415 - loads the chart library
@@ -197,7 +197,7 @@ _TEXTS: dict[str, Callable[[Sequence[Report]], bytes]] = {
 
 
 def write(path: Path, content: bytes) -> None:
-    """The whole file or none: written beside and renamed; ConfigError when it cannot be."""
+    """Write the file atomically, by renaming a temporary one; raise ConfigError when that fails."""
     beside: Path | None = None
     try:
         with tempfile.NamedTemporaryFile(

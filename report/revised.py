@@ -15,19 +15,19 @@ from .inputs import Facts
 from .rounding import HOUR
 from .sheet import Kind, said
 
-# So many are named, the first as the report has them.
+# This many differences are named, in the report's order.
 MOST = 4
 _SHEETS = ("losses", "teams")
-# Changes and trends are of other spans, too.
+# Changes and trends are left out: they depend on other spans, too.
 _COMPARED = frozenset({Kind.HOURS, Kind.PERCENT, Kind.MONEY, Kind.ENERGY})
-# Less than this is a rounding's.
+# Smaller differences come from rounding.
 _LEAST_HOURS = 0.05
 Kept = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What the numbers came from: where it differs, it is why they do."""
+    """The inputs of the numbers: differences here explain differences in the numbers."""
 
     known_gpu_hours: float
     holders: int
@@ -55,7 +55,7 @@ class Sources:
 
 
 def kept(facts: Facts, report: Report) -> Kept:
-    """What is kept of a report beside its text, as JSON has it."""
+    """Return the JSON values that are kept of a report beside its text."""
     sources = Sources.of(facts, report)
     return {
         "cluster": report.cluster,
@@ -69,7 +69,7 @@ def kept(facts: Facts, report: Report) -> Kept:
 
 
 def revised(facts: Facts, report: Report, past: Iterable[Kept]) -> str:
-    """Which numbers are others than in the newest of the reports of the same span, and why; empty for none."""
+    """Say which numbers differ from the newest report of the same span, and why; "" for none."""
     same = [one for one in past if all(one[key] == value for key, value in _span(report).items())]
     if not same:
         return ""
@@ -96,7 +96,7 @@ def _span(report: Report) -> Mapping[str, str]:
 
 
 def _numbers(report: Report) -> Iterator[tuple[str, str]]:
-    """Each as people read it, by what it is called."""
+    """Yield each number's name, and the number as people read it."""
     for figure in report.figures:
         yield figure.label, formatting.value(figure, report.digits)
     for sheet in (one for one in report.sheets if one.key in _SHEETS):
@@ -114,7 +114,7 @@ def _moved(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
 
 
 def _why(then: Kept, facts: Facts, report: Report, made_at: datetime) -> Iterator[str]:
-    """As far as it is known: what came late, who was told of late, what was set otherwise."""
+    """Yield known reasons: data that came late, new information, changed settings."""
     now = Sources.of(facts, report)
     again = sum(one.counted_at > made_at for one in facts.usage.buckets)
     late = now.known_gpu_hours - then["known_gpu_hours"]

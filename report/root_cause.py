@@ -1,4 +1,4 @@
-"""The page for a part's maker: which part it is, and each time that it failed; pure."""
+"""The page for a part's manufacturer: which part it is, and each time that it failed; pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ LONGEST_LINE = 300
 _HOUR = timedelta(hours=1)
 _CONFIRMED = frozenset({state.value for state in STANDING} | {State.RESOLVED.value})
 _OF_SITE = frozenset({Why.HARDWARE, Why.NODE, Why.NETWORK})
-# What mends, or was done to the machine, and no kernel line.
+# What cures a fault, or was done to the machine; not lines of the kernel.
 _DONE = {
     EventKind.GPU_RESET: "GPU was reset",
     EventKind.GPU_BACK: "GPU is back",
@@ -45,18 +45,18 @@ _DONE = {
     EventKind.BOOT: "Node was booted",
     EventKind.SHUTDOWN: "Node went down in order",
 }
-# Of programs and of gpuvigil itself: nothing for a maker.
+# About programs and gpuvigil itself: not for a manufacturer.
 _UNTOLD = frozenset({EventKind.OOM_KILL, EventKind.LOGS, EventKind.STOPPED, EventKind.COLLECTIVE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """What a node runs on; `since` None: nobody wrote that down."""
+    """A version that a node runs; `since` is None when nobody recorded it."""
 
     name: str
     value: str
     since: datetime | None
-    or_before: bool  # it was so when the node was first heard of
+    or_before: bool  # it was already so when the node was first heard of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """An Xid or SXid, what it means, and how often it was told."""
+    """An Xid or SXid, its meaning, and how often it was reported."""
 
     name: str  # "Xid 79"
     mnemonic: str
@@ -83,7 +83,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line of the kernel's log, or an event in its words."""
+    """A line of the kernel log, or an event in words."""
 
     at: datetime
     where: str
@@ -101,20 +101,20 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """A job that it ended; `user` is None where names are left out."""
+    """A job that the incident ended; `user` is None when names are left out."""
 
     job: str
     ended_at: datetime
     by: str
     gpus: int | None
     gpu_hours: float | None  # None: not known
-    at_most: bool  # no checkpoint is known: it lost that much or less
+    at_most: bool  # no checkpoint is known, so the loss is an upper bound
     user: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
-    """The same fault on this part, earlier."""
+    """An earlier occurrence of the same fault on this part."""
 
     since: datetime
     until: datetime
@@ -124,7 +124,7 @@ class Before:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """One incident."""
+    """One incident, as the page describes it."""
 
     id: str
     fault: str
@@ -134,7 +134,7 @@ class Account:
     state: str
     since: datetime
     until: datetime | None
-    serial: str  # of the GPU that sat there then
+    serial: str  # of the GPU that sat there at that time
     slot: str
     evidence: tuple[Evidence, ...]
     rule_from: str
@@ -167,7 +167,7 @@ class Page:
     incidents: tuple[Account, ...]  # the newest first
     more_incidents: int
     jobs_lost: int
-    job_gpu_hours: float | None  # of all jobs of which it is known; None: of none
+    job_gpu_hours: float | None  # of the jobs for which it is known; None: of none
     accepted: Step | None
     unmeasured: tuple[str, ...]
 
@@ -175,7 +175,7 @@ class Page:
 def of_node(
     told: Told, start: datetime, now: datetime, *, with_people: bool = False, about: str = ""
 ) -> Page:
-    """The page of a node with its incidents since `start`, or with the one whose id is `about`."""
+    """Return a node's page with its incidents since `start`, or with only the one with the id `about`."""
     ordered = sorted(told.incidents, key=lambda one: (one.since, one.id), reverse=True)
     wanted = [one for one in ordered if (one.id == about if about else _within(one, told, start))]
     shown, ended = wanted[:MOST_INCIDENTS], _ended(told)
@@ -209,7 +209,7 @@ def of_node(
 
 
 def _within(one: Incident, told: Told, start: datetime) -> bool:
-    """Whether it is this node's, was believed, and stood in the span."""
+    """Return whether the incident is this node's, was confirmed, and stood in the span."""
     ended = one.resolved_at
     lately = ended is None or ended > start
     return lately and one.state in _CONFIRMED and not one.marked and strikes(one, told.node)
@@ -222,7 +222,7 @@ def _about(told: Told, part: str | None) -> str:
 
 
 def _where(subject: Subject, told: Told) -> str:
-    """A part as people call it."""
+    """Return a part's name for people."""
     if subject.device is not None:
         return f"{subject.node} {subject.device} port {subject.port or ''}".rstrip()
     if subject.gpu is None:
@@ -233,7 +233,7 @@ def _where(subject: Subject, told: Told) -> str:
 
 
 def versions(setups: Iterable[Setup], inventory: Inventory | None) -> Iterator[Version]:
-    """What the node runs on now, and since when without a break."""
+    """Yield the versions that the node runs now, and since when without interruption."""
     ordered = sorted(setups, key=lambda one: one.at)
     current = Setup.of(inventory).values if inventory is not None else {}
     if ordered:
@@ -301,7 +301,7 @@ def _account(
 
 
 def _belongs(event: Event, one: Incident, until: datetime) -> bool:
-    """Whether it is of the part, or of its node as a whole, and of that time."""
+    """Return whether the event is about the part, or the whole node, and of the incident's time."""
     if event.kind in _UNTOLD or not one.since - AROUND <= event.at <= until + AROUND:
         return False
     about, subject = one.subject, event.subject
@@ -328,7 +328,7 @@ def _short(text: str) -> str:
 
 
 def _codes(one: Incident, events: Iterable[Event]) -> Iterator[Code]:
-    """Each code once; the incident's own also where no line of it was kept."""
+    """Yield each code once; the incident's own even if no line of it was kept."""
     groups: dict[tuple[int | None, int | None], list[Event]] = {}
     for it in events:
         if it.code:
@@ -340,7 +340,7 @@ def _codes(one: Incident, events: Iterable[Event]) -> Iterator[Code]:
 
 
 def _code(of_gpu: int | None, of_switch: int | None, them: Sequence[Event]) -> Code:
-    """What its last line says; of no line, what the table says."""
+    """Return a code as its last line explains it; without a line, as the table does."""
     message = them[-1].message if them else ""
     row = read(of_gpu, message) if of_gpu else sxid(of_switch or 0)
     return Code(
@@ -357,7 +357,7 @@ def _code(of_gpu: int | None, of_switch: int | None, them: Sequence[Event]) -> C
 def _steps(
     one: Incident, told: Told, events: Iterable[Event], *, with_people: bool
 ) -> tuple[Step, ...]:
-    """How it went, and what was done about it: by people, gpuvigil, the driver and the maker."""
+    """Return what happened and was done: by people, gpuvigil, the driver and the manufacturer."""
     transitions = [_said(it, with_people=with_people) for it in told.transitions.get(one.id, ())]
     notes = told.notes.get(one.id, ()) if with_people else ()
     moments = steps(one, transitions, notes, told.actions.get(one.id, ()))
@@ -375,18 +375,18 @@ def _steps(
 
 
 def _said(step: Transition, *, with_people: bool) -> Transition:
-    """What a person wrote when they took it may name anybody."""
+    """Drop the note of an acknowledgement unless names are allowed: it may name anybody."""
     own = step.signal == Signal.ACKNOWLEDGED.value and not with_people
     return replace(step, reason="") if own else step
 
 
 def _joined(title: str, text: str) -> str:
-    """Without what only operators see."""
+    """Join title and text, leaving out text that only operators may see."""
     return f"{title}: {text}" if text and WITHHELD not in text else title
 
 
 def _ended(told: Told) -> Sequence[Ended]:
-    """Jobs that ended on the node, by a scheduler's word where there is one; with their GPUs here."""
+    """Return jobs that ended on the node, with their GPUs here; a scheduler's report goes first."""
     runs_: dict[str, list[Ended]] = {}
     by_holder: dict[str, list[Allocation]] = {}
     for one in told.held:
@@ -407,7 +407,7 @@ def _ended(told: Told) -> Sequence[Ended]:
 
 
 def _lost(one: Incident, ended: Iterable[Ended]) -> Sequence[Loss]:
-    """Jobs that this incident ended."""
+    """Return the jobs that this incident ended."""
     near = []
     for job in ended:
         start, end = around(job.ended_at)
@@ -430,7 +430,7 @@ def _cost(one: Loss, *, with_people: bool) -> Cost:
 
 
 def _before(one: Incident, told: Told, now: datetime, *, with_people: bool) -> Iterator[Before]:
-    """The same fault on the same part, or on the same GPU wherever it sat then."""
+    """Yield the same fault on the same part, or on the same GPU wherever it sat."""
     past = [
         it
         for it in told.incidents
@@ -455,7 +455,7 @@ def _before(one: Incident, told: Told, now: datetime, *, with_people: bool) -> I
 
 
 def unmeasured(told: Told, part: str | None = None) -> Iterator[str]:
-    """What this page cannot say, and why."""
+    """Yield what this page cannot say, and why."""
     had = told.inventory
     if had is None:
         yield "The node has no inventory any more: its parts are those that its incidents name."

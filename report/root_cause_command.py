@@ -1,4 +1,4 @@
-"""`gpuvigil report node` and `report incident`: what failed on a part, for its maker's ticket."""
+"""`gpuvigil report node` and `report incident`: what failed on a part, for the manufacturer's ticket."""
 
 import argparse
 import getpass
@@ -32,7 +32,7 @@ _ABOUT = {
 
 
 def main(verb: str, arguments: Sequence[str]) -> int:
-    """0 when written, 2 for wrong arguments or a name that is not known, 1 when the hub does not answer."""
+    """Run the command; return 0 when written, 2 for wrong arguments, 1 when the hub does not answer."""
     options = _parser(verb)
     chosen = options.parse_args(arguments)
     try:
@@ -92,7 +92,7 @@ def _run(verb: str, chosen: argparse.Namespace) -> None:
 
 
 def page_of(hub: Hub, verb: str, chosen: argparse.Namespace, now: datetime) -> Page:
-    """The page that is asked for; ConfigError where the hub does not know what it is about."""
+    """Return the requested page; raise ConfigError when the hub does not know its subject."""
     if verb == "node":
         node = node_called(hub, chosen.name, chosen.cluster)
         since, until, about = now - length(chosen.last, "--last"), now, ""

@@ -1,4 +1,4 @@
-"""The page of a node or an incident as HTML, Markdown and JSON: the first two say the same words."""
+"""The page of a node or an incident as HTML, Markdown and JSON: the first two have the same words."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,12 +16,12 @@ from .html_document import document
 from .json_format import plain
 from .root_cause import Account, Code, Cost, Page, Version
 
-FORMAT = 1  # grows when a key changes its meaning or goes away
+FORMAT = 1  # increases when a key changes its meaning or is removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A heading with what is under it: sentences, a list, a table."""
+    """A heading and its content: sentences, a list, a table."""
 
     heading: str
     level: int = 2
@@ -32,13 +32,13 @@ class Block:
 
 
 def title(page: Page) -> str:
-    """What the page is about."""
+    """Return the page's title."""
     marked = "SIMULATED: " if page.simulated else ""
     return f"{marked}{page.about}: what failed, and on which part"
 
 
 def blocks(page: Page) -> Iterator[Block]:
-    """Everything that is said, in order."""
+    """Yield the whole content, in order."""
     yield Block(heading=title(page), level=1, said=tuple(_summary(page)))
     yield Block(
         heading="Versions",
@@ -165,17 +165,17 @@ def _since(one: Version) -> str:
 
 
 def _at(moment: datetime) -> str:
-    """With its year: a ticket is read long after."""
+    """Format a time with its year: a ticket is read long after."""
     return f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
 def _told(page: Page) -> Iterator[Block]:
-    """Those that say something."""
+    """Return the blocks that have content."""
     return (one for one in blocks(page) if one.level == 1 or one.said or one.listed or one.rows)
 
 
 def html(page: Page) -> str:
-    """One file, no script, nothing from outside."""
+    """Return the page as one self-contained HTML file without scripts."""
     return document(title(page), tag("article", *_html_parts(page)))
 
 
@@ -193,7 +193,7 @@ def _html_parts(page: Page) -> Iterator[Html]:
 
 
 def markdown(page: Page) -> str:
-    """The same for a ticket."""
+    """Return the page as Markdown, for a ticket."""
     return "\n".join(_markdown_lines(page)) + "\n"
 
 
@@ -216,5 +216,5 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def json_text(page: Page) -> str:
-    """For programs: times as text, null is not measured."""
+    """Return the page as JSON, for programs: times are text, null means not measured."""
     return json.dumps({"format": FORMAT, "page": plain(page)}, indent=1, ensure_ascii=False) + "\n"

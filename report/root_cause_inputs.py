@@ -1,7 +1,7 @@
-"""The inputs of a page for a maker: what the hub knows of one node and its incidents, read once.
+"""The inputs of a manufacturer's page: what the hub knows of a node and its incidents, read once.
 
-Names are taken out of everything together, when all of it is read: a sentence may name a person whom
-only another record tells of.
+Names are removed from everything together, after all of it is read: a sentence may name a person whom
+only another record mentions.
 """
 
 from collections import defaultdict
@@ -40,7 +40,7 @@ AROUND = timedelta(minutes=5)
 MOST_EVENTS = 5_000
 _MOST_RECORDS = 100_000
 _MOST_INCIDENTS = 20_000
-# Of jobs that wait or run longer than that before they end, nothing is asked.
+# Jobs that wait or run longer than this before they end are not considered.
 _JOBS_BACK = timedelta(days=14)
 _OF_INCIDENTS = (
     RecordKind.TRANSITION,
@@ -54,7 +54,7 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """All of it; what is said of an incident by its id."""
+    """All inputs; mappings are by incident id."""
 
     node: Subject
     inventory: Inventory | None
@@ -71,12 +71,12 @@ class Told:
 
     @property
     def events_cut(self) -> bool:
-        """Whether the hub may know more events than were read."""
+        """Whether the hub may have more events than were read."""
         return len(self.events) >= MOST_EVENTS
 
 
 def node_called(hub: Hub, name: str, cluster: str | None) -> Subject:
-    """The node of that name; ConfigError in one line where there is none, or several."""
+    """Return the node of that name; raise ConfigError in one line when there is none, or several."""
     records = hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS)
     known = [
         one for one in (Subject.parse(it.subject) for it in records if not it.marked) if one.node
@@ -97,7 +97,7 @@ def node_called(hub: Hub, name: str, cluster: str | None) -> Subject:
 
 
 def incident_called(hub: Hub, id_: str) -> Incident:
-    """The incident of that id; ConfigError in one line where there is none that can be read."""
+    """Return the incident of that id; raise ConfigError in one line when none can be read."""
     record = hub.record(RecordKind.INCIDENT, id_)
     found = next(readable([] if record is None else [record], Incident.from_record), None)
     if found is None:
@@ -108,7 +108,7 @@ def incident_called(hub: Hub, id_: str) -> Incident:
 
 
 def read(hub: Hub, node: Subject, since: datetime, until: datetime) -> tuple[Record, ...]:
-    """The records of a node, of events and jobs those of the span."""
+    """Return the records of a node; events and jobs are those of the span."""
     key = node.key
     found: list[Record] = []
     for kind in (RecordKind.INVENTORY, RecordKind.ACCEPTANCE):
@@ -135,7 +135,7 @@ def read(hub: Hub, node: Subject, since: datetime, until: datetime) -> tuple[Rec
 
 
 def _of_incidents(hub: Hub, node: Subject, had: Sequence[Inventory]) -> Iterator[Record]:
-    """Incidents that struck the node or its GPUs elsewhere, and what was said of each."""
+    """Yield incidents that hit the node or its GPUs elsewhere, and the records about each."""
     every = hub.records(
         RecordKind.INCIDENT, subject=cluster_key(node.cluster), limit=_MOST_INCIDENTS
     )
@@ -152,23 +152,23 @@ def _of_incidents(hub: Hub, node: Subject, had: Sequence[Inventory]) -> Iterator
 
 
 def strikes(incident: Incident, node: Subject) -> bool:
-    """Whether the node is among what it says is hit."""
+    """Return whether the node is among the subjects that the incident hits."""
     keys = struck(incident)
     return any(key == node.key or key.startswith(f"{node.key}/") for key in keys)
 
 
 def without_names(records: Iterable[Record], now: datetime) -> tuple[Record, ...]:
-    """As somebody sees them who may see the whole fleet and nobody's name."""
+    """Return the records as shown to a person who may see the whole fleet but nobody's name."""
     every = tuple(records)
     stranger = Person(name="", role=Role.VIEWER)
     seen = Sight(person=stranger, names=Names()).records(every, now)
-    # Who is called like a part of a serial number changes none: these two name nobody.
+    # A person whose name is part of a serial number must not change it: these two kinds name nobody.
     parts = tuple(one for one in every if one.kind in _OF_PARTS)
     return (*parts, *(one for one in seen if one.kind not in _OF_PARTS))
 
 
 def told(node: Subject, records: Iterable[Record]) -> Told:
-    """What the records say, each list oldest first."""
+    """Group the records by kind, each list oldest first."""
     by_kind: defaultdict[RecordKind, dict[str, Record]] = defaultdict(dict)
     for one in records:
         by_kind[one.kind][one.id] = one

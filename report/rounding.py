@@ -1,4 +1,4 @@
-"""Rounding, done once: what belongs together still adds up afterwards."""
+"""Rounding, done once: numbers that belong together still add up afterwards."""
 
 import math
 from collections.abc import Sequence
@@ -7,25 +7,26 @@ HOUR = 3600.0
 
 
 def rounded(value: float | None, digits: int = 0) -> float | None:
-    """`value` on the grid; None stays None, and there is no minus zero."""
+    """Return `value` rounded; None stays None, and there is no minus zero."""
     return None if value is None else near(value, digits)
 
 
 def near(value: float, digits: int = 0) -> float:
-    """`value` on the grid of `digits` decimals."""
+    """Return `value` rounded to `digits` decimals."""
     return round(value, digits) + 0.0
 
 
 def down(value: float, digits: int = 0) -> float:
-    """`value` cut to the grid: 99.96 % is not 100 %."""
+    """Return `value` rounded down: 99.96 % is not 100 %."""
     grid = float(10**digits)
     return math.floor(value * grid + 1e-9) / grid
 
 
 def shared(values: Sequence[float], total: float, digits: int = 0) -> tuple[float, ...]:
-    """`values` on the grid so that they add up to `total`, which is on it and near their sum.
+    """Round `values` so that they add up to `total`, which is rounded and near their sum.
 
-    Each is cut, and those that lost most get a step back: the method of largest remainders.
+    Each is rounded down, and those that lost most get a step back: the method of largest
+    remainders.
     """
     grid = 10**digits
     cut = [math.floor(value * grid + 1e-9) for value in values]
@@ -39,14 +40,14 @@ def shared(values: Sequence[float], total: float, digits: int = 0) -> tuple[floa
 
 
 def decimals(total_gpu_hours: float) -> int:
-    """How many decimals of a GPU-hour mean something in a report of that many."""
+    """Return how many decimals of a GPU-hour are meaningful in a report with this total."""
     if total_gpu_hours >= 5_000:
         return 0
     return 1 if total_gpu_hours >= 20 else 2
 
 
 def energy_kwh(joules: float) -> float:
-    """kWh with four digits, or two decimals: within 0.05 % from 10 kWh on."""
+    """Return kWh with four digits, or two decimals: within 0.05 % from 10 kWh on."""
     kwh = joules / 3.6e6
     for limit, digits in ((100, 2), (1_000, 1), (10_000, 0), (100_000, -1)):
         if kwh < limit:

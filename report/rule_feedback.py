@@ -1,4 +1,4 @@
-"""Feedback on rules: what people answered to their messages, the noisiest rule first."""
+"""People's feedback on rules' messages, the noisiest rule first."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -12,9 +12,9 @@ from .content import RuleWorth
 def worth(
     opinions: Collection[Opinion], incidents: Collection[Incident], on_trial: Collection[str]
 ) -> tuple[RuleWorth, ...]:
-    """A row for each rule that somebody answered for, or that is on trial and had an incident.
+    """Return a row for each rule that has feedback, or that is on trial and had an incident.
 
-    Incidents are the span's, answered for or not.
+    The incidents are the span's, with feedback or without.
     """
     useful, noise = Counter[str](), Counter[str]()
     for one in opinions:

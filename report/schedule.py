@@ -13,7 +13,7 @@ from .cron import Cron, parsed
 
 
 def cron_of(settings: ReportSettings) -> Cron:
-    """ConfigError names the report whose schedule is wrong."""
+    """Return the report's schedule; ConfigError names the report whose schedule is wrong."""
     try:
         return parsed(settings.cron, settings.time_zone)
     except ConfigError as error:
@@ -21,7 +21,7 @@ def cron_of(settings: ReportSettings) -> Cron:
 
 
 def planned(settings: ReportSettings, now: datetime) -> Iterator[ReportRun]:
-    """What was due last; of a team's the preview as well of what comes next, once it is time for it."""
+    """Yield the run that was due last and, for a team's report, the next preview once it is due."""
     cron = cron_of(settings)
     if (last := cron.last(now)) is not None:
         yield ReportRun(name=settings.name, due_at=last)
@@ -31,13 +31,13 @@ def planned(settings: ReportSettings, now: datetime) -> Iterator[ReportRun]:
 
 
 def so_far(settings: ReportSettings, run: ReportRun, now: datetime) -> tuple[Span, Calendar]:
-    """What a run is of; of a preview what of it is over."""
+    """Return the span and calendar of a run; for a preview, the part of the span that is over."""
     (start, end), calendar = covered(settings, run.final_at or run.due_at)
     return (start, min(end, floor(now)) if run.final_at else end), calendar
 
 
 def until(settings: ReportSettings, final_at: datetime) -> str:
-    """What a preview says of itself."""
+    """Return the preview's note about itself."""
     at = final_at.astimezone(cron_of(settings).zone)
     return (
         f"Preliminary until {at:%A}, {at.day} {at:%B}, {at:%H:%M} ({at.tzname()}): then comes the report of the"
@@ -46,7 +46,7 @@ def until(settings: ReportSettings, final_at: datetime) -> str:
 
 
 def covered(settings: ReportSettings, due_at: datetime) -> tuple[Span, Calendar]:
-    """The whole days before the day on which it is due, or the last whole week, month or quarter."""
+    """Return the whole days before the due day, or the last whole week, month or quarter."""
     cron = cron_of(settings)
     if settings.covers:
         calendar = Calendar(covers=settings.covers, zone=cron.zone)

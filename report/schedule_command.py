@@ -1,4 +1,4 @@
-"""`gpuvigil report schedule`, `send` and `list`: reports that come by themselves."""
+"""`gpuvigil report schedule`, `send` and `list`: scheduled reports."""
 
 import argparse
 import threading
@@ -26,7 +26,7 @@ _MOST = 20
 
 
 def main(verb: str, arguments: Sequence[str]) -> int:
-    """0 when done, 2 for a wrong configuration, 1 when something was not delivered."""
+    """Run the command; return 0 when done, 2 for a wrong configuration, 1 when delivery failed."""
     options = parser(f"report {verb}", _ABOUT[verb])
     if verb == "schedule":
         return run_service(options, arguments, run)
@@ -82,7 +82,7 @@ def _send(config: Config, hub: Hub, chosen: argparse.Namespace) -> int:
 def sent(
     config: Config, settings: ReportSettings, run_: ReportRun, letters: Mapping[str, Letter]
 ) -> Iterator[str]:
-    """What was made, where it lies, and what became of each receiver's."""
+    """Yield what was made, where it is, and the delivery state for each receiver."""
     if not run_.html:
         yield f"{settings.name} is not made yet: another process works on it. gpuvigil report list shows when it is."
         return
@@ -104,7 +104,7 @@ def _list(config: Config, hub: Hub) -> int:
 
 
 def listed(config: Config, hub: Hub, now: datetime) -> Iterator[str]:
-    """A line for each report with its next time, then the newest ones with their letters."""
+    """Yield a line for each report with its next time, then the newest runs with their letters."""
     for settings in config.reports:
         at = cron_of(settings).next(now)
         when = "never" if at is None else moment(at)

@@ -1,8 +1,8 @@
 """Scheduled reports: each is made once when it is due, and sent once to each receiver.
 
-What is about to be handed over is written to the hub before, and what came of it after (`Letter`). So who
-dies in between finds on its return who has it, and one receiver of whom nobody can know: the mail server may
-have taken the letter or not. That one gets it again, and the letter says so.
+What is about to be handed over is written to the hub before, and the outcome after (`Letter`). A process
+that dies in between thus knows when it restarts who has the report, except for one receiver: the mail server
+may have accepted the letter or not. That receiver gets it again, and the letter says so.
 """
 
 import re
@@ -40,7 +40,7 @@ from .revised import kept, revised
 from .schedule import planned, so_far, until
 
 LEASE_SECONDS, POLL_SECONDS = 300.0, 20.0
-# A report goes to some, and to the others in the next round: no lease ends under it.
+# A round sends only as long as this share of the lease allows, so that the lease never ends under it.
 _ROUND_SHARE = 0.4
 RETRY_AFTER, MOST_TRIES = timedelta(minutes=5), 288  # a day of them
 AGAIN = (
@@ -53,7 +53,7 @@ _OVER = frozenset({LetterState.SENT, LetterState.REFUSED})
 
 @dataclass(slots=True, kw_only=True)
 class ReportRunner:
-    """Makes what is due and sends it; several may run, and each report is one's at a time."""
+    """Makes and sends due reports; several may run, and each report is worked on by one at a time."""
 
     hub: Hub
     config: Config
@@ -64,7 +64,7 @@ class ReportRunner:
     owner: str = field(default_factory=lambda: f"{socket.gethostname()}-{secrets.token_hex(4)}")
 
     def step(self, wait_seconds: float = 0.0) -> int:
-        """One round; how many reports were worked on. HubError when the hub does not answer."""
+        """Run one round; return how many reports were worked on. HubError when the hub does not answer."""
         now = self.clock.now()
         for settings in self.config.reports:
             self._plan(settings, now)
@@ -84,20 +84,20 @@ class ReportRunner:
         return len(claimed)
 
     def due_now(self, settings: ReportSettings) -> ReportRun:
-        """Make and send it now, whatever its schedule says."""
+        """Make and send a report now, whatever its schedule says."""
         run = ReportRun(name=settings.name, due_at=self.clock.now())
         self.hub.write_records([run.to_record(1, run.due_at)])
         return run
 
     def _plan(self, settings: ReportSettings, now: datetime) -> None:
-        """What was due last is work, once, also where nobody was there then; of a new report only what is to come."""
+        """Make the last due run work, once, even if nobody was there then; for a new report only future runs."""
         for run in planned(settings, now):
             if self.hub.record(RecordKind.REPORT, run.id) is None:
                 known = any(one.name == run.name for one in runs(self.hub))
                 self.hub.write_records([run.to_record(1, now if known else None)])
 
     def _work(self, run: ReportRun, version: int) -> tuple[ReportRun, datetime | None]:
-        """It as it is now, and when to go on with it; None when it is done, or nobody wants it any more."""
+        """Return the run's new state, and when to continue; None when it is done or no longer wanted."""
         settings = next((one for one in self.config.reports if one.name == run.name), None)
         late = run.final_at is not None and self.clock.now() >= run.final_at
         if settings is None or late:
@@ -112,7 +112,7 @@ class ReportRunner:
         return run, now + self.retry_after if tried_all else now
 
     def made(self, run: ReportRun, settings: ReportSettings) -> ReportRun:
-        """The report of what was over when it was due, or of a preview what is known of it now."""
+        """Return the report of the span that was over when it was due; for a preview, what is known so far."""
         chosen, now = settings.cluster or None, self.clock.now()
         span, calendar = so_far(settings, run, now)
         facts = read(self.hub, chosen, span, now, self.config, calendar)
@@ -134,12 +134,12 @@ class ReportRunner:
             span=reports[0].span,
             summary="\n\n".join("\n".join(summary(one)) for one in reports),
             html=html(reports, settings.paper),
-            # What the report says then is no revision of a preview.
+            # The final report is not a revision of its preview.
             numbers=() if run.final_at else tuple(kept(one, it) for one, it in made),
         )
 
     def _sent(self, run: ReportRun, settings: ReportSettings) -> bool:
-        """Whether everybody has it, or never will."""
+        """Return whether every receiver has the report, or never will."""
         letters = letters_of(self.hub, run)
         began = time.monotonic()
         channels = {one.route.name: one for one in configured(self.config.alerts)}
@@ -159,7 +159,7 @@ class ReportRunner:
         return all(one.tries >= MOST_TRIES for one in left)
 
     def _hand_over(self, bag: "_Bag", to: str, before: Letter | None) -> Letter:
-        """Write down that it is sent, send it, and write down what came of it."""
+        """Record that the letter is being sent, send it, and record the outcome."""
         run = bag.run
         tries = 1 if before is None else before.tries + 1
         perhaps = before is not None and before.state is LetterState.SENDING
@@ -195,7 +195,7 @@ class ReportRunner:
 
 @dataclass(slots=True, kw_only=True)
 class _Bag:
-    """One report and the ways on which it goes out; its PDF is drawn once, for the first who gets it."""
+    """One report and its channels; its PDF is rendered once, for the first receiver."""
 
     run: ReportRun
     settings: ReportSettings
@@ -203,7 +203,7 @@ class _Bag:
     _drawn: bytes | None = None
 
     def pdf(self) -> bytes:
-        """Nothing where it cannot be drawn here: the HTML says the same."""
+        """Return the PDF; empty when it cannot be rendered here: the HTML says the same."""
         if self._drawn is None:
             try:
                 self._drawn = pdf(self.run.html)
@@ -220,12 +220,12 @@ _BECAME: Mapping[type, LetterState] = {
 
 
 def receivers(settings: ReportSettings) -> tuple[str, ...]:
-    """Addresses, then channels."""
+    """Return the receivers: addresses, then channels."""
     return tuple(dict.fromkeys([*settings.to, *(f"{_CHANNEL}{name}" for name in settings.link_to)]))
 
 
 def _mail(run: ReportRun, parties: tuple[str, str], link: str, drawn: bytes) -> EmailMessage:
-    """The letter from one to another; it has the same id however often it is sent."""
+    """Return the e-mail between the two parties; its id is the same however often it is sent."""
     sender, to = parties
     mark = sha256(f"{run.id}|{to}".encode()).hexdigest()[:32]
     name = f"gpu-report-{run.due_at:%Y-%m-%d}"
@@ -243,7 +243,7 @@ def _mail(run: ReportRun, parties: tuple[str, str], link: str, drawn: bytes) -> 
 
 
 def _perhaps_again(mail: EmailMessage) -> EmailMessage:
-    """The same, and it says that it may be the second of its kind."""
+    """Mark the e-mail as possibly a second copy."""
     mail["X-Gpuvigil-Perhaps-Again"] = "yes"
     body = mail.get_body(("plain",))
     assert body is not None
@@ -252,12 +252,12 @@ def _perhaps_again(mail: EmailMessage) -> EmailMessage:
 
 
 def _plain(summary_: str) -> str:
-    """Markdown as it reads in a letter."""
+    """Return Markdown as plain text for a letter."""
     return re.sub(r"\\(.)", r"\1", summary_.replace("**", "").replace("\u00a0", " "))
 
 
 def _message(run: ReportRun, link: str, now: datetime, to: str) -> Message:
-    """What a chat is told: the first sentences, and where the report is."""
+    """Return the message for a chat: the first sentences, and where the report is."""
     lines = [line for line in _plain(run.summary).splitlines() if line]
     said = lines[1] if len(lines) > 1 else run.span
     return Message(

@@ -8,7 +8,7 @@ from .content import Report
 
 
 def coverage_words(report: Report) -> tuple[str, ...]:
-    """How much is known, and which nodes are not in it."""
+    """Return sentences on how much is known, and which nodes are left out."""
     method = report.method
     missing, whole = (duration(it * BUCKET) for it in (method.quarters_missing, method.quarters))
     holes = f"{missing} of {whole} were not counted at all"
@@ -26,7 +26,7 @@ def coverage_words(report: Report) -> tuple[str, ...]:
 
 
 def made(report: Report) -> str:
-    """Who made it, and when."""
+    """Say which gpuvigil version and collectors made the report, and when."""
     method = report.method
     collectors = ", ".join(method.collector_versions) or "none"
     return (

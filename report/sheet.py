@@ -15,18 +15,18 @@ _LITTLE = 0.01
 
 
 class Kind(str, Enum):
-    """What a column holds; of what was not measured every one holds None."""
+    """The kind of values in a column; None in any column means not measured."""
 
     TEXT = "text"
-    HOURS = "GPU-hours"  # one number, or a range where no single one is known
+    HOURS = "GPU-hours"  # one number, or a range when no single one is known
     PERCENT = "percent"
     MONEY = "money"
     COUNT = "count"
     LASTING = "hours"
     ENERGY = "kWh"
-    MORE_ENERGY = "kWh more"  # a change of them
+    MORE_ENERGY = "kWh more"  # a change of kWh
     CARBON = "kg CO2e"
-    POINTS = "percentage points"  # a change of percents
+    POINTS = "percentage points"  # a change of percentages
     MORE = "GPU-hours more"  # a change of GPU-hours
     TREND = "percent by span"  # the oldest first
 
@@ -46,8 +46,8 @@ class Column:
     key: str
     label: str
     kind: Kind = Kind.TEXT
-    bar: bool = False  # drawn beside a percent
-    more_is: str = ""  # of a change: "better" or "worse"
+    bar: bool = False  # drawn beside a percentage
+    more_is: str = ""  # for a change: "better" or "worse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Sheet:
 
     @property
     def shown(self) -> "Sheet":
-        """As people read it: without changes against a span of which nothing is known."""
+        """The table for people: without columns of changes that are all unknown."""
         listed = [row for _, row in self.cells()]
         return self.without(
             one.key
@@ -74,7 +74,7 @@ class Sheet:
         )
 
     def without(self, keys: Iterable[str]) -> "Sheet":
-        """The same without some columns."""
+        """Return the table without some columns."""
         left_out = set(keys)
         kept = [n for n, one in enumerate(self.columns) if one.key not in left_out]
         return replace(
@@ -85,11 +85,11 @@ class Sheet:
         )
 
     def name(self, number: int) -> str:
-        """What a sentence calls a row when it rests on it: `teams/vision`."""
+        """Return the name by which sentences refer to a row: `teams/vision`."""
         return f"{self.key}/{self.rows[number][0]}"
 
     def cells(self) -> Iterator[tuple[str, tuple[Cell, ...]]]:
-        """Each row by its place, from 1, and the total as `all`."""
+        """Yield each row with its number, from 1, and the total as `all`."""
         for number, row in enumerate(self.rows, 1):
             yield str(number), row
         if self.total is not None:
@@ -97,7 +97,7 @@ class Sheet:
 
 
 def said(column: Column, cell: Cell) -> str:
-    """A cell as people read it."""
+    """Format a cell for people."""
     if cell is None:
         return formatting.NONE
     if isinstance(cell, str):
@@ -108,23 +108,23 @@ def said(column: Column, cell: Cell) -> str:
 
 
 def hours(value: float) -> str:
-    """GPU-hours with two digits that matter: `19,400`, `120`, `9.4`, `0.35`."""
+    """Format GPU-hours with about two significant digits: `19,400`, `120`, `9.4`, `0.35`."""
     return f"{value:,.{decimals(value)}f}"
 
 
 def decimals(value: float) -> int:
-    """So many decimals say something of a number by itself."""
+    """Return how many decimals are meaningful for a number by itself."""
     size = abs(value)
     return 0 if size >= 10 or size == 0 else 1 if size >= 1 else 2
 
 
 def exact(value: float) -> float:
-    """A number on the grid that it is shown on, so that every output has the same."""
+    """Round a number as it is shown, so that every output has the same."""
     return round(value, decimals(value)) + 0.0
 
 
 def moved(now: float, before: float) -> float:
-    """A change, and none where it is less than a hundredth of what it is a change of."""
+    """Return the change; 0 when it is less than a hundredth of the larger value."""
     change = now - before
     return 0.0 if abs(change) < _LITTLE * max(abs(now), abs(before)) else exact(change)
 

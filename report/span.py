@@ -1,4 +1,4 @@
-"""The span of a report, from what was typed."""
+"""The span of a report, from command-line arguments."""
 
 import argparse
 from datetime import datetime, timedelta
@@ -11,14 +11,14 @@ from .calendar import Calendar, recognized, written, zone_of
 
 DEFAULT = "7d"
 SHORTEST = timedelta(minutes=15)
-# What the hub keeps of usage (`hub.records_days`).
+# How long the hub keeps usage (`hub.records_days`).
 LONGEST = timedelta(days=400)
 
 
 def span_of(
     last: str | None, start: str | None, end: str | None, now: datetime
 ) -> tuple[datetime, datetime]:
-    """Start and end, the end not after `now`; ConfigError says which argument is wrong."""
+    """Return start and end, the end not after `now`; ConfigError says which argument is wrong."""
     if start is not None and last is not None:
         raise ConfigError("name --last or --from, not both")
     until = now if end is None else min(moment(end, "--to"), now)
@@ -35,7 +35,7 @@ def span_of(
 
 
 def add_options(commands: argparse.ArgumentParser) -> None:
-    """How a span is typed for the report."""
+    """Add the arguments that give a report's span."""
     commands.add_argument(
         "--last",
         metavar="LENGTH",
@@ -57,7 +57,7 @@ def add_options(commands: argparse.ArgumentParser) -> None:
 
 
 def asked(typed: argparse.Namespace, now: datetime) -> tuple[tuple[datetime, datetime], Calendar]:
-    """The span that was typed, and whether it is a week, a month or a quarter; ConfigError as `span_of`."""
+    """Return the requested span, and whether it is a week, month or quarter; ConfigError as `span_of`."""
     zone = zone_of(typed.time_zone)
     named = [kind for kind in KINDS if getattr(typed, kind) is not None]
     if not named and typed.last not in KINDS:

@@ -16,33 +16,33 @@ from .coverage import Coverage
 from .rounding import near
 from .waste import Wasted
 
-# Less than this share of the span, or of its GPU-hours, says too little to judge.
+# Less than this share of the span, or of its GPU-hours, is too little to judge.
 ENOUGH = 0.5
-# From these shares on something is what a reader must hear first.
+# From these shares on, a problem is what the reader must hear first.
 FAULTS_FIRST_PERCENT = 5.0
 IDLE_FIRST_PERCENT = 10.0
 LOW_USE_PERCENT = 50.0
 EMPTY_PERCENT = 50.0
 _NOTHING_WRONG = "No GPU was held idle and no hardware fault was found."
-# So much of the end of a span may not be counted yet.
+# This much of the end of a span may not be counted yet.
 LAST_COUNTED = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What the verdict is about; numbers are already rounded."""
+    """The numbers that the verdict is about, already rounded."""
 
     usage: Usage
     cover: Coverage
     figures: dict[str, Figure]
     digits: int
-    rows: Sequence[Wasted]  # who held what, the worst first
+    rows: Sequence[Wasted]  # holders, the most wasteful first
     troubles: Sequence[Trouble]
-    said: Callable[[float], str] = str  # how money is written
-    team: str = ""  # whose edition it is
+    said: Callable[[float], str] = str  # formats money
+    team: str = ""  # the team of this edition
     seen: dict[str, list[str]] = field(
         default_factory=dict
-    )  # by the row that was read: what was said of it
+    )  # what was said of each row that was read
 
     @property
     def idle_cost(self) -> str:
@@ -52,31 +52,31 @@ class Case:
         return self.read("losses/occupied but idle", said)
 
     def read(self, row: str, said: str) -> str:
-        """What is said, and the row that it comes from."""
+        """Record that `said` comes from the row, and return it."""
         self.seen.setdefault(row, []).append(said)
         return said
 
     def text(self, key: str) -> str:
-        """A figure as it is written."""
+        """Return a figure as text."""
         return self.read(f"figures/{key}", formatting.value(self.figures[key], self.digits))
 
     def hours(self, key: str) -> str:
-        """A figure's GPU-hours without their unit."""
+        """Return a figure's GPU-hours without their unit."""
         said = formatting.hours(self.figures[key].value, self.digits)
         return self.read(f"figures/{key}", said)
 
     def against(self, key: str) -> str:
-        """` (+3 pts)`: its change, where there is one."""
+        """Return a figure's change, such as ` (+3 pts)`; "" without one."""
         said = formatting.change(self.figures[key], self.digits)
         return self.read(f"figures/{key}", f" ({said})") if said else ""
 
     def number(self, key: str) -> float:
-        """A figure's value; 0 where there is none, which no rule fires on."""
+        """Return a figure's value; 0 when there is none, which triggers no rule."""
         return self.figures[key].value or 0.0
 
     @property
     def lost(self) -> str:
-        """GPU-hours that faults took."""
+        """GPU-hours lost to faults, as text."""
         return self.read("losses/broken", formatting.hours(self.fault_hours, self.digits))
 
     @property
@@ -93,13 +93,13 @@ class Case:
 
 
 def verdict(case: Case) -> tuple[Sentence, Sentence]:
-    """The most important thing first; the first rule that holds decides."""
+    """Return the two sentences, the most important first; the first rule that holds decides."""
     first, second = next(say(case) for holds, say in _RULES if holds(case))
     return _resting(case, first), _resting(case, second)
 
 
 def _resting(case: Case, text: str) -> Sentence:
-    """The sentence, and of the rows that were read those that it says something of."""
+    """Return the sentence with those of the rows read that it mentions."""
     small = text.lower()
     rows = (
         row for row, said in case.seen.items() if any(one.lower() in small for one in said if one)
@@ -131,7 +131,7 @@ def _too_little(case: Case) -> tuple[str, str]:
         first = f"Too little was counted to judge this span: {counted} of {asked}."
     if case.usage.seconds.known <= 0:
         return first, "No GPU's state was known in any of it."
-    # Of what is known, and not a range of what could have been: the first sentence says how little.
+    # Only of what is known, without ranges: the first sentence already says how little that is.
     single = {key: replace(one, low=None, high=None) for key, one in case.figures.items()}
     return first, f"In what is known, {_use(replace(case, figures=single))}."
 
@@ -228,7 +228,7 @@ def _of_team(case: Case) -> tuple[str, str]:
 
 
 def _use(case: Case) -> str:
-    """How much was allocated and how much of it used."""
+    """Say how much was allocated and how much of that was used."""
     used = case.figures["used_of_allocated_percent"]
     if used.value is None:
         how = "how much of that was used was not measured"
@@ -242,7 +242,7 @@ def _use(case: Case) -> str:
 
 
 def _rest(case: Case) -> str:
-    """What went wrong, or that nothing did."""
+    """Say what went wrong, or that nothing did."""
     count = int(case.number("hardware_incidents"))
     said = []
     if case.number("idle_held_gpu_hours") > 0:
@@ -259,7 +259,7 @@ def _rest(case: Case) -> str:
     if said and said[0].startswith(f"{lost} were lost"):
         said[0] = said[0].replace(" were", " GPU-hours were", 1)
     text = f"{_start(formatting.names(said))}." if said else _NOTHING_WRONG
-    # What is not said rests on its rows, too.
+    # A sentence that leaves a problem out is based on that problem's rows, too.
     for row in ("figures/idle_held_gpu_hours", "figures/hardware_incidents", "losses/broken"):
         case.read(row, text)
     for one in case.troubles:
@@ -279,7 +279,7 @@ def _still(case: Case) -> str:
 
 
 def _most_of_idle(case: Case) -> str:
-    """Who holds more than half of it, if those are few."""
+    """Return who holds more than half of the idle hours, if they are few."""
     by_user: dict[str, float] = defaultdict(float)
     for one in case.rows:
         by_user[one.held.user or one.held.holder] += one.idle

@@ -1,4 +1,4 @@
-"""Charts as SVG inside HTML: described in Vega-Lite's own words, drawn by vl-convert; nothing is fetched."""
+"""Charts as SVG inside HTML: described in Vega-Lite, rendered by vl-convert; nothing is fetched."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _CONFIG: Spec = {
 
 
 def marks(kind: str, rows: Values, encoding: Spec, **look: Any) -> Spec:
-    """A layer: a mark of that kind for each row; an area has one for all of them."""
+    """Return a layer with one mark per row; an area has a single mark for all rows."""
     return {
         "data": {"values": list(rows)},
         "mark": {"type": kind, **look},
@@ -33,23 +33,23 @@ def marks(kind: str, rows: Values, encoding: Spec, **look: Any) -> Spec:
 
 
 def field(name: str, **more: Any) -> Spec:
-    """What each row has under a name, and what that is: `from:Q` a number, `:T` a time, `:N` and `:O` names."""
+    """Return an encoding of a field and its type: `from:Q` a number, `:T` a time, `:N` and `:O` names."""
     key, _, kind = name.partition(":")
     return {"field": key, "type": _TYPES[kind], **more}
 
 
 def own(name: str) -> Spec:
-    """A colour that the row names itself."""
+    """Return an encoding of a colour that each row names itself."""
     return field(f"{name}:N", scale=None, legend=None)
 
 
 def ms(at: datetime) -> int:
-    """A time as Vega counts it: milliseconds since 1970."""
+    """Return a time as Vega counts it: milliseconds since 1970."""
     return round(at.timestamp() * 1000)
 
 
 _NUMBER = re.compile(r"-?\d+\.\d{2,}")
-# Vega's words for scripts and its empty frames; inside HTML an SVG needs no name space.
+# Vega's attributes for scripts and its empty frames; an SVG inside HTML needs no namespace.
 _NOISE = re.compile(
     r' xmlns(?::\w+)?="[^"]*"| version="1.1"| class="[^"]*"| aria-[a-z]+="[^"]*"'
     r'| role="[^"]*"| pointer-events="none"'
@@ -58,7 +58,7 @@ _FRAME = re.compile(r'<path [^>]*d="(?:M0,0h0v0h0Z)?"[^>]*/>|<rect [^>]*fill="wh
 
 
 def svg(layers: Sequence[Spec], size: tuple[int, int], name: str, title: str, said: str) -> Html:
-    """The chart as SVG with a title and a description for who cannot see it; `size` is width and height."""
+    """Return the chart as SVG with a title and a description for blind readers; `size` is width and height."""
     text = vl_convert.vegalite_to_svg(
         {"width": size[0], "height": size[1], "layer": list(layers), "config": _CONFIG}
     )

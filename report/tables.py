@@ -10,15 +10,15 @@ from .palette import INK, LINE, MUTED, SOFT, STATE_FILLS, USED
 from .sheet import Cell, Column, Kind, Sheet, said
 
 _Column = tuple[str, bool]  # its head, and whether it holds numbers
-_FIRST = 26  # of the first column
+_FIRST = 26  # a text of the first column up to this length stays on one line
 _SHORT = 16  # a text up to here stays on its line; a longer one may break anywhere
-_LONG = 5  # a table of more rows may be parted by a page's end
-_WIDTH = 78  # of a line over several spans
+_LONG = 5  # a table with more rows may be split across pages
+_WIDTH = 78  # of a trend line
 _LEAST_SPAN = 10.0  # percentage points that fill its height
 
 
 def by_day(report: Report) -> Html:
-    """Every day of the span."""
+    """Return a table of every day of the span."""
     first, *numbers = formatting.DAY_HEADS
     columns = ((f"{first} ({report.time_zone})", False), *((head, True) for head in numbers))
     rows = [_row(*formatting.day_cells(one, report.digits)) for one in report.days]
@@ -26,7 +26,7 @@ def by_day(report: Report) -> Html:
 
 
 def by_state(report: Report) -> Html:
-    """The five states; they add up to what was installed."""
+    """Return the five states; they add up to what was installed."""
     columns = (("State", False), ("Meaning", False), ("GPU-hours", True), ("Share", True))
     rows = [
         tag(
@@ -50,7 +50,7 @@ def by_state(report: Report) -> Html:
 
 
 def by_loss(report: Report) -> Html:
-    """What was lost to what, and what was in service; they add up to what is owned."""
+    """Return losses by reason and what was in service; they add up to what is owned."""
     columns = (("Lost to", False), ("Meaning", False), ("GPU-hours", True), ("Of owned", True))
     found = report.capacity
     in_service = found.in_service_gpu_hours, found.in_service_percent
@@ -79,7 +79,7 @@ def by_loss(report: Report) -> Html:
 
 
 def sheet_table(sheet: Sheet) -> Html:
-    """Any table of the report."""
+    """Return any table of the report as HTML."""
     sheet = sheet.shown
     columns = [(one.label, not one.kind.is_text) for one in sheet.columns]
     rows = [_sheet_row(sheet, row) for row in sheet.rows]
@@ -117,12 +117,12 @@ def _cell(column: Column, cell: Cell) -> Html:
 
 
 def _spark(values: Sequence[float | None]) -> Html:
-    """A line over the spans, the newest with a dot; what was not measured is a gap."""
+    """Return a trend line, the newest value with a dot; values that were not measured are gaps."""
     known = [one for one in values if one is not None]
     if len(known) < 2:
         return Html("")
     low, high = min(known), max(known)
-    # What hardly moves is drawn flat, and not as if it had jumped.
+    # A nearly constant line is drawn flat, not as if it had jumped.
     middle, half = (low + high) / 2, max((high - low) / 2, _LEAST_SPAN / 2)
     step = _WIDTH / (len(values) - 1)
     points = [
@@ -147,7 +147,7 @@ def _spark(values: Sequence[float | None]) -> Html:
 
 
 def _bar(percent: float | None) -> Html:
-    """A small bar; of what was not measured there is none."""
+    """Return a small bar; empty when the value was not measured."""
     if percent is None:
         return Html("")
     width = min(max(percent, 0.0), 100.0)
@@ -164,7 +164,7 @@ def _swatch(state: str) -> Html:
 
 
 def rules(report: Report) -> Html:
-    """What people answered to messages, by rule."""
+    """Return people's feedback on messages, by rule."""
     columns = (
         ("Rule", False),
         ("Called noise", True),
@@ -178,7 +178,7 @@ def rules(report: Report) -> Html:
 
 
 def troubles(report: Report) -> Html:
-    """The worst incidents, each with what it rests on and what to do first."""
+    """Return the worst incidents, each with its evidence and first action."""
     columns = (
         ("Where", False),
         ("What, evidence, first action", False),
@@ -201,7 +201,7 @@ def _trouble(one: Trouble) -> Html:
     details += [tag("div", f"First action: {one.action}")] if one.action else []
     if one.acknowledged_by:
         details.append(tag("div", f"Acknowledged by {one.acknowledged_by}"))
-    # One row and not two: no printer may part an incident from what to do about it.
+    # One row, not two: no printer may separate an incident from its action.
     return tag(
         "tr",
         tag("th", mark, one.where, scope="row"),
@@ -226,7 +226,7 @@ def _table(
     *,
     long: bool = False,
 ) -> Html:
-    # A row's own name is on the left, also where it is a number, and no unit is parted.
+    # The first column is left-aligned even if it is a number, and no unit is split.
     numbers = (False, *(number for _, number in columns[1:]))
     heads = (
         tag("th", name.replace("GPU-h", "GPU\u2011h"), scope="col", class_="n" if number else None)

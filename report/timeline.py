@@ -16,14 +16,14 @@ from .svg import Spec, Values, field, marks, ms, svg
 
 _WIDTH, _HEIGHT = 780, 190
 _LONGEST_LABEL = 74
-_BAND = 15.0  # percent points that a word needs to itself
+_BAND = 15.0  # percentage points that a word needs to itself
 _Stretch = tuple[Point, ...]  # steps without a gap between them
-# From here on the longest words reach beyond the chart.
+# From here on the longest labels reach beyond the chart.
 _ROOM = 0.6
 
 
 def over_time(report: Report, name: str) -> Html:
-    """Allocated against used, with the worst incidents marked; empty without a single point."""
+    """Return allocated against used, with the worst incidents marked; empty without any point."""
     if not report.points:
         return Html("")
     stretches = tuple(_stretches(report))
@@ -34,7 +34,7 @@ def over_time(report: Report, name: str) -> Html:
 
 
 def said_over_time(report: Report) -> str:
-    """The chart in a sentence."""
+    """Return the chart in a sentence."""
     allocated = [one.allocated_percent for one in report.points]
     used = [one.used_percent for one in report.points if one.used_percent is not None]
     if not allocated:
@@ -51,7 +51,7 @@ def _between(percents: Sequence[float]) -> str:
 
 
 def _after(report: Report, point: Point) -> datetime:
-    """When its step is over: a day on which the clocks change is longer or shorter."""
+    """Return the end of a point's step: a day on which the clocks change is longer or shorter."""
     return step_after(point.at, report.step, zone_of(report.time_zone))
 
 
@@ -71,7 +71,7 @@ def _kind(point: Point) -> bool:
 
 
 def _areas(report: Report, stretches: Sequence[_Stretch]) -> Iterator[Spec]:
-    """Used from the ground up, what was allocated beside it on top; grey where use is not known."""
+    """Yield areas of used, with the rest of allocated on top; grey where use is not known."""
     rows = []
     for number, stretch in enumerate(stretches):
         last = stretch[-1]
@@ -107,7 +107,7 @@ def _area(report: Report, rows: Values, fill: str, y: str, y2: str | None) -> Sp
 
 
 def _gaps(report: Report, stretches: Sequence[_Stretch]) -> Iterator[Spec]:
-    """What is not known, as a field of its own."""
+    """Yield the gaps of unknown data, as areas of their own."""
     edges = [(one[0].at, _after(report, one[-1])) for one in stretches]
     starts = [report.counted_from, *(end for _, end in edges)]
     ends = [*(start for start, _ in edges), report.end]
@@ -134,7 +134,7 @@ def _gaps(report: Report, stretches: Sequence[_Stretch]) -> Iterator[Spec]:
 
 
 def _end_words(report: Report, last: Point) -> Iterator[Spec]:
-    """What the areas are, written at their right end."""
+    """Yield the areas' names, written at their right end."""
     top, low = last.allocated_percent, last.used_percent
     places = [("allocated", top, "#5b3a94")]
     if low is not None:
@@ -147,10 +147,10 @@ def _end_words(report: Report, last: Point) -> Iterator[Spec]:
 
 
 def _marks(report: Report) -> Iterator[Spec]:
-    """A line where an incident began; its words above the chart, each in a row of its own."""
+    """Yield a line where each incident began, with its label above the chart in a row of its own."""
     found = sorted((one for one in report.troubles if one.mark), key=lambda one: one.since)
-    # Words run from their line to the right and, where they have no room there, to the left: so no line
-    # of another incident is behind them but one of a late incident behind an early one's.
+    # Labels run to the right of their line or, without room there, to the left. So no line of another
+    # incident is behind them, except a late incident's behind an early one's.
     early = [one for one in found if not _is_late(report, one)]
     marked = [one for one in reversed(found) if _is_late(report, one)] + early
     heights = [-8 - 15 * (len(marked) - 1 - row) for row in range(len(marked))]
@@ -163,14 +163,14 @@ def _marks(report: Report) -> Iterator[Spec]:
         side: dict[str, Any] = {"align": "right", "dx": -5} if late else {"align": "left", "dx": 5}
         rows = [{"at": ms(one.since), "label": _label(one)}]
         words = {"x": _time(report), "text": field("label:N")}
-        # Words on a line of another incident stay readable on a white rim.
+        # A white rim keeps a label readable on another incident's line.
         rim: dict[str, Any] = {"color": "white", "stroke": "white", "strokeWidth": 4}
         for look in (rim, {"color": RED}):
             yield marks("text", rows, words, y=height, fontSize=11, **side, **look)
 
 
 def _is_late(report: Report, one: Trouble) -> bool:
-    """Whether its words have no room on the right."""
+    """Return whether its label has no room on the right."""
     return (one.since - report.counted_from) > _ROOM * (report.end - report.counted_from)
 
 
@@ -179,7 +179,7 @@ def _label(one: Trouble) -> str:
     return text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1].rstrip() + "…"
 
 
-# A label for each of these, in spans of more than so many days.
+# Distance of labels, for spans of more than so many days.
 _TICKS = (
     (200.0, timedelta(days=56)),
     (60.0, timedelta(days=28)),
@@ -215,7 +215,7 @@ def _time(report: Report, name: str = "at") -> Spec:
 
 
 def _ticks(report: Report, every: timedelta) -> Iterator[datetime]:
-    """Whole steps by the clock of the zone, those of days at midnight; none so near the end that it has no room."""
+    """Yield whole steps by the zone's clock, days at midnight; none too near the end to have room."""
     zone = zone_of(report.time_zone)
     step = EPOCH + ((report.counted_from - EPOCH) // every - 1) * every
     last = report.end - (report.end - report.counted_from) * 0.02

@@ -22,22 +22,22 @@ from .rounding import rounded
 from .sheet import Cell, Column, Kind, Sheet, exact, moved
 
 MOST_JOBS, MOST_GROUPS, LEAST_GROUPS = 10, 12, 2
-# What is less than this of all that was wasted is no row of the worst.
+# Less than this share of all waste is not listed among the worst.
 LEAST_SHARE = 0.005
 NO_NAME = {"account": "no team", "user": "no user", "project": "no project"}
 _HARDLY_USED, _FEWER = frozenset(one.value for one in HARDLY_USED), Advice.FEWER.value
 _ABOUT_IDLE = _HARDLY_USED | {_FEWER}
-# Where the advice of an hour only names what is wrong.
+# What to do where an hour's advice only names the problem.
 _TO_DO = {Advice.LITTLE.value: "profile it: its kernels are small"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facet:
-    """One way to say whose GPU-hours they were."""
+    """One way to group GPU-hours by whose they were."""
 
     key: str
     heading: str
-    of: str  # the holding's name for it
+    of: str  # the attribute of a holding
     one: str
 
 
@@ -51,18 +51,18 @@ FACETS: tuple[Facet, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wasted:
-    """One holding, and what of it was wasted by who held it: no fault and no gap is in it."""
+    """One holding, and what its holder wasted of it; faults and gaps are not included."""
 
     held: Holding
-    little: float  # GPU-hours that were busy and not filled
+    little: float  # GPU-hours that were busy but not filled
     idle: float
-    hours: float  # both
-    cost: float | None  # of these; None without a price
+    hours: float  # the sum of both
+    cost: float | None  # of these hours; None without a price
     advice: str
 
     @classmethod
     def of(cls, held: Holding, little: float, advice: str) -> "Wasted":
-        """With its sums worked out once: every table asks for them in its own way."""
+        """Return it with its sums computed once, since every table uses them in its own way."""
         idle = max(held.idle - held.excused, 0.0)
         hours = idle + little
         cost = None if held.price is None else held.price * hours
@@ -71,7 +71,7 @@ class Wasted:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """What holders come to together, in GPU-hours."""
+    """The totals of several holders, in GPU-hours."""
 
     rows: int = 0
     allocated: float = 0.0
@@ -79,8 +79,8 @@ class _Sum:
     used: float = 0.0
     idle: float = 0.0
     little: float = 0.0
-    hours: float = 0.0  # that were wasted
-    cost: float | None = None  # of those; None where none has a price
+    hours: float = 0.0  # wasted
+    cost: float | None = None  # of the wasted hours; None when no holder has a price
 
     @property
     def used_percent(self) -> float | None:
@@ -88,7 +88,7 @@ class _Sum:
 
 
 def _sum(them: Iterable[Wasted]) -> _Sum:
-    """In one pass: of a large cluster's week there are tens of thousands."""
+    """Return the totals in one pass: a large cluster's week has tens of thousands of rows."""
     rows, cost = 0, None
     allocated = measured = used = idle = little = hours = 0.0
     for rows, one in enumerate(them, 1):  # noqa: B007 - the last number is how many there are
@@ -105,7 +105,7 @@ def _sum(them: Iterable[Wasted]) -> _Sum:
 
 
 def wasted(past: Past, facts: Facts) -> tuple[Wasted, ...]:
-    """Every holder of a span with what it wasted, the worst first."""
+    """Return every holder of a span with what it wasted, the worst first."""
     hit = {holder for one in past.incidents for holder in one.impact.holders}
     excused = excused_by(past.incidents, past.usage.end, _on_one_node(past.jobs, hit))
     found = holdings(past.usage.buckets, facts.prices, facts.idle_after, excused)
@@ -121,7 +121,7 @@ def wasted(past: Past, facts: Facts) -> tuple[Wasted, ...]:
         key = one.holder, one.user
         amount, advice = little.get(key, (0.0, ""))
         if amount:
-            # On GPUs of several models: nobody says on which of them it was.
+            # For GPUs of several models, nobody says on which it was: divide it in proportion.
             room = sum(max(it.allocated - it.idle, 0.0) for it in theirs[key])
             amount *= max(one.allocated - one.idle, 0.0) / room if room else 0.0
         rows.append(Wasted.of(one, amount, advice))
@@ -129,7 +129,7 @@ def wasted(past: Past, facts: Facts) -> tuple[Wasted, ...]:
 
 
 def _on_one_node(jobs: Iterable[Job], holders: Collection[str]) -> frozenset[str]:
-    """Those of the holders that are jobs of one node each time they ran, as their scheduler told."""
+    """Return the holders that are single-node jobs in every run that their scheduler reported."""
     nodes: defaultdict[str, int] = defaultdict(int)
     for one in jobs if holders else ():
         if (holder := str(one.holder)) in holders:
@@ -143,13 +143,14 @@ def _little(
     first: datetime,
     idle_after: timedelta,
 ) -> dict[tuple[str, str], tuple[float, str]]:
-    """GPU-hours that each holder did not fill, and the advice for most of them.
+    """Return GPU-hours that each holder did not fill, and the advice for most of them.
 
-    What was idle by the rule in the same hour is in that sum already: an hour is judged by means over all
-    of it. So is all that a job's GPUs had that computed nothing, and an hour that was hardly used only because
-    most of it was idle: what is left of it must be hardly used by itself, or busy and filled little. The few minutes of an hour in which a job began
-    or ended, of which nobody could say anything, are as the hour beside them. Where it had less of the hour than the idle rule asks for, a pause
-    is most of it and no waste: that it was hardly used counts beside an hour of the same.
+    Time that is idle by the rule is subtracted: an hour is judged by means over all of it, and its idle time
+    is in the idle sum already. The same goes for a job's GPUs that computed nothing, and for an hour that was
+    hardly used only because most of it was idle: its rest must be hardly used by itself, or busy and little
+    filled. The few minutes of an hour in which a job began or ended cannot be judged and count as the hour
+    beside them. If a job had less of an hour than the idle rule asks for, a pause is most of it and no waste:
+    "hardly used" then counts only beside an hour with the same verdict.
     """
     hours: defaultdict[tuple[str, str], defaultdict[str, float]]
     hours = defaultdict(lambda: defaultdict(float))
@@ -181,7 +182,7 @@ def _little(
 
 
 def _not_filled(one: Waste, hour: Hourly) -> float:
-    """GPU-hours of an hour that are in no other sum: of what is left of it without its idle spells."""
+    """Return an hour's GPU-hours that are in no other sum: of its rest without idle time."""
     held, idle, used = hour
     counts, left = max(min(one.gpu_hours, held) - idle, 0.0), held - idle
     if one.advice == _FEWER:
@@ -196,11 +197,11 @@ def _not_filled(one: Waste, hour: Hourly) -> float:
 def _at_the_ends(
     rows: Sequence[Holding], judged: Mapping[int, tuple[Waste, float]]
 ) -> Iterator[tuple[str, float]]:
-    """GPU-hours not filled in hours that have less of a holder than can be judged, and the advice for them."""
+    """Yield advice and unfilled GPU-hours for hours in which a holder had too little to be judged."""
     for number in {it for one in rows for it in one.hourly}.difference(judged):
         beside = judged.get(number + 1) or judged.get(number - 1)
         held, idle, _ = _in_hour(rows, number)
-        # That a program paused says nothing of the minutes beside it.
+        # A program's pause says nothing about the minutes beside it.
         if beside is None or beside[0].advice in _ABOUT_IDLE:
             continue
         one, share = beside
@@ -209,7 +210,7 @@ def _at_the_ends(
 
 
 def _in_hour(rows: Iterable[Holding], number: int) -> Hourly:
-    """What rows of one holder held in an hour, had idle in it and used; 0 where nothing was counted."""
+    """Return what one holder's rows held, had idle and used in an hour; 0 where nothing was counted."""
     held = idle = used = 0.0
     for one in rows:
         amounts = one.hourly.get(number, (0.0, 0.0, 0.0))
@@ -220,9 +221,10 @@ def _in_hour(rows: Iterable[Holding], number: int) -> Hourly:
 def groups(
     now: Sequence[Wasted], before: Sequence[Wasted] | None, facts: Facts
 ) -> Iterator[Sheet | None]:
-    """A table for each facet: a row for each team, or user and so on, the one that wasted most first.
+    """Yield a table per facet, with a row per team, user and so on, the most wasteful first.
 
-    None where nobody is named, where all of them are one, and where they are the teams once more: that says nothing that another does not.
+    None when nobody is named, when there is only one group, or when the groups are the teams again:
+    such a table says nothing new.
     """
     whole = _sum(now), None if before is None else _sum(before)
     for facet in FACETS:
@@ -244,7 +246,7 @@ def _by(
     sums = {key: _sum(them) for key, them in found.items()}
     trends = _trends(facet, facts, sums, whole[0])
     order = sorted(found, key=lambda key: (-sums[key].hours, key))
-    # Who wasted next to nothing is one of the rest; of teams all are shown.
+    # Whoever wasted next to nothing goes into the rest; teams are all shown.
     least = 0.0 if facet.of == "account" else LEAST_SHARE * whole[0].hours
     first = [key for key in order[:MOST_GROUPS] if sums[key].hours >= least][:MOST_GROUPS]
     first = order if len(first) + 1 >= len(order) else first
@@ -273,7 +275,7 @@ def _by(
 
 
 def jobs(now: Sequence[Wasted], facts: Facts) -> Sheet | None:
-    """The ten that wasted most, each with why and what would help; None where nobody wasted anything."""
+    """Return the ten jobs that wasted most, with why and what would help; None when nobody wasted anything."""
     total = sum(one.hours for one in now)
     worst = [one for one in now if one.held.is_one and one.hours > LEAST_SHARE * total][:MOST_JOBS]
     if not worst:
@@ -318,7 +320,7 @@ def _job(one: Wasted) -> tuple[Cell, ...]:
 
 
 def reason(one: Wasted) -> str:
-    """Why its hours are wasted, in the words of the rule that found them."""
+    """Return why the hours were wasted, in the words of the rule that found them."""
     share = 100 * one.idle / one.held.allocated if one.held.allocated else 0.0
     if one.idle >= one.little:
         now = f"; {one.held.still:,} still are" if one.held.still else ""
@@ -327,7 +329,7 @@ def reason(one: Wasted) -> str:
 
 
 def advice(one: Wasted) -> str:
-    """What its holder could do about the larger part of it."""
+    """Return what the holder could do about the larger part of the waste."""
     if one.idle >= one.little:
         if one.held.still:
             return "let them go"
@@ -394,7 +396,7 @@ def _grouped(rows: Sequence[Wasted], of: str) -> dict[str, list[Wasted]]:
 def _trends(
     facet: Facet, facts: Facts, now: Mapping[str, _Sum], all_now: _Sum
 ) -> dict[str, tuple[float | None, ...]]:
-    """Used percent of each in the spans before, oldest first, and in this one; "" is all of them."""
+    """Return used percent by name for the earlier spans, oldest first, and this one; "" is the total."""
     weeks = [week.get(facet.of, {}) for week in facts.history]
     if not any(weeks):
         return {}

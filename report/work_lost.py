@@ -14,7 +14,7 @@ NOT_TOLD = "What jobs lost at failures is not known: no scheduler told of jobs."
 
 
 def work_lost(facts: Facts) -> Sheet | None:
-    """A row for each thing that failed, the dearest first; None where nothing was lost or nobody told."""
+    """Return a row per cause, the most costly first; None when nothing was lost or reported."""
     if not facts.lost:
         return None
     groups: defaultdict[str, list[Loss]] = defaultdict(list)
@@ -57,7 +57,7 @@ def _cell(hours: tuple[float, float]) -> Cell:
 
 
 def _hours(them: Iterable[Loss], *, by_node: bool = False) -> tuple[float, float]:
-    """At least, and at most: of whom no checkpoint is known may have written one right before."""
+    """Return lower and upper bounds: a job without a known checkpoint may have written one right before."""
     low = high = 0.0
     for one in them:
         part = len(one.job.nodes) / one.job.gpus if by_node and one.job.gpus else 1.0

@@ -1,1 +1,1 @@
-"""Tools of the house: what make calls."""
+"""The project's tools, called by make."""

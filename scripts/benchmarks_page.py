@@ -1,4 +1,4 @@
-"""`docs/benchmarks.md`: what was measured, of which code, and what is to be measured again."""
+"""`docs/benchmarks.md`: what was measured, at which commit, and what has to be measured again."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ from scripts.figures import (
 
 Shown = tuple[Figure, Callable[[Any], Iterator[str]]]
 
-# Headings in the order of the page, and what stands below each.
+# Headings in the order of the page, with the figures and writers below each.
 _SECTIONS: tuple[tuple[str, tuple[Shown, ...]], ...] = (
     (
         "## From the sensor to people",
@@ -61,7 +61,7 @@ _SECTIONS: tuple[tuple[str, tuple[Shown, ...]], ...] = (
     ("## The report", ((REPORT, report_figures.section),)),
     ("## Asking Slurm", ((SLURM, slurm_figures.section),)),
 )
-# What stands below a heading beside the figures of single runs.
+# Content below a heading in addition to the figures of single runs.
 _BESIDE: dict[str, Callable[[Figures], Iterator[str]]] = {
     "## Stores": lambda _: store_figures.introduction(),
     "## A pass of the analyzer": pass_figures.section,
@@ -69,7 +69,7 @@ _BESIDE: dict[str, Callable[[Figures], Iterator[str]]] = {
 
 
 def page(figures: Figures) -> Iterator[str]:
-    """The whole page."""
+    """Yield the whole page."""
     yield "# Benchmarks"
     yield ""
     yield "Written by `make docs` from `benchmarks/*.json` and `soak/results.json`."
@@ -89,7 +89,7 @@ def page(figures: Figures) -> Iterator[str]:
 
 
 def measured(figures: Figures) -> Iterator[str]:
-    """Which commit each figure is of, and which code decides whether it still holds."""
+    """Yield the commit of each figure, and the code that decides whether it still holds."""
     yield "## What was measured"
     yield ""
     yield f"A figure is measured again, or goes, when it is more than {MOST_COMMITS} commits old and its code has changed since: a test fails until then, and"

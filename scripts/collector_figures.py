@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# The most of the peer's figure, or the least of it, that ours may be.
+# Bars for our figures, as a maximum share of the peer's, or a minimum multiple of it.
 CPU_SHARE = 0.5
 VALUES_RATIO = 5.0
 SCRAPE_SHARE = 0.25
 PSS_SHARE = 1.5
-# Of each sensor that the peer has nothing like.
+# The same for each sensor that the peer has no counterpart for.
 SENSOR_SHARE = 0.1
 SENSORS = {
     "network": "eight InfiniBand ports, looked at every second",
@@ -20,7 +20,7 @@ SENSORS = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A row: the key in the result, its words, and digits after the point."""
+    """A row: the key in the result, its label, and the digits after the point."""
 
     key: str
     words: str
@@ -39,7 +39,7 @@ FIGURES = (
 
 
 def section(result: dict[str, Any]) -> Iterator[str]:
-    """Both programs beside each other, each bar and whether it holds."""
+    """Yield both programs beside each other, with each bar and whether it holds."""
     about, machine = result["about"], result["about"]["machine"]
     ours, peer = result["ours"]["median"], result["peer"]["median"]
     yield f"From `benchmarks/collector.json`, which `{about['command']}` measures: commit `{about['commit'][:12]}`, {about['measured_at']}, {machine['cpus']} CPUs, Python {about['python']}."
@@ -64,7 +64,7 @@ def section(result: dict[str, Any]) -> Iterator[str]:
 
 
 def _sensors(found: Mapping[str, Mapping[str, float]], peer: Mapping[str, float]) -> Iterator[str]:
-    """What each sensor adds, beside ours without it over the same seconds."""
+    """Yield what each sensor adds, compared with our collector without it over the same seconds."""
     cpu, pss = SENSOR_SHARE * peer["cpu_percent"], SENSOR_SHARE * peer["pss_mib"]
     yield f"What each further sensor adds, beside the collector without it over the same seconds; at most {SENSOR_SHARE:g} of nvitop-exporter's processor time and memory, {cpu:.2f} % and {pss:.1f} MiB:"
     yield ""
@@ -77,7 +77,7 @@ def _sensors(found: Mapping[str, Mapping[str, float]], peer: Mapping[str, float]
 
 
 def _calls(about: dict[str, Any]) -> str:
-    """What a call of the fake library cost, and what the processor time holds."""
+    """Return the cost of a call of the fake library, and what the processor time includes."""
     if "call_seconds" not in about:
         return "A call of it costs microseconds, so these figures compare the programs and say nothing of a driver. Processes that ended meanwhile are not counted."
     call, dear = 1e6 * about["call_seconds"], 1e6 * about["dear_call_seconds"]
@@ -85,7 +85,7 @@ def _calls(about: dict[str, Any]) -> str:
 
 
 def verdict(key: str, ours: float, peer: float) -> tuple[str, str]:
-    """The bar in words, and whether it holds; both empty where there is none."""
+    """Return the bar in words, and whether it holds; both empty where there is none."""
     half = (f"at most {CPU_SHARE:g} of its", ours <= CPU_SHARE * peer)
     bars = {
         "cpu_percent": half,

@@ -1,8 +1,8 @@
 """Build `collector.pyz`: the collector for a node, as one file that any Python from 3.10 on runs.
 
-`python -m scripts.collector_pyz FILE` writes it. It holds the collector, what that imports of the
-kernel, NVIDIA's binding and a TOML reader for Python 3.10, all of it source; the same sources
-give the same bytes.
+`python -m scripts.collector_pyz FILE` writes it. It contains the collector, the kernel modules that it
+imports, NVIDIA's binding and a TOML reader for Python 3.10, all of it source; the same sources give the
+same bytes.
 """
 
 import ast
@@ -49,12 +49,12 @@ from gpuvigil.command_line import main
 
 sys.exit(main())
 '''
-# The earliest time that a zip file can say; any other would make every build differ.
+# The earliest time that a zip file can hold; the real time would make every build differ.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def main() -> int:
-    """Write the file; its name is the one argument."""
+    """Write the file named by the one argument."""
     target = Path(sys.argv[1])
     write(target)
     print(f"wrote {target}: {target.stat().st_size / 1024:.0f} KiB, {len(content())} files")
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def write(target: Path) -> None:
-    """Write the file, executable."""
+    """Write the file and make it executable."""
     with target.open("wb") as out:
         out.write(_SHEBANG)
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
@@ -76,7 +76,7 @@ def write(target: Path) -> None:
 
 
 def content() -> dict[str, bytes]:
-    """Every file by its name in the archive."""
+    """Return every file by its name in the archive."""
     found = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in sources()}
     tables = [path for pattern in DATA for path in ROOT.glob(pattern)]
     found |= {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in tables}
@@ -86,7 +86,7 @@ def content() -> dict[str, bytes]:
 
 
 def sources() -> set[Path]:
-    """The collector's modules, and every module of the kernel that they import, also late."""
+    """Return the collector's modules, and every kernel module that they import, late imports included."""
     seen: set[Path] = set()
     for module in [*(ROOT / "collector").rglob("*.py"), *(ROOT / start for start in STARTS)]:
         _follow(module, seen)
@@ -108,7 +108,7 @@ def _follow(module: Path, seen: set[Path]) -> None:
 
 
 def _targets(module: Path, node: ast.ImportFrom | ast.Import) -> Iterator[Path]:
-    """The files that an import may mean, if they are ours; some are not there."""
+    """Yield our files that an import may mean; some may not exist."""
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
         bases = [ROOT.joinpath(*name.split(".")) for name in names if name.split(".")[0] in OURS]
@@ -126,7 +126,7 @@ def _targets(module: Path, node: ast.ImportFrom | ast.Import) -> Iterator[Path]:
 
 
 def metadata() -> dict[str, bytes]:
-    """What an installed package says of itself: by it the command line finds its commands."""
+    """Return the metadata of an installed package, in which the command line finds its commands."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     commands = project["entry-points"]["gpuvigil.commands"]
     held = {name: place for name, place in commands.items() if place.startswith("collector.")}
@@ -137,9 +137,9 @@ def metadata() -> dict[str, bytes]:
 
 
 def binding() -> dict[str, bytes]:
-    """Of NVIDIA's binding what the collector uses; its licence is the comment that it begins with.
+    """Return the part of NVIDIA's binding that the collector uses; its licence is the leading comment.
 
-    All of it would be a sixth of the memory that the collector takes on a node.
+    All of the binding would be a sixth of the memory that the collector takes on a node.
     """
     source = Path(str(distribution("nvidia-ml-py").locate_file("pynvml.py"))).read_text("utf-8")
     head = source[: source.index("\n#####\n")]
@@ -157,9 +157,9 @@ def _of_pynvml(module: Path) -> Iterator[str]:
 
 
 def needed(source: str, names: set[str]) -> str:
-    """Of a module's source the definitions of `names` and all that they lead to, in its order.
+    """Return the definitions of `names` in a module's source and all that they depend on, in order.
 
-    What is no definition stays, and so do error codes: the binding makes a class of each.
+    Other statements stay, and so do error codes: the binding makes a class of each.
     """
     statements = [(set(_defines(node)), node) for node in ast.parse(source).body]
     wanted, before = set(names), -1
@@ -194,7 +194,7 @@ def _text(lines: Sequence[str], node: ast.stmt) -> str:
 
 
 def toml_reader() -> dict[str, bytes]:
-    """tomli, as source: Python 3.11 has the same thing as `tomllib`."""
+    """Return tomli as source; Python 3.11 has the same code as `tomllib`."""
     found = {}
     for file in distribution("tomli").files or ():
         if file.parts[0] == "tomli" and file.suffix == ".py":

@@ -1,4 +1,4 @@
-"""The commits that results name: whether history has them, and what has changed since."""
+"""The commits that results name: whether the history has them, and what has changed since."""
 
 import re
 import subprocess
@@ -7,27 +7,27 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-# An older figure is measured again once what it measures has changed.
+# A figure older than this many commits is measured again once its code has changed.
 MOST_COMMITS = 200
-# Behind a commit: files were changed that it does not hold.
+# The suffix of a commit with uncommitted changes.
 DIRTY = "-dirty"
 
 _CITED = re.compile(r'("commit": )"([0-9a-f]{40})(?:-dirty)?"')
 
 
 def is_whole(root: Path = ROOT) -> bool:
-    """Whether the history is here; a shallow clone or an export has none to ask."""
+    """Return whether the whole history is here; a shallow clone or an export lacks it."""
     return _git(root, "rev-parse", "--is-shallow-repository").stdout.strip() == "false"
 
 
 def is_kept(commit: str, root: Path = ROOT) -> bool:
-    """Whether the branch has the commit."""
+    """Return whether the branch has the commit."""
     found = _git(root, "merge-base", "--is-ancestor", commit.removesuffix(DIRTY), "HEAD")
     return found.returncode == 0
 
 
 def cited(value: Any) -> Iterator[str]:
-    """Every commit that a result names; what has none left says null."""
+    """Yield every commit that a result names; null stands for a lost one."""
     if isinstance(value, list):
         for inner in value:
             yield from cited(inner)
@@ -51,20 +51,20 @@ def forget_lost(file: Path, root: Path = ROOT) -> None:
 
 
 def is_outdated(commit: str, code: Sequence[str], root: Path = ROOT) -> bool:
-    """Whether a figure of a commit is older than it may be, and its code has changed since.
+    """Return whether a figure's commit is too old and its code has changed since.
 
-    `code` are paths; those that begin with an exclamation mark are left out.
+    `code` are paths; those that begin with an exclamation mark are excluded.
     """
     return commits_since(commit, root) > MOST_COMMITS and has_changed(commit, code, root)
 
 
 def commits_since(commit: str, root: Path = ROOT) -> int:
-    """How many commits the branch has that this one does not."""
+    """Return how many commits the branch has since that one."""
     return int(_git(root, "rev-list", "--count", f"{commit}..HEAD", check=True).stdout)
 
 
 def has_changed(commit: str, code: Sequence[str], root: Path = ROOT) -> bool:
-    """Whether the files below these paths are others than they were."""
+    """Return whether files below these paths have changed since the commit."""
     paths = [f":(exclude){it[1:]}" if it.startswith("!") else it for it in code]
     return bool(_git(root, "diff", "--name-only", commit, "HEAD", "--", *paths, check=True).stdout)
 

@@ -1,7 +1,7 @@
-"""Compiles the checkout, so that tests find its programs compiled where they cannot write them.
+"""Compile the checkout, so that tests find compiled programs where they cannot write them.
 
 `python -m scripts.compiled`. Modules are compiled as Python wants them, and test files once more as pytest does,
-which puts its own words into every `assert`: each of its processes would else do so anew, for 15 s.
+which rewrites every `assert`: otherwise each of its processes would do so anew, for 15 s.
 """
 
 import compileall
@@ -16,11 +16,11 @@ from _pytest.assertion import rewrite
 
 ROOT = Path(__file__).resolve().parent.parent
 _HIDDEN = re.compile(r"/\.")
-_AT_ONCE = 8  # files a process takes
+_AT_ONCE = 8  # files that a process takes at once
 
 
 def as_pytest(path: Path) -> bool:
-    """Write a test file as pytest would load it; false when that is there already."""
+    """Write a test file compiled as by pytest; return false when it was there already."""
     target = rewrite.get_cache_dir(path) / (path.name[:-3] + rewrite.PYC_TAIL)
     if rewrite._read_pyc(path, target) is not None:
         return False
@@ -40,7 +40,7 @@ def _tests(folder: Path) -> Iterator[Path]:
 
 
 def main() -> int:
-    """Compile what has changed; 1 when a module cannot be compiled."""
+    """Compile what has changed; return 1 when a module cannot be compiled."""
     compiled = compileall.compile_dir(ROOT, quiet=1, rx=_HIDDEN, workers=0)
     with ProcessPoolExecutor() as pool:
         list(pool.map(as_pytest, _tests(ROOT / "tests"), chunksize=_AT_ONCE))

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def metrics() -> Iterator[str]:
-    """The catalogue of metrics, a table per measurement."""
+    """Yield the catalogue of metrics, a table per measurement."""
     yield "# Metrics"
     yield ""
     yield "Every number that gpuvigil collects, written from `gpuvigil/metrics/` by `make docs`."
@@ -60,7 +60,7 @@ def metrics() -> Iterator[str]:
 
 
 def provenance() -> Iterator[str]:
-    """How many fields have been read where."""
+    """Yield how many fields have been read from which kind of source."""
     every = [metric for measurement in EXPORTED for metric in measurement.metrics]
     counts = {kind: sum(1 for metric in every if metric.seen is kind) for kind in Seen}
     sources = sorted({metric.seen_in for metric in every if metric.seen_in})
@@ -74,12 +74,12 @@ def provenance() -> Iterator[str]:
 
 
 def seen(metric: Metric) -> str:
-    """A metric's mark."""
+    """Return a metric's mark for how it has been seen."""
     return f"fixture from {metric.seen_in}" if metric.seen is Seen.FIXTURE else metric.seen.value
 
 
 def settings() -> Iterator[str]:
-    """Every setting with its default."""
+    """Yield every setting with its default."""
     yield "# Settings"
     yield ""
     yield "One TOML file, named with `--config`; written from `gpuvigil/config/settings.py`, `integrations.py`, `people.py` and `channels.py` beside it by `make docs`. Durations are seconds."
@@ -119,14 +119,14 @@ def setting_rows(kind: type) -> Iterator[str]:
 
 
 def _as_toml(default: object) -> str:
-    """As it could stand in the file; nothing of what is empty."""
+    """Return a default as it could stand in the file; empty for an empty one."""
     if default in {None, "", ()}:
         return ""
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
 def faults() -> Iterator[str]:
-    """What can be wrong, and the Xid table."""
+    """Yield the table of faults, and the Xid table."""
     yield "# Faults"
     yield ""
     yield "What gpuvigil can find, written from `gpuvigil/faults/` by `make docs`. Severity is about people: critical wakes"
@@ -163,7 +163,7 @@ def faults() -> Iterator[str]:
 
 
 def detector_rows() -> Iterator[str]:
-    """Who finds them."""
+    """Yield the detectors."""
     yield ""
     yield "## Detectors"
     yield ""
@@ -177,7 +177,7 @@ def detector_rows() -> Iterator[str]:
 
 
 def condition_rows() -> Iterator[str]:
-    """What speaks for a fault that has several signs."""
+    """Yield the conditions: signs of faults that have several."""
     yield ""
     yield "## Conditions"
     yield ""
@@ -190,7 +190,7 @@ def condition_rows() -> Iterator[str]:
 
 
 def symptom_rows() -> Iterator[str]:
-    """What the node check and the detectors judge by the same limits."""
+    """Yield the symptoms: what the node check and the detectors judge by the same limits."""
     yield "## Symptoms"
     yield ""
     yield "What `gpuvigil check` and the detectors both judge, each by one limit, from `gpuvigil/faults/symptoms.py`. The rows above say what each means"
@@ -215,7 +215,7 @@ def symptom_rows() -> Iterator[str]:
 
 
 def sxid_rows() -> Iterator[str]:
-    """The SXid table."""
+    """Yield the SXid table."""
     yield "## SXid codes"
     yield ""
     yield f"From `gpuvigil/data/sxid.csv`, {len(sxids())} codes with a source per row. What the Fabric Manager guide calls always fatal is critical"
@@ -250,7 +250,7 @@ def fault_rows(faults: Iterable[Described]) -> Iterator[str]:
 
 
 def lifecycle() -> Iterator[str]:
-    """The state diagram of incidents."""
+    """Yield the state diagram of incidents."""
     yield "# The life of an incident"
     yield ""
     yield "Drawn from the table in `gpuvigil/lifecycle.py` by `make docs`. A pair of state and signal that is not here is an error."
@@ -261,7 +261,7 @@ def lifecycle() -> Iterator[str]:
 
 
 def simulated_faults() -> Iterator[str]:
-    """What `gpuvigil inject` can do."""
+    """Yield the faults that `gpuvigil inject` knows."""
     yield "# Simulated faults"
     yield ""
     yield "What `gpuvigil inject` can make happen, written from `simulator/faults.py` by `make docs`. Each changes only"
@@ -277,7 +277,7 @@ def simulated_faults() -> Iterator[str]:
 
 
 def accuracy() -> Iterator[str]:
-    """How well faults are found, from the committed plays."""
+    """Yield how well faults are found, from the committed plays."""
     yield from page(read())
     yield ""
     yield from slow.section(json.loads(slow.RESULT.read_text()))
@@ -294,7 +294,7 @@ def accuracy() -> Iterator[str]:
 
 
 def idle_accuracy() -> Iterator[str]:
-    """How well it is said who is idle and why jobs ended, from the committed results."""
+    """Yield how well idle holders and the causes of jobs' ends are named, from the committed results."""
     yield "# Accuracy of idle notices and of why jobs ended"
     yield ""
     yield from holders_page.section(holders.read())
@@ -317,14 +317,14 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def written() -> dict[Path, str]:
-    """Every generated page and what it should hold."""
+    """Return every generated page with its text."""
     return {ROOT / "docs" / name: "\n".join(write()) + "\n" for name, write in PAGES.items()}
 
 
 def main() -> int:
     """Write the pages, or name those that differ from the code."""
     if "--check" not in sys.argv and is_whole():
-        # What was played is bound to code by fingerprints; a rebase takes its commit away.
+        # Fingerprints bind plays to code, but a rebase removes their commits.
         for file in sorted((ROOT / "evaluation").glob("*.json")):
             forget_lost(file)
     different = [

@@ -1,7 +1,7 @@
-"""Every published figure: where its result lies, which code it measures, and what measures it again.
+"""Every published figure: the place of its result, the code it measures, and the command that measures it again.
 
-`python -m scripts.figures` says which are to be measured again. A result that is missing is an
-ordinary state: pages say so in its place, and with which command it comes back.
+`python -m scripts.figures` says which have to be measured again. A missing result is an ordinary state:
+pages say so in its place, and name the command that brings it back.
 """
 
 import json
@@ -18,17 +18,17 @@ BENCHMARKS = ROOT / "benchmarks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """What one run of a benchmark measures."""
+    """One figure: what one run of a benchmark measures."""
 
     title: str
-    place: tuple[str, ...]  # the name of a file in `benchmarks/`, and of the part of it
-    code: tuple[str, ...]  # paths of what is measured; "!" before those that are not
+    place: tuple[str, ...]  # the name of a file in `benchmarks/`, and of the part in it
+    code: tuple[str, ...]  # paths of the measured code; "!" before excluded ones
     command: str
     minutes: int  # on a quiet machine with two CPUs
 
     @property
     def missing(self) -> str:
-        """What a page says in its place."""
+        """The text of a page in place of a missing figure."""
         return f"{self.title}: not measured since {code_in_words(self.code)} changed; run `{self.command}` ({self.minutes} min)."
 
 
@@ -139,7 +139,7 @@ FIGURES = (
 
 
 class Figures:
-    """What the benchmarks have measured; None for what they have not."""
+    """The measured results of the benchmarks; None where nothing was measured."""
 
     def __init__(self, directory: Path = BENCHMARKS) -> None:
         self._files = {
@@ -148,28 +148,28 @@ class Figures:
         }
 
     def get(self, *keys: str) -> Any:
-        """The value below `keys`, the first of which is the file's name."""
+        """Return the value below `keys`, the first of which is the file's name."""
         found: Any = self._files
         for key in keys:
             found = found.get(key) if isinstance(found, Mapping) else None
         return found
 
     def number(self, *keys: str) -> float | None:
-        """The same, of what is a number."""
+        """Return the same as `get` if it is a number, else None."""
         found = self.get(*keys)
         return float(found) if isinstance(found, int | float) else None
 
     def mark(self, section: str, mark: str) -> str:
-        """`mark` for a figure that rests on this section of the stores' figures; T for a trial."""
+        """Return `mark` for a figure based on this section of the stores' results; T for a trial."""
         return "T" if self.get("stores", section, "about", "quick") else mark
 
     def commit(self, figure: Figure) -> str | None:
-        """The commit that was measured."""
+        """Return the measured commit."""
         found = self.get(*figure.place, "about", "commit")
         return None if found is None else str(found)
 
     def shown(self, figure: Figure, write: Callable[[Any], Iterator[str]]) -> Iterator[str]:
-        """The lines of what was measured, or that it was not."""
+        """Yield the lines of the result, or that it was not measured."""
         found = self.get(*figure.place)
         if found is None:
             yield figure.missing
@@ -178,14 +178,14 @@ class Figures:
 
 
 def code_in_words(code: tuple[str, ...]) -> str:
-    """`hub` without its `records`."""
+    """Return paths in words: `hub` without its `records`."""
     within = ", ".join(f"`{it}`" for it in code if not it.startswith("!"))
     without = ", ".join(f"`{Path(it).name}`" for it in code if it.startswith("!"))
     return f"{within} without its {without}" if without else within
 
 
 def outdated(figures: Figures) -> list[Figure]:
-    """What is to be measured again, of what was measured."""
+    """Return the measured figures that have to be measured again."""
     known = ((it, figures.commit(it)) for it in FIGURES)
     return [it for it, commit in known if commit and is_outdated(commit, it.code)]
 
@@ -201,7 +201,7 @@ def _state(figure: Figure, commit: str | None) -> str:
 
 
 def main() -> int:
-    """Say what state each figure is in."""
+    """Print the state of each figure."""
     figures = Figures()
     for figure in FIGURES:
         print(f"{figure.title}: {_state(figure, figures.commit(figure))}")

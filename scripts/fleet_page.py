@@ -16,7 +16,7 @@ _HOURS = (
 
 
 def page(figures: Figures) -> Iterator[str]:
-    """Faults, workloads and GPU models."""
+    """Yield faults, workloads and GPU models."""
     yield "# Tables of the simulated fleet"
     yield ""
     yield "Written from `simulator/fleet/` by `make docs`; [Simulated fleet](fleet.md) says what they mean."
@@ -66,7 +66,7 @@ def _faults(title: str, said: str, kinds: Iterable[FaultKind]) -> Iterator[str]:
 
 
 def speed(figures: Figures) -> Iterator[str]:
-    """What playing costs."""
+    """Yield the cost of playing."""
     yield "## Speed"
     yield ""
     yield from figures.shown(FLEET, _cases)
@@ -88,7 +88,7 @@ def _cases(result: dict[str, Any]) -> Iterator[str]:
 
 
 def magnitude(kind: FaultKind) -> str:
-    """`2 to 200 errors/h`, or the values that there are."""
+    """Return `2 to 200 errors/h`, or the discrete values."""
     if not kind.sizes:
         return ""
     joined = ", " if kind.discrete else " to "
@@ -96,5 +96,5 @@ def magnitude(kind: FaultKind) -> str:
 
 
 def hours(kind: FaultKind) -> str:
-    """How long it lasts: the shortest, the median, the longest."""
+    """Return how long a fault lasts: the shortest, the median, the longest."""
     return "always" if kind.hours[0] >= 1e6 else " / ".join(f"{hours:g}" for hours in kind.hours)

@@ -1,6 +1,6 @@
-"""Draw the simulated fleet beside what it was calibrated to: `python -m scripts.fleet_plots`.
+"""Draw the simulated fleet beside its calibration data: `python -m scripts.fleet_plots`.
 
-Writes PNG files into `docs/images/fleet/`, from fixed seeds, so that anybody draws the same.
+Writes PNG files into `docs/images/fleet/` from fixed seeds, so that every run draws the same.
 """
 
 import csv
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def table(fleet: Fleet, start: float, end: float, tick_seconds: float) -> pa.Table:
-    """The GPUs' rows between two moments, in seconds."""
+    """Return the GPUs' rows between two moments, in seconds."""
     zero = fleet.settings.start
     blocks = fleet.blocks(
         zero + timedelta(seconds=start), zero + timedelta(seconds=end), tick_seconds
@@ -49,11 +49,11 @@ def table(fleet: Fleet, start: float, end: float, tick_seconds: float) -> pa.Tab
 
 
 def grid(fleet: Fleet, rows: pa.Table, field: str) -> Any:
-    """[ticks x GPUs]; for fleets in which nothing is lost."""
+    """Return a field as [ticks x GPUs]; only for fleets in which nothing is lost."""
     return rows[field].to_numpy().reshape(-1, fleet.plan.topology.gpus).astype(float)
 
 
-# Name of the panel, field, and the reference curves of Seren and Kalos.
+# Title of the panel, field, and the reference curves of Seren and Kalos.
 _CURVES = (
     ("GPU utilisation (%)", "utilization_percent", "util_gpu_{}_0"),
     ("Power (W)", "power_watts", "gpu_power_{}_0"),
@@ -63,7 +63,7 @@ _CURVES = (
 
 
 def distributions() -> Any:
-    """A fleet of A100s beside two clusters of A100s."""
+    """Draw a fleet of A100s beside two clusters of A100s."""
     settings = FleetSettings(seed=1, nodes=32, days=2.0, models=("A100",), demand=0.85, life=False)
     fleet = build(settings)
     rows = table(fleet, 0.0, settings.days * 86400.0, 60.0)
@@ -98,21 +98,21 @@ _COLOURS = alt.Scale(
 
 
 def curve(name: str) -> Iterator[tuple[float, float]]:
-    """The points of a reference curve."""
+    """Yield the points of a reference curve."""
     with (REFERENCE / f"acme/{name}.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             yield float(row["value"]), float(row["cdf_percent"])
 
 
 def alone(workload: str) -> Fleet:
-    """A fleet that runs nothing else."""
+    """Return a fleet that runs only this workload."""
     return build(
         FleetSettings(seed=2, nodes=8, days=1.0, workloads=(workload,), demand=0.9, life=False)
     )
 
 
 def longest(fleet: Fleet, start: float) -> Job:
-    """Of the jobs that do what their workload can and begin after a moment, the longest."""
+    """Return the longest job that begins after a moment and works as hard as its workload can."""
     tick = 60.0
     active = grid(fleet, table(fleet, 0.0, 86400.0, tick), "sm_activity_percent")
 
@@ -129,7 +129,7 @@ def longest(fleet: Fleet, start: float) -> Job:
 _USUAL = 0.85
 
 
-# Beside each other for every workload: title, field, colour.
+# Drawn beside each other for every workload: title, field, colour.
 _PAIR = (
     ("utilisation (%)", "utilization_percent", "#30638e"),
     ("power (W)", "power_watts", "#d1495b"),
@@ -137,7 +137,7 @@ _PAIR = (
 
 
 def workloads() -> Any:
-    """One GPU of each workload, from the hour before its job for two and a half hours."""
+    """Draw one GPU of each workload, from the hour before its job for two and a half hours."""
     panels = []
     for name in WORKLOADS:
         fleet = alone(name)
@@ -162,7 +162,7 @@ def _line(frame: pa.Table, title: str, colour: str) -> Any:
 
 
 def job() -> Any:
-    """All GPUs of one large job, from its start on."""
+    """Draw all GPUs of one large job, from its start on."""
     fleet = build(FleetSettings(seed=3, nodes=24, days=1.0, life=False))
     large = [
         j
@@ -208,7 +208,7 @@ _HOURS = alt.Axis(
 
 
 def racks() -> Any:
-    """The core temperatures of a rack, for each workload."""
+    """Draw the core temperatures of a rack, for each workload."""
     panels = []
     for name in WORKLOADS:
         fleet = alone(name)
@@ -254,7 +254,7 @@ _SHOWN = (
 
 
 def faults() -> Any:
-    """One GPU with a fault, and the same GPU without it."""
+    """Draw one GPU with a fault, and the same GPU without it."""
     settings = FleetSettings(seed=6, nodes=8, days=0.5, life=False, demand=0.9)
     well = build(settings)
     held = next(j for j in well.plan.jobs if j.start <= 0 and j.end > 12 * HOUR and len(j.gpus) > 7)

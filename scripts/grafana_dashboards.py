@@ -1,7 +1,7 @@
 """Write `packaging/grafana/*.json` from the tables here: `python -m scripts.grafana_dashboards`.
 
-The model is Grafana's, "Dashboard JSON model" (docs/sources/dashboards/build-dashboards/view-dashboard-json-model)
-and "Panel options"; `schemaVersion` 39 is that of Grafana 11, and older ones are brought up to date by later releases.
+The format is Grafana's, "Dashboard JSON model" (docs/sources/dashboards/build-dashboards/view-dashboard-json-model)
+and "Panel options"; `schemaVersion` 39 is that of Grafana 11, and later releases migrate older ones.
 """
 
 import json
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """The files, by name."""
+    """Yield the files by name."""
     for name, title, variables, several, panels in DASHBOARDS:
         whole = dashboard(name, title, variables, several, panels)
         yield f"{name}.json", json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
@@ -64,7 +64,7 @@ def dashboard(
 
 
 def _placed(panels: Sequence[Panel]) -> Iterator[tuple[int, Panel, dict[str, int]]]:
-    """From left to right, row by row."""
+    """Yield the panels with their places, from left to right, row by row."""
     x = y = height = 0
     for number, panel in enumerate(panels, 1):
         own = _STAT_HEIGHT if panel.kind == "stat" else HEIGHT
@@ -112,7 +112,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "table": {"showHeader": True},
 }
-# What a table of instants need not show.
+# The columns that a table of instant values need not show.
 _COLUMNS = {
     "id": "organize",
     "options": {"excludeByName": {"Time": True, "__name__": True, "job": True, "instance": True}},
@@ -120,7 +120,7 @@ _COLUMNS = {
 
 
 def _of_node(table: bool) -> dict[str, Any]:
-    """A click on a series opens gpuvigil's page of its node."""
+    """Return a link from a series to gpuvigil's page of its node."""
     place = "__data.fields" if table else "__field.labels"
     query = f"cluster=${{{place}.cluster}}&node=${{{place}.node}}"
     return {"title": "Open in gpuvigil", "url": f"${{gpuvigil}}/node?{query}", "targetBlank": True}
@@ -167,7 +167,7 @@ def _variable(name: str, query: str, several: bool) -> dict[str, Any]:
 
 
 def _address() -> dict[str, Any]:
-    """Where gpuvigil's pages are, for the links."""
+    """Return the variable with the address of gpuvigil's pages, for the links."""
     url = "http://127.0.0.1:8501"
     return {
         "name": "gpuvigil",

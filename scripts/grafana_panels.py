@@ -1,11 +1,11 @@
-"""What stands on the dashboards for Grafana: titles, queries and units, a row for each panel."""
+"""The panels of the dashboards for Grafana: titles, queries and units, a row for each panel."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Whose GPUs are a job's: each GPU once, whatever else is said of who holds it.
+# Joins with the GPUs of a job: each GPU once, whatever other labels its holder has.
 _OF_JOB = '* on (cluster, node, uuid) group_left () max by (cluster, node, uuid) (gpuvigil_gpu_held{cluster="$cluster", holder="$holder"})'
-# What a GPU is called on its node.
+# Joins with the index of a GPU on its node.
 _NAMED = '* on (cluster, node, uuid) group_left (index) max by (cluster, node, uuid, index) (gpuvigil_gpu_info{cluster="$cluster", node="$node"})'
 _HERE, _PORTS = '{cluster="$cluster", node="$node"}', '{cluster="$cluster", node=~"$node"}'
 _PORT, _GPU = "{{node}} {{device}}/{{port}}", "GPU {{index}}"
@@ -13,7 +13,7 @@ _PORT, _GPU = "{{node}} {{device}}/{{port}}", "GPU {{index}}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One panel: its queries by their legends, and what its numbers are."""
+    """One panel: its queries with their legends, and the unit of its numbers."""
 
     title: str
     text: str
@@ -370,7 +370,7 @@ _HOLDER = (
     'label_values(gpuvigil_gpu_held{cluster="$cluster", holder!="process"}, holder)',
 )
 
-# Name, title, variables with their queries, those of which several may be chosen, and panels.
+# Name, title, variables with their queries, variables with several choices, and panels.
 DASHBOARDS = (
     ("fleet", "gpuvigil: fleet", (_CLUSTER,), ("cluster",), FLEET),
     ("node", "gpuvigil: node", (_CLUSTER, _NODE), (), NODE),

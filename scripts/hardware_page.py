@@ -1,4 +1,4 @@
-"""`docs/hardware.md`, from what `python -m hardware.record` has recorded on machines with GPUs."""
+"""`docs/hardware.md`, from the recordings of `python -m hardware.record` on machines with GPUs."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from gpuvigil.metrics import GPU, NVLINK
 
 RESULTS = Path(__file__).parent.parent / "hardware/results"
-# Known without the driver, so no recording holds them.
+# Known without the driver, so no recording has them.
 NOT_THE_DRIVERS = {
     "up",
     "unmeasured_reason",
@@ -20,7 +20,7 @@ MOST_CALLS = 15
 
 
 def page() -> Iterator[str]:
-    """The page; it says so when nothing was recorded yet."""
+    """Yield the page; it says so when nothing was recorded yet."""
     yield from written([json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))])
 
 
@@ -46,7 +46,7 @@ def written(results: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def machine(result: dict[str, Any]) -> Iterator[str]:
-    """One recording."""
+    """Yield one recording."""
     about, sweep = result["about"], result["sweep_seconds"]
     yield f"## {result['model']}"
     yield ""
@@ -73,7 +73,7 @@ def machine(result: dict[str, Any]) -> Iterator[str]:
 
 
 def matrix_products(found: dict[str, Any] | None) -> str:
-    """The sentence about the loop."""
+    """Return the sentence about the loop of matrix products."""
     if found is None:
         return "The loop of matrix products was not run: PyTorch with CUDA was not there."
     return (

@@ -1,4 +1,4 @@
-"""A mutant of what is read at import: our modules are forgotten, and found changed when imported again."""
+"""Import of a mutant whose code is read at import: our modules are forgotten, and the changed one is found."""
 
 import importlib.abc
 import importlib.util
@@ -12,7 +12,7 @@ from scripts.mutations import Mutant
 
 
 class Anew(importlib.abc.MetaPathFinder):
-    """Finds one module with another source than its file has."""
+    """A finder of one module with another source than that of its file."""
 
     def __init__(self, module: str, path: str, source: str) -> None:
         self._module, self._loader = module, _Given(module, path, source)
@@ -20,7 +20,7 @@ class Anew(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The one, or none."""
+        """Return the spec of that module, or None."""
         return importlib.util.spec_from_loader(name, self._loader) if name == self._module else None
 
 
@@ -34,7 +34,7 @@ class _Given(SourceFileLoader):
 
 
 def import_anew(root: Path, mutant: Mutant, source: str) -> None:
-    """Forget every module below a folder, and find the mutated one changed when it is imported again."""
+    """Forget every module below a folder, so that the next import finds the mutated one."""
     ours = {it.stem for it in root.iterdir()}
     for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
         del sys.modules[name]

@@ -1,12 +1,12 @@
-"""Runs a command on a machine that looks as if nothing had ever been installed or stored on it.
+"""Run a command on a machine that looks as if nothing had ever been installed or stored on it.
 
 `python -m scripts.isolated COMMAND [ARGUMENT...]` gives the command a mount namespace of its own, in which
-`/var/lib`, the homes, `/etc/gpuvigil` and what gpuvigil keeps in `/run` are empty, `/tmp`, `/var/tmp` and `/dev/shm`
-are new and go when it ends, and everything else is read-only. The checkout, the environment and the interpreter stay
-visible where they are; pytest's and Hypothesis' caches in the checkout and pip's cache stay writable.
+`/var/lib`, the homes, `/etc/gpuvigil` and gpuvigil's files in `/run` are empty, `/tmp`, `/var/tmp` and `/dev/shm`
+are new and disappear when it ends, and everything else is read-only. The checkout, the environment and the
+interpreter stay visible where they are; pytest's and Hypothesis' caches in the checkout and pip's cache stay writable.
 
 Needs root or a kernel that lets users make namespaces (Linux 5.12 or newer). Where it is refused, the command runs
-as it is, after one line about it; with `CI=true` it does not run, and the exit code is 1.
+without one, after one line about it; with `CI=true` it does not run, and the exit code is 1.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ HOMES = ("/root", "/home")
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 PIP_CACHE, PIP_CONFIG = "/tmp/pip-cache", "/tmp/pip.conf"
 CACHES = (".pytest_cache", ".hypothesis")
-# Not files of the machine: the kernel's own, which namespaces and terminals are made with.
+# The kernel's own file systems, with which namespaces and terminals are made.
 KERNEL = ("/proc", "/dev")
 
 # linux/mount.h: MOUNT_ATTR_RDONLY, struct mount_attr; fcntl.h: AT_FDCWD, AT_RECURSIVE.
@@ -41,20 +41,20 @@ _TELL_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the namespace hides, shows and lets be written; absolute paths."""
+    """The paths that the namespace hides, shows and makes writable, all absolute."""
 
     empty: Sequence[str]
-    """Folders of the machine that are empty and read-only."""
+    """Folders of the machine that become empty and read-only."""
     kept: Sequence[str]
-    """Folders that stay visible below them."""
+    """Folders below the empty ones that stay visible."""
     writable: Sequence[str]
-    """Folders of the machine that may be written."""
+    """Folders of the machine that stay writable."""
     pip_cache: str
-    """The one that is found at `PIP_CACHE` inside, and may be written."""
+    """The cache that appears at `PIP_CACHE` inside, and is writable."""
 
 
 def outermost(paths: Iterable[Path]) -> list[Path]:
-    """Those which are not below another one, sorted, each once."""
+    """Return the paths that are not below another one, sorted, each once."""
     found: list[Path] = []
     for path in sorted(set(paths)):
         if not any(path.is_relative_to(one) for one in found):
@@ -63,7 +63,7 @@ def outermost(paths: Iterable[Path]) -> list[Path]:
 
 
 def plan(root: Path, home: Path, needed: Iterable[Path], pip_cache: Path) -> Plan:
-    """What to hide for a checkout at `root` that also needs the folders `needed`."""
+    """Return the plan for a checkout at `root` that also needs the folders `needed`."""
     hidden = [Path(one) for one in (*STATE, *STATE_OF_JOBS, *HOMES)]
     temporary = [Path(one) for one in TEMPORARY]
     empty = [
@@ -84,7 +84,7 @@ def plan(root: Path, home: Path, needed: Iterable[Path], pip_cache: Path) -> Pla
 
 
 def pip_of_user(environment: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Variables with which pip finds its user's cache and configuration under another home."""
+    """Return variables with which pip finds its user's cache and configuration under another home."""
     cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "pip"
     config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "pip/pip.conf"
     found = {"PIP_CACHE_DIR": environment.get("PIP_CACHE_DIR") or str(cache)}
@@ -94,7 +94,7 @@ def pip_of_user(environment: Mapping[str, str], home: Path) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; its exit code, or 1 when it may not run."""
+    """Run the command; return its exit code, or 1 when it may not run."""
     if not arguments:
         sys.stderr.write("usage: python -m scripts.isolated COMMAND [ARGUMENT...]\n")
         return 2
@@ -113,13 +113,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _namespace() -> list[str]:
-    """What starts a program that may mount: as root, or as the same user in a user namespace."""
+    """Return the command prefix for a program that may mount: as root, or as the same user in a user namespace."""
     own = ["--user", "--map-current-user", "--keep-caps"] if os.geteuid() != 0 else []
     return ["unshare", *own, "--mount", "--propagation", "private"]
 
 
 def _refused() -> str:
-    """Why no namespace can be made; empty when it can."""
+    """Return why no namespace can be made; empty when it can."""
     try:
         tried = subprocess.run(
             [*_namespace(), sys.executable, __file__, "--try"],
@@ -146,7 +146,7 @@ def _run(arguments: Sequence[str], scratch: Path) -> int:
     (scratch / PIP_CACHE.strip("/")).mkdir(parents=True)
     pip["PIP_CACHE_DIR"] = PIP_CACHE
     if "PIP_CONFIG_FILE" in pip:
-        # It may lie in the home, which is empty inside.
+        # It may be in the home, which is empty inside.
         shutil.copy2(pip["PIP_CONFIG_FILE"], scratch / PIP_CONFIG.strip("/"))
         pip["PIP_CONFIG_FILE"] = PIP_CONFIG
     if sys.base_prefix in made.kept:
@@ -156,7 +156,7 @@ def _run(arguments: Sequence[str], scratch: Path) -> int:
 
 
 def _git_folders() -> list[Path]:
-    """Where git keeps the commits of this checkout, which may be a worktree of another one."""
+    """Return where git keeps the commits of this checkout, which may be a worktree of another one."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "--path-format=absolute", "--git-common-dir"],
@@ -171,9 +171,9 @@ def _git_folders() -> list[Path]:
 
 
 def _finished(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """The exit code of a command that is ended when this process is told to end.
+    """Run a command and return its exit code; it ends when this process is told to end.
 
-    A terminal's Ctrl-C reaches it by itself.
+    A terminal's Ctrl-C reaches it directly.
     """
     try:
         child = subprocess.Popen(command, env=environment)
@@ -221,7 +221,7 @@ def _inside(made: Plan, scratch: Path, arguments: Sequence[str]) -> None:
 
 
 def _prepare(source: Path, folder: str, made: Plan, fresh: bool) -> None:
-    """Put together what will be seen at `folder`: nothing but what is kept below it."""
+    """Prepare what will be seen at `folder`: only what is kept below it."""
     mode = 0o1777 if fresh else 0o755
     source.mkdir(exist_ok=True)
     source.chmod(mode)
@@ -238,7 +238,7 @@ def _mount(*arguments: str | Path) -> None:
 
 
 def _seal(writable: Iterable[str]) -> None:
-    """Make every mount read-only but the kernel's own and these; OSError when it is refused."""
+    """Make every mount read-only except the kernel's own and these; OSError when that is refused."""
     _read_only("/", on=True, below=True)
     for folder in KERNEL:
         _read_only(folder, on=False, below=True)

@@ -1,4 +1,4 @@
-"""Manual page and shell completions, from what the command line says of itself with `--help`.
+"""Manual page and shell completions, from the `--help` output of the command line.
 
 `python -m scripts.manual FOLDER COMMAND [COMMAND...]` writes `gpuvigil.1.gz`, `gpuvigil.bash`, `_gpuvigil` and
 `gpuvigil.fish` for these commands.
@@ -28,7 +28,7 @@ _VERBS = re.compile(r"^  VERB\n((?:    .*\n?)+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a command, or a verb of one, says of itself."""
+    """The help of a command, or of one of its verbs."""
 
     name: str
     """`token`, or `token create`."""
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def written(commands: Sequence[str]) -> dict[str, bytes]:
-    """The files by name; the same help gives the same bytes."""
+    """Return the files by name; the same help gives the same bytes."""
     told = list(tell(commands))
     found = {
         "gpuvigil.bash": bash(told),
@@ -67,7 +67,7 @@ def written(commands: Sequence[str]) -> dict[str, bytes]:
 
 
 def tell(commands: Sequence[str]) -> Iterator[Told]:
-    """Every command and, behind it, its verbs."""
+    """Yield every command, followed by its verbs."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     places = tomllib.loads(text)["project"]["entry-points"]["gpuvigil.commands"]
     for name in commands:
@@ -96,7 +96,7 @@ def _help(command: object, words: Sequence[str]) -> str:
 
 
 def manual_page(told: Sequence[Told]) -> str:
-    """The page in man's own language (man(7))."""
+    """Return the page in man's own language (man(7))."""
     commands = [one for one in told if " " not in one.name]
     lines = [
         f'.TH GPUVIGIL 1 "" "gpuvigil {__version__}" "User Commands"',
@@ -127,12 +127,12 @@ def _escaped(text: str) -> str:
 
 
 def _words(told: Sequence[Told]) -> Mapping[str, list[str]]:
-    """What may follow each command or verb."""
+    """Return what may follow each command or verb."""
     return {one.name: [*one.verbs, *one.options] for one in told}
 
 
 def bash(told: Sequence[Told]) -> str:
-    """For bash-completion."""
+    """Return the completion for bash-completion."""
     commands = " ".join(name for name in _words(told) if " " not in name)
     cases = "\n".join(
         f'        "{name}") words="{" ".join(words)}" ;;' for name, words in _words(told).items()
@@ -161,7 +161,7 @@ complete -o default -F _gpuvigil gpuvigil
 
 
 def zsh(told: Sequence[Told]) -> str:
-    """For zsh."""
+    """Return the completion for zsh."""
     commands = "\n".join(
         f"    '{name}:{COMMANDS[name].replace(chr(39), '').replace(':', ' ')}'"
         for name in _words(told)
@@ -191,7 +191,7 @@ _files
 
 
 def fish(told: Sequence[Told]) -> str:
-    """For fish."""
+    """Return the completion for fish."""
     lines = ["# fish completion for gpuvigil", "complete -c gpuvigil -n __fish_use_subcommand -f"]
     for one in told:
         command, _, verb = one.name.partition(" ")

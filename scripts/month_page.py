@@ -1,4 +1,4 @@
-"""`docs/month.md`: what people would have been told of a simulated fleet's month, from `soak/results.json`."""
+"""`docs/month.md`: what people would have been told in a simulated fleet's month, from `soak/results.json`."""
 
 import json
 from collections import Counter
@@ -17,7 +17,7 @@ _CONFIGURATIONS = {
 
 
 def page() -> Iterator[str]:
-    """The whole page."""
+    """Yield the whole page."""
     found = json.loads((ROOT / "soak/results.json").read_text(encoding="utf-8"))["month"]
     yield "# A simulated month"
     yield ""
@@ -74,13 +74,13 @@ def _how(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _told(accounts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A row per channel: its messages by what they were."""
+    """Yield a row per channel with its messages by kind."""
     kinds = [it for it in _names(accounts, "messages") if it != _REMINDS]
     yield f"| channel | {' | '.join(_words(it) for it in kinds)} | reminders | digests | messages in all | incidents told, of | most *first* per incident |"
     yield f"|---|{'---|' * (len(kinds) + 5)}"
     for one in accounts:
         told = one["messages"]
-        # What changed and made no message of its own is told in a reminder's place.
+        # A change without a message of its own is reported in place of a reminder.
         reminded = one["reminders"].get(_REMINDS, 0) + told.get(_REMINDS, 0)
         others = sum(count for it, count in told.items() if it != _REMINDS)
         everything = others + reminded + one["digests"] + one["about_gpuvigil"]
@@ -94,7 +94,7 @@ def _told(accounts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _why(
     title: str, accounts: Sequence[Mapping[str, Any]], key: str, transitions: int
 ) -> Iterator[str]:
-    """A row per reason, and the sums."""
+    """Yield a row per reason, and the sums."""
     yield f"**{title}**, of {transitions:,} transitions:"
     yield ""
     yield from _reasons(accounts, key)
@@ -122,7 +122,7 @@ def _untold(accounts: Sequence[Mapping[str, Any]], incidents: int) -> Iterator[s
 
 
 def _faults(accounts: Sequence[Mapping[str, Any]], faults: int) -> Iterator[str]:
-    """How many first messages were about each fault that was really there."""
+    """Yield how many first messages each real fault caused."""
     yield f"**What was behind them**: first messages per fault that was really there, of {faults}, and those about no fault at all. More than one"
     yield "is the detectors' doing, which made several incidents of it; none is a fault that was not found, or not told by the rules above."
     yield ""
@@ -161,7 +161,7 @@ def _sums(words: str, counts: Sequence[int]) -> Iterator[str]:
 
 
 def _names(accounts: Sequence[Mapping[str, Any]], key: str) -> list[str]:
-    """All names in any account, the most frequent first."""
+    """Return all names in any account, the most frequent first."""
     counts: dict[str, int] = {}
     for one in accounts:
         for name, count in one[key].items():
@@ -170,6 +170,6 @@ def _names(accounts: Sequence[Mapping[str, Any]], key: str) -> list[str]:
 
 
 def _words(name: str) -> str:
-    """A reason's name as code, with the words around it left as they are."""
+    """Return a reason's name as code, leaving the words around it as they are."""
     known = {verdict.name.lower() for verdict in Verdict}
     return " ".join(f"`{word}`" if word in known else word for word in name.split())

@@ -1,18 +1,17 @@
-"""Small faults put into the code, one at a time: does a test notice?
+"""Mutation testing: put small faults into the code, one at a time, and see whether a test notices.
 
 `python -m scripts.mutants [--count N] [--seed WORD] [--workers N] [--room NAME]...` draws mutants, the same number
-from each room of `ROOMS`, with the commit's hash as the seed; runs for each the tests that reach it, and lists those
-that lived. Mutants that change nothing anybody could see are listed in `scripts/mutants_equivalent.json` with the
-reason.
+from each room of `ROOMS`, with the commit's hash as the seed; for each it runs the tests that reach it, and lists
+the survivors. Mutants without any visible effect are listed in `scripts/mutants_equivalent.json` with the reason.
 
-All tests without servers that are quick, and slow ones of the store, are collected once, and run once to see which lines of the rooms each of them reaches
-(`Reach`). Then each mutant is a fork of this process: the code of the changed function is swapped in place, and the
-tests that reach its line run, nearest first, until one fails. What is read at import (constants, defaults, class
-bodies) cannot be swapped: there the fork forgets our modules and imports them again, the changed one from memory. The
-checkout stays as it is.
+All quick tests without servers, and slow ones of the store, are collected once, and run once to see which lines of
+the rooms each of them reaches (`Reach`). Then each mutant is a fork of this process: the code of the changed
+function is swapped in place, and the tests that reach its line run, nearest first, until one fails. Code that is
+read at import (constants, defaults, class bodies) cannot be swapped: there the fork forgets our modules and imports
+them again, the changed one from memory. The checkout stays as it is.
 
-Exit code 1 when too many lived or over `EQUIVALENT_PERCENT` of the sample are excused. 300 or more must be killed to
-90 %. A smaller sample says less: it fails when that many living mutants would be seen in less than one of a hundred
+Exit code 1 when too many survive or over `EQUIVALENT_PERCENT` of the sample are excused. Of 300 or more, 90 % must
+be killed. A smaller sample says less: it fails when that many survivors would be seen in less than one of a hundred
 samples of code of which exactly 90 % are killed. Of 40 that is more than 9 (probability 0.5 %); where 95 % are killed
 it is 0.003 %, and where 70 % are, 80 %.
 """
@@ -49,13 +48,13 @@ from scripts.mutations import Mutant, all_mutants, sample
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = ROOT / "scripts/mutants_equivalent.json"
 LIVING_PERCENT, EQUIVALENT_PERCENT = 10, 5
-# From so many on the share itself is asked for.
+# From this many mutants on the share itself is required; below it, the probability of the result.
 MANY, DOUBT = 300, 0.01
-# Of a mutant's tests, by their own time: farther ones are not asked.
+# Limit on the time of a mutant's tests, nearest first: farther ones are not run.
 SECONDS_OF_TESTS = 120.0
-# A mutant may run for so long, and so many times as long as its tests did; one that never ends is noticed.
+# The time limit of a mutant: seconds, plus a multiple of its tests' time; one that never ends is noticed.
 SECONDS, TIMES = 60.0, 3.0
-# One that takes all memory is noticed as well.
+# A mutant that takes all memory is noticed as well.
 BYTES = 8 << 30
 
 # The rooms in which a wrong line costs most: globs of their sources.
@@ -92,14 +91,14 @@ ROOMS: Mapping[str, Sequence[str]] = {
 
 @dataclass(slots=True)
 class Reach:
-    """Which tests reach which line: numbers of tests by path and line, and by number the processor's seconds."""
+    """Which tests reach which line: test numbers by path and line, and each test's processor seconds."""
 
     lines: dict[str, dict[int, set[int]]] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
 
     def add(self, other: "Reach") -> None:
-        """What another process has seen."""
+        """Add what another process has seen."""
         for path, lines in other.lines.items():
             mine = self.lines.setdefault(path, {})
             for line, tests in lines.items():
@@ -108,11 +107,11 @@ class Reach:
         self.failed |= other.failed
 
     def of_file(self, path: str) -> set[int]:
-        """Those that run any line of a source."""
+        """Return the tests that run any line of a source."""
         return set[int]().union(*self.lines.get(path, {}).values())
 
     def tests(self, mutant: Mutant) -> set[int]:
-        """Those that reach a mutant; what is read at import may be seen by all that reach its folder."""
+        """Return the tests that reach a mutant; one read at import may be seen by all that reach its folder."""
         if mutant.at_import:
             folder = Path(mutant.path).parent
             of_folder = (lines for path, lines in self.lines.items() if Path(path).parent == folder)
@@ -124,15 +123,15 @@ class Reach:
 
 
 class Tracer:
-    """Notes the lines of some files that run, also in threads, and of others only that a function was called."""
+    """A recorder of the lines that run in some files, threads included, and of the functions called in others."""
 
     def __init__(self, lines: Mapping[str, str], calls: Mapping[str, str]) -> None:
-        """What to note for the files of either, by the file names that code knows."""
+        """Record the files of either, by the file names that code objects know."""
         self._lines, self._calls = lines, calls
         self.seen = set[tuple[str, int]]()
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
-        """As `sys.settrace` asks it."""
+        """Record an event; the signature is that of `sys.settrace`."""
         file = frame.f_code.co_filename
         if (path := self._lines.get(file)) is None:
             if (path := self._calls.get(file)) is not None:
@@ -149,7 +148,7 @@ class Tracer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a fork of this process does: its exit code, and how long it may run."""
+    """The work of a fork of this process: it returns the exit code, and has a time limit."""
 
     run: Callable[[], int]
     seconds: float
@@ -160,7 +159,7 @@ _WORDS = {LIVED: "lived", NO_TEST: "no test"}
 
 
 def forked(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, int]]:
-    """The number and exit code of each task as they end, so many at a time; `KILLED` for one that was ended."""
+    """Yield the number and exit code of each task as it ends; `KILLED` for one that was ended."""
     waiting = list(enumerate(tasks))[::-1]
     running = dict[int, tuple[int, float, str]]()
     try:
@@ -185,13 +184,13 @@ def forked(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, int]]:
 
 
 def _end(pid: int) -> None:
-    """End a fork, and what it started."""
+    """End a fork and all that it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def _fork(task: Task, folder: str) -> int:
-    """Run a task in a process group and a temporary folder of its own, silently."""
+    """Run a task in its own process group and temporary folder, silently."""
     sys.stdout.flush()
     if pid := os.fork():
         return pid
@@ -209,9 +208,9 @@ def _fork(task: Task, folder: str) -> int:
 
 
 def functions(paths: Iterable[str]) -> Mapping[str, Sequence[FunctionType]]:
-    """All functions that live, by the file that they were written in."""
+    """Return all living functions, by the file that they were written in."""
     found: dict[str, list[FunctionType]] = {path: [] for path in paths}
-    gc.unfreeze()  # what a conftest has frozen is not among the objects otherwise
+    gc.unfreeze()  # objects frozen by a conftest are not listed otherwise
     for it in gc.get_objects():
         if type(it) is FunctionType and it.__code__.co_filename in found:
             found[it.__code__.co_filename].append(it)
@@ -245,7 +244,7 @@ def _identity(code: CodeType) -> tuple[str, int, bytes]:
 
 
 def nearest(mutant: Mutant, reach: Reach, names: Sequence[str]) -> list[int]:
-    """The tests that reach it: first those that run its module, are named after it, are near its folder, are quick."""
+    """Return the tests that reach it: those that run its module, bear its name, are near its folder, are quick."""
     seconds = defaultdict[str, float](float)
     for test in (found := reach.tests(mutant)):
         seconds[names[test].partition("::")[0]] += reach.seconds[test]
@@ -255,14 +254,14 @@ def nearest(mutant: Mutant, reach: Reach, names: Sequence[str]) -> list[int]:
 
     def distance(test: int) -> tuple[bool, bool, int, float, str, int]:
         file = names[test].partition("::")[0]
-        # A package's tests may lie in the folder above its own.
+        # A package's tests may be in the folder above its own.
         above = [it for it in folders if Path(file).is_relative_to(it)]
         near = test not in own, stem not in Path(file).stem, -len(above)
         return *near, seconds[file], file, test
 
     total, chosen = 0.0, list[int]()
     for test in sorted(found, key=distance):
-        # One that takes too long keeps none behind it from being asked.
+        # A test that takes too long does not keep later ones from running.
         if total + reach.seconds[test] < SECONDS_OF_TESTS:
             total += reach.seconds[test]
             chosen.append(test)
@@ -270,7 +269,7 @@ def nearest(mutant: Mutant, reach: Reach, names: Sequence[str]) -> list[int]:
 
 
 class Player:
-    """A pytest plugin: plays mutants instead of running once the tests that were collected."""
+    """A pytest plugin: plays mutants instead of running the collected tests once."""
 
     def __init__(self, sampled: Sequence[Mutant], root: Path, workers: int) -> None:
         self._sampled, self._root, self._workers = sampled, root, workers
@@ -280,7 +279,7 @@ class Player:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """The first failing example is enough, and it is the same in every run."""
+        """Configure Hypothesis: the first failing example is enough, and it is the same in every run."""
         import hypothesis  # noqa: PLC0415 - pytest wants to be there before it
 
         hypothesis.settings.register_profile(
@@ -293,7 +292,7 @@ class Player:
         hypothesis.settings.load_profile("mutants")
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave slow tests out but for those of the store."""
+        """Leave out slow tests except those of the store."""
         items[:] = [
             it
             for it in items
@@ -301,9 +300,9 @@ class Player:
         ]
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Look which test reaches what, then play."""
+        """Find which test reaches what, then play."""
         self._functions = functions({str(self._root / mutant.path) for mutant in self._sampled})
-        # What lives now stays: a fork need not copy it because a collection looked at it.
+        # Freeze living objects: a fork need not copy their pages because a collection touched them.
         gc.collect()
         gc.freeze()
         items = session.items
@@ -327,7 +326,7 @@ class Player:
         print(f"{done} after {time.monotonic() - self._began:.0f} s", flush=True)
 
     def _reach(self, items: Sequence[pytest.Item]) -> Reach:
-        """All tests run once, those of a file in one process."""
+        """Run all tests once, those of a file in one process."""
         sampled = {str(self._root / mutant.path): mutant.path for mutant in self._sampled}
         beside = {
             str(path): str(path.relative_to(self._root))
@@ -343,7 +342,7 @@ class Player:
             def task(numbers: Sequence[int]) -> Task:
                 def run() -> int:
                     found = look(items, numbers, Tracer(sampled, beside))
-                    # Not as a `Reach`: a page that ran under test may have put itself in our place as `__main__`.
+                    # Not as a `Reach`: a page that ran under test may have replaced us as `__main__`.
                     plain = found.lines, found.seconds, found.failed
                     Path(folder, str(numbers[0])).write_bytes(pickle.dumps(plain))
                     return 0
@@ -379,7 +378,7 @@ class Player:
 
 
 def passes(items: Sequence[pytest.Item], tests: Sequence[int]) -> Iterator[bool]:
-    """Run tests one after the other, and say of each whether it passed."""
+    """Run tests one after the other, and yield whether each passed."""
     for test, after in pairwise([*tests, None]):
         assert test is not None
         item = items[test]
@@ -389,7 +388,7 @@ def passes(items: Sequence[pytest.Item], tests: Sequence[int]) -> Iterator[bool]
 
 
 def look(items: Sequence[pytest.Item], tests: Sequence[int], tracer: Tracer) -> Reach:
-    """What tests reach."""
+    """Return what the tests reach."""
     reach = Reach()
     sys.settrace(tracer)
     threading.settrace(tracer)
@@ -406,12 +405,12 @@ def look(items: Sequence[pytest.Item], tests: Sequence[int], tracer: Tracer) -> 
 
 
 OPTIONS = ("-qq", "-p", "no:cacheprovider", "-m", "not server and not site")
-# Where slow tests run, too: what a store does shows only with files of some size.
+# Slow tests run here as well: some behaviour of a store shows only with files of some size.
 SLOW_TOO = "tests/hub/"
 
 
 def most_living(number: int) -> int:
-    """How many of a sample may live: a tenth of a large one; of a smaller one so many as are hardly chance."""
+    """Return how many of a sample may survive: a tenth of a large one; in a smaller one as many as chance allows."""
     if number >= MANY:
         return number * LIVING_PERCENT // 100
     share = LIVING_PERCENT / 100
@@ -422,7 +421,7 @@ def most_living(number: int) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play a sample and tell; exit code 1 when a bar is missed."""
+    """Play a sample and report; return exit code 1 when a bar is missed."""
     parser = argparse.ArgumentParser(
         prog="python -m scripts.mutants", description=(__doc__ or "").split("\n", maxsplit=1)[0]
     )
@@ -447,7 +446,7 @@ def play(
     tests: Sequence[str],
     equivalent: Mapping[str, str],
 ) -> list[tuple[Mutant, str]]:
-    """What became of each mutant: "killed", "lived", "no test" or "equivalent"."""
+    """Return the result of each mutant: "killed", "lived", "no test" or "equivalent"."""
     player = Player([it for it in sampled if it.name not in equivalent], root, workers)
     code = pytest.main([*OPTIONS, "-s", f"--rootdir={root}", *tests], plugins=[player])
     if code not in {0, 5}:
@@ -464,7 +463,7 @@ def _commit() -> str:
 
 
 def told(results: Sequence[tuple[Mutant, str]]) -> int:
-    """Print what became of them by room; the exit code."""
+    """Print the results by room; return the exit code."""
     for room in ROOMS:
         counted = Counter(result for mutant, result in results if mutant.room == room)
         if judged := counted.total() - counted["equivalent"]:

@@ -1,4 +1,4 @@
-"""The small faults that `scripts.mutants` puts into the code: which there are, and which of them make a sample."""
+"""The small faults that `scripts.mutants` puts into the code: all of them, and the choice of a sample."""
 
 import ast
 import random
@@ -48,11 +48,11 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """What names it also after lines above it have changed."""
+        """A name that stays the same when lines above it change."""
         return f"{self.path}: {self.text}: {self.was} -> {self.now}"
 
     def applied(self, source: str) -> str:
-        """The source with this change."""
+        """Return the source with this change."""
         lines = source.encode().splitlines(keepends=True)
         first, last = lines[self.line - 1], lines[self.end_line - 1]
         changed = first[: self.column] + self.now.encode() + last[self.end_column :]
@@ -60,7 +60,7 @@ class Mutant:
 
 
 def mutants(room: str, path: str, source: str) -> Iterator[Mutant]:
-    """Every mutant of a source: limits, conditions, signs, numbers, left-out calls."""
+    """Yield every mutant of a source: limits, conditions, signs, numbers, left-out calls."""
     tree, lines = ast.parse(source), source.splitlines()
     silent = {id(inner) for node in _not_run(tree) for inner in ast.walk(node)}
     later = {id(inner) for node in _bodies(tree) for inner in ast.walk(node)}
@@ -84,7 +84,7 @@ def mutants(room: str, path: str, source: str) -> Iterator[Mutant]:
 
 
 def _not_run(tree: ast.Module) -> Iterator[ast.AST]:  # noqa: C901 - a table of kinds
-    """What no test is to see: types and how classes are made, the words of messages and log lines, assertions."""
+    """Yield code that no test has to cover: types, class decorators, words of messages and logs, assertions."""
     for node in ast.walk(tree):
         for name in ("annotation", "returns"):
             if (found := getattr(node, name, None)) is not None:
@@ -103,7 +103,7 @@ def _not_run(tree: ast.Module) -> Iterator[ast.AST]:  # noqa: C901 - a table of 
             ):
                 yield node
             case ast.keyword(arg="strict", value=ast.Constant(value=True)):
-                yield node  # of zip: an assertion that both are of one length
+                yield node  # of zip: an assertion that both have the same length
 
 
 def _bodies(tree: ast.Module) -> Iterator[ast.AST]:
@@ -142,7 +142,7 @@ def _changes(node: ast.AST) -> Iterator[str]:  # noqa: C901 - a table of kinds
 
 
 def _is_number(node: ast.AST) -> bool:
-    """Whether it is written as a product of numbers, which is one number: 32 * 1024 * 1024."""
+    """Return whether it is a product of literals, which is one number: 32 * 1024 * 1024."""
     match node:
         case ast.BinOp(left=left, right=right):
             return _is_number(left) and _is_number(right)
@@ -156,7 +156,7 @@ def _text(node: ast.expr) -> str:
 
 
 def all_mutants(rooms: Mapping[str, Sequence[str]], root: Path) -> Mapping[str, list[Mutant]]:
-    """Every mutant by its room."""
+    """Return every mutant by its room."""
     return {
         room: [
             mutant
@@ -169,7 +169,7 @@ def all_mutants(rooms: Mapping[str, Sequence[str]], root: Path) -> Mapping[str, 
 
 
 def sample(found: Mapping[str, Sequence[Mutant]], number: int, seed: str) -> list[Mutant]:
-    """So many mutants, as many from each room while it has them, drawn by `seed`."""
+    """Draw so many mutants by `seed`, the same number from each room while it has them."""
     chance = random.Random(seed)
     drawn = [chance.sample(of_room, len(of_room)) for of_room in found.values()]
     turns = (mutant for turn in zip_longest(*drawn) for mutant in turn if mutant is not None)

@@ -1,7 +1,7 @@
-"""Runs pytest in the current folder and writes what became of each test to a file.
+"""Run pytest in the current folder and write the outcome of each test to a file.
 
 `python outcomes.py FILE ONLY [ARGUMENT...]`: `ONLY` is a JSON list of the tests to run, by node id, or `null`
-for all. Tests that do not exist are left out without a word. It imports nothing of the checkout, so that it can
+for all. Tests that do not exist are left out silently. It imports nothing of the checkout, so that it can
 run the tests of another commit.
 """
 
@@ -17,16 +17,16 @@ import pytest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of the tests of one run, by node id."""
+    """The outcomes of the tests of one run, by node id."""
 
     exit_code: int
     passed: Collection[str] = ()
     failed: Collection[str] = ()
-    """Also those whose setup or teardown failed; none of them is in `passed`."""
+    """Includes those whose setup or teardown failed; none of them is in `passed`."""
     broken: Collection[str] = ()
     """Files that could not be collected."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """How many were skipped, deselected or expected to fail."""
+    """How many were skipped, deselected or expected to fail, by kind."""
 
 
 class Recorder:
@@ -65,12 +65,12 @@ def main(file: Path, only: Collection[str] | None, arguments: list[str]) -> int:
     """Run, write and return pytest's exit code."""
     recorder = Recorder(only)
     code = int(pytest.main(arguments, plugins=[recorder]))
-    # What fails after the session is the code of the whole run.
+    # A failure after the session changes the exit code of the whole run.
     written = {**asdict(recorder.outcome), "exit_code": code}
     file.write_text(json.dumps(written), encoding="utf-8")
     return code
 
 
 if __name__ == "__main__":
-    sys.path[0] = os.getcwd()  # as `python -m pytest` has it
+    sys.path[0] = os.getcwd()  # as with `python -m pytest`
     sys.exit(main(Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:]))

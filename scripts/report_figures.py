@@ -7,7 +7,7 @@ _SECONDS, _MIB, _HTML_BYTES = 10.0, 1024, 300_000
 
 
 def section(result: Mapping[str, Any]) -> Iterator[str]:
-    """What a week costs, in each format."""
+    """Yield the cost of a week's report, in each format."""
     about, formats = result["about"], result["formats"]
     yield f"From `benchmarks/report.json`, which `{about['command']}` measures: commit `{about['commit'][:12]}`, {about['measured_at']},"
     yield f"{about['machine']['cpus']} CPUs, load {about['load_average']:g} by other work, medians of {about['runs']}. `gpuvigil report --week` of {about['days']} days of {about['gpus']:,} GPUs with the week before,"

@@ -20,7 +20,7 @@ class Size:
     """A site, and what its collectors send."""
 
     nodes: int
-    fields: int  # numbers of a GPU in a tick
+    fields: int  # numbers per GPU and tick
     tick_seconds: float
 
     @property
@@ -41,7 +41,7 @@ class Size:
 
 
 def page(figures: Figures) -> Iterator[str]:
-    """The whole page."""
+    """Yield the whole page."""
     settings = Config()
     fields = len(gpu_fields(build(1, GPUS_PER_NODE, 1).nodes[0], 0, NO_WORK, 0.0, 0))
     sizes = [Size(nodes, fields, settings.collector.tick_seconds) for nodes in NODES]
@@ -79,7 +79,7 @@ def comes_in(sizes: list[Size]) -> Iterator[str]:
 
 
 def embedded(sizes: list[Size], figures: Figures, settings: Config) -> Iterator[str]:
-    """The hub's own store: processor, disk and memory."""
+    """Yield the needs of the hub's own store: processor, disk and memory."""
     per_cpu = figures.number("stores", "ingest", "live", "hub", "samples_per_cpu_second")
     raw = figures.number("stores", "week", "disk", "lines_bytes_per_sample")
     rolled = _rolled_bytes_per_gpu_day(figures)
@@ -105,7 +105,7 @@ def embedded(sizes: list[Size], figures: Figures, settings: Config) -> Iterator[
 
 
 def elsewhere(sizes: list[Size], figures: Figures, settings: Config) -> Iterator[str]:
-    """VictoriaMetrics, as measured in the same run."""
+    """Yield the needs of VictoriaMetrics, measured in the same run."""
     per_cpu = figures.number(
         "stores", "ingest", "live", "victoriametrics", "samples_per_cpu_second"
     )
@@ -124,7 +124,7 @@ def elsewhere(sizes: list[Size], figures: Figures, settings: Config) -> Iterator
 
 
 def records(figures: Figures) -> Iterator[str]:
-    """Bursts and sizes of the records, in both databases."""
+    """Yield the bursts and sizes of the records, in both databases."""
     yield "## Records"
     yield ""
     about = figures.get("records", "about")
@@ -147,7 +147,7 @@ def records(figures: Figures) -> Iterator[str]:
 
 
 def services(figures: Figures) -> Iterator[str]:
-    """What each process takes."""
+    """Yield what each process needs."""
     yield "## What each service needs"
     yield ""
     yield "| service | where | processor | memory |"
@@ -167,7 +167,7 @@ def services(figures: Figures) -> Iterator[str]:
 
 
 def _memory(figures: Figures, command: str, small: float | None) -> str:
-    """What a service takes with 16 nodes, and with as many GPUs as passes were timed over."""
+    """Return a service's memory with 16 nodes, and with the GPUs of the timed passes."""
     passes = (figures.get("passes", name) for name in ("ten_thousand", "hundred_thousand"))
     sizes = [
         f"{it['memory_rss_mib'][command]:,.0f} MiB with {it['gpus']:,} GPUs" for it in passes if it
@@ -178,7 +178,7 @@ def _memory(figures: Figures, command: str, small: float | None) -> str:
 
 
 def _collector_memory(figures: Figures) -> str:
-    """Pages that other processes of Python have, too, count in part, or in full."""
+    """Return the collector's memory, with pages that other Python processes share counted in part, and in full."""
     shared, alone = (
         _cell(figures.number("collector", "ours", "median", name), "MiB")
         for name in ("pss_mib", "alone_mib")

@@ -1,4 +1,4 @@
-"""A Slack message as a static page that looks like Slack shows it, for pictures in the documentation.
+"""A static page that shows a Slack message as Slack does, for pictures in the documentation.
 
 Knows what `alerts/channels/slack.py` writes: header and section blocks, one attachment's bar, plain
 text, and links in mrkdwn. Self-contained: no script, nothing is fetched, all text is escaped.
@@ -37,7 +37,7 @@ a { color: #1264a3; text-decoration: none; }
 
 
 def page(payloads: list[Mapping[str, Any]], at: str = "3:07 AM") -> str:
-    """A whole page with these messages, each said at `at`."""
+    """Return a whole page with these messages, each sent at `at`."""
     said = "".join(message(payload, at) for payload in payloads)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A Slack message</title>'
@@ -46,7 +46,7 @@ def page(payloads: list[Mapping[str, Any]], at: str = "3:07 AM") -> str:
 
 
 def message(payload: Mapping[str, Any], at: str) -> str:
-    """One message: who, when, its blocks and its attachments."""
+    """Return one message: sender, time, its blocks and its attachments."""
     blocks = "".join(_blocks(payload["blocks"]))
     attachments = "".join(map(_attachment, payload["attachments"]))
     return (
@@ -83,7 +83,7 @@ def _text(text: Mapping[str, Any]) -> str:
 
 
 def _shown(text: str) -> str:
-    """HTML of what Slack shows for a text, in which it decodes three entities and no others."""
+    """Return the HTML of what Slack shows for a text; Slack decodes three entities and no others."""
     for entity, character in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
         text = text.replace(entity, character)
     return html.escape(text)

@@ -1,11 +1,11 @@
-"""What asking Slurm costs its controller, for `docs/benchmarks.md`, from `benchmarks/slurm.json`."""
+"""The cost of queries for Slurm's controller, for `docs/benchmarks.md`, from `benchmarks/slurm.json`."""
 
 from collections.abc import Iterator
 from typing import Any
 
 
 def section(found: dict[str, Any]) -> Iterator[str]:
-    """One table: by the client's clock, and by the controller's own count."""
+    """Yield one table: by the client's clock, and by the controller's own count."""
     about, took, inside = found["about"], found["milliseconds_per_question"], found["in_slurmctld"]
     yield (
         f"`{about['command']}`, commit `{about['commit'][:12]}`, {about['measured_at']}: {found['slurm']}, {found['pending']:,} jobs that wait and"

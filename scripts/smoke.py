@@ -1,4 +1,4 @@
-"""Starts the product with nothing but what `make up` installs, looks whether it answers, and ends it.
+"""Start the product with only what `make up` installs, check that it answers, and end it.
 
 `make smoke` runs it by the interpreter of that environment, on free ports of the loopback.
 """
@@ -14,13 +14,13 @@ from gpuvigil.config import load
 from tests.product import Product
 
 FREE_PORTS = "[hub]\nport = 0\n[dashboard]\nport = 0\n[collector]\nmetrics_port = 0\n"
-# Installed by `make test`, and by nothing that the product needs.
+# Installed by `make test`; the product needs none of these.
 TOOLS = ("pytest", "ruff", "mypy")
 _START_SECONDS = 120.0
 
 
 def main() -> int:
-    """Zero when the hub is ready, a page answers and Ctrl-C ends all of it."""
+    """Return 0 when the hub is ready, a page answers and Ctrl-C ends all of it."""
     found = [name for name in TOOLS if importlib.util.find_spec(name) is not None]
     if found:
         sys.stderr.write(f"smoke: {sys.prefix} is not what `make up` makes: {', '.join(found)}\n")
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def _page(url: str) -> str:
-    """The first page as somebody sees it who opens the address that `up` prints."""
+    """Return the first page as a person sees it who opens the address that `up` prints."""
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
     with opener.open(url, timeout=30) as answer:
         return str(answer.read().decode())

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def section(results: dict[str, Any]) -> Iterator[str]:
-    """A row for each run: what was done to the hub, and what came of it."""
+    """Yield a row for each run: what was done to the hub, and the result."""
     yield "## Long fault runs"
     yield ""
     yield "From `soak/results.json`, which `make soak` writes as each run ends, well or not. `SOAK_SEED=...` repeats one."

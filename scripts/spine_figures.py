@@ -1,4 +1,4 @@
-"""How soon people are told, what a start takes, and memory at rest: for `docs/benchmarks.md`."""
+"""How soon people are told, the time of a start, and memory at rest: for `docs/benchmarks.md`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ LATENCIES = {
 
 
 def latencies(result: dict[str, Any]) -> Iterator[str]:
-    """How long until people are told."""
+    """Yield how long it takes until people are told."""
     about, machine = result["about"], result["about"]["machine"]
     yield f"`{about['command']}`, commit `{about['commit'][:12]}`, {about['measured_at']}, Python {about['python']}, {machine['cpus']} CPUs,"
     yield f"{machine['memory_gib']} GiB memory, {machine['system']}, {'an' if machine['nvidia_gpu'] else 'no'} NVIDIA GPU."
@@ -29,7 +29,7 @@ def latencies(result: dict[str, Any]) -> Iterator[str]:
 
 
 def to_slack(result: dict[str, Any]) -> Iterator[str]:
-    """How long until Slack has the payload."""
+    """Yield how long it takes until Slack has the payload."""
     about, found = result["about"], result["xid_to_slack"]
     seconds, load = found["seconds"], about["load"]
     median, worst = seconds["median"], seconds["worst"]
@@ -39,7 +39,7 @@ def to_slack(result: dict[str, Any]) -> Iterator[str]:
 
 
 def of_ports(result: dict[str, Any]) -> Iterator[str]:
-    """How long from a lost link to the webhook, and what a lost leaf becomes."""
+    """Yield the time from a lost link to the webhook, and the messages after a lost leaf."""
     about, found, leaf = result["about"], result["port_down_to_webhook"], result["leaf"]
     seconds, load = found["seconds"], about["load"]
     median, worst = seconds["median"], seconds["worst"]
@@ -52,7 +52,7 @@ def of_ports(result: dict[str, Any]) -> Iterator[str]:
 
 
 def startup(result: dict[str, Any]) -> Iterator[str]:
-    """What `make up` spends its time on."""
+    """Yield what `make up` spends its time on."""
     first, restart = result["first_start"], result["restart"]
     seconds = restart["seconds_to_page"]
     yield f"From an empty clone to the first page in Chromium: {first['seconds_to_page']:.1f} s, of which the environment"
@@ -68,7 +68,7 @@ def startup(result: dict[str, Any]) -> Iterator[str]:
 
 
 def memory(result: dict[str, Any]) -> Iterator[str]:
-    """What every process takes."""
+    """Yield the memory of every process."""
     yield "Proportional set size (PSS) of every process 30 s after the page was opened, one page open; CPU time since its start."
     yield ""
     yield from processes(result["processes"])
@@ -80,7 +80,7 @@ def memory(result: dict[str, Any]) -> Iterator[str]:
 
 
 def processes(found: list[dict[str, Any]]) -> Iterator[str]:
-    """A row per process."""
+    """Yield a row per process."""
     yield "| process | PSS MiB | CPU s |"
     yield "|---|---|---|"
     for process in found:

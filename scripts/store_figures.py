@@ -7,7 +7,7 @@ SAMPLES_PER_CPU_SECOND = 1_000_000
 EVENT_MS = 100.0
 BYTES_PER_SAMPLE = 1.2
 
-# A question of the week, its words, and the bar of the engine in milliseconds.
+# A query of the week, its label, and the engine's bar in milliseconds.
 QUESTIONS = (
     ("latest", "Newest 10 metrics of all GPUs", 10.0),
     ("six_hours", "6 h of one GPU at 1 min, 10 metrics", 25.0),
@@ -19,14 +19,14 @@ QUESTIONS = (
 
 
 def introduction() -> Iterator[str]:
-    """What all parts have in common."""
+    """Yield what all parts have in common."""
     yield "From `benchmarks/stores.json`; every part names the command that measured it. The numbers are made by"
     yield "`benchmarks/readings.py`, which says how they vary: the simulator's fields, moved by jobs, heat, walks and rare errors from one"
     yield "seed. A sample is one field of one GPU at one moment. VictoriaMetrics is Debian's, on the same machine in the same run."
 
 
 def measured(found: dict[str, Any]) -> str:
-    """What a part's figures belong to."""
+    """Return what a part's figures were measured with."""
     about = found["about"]
     small = " **Small, to try the program: these figures say nothing.**" if about["quick"] else ""
     machine = about["machine"]
@@ -37,7 +37,7 @@ def measured(found: dict[str, Any]) -> str:
 
 
 def verdict(value: float, bar: float | None, *, least: bool = False) -> str:
-    """The cells of the bar, and whether it holds."""
+    """Return the cells with the bar, and whether it holds."""
     if bar is None:
         return " | "
     holds = value >= bar if least else value <= bar
@@ -45,7 +45,7 @@ def verdict(value: float, bar: float | None, *, least: bool = False) -> str:
 
 
 def number(value: float) -> str:
-    """For people: no exponent, no needless zeros."""
+    """Format a number for people: no exponent, no needless zeros."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
 
 
@@ -128,7 +128,7 @@ def week(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _both(times: dict[str, Any]) -> str:
-    """Milliseconds of a fresh question, and in brackets of a repeated one."""
+    """Return the milliseconds of a fresh query, and in brackets of a repeated one."""
     return f"{times['fresh']['median']:.1f} ({times['repeated']['median']:.1f})"
 
 

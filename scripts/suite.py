@@ -1,9 +1,9 @@
-"""Runs the suite, and once more by itself each test that failed and did not fail on the commit before.
+"""Run the test suite, and once more each failed test that did not fail on the commit before.
 
-`python -m scripts.suite [ARGUMENT...]`: the arguments are pytest's. A test that only its neighbour starved passes on
-its second try and is named at the end; more than three such fail the run. The tests that failed are run on the commit
-before, too (on the last commit, while there are changes that are not committed); one that fails there gets no
-second try. Without that commit, as in a shallow clone, nothing gets one.
+`python -m scripts.suite [ARGUMENT...]`: the arguments are pytest's. A test that only a neighbour starved passes on
+its second try and is named at the end; more than three such tests fail the run. The failed tests also run on the
+commit before (on the last commit, while there are uncommitted changes); one that fails there gets no
+second try. Without that commit, as in a shallow clone, none gets one.
 """
 
 import json
@@ -21,23 +21,23 @@ from scripts import outcomes
 from scripts.outcomes import Outcome
 
 MOST_SECOND_TRIES = 3
-"""So many tests may pass only on the second try."""
+"""The most tests that may pass only on the second try."""
 MOST_ASKED = 20
-"""When more fail, the code is broken and no second try would save the run."""
+"""With more failures the code is broken, and no second try would save the run."""
 
 _RAN = {0, 1}  # pytest's exit codes of a run that came to its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the whole run says."""
+    """The result of the whole run."""
 
     passed: int
     failed: Sequence[tuple[str, str]]
     """Each with the reason why no second try saved it."""
     on_second_try: Sequence[str]
     left_out: Mapping[str, int]
-    """How many were skipped and the like."""
+    """How many were skipped and the like, by kind."""
     all_must_run: bool
 
     @property
@@ -51,7 +51,7 @@ class Verdict:
 
 
 def wants_second_try(first: Outcome, before: Collection[str] | None) -> list[str]:
-    """The tests that run once more; `before` are those that fail on the commit before, None if unknown."""
+    """Return the tests that run once more; `before` are failures on the commit before, None if unknown."""
     if before is None or first.broken or len(first.failed) > MOST_ASKED:
         return []
     return sorted(set(first.failed) - set(before))
@@ -64,7 +64,7 @@ def judge(
     *,
     all_must_run: bool = False,
 ) -> Verdict:
-    """What two tries and the commit before say together; with `all_must_run` a skipped test fails the run."""
+    """Combine two tries and the commit before; with `all_must_run` a skipped test fails the run."""
     saved = set(wants_second_try(first, before)) & set(second.passed if second else ())
     failed = [(test, _why(test, first, before)) for test in sorted(first.failed)]
     return Verdict(
@@ -90,7 +90,7 @@ def _why(test: str, first: Outcome, before: Collection[str] | None) -> str:
 
 
 def report(verdict: Verdict, seconds: float) -> list[str]:
-    """Lines for people; the last one counts as pytest does."""
+    """Return lines for people; the last one counts as pytest does."""
     lines = [f"passed only on the second try: {test}" for test in verdict.on_second_try]
     if verdict.too_many:
         many = len(verdict.on_second_try)
@@ -104,7 +104,7 @@ def report(verdict: Verdict, seconds: float) -> list[str]:
 
 
 def main(root: Path, arguments: Sequence[str]) -> int:
-    """Run the tests of the checkout `root`; pytest's exit code, or that of the verdict."""
+    """Run the tests of the checkout `root`; return pytest's exit code, or that of the verdict."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gv-suite-") as name:
         folder = Path(name)
@@ -126,7 +126,7 @@ def _run(
     arguments: Sequence[str],
     python: Path | None = None,
 ) -> Outcome:
-    """The outcome of pytest in a checkout; of a run that never ended, only its exit code."""
+    """Return the outcome of pytest in a checkout; for a run that never ended, only its exit code."""
     file = folder / "outcome.json"
     file.unlink(missing_ok=True)
     script = [str(python or sys.executable), str(Path(outcomes.__file__)), str(file)]
@@ -138,7 +138,7 @@ def _run(
 
 
 def _fail_before(root: Path, folder: Path, first: Outcome) -> frozenset[str] | None:
-    """Which of the failed tests fail on the commit before; None when that cannot be known."""
+    """Return the failed tests that also fail on the commit before; None when that is unknown."""
     sys.stdout.write("\nThe tests that failed, on the commit before:\n")
     sys.stdout.flush()
     try:
@@ -161,7 +161,7 @@ def _fail_before(root: Path, folder: Path, first: Outcome) -> frozenset[str] | N
 
 
 def _commit_before(root: Path, folder: Path) -> Path:
-    """A clone of the commit before what is tested; a clone writes nothing into the checkout's own folders."""
+    """Clone the commit before the tested one; a clone writes nothing into the checkout's own folders."""
     changed = _said("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
     name = "HEAD" if changed else "HEAD~1"
     commit = _said("git", "-C", str(root), "rev-parse", "--verify", f"{name}^{{commit}}")
@@ -172,11 +172,11 @@ def _commit_before(root: Path, folder: Path) -> Path:
 
 
 def _environment(checkout: Path) -> Path:
-    """The interpreter of an environment in which the checkout is installed, over this one's packages."""
+    """Return the interpreter of an environment with the checkout installed, over this one's packages."""
     _said(sys.executable, "-m", "venv", "--without-pip", str(checkout / ".venv"))
     python = checkout / ".venv/bin/python"
     packages = _said(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
-    # Files like it in that folder are not read, so that this checkout is not found beside the other.
+    # Such files in that folder are not read, so this checkout is not found beside the other.
     (Path(packages) / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index"]
     _said(*pip, "--no-deps", "--no-build-isolation", "--editable", str(checkout))
@@ -184,7 +184,7 @@ def _environment(checkout: Path) -> Path:
 
 
 def _said(*command: str) -> str:
-    """What a command says; CalledProcessError when it fails."""
+    """Return a command's output; CalledProcessError when it fails."""
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 

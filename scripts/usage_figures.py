@@ -7,7 +7,7 @@ _ROLLED_SECONDS, _ASKED_MILLISECONDS = 60, 200
 
 
 def section(result: Mapping[str, Any]) -> Iterator[str]:
-    """A week counted and added up, and what each question takes."""
+    """Yield a week counted and added up, and the time of each query."""
     about, rolled = result["about"], result["rollup"]
     yield f"From `benchmarks/usage.json`, which `{about['command']}` measures: commit `{about['commit'][:12]}`, {about['measured_at']},"
     yield f"{about['machine']['cpus']} CPUs, load {about['load_average']:g} by other work. So processor time is what counts here, not the clock's."

@@ -1,7 +1,7 @@
-"""What a block of telemetry looks like on the wire: the bodies that collectors would have sent.
+"""A block of telemetry on the wire: the bodies that collectors would have sent.
 
-A block is one of the simulated fleet's, or anything of its shape. Nothing here needs what a fleet
-is made with: a block brings its own tables.
+A block is one of the simulated fleet's, or anything of the same shape. Nothing here depends on how a
+fleet is made: a block brings its own tables.
 """
 
 from collections import defaultdict
@@ -17,19 +17,19 @@ from gpuvigil.lineprotocol import encode
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import Allocation, Event, Inventory, Record
 
-# A body that comes so much later than it was measured waited in the spool.
+# A body that arrives this much later than its measurement waited in the spool.
 _LATE = timedelta(seconds=60)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class Table(Protocol):
-    """Rows by their columns, as Arrow has them."""
+    """Rows by their columns, as in Arrow."""
 
     def to_pylist(self) -> list[dict[str, Any]]: ...
 
 
 class Telemetry(Protocol):
-    """A block; `arrivals` and `event_arrivals` say when each row and event reaches the hub."""
+    """A block; `arrivals` and `event_arrivals` have when each row and event reaches the hub."""
 
     @property
     def tables(self) -> Mapping[str, Table]: ...
@@ -47,7 +47,7 @@ class Telemetry(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arriving:
-    """A body, and when it reaches the hub."""
+    """A body and the time at which it reaches the hub."""
 
     arrival: datetime
     body: Body
@@ -55,7 +55,7 @@ class Arriving:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """All rows of a node and a moment that arrive together."""
+    """The rows of one node at one moment that arrive together."""
 
     node: str
     at: datetime
@@ -63,7 +63,7 @@ class _Key:
 
 
 class Posting:
-    """The post of a whole cluster, block after block: it numbers the bodies as spools would."""
+    """The mail of a whole cluster, block after block; bodies get the numbers that spools would give."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
@@ -71,9 +71,9 @@ class Posting:
         self._numbers: dict[tuple[str, str, str], int] = defaultdict(int)
 
     def bodies(self, block: Telemetry) -> list[Arriving]:
-        """Every body of the block, in order of arrival.
+        """Return every body of the block, in order of arrival.
 
-        A body that comes twice carries the same number twice, so that the hub can tell.
+        A body that arrives twice carries the same number both times, so that the hub can tell.
         """
         for inventory in block.inventories:
             self._boots[inventory.subject.node].append((inventory.at, inventory.boot))
@@ -89,7 +89,7 @@ class Posting:
                 if line is not None:
                     lines[_Key(row["node"], row["at"], arrival)].append(line)
         for key in sorted(lines, key=lambda key: (key.arrival, key.at, key.node)):
-            # Copies of a body arrive together: their lines are there several times.
+            # Copies of a body arrive together, so their lines occur several times.
             unique = list(dict.fromkeys(lines[key]))
             body = self._numbered(key, self._sender(key).telemetry(unique, key.at))
             for _ in range(len(lines[key]) // len(unique)):

@@ -1,4 +1,4 @@
-"""Who is in the simulated cluster: its nodes, what they have, and the jobs that hold it.
+"""The members of the simulated cluster: its nodes, their hardware, and the jobs that hold it.
 
 Everything is a pure function of the settings and of the seconds since the simulation began.
 The hardware is that of an HGX H100 node: NVIDIA, "H100 Tensor Core GPU datasheet" (80 GB).
@@ -36,7 +36,7 @@ _PCI_BUSES = (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One sort of work: how hard it drives a GPU, and how that swings."""
+    """One kind of work: how hard it drives a GPU, and how that varies."""
 
     command: str
     load: float  # mean share of the GPU's power budget above idle, 0 to 1
@@ -46,7 +46,7 @@ class Workload:
     nvlink_bytes_per_second: float = 0.0  # at full load, per GPU and direction
     fabric_bytes_per_second: float = 0.0  # at full load, per GPU and direction
     mean_hours: float = 30.0
-    step_seconds: float = 0.0  # of a training that tells its steps
+    step_seconds: float = 0.0  # of a training that reports its steps
 
 
 TRAINING = Workload(
@@ -91,23 +91,23 @@ class Slot:
     workload: Workload
     places: tuple[tuple[int, int], ...]  # (node number, GPU index)
     period_seconds: float
-    age_seconds: float  # of the job that runs when the simulation begins
+    age_seconds: float  # age of the job that runs when the simulation begins
     phase: float
 
     def run(self, elapsed_seconds: float) -> int:
-        """The number of the job that runs at that moment, 0 is the first."""
+        """Return the number of the job that runs at that moment; 0 is the first."""
         return math.floor((elapsed_seconds + self.age_seconds) / self.period_seconds)
 
     def started_seconds(self, run: int) -> float:
-        """When that job starts, in seconds since the simulation began; the first is negative."""
+        """Return when that job starts, in seconds since the simulation began; negative for the first."""
         return run * self.period_seconds - self.age_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One simulated node; `slots[i]` is the slot that holds GPU i, None while it is free.
+    """One simulated node; `slots[i]` is the slot that holds GPU i, None while the GPU is free.
 
-    Of the fleet's nodes no slots are known.
+    The slots of the fleet's nodes are not known.
     """
 
     subject: Subject
@@ -127,17 +127,17 @@ class Cluster:
 
 
 def node_name(number: int) -> str:
-    """`sim-003`."""
+    """Return `sim-003` for 3."""
     return f"sim-{number:03d}"
 
 
 def node_number(name: str) -> int:
-    """3 of `sim-003`."""
+    """Return 3 for `sim-003`."""
     return int(name.rpartition("-")[2])
 
 
 def build(nodes: int, gpus_per_node: int, seed: int) -> Cluster:
-    """The cluster of these settings; the same settings give the same cluster."""
+    """Build the cluster of these settings; the same settings give the same cluster."""
     slots = _slots(nodes, gpus_per_node, random.Random(f"gpuvigil {seed}"))
     holder = {place: slot for slot in slots for place in slot.places}
     built = []
@@ -187,11 +187,11 @@ def _gpu(node: str, index: int, seed: int) -> GpuIdentity:
 
 
 def _hash(text: str) -> int:
-    """128 bits that depend on the text alone, in every process."""
+    """Return 128 bits that depend on the text alone, in every process."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
 
 
-# The mix repeats every 16 nodes; of a full block about 70 % of the GPUs compute and 12 % are held
+# The mix repeats every 16 nodes; in a full block about 70 % of the GPUs compute, and 12 % are held
 # by notebooks that compute nothing.
 _BLOCK_NODES = 16
 _ACTIVE_SHARE = 0.70
@@ -220,7 +220,7 @@ def _slots(nodes: int, gpus: int, chance: random.Random) -> tuple[Slot, ...]:
 def _block(
     first: int, nodes: int, gpus: int, chance: random.Random
 ) -> Iterator[tuple[Workload, list[tuple[int, int]]]]:
-    """Who holds what in a block: large training jobs first, then whole nodes, then single GPUs."""
+    """Yield the jobs of a block: large training jobs first, then whole nodes, then single GPUs."""
     places = [(first + node, gpu) for node in range(nodes) for gpu in range(gpus)]
     whole = nodes // 2
     taken = 0
@@ -235,7 +235,7 @@ def _block(
     serving = round(_ACTIVE_SHARE * len(places)) - taken * gpus
     notebooks = round(_NOTEBOOK_SHARE * len(places))
     free = len(shared) - serving - notebooks
-    # Nodes at the end stay empty as a whole; what is left over lies between the others.
+    # Nodes at the end stay entirely empty; other free GPUs lie between the held ones.
     mixed = shared[: len(shared) - free // gpus * gpus]
     chance.shuffle(mixed)
     yield from ((SERVING, [place]) for place in mixed[:serving])
@@ -243,7 +243,7 @@ def _block(
 
 
 def allocations(cluster: Cluster, slot: Slot, run: int, origin: datetime) -> list[Allocation]:
-    """Who holds the GPUs of a slot in that run; `ended_at` is None."""
+    """Return the allocations of a slot in that run; `ended_at` is None."""
     started = origin + timedelta(seconds=slot.started_seconds(run))
     number = _FIRST_JOB + slot.number + run * len(cluster.slots)
     person = (slot.number + run) % len(NAMES)
@@ -261,12 +261,12 @@ def allocations(cluster: Cluster, slot: Slot, run: int, origin: datetime) -> lis
 
 
 def gpu_subject(node: Node, index: int) -> Subject:
-    """The GPU with that index, named by its UUID."""
+    """Return the subject of the GPU with that index, named by its UUID."""
     return Subject(cluster=node.subject.cluster, node=node.subject.node, gpu=node.gpus[index].uuid)
 
 
 def port_subject(node: Node, port: PortIdentity) -> Subject:
-    """One of the node's ports."""
+    """Return the subject of one of the node's ports."""
     return Subject(
         cluster=node.subject.cluster,
         node=node.subject.node,

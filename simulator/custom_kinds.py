@@ -35,7 +35,7 @@ from .fleet.site import FaultKind, Site
 from .fleet.topology import LINKS
 
 TARGETS = ("gpu", "port", "node")
-# How a number may be changed: the keyword, and what becomes of the number while the fault lasts.
+# How a number may be changed: the keyword, and what happens to the number while the fault lasts.
 CHANGES: Mapping[str, tuple[How, str]] = {
     "set": (How.SET, "is the value"),
     "add": (How.ADD, "is the value more"),
@@ -57,15 +57,15 @@ DELIVERY = {
     "late": "1: samples and events wait, and come all at once after the end",
     "step": "seconds by which the node's clock is ahead",
 }
-# What of a link collectors sum up for its GPU, and as what.
+# The link fields that collectors sum up for a GPU, and the changes that make a counter grow.
 _COUNTED, _GROWS = NEWS[1:], frozenset({"add", "jump", "per_second"})
 _OF_ALL_LINKS = ("nvlink_{}", "nvlink_errors", "nvlink_worst_link_errors")
-# Where a GPU is not there as the driver sees it: fields of no measurement.
+# States of a GPU that the driver does not see: they are fields of no measurement.
 _GPU_STATES = ("lost", "mute", "absent", "pcie_present", "unmeasured_reason")
 
 
 class KindsError(ValueError):
-    """A file of kinds that cannot be played: what, where and what is allowed."""
+    """An unplayable file of kinds: what is wrong, where, and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +76,22 @@ class Fault:
 
     @property
     def size(self) -> float:
-        """The magnitude, drawn from the kind's `sizes`."""
+        """The magnitude, drawn from the kind's `sizes`; KindsError without any."""
         if self.site.magnitude is None:
             raise KindsError("a kind that asks for fault.size needs sizes=(lowest, highest)")
         return self.site.magnitude
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
+        """The duration of the fault."""
         return self.site.order.seconds
 
     def random(self, low: float = 0.0, high: float = 1.0) -> float:
-        """A number between the two, the same again for the same seed."""
+        """Return a number between the two, the same for the same seed."""
         return self.site.dice.between(low, high)
 
     def gpu(self, field: str, **how: Any) -> None:
-        """Change a field of measurement `gpu`, of the fault's GPU or of all GPUs of its node."""
+        """Change a field of measurement `gpu`, on the fault's GPU or on all GPUs of its node."""
         self._change(On.GPU, field, (*_fields("gpu"), *_GPU_STATES), self._gpus(how), how)
 
     def node(self, field: str, **how: Any) -> None:
@@ -109,7 +109,7 @@ class Fault:
     def nvlink(self, field: str, *, link: int = 0, **how: Any) -> None:
         """Change `up`, `crc_errors`, `replay_errors` or `recovery_errors` of a link of the GPUs.
 
-        Errors count for the GPU, too, as collectors sum them up.
+        Errors count for the GPU as well, since collectors sum them up.
         """
         gpus = self._gpus(how)
         places = tuple(gpu * LINKS + link for gpu in gpus)
@@ -119,11 +119,11 @@ class Fault:
             self._change(On.GPU, of_gpu.format(field), _fields("gpu"), gpus, dict(how))
 
     def physics(self, name: str, **how: Any) -> None:
-        """Change what power, clocks and heat of the GPUs come from."""
+        """Change the inputs of the GPUs' power, clocks and heat."""
         self._change(On.PHYSICS, name, PHYSICS, self._gpus(how), how)
 
     def work(self, name: str, **how: Any) -> None:
-        """Change what the GPUs' jobs do; `peers=True` is all GPUs of the jobs that hold them."""
+        """Change what the GPUs' jobs do; `peers=True` applies to all GPUs of the jobs that hold them."""
         gpus = self.site.peers if how.pop("peers", False) else ()
         self._change(On.WORK, name, tuple(WORK), gpus or self._gpus(how), how)
 
@@ -134,37 +134,37 @@ class Fault:
     def event(
         self, kind: str, *, of: str | None = None, at: float = 0.0, message: str = ""
     ) -> None:
-        """The collector reports an event: a value of `gpuvigil.model.EventKind`, such as `boot`."""
+        """Let the collector report an event: a value of `gpuvigil.model.EventKind`, such as `boot`."""
         known = _known(kind, [it.value for it in EventKind], "event")
         self.site.tell(
             EventKind(known), self._subject(of), at=self.site.start + at, message=message
         )
 
     def xid(self, code: int, at: float = 0.0) -> None:
-        """The driver logs an Xid of the fault's GPU."""
+        """Let the driver log an Xid of the fault's GPU."""
         self.site.xid(code, at=self.site.start + at)
 
     def seen_after(self, seconds: float) -> None:
-        """Nobody can see it earlier: found is counted from then on."""
+        """Set from when on the fault can be detected, in seconds after its start; detection delay counts from there."""
         self.site.delay = seconds
 
     def ends_jobs(self, after: float = 30.0, *, keeps_others_off: bool = True) -> None:
-        """The jobs on its GPUs fail so many seconds after the start: all of their GPU time is lost."""
+        """Let the jobs on its GPUs fail so many seconds after the start: all of their GPU time is lost."""
         self.site.stop(self._gpus({}), linger=after, shut=keeps_others_off)
 
     def costs(self, share: float) -> None:
-        """The jobs that hold its GPUs lose this share of their pace while it lasts."""
+        """Let the jobs that hold its GPUs lose this share of their pace while the fault lasts."""
         if not 0.0 <= share <= 1.0:
             raise KindsError(f"fault.costs takes a share from 0 to 1, not {share:g}")
         self.site.pace_lost = share
 
     def affects(self, *, gpus: bool = False, jobs: bool = False) -> None:
-        """Others that show it, whom it is right to name: the node's GPUs, the jobs' GPUs."""
+        """Add others that show the fault and may be named for it: the node's GPUs, the jobs' GPUs."""
         found = [*(self.site.gpus() if gpus else ()), *(self.site.peers if jobs else ())]
         self.site.affected += [("gpu", gpu) for gpu in found]
 
     def _gpus(self, how: dict[str, Any]) -> tuple[int, ...]:
-        """The fault's own GPU, those named by `gpus=` (0 is the node's first), or all of the node."""
+        """Return the fault's own GPU, those named by `gpus=` (0 is the node's first), or all of the node."""
         chosen: Iterable[int] | None = how.pop("gpus", None)
         if chosen is not None:
             return tuple(self.site.gpus()[number] for number in chosen)
@@ -192,7 +192,7 @@ class Fault:
         self.site.bend(on, name, targets, CHANGES[verb][0], float(value), span=span)
 
 
-# What a function of a kinds file is.
+# A function in a file of kinds.
 Make = Callable[[Fault], None]
 _LISTED = "_gpuvigil_kind"
 
@@ -211,14 +211,14 @@ def kind(  # noqa: PLR0913 - a row of a table
     names_itself: bool = False,
     needs_work: bool = False,
 ) -> Callable[[Make], Make]:
-    """A kind of fault; the function says what happens.
+    """Declare a kind of fault; the decorated function says what happens.
 
-    `of`: what it is filed under: gpu, port or node. `right`: the faults of gpuvigil (`docs/faults.md`)
-    and conditions that name it; nothing else counts as the right cause. `severity`: critical, warning
-    or info. `sizes`: lowest and highest magnitude. `hours`: shortest, median and longest duration.
-    `names_itself`: an event or a counter says what it is, so that nothing need be inferred.
-    `needs_work`: it shows only while a job works: it begins where one works on the fault's GPU (of a node
-    its first), and where none does nobody has to find it.
+    `of` is what it is filed under: gpu, port or node. `right` names the faults of gpuvigil (`docs/faults.md`)
+    and conditions that count as the right cause; nothing else does. `severity` is critical, warning or info.
+    `sizes` are the lowest and highest magnitude, `hours` the shortest, median and longest duration.
+    `names_itself`: an event or a counter identifies it, so that nothing has to be inferred. `needs_work`: it
+    shows only while a job works. It then begins where a job works on the fault's GPU (on a node, its first
+    GPU); where none does, nobody has to find it.
     """
     where = f"kind {key!r}"
     _known(of, TARGETS, f"{where}: of")
@@ -260,7 +260,7 @@ def kind(  # noqa: PLR0913 - a row of a table
 
 
 def load(path: Path) -> tuple[FaultKind, ...]:
-    """The kinds of a file, in its order; KindsError says what is wrong with it, and where."""
+    """Load the kinds of a file, in its order; KindsError says what is wrong with it, and where."""
     found: dict[str, FaultKind] = {}
     for value in vars(_module(path)).values():
         made = getattr(value, _LISTED, None)

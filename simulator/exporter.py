@@ -1,6 +1,6 @@
-"""`/metrics` of all simulated nodes on one page, as their collectors would show theirs.
+"""One `/metrics` page for all simulated nodes, as their collectors would show it.
 
-It is read from what the nodes send, when somebody asks: a node that sends nothing is not there.
+The page is made from what the nodes send, when it is requested: a node that sends nothing is missing.
 """
 
 import json
@@ -20,12 +20,12 @@ from gpuvigil.lineprotocol import parse
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import Event, GpuIdentity, Inventory, Record, RecordKind, Subject
 
-# What is older was not read in the last ticks: a scrape of such a node would have failed.
+# Older data was not read in the last ticks: a scrape of such a node would have failed.
 FRESH_TICKS, _LEAST_FRESH = 5, timedelta(seconds=5)
 
 
 class Nodes:
-    """What every node sent last; one thread takes bodies, others ask for the page."""
+    """The last body of every node; one thread adds bodies, others request the page."""
 
     def __init__(self, clock: Clock, tick_seconds: float) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class Nodes:
         self._drivers: dict[Subject, str | None] = {}
 
     def take(self, body: Body) -> None:
-        """A body on its way to the hub."""
+        """Take a body on its way to the hub."""
         with self._lock:
             if body.path == RECORDS_PATH:
                 self._take_records(body.content)
@@ -49,7 +49,7 @@ class Nodes:
                 self._bodies[node] = body
 
     def text(self) -> str:
-        """The page of all nodes that were read lately."""
+        """Return the page of all nodes that were read recently."""
         now = self._clock.now()
         with self._lock:
             rows = [
@@ -91,7 +91,7 @@ def _rows(body: Body) -> Iterator[Row]:
 
 
 class ShownSpool(Spool):
-    """A spool of which the newest bodies are shown, too."""
+    """A spool whose newest bodies are shown on the page as well."""
 
     def __init__(self, directory: Path, limit_bytes: int, shown: Nodes) -> None:
         super().__init__(directory, limit_bytes)

@@ -1,7 +1,7 @@
-"""Faults that can be made to happen in a simulated node, and the file that carries them.
+"""Faults that can be injected into a simulated node, and the file that carries them.
 
 A fault is only what sensors would read. The file keeps cleared faults too: a simulator that was
-away still tells how they ended, and counters keep what they missed.
+away still reports how they ended, and counters keep what they missed.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from gpuvigil.clock import from_text, to_text
 
 
 class Target(str, Enum):
-    """What a fault happens to."""
+    """The object that a fault happens to."""
 
     GPU = "gpu"
     PORT = "port"
@@ -45,27 +45,27 @@ class Effect(str, Enum):
 
     @property
     def is_beyond_hosts(self) -> bool:
-        """Whether it is between switches, where no host sees it."""
+        """Whether the fault is between switches, where no host sees it."""
         return self in {Effect.UPLINK, Effect.SPINE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One sort of fault."""
+    """One kind of fault."""
 
     target: Target
     effect: Effect
     sentence: str
     xid: int | None = None
     uncorrected_errors: int = 0
-    # Of a port: what counters gain a second, and what other numbers are set to or multiplied by.
+    # For a port: what counters gain a second, and what other numbers are set to or multiplied by.
     grows: Mapping[str, float] = field(default_factory=dict)
     sets: Mapping[str, float] = field(default_factory=dict)
     times: Mapping[str, float] = field(default_factory=dict)
-    on_rail: bool = False  # the port of that name of up to 32 nodes: those at one leaf
-    loses_leaf: bool = False  # which does not answer any more
-    fills_leaf: bool = False  # whose cables to spines drop packets
-    holds_up: bool = False  # the other ranks of a training wait for the one that it hits
+    on_rail: bool = False  # hits the port of that name on up to 32 nodes: those at one leaf
+    loses_leaf: bool = False  # the leaf no longer answers
+    fills_leaf: bool = False  # the leaf's cables to spines drop packets
+    holds_up: bool = False  # the other ranks of a training wait for the one that is hit
 
 
 def _xid(code: int, sentence: str, uncorrected_errors: int = 0, *, holds_up: bool = False) -> Kind:
@@ -79,7 +79,7 @@ def _xid(code: int, sentence: str, uncorrected_errors: int = 0, *, holds_up: boo
     )
 
 
-# What a user may name. Meanings of the Xids: NVIDIA, "XID Errors", the catalogue.
+# The kinds a user may name. Meanings of the Xids: NVIDIA, "XID Errors", the catalogue.
 KINDS: dict[str, Kind] = {
     "xid79": Kind(
         target=Target.GPU,
@@ -238,7 +238,7 @@ class InjectedFault:
 
     @property
     def id(self) -> str:
-        """The same for ever, so that its events are the same events after a restart."""
+        """A permanent id, so that its events are the same events after a restart."""
         place = ":".join(
             str(part) for part in (self.gpu, self.device, self.port) if part is not None
         )
@@ -246,20 +246,20 @@ class InjectedFault:
 
     @property
     def place(self) -> str:
-        """`sim-003 GPU 5`, for people."""
+        """The place for people: `sim-003 GPU 5`."""
         if self.gpu is not None:
             return f"{self.node} GPU {self.gpu}"
         return self.node if self.device is None else f"{self.node} {self.device} port {self.port}"
 
     def same_place(self, other: "InjectedFault") -> bool:
-        """The same sort of fault at the same place."""
+        """Return whether this is the same kind of fault at the same place."""
         return self._key() == other._key()
 
     def active(self, now: datetime) -> bool:
         return self.at <= now and (self.cleared_at is None or now < self.cleared_at)
 
     def lasted_seconds(self, now: datetime) -> float:
-        """For how long it was there by now; 0 before it."""
+        """Return how long the fault has lasted by now; 0 before it."""
         end = now if self.cleared_at is None else min(now, self.cleared_at)
         return max((end - self.at).total_seconds(), 0.0)
 
@@ -271,7 +271,7 @@ _CLEARED_FAULTS_KEPT = 200
 
 
 def read(path: Path) -> tuple[InjectedFault, ...]:
-    """The faults of the file, oldest first; none when there is no file.
+    """Read the faults of the file, oldest first; none when there is no file.
 
     ValueError says what is wrong with a file that `change` has not written.
     """
@@ -286,9 +286,9 @@ def read(path: Path) -> tuple[InjectedFault, ...]:
 
 @contextmanager
 def change(path: Path) -> Iterator[list[InjectedFault]]:
-    """The faults of the file as a list to change; the file is replaced in one step at the end.
+    """Yield the faults of the file as a list to change; the file is replaced in one step at the end.
 
-    Others who change it wait. Of the cleared faults only the last ones are kept.
+    Other writers wait. Only the last of the cleared faults are kept.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{path}.lock", "w", opener=_private) as lock:
@@ -305,7 +305,7 @@ def change(path: Path) -> Iterator[list[InjectedFault]]:
 
 
 def _private(path: str, flags: int) -> int:
-    """Opens a file that its owner alone may read when it is new."""
+    """Open a file that only its owner may read when it is new."""
     return os.open(path, flags, 0o600)
 
 
@@ -338,7 +338,7 @@ def _from_json(entry: dict[str, Any]) -> InjectedFault:
 
 
 class FaultsFile:
-    """The faults as the file has them now; it is read again only when it was replaced."""
+    """The faults that the file has now; it is read again only after it was replaced."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -346,7 +346,7 @@ class FaultsFile:
         self._faults: tuple[InjectedFault, ...] = ()
 
     def faults(self) -> tuple[InjectedFault, ...]:
-        """ValueError when the file was replaced by something that is not ours; told once."""
+        """Return the faults; ValueError, raised once, when the file was replaced by something that is not ours."""
         try:
             stat = self._path.stat()
         except FileNotFoundError:

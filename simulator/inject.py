@@ -25,7 +25,7 @@ EVERYTHING = "all"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 when done, 2 for a fault or a place that does not exist."""
+    """Return 0 when done, 2 for a fault or a place that does not exist."""
     commands = _parser()
     chosen = commands.parse_args(arguments)
     try:
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def listing(settings: SimulatorSettings) -> str:
-    """Every fault with the place it wants and its sentence, and those that stand now."""
+    """Return every fault with its place arguments and its sentence, and those that stand now."""
     place = {Target.GPU: "--node --gpu", Target.PORT: "--node [--device]", Target.NODE: "--node"}
     rows = [f"{name:<13} {place[kind.target]:<18} {kind.sentence}" for name, kind in KINDS.items()]
     try:
@@ -79,7 +79,7 @@ def listing(settings: SimulatorSettings) -> str:
 
 
 def inject(chosen: argparse.Namespace, settings: SimulatorSettings, now: datetime) -> str:
-    """Change the faults file as asked and say what was done; ConfigError when it cannot be."""
+    """Change the faults file as asked and return what was done; ConfigError when it cannot be done."""
     clear = chosen.clear is not None
     try:
         if clear and EVERYTHING in {chosen.clear, chosen.fault}:
@@ -97,7 +97,7 @@ def inject(chosen: argparse.Namespace, settings: SimulatorSettings, now: datetim
 
 
 def wanted(chosen: argparse.Namespace, settings: SimulatorSettings, now: datetime) -> InjectedFault:
-    """The fault that the arguments name, checked against the cluster."""
+    """Return the fault that the arguments name, checked against the cluster."""
     name = chosen.fault or chosen.clear
     if not name:
         raise ConfigError("name a fault; 'gpuvigil inject --list' names all")
@@ -117,7 +117,7 @@ def wanted(chosen: argparse.Namespace, settings: SimulatorSettings, now: datetim
 
 
 def _on_rail(fault: InjectedFault, settings: SimulatorSettings) -> list[InjectedFault]:
-    """The same fault on that port of all nodes at its leaf; the one that was named comes first."""
+    """Return the same fault on that port of all nodes at its leaf; the named one comes first."""
     nodes = [node.subject.node for node in _nodes(settings)]
     first = nodes.index(fault.node) // AT_LEAF * AT_LEAF
     others = [name for name in nodes[first : first + AT_LEAF] if name != fault.node]
@@ -125,7 +125,7 @@ def _on_rail(fault: InjectedFault, settings: SimulatorSettings) -> list[Injected
 
 
 def _refuse_other_places(chosen: argparse.Namespace, name: str) -> None:
-    """A place that the fault does not have is a mistake, and never passed over."""
+    """Raise ConfigError for a place that the fault does not have: it is a mistake, and not to be ignored."""
     target = KINDS[name].target
     given = {"--gpu": chosen.gpu, "--device": chosen.device, "--port": chosen.port}
     allowed = {Target.GPU: {"--gpu"}, Target.PORT: {"--device", "--port"}}.get(target, set())
@@ -191,7 +191,7 @@ def _add(settings: SimulatorSettings, fault: InjectedFault) -> str:
 
 def _is_free(fault: InjectedFault, settings: SimulatorSettings) -> bool:
     node = _node(fault.node, settings)
-    # In the fleet jobs come and go, and nobody asks for them here.
+    # Jobs in the fleet come and go, and are not checked here.
     return fault.gpu is not None and bool(node.slots) and node.slots[fault.gpu] is None
 
 

@@ -1,4 +1,4 @@
-"""What injected faults do to the switches of a simulated cluster. Pure."""
+"""The effects of injected faults on the switches of a simulated cluster. Pure."""
 
 import math
 from collections import defaultdict
@@ -12,17 +12,17 @@ from .fabric.cabling import SPINES, UPLINKS, Cabling, Odd
 from .faults import Effect, InjectedFault
 from .sensors import is_down
 
-# What a host's port counts that its switch counts at its end of the cable, too.
+# Counters that grow at both ends of a host's cable.
 _BOTH_COUNT = frozenset({"symbol_errors"})
-# Packets a second that each cable of a full leaf to a spine drops for each host that sends there: few, as
-# credit holds back the others [chosen].
+# Packets a second that each cable from a full leaf to a spine drops, for each host that sends there: few,
+# as credit holds back the others [chosen].
 _DROPS = 0.1
 
 
 def odd_ports(
     cabling: Cabling, faults: Iterable[InjectedFault], now: datetime
 ) -> Mapping[int, Odd]:
-    """By place what differs at ports of switches; counters keep what a fault gave them."""
+    """Return how switch ports differ, by place; counters keep what a fault added."""
     found: dict[int, Odd] = {}
     for fault in faults:
         for place in _places(cabling, fault):
@@ -31,7 +31,7 @@ def odd_ports(
 
 
 def lost(cabling: Cabling, faults: Iterable[InjectedFault], now: datetime) -> Collection[int]:
-    """The switches that do not answer."""
+    """Return the switches that do not answer."""
     found = set()
     for fault in faults:
         where = _where(cabling, fault) if fault.active(now) else None
@@ -48,7 +48,7 @@ def with_drops(
     faults: Iterable[InjectedFault],
     now: datetime,
 ) -> dict[str, SeenSwitch]:
-    """The same with what each port dropped: a full leaf drops some of what it cannot pass on to spines."""
+    """Return the switches with the drops of each port: a full leaf drops some traffic to the spines."""
     counted: dict[tuple[str, int], int] = defaultdict(int)
     for fault in faults:
         where = _where(cabling, fault) if fault.kind.fills_leaf else None
@@ -73,7 +73,7 @@ def with_drops(
 
 
 def _where(cabling: Cabling, fault: InjectedFault) -> tuple[int, int] | None:
-    """The host and the rail; None for what is no port of the fabric."""
+    """Return the host and the rail; None for a port outside of the fabric."""
     if fault.node not in cabling.hosts or fault.device not in cabling.devices:
         return None
     return cabling.hosts.index(fault.node), cabling.devices.index(fault.device)

@@ -1,9 +1,8 @@
-"""The simulated fleet with known truth at the pace of time, towards a real hub.
+"""The simulated fleet with known truth in real time, sending to a real hub.
 
-A story is a week of the fleet, entered half a day after its beginning, when faults stand already;
-when it is over, or the program starts again, the same story begins anew. What happens to bodies on
-their way is the fleet's: they come late, twice, or never. Only steps of clocks are left out,
-since all nodes are sent for from this machine.
+A story is a week of the fleet, entered half a day after its beginning, when faults already stand. When it
+is over, or the program restarts, the same story begins anew. Bodies have the fleet's delivery: they come
+late, twice, or never. Only clock steps are left out, since this machine sends for all nodes.
 """
 
 import heapq
@@ -43,17 +42,17 @@ log = Log("simulator")
 _STORY_NAME = "fleet-story.json"
 _DAYS = 7.0
 _LEAD_SECONDS = 43_200.0
-# Who looks on for the first time is to see a network bottleneck, too, after so long and for so long.
+# A first-time visitor is to see a network bottleneck as well, after this time and for this long.
 _SLOW_LINK_AFTER, _SLOW_LINK_SECONDS = 180.0, 3600.0
-# And a rank that its job waits for, of a job that tells how long each of its ranks works.
+# Also a slow rank, in a job that reports how long each of its ranks works.
 _SLOW_RANK_AFTER, _SLOW_RANK_SECONDS, _SLOW_RANK = 240.0, 3600.0, 0.3
-# GPU time by workload: trainings of hours in place of the longest, some of which wait for their checkpoints.
+# GPU time by workload: trainings of hours instead of the longest, some of which wait for their checkpoints.
 _MIX = (
     ("data parallel", 0.1), ("tensor parallel", 0.1), ("even", 0.22), ("saving", 0.24),
     ("cpu offload", 0.04), ("fine-tuning", 0.1), ("steady inference", 0.08),
     ("bursty inference", 0.06), ("sweep", 0.05), ("notebook", 0.05), ("data starved", 0.06),
 )  # fmt: skip
-# GPUs are warm when the first numbers are told: several time constants of their heatsinks.
+# GPUs are warm when the first numbers are sent: several time constants of their heatsinks.
 _WARM_SECONDS, _WARM_STEP_SECONDS = 300.0, 30.0
 _STEP_SECONDS = 0.1
 _RECORDS_PER_BODY = 500
@@ -61,7 +60,7 @@ _RECORDS_PER_BODY = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetStory(Story):
-    """Which fleet was played since when, and until when it was told."""
+    """Which fleet was played since when, and until when it was reported."""
 
     fault_rate: float
 
@@ -109,7 +108,7 @@ class FleetStory(Story):
         return build(replace(fleet.settings, faults=(*fleet.settings.faults, slow)))
 
     def held(self) -> dict[str, Allocation]:
-        """Allocations by id, as they were told."""
+        """Return the reported allocations by id."""
         return held(self.fleet(), self.told_at)
 
     def is_over(self, now: datetime) -> bool:
@@ -117,7 +116,7 @@ class FleetStory(Story):
 
 
 def _slow_rank(fleet: Fleet) -> FaultOrder | None:
-    """In the largest job that tells its ranks' own work all the while; None where there is none."""
+    """Return a slow rank in the largest job that reports its ranks' own work all the while; None without one."""
     start = _LEAD_SECONDS + _SLOW_RANK_AFTER
     end, per_node = start + _SLOW_RANK_SECONDS, fleet.settings.gpus_per_node
     jobs = [
@@ -139,7 +138,7 @@ def _slow_rank(fleet: Fleet) -> FaultOrder | None:
 
 
 def held(fleet: Fleet, at: datetime) -> dict[str, Allocation]:
-    """Who holds what at a moment."""
+    """Return the allocations at a moment, by id."""
     seconds = (at - fleet.settings.start).total_seconds()
     teller = Teller(fleet.settings, fleet.plan)
     block = teller.block((seconds, seconds), seconds, {}, {}, ())
@@ -147,7 +146,7 @@ def held(fleet: Fleet, at: datetime) -> dict[str, Allocation]:
 
 
 def nodes(settings: SimulatorSettings) -> Sequence[Node]:
-    """The fleet's nodes, where faults can be injected."""
+    """Return the fleet's nodes, on which faults can be injected."""
     return _nodes(Topology(FleetStory.begin(settings, EPOCH).settings()))
 
 
@@ -166,19 +165,19 @@ def _nodes(topology: Topology) -> Sequence[Node]:
 
 
 class _Playing(Playing):
-    """A fleet to which something can be done while it is played."""
+    """A fleet that can be changed while it is played."""
 
     def __init__(self, settings: FleetSettings, plan: Plan, tick_seconds: float) -> None:
         super().__init__(settings, plan, tick_seconds)
         self._planned = plan
 
     def bend(self, found: Sequence[Change]) -> None:
-        """Beside what is planned; in place of what was asked for before."""
+        """Add these changes to the plan, in place of those given before."""
         self._plan = replace(self._planned, changes=(*self._planned.changes, *found))
 
 
 class LiveFleet:
-    """A story from a moment on; `due` gives what has reached the hub's door since the last call."""
+    """A story from a moment on; `due` yields what has reached the hub since the last call."""
 
     def __init__(self, story: FleetStory, tick_seconds: float, now: datetime, run: str) -> None:
         self.story = story
@@ -212,9 +211,9 @@ class LiveFleet:
             self._playing.play(np.arange(at, min(at + step, self._next)), shown=False)
 
     def due(self, now: datetime, faults: Sequence[InjectedFault] = ()) -> Iterator[Body]:
-        """The bodies whose time has come; of ticks that were missed only the newest is played.
+        """Yield the bodies whose time has come; of missed ticks only the newest is played.
 
-        `faults` are all that were injected, cleared ones included.
+        `faults` are all injected ones, cleared ones included.
         """
         yield from self._injected.bodies(now, faults)
         tick = self._tick(now)
@@ -227,12 +226,12 @@ class LiveFleet:
                 heapq.heappush(self._coming, (arriving.arrival, self._count, arriving))
         while self._coming and self._coming[0][0] <= now:
             body = heapq.heappop(self._coming)[2].body
-            given = {*IDENTITY, "Gpuvigil-Sent-At"}  # by the spool and the shipper of this machine
+            given = {*IDENTITY, "Gpuvigil-Sent-At"}  # set by this machine's spool and shipper
             headers = {name: value for name, value in body.headers.items() if name not in given}
             yield replace(body, headers=headers)
 
     def switches(self, now: datetime, faults: Sequence[InjectedFault] = ()) -> Iterator[Body]:
-        """What whoever reads the switches has to tell, once a look is due again."""
+        """Yield the reports of the switches' reader, once a scan is due again."""
         seconds = (now - self.story.origin).total_seconds()
         if seconds - self._looked < LOOK_SECONDS:
             return
@@ -248,7 +247,7 @@ class LiveFleet:
             yield sender.records(records[start : start + SWITCHES_PER_BODY], now)
 
     def _block(self, tick: int) -> Block:
-        """One tick's numbers, and all records since the last one."""
+        """Return one tick's numbers, and all records since the last one."""
         shown = self._playing.play(np.arange(tick, tick + 1), shown=True)
         assert shown is not None
         span = self._told, (tick + 1) * self._tick_seconds
@@ -262,7 +261,7 @@ class LiveFleet:
         return replace(block, inventories=inventories)
 
     def _say(self, block: Block) -> None:
-        """The truth, in the log."""
+        """Log the true faults."""
         opening = block.start == self._fleet.at(self._first)
         for truth in self._fleet.truths():
             begins = block.start <= truth.start < block.end
@@ -284,7 +283,7 @@ def play(
     faults: Callable[[], Sequence[InjectedFault]] = tuple,
     switches: Spool | None = None,
 ) -> None:
-    """Put into the spools what the fleet's nodes would send, and who reads its switches, until `stop`."""
+    """Put into the spools what the fleet's nodes, and the reader of its switches, would send, until `stop`."""
     path = settings.spool_directory / _STORY_NAME
     before = FleetStory.read(path)
     number = 0
@@ -309,7 +308,7 @@ def _tell(
     clock: Clock,
     stop: threading.Event,
 ) -> FleetStory:
-    """One story until it is over; returns how far it was told."""
+    """Play one story until it is over; return how far it was reported."""
     story = live.story
     while not stop.is_set() and not story.is_over(clock.now()):
         now = clock.now()
@@ -327,7 +326,7 @@ def _tell(
 
 @dataclass(frozen=True, slots=True)
 class _Spools:
-    """Of the nodes, and of whoever reads the switches, where anybody may tell of those."""
+    """The spool of the nodes, and that of the switches' reader, if it may report."""
 
     nodes: Spool
     switches: Spool | None
@@ -336,7 +335,7 @@ class _Spools:
 def _ended(
     before: Mapping[str, Allocation], kept: Mapping[str, Allocation], now: datetime
 ) -> Iterator[Body]:
-    """What an earlier program told as held, and nobody holds any more."""
+    """Yield the ends of allocations that an earlier program reported as held and nobody holds any more."""
     records: list[Record] = [
         replace(one, ended_at=now).to_record() for key, one in before.items() if key not in kept
     ]

@@ -1,4 +1,4 @@
-"""What injected faults do to the numbers of the simulated fleet while it plays. Pure."""
+"""The effects of injected faults on the numbers of the simulated fleet while it plays. Pure."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,20 +27,20 @@ from .sensors import (
     times_down,
 )
 
-# Which number, of which things, how, and by what.
+# Kind of number, name, targets, how, and the value.
 _Bend = tuple[On, str, tuple[int, ...], How, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hit:
-    """A fault, at a moment, and whom it hits: numbers of the fleet's things."""
+    """A fault at a moment, and the numbers of the things that it hits."""
 
     fault: InjectedFault
     at: datetime
     node: tuple[int, ...]
-    gpus: tuple[int, ...]  # one of them, or all of the node
+    gpus: tuple[int, ...]  # one GPU, or all of the node
     port: tuple[int, ...]
-    on_fabric: bool  # the port
+    on_fabric: bool  # whether the port is
 
 
 def changes(
@@ -50,15 +50,15 @@ def changes(
     at: datetime,
     jobs: Sequence[Job] = (),
 ) -> Sequence[Change]:
-    """What they do to the numbers of the tick `at`; `origin` is when the fleet began, `jobs` are its own.
+    """Return the faults' changes for the tick `at`; `origin` is when the fleet began, `jobs` are its jobs.
 
-    Counters keep what a fault has given them, as of `at`, when it is cleared.
+    Counters keep what a fault has added, as of `at`, when it is cleared.
     """
     numbers = {node.subject.node: number for number, node in enumerate(nodes)}
     found: list[Change] = []
     trains = _trainings(jobs, (at - origin).total_seconds())
     for fault in faults:
-        number = numbers.get(fault.node)  # None: the file is of a larger fleet
+        number = numbers.get(fault.node)  # None: the file belongs to a larger fleet
         if number is None or fault.at > at:
             continue
         start, end = (fault.at - origin).total_seconds(), FOREVER
@@ -77,7 +77,7 @@ def changes(
 def switch_changes(
     faults: Sequence[InjectedFault], cabling: Cabling, at: datetime
 ) -> Iterator[Change]:
-    """What they do beyond the ports of hosts, as of `at`."""
+    """Yield the faults' changes beyond the ports of hosts, as of `at`."""
     for place, odd in odd_ports(cabling, [it for it in faults if _is_beyond(it)], at).items():
         for name, value in odd.counted.items():
             yield _now(On.SWITCH_PORT, name, place, How.STEP, float(value))
@@ -118,7 +118,7 @@ def _bends(hit: _Hit) -> Iterator[_Bend]:
 
 
 def _trainings(jobs: Sequence[Job], seconds: float) -> Sequence[Job]:
-    """Those that run, and whose ranks wait for each other."""
+    """Return the running jobs whose ranks wait for each other."""
     return [
         job
         for job in jobs
@@ -127,7 +127,7 @@ def _trainings(jobs: Sequence[Job], seconds: float) -> Sequence[Job]:
 
 
 def _held_up(hit: _Hit, trainings: Sequence[Job]) -> Iterator[_Bend]:
-    """The other ranks spin that wait for one that cannot work; one node talks to itself without any port."""
+    """Yield the spinning of other ranks that wait for one that cannot work; a job on one node needs no port."""
     kind = hit.fault.kind
     if not kind.holds_up:
         return

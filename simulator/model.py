@@ -1,7 +1,8 @@
 """Every number of the simulated cluster at any moment.
 
 Pure functions of the node and of the seconds since the simulation began, counters included, so
-that a simulator that starts again goes on where it was.
+that a simulator that restarts continues where it was.
+
 Limits: NVIDIA, "H100 Tensor Core GPU datasheet" (700 W, 18 NVLinks, PCIe 5.0 x16); NDR InfiniBand
 (400 Gb/s).
 """
@@ -25,11 +26,11 @@ _FREE_SM_CLOCK_HERTZ = 345_000_000
 _MEMORY_CLOCK_HERTZ = 2_619_000_000
 _REASON_GPU_IDLE = 0x1  # nvmlClocksEventReasonGpuIdle
 _NVLINKS = 18
-# Of a training's step, what a rank works by itself and what it waits for input; how often it is saved.
+# Shares of a training's step: a rank's own work, and waiting for input; and the time between checkpoints.
 OWN_SHARE, _INPUT_SHARE, CHECKPOINT_SECONDS = 0.55, 0.01, 1800.0
 
 
-# What stays as it is on a healthy H100 SXM, in the units of the catalogue.
+# Fields that stay constant on a healthy H100 SXM, in the units of the catalogue.
 _STEADY: dict[str, float | int] = {
     "encoder_utilization_percent": 0,
     "decoder_utilization_percent": 0,
@@ -78,7 +79,7 @@ _STEADY: dict[str, float | int] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a slot does at one moment: its load, and its load summed over time."""
+    """The work of a slot at one moment: its load, and its load summed over time."""
 
     load: float
     loaded_seconds: float
@@ -88,7 +89,7 @@ NO_WORK = Work(load=0.0, loaded_seconds=0.0)
 
 
 def work(slot: Slot, elapsed_seconds: float) -> Work:
-    """The slot's load, and its exact integral since the simulation began."""
+    """Return the slot's load, and its exact integral since the simulation began."""
     workload = slot.workload
     speed = math.tau / workload.swing_seconds
     angle = speed * elapsed_seconds + slot.phase
@@ -103,7 +104,7 @@ Fields = dict[str, float | int | bool | str | None]
 
 
 def gpu_fields(node: Node, index: int, work: Work, elapsed_seconds: float, tick: int) -> Fields:
-    """Every number of a GPU that answers; the catalogue says what each means."""
+    """Return every number of a GPU that answers; the catalogue says what each means."""
     slot = node.slots[index]
     held = slot is not None
     workload = NOTEBOOK if slot is None else slot.workload
@@ -162,7 +163,7 @@ def gpu_fields(node: Node, index: int, work: Work, elapsed_seconds: float, tick:
 
 
 def _step_fields(node: Node, index: int, character: float, elapsed_seconds: float) -> Fields:
-    """What the rank of a training tells; not when its last step ended, which would speak against every fault."""
+    """Return the steps of a training's rank, but not when the last one ended, which would contradict every fault."""
     slot = node.slots[index]
     if slot is None or not slot.workload.step_seconds:
         return {}
@@ -179,25 +180,25 @@ def _step_fields(node: Node, index: int, character: float, elapsed_seconds: floa
 
 
 def steps_made(seconds: float, length: float) -> int:
-    """How many steps of a length end in that time; one that ends just then is not lost to rounding."""
+    """Return how many steps of that length end in that time; one that ends just then is not lost to rounding."""
     return math.floor(seconds / length + 1e-6)
 
 
 def fabric_bytes(node: Node, elapsed_seconds: float) -> float:
-    """What the node's GPUs have sent over the fabric, both InfiniBand ports together."""
+    """Return the bytes that the node's GPUs have sent over the fabric, both InfiniBand ports together."""
     return sum(fabric_bytes_of(slot, elapsed_seconds) for slot in node.slots if slot is not None)
 
 
 def fabric_bytes_of(slot: Slot, elapsed_seconds: float) -> float:
-    """What one GPU of the slot has sent."""
+    """Return the bytes that one GPU of the slot has sent."""
     per_second = slot.workload.fabric_bytes_per_second
     return work(slot, elapsed_seconds).loaded_seconds * per_second if per_second else 0.0
 
 
 def port_fields(port: PortIdentity, fabric_bytes: float, elapsed_seconds: float) -> Fields:
-    """Every number of a port that is up."""
+    """Return every number of a port that is up."""
     if port.role == "fabric":
-        # A storage mount and subnet management keep a trickle on a fabric without jobs.
+        # A storage mount and subnet management keep some traffic on a fabric without jobs.
         moved = int(fabric_bytes / 2.0 + elapsed_seconds * 90_000.0)
         return {
             "up": 1,
@@ -212,7 +213,7 @@ def port_fields(port: PortIdentity, fabric_bytes: float, elapsed_seconds: float)
             "width_lanes": 4,
             "link_recoveries": 0,
             "local_integrity_errors": 0,
-            # Collectives wait for credits now and then; how long a tick is, no maker publishes.
+            # Collectives wait for credits now and then; no maker publishes the length of a tick.
             "transmit_wait_ticks": int(fabric_bytes / 20_000.0),
             "receive_pause_microseconds": 0,
             "transmit_pause_microseconds": 0,
@@ -232,7 +233,7 @@ def port_fields(port: PortIdentity, fabric_bytes: float, elapsed_seconds: float)
 
 
 def node_fields(node: Node, busy: float, tick: int) -> Fields:
-    """The node's own numbers; `busy` is the mean load of its GPUs, 0 to 1."""
+    """Return the node's own numbers; `busy` is the mean load of its GPUs, 0 to 1."""
     wobble, wobble_of_memory, _ = _noise(node.seed, tick)
     used = 0.06 + 0.35 * busy + 0.004 * wobble_of_memory
     return {
@@ -260,7 +261,7 @@ _MASK = 2**64 - 1
 
 
 def _noise(seed: int, tick: int) -> tuple[float, float, float]:
-    """Three numbers from -1 to 1 that depend on seed and tick alone (the mixer of SplitMix64)."""
+    """Return three numbers from -1 to 1 that depend on seed and tick alone (the mixer of SplitMix64)."""
     mixed = (seed + tick * 0x9E3779B97F4A7C15) & _MASK
     mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) & _MASK
     mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _MASK

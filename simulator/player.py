@@ -1,4 +1,4 @@
-"""Plays the cluster: which node is read when, what its collector would send, and who holds what."""
+"""Playing the cluster: which node is read when, what its collector would send, and who holds what."""
 
 import json
 import math
@@ -23,21 +23,20 @@ from .faults import InjectedFault
 from .injected_switches import lost, odd_ports, with_drops
 from .sensors import Moment, NodeSensors, events
 
-# An injected fault is dated before its file is written, so that a look at the file may come
-# between the two.
+# An injected fault is dated before its file is written, so the file may be read between the two.
 _LOOK_BACK = timedelta(seconds=5)
-# What happened while the simulator was away is told when it starts.
+# What happened while the simulator was away is reported when it starts.
 _FIRST_LOOK_BACK = timedelta(hours=1)
 _RECORDS_PER_BODY = 500
-# A real fabric is read once a minute; who tries out a fault is told of it sooner.
+# A real fabric is read once a minute; a person who tries out a fault sees it sooner.
 _LOOKS_APART, SWITCHES_PER_BODY = timedelta(seconds=10), 20
-# Who reads the switches; no node has its name.
+# The sender of the switches' reader; no node has its name.
 READER = "fabric"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """What outlives a simulator: its settings, when the simulation began, when jobs were told."""
+    """The state that outlives a simulator: its settings, when the simulation began, when jobs were reported."""
 
     nodes: int
     gpus_per_node: int
@@ -57,7 +56,7 @@ class Story:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """The story of the file; None when there is none, or none that can be read."""
+        """Read the story of the file; None when there is none, or when it cannot be read."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             for name in ("origin", "told_at"):
@@ -73,13 +72,13 @@ class Story:
         draft.replace(path)
 
     def held(self) -> dict[str, Allocation]:
-        """Allocations by id, as they were told."""
+        """Return the reported allocations by id."""
         cluster = build(self.nodes, self.gpus_per_node, self.seed)
         return _held(cluster, _runs(cluster, self.origin, self.told_at), self.origin)
 
 
 class Player:
-    """The cluster over time; every method gives bodies, and the caller ships them."""
+    """The cluster over time; every method yields bodies, and the caller ships them."""
 
     def __init__(
         self, settings: SimulatorSettings, cluster: Cluster, origin: datetime, boot: str
@@ -96,7 +95,7 @@ class Player:
         self._runs: list[int] = []
 
     def opening(self, now: datetime, before: Mapping[str, Allocation]) -> Iterator[Body]:
-        """What every node has and who holds it now; ends what was held `before` and is no more."""
+        """Yield every node's inventory and allocations; allocations of `before` that are gone are ended."""
         self._runs = _runs(self._cluster, self._origin, now)
         held = _held(self._cluster, self._runs, self._origin)
         yield from self._in_bodies(
@@ -106,7 +105,7 @@ class Player:
         yield from self._in_bodies([a.to_record() for a in [*ended, *held.values()]], now)
 
     def jobs(self, now: datetime) -> Iterator[Body]:
-        """The jobs that ended and those that took their places since the last call."""
+        """Yield the jobs that ended and those that took their places since the last call."""
         runs = _runs(self._cluster, self._origin, now)
         if runs == self._runs:
             return
@@ -124,7 +123,7 @@ class Player:
         spool_oldest_seconds: float = 0.0,
         spool_bytes: int = 0,
     ) -> Iterator[Body]:
-        """The bodies of all nodes whose turn has come since the last call.
+        """Yield the bodies of all nodes whose turn has come since the last call.
 
         Turns are spread evenly over the tick. Turns missed for longer than a tick are left out.
         `spool_bytes` wait on disk for all nodes together.
@@ -149,7 +148,7 @@ class Player:
                 yield self._senders[number].telemetry([lines], moment.at)
 
     def events(self, now: datetime, faults: Iterable[InjectedFault]) -> Iterator[Body]:
-        """See `FaultTeller.bodies`."""
+        """Yield the faults' events; see `FaultTeller.bodies`."""
         return self._faults.bodies(now, faults)
 
     def _inventory(self, node: Node, now: datetime) -> Inventory:
@@ -169,12 +168,12 @@ class Player:
 
     def _in_bodies(self, records: Sequence[Record], now: datetime) -> Iterator[Body]:
         for start in range(0, len(records), _RECORDS_PER_BODY):
-            # One body carries records of many nodes; the hub asks records for no sender.
+            # One body carries records of many nodes; the hub does not check the sender of records.
             yield self._senders[0].records(records[start : start + _RECORDS_PER_BODY], now)
 
 
 def beside(node: Node) -> Sequence[str]:
-    """The node, and those that have ranks of its jobs."""
+    """Return the node, and those that have ranks of its jobs."""
     others = {place for slot in node.slots if slot is not None for place, _ in slot.places}
     return list(dict.fromkeys([node.subject.node, *map(node_name, sorted(others))]))
 
@@ -200,7 +199,7 @@ def _by_node(faults: Iterable[InjectedFault]) -> dict[str, list[InjectedFault]]:
 
 
 class SwitchTeller:
-    """Tells what somebody who reads the cluster's switches sees: leaves, spines and their cables."""
+    """A reader of the cluster's switches: leaves, spines and their cables."""
 
     def __init__(self, cluster: Cluster, boot: str) -> None:
         first = cluster.nodes[0]
@@ -220,7 +219,7 @@ class SwitchTeller:
         self._looked: datetime | None = None
 
     def bodies(self, now: datetime, faults: Sequence[InjectedFault]) -> Iterator[Body]:
-        """What is news since the last look, once one is due again."""
+        """Yield the news since the last scan, once one is due again."""
         if self._looked is not None and now - self._looked < _LOOKS_APART:
             return
         self._looked = now
@@ -234,7 +233,7 @@ class SwitchTeller:
 
 
 class FaultTeller:
-    """Tells as events what injected faults do at these nodes."""
+    """Reports what injected faults do at these nodes, as events."""
 
     def __init__(self, nodes: Iterable[Node], boot: str) -> None:
         self._nodes = {node.subject.node: (node, _sender(node, boot)) for node in nodes}
@@ -242,12 +241,12 @@ class FaultTeller:
         self._began = False
 
     def bodies(self, now: datetime, faults: Iterable[InjectedFault]) -> Iterator[Body]:
-        """What happened since the last call, a body per node; a silent node tells nothing."""
+        """Yield what happened since the last call, a body per node; a silent node reports nothing."""
         after = now - (_LOOK_BACK if self._began else _FIRST_LOOK_BACK)
         self._began = True
         told = set()
         for name, of_node in _by_node(faults).items():
-            if name not in self._nodes:  # the file is of a larger cluster
+            if name not in self._nodes:  # the file belongs to a larger cluster
                 continue
             node, sender = self._nodes[name]
             found = [event for fault in of_node for event in events(node, fault, after, now)]

@@ -1,4 +1,4 @@
-"""What the sensors of a simulated node read: the model's numbers, bent by the injected faults."""
+"""Sensor readings of a simulated node: the model's numbers, changed by the injected faults."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from .model import (
     work,
 )
 
-# What a GPU reads whose kernels wait in a collective for another rank.
+# The readings of a GPU whose kernels wait in a collective for another rank.
 _SPINS: Mapping[str, float | int] = {
     "utilization_percent": 100,
     "memory_utilization_percent": 1,
@@ -36,7 +36,7 @@ _SPINS: Mapping[str, float | int] = {
 # A flapping port is down for the first part of each cycle.
 _FLAP_SECONDS = 6.0
 _FLAP_DOWN_SECONDS = 2.0
-# What the real collector does with a reader that hangs: it is replaced after this long.
+# The real collector replaces a hanging reader after this long.
 _READER_PATIENCE_SECONDS = 30.0
 
 PHYSICAL_STATE_POLLING = 2  # InfiniBand: no partner at the other end
@@ -47,22 +47,22 @@ HOT_CELSIUS = 92
 HOT_REASONS = 0x8 | 0x40
 HOT_CLOCK_SHARE = 0.5
 HOT_COUNTERS = ("hardware_thermal_slowdown_seconds", "thermal_violation_seconds")
-# The link that counts errors, one a second, and the counters of its GPU that tell it.
+# The link that counts errors, one a second, and the counters of its GPU that show it.
 BAD_LINK = 3
-# By how much a rank that is slow works longer, and what a step takes at most, of its usual length.
+# The extra work of a slow rank, and the longest step, as shares of the usual.
 SLOWER, _LONGEST_STEP = 1.0 / 3.0, 1.25
 NVLINK_COUNTERS = ("nvlink_crc_errors", "nvlink_errors", "nvlink_worst_link_errors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """When a node is read: seconds since the simulation began, and the number of its tick."""
+    """The time of a reading: seconds since the simulation began, and the number of its tick."""
 
     origin: datetime
     elapsed_seconds: float
     tick: int
     spool_oldest_seconds: float = 0.0  # age of what still waits to be sent
-    spool_bytes: int = 0  # of it on disk
+    spool_bytes: int = 0  # bytes of it on disk
 
     @property
     def at(self) -> datetime:
@@ -70,16 +70,16 @@ class Moment:
 
     @property
     def counted_seconds(self) -> float:
-        """The first tick is spread over the time before the origin, where nothing had counted."""
+        """The seconds that counters have run: none in the first tick's part before the origin."""
         return max(self.elapsed_seconds, 0.0)
 
     def seconds(self, at: datetime) -> float:
-        """`at` in seconds since the simulation began."""
+        """Return `at` in seconds since the simulation began."""
         return (at - self.origin).total_seconds()
 
 
 class NodeSensors:
-    """Writes the telemetry of one node."""
+    """The writer of one node's telemetry."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -104,7 +104,7 @@ class NodeSensors:
         ]
 
     def body(self, moment: Moment, faults: Sequence[InjectedFault]) -> str | None:
-        """The node's lines, or None when it sends nothing.
+        """Return the node's lines, or None when it sends nothing.
 
         `faults` are all that happened to this node and to those that it shares jobs with, cleared ones
         included.
@@ -168,13 +168,13 @@ def _gpu(
 
 
 def _hits(fault: InjectedFault, slot: Slot) -> bool:
-    """Whether it is at a GPU of the slot's job, or at a node of it."""
+    """Return whether the fault is at a GPU of the slot's job, or at one of its nodes."""
     names = ((node_name(number), gpu) for number, gpu in slot.places)
     return any(fault.node == name and fault.gpu in {None, gpu} for name, gpu in names)
 
 
 def holds_up(fault: InjectedFault, node: Node, slot: Slot) -> bool:
-    """Whether a training waits for a rank that it hits; one node talks to itself without any port."""
+    """Return whether a training waits for a rank that the fault hits; a job on one node needs no port."""
     if not (fault.kind.holds_up and slot.workload.step_seconds and _hits(fault, slot)):
         return False
     if fault.kind.target is not Target.PORT:
@@ -184,7 +184,7 @@ def holds_up(fault: InjectedFault, node: Node, slot: Slot) -> bool:
 
 
 def _stopped(slot: Slot, moment: Moment, stops: Sequence[InjectedFault]) -> Work:
-    """What is left of the slot's work where these keep a GPU from it."""
+    """Return the slot's work without the times in which these faults stop a GPU."""
     is_stopped = any(fault.active(moment.at) for fault in stops)
     return Work(
         load=0.0 if is_stopped else work(slot, moment.counted_seconds).load,
@@ -195,7 +195,7 @@ def _stopped(slot: Slot, moment: Moment, stops: Sequence[InjectedFault]) -> Work
 def _steps_made(
     fields: Fields, slot: Slot, moment: Moment, held: tuple[Sequence[InjectedFault], ...]
 ) -> None:
-    """Of a training: none, and no checkpoint, while a rank is waited for; fewer while one is slow."""
+    """Set a training's steps: none, and no checkpoint, while a rank is waited for; fewer while one is slow."""
     length = slot.workload.step_seconds
     if not length:
         return
@@ -216,7 +216,7 @@ def _steps_made(
 def _slow_rank(
     fields: Fields, mine: Sequence[InjectedFault], of_job: Sequence[InjectedFault], now: datetime
 ) -> None:
-    """Of the ranks of a job on this node: once one was slow they also tell that their steps go on."""
+    """Set the step fields of a job's rank once one rank was slow, including signs that steps go on."""
     step, own = (fields.get(name) for name in ("step_seconds", "step_own_seconds"))
     if step is None or own is None or not any(fault.at <= now for fault in of_job):
         return
@@ -249,16 +249,16 @@ def _nvlink(fields: Fields, faults: Sequence[InjectedFault], now: datetime) -> N
 
 
 def nvlink_errors(fault: InjectedFault, now: datetime) -> int:
-    """How many errors the link has counted by now."""
+    """Return how many errors the link has counted by now."""
     return math.floor(fault.lasted_seconds(now))
 
 
 def _without(
     counter: Callable[[float], float], moment: Moment, stops: Iterable[InjectedFault]
 ) -> float:
-    """`counter` now, less what it would have gained while it was stopped; then it stands still."""
+    """Return `counter` now, less what it would have gained while it was stopped."""
     now, value = moment.counted_seconds, 0.0
-    reached: float | None = None  # the end of what was stopped so far
+    reached: float | None = None  # the end of the stops so far
     for stop in sorted(stops, key=lambda fault: fault.at):
         start = moment.seconds(stop.at)
         end = now if stop.cleared_at is None else min(moment.seconds(stop.cleared_at), now)
@@ -300,7 +300,7 @@ def _port(
 def _moved(
     node: Node, moment: Moment, faults: Sequence[InjectedFault], downs: Sequence[InjectedFault]
 ) -> float:
-    """What the node's trainings have sent over the fabric while they went on and the port was up."""
+    """Return the bytes that the node's trainings have sent over the fabric while they ran and the port was up."""
     if not faults:
         return fabric_bytes(node, moment.counted_seconds)
     return sum(
@@ -315,7 +315,7 @@ def _moved(
 
 
 def _port_numbers(fields: Fields, faults: Sequence[InjectedFault], now: datetime) -> None:
-    """What the port has is bent; a port of Ethernet has no lanes and no credits."""
+    """Change the fields that the port has; an Ethernet port has no lanes and no credits."""
     for fault in faults:
         for name in fault.kind.grows.keys() & fields.keys():
             gained = math.floor(fault.kind.grows[name] * fault.lasted_seconds(now))
@@ -328,7 +328,7 @@ def _port_numbers(fields: Fields, faults: Sequence[InjectedFault], now: datetime
 
 
 def is_down(fault: InjectedFault, now: datetime) -> bool:
-    """Whether the fault has the port's link down."""
+    """Return whether the fault has the port's link down."""
     if not fault.active(now):
         return False
     flapping = fault.kind.effect is Effect.PORT_FLAP
@@ -337,7 +337,7 @@ def is_down(fault: InjectedFault, now: datetime) -> bool:
 
 
 def times_down(fault: InjectedFault, now: datetime) -> int:
-    """How often the fault has taken the link down by now."""
+    """Return how often the fault has taken the link down by now."""
     if now < fault.at:
         return 0
     if fault.kind.effect is Effect.PORT_DOWN:
@@ -389,7 +389,7 @@ _AT_END: Mapping[Effect, tuple[EventKind, ...]] = {
 
 
 def _edges(fault: InjectedFault, after: datetime, until: datetime) -> Iterator[_Edge]:
-    """What the fault changes in the span (after, until], oldest first."""
+    """Return the changes of the fault in the span (after, until], oldest first."""
     every = _flaps(fault, after, until) if fault.kind.effect is Effect.PORT_FLAP else _once(fault)
     return (edge for edge in every if after < edge.at <= until)
 
@@ -419,9 +419,9 @@ def _flaps(fault: InjectedFault, after: datetime, until: datetime) -> Iterator[_
 
 
 def events(node: Node, fault: InjectedFault, after: datetime, until: datetime) -> list[Event]:
-    """What the node's collector reports of a fault for the span (after, until], oldest first.
+    """Return the collector's events of a fault for the span (after, until], oldest first.
 
-    The same change has the same id whenever it is asked for.
+    The same change always has the same id.
     """
     return [
         Event(

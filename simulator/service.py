@@ -36,7 +36,7 @@ _STOP_SECONDS = 5.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play until told to stop; 0 after a clean stop."""
+    """Play until told to stop; return 0 after a clean stop."""
     commands = parser("simulate", "Run a simulated cluster against the hub.")
     return run_service(commands, arguments, run)
 
@@ -88,9 +88,9 @@ def _metrics(settings: SimulatorSettings, shown: Nodes) -> AbstractContextManage
 
 @contextmanager
 def _switches_told(config: Config, clock: Clock, stop: threading.Event) -> Iterator[Spool | None]:
-    """Where to put what switches are seen to do: no collector may tell it, so a service's token is needed.
+    """Yield the spool for reports on switches, which need a service's token, since no collector may send them.
 
-    None without one: then nobody reads the simulated switches.
+    Yield None without that token: then nobody reads the simulated switches.
     """
     if config.hub.service_token_file is None:
         yield None
@@ -131,7 +131,7 @@ def play(
     stop: threading.Event,
     switches: Spool | None = None,
 ) -> None:
-    """Put into the spools what the simulated nodes would send, and who reads their switches, until `stop`."""
+    """Put into the spools what the simulated nodes, and the reader of their switches, would send, until `stop`."""
     settings = config.simulator
     now, path = clock.now(), settings.spool_directory / _STORY_NAME
     before = Story.read(path)
@@ -155,7 +155,7 @@ def play(
 
 
 class _Faults:
-    """The file's faults; when it cannot be read, those it had before, and one line why."""
+    """The faults of the file; while it cannot be read, the last ones, with one line of log on why."""
 
     def __init__(self, file: FaultsFile) -> None:
         self._file = file

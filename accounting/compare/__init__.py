@@ -1,1 +1,1 @@
-"""Faults by what nodes ran on at that time, so that a roll-out is judged."""
+"""Fault rates by what nodes ran on at the time, to judge a roll-out."""

@@ -1,6 +1,6 @@
-"""Faults per 1,000 node-days for each value of an attribute, and which difference is more than chance.
+"""Faults per 1,000 node-days for each value of an attribute, and which differences exceed chance.
 
-A pure function of what was heard, what failed and what nodes had at that time.
+Pure functions of how long nodes were heard, when they failed and which value they had then.
 """
 
 import math
@@ -14,14 +14,14 @@ from ..chance import LEVEL, Interval, exact_rate, rate_ratio
 from .exposure import NO_HISTORY, Heard, History
 
 _DAY_SECONDS = 86_400.0
-# Rates are of so many node-days.
+# Rates are per this many node-days.
 PER_NODE_DAYS = 1_000.0
 Span = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What one node, or several, showed with a value."""
+    """The faults and the seconds heard of one node, or of several, with one value."""
 
     faults: int = 0
     seconds: float = 0.0
@@ -35,7 +35,7 @@ class Amount:
 
     @property
     def rate(self) -> float | None:
-        """Per 1,000 node-days; None without any."""
+        """The faults per 1,000 node-days; None without any time heard."""
         return PER_NODE_DAYS * self.faults / self.days if self.seconds > 0.0 else None
 
     @property
@@ -45,42 +45,42 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One value; None: of these nobody has said it."""
+    """The nodes with one value; `value` is None where nobody reported it."""
 
     value: str | None
     nodes: Mapping[str, Amount]
-    whole: Amount  # of all of them
+    whole: Amount  # the sum over `nodes`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
-    """The node that failed most on the side that fails more, and the ratio without it."""
+    """The node with most faults on the side that fails more, and the rate ratio without that node."""
 
     node: str
     faults: int
-    of: int  # all of that side
+    of: int  # faults of that whole side
     interval: Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How the faults of one value stand to those of another one, or of all others."""
+    """The fault rate of one value against that of another value, or of all others."""
 
     value: str
     against: str | None  # None: all others together
-    ratio: float | None  # None: neither had any fault
+    ratio: float | None  # None: neither side had a fault
     interval: Interval
-    outlier: Outlier | None  # None where chance alone may make the whole difference
+    outlier: Outlier | None  # None where chance alone may explain the difference
 
     @property
     def holds(self) -> bool:
-        """Whether it is more than chance, and more than one bad node."""
+        """Whether the difference exceeds chance, and does so without the worst node as well."""
         return self.outlier is not None and _is_apart(self.outlier.interval)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Of one cluster; `rows` with most node-days first, what is not known last."""
+    """The rows of one cluster: most node-days first, the unknown value last."""
 
     cluster: str
     rows: Sequence[Row]
@@ -88,14 +88,14 @@ class Comparison:
 
     @property
     def compared(self) -> Sequence[Row]:
-        """Those that can be held against each other."""
+        """The rows that can be compared: of a known value, with time heard."""
         return [one for one in self.rows if one.value is not None and one.whole.seconds > 0.0]
 
     @property
     def differences(self) -> Sequence[Difference]:
-        """Of two values the one that fails more, against the other; of more each against the rest.
+        """The differences: of two values the one that fails more against the other; of more, each against the rest.
 
-        As many looks find something by chance: each has its part of the 5 %.
+        Several comparisons find something by chance, so each gets its part of the 5 %.
         """
         them = self.compared
         if len(them) < 2:
@@ -116,13 +116,13 @@ def rows(
     known: Mapping[str, History],
     counted: Iterable[Span],
 ) -> Sequence[Row]:
-    """A row per value. A failure counts with what its node had then, if that node was ever heard.
+    """Return a row per value; a failure counts for the value its node had then, if the node was ever heard.
 
-    `counted`: the times, none over another, in which somebody counted who was heard; what failed
-    outside of them would stand beside no node-days.
+    `counted` are the times, without overlap, for which usage was counted. A failure outside of them is
+    left out, since it would have no node-days beside it.
     """
     spans = sorted(counted)
-    # Numbers and no `Amount`: of a large fleet there are hundreds of thousands of pieces.
+    # Plain numbers instead of `Amount`: a large fleet has hundreds of thousands of pieces.
     seconds: dict[str | None, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     faults: dict[str | None, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     nodes = set()
@@ -159,7 +159,7 @@ def _difference(one: Row, others: Sequence[Row], against: str | None, level: flo
 
 
 def _outlier(one: Row, others: Sequence[Row], interval: Interval, level: float) -> Outlier:
-    """Where a value fails less, one bad node among the others may have made it look so."""
+    """Return the worst node of the side that fails more: where a value fails less, that is among the others."""
     more = interval[0] > 1.0
     mine, theirs = one.whole, sum((it.whole for it in others), Amount())
     side: Mapping[str, Amount] = one.nodes

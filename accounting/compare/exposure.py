@@ -1,4 +1,4 @@
-"""How long each node was heard with each version that it had."""
+"""How long each node was heard with each value of an attribute."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -9,13 +9,13 @@ from datetime import datetime, timezone
 from gpuvigil.model import Attribute, Setup
 
 _EVER = datetime.min.replace(tzinfo=timezone.utc)
-# A piece of time, and what the node had then; None where nobody has said it.
+# The value that a node had, None where nobody reported it, and the seconds heard with it.
 Spans = Iterator[tuple[str | None, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """A piece of time, and for how much of it a node was heard."""
+    """A span of time, and for how many seconds of it a node was heard."""
 
     node: str
     start: datetime
@@ -25,25 +25,25 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What one node had of one attribute: from each time on the value of the same place."""
+    """The values of one attribute on one node, each from the time at the same index on."""
 
     times: tuple[datetime, ...] = ()
     values: tuple[str, ...] = ()
 
     def at(self, moment: datetime) -> str | None:
-        """None before anybody said it."""
+        """Return the value at a moment; None before the first report."""
         place = bisect_right(self.times, moment)
         return self.values[place - 1] if place else None
 
     def turns(self, start: datetime, end: datetime) -> bool:
-        """Whether one value took another's place between the two; the first takes nobody's."""
+        """Return whether one value replaced another between the two times; the first value replaces none."""
         return any(start < at < end for at in self.times[1:])
 
     def shares(self, heard: Heard) -> Spans:
-        """The seconds of `heard` by value, as many as were heard.
+        """Yield each value and its part of the seconds heard; None is the value before the first report.
 
-        When within the piece it was silent nobody knows, so each value has its part of it by its
-        length. What was said first is known to have been there: it comes before what nobody said.
+        Nobody knows when within the piece the node was silent, so each value gets a part by the length of
+        its time. A known value is counted as heard before an unknown one.
         """
         edges = [max(at, heard.start) for at in self.times if at < heard.end]
         lengths = [
@@ -63,7 +63,7 @@ NO_HISTORY = History()
 
 
 def histories(setups: Iterable[Setup], attribute: Attribute) -> Mapping[str, History]:
-    """By node's name; what only repeats the value before is left out."""
+    """Return the history of one attribute by node name; repeats of the value before are left out."""
     told: dict[str, dict[datetime, str]] = defaultdict(dict)
     for one in setups:
         if attribute in one.values:

@@ -1,4 +1,4 @@
-"""Which incidents count against what a node runs on, and which of them are one failure."""
+"""Which incidents count as failures of a node, and which of them are one and the same failure."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,17 +12,17 @@ from gpuvigil.silence_conditions import MAY_BE_DEATH
 from ..hardware.repeat_offenders import HARDWARE, SAME_FAILURE
 
 _DEATHS = where(lambda row: row.ends_job is not None and row.ends_job.by is EndsBy.NODE)
-# What breaks, and nodes that die.
+# Broken hardware, and nodes that die.
 USUAL = HARDWARE | _DEATHS
-# What may be asked for by name: how a GPU is used says nothing of the machine.
+# The faults that may be asked for by name: how a GPU is used says nothing about the machine.
 MACHINE = where(lambda row: not row.blame.is_use)
 _SUSPICION = frozenset({State.SUSPECT.value, State.DISMISSED.value})
 
 
 def counts(incident: Incident, faults: Collection[str] = USUAL) -> bool:
-    """Whether it is a failure: no selftest, no suspicion, nothing minor, nothing that another explains.
+    """Return whether an incident is a failure: no selftest, suspicion, minor or covered incident.
 
-    A node that is silent counts where it may have died.
+    A silent node counts where it may have died.
     """
     if incident.fault in _DEATHS and incident.condition not in MAY_BE_DEATH:
         return False
@@ -39,9 +39,9 @@ def counts(incident: Incident, faults: Collection[str] = USUAL) -> bool:
 def failures_by_node(
     incidents: Iterable[Incident], faults: Collection[str] = USUAL
 ) -> Mapping[str, Sequence[datetime]]:
-    """When each node failed, of one cluster; what follows within an hour is the same failure.
+    """Return the failure times by node, of one cluster; what follows within an hour is the same failure.
 
-    An incident of several nodes is one failure, of the node that it is named by.
+    An incident of several nodes is one failure, of the node in its subject.
     """
     found = defaultdict(list)
     for one in incidents:
@@ -51,5 +51,5 @@ def failures_by_node(
 
 
 def _apart(times: Sequence[datetime]) -> Sequence[datetime]:
-    """The begins of what does not follow within an hour of what was before it."""
+    """Return the times that do not follow another within an hour."""
     return [at for n, at in enumerate(times) if not n or at - times[n - 1] > SAME_FAILURE]

@@ -1,4 +1,4 @@
-"""The data behind `gpuvigil compare`, from the hub: usage, what nodes ran on, and incidents."""
+"""The data behind `gpuvigil compare`, from the hub: usage, node attributes and incidents."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -20,14 +20,14 @@ from .comparison import Comparison, Span, rows
 from .exposure import Heard, History, histories
 from .faults import USUAL, failures_by_node
 
-# What began before the span may go on in it: a row of failures, each within an hour of the last.
+# A run of failures, each within an hour of the last, may begin before the span and go on in it.
 _BEFORE = timedelta(days=1)
 _PLACES = Shape(holders=False)
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What a ledger has of a node, in GPU-seconds."""
+    """The GPU-seconds of one node in one ledger: installed and heard."""
 
     start: datetime
     length: timedelta
@@ -38,9 +38,9 @@ class _Counted:
 def compared(
     hub: Hub, cluster: str, attribute: Attribute, span: Span, faults: Collection[str] = USUAL
 ) -> Comparison:
-    """One cluster, up to the newest quarter of an hour of which usage was counted.
+    """Compare the values of an attribute in one cluster, up to the newest quarter of an hour counted.
 
-    HubUnavailable or HubRefused when the hub does not answer.
+    Raises HubUnavailable or HubRefused when the hub does not answer.
     """
     key, start = cluster_key(cluster), floor(span[0])
     setups = hub.records(RecordKind.SETUP, subject=key, until=span[1], limit=MOST_RECORDS)
@@ -61,7 +61,7 @@ def compared(
 def _counted(
     hub: Hub, ledgers: Iterable[Ledger], known: Mapping[str, History], until: datetime
 ) -> Mapping[str, list[_Counted]]:
-    """By node, from as few records as there are: a day, but for who got another value in it."""
+    """Return the pieces counted by node: days where the value stayed, else hours and quarters of an hour."""
     found: dict[str, list[_Counted]] = defaultdict(list)
     for ledger in ledgers:
         turned = _turned(known, ledger) if ledger.length > HOUR else frozenset[str]()
@@ -84,14 +84,14 @@ def _turned(known: Mapping[str, History], ledger: Ledger) -> frozenset[str]:
 def _places(
     ledger: Ledger, names: Collection[str], *, among: bool
 ) -> Iterator[tuple[str, _Counted]]:
-    """Of nodes that are `among` these names, or of all that are not.
+    """Yield the amounts of nodes that are `among` the names, or of all that are not.
 
-    A node is heard where a state is known, and also where only a power is measured: of what stands
-    at 0 % nobody may be able to say whether it is held.
+    A node is heard where a state is known, and also where only power is measured: whether a GPU at 0 %
+    is held may not be known.
     """
     places = ledger.places
     if names:
-        # Most nodes are not asked for: none of their numbers becomes one of Python's.
+        # Most nodes are not asked for: filter before any number becomes a Python object.
         named = pc.is_in(places["node"], pa.array(sorted(names), pa.string()))
         places = places.filter(named if among else pc.invert(named))
     sums = ("installed", "unknown", "powered")
@@ -104,8 +104,10 @@ def _places(
 
 
 def _heard(counted: Mapping[str, list[_Counted]]) -> Iterator[Heard]:
-    """GPU-seconds over the GPUs of the node: as many as it mostly had, since in its first piece it was
-    not there from the begin, and in one in which a GPU was replaced it had both.
+    """Yield for how long each node was heard: its GPU-seconds over its number of GPUs.
+
+    That number is the upper median over all pieces: in the first piece a node may appear late, and in a
+    piece in which a GPU is replaced it has both.
     """
     for node, them in counted.items():
         gpus = median_high(one.installed / one.length.total_seconds() for one in them)

@@ -1,4 +1,4 @@
-"""The cost of GPU-hours at 0 %: pure, from usage and prices."""
+"""The cost of GPU-hours held at 0 %: pure, from usage and prices."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ _HOUR = 3600.0
 
 
 def idle_sentence(buckets: Iterable[Bucket], prices: Prices) -> str:
-    """`412 GPU-hours held at 0 % = 824 EUR`; empty without a price."""
+    """Return `412 GPU-hours held at 0 % = 824 EUR`; empty without a price."""
     hours: defaultdict[str | None, float]
     total, cost = 0.0, 0.0
     for bucket in buckets if prices else ():

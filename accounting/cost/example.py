@@ -1,7 +1,7 @@
-"""Invented prices of a simulated cluster, so that an example shows money; never a site's own.
+"""Invented prices for the simulated cluster, so that an example shows money; never used for a site's own.
 
-A configuration that names the simulated cluster in a price has its own instead. A purchase of 30,000
-USD for a GPU with its share of node and network, 2.5 USD for an hour of one in a cloud: round numbers.
+A configuration with a price for the simulated cluster overrides them. They are round numbers: a
+purchase of 30,000 USD for a GPU with its share of node and network, 2.5 USD per GPU-hour in a cloud.
 """
 
 from collections.abc import Iterable
@@ -33,11 +33,11 @@ EXAMPLE = CostSettings(
 
 
 def of_cluster(settings: CostSettings, cluster: str) -> Prices:
-    """The site's prices; of the simulated cluster the example's, where the site has none for it."""
+    """Return the site's prices; for the simulated cluster without a price there, the example's."""
     own = any(one.cluster == SIMULATED_CLUSTER for one in settings.prices)
     return Prices(settings=EXAMPLE if cluster == SIMULATED_CLUSTER and not own else settings)
 
 
 def of_clusters(settings: CostSettings, clusters: Iterable[str]) -> Prices:
-    """Of what is shown in one table, and so in one currency: the example's where all of it is simulated."""
+    """Return the prices for one table, which has one currency: the example's only if all clusters are simulated."""
     return of_cluster(settings, SIMULATED_CLUSTER if set(clusters) == {SIMULATED_CLUSTER} else "")

@@ -1,10 +1,11 @@
 """What GPU-hours and energy cost: pure, from `[cost]` of the configuration.
 
-A price is of a cluster and a model from a day on; the one that names most counts, and of those the
-newest that has begun. What has no price has no cost, which is None and never 0, and what is simulated has
-one only where its cluster is named (`accounting.cost.example`). A GPU that was bought costs its purchase by the hours in which it is written off, and what
-it draws: `purchase / (years * 8,766 h) + watts / 1,000 * pue * electricity`. What it draws is a
-figure of the configuration, so that an hour costs the same whoever had it.
+A price holds for a cluster and a model from a day on. The most specific price wins, and among those the
+newest that has begun. What has no price has no cost, which is None and never 0; simulated GPUs have one
+only where their cluster is named (`accounting.cost.example`). A GPU that was bought costs its purchase
+over the hours in which it is written off, plus its energy:
+`purchase / (years * 8,766 h) + watts / 1,000 * pue * electricity`. The watts come from the configuration,
+so that an hour costs the same whoever had it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,21 +23,21 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What an hour of one GPU costs."""
+    """The price of an hour of one GPU."""
 
     per_gpu_hour: float
     owner: str
-    how: str  # in words: rented, or how it comes about
+    how: str  # in words: rented, or how the price is derived
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """All prices, and what goes with them."""
+    """All prices of the configuration, and the factors for energy and carbon."""
 
     settings: CostSettings = field(default_factory=CostSettings)
 
     def __bool__(self) -> bool:
-        """Whether there is any: without one no money is shown."""
+        """Return whether there is any price; without one no money is shown."""
         return bool(self.settings.prices)
 
     @property
@@ -44,7 +45,7 @@ class Prices:
         return self.settings.currency
 
     def price(self, cluster: str, model: str | None, at: datetime) -> Price | None:
-        """Of a GPU of that model at that moment; None where nobody gave one."""
+        """Return the price of a GPU of that model at that moment; None where there is none."""
         fitting = [one for one in self.settings.prices if _fits(one, cluster, model or "", at)]
         if cluster in RESERVED_CLUSTERS:
             fitting = [one for one in fitting if one.cluster == cluster]
@@ -53,22 +54,22 @@ class Prices:
 
     @property
     def knows_spots(self) -> bool:
-        """Whether anything says which nodes are a spot's: else how many are is not known."""
+        """Whether the configuration says which nodes are spot nodes; otherwise their number is unknown."""
         owners = (one.owner for one in self.settings.prices)
         return bool(self.settings.spot) or any("spot" in owner.lower() for owner in owners)
 
     def is_spot(self, labels: Labels, price: Price | None) -> bool:
-        """Whether a node with these labels and that price may be taken back at any time."""
+        """Return whether a node with these labels and that price is a spot node, which may be taken back any time."""
         by_name = any(fit((one,), labels) for one in self.settings.spot)
         return by_name or (price is not None and "spot" in price.owner.lower())
 
     def changes(self, start: datetime, end: datetime) -> tuple[datetime, ...]:
-        """The days within a span on which a price begins."""
+        """Return the days within a span on which a price begins."""
         days = {one.first_day for one in self.settings.prices}
         return tuple(sorted(day for day in days if day is not None and start < day < end))
 
     def cost(self, cluster: str, model: str | None, start: datetime, end: datetime) -> float | None:
-        """Of one GPU over a span; None where it has no price in any part of it."""
+        """Return the cost of one GPU over a span; None where any part of the span has no price."""
         edges = (start, *self.changes(start, end), end)
         parts = [
             (self.price(cluster, model, since), (until - since) / _HOUR)
@@ -79,20 +80,20 @@ class Prices:
         return sum(price.per_gpu_hour * hours for price, hours in parts if price is not None)
 
     def said(self, amount: float) -> str:
-        """An amount for people: `1,240 EUR`, `3.20 EUR`."""
+        """Format an amount for people: `1,240 EUR`, `3.20 EUR`."""
         return f"{amount:,.{0 if abs(amount) >= 100 else 2}f} {self.currency}"
 
     def site_kilowatt_hours(self, board_joules: float) -> float:
-        """Energy of GPU boards with what the site needs to cool and to feed them."""
+        """Return the energy of GPU boards in kWh, including what the site needs to power and cool them (PUE)."""
         return board_joules / 3.6e6 * self.settings.pue
 
     def carbon_kilograms(self, board_joules: float) -> float | None:
-        """CO2 equivalent of that energy: an estimate by one factor; None without one."""
+        """Return the CO2 equivalent of that energy in kg, estimated by one factor; None without a factor."""
         grams = self.settings.carbon_grams
         return None if grams is None else self.site_kilowatt_hours(board_joules) * grams / 1000.0
 
     def carbon_words(self, board_joules: float) -> str:
-        """`about 412 kg CO2e (estimate: 380 g/kWh, national grid 2025; PUE 1.4)`; empty without a factor."""
+        """Return `about 412 kg CO2e (estimate: 380 g/kWh, national grid 2025; PUE 1.4)`; empty without a factor."""
         kilograms = self.carbon_kilograms(board_joules)
         if kilograms is None:
             return ""
@@ -105,7 +106,7 @@ class Prices:
 
 
 def models_of(inventories: Iterable[Inventory]) -> dict[str, str]:
-    """The model of each GPU by its subject's key."""
+    """Return the model of each GPU by its subject key."""
     return {
         replace(one.subject, gpu=gpu.uuid).key: gpu.model for one in inventories for gpu in one.gpus
     }
@@ -114,10 +115,10 @@ def models_of(inventories: Iterable[Inventory]) -> dict[str, str]:
 def incident_rate(
     prices: Prices, incident: Incident, models: Mapping[str, str], now: datetime
 ) -> float | None:
-    """What an hour of all GPUs costs now that an incident keeps from their work, its holders' included.
+    """Return the current hourly cost of all GPUs that an incident keeps from working, its holders' included.
 
-    `models` has the model of each GPU by its subject's key; the incident's own that are in it speak
-    for all that it hits. None without a price for them, and where it hits none.
+    `models` has the model of each GPU by subject key; the mean price of the incident's own GPUs in it is
+    applied to all affected GPUs. None if any of these has no price, or if no GPU is affected.
     """
     found = [
         prices.price(incident.subject.cluster, models[key], now) for key in _own(incident, models)
@@ -131,11 +132,11 @@ def incident_rate(
 def incident_cost(
     prices: Prices, incident: Incident, models: Mapping[str, str], now: datetime
 ) -> float | None:
-    """What an incident's own GPUs cost from its beginning until now, or its end; `models` as above.
+    """Return the cost of an incident's own GPUs from its beginning until now, or its end; `models` as above.
 
-    Since when the other GPUs of a holder wait for it no incident says, so they are not in it; a job
-    may have begun long after it. Of GPUs that came and went as many count as it hits now. None
-    without a price for each of its own, and where it has none, as that of a port.
+    The other GPUs of a holder are left out, since no incident says since when they wait, and a job may
+    have begun long after it. Of GPUs that came and went, as many count as are affected now. None if any of
+    its own GPUs has no price, and if it has none, as an incident of a port.
     """
     if incident.subject.kind == "port":
         return None
@@ -154,7 +155,7 @@ def incident_cost(
 def incident_words(
     prices: Prices, incident: Incident, models: Mapping[str, str], now: datetime
 ) -> str:
-    """`costs 32.00 EUR/h, about 8.00 EUR of its own GPU time so far`; empty where that is not known."""
+    """Return `costs 32.00 EUR/h, about 8.00 EUR of its own GPU time so far`; empty where neither is known."""
     rate = incident_rate(prices, incident, models, now)
     cost = incident_cost(prices, incident, models, now)
     said = []
@@ -168,7 +169,7 @@ def incident_words(
 
 
 def listed(prices: Prices, cluster: str, models: Iterable[str], at: datetime) -> Iterator[str]:
-    """A sentence for each model: what its hour costs and how that comes about."""
+    """Yield a sentence for each model: its hourly price and how that is derived."""
     for model in sorted(set(models)):
         found = prices.price(cluster, model, at)
         name = model or "a GPU of unknown model"
@@ -207,6 +208,6 @@ def _price(one: PriceSettings, settings: CostSettings) -> Price:
 
 
 def _own(incident: Incident, models: Mapping[str, str]) -> list[str]:
-    """The incident's own GPUs of those in `models`: those that it names, else those below its node."""
+    """Return the GPUs in `models` that the incident names, or else those of its node."""
     named = [key for key in sorted({incident.subject.key, *incident.members}) if key in models]
     return named or [key for key in models if key.startswith(f"{incident.subject.of_node().key}/")]

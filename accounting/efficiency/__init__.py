@@ -1,1 +1,1 @@
-"""GPUs that are held and do little, and the reason."""
+"""Held GPUs that do little, and the reason."""

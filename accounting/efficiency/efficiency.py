@@ -1,10 +1,11 @@
-"""Busy jobs that get little out of their GPUs, and what would help: pure, from what was measured.
+"""Busy jobs that get little out of their GPUs, and what would help: pure, from measurements.
 
-A GPU's utilisation says that a kernel ran, and not how much of the GPU it filled. That the activity of the
-multiprocessors (SM) under 50 % "likely indicates ineffective GPU usage" is said by NVIDIA's DCGM user
-guide, "Feature Overview, Profiling Metrics"; the other limits are ours, chosen so that only what is plain
-is said. A GPU that runs kernels for less than a tenth of the time is hardly used, however well it is filled then. What was not measured says nothing: older GPUs have no such counters, and one that was lost or hung
-has few samples, of which each is 0.
+A GPU's utilisation says that a kernel ran, not how much of the GPU it filled. That an activity of the
+multiprocessors (SM) under 50 % "likely indicates ineffective GPU usage" is from NVIDIA's DCGM user
+guide, "Feature Overview, Profiling Metrics"; the other limits are ours, chosen so that only obvious cases
+are reported. A GPU that runs kernels for less than a tenth of the time is hardly used, however well it is
+filled then. A missing measurement says nothing: older GPUs have no such counters, and a GPU that was lost
+or hung has few samples, each of them 0.
 """
 
 from collections.abc import Sequence
@@ -47,34 +48,34 @@ HARDLY_USED = frozenset({Advice.GATHER, Advice.FEED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One held GPU over a span; None was not measured."""
+    """The work of one held GPU over a span; a value that was not measured is None."""
 
-    utilization_percent: float | None  # means
+    utilization_percent: float | None  # this and the other percents are means, `most` is a maximum
     utilization_most_percent: float | None
     sm_percent: float | None = None
     tensor_percent: float | None = None
     dram_percent: float | None = None
     memory_most_bytes: float | None = None
     memory_total_bytes: float | None = None
-    coverage: float = 1.0  # samples of those that there should be, from the span's beginning on
+    coverage: float = 1.0  # share of the expected samples, from the span's beginning on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What is to be said of one holder, and of how many of its GPUs."""
+    """The advice for one holder, and how many of its GPUs it is about."""
 
     advice: Advice
     said: str
     gpus: int
-    wasted_share: float  # of the time of those GPUs
+    wasted_share: float  # share of the time of those GPUs
 
 
 def judge(works: Sequence[Work], on_call: bool = False) -> Judged | None:
-    """The plainest advice for all GPUs of one holder; None where nothing speaks against it.
+    """Return the most obvious advice for all GPUs of one holder; None where there is nothing to say.
 
-    GPUs that computed nothing come first; a job of which all did is idle, which is not said here.
-    Nothing is said of a holder with a GPU that was hardly measured: the others wait for it. Of one
-    that is `on_call` it is no fault that little of the time is used.
+    GPUs that computed nothing come first; a job whose GPUs all computed nothing is idle, which is reported
+    elsewhere. Nothing is said about a holder with a GPU that has too few samples. A holder that is
+    `on_call` is not blamed for low utilisation.
     """
     if any(one.coverage < COVERAGE for one in works):
         return None
@@ -94,7 +95,7 @@ def judge(works: Sequence[Work], on_call: bool = False) -> Judged | None:
 
 
 def _hardly_filled(busy: float, sm: float, works: Sequence[Work]) -> Judged | None:
-    """Of GPUs that compute, and of whose multiprocessors and memory little is taken."""
+    """Judge GPUs that compute but leave most of their multiprocessors and memory free."""
     memory = _memory(works)
     for advice, holds, said in (
         (
@@ -118,7 +119,7 @@ def _hardly_filled(busy: float, sm: float, works: Sequence[Work]) -> Judged | No
 
 
 def _hardly_used(busy: float, sm: float | None, works: Sequence[Work]) -> Judged:
-    """Of GPUs that compute for a small share of the time; of a burst it is known by one busy sample."""
+    """Judge GPUs that compute for a small share of the time; one busy sample identifies bursts."""
     most = max((one.utilization_most_percent or 0.0 for one in works), default=0.0)
     bursts = most >= BURST_PERCENT
     said = (
@@ -159,7 +160,7 @@ def _tensor_words(works: Sequence[Work]) -> str:
 
 
 def _memory(works: Sequence[Work]) -> float | None:
-    """The largest share of a GPU's memory that was in use."""
+    """Return the largest share of a GPU's memory in use; None if any GPU lacks the measurement."""
     shares = [
         one.memory_most_bytes / one.memory_total_bytes
         for one in works
@@ -175,22 +176,22 @@ def _bytes(works: Sequence[Work]) -> str:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """None as soon as one of them was not measured: a part says nothing about all."""
+    """Return the mean; None if any value was not measured, since a part says nothing about all."""
     seen = [value for value in values if value is not None]
     return fsum(seen) / len(seen) if seen and len(seen) == len(values) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scattered:
-    """Free GPUs on nodes that are partly held."""
+    """Free GPUs on partly held nodes."""
 
     gpus: int
     nodes: int
-    whole: int  # nodes that they would make, were they together
+    whole: int  # nodes that these GPUs would make if they were together
 
 
 def scattered(free_and_all: Sequence[tuple[int, int]]) -> Scattered | None:
-    """Of each node how many GPUs are free and how many it has; None where fragmentation costs nothing."""
+    """Return the fragmentation, from (free, total) GPUs per node; None where it costs no whole node."""
     parts = [(free, gpus) for free, gpus in free_and_all if 0 < free < gpus]
     largest = max((gpus for _, gpus in free_and_all), default=0)
     gpus = sum(free for free, _ in parts)

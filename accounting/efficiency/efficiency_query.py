@@ -1,4 +1,4 @@
-"""The question to the store about inefficient GPUs, and how its rows are read."""
+"""The store query for inefficient GPUs, and how its rows are read."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -23,7 +23,7 @@ ASKED = (*_OF_GPUS.values(), COUNTED)
 
 
 def worked(row: Row, span: tuple[datetime, datetime], tick_seconds: float) -> Work:
-    """A row of `ASKED` over a span; one that begins late in it was hardly measured."""
+    """Return the work in a row of `ASKED` over a span; a row that begins late has a coverage of 0."""
     length = span[1] - span[0]
     expected = max(length.total_seconds() / tick_seconds, 1.0)
     late = row["first_at"] > span[0] + (1.0 - COVERAGE) * length
@@ -32,5 +32,5 @@ def worked(row: Row, span: tuple[datetime, datetime], tick_seconds: float) -> Wo
 
 
 def work(row: Row) -> Work:
-    """A row of `ASKED` of which somebody else says how much of the span it stands for."""
+    """Return the work in a row of `ASKED`; the caller sets how much of the span it covers."""
     return Work(**values(_OF_GPUS, row))

@@ -1,11 +1,11 @@
-"""What each holder had over a span, and how much of it was idle by the rule, whether or not anybody was notified.
+"""What each holder had over a span, and how much was idle by the rule, whether or not anybody was notified.
 
-The idle rule asks for a GPU that is held and computes nothing for half an hour. Spells that lasted so long
-are counted with each quarter (`Share.idle_long`); what such a spell had in quarters before the one in which
-it came to last so long is put back there. A quarter that an earlier version counted, or one by another idle
-span, is judged by what computed nothing in all of it (`Share.quiet`): quarters in a row of
-which each has so many are idle, and the two ends of such a row are what was at 0 % right before and after
-it. Nothing is asked of incidents but whom a fault kept from working: those hours are `excused`.
+By the idle rule a GPU is idle when it is held and computes nothing for half an hour. Spells of that
+length are counted with each quarter of an hour (`Share.idle_long`); the part of a spell before the quarter
+in which it reached that length is put back into the earlier quarters. A quarter that an earlier version or
+another idle threshold counted is judged by what computed nothing in all of it (`Share.quiet`): GPUs quiet
+in enough quarters in a row are idle, and the ends of such a run are what was at 0 % right before and after
+it. Incidents are used only for the hours in which a fault kept a holder from working (`excused`).
 """
 
 from collections import defaultdict
@@ -38,7 +38,7 @@ _AMOUNTS = (
     *("idle_long", "idle_long_before"),
 )
 _COLUMNS = pa.schema([SHARES.field(name) for name in (*_KEY, "gpus", *_AMOUNTS)])
-_MOST_NUMBERS = 2**62  # that an integer of 64 bits has room for
+_MOST_NUMBERS = 2**62  # fits a 64-bit integer
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Hourly = tuple[float, float, float]
@@ -47,12 +47,12 @@ Excused = Mapping[str, Sequence[Span]]  # by holder: when a fault kept it from w
 
 
 class Hours(Mapping[int, Hourly]):
-    """One holder's rows of all holders' hours, which become values when somebody looks."""
+    """One holder's part of the hourly columns of all holders; values are made on first access."""
 
     __slots__ = ("_columns", "_first", "_last", "_values")
 
     def __init__(self, columns: Sequence[npt.NDArray[Any]], first: int, last: int) -> None:
-        """`columns`: the numbers of hours, and the amounts of each."""
+        """Keep `columns`, the hour numbers and their amounts, and the range of this holder's rows in them."""
         self._columns, self._first, self._last = columns, first, last
         self._values: dict[int, Hourly] | None = None
 
@@ -75,7 +75,7 @@ class Hours(Mapping[int, Hourly]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What one holder had on GPUs of one model, in GPU-hours."""
+    """The usage of one holder on GPUs of one model, in GPU-hours."""
 
     holder: str
     user: str
@@ -83,23 +83,23 @@ class Holding:
     project: str
     partition: str
     model: str
-    gpus: int  # different ones in a quarter, at most
+    gpus: int  # most different GPUs in one quarter
     allocated: float
     measured: float
     used: float
-    idle: float  # by the rule
-    idle_most: float  # with the quarters of which it is not known: all that was at 0 % in them
+    idle: float  # by the idle rule
+    idle_most: float  # an upper bound: `idle`, and all that was at 0 % in quarters without `quiet`
     excused: float  # idle by the rule, while a fault kept it from working
-    still: int  # GPUs that are idle by the rule at the span's end, and no fault explains it
-    price: float | None  # of a GPU-hour; None where no part of it has one
+    still: int  # GPUs idle by the rule at the span's end that no fault explains
+    price: float | None  # of a GPU-hour; None where no part of the holding has one
     kilowatt_hours: float
-    # By the number of a clock hour, from that of the first bucket on: GPU-hours that it held, of them idle
-    # by the rule, and used. An hour in which it held nothing is not there.
+    # By number of a clock hour, counted from that of the first bucket: GPU-hours held, of them idle by the
+    # rule, and used. Hours in which nothing was held are left out.
     hourly: Mapping[int, Hourly] = field(compare=False, repr=False)
 
     @property
     def is_one(self) -> bool:
-        """Whether it is one job or a user's processes, and not what is left of many."""
+        """Whether this is one job or one user's processes, and not the rest of many."""
         return self.holder not in {OTHERS, NOBODY_KNOWN}
 
 
@@ -109,7 +109,7 @@ def holdings(
     after: timedelta,
     excused: Excused | None = None,
 ) -> tuple[Holding, ...]:
-    """A row per holder and model, those that had most first."""
+    """Return a row per holder and model, the largest allocation first."""
     if not buckets:
         return ()
     rows, quarter = _rows(buckets)
@@ -153,7 +153,7 @@ def holdings(
 def _still(
     last: Bucket, cells: "_Cells", idle: Floats, spans: Sequence[Sequence[Span]]
 ) -> list[int]:
-    """Of each holder the GPUs that are idle in the last quarter; none where a fault explains it."""
+    """Return the number of GPUs that are idle in the last quarter per holder; 0 where a fault explains it."""
     seconds = _sums(cells.holder, np.where(cells.is_last, idle, 0.0), len(spans))
     gpus = (seconds / max(last.counted.total_seconds(), 1.0)).tolist()
     return [
@@ -163,10 +163,10 @@ def _still(
 
 
 def idle_by_rule(quiet: Floats, idle: Floats, quarters: int) -> Floats:
-    """Idle seconds of each holder (down) and quarter (across), from those that were quiet and at 0 %.
+    """Return the idle seconds of each holder (rows) and quarter (columns), from seconds quiet and at 0 %.
 
-    Of so many quarters in a row the least quiet one is idle in all of them; right before and after, what
-    was at 0 % besides belongs to it as far as the row has so many GPUs.
+    In a run of `quarters` in a row, the least quiet seconds are idle in all of them. Right before and after
+    such a run, time at 0 % counts as idle as well, up to the number of GPUs of the run.
     """
     starts = quiet.shape[-1] - quarters + 1
     found = np.zeros_like(quiet)
@@ -187,7 +187,7 @@ def idle_by_rule(quiet: Floats, idle: Floats, quarters: int) -> Floats:
 def excused_by(
     incidents: Iterable[Incident], end: datetime, alone: Collection[str] = ()
 ) -> Excused:
-    """Whom a fault kept from working, and when: nobody is ranked for those hours. `alone`: on one node."""
+    """Return the spans in which a fault kept each holder from working; `alone` are holders on one node."""
     found: defaultdict[str, list[Span]] = defaultdict(list)
     for one in incidents:
         for holder in held_up(one, alone):
@@ -196,7 +196,7 @@ def excused_by(
 
 
 class _Cells:
-    """Holders and the quarters in which each had anything: of a week that is a small part of all quarters."""
+    """The quarters in which each holder had anything; over a week these are few of all quarters."""
 
     def __init__(
         self,
@@ -210,16 +210,16 @@ class _Cells:
         found, self._cell = np.unique(of * width + places[quarter], return_inverse=True)
         self.holder, self.place = np.divmod(found, width)
         self.is_last = self.place == places[-1]
-        # One empty cell before each holder and each gap parts what is not in a row.
+        # One empty cell before each holder and each gap separates what is not consecutive.
         apart = (np.diff(found) > 1) | (np.diff(self.holder) > 0)
         self._at = np.arange(len(found)) + np.concatenate(([0], np.cumsum(apart)))
 
     def sums(self, values: Floats) -> Floats:
-        """The amounts of rows by cell."""
+        """Return the sums of row amounts by cell."""
         return _sums(self._cell, values, len(self.holder))
 
     def in_rows(self, quiet: Floats, idle: Floats, quarters: int) -> Floats:
-        """Of each cell its idle seconds by the rule."""
+        """Return the idle seconds of each cell by the rule."""
         found = idle_by_rule(self._line(quiet), self._line(idle), quarters)
         return np.asarray(found[self._at])
 
@@ -231,10 +231,10 @@ class _Cells:
         unused: Floats,
         after: timedelta,
     ) -> Floats:
-        """Of each cell its seconds of spells, those before it put back; of one that has none, by quarters.
+        """Return the idle seconds of each cell from its spells, the time before them put back; else by quarters.
 
-        `counted`: of each row whether its spells were. A cell gets no more than was unused in it, as far as
-        the span goes back; what lies before a holder's first is nobody's here.
+        `counted` says of each row whether its spells were counted. A cell gets no more than was unused in it;
+        what would fall before the holder's first cell or the span is dropped.
         """
         own = np.isfinite(spells[0]) & (self.sums(np.where(counted, 0.0, 1.0)) == 0)
         found = self._line(np.where(own, spells[0], by_quarters))
@@ -252,7 +252,7 @@ class _Cells:
         return line
 
     def by_hour(self, seconds: tuple[Floats, Floats, Floats], holders: int) -> list[Hours]:
-        """Of each holder its GPU-hours by clock hour, from the seconds of its cells."""
+        """Return each holder's GPU-hours by clock hour, from the seconds of its cells."""
         quarters = timedelta(hours=1) // BUCKET
         hour = (self.place + timedelta(minutes=self._first.minute) // BUCKET) // quarters
         starts = np.nonzero(np.diff(self.holder, prepend=-1) | np.diff(hour, prepend=-1))[0]
@@ -262,7 +262,7 @@ class _Cells:
         return [Hours(columns, *edge) for edge in pairwise(edges)]
 
     def within(self, idle: Floats, spans: Sequence[Sequence[Span]]) -> Floats:
-        """Of each holder the seconds of its idle ones in quarters that lie in one of its spans in part."""
+        """Return each holder's idle seconds in quarters that overlap one of its spans."""
         found = np.zeros(len(spans))
         some = np.isin(self.holder, [number for number, one in enumerate(spans) if one])
         for cell in np.nonzero(some & (idle > 0))[0].tolist():
@@ -273,7 +273,7 @@ class _Cells:
 
 
 def _rows(buckets: Sequence[Bucket]) -> tuple[pa.Table, Ints]:
-    """All shares as one table, and the bucket of each."""
+    """Return all shares as one table, and the bucket index of each."""
     quarter = np.repeat(np.arange(len(buckets)), [len(one.shares) for one in buckets])
     if any(isinstance(one.shares, Rows) for one in buckets):
         tables = [table_of(one.shares, SHARES) for one in buckets]
@@ -283,13 +283,13 @@ def _rows(buckets: Sequence[Bucket]) -> tuple[pa.Table, Ints]:
 
 
 def _numbered(rows: pa.Table) -> tuple[Ints, list[tuple[str, ...]]]:
-    """A number for each row's holder, and what each number is."""
+    """Return a number for each row's holder, and the key of each number."""
     code, numbers = np.zeros(rows.num_rows, np.int64), 1
     columns = []
     for name in _KEY:
         of_rows = rows[name].combine_chunks()
         column = pc.fill_null(of_rows.indices, -1).to_numpy()
-        # The last one is that of null.
+        # The last index stands for null.
         names = [*(one or "" for one in of_rows.dictionary.to_pylist()), ""]
         columns.append((column, names))
         if numbers * len(names) > _MOST_NUMBERS:
@@ -303,9 +303,9 @@ def _numbered(rows: pa.Table) -> tuple[Ints, list[tuple[str, ...]]]:
 
 
 def _different(codes: Ints) -> tuple[Ints, Ints]:
-    """Of each different code, in their order, its first row; and of each row the number of its code.
+    """Return the first row of each distinct code, in the order of codes, and the code number of each row.
 
-    Hashed: of rows of which most repeat a code that is a fraction of sorting all of them.
+    Codes are hashed, since most rows repeat a code: a fraction of the time that sorting all rows takes.
     """
     coded = pa.array(codes).dictionary_encode()
     number = coded.indices.to_numpy()
@@ -329,7 +329,7 @@ def _prices(
     allocated: Floats,
     prices: Prices,
 ) -> list[float | None]:
-    """What a GPU-hour of each holder cost in the mean, of those that have a price; None where none has."""
+    """Return the mean price of each holder's priced GPU-hours; None where none has a price."""
     if not prices:
         return [None] * len(heads)
     models = sorted({head[-1] for head in heads})
@@ -359,5 +359,5 @@ def _price(prices: Prices, cluster: str, model: str, at: datetime) -> float:
 
 
 def _in_any(quarter: datetime, spans: Iterable[Span]) -> bool:
-    """Whether a part of it lies in one of them."""
+    """Return whether the quarter overlaps any of the spans."""
     return any(since < quarter + BUCKET and quarter < until for since, until in spans)

@@ -1,4 +1,4 @@
-"""The question to the store about idle GPUs, and the reason that its rows give: pure."""
+"""The store query for idle GPUs, and the reason that its rows give: pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from gpuvigil.store import Aggregate, Function
 
 from .idle_reason import Around, Idleness, Measured, idleness
 
-# A GPU that was seen for the last part of the span only may be in a gap between two steps.
+# A GPU seen only in the last part of the span may be in a gap between two steps.
 _SEEN_FROM = 0.2
 
 _OF_GPUS = {
@@ -34,26 +34,26 @@ _REASONS = Aggregate(function=Function.LAST, field="clock_event_reasons")
 _COUNTED = Aggregate(function=Function.COUNT, field="utilization_percent")
 ASKED = (_COUNTED, *_OF_GPUS.values(), _REASONS)
 SAMPLES, MOST_USED = _COUNTED.column, _OF_GPUS["utilization_most_percent"].column
-# Of inference servers, over the same span.
+# About inference servers, over the same span.
 _ANSWERED = Aggregate(function=Function.INCREASE, field="requests")
 _RAN = Aggregate(function=Function.MAX, field="requests_running")
 _WAITED = Aggregate(function=Function.MAX, field="requests_waiting")
 _SEEN = Aggregate(function=Function.COUNT, field="requests_running")
 _COUNTS = Aggregate(function=Function.COUNT, field="requests")
 ASKED_OF_SERVERS = (_ANSWERED, _RAN, _WAITED, _SEEN, _COUNTS)
-# Its server was asked for this much of the ticks in which its GPU was.
+# A server must have been scraped for this share of its GPU's ticks.
 _COVERAGE = 0.8
 _REQUESTS = "inference_requests"
 Row = Mapping[str, Any]
 
 
 def values(asked: Mapping[str, Aggregate], row: Row) -> dict[str, Any]:
-    """What a row says, under the names of those who ask."""
+    """Return a row's values under the names of the aggregates that were asked for."""
     return {name: row[one.column] for name, one in asked.items()}
 
 
 def measured(row: Row, expected: float) -> Measured:
-    """A row of `ASKED`, `with_requests` or without; `expected` is how many samples there should be."""
+    """Read a row of `ASKED`, with or without `with_requests`; `expected` is the expected number of samples."""
     reasons = row[_REASONS.column]
     return Measured(
         coverage=row[SAMPLES] / expected if expected else 0.0,
@@ -64,10 +64,10 @@ def measured(row: Row, expected: float) -> Measured:
 
 
 def with_requests(rows: Mapping[str, Row], servers: Iterable[Row]) -> dict[str, Row]:
-    """Rows of GPUs with how many requests their inference servers had, as far as that is known.
+    """Return the rows of GPUs with the number of requests of their inference servers, where that is known.
 
-    `servers` are those of `ASKED_OF_SERVERS`. Of one that was asked more rarely than its GPU was
-    measured it is not known that it had none.
+    `servers` are rows of `ASKED_OF_SERVERS`. A server that was scraped more rarely than its GPU was measured
+    may have had requests that were not seen, so it adds nothing.
     """
     found: dict[str, list[Row]] = {}
     for row in servers:
@@ -81,7 +81,7 @@ def with_requests(rows: Mapping[str, Row], servers: Iterable[Row]) -> dict[str, 
 
 
 def _requests(rows: Sequence[Row], samples: float) -> float | None:
-    """Of all servers on one GPU; one request is enough to know that there were some."""
+    """Return the requests of all servers on one GPU; None where there may have been unseen ones."""
     names = (_ANSWERED.column, _RAN.column, _WAITED.column)
     some = sum(max((row[name] or 0.0 for name in names), default=0.0) for row in rows)
     if some > 0:
@@ -92,19 +92,19 @@ def _requests(rows: Sequence[Row], samples: float) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excuses:
-    """Keys of the GPUs and nodes whose faults keep programs from computing, of nodes cut off from others, or without their storage."""
+    """What incidents excuse: keys of broken GPUs and nodes, nodes cut off from others, nodes without storage."""
 
     broken: frozenset[str] = frozenset()
     cut_off: frozenset[str] = frozenset()
     stuck: frozenset[str] = frozenset()
 
     def cover(self, gpu: Subject, *, spread: bool = False) -> bool:
-        """Whether they excuse a GPU; `spread`: its holder has GPUs on several nodes."""
+        """Return whether a GPU is excused; `spread` says that its holder has GPUs on several nodes."""
         node = gpu.of_node().key
         return gpu.key in self.broken or node in self.broken or (spread and node in self.cut_off)
 
     def hold_up(self, holder: Sequence[Subject]) -> bool:
-        """Whether they keep a holder of these GPUs from computing, or let it wait."""
+        """Return whether a fault keeps the holder of these GPUs from computing, or makes it wait."""
         spread = is_spread(holder)
         return any(
             self.cover(gpu, spread=spread) or gpu.of_node().key in self.stuck for gpu in holder
@@ -115,12 +115,12 @@ NONE = Excuses()
 
 
 def is_spread(gpus: Iterable[Subject]) -> bool:
-    """Whether they are on several nodes."""
+    """Return whether the GPUs are on several nodes."""
     return len({gpu.of_node() for gpu in gpus}) > 1
 
 
 def excuses(incidents: Iterable[Incident], since: datetime | None = None) -> Excuses:
-    """Of incidents that stand, or ended since then: who stopped over a fault need not go on when it ends."""
+    """Return the excuses of incidents that stand or ended after `since`: a job stopped by a fault may stay stopped."""
     broken: set[str] = set()
     cut_off: set[str] = set()
     stuck: set[str] = set()
@@ -128,7 +128,7 @@ def excuses(incidents: Iterable[Incident], since: datetime | None = None) -> Exc
         if one.resolved_at is not None and (since is None or one.resolved_at <= since):
             continue
         if one.resolved_at is not None and one.condition in WAS_UP:
-            continue  # only the numbers were away
+            continue  # only the numbers were missing
         stops = FAULTS[one.fault].stops if one.fault in FAULTS else Stops.NOBODY
         if stops is Stops.SPREAD:
             cut_off |= _nodes_of(one)
@@ -144,10 +144,10 @@ def _nodes_of(one: Incident) -> set[str]:
 
 
 def held_up(one: Incident, alone: Collection[str] = ()) -> tuple[str, ...]:
-    """Holders that an incident kept from computing while it stood.
+    """Return the holders that an incident kept from computing while it stood.
 
-    `alone`: those that are known to be on one node. Of all others it is not known which nodes they have, so
-    that a node that is cut off excuses them.
+    `alone` are holders known to be on one node. Which nodes all other holders have is not known, so a node
+    that is cut off excuses them.
     """
     found = excuses((one,), since=one.since)
     if found.broken or found.stuck:
@@ -157,9 +157,9 @@ def held_up(one: Incident, alone: Collection[str] = ()) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """A span as it was measured, and what stood at its end: `rows` of `ASKED` by a GPU's key.
+    """The rows of `ASKED` over a span by GPU key, and the excuses at its end.
 
-    `expected`: how many samples of a GPU there should be, by its node's key; each node has a rhythm of its own.
+    `expected` is the number of samples that a GPU should have, by node key; each node has its own tick.
     """
 
     start: datetime
@@ -170,7 +170,7 @@ class Measurements:
     below_percent: float = 1.0
 
     def seen(self, gpu: Subject) -> Row | None:
-        """The row of a GPU that was there for most of the span; None when there is none."""
+        """Return the row of a GPU that was there for most of the span; None otherwise."""
         row = self.rows.get(gpu.key)
         begun_by = self.start + (self.end - self.start) * _SEEN_FROM
         return row if row is not None and row["first_at"] <= begun_by else None
@@ -188,9 +188,9 @@ def why_idle(
     standby: bool = False,
     held_since: datetime | None = None,
 ) -> Idleness | None:
-    """Why a held GPU is idle; None when it computed something, or was not its holder's for the whole span.
+    """Return why a held GPU is idle; None if it computed, or was not its holder's for the whole span.
 
-    `peers`: the others of its holder. Whoever had it before may have left it idle.
+    `peers` are the other GPUs of its holder. Idle time before the holder had the GPU may be somebody else's.
     """
     if held_since is not None and held_since > span.start:
         return None

@@ -1,6 +1,6 @@
-"""Why a held GPU is idle, and when its holder should hear of it: pure, from what was measured.
+"""Why a held GPU is idle, and when its holder is notified: pure, from measurements.
 
-Thresholds of the defaults: notices at 60 and 105 minutes and an end at 120 are those of Princeton's
+Sources of the default thresholds: notices at 60 and 105 minutes and an end at 120 are those of Princeton's
 job_defense_shield (docs/alert/cancel_gpu_jobs.md); 30 minutes for pods that of wseaton/gpu-pruner.
 """
 
@@ -12,22 +12,22 @@ from enum import Enum
 from gpuvigil.faults import Blame, where
 from gpuvigil.model import Incident
 
-# Less of the samples of a span is too little to write to a person; the incident takes fewer, where they lie evenly.
+# With a smaller share of a span's samples nobody is notified; the incident takes fewer, where they lie evenly.
 _COVERAGE = 0.8
-# A board at 0 % draws a tenth to a fifth of its limit, a small one of 70 W up to two fifths: at this much of it the 0 is
-# a wrong reading. Of the largest modules it is known best (an H100 with a context draws 118 to 121 of 700 W:
-# docs/reference/h100_workload_stats.csv), so that less is enough.
+# A board at 0 % draws a tenth to a fifth of its limit, a small one of 70 W up to two fifths: from this share on the 0
+# is a wrong reading. The largest modules are known best (an H100 with a context draws 118 to 121 of 700 W:
+# docs/reference/h100_workload_stats.csv), so a lower share is enough for them.
 _WORKING_POWER, _WORKING_POWER_SMALL, _WORKING_POWER_LARGE = 0.3, 0.4, 0.25
 _SMALL_BOARD_WATTS, _LARGE_BOARD_WATTS = 300.0, 600.0
-# It draws the same all the time; what goes up and down by this much of the limit works in bursts [chosen].
+# An idle board draws the same all the time; one that swings by this share of its limit works in bursts [chosen].
 _SWING = 0.1
-# A context without data takes some hundred MiB; a model that waits takes much of the memory.
+# A context without data takes some hundred MiB; a waiting model takes much of the memory.
 _PARKED = 0.1
 # nvml.h, nvmlClocksEventReason*: HW slowdown, SW and HW thermal slowdown, HW power brake.
 _THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
 
 
-# The fault: it has one detector, and notices to holders bear its key.
+# The idle fault: it has one detector, and notices to holders carry its key.
 (IDLE,) = where(lambda row: row.blame is Blame.HOLDER)
 END = "end"  # the stage after the notices
 
@@ -47,7 +47,7 @@ class Idleness(str, Enum):
 
     @property
     def blames(self) -> bool:
-        """Whether its holder can do something about it; nobody is written to for the others."""
+        """Whether the holder can do something about it; nobody is notified for the others."""
         return self in _HOLDERS_OWN
 
 
@@ -64,38 +64,38 @@ _HOLDERS_OWN = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A held GPU over the idle span; None was not measured."""
+    """The measurements of a held GPU over the idle span; a value that was not measured is None."""
 
-    coverage: float  # samples of those that there should be
+    coverage: float  # share of the expected samples that are there
     utilization_most_percent: float | None
     memory_utilization_most_percent: float | None = None
     processes_most: float | None = None
     memory_least_bytes: float | None = None
     memory_total_bytes: float | None = None
-    power_watts: float | None = None  # its mean
+    power_watts: float | None = None  # mean
     power_least_watts: float | None = None
     power_most_watts: float | None = None
     power_limit_watts: float | None = None
     sm_activity_most_percent: float | None = None
     clock_event_reasons: int | None = None
-    requests: float | None = None  # of the inference servers that it serves
+    requests: float | None = None  # of the inference servers on this GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What is known beside the GPU's own numbers."""
+    """What is known besides the GPU's own numbers."""
 
-    faulty: bool = False  # a fault of it or of its node stands
-    peers_busy: bool = False  # other GPUs of its holder computed
-    peers_faulty: bool = False  # a fault of another GPU or node of its holder stands
-    waits_for_data: bool = False  # its node's programs were stuck on storage
-    standby: bool = False  # its holder is declared to wait for work
+    faulty: bool = False  # the GPU or its node has a standing fault
+    peers_busy: bool = False  # other GPUs of the holder computed
+    peers_faulty: bool = False  # another GPU or node of the holder has a standing fault
+    waits_for_data: bool = False  # programs on its nodes were stuck on storage
+    standby: bool = False  # the holder is declared to wait for work
 
 
 def idleness(measured: Measured, around: Around, below_percent: float = 1.0) -> Idleness | None:
-    """Why it is idle; None when it computed something within the span.
+    """Return why a GPU is idle; None when it computed something within the span.
 
-    What excuses its holder is asked first: nobody is blamed for a fault, or over bad readings.
+    Excuses come first: nobody is blamed for a fault, or because of bad readings.
     """
     most = (measured.utilization_most_percent, measured.memory_utilization_most_percent)
     if any(percent is not None and percent >= below_percent for percent in most):
@@ -118,7 +118,7 @@ def idleness(measured: Measured, around: Around, below_percent: float = 1.0) -> 
 
 
 def _trustworthy(measured: Measured, below_percent: float) -> bool:
-    """Enough samples, and a 0 % that neither the board's power nor its other counters contradict."""
+    """Return whether there are enough samples, and neither power nor other counters contradict the 0 %."""
     if measured.utilization_most_percent is None or measured.coverage < _COVERAGE:
         return False
     if (measured.sm_activity_most_percent or 0.0) >= below_percent:
@@ -133,7 +133,7 @@ def _trustworthy(measured: Measured, below_percent: float) -> bool:
 
 
 def _working_power(limit_watts: float | None) -> float:
-    """From which share of its limit on a board is at work."""
+    """Return the share of its power limit from which a board is at work."""
     if limit_watts is None or _SMALL_BOARD_WATTS <= limit_watts < _LARGE_BOARD_WATTS:
         return _WORKING_POWER
     return _WORKING_POWER_SMALL if limit_watts < _SMALL_BOARD_WATTS else _WORKING_POWER_LARGE
@@ -145,16 +145,16 @@ def _share(part: float | None, whole: float | None) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a partition or a namespace asks of those who hold GPUs."""
+    """The rules of a partition or namespace for idle holders."""
 
     notices: tuple[timedelta, ...] = (timedelta(minutes=60), timedelta(minutes=105))
     end_after: timedelta | None = None  # nothing is ended unless asked for
     interactive_exempt: bool = True
-    busy_share_exempt: float = 0.5  # who used this much of what it had since its start
-    work_days: frozenset[int] = frozenset(range(7))  # Monday is 0: notices on these only
+    busy_share_exempt: float = 0.5  # used this share of its GPU time since its start
+    work_days: frozenset[int] = frozenset(range(7))  # only on these days; Monday is 0
 
     def stages(self) -> tuple[tuple[str, timedelta], ...]:
-        """Names and lengths, in order."""
+        """Return the names of the stages and the idle time at which each comes due, in order."""
         told = [(f"notice {n}", after) for n, after in enumerate(self.notices, 1)]
         return (*told, *(((END, self.end_after),) if self.end_after is not None else ()))
 
@@ -174,9 +174,9 @@ class Idler:
 
 
 def due(policy: Policy, idler: Idler, sent: Mapping[str, datetime], now: datetime) -> str | None:
-    """The stage whose notice is to be given now; None for none.
+    """Return the stage whose notice is due now; None if there is none.
 
-    Each stage once and in order. After a pause in which several came due, they keep their distance,
+    Each stage is given once and in order. After a pause in which several came due they keep their distance,
     so that between the first notice and the end there is always the time that the policy promises.
     """
     if not idler.why.blames or now.weekday() not in policy.work_days:
@@ -197,7 +197,7 @@ def due(policy: Policy, idler: Idler, sent: Mapping[str, datetime], now: datetim
 
 
 def told_idle(standing: Iterable[Incident]) -> dict[str, datetime]:
-    """Since when GPUs are idle, by key, as far as an incident says so; what came late says nothing."""
+    """Return since when GPUs are idle, by key, as far as incidents say so; late incidents are left out."""
     found: dict[str, datetime] = {}
     for one in standing:
         if one.fault == IDLE and not one.late:

@@ -1,9 +1,9 @@
 """Inefficient holders, hour by hour, as kept for reports.
 
-An hour is judged once, when it is over, of holders that had their GPUs alone and all the while: by
-`efficiency.judge`, as `gpuvigil inefficient` does it. Who had them for a part of it is judged by the whole quarters
-in that part, and has it as far as it held them, or as far as it was judged where it hardly used them; of less
-than a quarter nothing is said.
+An hour is judged once, when it is over. A holder that had its GPUs alone and all the hour is judged by
+`efficiency.judge`, as in `gpuvigil inefficient`. A holder that had them for a part of it is judged by the
+whole quarters in that part. The waste counts for as long as it held them, or for as long as it was judged
+where it hardly used them. Less than a quarter is not judged.
 """
 
 from collections import defaultdict
@@ -22,14 +22,14 @@ from .idle_query import Excuses, Row, excuses
 from .on_call import is_on_call
 
 HOUR = timedelta(hours=1)
-LEAST_PART = BUCKET  # of an hour, that anything can be said of
+LEAST_PART = BUCKET  # the least part of an hour that can be judged
 Span = tuple[datetime, datetime]
 _Holder = tuple[str, str | None]  # and its user
 
 
 @dataclass(frozen=True, slots=True)
 class Waste:
-    """What one holder did not fill in an hour."""
+    """The GPU time that one holder did not fill in an hour."""
 
     holder: str
     user: str | None
@@ -43,17 +43,15 @@ class Waste:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WasteHour:
-    """One cluster in one hour."""
+    """The waste in one cluster in one hour."""
 
     cluster: str
     start: datetime
     wastes: tuple[Waste, ...]
-    scattered_gpus: (
-        int  # free on nodes that were partly held, where together they would be whole nodes
-    )
+    scattered_gpus: int  # free GPUs on partly held nodes that together would make whole nodes
 
     def to_record(self, version: int = 1) -> Record:
-        """Kind `waste`; a later judgement of the same hour has a higher version."""
+        """Return a record of kind `waste`; a later judgement of the same hour has a higher version."""
         return Record(
             kind=RecordKind.WASTE,
             id=f"{cluster_key(self.cluster)}|{to_text(self.start)}",
@@ -68,7 +66,7 @@ class WasteHour:
 
     @classmethod
     def from_record(cls, record: Record) -> "WasteHour":
-        """What `to_record` wrote; ValueError, KeyError or TypeError when it is none."""
+        """Read what `to_record` wrote; ValueError, KeyError or TypeError for any other record."""
         count = len(fields(Waste))
         return cls(
             cluster=unquote(record.subject),
@@ -86,9 +84,9 @@ def waste_hour(
     rows: Mapping[Span, Mapping[str, Row]],
     incidents: Iterable[Incident] = (),
 ) -> WasteHour:
-    """The hour of a cluster; whom one of the `incidents` kept from computing while it had its GPUs is not judged.
+    """Judge an hour of a cluster; holders that one of the `incidents` kept from computing are left out.
 
-    `rows`: those of `work_span.ASKED` by a GPU's key, over the hour, and over parts of it (`parts_of`).
+    `rows` are those of `work_span.ASKED` by GPU key, over the hour and over parts of it (`parts_of`).
     """
     hour = start, start + HOUR
     held = [one for one in allocations if _overlaps(one, hour)]
@@ -107,7 +105,7 @@ def waste_hour(
         judged = judge(works, on_call=any(map(is_on_call, them)))
         if judged is not None:
             one = them[0]
-            # How well a program fills a GPU holds for the minutes beside; whether it paused then does not.
+            # How well a program fills a GPU holds for the minutes beside the span; pauses do not.
             hardly = judged.advice in HARDLY_USED
             hours = (span[1] - span[0]) / HOUR if hardly else _part(them, hour)
             wastes.append(
@@ -131,7 +129,7 @@ def waste_hour(
 
 
 def parts_of(allocations: Iterable[Allocation], start: datetime) -> frozenset[Span]:
-    """The parts of the hour from `start` on, in whole quarters, that somebody had and not all of it."""
+    """Return the parts of the hour from `start`, in whole quarters, that somebody held without holding all of it."""
     hour = start, start + HOUR
     parts = (_quarters(one, hour) for one in allocations if _overlaps(one, hour))
     return frozenset(part for part in parts if part[0] < part[1] and part != hour)
@@ -140,7 +138,7 @@ def parts_of(allocations: Iterable[Allocation], start: datetime) -> frozenset[Sp
 def _judged_over(
     held: Sequence[Allocation], hour: Span, parts: Collection[Span]
 ) -> Iterator[tuple[Span, Sequence[Allocation]]]:
-    """Each holder that had its GPUs alone, and the part of the hour by which it is judged."""
+    """Yield each holder that had its GPUs alone, with the part of the hour by which it is judged."""
     for span in sorted(parts):
         within = [one for one in held if _overlaps(one, span)]
         for them in _alone(within, span).values():
@@ -149,20 +147,20 @@ def _judged_over(
 
 
 def _quarters(one: Allocation, hour: Span) -> Span:
-    """The part of the hour that it had, in whole quarters."""
+    """Return the part of the hour that an allocation had, in whole quarters."""
     begin, end = max(one.started_at, hour[0]), min(one.ended_at or hour[1], hour[1])
     first, last = -((hour[0] - begin) // BUCKET), (end - hour[0]) // BUCKET
     return hour[0] + first * BUCKET, hour[0] + last * BUCKET
 
 
 def _part(held: Sequence[Allocation], hour: Span) -> float:
-    """How much of the hour they had, in the mean."""
+    """Return the mean share of the hour that the allocations had."""
     seconds = (min(one.ended_at or hour[1], hour[1]) - max(one.started_at, hour[0]) for one in held)
     return sum(seconds, timedelta()) / HOUR / len(held)
 
 
 class _Excused:
-    """Whom what stood in an hour kept from computing: what was over before somebody had a GPU did not."""
+    """The incidents of an hour, as excuses: one that was over before a holder had its GPUs excuses nothing."""
 
     def __init__(self, incidents: Iterable[Incident], hour: Span) -> None:
         self._hour = hour
@@ -171,7 +169,7 @@ class _Excused:
         self._of: dict[Span, Excuses] = {}
 
     def hold_up(self, held: Sequence[Allocation]) -> bool:
-        """Whether it kept this holder."""
+        """Return whether an incident kept this holder from computing."""
         begin, until = self._hour
         begin = max(begin, min(one.started_at for one in held))
         until = min([until, *(one.ended_at for one in held if one.ended_at is not None)])
@@ -184,7 +182,7 @@ class _Excused:
 def _alone(
     held: Sequence[Allocation], span: tuple[datetime, datetime]
 ) -> Mapping[_Holder, Sequence[Allocation]]:
-    """Holders that had each of their GPUs alone and over the whole span."""
+    """Return the holders that had each of their GPUs alone and over the whole span."""
     of_gpu: defaultdict[str, set[_Holder]] = defaultdict(set)
     found: defaultdict[_Holder, list[Allocation]] = defaultdict(list)
     out: set[_Holder] = set()
@@ -202,7 +200,7 @@ def _alone(
 
 
 def _scattered(held: Sequence[Allocation], rows: Mapping[str, Row], at: datetime) -> int:
-    """Of GPUs that were measured, those that nobody held at the end and that would be whole nodes."""
+    """Return the measured GPUs free at the end, on partly held nodes, if together they make whole nodes."""
     taken = {one.subject.key for one in held if one.ended_at is None or one.ended_at >= at}
     gpus: defaultdict[str, list[bool]] = defaultdict(list)
     for key in rows:

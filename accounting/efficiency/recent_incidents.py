@@ -1,4 +1,4 @@
-"""Incidents that were resolved recently: a job that a fault stopped need not go on when it ends."""
+"""Recently resolved incidents: a job that a fault stopped need not go on when the fault ends."""
 
 from datetime import datetime
 
@@ -10,17 +10,17 @@ _FIRST, _MOST = 500, 100_000
 
 
 def stood_since(hub: Hub, since: datetime) -> list[Incident]:
-    """Those that stood at any time since then, however long ago they began. HubError as `over_since`."""
+    """Return the incidents that stood at any time since then, whenever they began. Errors as `over_since`."""
     states = tuple(state.value for state in STANDING)
     standing = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
     return [*readable(standing, Incident.from_record), *over_since(hub, since)]
 
 
 def over_since(hub: Hub, since: datetime) -> list[Incident]:
-    """Those that were resolved since then, however long ago they began.
+    """Return the incidents that were resolved since then, whenever they began.
 
-    The hub tells them in the order in which they were written down, which is hardly another than that of
-    their ends; a whole half of them has to be older. HubError when it does not answer.
+    The hub returns them in the order in which they were written, which is nearly that of their ends; so the
+    query grows until a whole half of the page is older. Raises HubError when the hub does not answer.
     """
     limit = _FIRST
     while True:

@@ -1,1 +1,1 @@
-"""Hardware that fails again and again, and parts on their way back to the maker."""
+"""Hardware that fails repeatedly, and parts returned to the maker."""

@@ -20,7 +20,7 @@ _MOST_NAMED = 6
 
 
 class Outcome(str, Enum):
-    """What the tests say of the node."""
+    """The result of a node's tests."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -29,7 +29,7 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Of one output: what it says, in one line, and of which hosts, where it names any."""
+    """What one output says in one line, and the hosts it names, if any."""
 
     outcome: Outcome
     tool: str
@@ -38,9 +38,9 @@ class Verdict:
 
 
 def judge(output: str, least_bandwidth: float | None = None) -> Verdict:
-    """What one output says; `least_bandwidth` is of nccl-tests' largest size, in GB/s.
+    """Return the verdict of one output; `least_bandwidth` is for nccl-tests' largest size, in GB/s.
 
-    What was cut short, tested nothing or cannot be read is not judged, and never passed.
+    Output that was cut short, tested nothing or cannot be read is not judged, and never passes.
     """
     if len(output) > LONGEST_OUTPUT:
         return _unjudged("", "it is larger than 4 MiB")
@@ -51,7 +51,7 @@ def judge(output: str, least_bandwidth: float | None = None) -> Verdict:
 
 
 def _told(output: str, least: float | None) -> Iterator[Verdict]:
-    """Of each tool whose output is in it: a file may hold the log of several."""
+    """Yield a verdict for each tool in the output, since a file may hold the logs of several."""
     if '"DCGM' in output:
         yield from _dcgm_json(output)
     if _HEADER in output or _SUCCESS in output:
@@ -61,7 +61,7 @@ def _told(output: str, least: float | None) -> Iterator[Verdict]:
 
 
 def _all_of(found: Sequence[Verdict]) -> Verdict:
-    """What failed is the verdict, then what is not judged; it passed where all did."""
+    """Combine verdicts: a failure wins, then what is not judged; the whole passes where all did."""
     for outcome in (Outcome.FAILED, Outcome.UNJUDGED):
         for one in found:
             if one.outcome is outcome:
@@ -76,9 +76,9 @@ def _hosts(found: Sequence[Verdict]) -> frozenset[str]:
 
 
 def together(found: Sequence[Verdict], node: str) -> Verdict:
-    """Of all outputs of a node: it passed where all did and each that names hosts names it.
+    """Combine the verdicts of a node's outputs: it passes where all did, and each that names hosts names it.
 
-    An output of other hosts is no verdict on this one, whatever it says.
+    An output from other hosts is no verdict on this node, whatever it says.
     """
     if not found:
         return _unjudged("", "no output was given")
@@ -92,7 +92,7 @@ def together(found: Sequence[Verdict], node: str) -> Verdict:
 
 
 def _names(hosts: frozenset[str], node: str) -> bool:
-    """A host may tell its short name where its node is known by the full one, and the other way."""
+    """Return whether the hosts include the node, by short names: a host may print either its short or full name."""
     return node.partition(".")[0] in {host.partition(".")[0] for host in hosts}
 
 
@@ -101,7 +101,7 @@ def _unjudged(tool: str, why: str, hosts: frozenset[str] = frozenset()) -> Verdi
     return Verdict(outcome=Outcome.UNJUDGED, tool=tool, text=text, hosts=hosts)
 
 
-# What dcgmi says before the table, the table's head, and the border that closes it.
+# What dcgmi prints before the table, the table's head, and the border that closes it.
 _SUCCESS, _HEADER = "Successfully ran diagnostic", "| Diagnostic"
 _BORDER = re.compile(r"\+-+\+-+\+")
 # A row of the table: `| PCIe                      | Pass - All                                     |`.
@@ -111,7 +111,7 @@ _ERROR = re.compile(r"(?im)^\s*error:\s*(.+)$")
 
 
 def _table(output: str) -> Iterator[tuple[str, str]]:
-    """Each result with the test that it is of: a row without a name goes on with the one before."""
+    """Yield each test with its result; a row without a name belongs to the test before."""
     test = ""
     for name, value in _ROW.findall(output):
         test = name or test
@@ -121,7 +121,7 @@ def _table(output: str) -> Iterator[tuple[str, str]]:
 
 
 def _dcgm_table(output: str) -> Verdict:
-    """A table without its end may lack the test that fails."""
+    """Return the verdict of the tables; one without its end may lack the test that fails, so it never passes."""
     said = _dcgm(list(_table(output)), _said_errors(output))
     runs = output.split(_SUCCESS)
     whole = _HEADER not in runs[0] and all(map(_closed, runs[1:]))
@@ -146,7 +146,7 @@ _OBJECT = re.compile(r'\{\s*"')
 
 
 def _dcgm_json(output: str) -> Iterator[Verdict]:
-    """Of each object of JSON that is dcgmi's, whatever stands around it."""
+    """Yield a verdict for each JSON object of dcgmi in the output, whatever stands around it."""
     end = 0
     while (begin := _OBJECT.search(output, end)) is not None and '"DCGM' in output[end:]:
         try:
@@ -170,7 +170,7 @@ def _results(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _dcgm(results: Sequence[tuple[str, str]], error: str) -> Verdict:
-    """By the worst result of each test; a warning is told and fails nothing, as in dcgmi itself."""
+    """Judge by the worst result of each test; a warning is reported but fails nothing, as in dcgmi itself."""
     by: dict[str, set[str]] = {}
     for name, word in results:
         by.setdefault(name, set()).add(word)
@@ -218,7 +218,7 @@ def _nccl(output: str, least: float | None) -> Verdict:
     wrong = sum(row.wrong for row in rows)
     if wrong or any(word == "FAILED" for _, word in bounds):
         return _failed(tool, f"{wrong or bounds[-1][0]} wrong values", hosts)
-    # Each run begins with a header and ends with what was out of bounds.
+    # Each run begins with a header and ends with its out-of-bounds line.
     if not rows or len(bounds) != len(_NCCL_HEADER.findall(text)):
         return _unjudged(tool, "it did not run to its end", hosts)
     if not all(math.isfinite(row.bandwidth) for row in rows):
@@ -239,12 +239,12 @@ def _failed(tool: str, why: str, hosts: frozenset[str]) -> Verdict:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     size: int
-    bandwidth: float  # of the bus, the better of both ways
+    bandwidth: float  # bus bandwidth, the better of out of place and in place
     wrong: int
 
 
 def _row(line: str) -> _Row | None:
-    """One size; None for any other line."""
+    """Parse the row of one size; None for any other line."""
     parts = line.split()
     if len(parts) < 11 or not parts[0].isdigit() or not parts[1].isdigit():
         return None
@@ -256,7 +256,7 @@ def _row(line: str) -> _Row | None:
 
 
 def _number(text: str) -> float:
-    """What is no number is NaN: a row without one is not left out of what is judged."""
+    """Parse a number; anything else becomes NaN, so that its row still counts."""
     try:
         return float(text)
     except ValueError:

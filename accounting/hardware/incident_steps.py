@@ -1,4 +1,4 @@
-"""The steps of an incident's life, as people read them; pure."""
+"""The history of an incident as a list of steps for people; pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gpuvigil.model import Acknowledgement, Act, CoveredBy, Incident, NodeAction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One thing that happened: a step of the incident, or what a person wrote."""
+    """One step of the incident, or one note of a person."""
 
     at: datetime
     kind: str  # a key of the style: the state that followed, or "note"
@@ -35,7 +35,7 @@ def steps(
     acknowledgements: Iterable[Acknowledgement] = (),
     actions: Iterable[NodeAction] = (),
 ) -> tuple[Moment, ...]:
-    """Everything that happened, oldest first; the first is when the fault began."""
+    """Return everything that happened, oldest first; the first is when the fault began."""
     told = [_step(step) for step in transitions]
     said = {step.text for step in told}
     notes = [_note(one) for one in acknowledgements if _reason(one) not in said]
@@ -64,12 +64,12 @@ def _action(one: NodeAction) -> Moment:
 
 
 def _reason(one: Acknowledgement) -> str:
-    """How the analyzer tells of it: what the step says already needs no line of its own."""
+    """Return the reason that the analyzer writes for an acknowledgement: then it needs no line of its own."""
     return f"acknowledged by {one.by}" + (f": {one.note}" if one.note else "")
 
 
 def span(incident: Incident, now: datetime) -> str:
-    """Since when, until when, and how long."""
+    """Return since when, until when and how long an incident stands, as text."""
     if incident.resolved_at is None:
         return f"since {moment(incident.since)}, for {duration(now - incident.since)}"
     lasted = duration(incident.resolved_at - incident.since)

@@ -1,4 +1,4 @@
-"""What changed on a node before an incident, old and new; pure."""
+"""What changed on a node before an incident, with old and new value; pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from itertools import pairwise
 
 from gpuvigil.model.setup import TITLES, Setup
 
-# A roll-out that was longer ago is seldom to blame, and `gpuvigil compare` judges those.
+# An older roll-out is seldom to blame, and `gpuvigil compare` judges those.
 LOOKED_BACK = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """One value that another one replaced."""
+    """One value that replaced another."""
 
     at: datetime
     what: str
@@ -22,9 +22,9 @@ class Changed:
 
 
 def changed(setups: Iterable[Setup], until: datetime) -> Sequence[Changed]:
-    """What changed on a node in the 30 days up to `until`, the newest first.
+    """Return what changed on a node in the 30 days up to `until`, newest first.
 
-    What was said for the first time has no old value, and is no change.
+    A value reported for the first time has no old value, and is no change.
     """
     ordered = sorted((one for one in setups if one.at <= until), key=lambda one: one.at)
     found = [

@@ -1,9 +1,9 @@
-"""Repeat offenders: hardware that failed again and again, and whether it is the GPU, its slot or its node.
+"""Repeat offenders: hardware that failed repeatedly, and whether the GPU, its slot or its node is to blame.
 
-A pure function of the incidents of 30 days. Meta found its lemon nodes by what happened within 28 (Kokolis
-et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024): Xids, tickets,
-times out of service; of their root causes 28 % were GPUs, 21 % DIMMs, 15 % PCIe, 8 % network cards. How
-much each failure weighs is ours: a page four times as much as what can wait, one of two weeks ago half.
+Pure functions of the incidents of 30 days. Meta found its lemon nodes by what happened within 28 days
+(Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024): Xids,
+tickets, times out of service; of their root causes 28 % were GPUs, 21 % DIMMs, 15 % PCIe, 8 % network
+cards. The weights are ours: a page counts four times as much as a warning, and half after two weeks.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,11 +17,11 @@ from gpuvigil.lifecycle import State
 from gpuvigil.model import RESERVED_CLUSTERS, Incident, Severity
 from gpuvigil.silence_conditions import MAY_BE_DEATH
 
-# Nothing ranks hardware over longer: published traces do not bear out a ranking over months.
+# No ranking over a longer time: published traces do not support one over months.
 SPAN = timedelta(days=30)
 _HALF_LIFE = timedelta(days=14)
 _WEIGHTS = {Severity.CRITICAL: 1.0, Severity.WARNING: 0.25}
-# Two pages within two weeks, or as much of what can wait, and nobody calls it chance.
+# Two pages within two weeks, or as much in warnings: more than chance.
 LEMON_SCORE = 1.5
 RULE = (
     f"A page weighs {_WEIGHTS[Severity.CRITICAL]:g}, a warning {_WEIGHTS[Severity.WARNING]:g}, and half"
@@ -34,7 +34,7 @@ HARDWARE = where(lambda row: row.blame.is_hardware)
 GONE = where(
     lambda row: row.ends_job is not None and row.ends_job.by is EndsBy.NODE and row.ends_job.always
 )
-# What follows within an hour is the same failure, seen by another rule or at the next attempt.
+# A failure within an hour of another is the same one, seen by another rule or at the next attempt.
 SAME_FAILURE = timedelta(hours=1)
 _AGAIN = 2  # times
 _DAYS = timedelta(days=2)  # a span from here on is told in days
@@ -54,7 +54,7 @@ class Advice(str, Enum):
 
 
 class Part(str, Enum):
-    """What may be to blame."""
+    """The kind of part that may be to blame."""
 
     NODE = "node"
     SLOT = "slot"  # of a node, by PCI address
@@ -63,7 +63,7 @@ class Part(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One time that hardware failed, as far as an incident says where."""
+    """One hardware failure, and where it happened as far as the incident says."""
 
     at: datetime
     severity: Severity
@@ -71,7 +71,7 @@ class Failure:
     incident: str
     cluster: str
     node: str
-    slot: str  # empty where it is not one GPU's
+    slot: str  # empty where the failure is not one GPU's
     serial: str
 
 
@@ -81,14 +81,14 @@ class Offender:
 
     part: Part
     cluster: str
-    node: str  # of a GPU, where it failed last
+    node: str  # for a GPU, where it failed last
     name: str  # the node's name, the slot's PCI address, the GPU's serial number
     score: float
     failures: tuple[Failure, ...]
 
     @property
     def is_lemon(self) -> bool:
-        """Whether to take it out and look at it as a whole."""
+        """Whether the part should be taken out of service and examined as a whole."""
         return self.score >= LEMON_SCORE
 
     @property
@@ -97,7 +97,7 @@ class Offender:
 
 
 def counts(incident: Incident) -> bool:
-    """Whether it speaks of failing hardware: no selftest, no program, no suspicion, nothing minor."""
+    """Return whether an incident shows failing hardware: no selftest, program, suspicion or minor one."""
     return (
         incident.fault in HARDWARE
         and incident.severity in _WEIGHTS
@@ -118,12 +118,12 @@ def is_death(incident: Incident) -> bool:
 
 
 def failures(incidents: Iterable[Incident]) -> tuple[Failure, ...]:
-    """Those that count, oldest first; of one that came back each time."""
+    """Return the failures of the incidents that count, oldest first; one that came back counts each time."""
     return _all_times(one for one in incidents if counts(one))
 
 
 def deaths(incidents: Iterable[Incident]) -> tuple[Failure, ...]:
-    """When nodes died, oldest first."""
+    """Return the times at which nodes died, oldest first."""
     return _all_times(filter(is_death, incidents))
 
 
@@ -133,9 +133,10 @@ def _all_times(incidents: Iterable[Incident]) -> tuple[Failure, ...]:
 
 
 def offenders(found: Iterable[Failure], now: datetime) -> tuple[Offender, ...]:
-    """Whatever failed within `SPAN` before `now`, the worst first.
+    """Return every part that failed within `SPAN` before `now`, the worst first.
 
-    Failures of one thing within an hour are one, as grave as the gravest. A GPU is followed to wherever it was put; simulated ones are never mixed with real ones.
+    Failures of one part within an hour count as one, with the highest severity among them. A GPU is followed
+    by its serial number wherever it is put; simulated GPUs are never mixed with real ones.
     """
     groups: dict[tuple[Part, str, str, str], list[Failure]] = {}
     for one in sorted(found, key=lambda it: (it.at, it.incident)):
@@ -160,14 +161,14 @@ class Before:
 
 
 def history(incident: Incident, found: Iterable[Failure]) -> str:
-    """A sentence on what happened before at the same place, empty when nothing did."""
+    """Return a sentence on earlier failures at the same place, empty when there were none."""
     return before(incident, found).sentence
 
 
 def before(incident: Incident, found: Iterable[Failure]) -> Before:
-    """What `found` says of an incident: failures, or deaths where it is one itself.
+    """Return what `found` says of an incident: earlier failures, or earlier deaths of its node.
 
-    `found` may hold what happened at any place at any time; the incident's own is counted once.
+    `found` may hold failures of any part at any time; the incident's own is counted once.
     """
     *earlier, own = _times(incident)
     others = (one for one in found if one.incident != own.incident)
@@ -243,7 +244,7 @@ def _keys(one: Failure) -> Iterator[tuple[Part, str, str, str]]:
     if one.slot:
         yield Part.SLOT, one.cluster, one.node, one.slot
     if one.serial:
-        # A GPU goes from node to node, and from cluster to cluster; a simulated one nowhere.
+        # A GPU moves between nodes and clusters; a simulated one does not.
         world = one.cluster if one.cluster in RESERVED_CLUSTERS else ""
         yield Part.GPU, world, "", one.serial
 
@@ -269,7 +270,7 @@ def _score(separate: Iterable[Failure], now: datetime) -> float:
 
 
 def _separate(them: Iterable[Failure]) -> list[Failure]:
-    """One for each failure, the gravest of those that follow each other within an hour."""
+    """Return one failure for each run of failures within an hour of each other, that of the highest severity."""
     kept: list[Failure] = []
     before: datetime | None = None
     for one in sorted(them, key=lambda it: (it.at, it.incident)):

@@ -1,4 +1,4 @@
-"""Returns to the maker: which incidents may have one, how far it is, and when a slot says that it is over."""
+"""Returns to the maker (RMA): which incidents may have one, its state, and when an inventory shows it is over."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -11,12 +11,12 @@ LONGEST_NOTE = 500
 
 
 def may_have(incident: Incident) -> bool:
-    """Whether it speaks of a part that a maker would take back; a selftest's has none."""
+    """Return whether the incident is about a part that a maker would take back; a selftest's is not."""
     return incident.fault in HARDWARE and not incident.marked
 
 
 def newest(steps: Iterable[Rma]) -> Mapping[str, Rma]:
-    """How far each is, by incident."""
+    """Return the newest step of each return, by incident."""
     found: dict[str, Rma] = {}
     for step in sorted(steps, key=lambda it: (it.at, it.id)):
         found[step.incident] = step
@@ -24,7 +24,7 @@ def newest(steps: Iterable[Rma]) -> Mapping[str, Rma]:
 
 
 def step(incident: Incident, state: RmaState, by: str, note: str, at: datetime) -> Rma:
-    """What is written when somebody says how far it is."""
+    """Return the record of a new step that somebody reports."""
     return Rma(
         incident=incident.id,
         subject=incident.subject,
@@ -38,16 +38,16 @@ def step(incident: Incident, state: RmaState, by: str, note: str, at: datetime) 
 
 
 def said(one: Rma) -> str:
-    """In one line: `shipped by alice, case 4711`."""
+    """Return the step in one line: `shipped by alice, case 4711`."""
     note = f", {one.note}" if one.note else ""
     return f"{one.state.value} by {one.by}{note}"
 
 
 def replaced(standing: Iterable[Rma], inventory: Inventory) -> list[Rma]:
-    """The steps that an inventory tells by itself: another serial number sits in the slot.
+    """Return the steps that an inventory shows by itself: another serial number sits in the slot.
 
-    A slot that is empty, or whose GPU tells no serial number, says nothing. Nor does a GPU that sits
-    in another slot now: it may have been moved to see which of the two is to blame.
+    An empty slot, or a GPU without a serial number, proves nothing. Neither does a GPU that sits in
+    another slot now: it may have been moved to find out which of the two is to blame.
     """
     slots = {
         _slot(gpu.pci_address): gpu for gpu in inventory.gpus if gpu.pci_address and gpu.serial

@@ -1,4 +1,4 @@
-"""Earlier incidents of the same fault, what ended them, and whether it came back; pure."""
+"""Earlier incidents of the same fault, what ended them, and whether the fault came back; pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,17 +36,17 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
-    """One that is over."""
+    """One resolved incident and how it ended."""
 
     incident: Incident
-    here: bool  # of the same subject
-    helped: str  # what ended it, as far as anybody said; empty: nobody did
-    came_back_after: timedelta | None  # None: not since
+    here: bool  # whether it has the same subject
+    helped: str  # what ended it, as far as anybody said; else empty
+    came_back_after: timedelta | None  # None: not so far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What was written of one that is over."""
+    """What was recorded about one resolved incident."""
 
     transitions: Sequence[Transition] = ()
     notes: Sequence[Acknowledgement] = ()
@@ -55,7 +55,7 @@ class Said:
 
 
 def alike(one: Incident, past: Iterable[Incident], now: datetime) -> Sequence[Incident]:
-    """Those worth a look: of the same fault and code, over, own past first, then the newest."""
+    """Return similar resolved incidents: same fault and code, the same subject first, then the newest."""
     found = [
         it
         for it in past
@@ -70,7 +70,7 @@ def alike(one: Incident, past: Iterable[Incident], now: datetime) -> Sequence[In
 
 
 def before(one: Incident, it: Incident, said: Said, past: Iterable[Incident]) -> Before:
-    """What is known of how one of them ended; `past`: all of its fault, this one among them."""
+    """Return how an earlier incident ended; `past` holds all of its fault, itself included."""
     ended = it.resolved_at or it.updated_at
     again = [
         other.since
@@ -86,7 +86,7 @@ def before(one: Incident, it: Incident, said: Said, past: Iterable[Incident]) ->
 
 
 def helped(said: Said) -> str:
-    """What ended it: a part that was replaced, a person's last note, an event, else what is known."""
+    """Return what ended it: a replaced part, a person's last note, an event, or whatever else is known."""
     if any(step.state is RmaState.REPLACED for step in said.rma):
         return "part replaced"
     notes = [one.note.strip() for one in sorted(said.notes, key=lambda it: it.at) if one.note]
@@ -107,7 +107,7 @@ def _how(cause: Ended) -> str:
 
 
 def outcome(one: Before, now: datetime) -> str:
-    """Whether it held."""
+    """Return whether the cure held, as text."""
     if one.came_back_after is not None:
         return f"came back after {duration(one.came_back_after)}"
     ended = one.incident.resolved_at or one.incident.updated_at
@@ -115,7 +115,7 @@ def outcome(one: Before, now: datetime) -> str:
 
 
 def summary(found: Sequence[Before], amount: int) -> str:
-    """How many there were, in a few words."""
+    """Return how many similar incidents there were, in a few words."""
     here = sum(it.here for it in found)
     span = f"{LOOKED_BACK.days} days"
     return f"{amount} in {span}" + (f", {here} of them here" if here else "")

@@ -1,53 +1,52 @@
-"""What bounds a job over a span: pure, from what its GPUs, nodes and ports measured.
+"""What bounds a job over a span: pure, from measurements of its GPUs, nodes and ports.
 
-What the job's own ranks tell of their steps comes first: how long a step took, how long a rank itself
-worked in it, how long it waited for input, and the time that lies in no step. Without them counters say
-what they can. A GPU's utilisation says that a kernel ran, and a collective that waits for others is one:
-a busy GPU with idle multiprocessors may wait for the network, and only traffic or waits there say so.
-
+What the job's own ranks report of their steps comes first: how long a step took, how long a rank itself
+worked in it, how long it waited for input, and the time in no step. Without them, counters say what they
+can. A GPU's utilisation says that a kernel ran, and a collective that waits for others is a kernel too:
+a busy GPU with idle multiprocessors may wait for the network, and only traffic or waits there show it.
 NVIDIA's DCGM user guide ("Feature Overview, Profiling Metrics") has the limits of the GPU's counters: an
 SM activity of 80 % is necessary for effective use, under 50 % "likely indicates ineffective GPU usage",
-and in practice memory bandwidth ends at some 80 %. All other limits are ours, chosen so that only what
-is plain is said. What was not measured says nothing, and is named.
+and in practice memory bandwidth ends at some 80 %. All other limits are ours, chosen so that only obvious
+cases are reported. What was not measured says nothing, and is listed as missing.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-# From here on a GPU is busy; under it the job waits for something that is no kernel [ours].
+# A GPU is busy from this utilisation on; below it the job waits for something that is no kernel [ours].
 BUSY_PERCENT = 80.0
-# At no sample above it: nothing was computed.
+# If no sample is above it, nothing was computed.
 NOTHING_PERCENT = 1.0
 EFFECTIVE_SM_PERCENT = 80.0  # DCGM's guide
 LITTLE_SM_PERCENT = 50.0  # DCGM's guide
 # Three quarters of the 80 % that DCGM's guide calls the most that is reached [ours].
 MEMORY_DRAM_PERCENT = 60.0
-# Of a step, or of the span: a smaller share bounds nobody [ours].
+# A smaller share of a step, or of the span, bounds no job [ours].
 STEP_SHARE = 0.2
-# Of its speed, what a link carries on average where it is what the job waits for, bursts and all [ours].
+# The mean share of a link's speed, bursts included, from which on a job waits for that link [ours].
 LINK_SHARE = 0.5
-# A step computes for so many times its forward pass: the backward pass is twice as much (Kaplan et al.,
+# A step computes for this many times its forward pass: the backward pass is twice as much (Kaplan et al.,
 # "Scaling Laws for Neural Language Models", 2020), and the forward pass once more where activations are
-# recomputed. What is left of a step is at least communication.
+# recomputed. The rest of a step is at least communication.
 PASSES = 4.0
-# Bytes a second of a node that are heartbeats and mounts, and no work [ours].
+# Up to this many bytes a second, a node's traffic is heartbeats and mounts, not work [ours].
 HEARTBEAT_BYTES = 1e6
-# Of the time for which others stop a port [ours]; links without a finding are listed from 1 % on.
+# Percent of the time for which others stop a port [ours]; links without a finding are listed from 1 % on.
 PORT_WAIT_PERCENT = 5.0
-# A second, over the whole span, by one node of a job whose GPUs idle: a rank's share of a model's state is tens
-# of GB, and logs are under a megabyte a second [ours, as `gpu_hung` has it].
+# Bytes a second, over the whole span, by one node of a job whose GPUs idle: a rank's share of a model's state
+# is tens of GB, and logs are under a megabyte a second [ours, as in `gpu_hung`].
 STORAGE_BYTES = 50e6
-# Of the time for which at least one task waits for a processor (PSI `some`), and of all processors [ours].
+# Percent of the time for which at least one task waits for a processor (PSI `some`), and of all processors [ours].
 CPU_PRESSURE_PERCENT, CPU_PERCENT = 20.0, 90.0
-# Of a job's GPUs and of the span, so much has to be measured.
+# The share of a job's GPUs and of the span that has to be measured.
 COVERAGE = 0.5
-# How sure it is [ours, an order and no chance]: the job's own word, a counter that says it, one that fits.
+# The confidence [ours, an order and no probability]: the job's own word, a direct counter, a matching counter.
 _TOLD, _COUNTED, _FITS = 0.9, 0.7, 0.5
 
 
 class Bound(str, Enum):
-    """What a job would have to get more of to go faster."""
+    """The resource that limits the speed of a job."""
 
     COMPUTE = "compute"
     MEMORY = "memory bandwidth"
@@ -57,12 +56,12 @@ class Bound(str, Enum):
     CHECKPOINT = "checkpointing"
     CPU = "CPU"
     NOTHING = "nothing: idle"
-    ON_CALL = "not judged"  # it works when its users ask
+    ON_CALL = "not judged"  # it works when its users ask for something
     EARLY = "too early"
     UNKNOWN = "cannot be said"
 
 
-# Answers that name nothing.
+# Results that name no resource.
 UNSAID = frozenset({Bound.ON_CALL, Bound.EARLY, Bound.UNKNOWN})
 
 ADVICE = {
@@ -84,28 +83,26 @@ STORAGE = "bytes read and written by its nodes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """What ranks told of their steps, as means over the ranks that did."""
+    """The steps that ranks reported, as means over those ranks."""
 
-    seconds: float  # a step's length
+    seconds: float  # length of a step
     ranks: int
-    own_seconds: float | None = (
-        None  # that a rank worked itself: compute, without waiting for others
-    )
-    input_seconds: float | None = None  # that it waited for data
-    # Of the span, what lies in no step; None where steps were not counted.
+    own_seconds: float | None = None  # work of the rank itself: compute, without waiting for others
+    input_seconds: float | None = None  # wait for data
+    # The share of the span in no step; None where steps were not counted.
     outside_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """One job over a span: means over its GPUs, nodes and ports; None was not measured.
+    """One job over a span: means over its GPUs, nodes and ports; None is not measured.
 
-    Shares are of what there is: of a power limit, of a link's speed.
+    Shares are of the maximum: of a power limit, or of a link's speed.
     """
 
     gpus: int
     nodes: int
-    coverage: float  # of the samples of its GPUs that there should be
+    coverage: float  # share of the expected samples of its GPUs
     utilization_percent: float | None = None
     utilization_most_percent: float | None = None
     sm_percent: float | None = None
@@ -117,7 +114,7 @@ class Activity:
     nvlink_share: float | None = None
     pcie_bytes_per_second: float | None = None
     pcie_share: float | None = None
-    fabric_share: float | None = None  # of the ports that its nodes talk through
+    fabric_share: float | None = None  # of the ports that its nodes communicate through
     fabric_wait_percent: float | None = None
     fabric_bytes_per_second: float | None = None  # of one node
     storage_received_share: float | None = None
@@ -127,13 +124,13 @@ class Activity:
     read_bytes_per_second: float | None = None  # by one node, on disks and mounts
     written_bytes_per_second: float | None = None  # by the node that writes most
     steps: Steps | None = None
-    checkpoint_share: float | None = None  # of the span, at most, by the phases of its ranks
+    checkpoint_share: float | None = None  # upper bound of the share of the span, by ranks' phases
     checkpoints: bool = False  # whether one was written in the span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The answer, in one sentence what it rests on, and what would make it surer."""
+    """The limiting resource, the evidence in one sentence, and what would make the answer surer."""
 
     bound: Bound
     said: str
@@ -146,7 +143,7 @@ class Decision:
 
 
 def decide(job: Activity) -> Decision:
-    """What bounds the job; the first that holds."""
+    """Return what bounds the job: the first case that holds."""
     missing = tuple(_missing(job))
     if job.utilization_percent is None:
         return Decision(
@@ -173,7 +170,7 @@ _Found = tuple[Bound, str, float]
 
 
 def _missing(job: Activity) -> Iterator[str]:
-    """What would have helped and was not measured."""
+    """Yield what would have helped and was not measured."""
     if job.steps is None:
         yield STEPS
     if job.sm_percent is None:
@@ -188,7 +185,7 @@ def _missing(job: Activity) -> Iterator[str]:
 
 
 def _of_idle(job: Activity) -> _Found:
-    """Of GPUs without a kernel: a checkpoint needs none, and what writes one does not hang."""
+    """Judge GPUs without a kernel: a checkpoint needs none, and a job that writes one does not hang."""
     said = "no kernel ran on any of its GPUs"
     if (job.checkpoint_share or 0.0) >= STEP_SHARE:
         return Bound.CHECKPOINT, f"{said}, and its ranks are at a checkpoint", _TOLD
@@ -198,7 +195,7 @@ def _of_idle(job: Activity) -> _Found:
 
 
 def _of_steps(job: Activity) -> _Found | None:
-    """By the job's own word: the largest share of its time that is no work of its ranks."""
+    """Judge by the job's own word: the largest share of its time that is not work of its ranks."""
     steps = job.steps
     if steps is None or steps.seconds <= 0.0:
         return None
@@ -224,9 +221,10 @@ def _shares(job: Activity, steps: Steps) -> Iterator[tuple[Bound, float, str]]:
 
 
 def _beyond_passes(job: Activity, steps: Steps) -> float | None:
-    """Of a step, what no pass of this model explains: its ranks wait in collectives.
+    """Return the seconds of a step that no pass of the model explains: waits in collectives.
 
-    Own work ends with the forward pass, and what comes behind it computes and talks at once.
+    A rank's own work ends with the forward pass; what follows computes and communicates at once. None
+    where own work is not known, with one GPU, or where the multiprocessors are full.
     """
     fills = job.sm_percent is not None and job.sm_percent >= EFFECTIVE_SM_PERCENT
     if steps.own_seconds is None or job.gpus < 2 or fills:
@@ -236,14 +234,14 @@ def _beyond_passes(job: Activity, steps: Steps) -> float | None:
 
 
 def _where(job: Activity) -> Bound:
-    """Where its ranks talk: a job on several nodes whose ports are quiet talks inside of each."""
+    """Return where the ranks communicate: with quiet ports, a job on several nodes does so within each."""
     moved = job.fabric_bytes_per_second
     quiet = moved is not None and moved < HEARTBEAT_BYTES
     return Bound.IN_NODE if job.nodes == 1 or quiet else Bound.BETWEEN_NODES
 
 
 def _of_waits(job: Activity) -> _Found | None:
-    """Of GPUs without a kernel for part of the time: what they wait for."""
+    """Judge GPUs without a kernel for part of the time by what they wait for."""
     busy = job.utilization_percent
     if busy is None or busy >= BUSY_PERCENT:
         return None
@@ -261,9 +259,9 @@ def _of_waits(job: Activity) -> _Found | None:
 
 
 def _of_storage(job: Activity, waits: str) -> _Found | None:
-    """Of a job that waits: what its nodes read or write, whichever is more.
+    """Judge a waiting job by what its nodes read or write, whichever is more.
 
-    Who told steps that leave no time between them waits for no checkpoint.
+    A job whose steps leave no time between them does not wait for a checkpoint.
     """
     read, written = job.read_bytes_per_second or 0.0, job.written_bytes_per_second or 0.0
     outside = None if job.steps is None else job.steps.outside_share
@@ -277,7 +275,7 @@ def _of_storage(job: Activity, waits: str) -> _Found | None:
 
 
 def _unseen(job: Activity) -> str:
-    """Why nobody can say what its GPUs wait for."""
+    """Return why nobody can say what its GPUs wait for."""
     nothing = "no measurement says what they wait for"
     if job.read_bytes_per_second is None and job.written_bytes_per_second is None:
         return nothing
@@ -285,7 +283,7 @@ def _unseen(job: Activity) -> str:
 
 
 def _of_kernels(job: Activity) -> _Found:
-    """Of GPUs that always run a kernel: what the kernel does."""
+    """Judge GPUs that always run a kernel by what that kernel does."""
     if job.sm_percent is None:
         said = "its GPUs always run a kernel, and what it does was not measured"
         return Bound.UNKNOWN, said, 0.0
@@ -298,7 +296,7 @@ def _of_kernels(job: Activity) -> _Found:
 
 
 def _of_links(job: Activity) -> _Found | None:
-    """Of kernels that leave multiprocessors idle: whether they wait for a link."""
+    """Judge kernels that leave multiprocessors idle: do they wait for a link?"""
     sm = f"SM activity is {job.sm_percent or 0.0:.0f} %"
     wait, fabric = job.fabric_wait_percent, job.fabric_share
     if job.nodes > 1 and wait is not None and wait >= PORT_WAIT_PERCENT:
@@ -315,9 +313,9 @@ def _of_links(job: Activity) -> _Found | None:
 
 
 def _of_pauses(job: Activity) -> _Found | None:
-    """Of a job in which kernels run, with time in no step: its ranks may wait for one that writes for all.
+    """Judge a job whose kernels run but that has time in no step: its ranks may wait for one that writes for all.
 
-    Where no steps are counted, its multiprocessors rest for so much of the time.
+    Where no steps are counted, the multiprocessors must rest for that share of the time.
     """
     outside = None if job.steps is None else job.steps.outside_share
     if outside is not None:
@@ -328,12 +326,12 @@ def _of_pauses(job: Activity) -> _Found | None:
         return None
     rest = f"its multiprocessors are {most:.0f} % active at most and {sm:.0f} % on average"
     found = _of_storage(job, rest)
-    # Who works well reads, too.
+    # A job that works well reads, too.
     return found if found is not None and found[0] is Bound.CHECKPOINT else None
 
 
 def _half_filled(job: Activity) -> _Found:
-    """Nothing but the multiprocessors themselves says anything."""
+    """Judge by the multiprocessors alone, where no other measurement explains anything."""
     sm = job.sm_percent or 0.0
     if sm >= LITTLE_SM_PERCENT:
         return Bound.COMPUTE, _compute_words(job), _FITS

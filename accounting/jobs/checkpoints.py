@@ -1,4 +1,4 @@
-"""The last checkpoint of jobs that ended, from the store, as far as the first of their nodes reports it."""
+"""The last checkpoint of jobs that ended, from the store, as far as the first of their nodes reported it."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -9,14 +9,14 @@ from gpuvigil.store.external import store_of
 
 from .losses import Ended, Key
 
-# Of so many of the newest jobs that a failure ended it is asked.
+# Only this many of the newest jobs that a failure ended are looked up.
 MOST_ASKED = 20
 _BEFORE_END, _AFTER_END, _STEP = timedelta(minutes=5), timedelta(minutes=1), timedelta(minutes=1)
 _AGE = "checkpoint_age_seconds"
 
 
 def checkpoints(hub: Hub, jobs: Iterable[Ended]) -> Mapping[Key, datetime]:
-    """Of the newest of these jobs, those that told; HubError or StoreError when hub or store does not answer."""
+    """Return the last checkpoint of the newest jobs that reported one; HubError or StoreError when no answer comes."""
     asked_of = list(jobs)[:MOST_ASKED]
     found = {job.key: _checkpoint(hub, job) for job in asked_of if job.nodes}
     return {key: at for key, at in found.items() if at is not None}
@@ -31,7 +31,7 @@ def _checkpoint(hub: Hub, job: Ended) -> datetime | None:
         if row[_AGE] is not None
     ]
     keys = {Subject(cluster=job.cluster, node=row["node"], gpu=row["uuid"]).key for row in rows}
-    # A node may have had several jobs: whose GPUs are whose has to be known, or the job had all of them.
+    # A node may have had several jobs: the GPUs must be known, or the job must have had all of them.
     if not keys or (not job.gpu_keys and len(keys) * len(job.nodes) != job.gpus):
         return None
     written = [

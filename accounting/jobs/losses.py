@@ -1,7 +1,7 @@
-"""What ended jobs lost, by cause: pure, from how a scheduler says that they ended and the incidents on their nodes.
+"""What ended jobs lost, by cause: pure, from their end states and the incidents on their nodes.
 
-A job that its node or a person ended loses what it did since its last checkpoint. Where none is known
-of it is at most all that it did, and that is how it is said.
+A job that its node or a person ended loses its work since the last checkpoint. Where no checkpoint is
+known, the loss is at most all its work, and is reported as an upper bound.
 """
 
 from collections import defaultdict
@@ -14,26 +14,24 @@ from accounting.job_ending import BEFORE, Ending, Why, by_word, verdict
 from gpuvigil.faults.affected import struck
 from gpuvigil.model import Allocation, Holder, Incident, Job, Subject
 
-Key = tuple[
-    str, Holder, datetime
-]  # cluster, holder, when it ended: a job that runs again ends again
+Key = tuple[str, Holder, datetime]  # cluster, holder and end: a job that runs again ends again
 _HOUR = timedelta(hours=1)
-# Who ends by these loses nothing by a failure: it is done, was told to stop, or its program is to blame.
+# Other causes lose nothing by a failure: the job is done, was told to stop, or its program is to blame.
 _FAILURES = frozenset({Why.HARDWARE, Why.NODE, Why.NETWORK, Why.PREEMPTED, Why.TIME_LIMIT})
-# Of these a site may mend the cause; they count for how long a job takes to come back.
+# Causes that a site can fix; these count for how long a job takes to come back.
 _OF_SITE = frozenset({Why.HARDWARE, Why.NODE, Why.NETWORK})
-# Who comes back later than that was started anew by somebody, and did not restart [ours].
+# A later successor was started by somebody, and is no restart [ours].
 _RESTARTS_WITHIN = timedelta(hours=12)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A job that has ended, by a scheduler's word or by its nodes' alone; None is what nobody told."""
+    """A job that has ended, by a scheduler's word or by its nodes' alone; None is not reported."""
 
     cluster: str
     holder: Holder
     ended_at: datetime
-    state: str | None = None  # a scheduler's word for how
+    state: str | None = None  # the scheduler's end state
     user: str | None = None
     name: str | None = None
     partition: str | None = None
@@ -65,13 +63,13 @@ class Ended:
 
 
 def may_have_failed(job: Job) -> bool:
-    """Whether a failure may have ended it: of most jobs their scheduler's word says that none did."""
+    """Return whether a failure may have ended the job; for most jobs the scheduler's word rules that out."""
     why = by_word(job.state)
     return why is None or why in _FAILURES
 
 
 def of_job(job: Job) -> Ended | None:
-    """By its scheduler's word; None of one that goes on."""
+    """Return the ended job by its scheduler's word; None for one that goes on."""
     if job.ended_at is None:
         return None
     return Ended(
@@ -94,9 +92,9 @@ def of_job(job: Job) -> Ended | None:
 
 
 def runs(held: Iterable[Allocation]) -> Iterator[list[Allocation]]:
-    """One holder's allocations by run: one that begins behind an end, or long after the others, is of the next."""
+    """Yield one holder's allocations run by run: one that begins after an end, or long after the first, is the next."""
     run: list[Allocation] = []
-    over: datetime | None = None  # the first of its ends
+    over: datetime | None = None  # the earliest end in this run
     for one in sorted(held, key=lambda it: it.started_at):
         late = run and not one.began_before and one.started_at - run[0].started_at > BEFORE
         if late or (over is not None and one.started_at >= over):
@@ -110,7 +108,7 @@ def runs(held: Iterable[Allocation]) -> Iterator[list[Allocation]]:
 
 
 def of_allocations(held: Sequence[Allocation]) -> Ended | None:
-    """By the word of its nodes, of all GPUs that it had at the same time; None of one that goes on."""
+    """Return the ended job by its nodes' word, from its GPUs at the same time; None for one that goes on."""
     ends = [one.ended_at for one in held if one.ended_at is not None]
     if not ends or len(ends) < len(held):
         return None
@@ -139,18 +137,18 @@ class Loss:
     job: Ended
     why: Why
     said: str
-    gpu_hours: float | None  # None where its GPUs or its begin are not known
-    since_checkpoint: bool  # else it is at most that
+    gpu_hours: float | None  # None where its GPUs or its start are not known
+    since_checkpoint: bool  # otherwise `gpu_hours` is an upper bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """All jobs that one cause ended."""
+    """All jobs that ended by one cause."""
 
     why: Why
     jobs: int
-    gpu_hours: float  # of those of which it is known
-    at_most: bool  # of some only an upper bound is known
+    gpu_hours: float  # of the jobs where it is known
+    at_most: bool  # for some jobs only an upper bound is known
 
 
 def losses(
@@ -158,7 +156,7 @@ def losses(
     incidents: Iterable[Incident],
     checkpoints: Mapping[Key, datetime] | None = None,
 ) -> Sequence[Loss]:
-    """Those of the jobs that a failure ended, newest first; `checkpoints`: when each wrote its last."""
+    """Return the jobs that a failure ended, newest first; `checkpoints` has when each wrote its last."""
     by_node: defaultdict[str, list[Incident]] = defaultdict(list)
     for one in incidents:
         for key in {Subject.parse(it).of_node().key for it in struck(one)}:
@@ -187,7 +185,7 @@ def _loss(
 
 
 def by_cause(found: Iterable[Loss]) -> Sequence[Cause]:
-    """The dearest first."""
+    """Return the causes, the most GPU-hours first."""
     groups: defaultdict[Why, list[Loss]] = defaultdict(list)
     for one in found:
         groups[one.why].append(one)
@@ -205,23 +203,23 @@ def by_cause(found: Iterable[Loss]) -> Sequence[Cause]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """When a job began: one may come back under its own name, or be submitted anew by its user."""
+    """The start of a job: it may be requeued under its own name, or be submitted anew by its user."""
 
     cluster: str
     user: str | None
     name: str | None
     at: datetime
     array: str | None = None  # "17_3"
-    submitted_at: datetime | None = None  # None where no scheduler told of it
+    submitted_at: datetime | None = None  # None where no scheduler reported it
 
     @property
     def of(self) -> tuple[str, str | None, str | None, str]:
-        """Those that have the same are runs of one work: of an array, each task is another."""
+        """The identity of the work: jobs with the same are runs of one; each task of an array is its own."""
         return self.cluster, self.user, self.name, (self.array or "").partition("_")[2]
 
 
 def begin_of(job: Ended) -> Begin | None:
-    """None where nobody told of it."""
+    """Return the start of a job; None where nobody reported it."""
     if job.started_at is None:
         return None
     return Begin(
@@ -235,10 +233,10 @@ def begin_of(job: Ended) -> Begin | None:
 
 
 def restart(found: Iterable[Loss], begins: Iterable[Begin]) -> timedelta | None:
-    """How long half of the jobs that the site's failures ended took at most to run again.
+    """Return the median time until jobs that the site's failures ended ran again.
 
-    The next job of the same user and name counts, of an array of the same task, if it was submitted
-    when the other had ended; None where none came back.
+    The next job of the same user and name counts (for an array, of the same task) if it was submitted
+    after the other had ended; None where none came back.
     """
     begun: defaultdict[tuple[str, str | None, str | None, str], list[Begin]] = defaultdict(list)
     for one in begins:

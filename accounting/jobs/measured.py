@@ -1,4 +1,4 @@
-"""The questions to the store about jobs, and how their rows become one job's figures: pure."""
+"""The store queries about jobs, and how their rows become one job's figures: pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ ASKED_OF_PORTS = (
         for field in ("receive_bytes", "transmit_bytes", "receive_pause_microseconds")
     ),
 )
-# Of a node's own disks and of file systems of the network; object stores are in neither.
+# Bytes on a node's own disks and on network file systems; object stores are in neither.
 _READ = ("disk_read_bytes", "shared_read_bytes")
 _WRITTEN = ("disk_write_bytes", "shared_write_bytes")
 ASKED_OF_HOSTS = tuple(
@@ -67,24 +67,24 @@ ASKED_OF_HOSTS = tuple(
         *_WRITTEN,
     )
 )
-# Of one lane and way, in bytes a second after encoding (PCI-SIG's raw rates: 2.5, 5, 8, 16, 32, 64 GT/s).
+# Per lane and direction, in bytes a second after encoding (PCI-SIG's raw rates: 2.5, 5, 8, 16, 32, 64 GT/s).
 _LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-# Of one NVLink and way (NVIDIA: 18 links are 900 GB/s both ways on H100, 1.8 TB/s on B200).
+# Per NVLink and direction (NVIDIA: 18 links are 900 GB/s both ways on H100, 1.8 TB/s on B200).
 _LINK_BYTES, _NEWER_LINK_BYTES = 25e9, 50e9
 _NEWER = ("B100", "B200", "B300", "GB10", "GB200", "GB300")
-# Fewer steps than this in a span are no measure of the time between them [ours].
+# Fewer steps than this in a span give no measure of the time between them [ours].
 LEAST_STEPS = 5.0
-# `step_phase` of a rank that writes a checkpoint or waits for its writing; evaluation and a stop are above it.
+# `step_phase` of a rank that writes a checkpoint or waits for it; evaluation and a stop have higher values.
 _CHECKPOINT = 3.0
-# Counted over so little, a rate says nothing.
+# A rate over less time says nothing.
 _LEAST_SECONDS = 15.0
-# Through these a job talks: the first that a node has, as `Inventory.fabric_role` has it.
+# A job communicates through the first of these that a node has, as in `Inventory.fabric_role`.
 _ROLES = ("fabric", "storage", "management")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """What one node's ports did: shares of their speed, the mean over the ports of a kind."""
+    """The traffic of one node's ports: shares of their speed, the mean over the ports of a role."""
 
     fabric_share: float | None = None
     fabric_wait_percent: float | None = None
@@ -97,7 +97,7 @@ Node = tuple[str, str]  # cluster, node
 
 
 def ports_of(rows: Iterable[Row]) -> Mapping[Node, Ports]:
-    """Rows of `ASKED_OF_PORTS`, by node."""
+    """Return the ports by node, from rows of `ASKED_OF_PORTS`."""
     by_node: dict[Node, dict[str, list[_Port]]] = {}
     for row in rows:
         port = _port(row)
@@ -109,7 +109,7 @@ def ports_of(rows: Iterable[Row]) -> Mapping[Node, Ports]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What one node's processors did, and what was read and written on it."""
+    """The load of one node's processors, and what was read and written on it."""
 
     cpu_percent: float | None = None
     cpu_pressure_percent: float | None = None
@@ -118,7 +118,7 @@ class Host:
 
 
 def hosts_of(rows: Iterable[Row]) -> Mapping[Node, Host]:
-    """Rows of `ASKED_OF_HOSTS`, by node."""
+    """Return the hosts by node, from rows of `ASKED_OF_HOSTS`."""
     return {(row["cluster"], row["node"]): _host(row) for row in rows}
 
 
@@ -136,7 +136,7 @@ def _host(row: Row) -> Host:
 
 
 def _moved(row: Row, names: Iterable[str], seconds: float) -> float | None:
-    """Together, of what was measured."""
+    """Return the bytes a second over all the counters that were measured; None where none was."""
     told = [it for name in names if (it := row[f"{name}_increase"]) is not None]
     return fsum(told) / seconds if told else None
 
@@ -164,7 +164,7 @@ def _port(row: Row) -> _Port | None:
 
 
 def _length(row: Row) -> float | None:
-    """Between its first and its last line, in seconds; None where that is too short for a rate."""
+    """Return the seconds between a row's first and last line; None where that is too short for a rate."""
     seconds: float = (row["last_at"] - row["first_at"]).total_seconds()
     return seconds if seconds >= _LEAST_SECONDS else None
 
@@ -185,7 +185,7 @@ def _node_ports(roles: Mapping[str, Sequence[_Port]]) -> Ports:
 
 
 def _share(moved: Sequence[tuple[float, float | None]]) -> float | None:
-    """Of the speed of all of them; None where one has none."""
+    """Return the share of the summed speeds; None where a speed is missing."""
     speeds = [speed for _, speed in moved if speed]
     if not speeds or len(speeds) < len(moved):
         return None
@@ -194,7 +194,7 @@ def _share(moved: Sequence[tuple[float, float | None]]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """One GPU of a job over the span; None was not measured."""
+    """One GPU of a job over the span; None is not measured."""
 
     key: str
     coverage: float
@@ -212,25 +212,25 @@ class Rank:
     pcie_bytes_per_second: float | None = None
     pcie_share: float | None = None
     steps_made: float | None = None
-    step_seconds: float | None = None  # of its last ones, also where it makes none
+    step_seconds: float | None = None  # of its last steps, also where it makes none now
     own_seconds: float | None = None
     input_seconds: float | None = None
-    outside_share: float | None = None  # of the span, in no step
+    outside_share: float | None = None  # share of the span in no step
     checkpoint_age_seconds: float | None = None
-    checkpoint_share: float | None = None  # of the span, at most
-    number: int | None = None  # as its program calls it
-    span_seconds: float | None = None  # that it was seen
+    checkpoint_share: float | None = None  # upper bound of the share of the span
+    number: int | None = None  # as its program numbers it
+    span_seconds: float | None = None  # time for which it was seen
 
     @property
     def after_own_seconds(self) -> float | None:
-        """Of a step, what comes behind its own work: the rest of the passes, communication and waits."""
+        """The part of a step after the rank's own work: the rest of the passes, communication and waits."""
         if self.step_seconds is None or self.own_seconds is None:
             return None
         return max(self.step_seconds - self.own_seconds - (self.input_seconds or 0.0), 0.0)
 
 
 def rank(key: str, row: Row | None, span: timedelta, tick_seconds: float) -> Rank:
-    """A row of `ASKED`; None where the store knows nothing of the GPU."""
+    """Read a row of `ASKED`; a row of None, where the store has nothing on the GPU, has a coverage of 0."""
     if row is None:
         return Rank(key=key, coverage=0.0)
     expected = max(span.total_seconds() / tick_seconds, 1.0)
@@ -294,7 +294,7 @@ def _outside(row: Row, seconds: float | None) -> float | None:
 
 
 def _in_checkpoint(row: Row) -> float | None:
-    """By the mean of its phases at most so much; None where none was told, or one that hides it in the mean."""
+    """Return an upper bound by the mean of its phases; None if none was reported, or a higher phase hides it."""
     most, mean = row.get("step_phase_max"), row.get("step_phase_mean")
     if most is None or mean is None or most > _CHECKPOINT:
         return None
@@ -307,7 +307,7 @@ def activity(
     ports: Mapping[Node, Ports],
     hosts: Mapping[Node, Host],
 ) -> Activity:
-    """What a job did, of all its GPUs, and of the ports and processors of its nodes."""
+    """Return a job's activity from all its GPUs and from the ports and hosts of its nodes."""
     here = list(nodes)
     of_hosts = [hosts.get(node, Host()) for node in here]
     of_ports = [ports.get(node, Ports()) for node in here]
@@ -343,7 +343,7 @@ def activity(
         cpu_percent=mean("cpu_percent", of_hosts),
         cpu_pressure_percent=mean("cpu_pressure_percent", of_hosts),
         read_bytes_per_second=mean("read_bytes_per_second", of_hosts),
-        # One rank may write for all.
+        # The maximum, since one rank may write for all.
         written_bytes_per_second=max(
             (it for one in of_hosts if (it := one.written_bytes_per_second) is not None),
             default=None,
@@ -355,7 +355,7 @@ def activity(
 
 
 def steps_of(ranks: Sequence[Rank]) -> Steps | None:
-    """By the ranks that make any; None where they are too few of the job's GPUs."""
+    """Return the steps by the ranks that make any; None where these are too few of the job's GPUs."""
     told = [one for one in ranks if one.step_seconds and one.steps_made != 0.0]
     if not told or len(told) < COVERAGE * len(ranks):
         return None
@@ -369,19 +369,19 @@ def steps_of(ranks: Sequence[Rank]) -> Steps | None:
 
 
 def _wrote(one: Rank) -> bool:
-    """Whether its last checkpoint is younger than what was seen of it."""
+    """Return whether the rank's last checkpoint was written within the span seen."""
     age, seen = one.checkpoint_age_seconds, one.span_seconds
     return age is not None and seen is not None and age < seen
 
 
 def checkpoint_age(ranks: Iterable[Rank]) -> timedelta | None:
-    """How old the job's last checkpoint is: the oldest of its ranks' counts, what one lacks all lack."""
+    """Return the age of the job's last checkpoint: the oldest of its ranks' ages; None without any."""
     ages = [one.checkpoint_age_seconds for one in ranks if one.checkpoint_age_seconds is not None]
     return timedelta(seconds=max(ages)) if ages else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Of those that were measured, where these are most of them."""
+    """Return the mean of the measured values; None where they are too few."""
     seen = [value for value in values if value is not None]
     return fsum(seen) / len(seen) if seen and len(seen) >= COVERAGE * len(values) else None
 
@@ -392,5 +392,5 @@ def _middle(values: Sequence[float | None]) -> float | None:
 
 
 def whole_span(started: datetime, span: tuple[datetime, datetime]) -> bool:
-    """Whether a job ran all the while: what is measured before its begin is somebody else's."""
+    """Return whether a job ran all the while: measurements before its start belong to somebody else."""
     return started <= span[0]

@@ -1,7 +1,7 @@
 """A job's pace now against its pace within the hour before: pure.
 
-By its own steps where its ranks tell of them; else by what its GPUs send each other, and where
-that is nothing by what their multiprocessors do.
+The pace is measured by the job's own steps where its ranks report them; else by the traffic between its
+GPUs, and where there is none by the activity of their multiprocessors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,18 +19,18 @@ _ACTIVE = Aggregate(function=_MEAN, field="sm_activity_percent")
 _MADE = Aggregate(function=_INCREASE, field="step")
 _MOVED = Aggregate(function=_INCREASE, field="nvlink_receive_bytes")
 ASKED_BEFORE = (_ACTIVE, _MOVED, _MADE, _STEPS)
-# Bytes a second that are work and no heartbeat; multiprocessors that do something.
+# Above these, traffic (bytes a second) is work and no heartbeat, and multiprocessors do something.
 _WORK_BYTES, _WORK_PERCENT = 1e6, 2.0
-# Of the hour before, so many seconds have to be seen beyond the span.
+# The hour before must be seen for this many seconds beyond the span.
 _LEAST_BEFORE_SECONDS = 900.0
-# In the time of so many steps none is a stop; of so many that were due one more or less is no other pace [ours].
+# No step in the time of this many is a stop; with this many due, one more or less is no other pace [ours].
 _NONE_OF, _COUNTED_FROM = 5.0, 20.0
 
 
 def pace(gpus: Sequence[tuple[Row | None, Row | None]]) -> float | None:
-    """In percent of what it was, the middle of its GPUs; each with its row now and over the hour.
+    """Return the pace in percent of the hour before, the median of its GPUs; each has its row now and over the hour.
 
-    None where too few of them tell, or the job does too little.
+    None where too few of them have values, or the job does too little.
     """
     for measure in (_of_steps, _of_traffic, _of_activity):
         found = [
@@ -44,9 +44,9 @@ def pace(gpus: Sequence[tuple[Row | None, Row | None]]) -> float | None:
 
 
 def _of_steps(now: Row, hour: Row) -> float | None:
-    """How many times as fast, as the others: by the steps that it made; by how long one takes where few were due.
+    """Return the ratio of speeds, by the steps made, or by the length of a step where few were due.
 
-    How long the last ones took says nothing of a job that makes none.
+    The length of the last steps says nothing about a job that makes none.
     """
     made, whole = now.get(_MADE.column), hour.get(_MADE.column)
     lately, length = now.get(_STEPS.column), _length(now)
@@ -82,7 +82,7 @@ def _of_activity(now: Row, hour: Row) -> float | None:
 
 
 def _mean_before(now: Row, hour: Row, column: str) -> float | None:
-    """What the hour has beyond the span that it ends with."""
+    """Return the mean over the part of the hour before the span that ends it."""
     lately, whole = now.get(column), hour.get(column)
     lines, more = now["samples"], hour["samples"] - now["samples"]
     if lately is None or whole is None or more <= 0:

@@ -1,10 +1,11 @@
 """How often failures of a site end jobs, and what follows for checkpoints: pure arithmetic.
 
-With N nodes and r failures of a node a day a job fails every 1 / (N r) days (MTTF). Who writes a
-checkpoint every t and is stopped by writing for w does best with t = sqrt(2 w / (N r)) (Young, CACM 17,
-1974; Daly, FGCS 22, 2006, to first order). Of its time a job that restarts within u then gets
-(1 - N r (u + t / 2)) / (1 + w / t) done (ETTR): Kokolis et al., "Revisiting Reliability in Large-Scale
-Machine Learning Research Clusters", 2024, who found it within 5 % of simulation, with a short queue.
+With N nodes and r failures per node and day a job fails every 1 / (N r) days (MTTF). A job that writes a
+checkpoint every t and is stopped by the writing for w does best with t = sqrt(2 w / (N r)) (Young, CACM
+17, 1974; Daly, FGCS 22, 2006, to first order). A job that restarts within u then works for
+(1 - N r (u + t / 2)) / (1 + w / t) of its time (ETTR): Kokolis et al., "Revisiting Reliability in
+Large-Scale Machine Learning Research Clusters", 2024, who found it within 5 % of simulation, with a short
+queue.
 """
 
 import math
@@ -22,16 +23,16 @@ from gpuvigil.model import Incident, Severity, Subject
 
 _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
-# A rate from less is a guess; so is one from fewer days of one node.
+# A rate from fewer node-days is a guess.
 LEAST_NODE_DAYS = 7.0
-# Where nobody measured them: writing one stops a job for so long [ours], and a job that fails is back
-# after so long (Kokolis et al.: 5 to 20 minutes).
+# Defaults where nobody measured them: writing a checkpoint stops a job for so long [ours], and a failed job is
+# back after so long (Kokolis et al.: 5 to 20 minutes).
 WRITE_SECONDS, RESTART_SECONDS = 60.0, 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRate:
-    """Failures that end jobs, of all nodes of a cluster over a span."""
+    """The failures that end jobs, on all nodes of a cluster over a span."""
 
     failures: int
     node_days: float
@@ -42,17 +43,17 @@ class FailureRate:
 
     @property
     def per_node_day(self) -> float | None:
-        """None where too little time was seen, and 0.0 where nothing failed in it."""
+        """The failures per node and day; None where too little time was seen, 0.0 where nothing failed in it."""
         return self.failures / self.node_days if self.known else None
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the rate lies with 95 %: also of none in all that time."""
+        """The 95 % interval of the rate, also where nothing failed."""
         return exact_rate(self.failures, self.node_days)
 
 
 def mttf(rate: FailureRate, nodes: int) -> timedelta | None:
-    """How long a job on so many nodes runs until a failure ends it; None where none is known of."""
+    """Return the mean time until a failure ends a job on so many nodes; None where no failure is known."""
     daily = rate.per_node_day
     return None if not daily or nodes < 1 else _DAY / (daily * nodes)
 
@@ -60,7 +61,7 @@ def mttf(rate: FailureRate, nodes: int) -> timedelta | None:
 def best_interval(
     rate: FailureRate, nodes: int, write_seconds: float = WRITE_SECONDS
 ) -> timedelta | None:
-    """How often to write a checkpoint that stops the job for so long; None as `mttf`."""
+    """Return the best interval between checkpoints whose writing stops the job that long; None as `mttf`."""
     until = mttf(rate, nodes)
     if until is None:
         return None
@@ -74,7 +75,7 @@ def ettr(
     write_seconds: float = WRITE_SECONDS,
     restart_seconds: float = RESTART_SECONDS,
 ) -> float | None:
-    """The share of its time in which a job gets on, 0 to 1; None as `mttf`."""
+    """Return the share of its time in which a job makes progress, 0 to 1; None as `mttf`."""
     until = mttf(rate, nodes)
     every = interval.total_seconds()
     if until is None or every <= 0.0:
@@ -84,12 +85,12 @@ def ettr(
 
 
 def at_risk(gpus: int, age: timedelta) -> float:
-    """GPU-hours that a failure now would take."""
+    """Return the GPU-hours that a failure now would cost."""
     return gpus * (max(age, timedelta()) / _HOUR)
 
 
 def ends_jobs(incident: Incident) -> bool:
-    """Whether it is a failure that ends the jobs on its node: no selftest, no program, no suspicion."""
+    """Return whether this failure ends the jobs on its node: no selftest, program or suspicion."""
     row = FAULTS.get(incident.fault)
     ends = None if row is None else row.ends_job
     return (
@@ -103,9 +104,10 @@ def ends_jobs(incident: Incident) -> bool:
 def failure_rate(
     incidents: Iterable[Incident], cluster: str, nodes: int, span: tuple[datetime, datetime]
 ) -> FailureRate:
-    """Of a cluster that had so many nodes over the span. What one node fails with within an hour is one.
+    """Return the rate of a cluster with so many nodes over the span.
 
-    A rack that falls silent is as many failures as it has nodes.
+    Failures of one node within an hour of each other count as one. A rack that falls silent is as many
+    failures as it has nodes.
     """
     found: dict[str, list[datetime]] = {}
     for one in incidents:
@@ -117,7 +119,7 @@ def failure_rate(
 
 
 def _separate(times: Iterable[datetime]) -> list[datetime]:
-    """The first of each run of failures that follow each other within an hour."""
+    """Return the first of each run of failures within an hour of each other."""
     kept: list[datetime] = []
     before: datetime | None = None
     for at in sorted(times):
@@ -128,7 +130,7 @@ def _separate(times: Iterable[datetime]) -> list[datetime]:
 
 
 def mttr(incidents: Iterable[Incident], cluster: str) -> timedelta | None:
-    """Half of the failures of a cluster were over within so long; None where none is over."""
+    """Return the median duration of a cluster's failures; None where none is over."""
     lasted = [
         (one.resolved_at - one.since).total_seconds()
         for one in incidents
@@ -139,7 +141,7 @@ def mttr(incidents: Iterable[Incident], cluster: str) -> timedelta | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What a job of so many nodes has to expect; None where no failure is known of."""
+    """What a job on so many nodes can expect; None where no failure is known."""
 
     nodes: int
     mttf: timedelta | None
@@ -148,7 +150,7 @@ class Size:
 
 
 def sizes(rate: FailureRate, counts: Iterable[int], restart_seconds: float) -> Sequence[Size]:
-    """For jobs of these numbers of nodes, each with the interval that is best for it."""
+    """Return the expectations for these numbers of nodes, each with its best checkpoint interval."""
     found = []
     for nodes in sorted(set(counts)):
         every = best_interval(rate, nodes)

@@ -1,1 +1,1 @@
-"""Who looks, and what of the records they may see."""
+"""Who is looking, and which records and names they may see."""

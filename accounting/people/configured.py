@@ -1,4 +1,4 @@
-"""A site's settings for names."""
+"""The site's settings for pseudonyms."""
 
 import hashlib
 from datetime import timedelta
@@ -14,7 +14,7 @@ from .sight import Pseudonyms, Sight
 
 
 def pseudonyms(config: Config) -> Pseudonyms | None:
-    """None where names stay. Made with the service token, which pages and reports share."""
+    """Return the pseudonyms, keyed by the service token that pages and reports share; None where names stay."""
     days = config.people.pseudonyms_after_days
     if not days:
         return None
@@ -24,7 +24,7 @@ def pseudonyms(config: Config) -> Pseudonyms | None:
 
 
 def with_pseudonyms(hub: Hub, config: Config, clock: Clock) -> Hub:
-    """The hub as a report reads it: what is over for long enough names nobody."""
+    """Return the hub as a report reads it: what ended long enough ago names nobody."""
     found = pseudonyms(config)
     if found is None:
         return hub

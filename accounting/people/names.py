@@ -1,4 +1,4 @@
-"""The names of people that are known, so that they can be taken out of sentences; threads may share it."""
+"""The known names of people, so that they can be removed from sentences; threads may share it."""
 
 import re
 import threading
@@ -9,7 +9,7 @@ from gpuvigil.model import Record, RecordKind
 
 _MOST = 200_000
 _SHORTEST_PART = 3
-# `ns/ada-0`, `ada@uni.edu`, `ada.lovelace`, `ada_l`, `ada`: the whole first, then what it is made of.
+# `ns/ada-0`, `ada@uni.edu`, `ada.lovelace`, `ada_l`, `ada`: the whole word first, then its parts.
 _WORD = re.compile(r"\w+(?:[^\w\s,;()\[\]{}\"'=]+\w+)*")
 _PARTS = (
     _WORD,
@@ -19,26 +19,26 @@ _PARTS = (
     re.compile(r"[^\W_]+"),
 )
 _NUMBER = re.compile(r"[\d.]+")
-# Where records name people, and where programs of people.
+# The keys under which records name people, and their pods.
 PEOPLE_KEYS = frozenset({"user", "users", "by", "who", "to", "acknowledged_by", "person"})
 POD_KEYS = frozenset({"pod", "pods"})
 Owner = tuple[str | None, str | None]  # user, account
 
 
 class Names:
-    """What has been read so far: users, pods, and whose each holder is."""
+    """The names read so far: users, pods, and the owners of each holder."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: set[str] = set()
-        self._spaced: set[str] = set()  # are several words
+        self._spaced: set[str] = set()  # names of several words
         self._owners: dict[tuple[str, str], frozenset[Owner]] = {}
-        self._standing: set[str] = set()  # incidents that are not over
-        self._teams: dict[str, frozenset[str]] = {}  # accounts that a user has used
+        self._standing: set[str] = set()  # incidents that are not resolved
+        self._teams: dict[str, frozenset[str]] = {}  # accounts that each user has used
         self.version = 0
 
     def learn(self, records: Iterable[Record]) -> None:
-        """Take the names of these records."""
+        """Take the names from these records."""
         found: set[str] = set()
         owners: dict[tuple[str, str], set[Owner]] = {}
         for record in records:
@@ -58,11 +58,11 @@ class Names:
                 self._standing.add(incident.id)
 
     def stands(self, incident: str | None) -> bool:
-        """Whether that is an incident which was not over when it was read last."""
+        """Return whether this is an incident that was not resolved when last read."""
         return incident in self._standing
 
     def add(self, *names: str) -> None:
-        """Take these."""
+        """Add these names."""
         self._keep(set(names), {})
 
     def _keep(self, found: set[str], owners: Mapping[tuple[str, str], set[Owner]]) -> None:
@@ -82,15 +82,15 @@ class Names:
                         self._teams[name] = self._teams.get(name, frozenset()) | {account}
 
     def owners(self, cluster: str, holder: str) -> frozenset[Owner]:
-        """Whose a holder is, as far as records have said; of a process's number perhaps several."""
+        """Return the owners of a holder as far as records name them; a process number may have several."""
         return self._owners.get((cluster, holder), frozenset())
 
     def teams(self, user: str) -> frozenset[str]:
-        """The accounts that jobs of that user were told with."""
+        """Return the accounts of that user's jobs."""
         return self._teams.get(user.casefold(), frozenset())
 
     def without(self, text: str, shown: Callable[[str], str], more: Iterable[str] = ()) -> str:
-        """The sentence with every name as `shown` gives it; `more` are names that it may hold, too."""
+        """Return the sentence with every name as `shown` gives it; `more` are further names it may hold."""
         more = set(more)
         for name in sorted(one for one in more if not _can_be_found(one)):
             text = re.sub(
@@ -113,7 +113,7 @@ def replaced(
     known: set[str] | frozenset[str] = frozenset(),
     spaced: Iterable[str] = (),
 ) -> str:
-    """`text` with the names of `extra` and `known` as `shown` gives them."""
+    """Return `text` with the names of `extra` and `known` as `shown` gives them."""
     for name in sorted({*spaced, *(one for one in extra if not _WORD.fullmatch(one))}, key=len):
         if name in text.casefold():
             text = re.sub(re.escape(name), lambda found: shown(found.group()), text, flags=re.I)
@@ -129,7 +129,7 @@ def replaced(
 
 
 def gather(value: Any, found: set[str], key: str = "") -> None:
-    """Every name that stands where names stand, however deep."""
+    """Collect every name under a key for names, at any depth."""
     if isinstance(value, Mapping):
         of_cause = value.get("kind") in _CAUSES
         for name, item in value.items():
@@ -144,7 +144,7 @@ def gather(value: Any, found: set[str], key: str = "") -> None:
 
 def _named(key: str, value: str) -> set[str]:
     if key in PEOPLE_KEYS:
-        # Of `ada.lovelace@uni.edu` each part may stand alone in a sentence.
+        # The parts of `ada.lovelace@uni.edu` may each stand alone in a sentence.
         parts = value.partition("@")[0].split(".")
         return {value, *(part for part in parts if len(part) >= _SHORTEST_PART)}
     if key in POD_KEYS:
@@ -153,7 +153,7 @@ def _named(key: str, value: str) -> set[str]:
     return {value[4:]} if of_pod else set()
 
 
-# A cause's `by` is no person (`gpuvigil.model.cause`).
+# A cause's `by` is not a person (`gpuvigil.model.cause`).
 _CAUSES = frozenset({"ended", "covered_by", "uncovered"})
 
 
@@ -165,8 +165,8 @@ def _owned(record: Record) -> tuple[tuple[str, str], Owner]:
 
 
 def _can_be_found(name: str) -> bool:
-    """A bare number, as a user's that has no name, would be found in every measured value.
+    """Return whether a name can be searched for: a bare number would be found in every measured value.
 
-    Of such a name `without` replaces what stands behind `of` and `user` where the record has it.
+    A numeric user name is replaced by `without` only after `of` and `user`, where the record has it.
     """
     return len(name) > 1 and _NUMBER.fullmatch(name) is None

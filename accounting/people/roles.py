@@ -6,27 +6,27 @@ from enum import Enum
 
 
 class Role(str, Enum):
-    """From the one that may most to the one that may least."""
+    """The roles, from most rights to least."""
 
-    OPERATOR = "operator"  # everything, and alone acknowledges, silences and answers
-    VIEWER = "viewer"  # the whole fleet, without the names of people outside the own teams
-    TEAM = "team"  # jobs of the own teams
-    OWN = "own"  # the own jobs
+    OPERATOR = "operator"  # sees everything, and alone acknowledges, silences and answers
+    VIEWER = "viewer"  # sees the whole fleet, without the names of people outside their own teams
+    TEAM = "team"  # sees the jobs of their own teams
+    OWN = "own"  # sees their own jobs
 
     @property
     def sees_rows_of_others(self) -> bool:
-        """Whether jobs of others are shown, if without names."""
+        """Whether jobs of others are shown, without names if need be."""
         return self in {Role.OPERATOR, Role.VIEWER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Who asks: the name they signed in with, and what clusters call them."""
+    """The person who asks: the name they signed in with, and their user names and teams on clusters."""
 
-    name: str  # empty: came by a link or the access token, and says who they are
+    name: str  # empty: came by a link or the access token, and enters a name
     role: Role
     users: frozenset[str] = frozenset()  # their user names on the clusters
-    teams: frozenset[str] = frozenset()  # accounts of a scheduler whose names they see
+    teams: frozenset[str] = frozenset()  # the scheduler accounts whose names they see
     way: str = field(default="link", compare=False)  # how they signed in
 
     @property
@@ -34,7 +34,7 @@ class Person:
         return self.role is Role.OPERATOR
 
     def is_own(self, user: str | None, account: str | None) -> bool:
-        """Whether that is their own or, where their role looks at teams, one of their team's."""
+        """Return whether this is their own or, where their role covers teams, one of their team's."""
         if user is not None and user in self.users:
             return True
         return self.role is not Role.OWN and account is not None and account in self.teams
@@ -49,7 +49,7 @@ class Person:
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> "Person":
-        """What `to_json` wrote; ValueError, KeyError or TypeError when it is none."""
+        """Read what `to_json` wrote; ValueError, KeyError or TypeError for anything else."""
         return cls(
             name=str(value["name"]),
             role=Role(value["role"]),
@@ -58,12 +58,12 @@ class Person:
         )
 
 
-# Whoever opened a one-time link or typed the access token can read the dashboard's secrets.
+# Anyone who opened a one-time link or typed the access token can read the dashboard's secrets.
 HOLDER_OF_THE_LINK = Person(name="", role=Role.OPERATOR)
 
 
 def highest(roles: Iterable[Role]) -> Role | None:
-    """The one that may most; None of none."""
+    """Return the role with most rights; None without any."""
     given = set(roles)
     return next((role for role in Role if role in given), None)
 

@@ -1,7 +1,7 @@
-"""Redaction: what one person may see of a record; the one place where names are taken out.
+"""Redaction: what one person may see of a record; the one place where names are removed.
 
-Operators see names, everybody their own and their team's. To the roles of own jobs and of teams all
-others are one; to viewers they are nobody in particular. After `pseudonyms_after` nobody sees a name.
+Operators see names, and everybody sees their own and their team's. The roles `own` and `team` see all other
+people as one, viewers see them as nobody in particular. After `pseudonyms_after` nobody sees a name.
 """
 
 import hashlib
@@ -29,19 +29,19 @@ _PROGRAM = re.compile(
 )
 SOMEBODY, OTHERS = "someone", "others"
 WITHHELD, TOO_OLD = "(shown to operators)", "(too old to be shown)"
-# What a dashboard without a key of its own makes pods' numbers with: until its end.
+# The key for pods' numbers in a dashboard without one of its own: it changes with each start.
 _KEY = secrets.token_bytes(32)
-# Written by people, who name whom they like.
+# Free text by people, who may name anybody.
 _WRITTEN = frozenset({"note", "held", "last_error", "receipt", "undo"})
 _WRITTEN_OF = {
     RecordKind.SILENCE: frozenset({"reason"}),
     RecordKind.SCHEDULER: frozenset({"reason"}),
     RecordKind.JOB: frozenset({"reason"}),
 }
-# Programs and jobs are named by their people.
+# Names of programs and jobs, chosen by their people.
 _PROGRAMS = frozenset({"command", "name", "project"})
 _PROGRAMS_OF = frozenset({RecordKind.ALLOCATION, RecordKind.JOB})
-# What machines read: a user who is called like a state or a node changes none of it.
+# Fields for machines: a user named like a state or a node changes none of them.
 _MACHINE = frozenset(
     {
         *("id", "kind", "subject", "parent", "state", "states", "fault", "fingerprint", "severity"),
@@ -70,52 +70,52 @@ _MACHINE = frozenset(
         *("places", "exit_code", "array", "partition", "partitions", "qos"),
     }
 )
-# Of a silence the matchers that name somebody, whom no job may have named.
+# The matchers of a silence that name somebody, whom no job may have named.
 _NAMING = re.compile(r"\s*(owner|holder|account)\s*(=~|!~|!=|=)")
 
 
-# What names people in a form that nothing can be taken out of, and where it went. Reports and
-# their letters are gone when the days of names are over.
+# Records that name people in a form from which nothing can be removed. Reports and their letters are
+# gone when the days of names are over.
 _OF_OPERATORS = frozenset({RecordKind.AUDIT, RecordKind.REPORT, RecordKind.LETTER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pseudonyms:
-    """After how long people have one, and what it is made with."""
+    """The age after which names become pseudonyms, and the key they are made with."""
 
     after: timedelta
     key: bytes
 
     def of(self, name: str) -> str:
-        """The same for the same name and key, and nothing that a dictionary finds without the key."""
+        """Return a pseudonym: the same for the same name and key, and not guessable without the key."""
         made = hmac.new(self.key, name.casefold().encode(), hashlib.sha256).hexdigest()
         return f"user-{made[:8]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What this person sees; `names` are those that are known by now."""
+    """What this person sees; `names` are those known by now."""
 
     person: Person
     names: Names = field(compare=False)
     pseudonyms: Pseudonyms | None = None
-    key: bytes = field(default=_KEY, compare=False, repr=False)  # of numbers that stand for pods
+    key: bytes = field(default=_KEY, compare=False, repr=False)  # for pods' numbers
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing at all is taken out."""
+        """Whether nothing at all is removed."""
         return self.person.is_operator and self.pseudonyms is None
 
     @property
     def rights(self) -> Hashable:
-        """The same for all who see the same."""
+        """A value that is equal for all who see the same."""
         person = self.person
         if person.is_operator and self.pseudonyms is None:
             return person.role
         return person.role, person.name, person.users, person.teams, self.pseudonyms
 
     def records(self, records: Iterable[Record], now: datetime) -> tuple[Record, ...]:
-        """Those that the person may see, as they may see them."""
+        """Return the records that the person may see, redacted for them."""
         found = tuple(records)
         if self.is_whole:
             return found
@@ -124,7 +124,7 @@ class Sight:
         return tuple(one for one in shown if one is not None)
 
     def record(self, record: Record, now: datetime) -> Record | None:
-        """None where nothing of it is theirs."""
+        """Return the record redacted for the person; None where nothing of it may be shown."""
         if self.person.is_operator:
             old = self.pseudonyms is not None and self._end(record) < now - self.pseudonyms.after
             if not old or record.kind in _OF_OPERATORS:
@@ -139,30 +139,30 @@ class Sight:
         return not self.person.is_own(record.body.get("user"), record.body.get("account"))
 
     def knows(self, name: str) -> bool:
-        """Whether a cluster calls themselves so, or somebody of a team of theirs."""
+        """Return whether this is a user name of their own, or of somebody in a team of theirs."""
         person = self.person
         if name.casefold() in {one.casefold() for one in person.users}:
             return True
         return person.role is not Role.OWN and bool(self.names.teams(name) & person.teams)
 
     def _end(self, record: Record) -> datetime:
-        """When what it tells of was over: what goes on, or belongs to what does, is not old."""
+        """Return when what the record is about ended: what goes on, or belongs to a standing incident, is not old."""
         if self.names.stands(record.parent):
             return datetime.max.replace(tzinfo=record.at.tzinfo)
         return _own_end(record)
 
     def number(self, name: str) -> str:
-        """The same for the same name and key, which nobody finds by trying names."""
+        """Return a number: the same for the same name and key, and not guessable by trying names."""
         return hmac.new(self.key, name.encode(), hashlib.sha256).hexdigest()
 
     def owns(self, cluster: str, holder: str) -> bool:
-        """Whether all that is known of a holder's people says that it is theirs."""
+        """Return whether all known owners of the holder are the person or their team."""
         owners = self.names.owners(cluster, holder)
         return bool(owners) and all(self.person.is_own(*one) for one in owners)
 
 
 class _Redaction:
-    """Of one record."""
+    """The redaction of one record."""
 
     def __init__(self, sight: Sight, record: Record) -> None:
         self._sight = sight
@@ -184,11 +184,11 @@ class _Redaction:
             if record.kind is RecordKind.WASTE:
                 body["wastes"] = [self._waste(one) for one in record.body["wastes"]]
         except UNREADABLE:
-            return None  # of another version: what cannot be read cannot be shown
+            return None  # written by another version: what cannot be read cannot be shown
         return replace(record, id=self._id(), parent=self._parent(), body=body)
 
     def _id(self) -> str:
-        """An allocation's holder is in its id, and a pod's name may be a person's."""
+        """Return the id to show: an allocation's id contains its holder, and a pod's name may be a person's."""
         if self._record.kind not in _PROGRAMS_OF:
             return self._record.id
         return f"x-{self._sight.number(self._record.id)[:24]}"
@@ -217,9 +217,9 @@ class _Redaction:
         return value if key in _MACHINE else self.sentence(value)
 
     def _special(self, key: str, value: str, around: Mapping[str, Any]) -> str | None:
-        """Of what names people or is written by them; None for all else."""
+        """Return the text to show where it names people or was written by them; None for everything else."""
         if key == "by" and "kind" in around:
-            return value  # how an incident ended, and nobody's name
+            return value  # how an incident ended, not a name
         shown = _SHOWN.get(key)
         if shown is not None:
             return shown(self, value)
@@ -231,20 +231,20 @@ class _Redaction:
         return self._written(value) if key in _WRITTEN or key in written else None
 
     def _written(self, text: str) -> str:
-        """Operators read it, of what is old without the names that are known."""
+        """Return free text for operators, old text without the known names; others do not see it."""
         if not self._person.is_operator:
             return WITHHELD
         return self._sight.names.without(text, self.user, self._named)
 
     def user(self, name: str) -> str:
-        """A person, as they are shown."""
+        """Return the name to show for a person."""
         person = self._person
         if self._sight.pseudonyms is not None and person.is_operator:
             return name if name in person.users else self._sight.pseudonyms.of(name)
         return self._known_as(name)
 
     def signed(self, name: str) -> str:
-        """Whose word it is: there people stand by the name that they sign in with."""
+        """Return the name to show for an author, who may be recorded by the name they sign in with."""
         if not self._person.is_operator and name and name == self._person.name:
             return name
         return self.user(name)
@@ -258,13 +258,13 @@ class _Redaction:
         return name if person.role.sees_rows_of_others or name in person.teams else OTHERS
 
     def pod(self, name: str) -> str:
-        """Of a pod a number that says nothing."""
+        """Return the pod's name for its owners, and a number that reveals nothing for others."""
         if self._sight.owns(self._cluster, f"pod {name}"):
             return name
         return f"pod-{self._sight.number(name)[:8]}"
 
     def holder(self, holder: str) -> str:
-        """A job's number names nobody; to who sees only their own all other holders are one."""
+        """Return the holder to show: a job's number names nobody; for roles without others' rows all others are one."""
         if self._sight.owns(self._cluster, holder):
             return holder
         if not self._person.role.sees_rows_of_others:
@@ -272,9 +272,9 @@ class _Redaction:
         return f"pod {self.pod(holder[4:])}" if holder.startswith("pod ") else holder
 
     def sentence(self, text: str) -> str:
-        """Words of ours with whose names are in them; a kernel's line has a program's as well."""
+        """Return a sentence of ours with its names as shown; in a kernel's line the program's name is removed too."""
         text = _PROGRAM.sub(r"\1\2…", text)
-        if self._person.is_operator:  # of what is old: whom it names itself
+        if self._person.is_operator:  # old text: only the names that the record itself has
             return Names().without(text, self.user, self._named)
         return self._sight.names.without(text, self._known_as, self._named)
 
@@ -282,7 +282,7 @@ class _Redaction:
         return name if self._sight.knows(name) else self._nobody
 
     def row(self, holder: str, user: str | None, account: str | None) -> Row:
-        """Of a table whose rows have their people in them."""
+        """Return the people of one row of a table as shown."""
         old = self._person.is_operator
         if self._person.is_own(user, account) and not old:
             return holder, user, account
@@ -291,13 +291,13 @@ class _Redaction:
         return OTHERS, user and OTHERS, account and OTHERS
 
     def _waste(self, one: list[Any]) -> list[Any]:
-        """A row of `accounting.efficiency`: holder, user and account come first."""
+        """Return a row of `accounting.efficiency` as shown: holder, user and account come first."""
         holder, user, account, *rest = one
         return [*self.row(holder, user, account), *rest]
 
 
 def _own_end(record: Record) -> datetime:
-    """When it was over by its own word; when it was told where it has none."""
+    """Return the recorded end; the record's own time where there is none, and the far future if it goes on."""
     body = record.body
     if record.kind in {RecordKind.ALLOCATION, RecordKind.JOB} and not body.get("ended_at"):
         return datetime.max.replace(tzinfo=record.at.tzinfo)
@@ -311,7 +311,7 @@ def _own_end(record: Record) -> datetime:
         return record.at
 
 
-# How what stands under a key is shown, wherever in a record that is.
+# How the value of a key is shown, at any depth of a record.
 _SHOWN: Mapping[str, Callable[[_Redaction, str], str]] = {
     **dict.fromkeys(PEOPLE_KEYS, _Redaction.signed),
     **dict.fromkeys(("user", "users"), _Redaction.user),

@@ -9,7 +9,7 @@ from gpuvigil.model import RecordKind
 
 from ..usage.columns import SHARES, packed, unpacked
 
-# Where such a text stands.
+# The keys and kinds of records with such a text.
 PACKED: Mapping[str, frozenset[RecordKind]] = {
     "holders": frozenset({RecordKind.USAGE, RecordKind.USAGE_SPAN})
 }
@@ -19,13 +19,13 @@ Row = tuple[str, str | None, str | None]  # holder, user, account
 
 
 class Shown(Protocol):
-    """How somebody sees the names of one record."""
+    """A person's view of the names in one record."""
 
     def row(self, holder: str, user: str | None, account: str | None) -> Row: ...
 
 
 def with_others(text: str, shown: Shown) -> str:
-    """The same rows, whose people are as they are shown; ValueError when it is no such text."""
+    """Return the same rows with people as they are shown; ValueError for a text that was not packed."""
     table = unpacked(text, SHARES)
     before = [table[name].cast(pa.string()).to_pylist() for name in _PEOPLE]
     seen: dict[Row, Row] = {}

@@ -1,4 +1,4 @@
-"""Who runs a command, by the system's word and not by the environment's."""
+"""Who runs a command, according to the operating system and not to the environment."""
 
 import os
 import pwd
@@ -8,7 +8,7 @@ from gpuvigil.model import Audit, Deed
 
 
 def typist() -> str:
-    """The account that this process runs as."""
+    """Return the account that this process runs as."""
     number = os.getuid()
     try:
         return pwd.getpwuid(number).pw_name
@@ -17,7 +17,7 @@ def typist() -> str:
 
 
 def typed(deed: Deed, about: str, detail: str, at: datetime) -> Audit:
-    """The entry of the audit log; whom sudo says that it was stands beside it, as a claim."""
+    """Return the entry of the audit log; the user that sudo names is added as a claim."""
     behind = os.environ.get("SUDO_USER", "")
     claim = f"sudo by {behind[:100]}" if behind.isprintable() and behind else ""
     told = ", ".join(filter(None, (detail, "typed as a command", claim)))

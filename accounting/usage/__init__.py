@@ -1,4 +1,4 @@
-"""Where the GPU-hours went: counted in buckets of 15 minutes, added up by one function for everybody."""
+"""Where the GPU-hours went: counted in buckets of 15 minutes, and added up by one function for all callers."""
 
 from .amounts import Place, Seconds, Share, share_percent
 from .model import BUCKET, Bucket, Usage

@@ -1,4 +1,4 @@
-"""Holders of GPUs in a span, from the hub, without what ended long before."""
+"""Allocations of GPUs in a span, from the hub, without those that ended long before."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,13 +6,13 @@ from datetime import datetime
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, AllocationState, Record, RecordKind, readable
 
-# The most that the hub gives in one answer.
+# The most records that the hub returns in one answer.
 MOST_RECORDS = 100_000
 _FEW_ENDED = 1_000
 
 
 def held_since(hub: Hub, subject: str | None, oldest: datetime) -> list[Record]:
-    """Allocations that are open, or that ended after `oldest`; None is those of all clusters."""
+    """Return allocations that are open, or that ended after `oldest`; a subject of None is all clusters."""
     states, kind = AllocationState, RecordKind.ALLOCATION
     held = hub.records(kind, subject=subject, states=[states.HELD], limit=MOST_RECORDS)
     limit = _FEW_ENDED
@@ -24,9 +24,9 @@ def held_since(hub: Hub, subject: str | None, oldest: datetime) -> list[Record]:
 
 
 def _reaches_back(ended: Sequence[Record], oldest: datetime) -> bool:
-    """Whether nothing older is missing: the oldest commits all speak of earlier times.
+    """Return whether nothing older is missing: the oldest quarter of the records ended before `oldest`.
 
-    One that came late from a spool was committed later, and is among the newer ones.
+    One that arrived late from a spool was committed later, and is among the newer ones.
     """
     first = ended[: len(ended) // 4]
     return all(

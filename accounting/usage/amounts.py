@@ -8,7 +8,7 @@ from gpuvigil.model import GpuState
 from gpuvigil.schedulers.out_of_service import LostTo
 
 _SMALL_SECONDS = 0.1
-# A bucket with very many holders has the smallest of each user as one, so that its record stays readable.
+# In a bucket with very many holders the smallest of each user are merged, to keep its record readable.
 OTHERS = "others"
 
 
@@ -22,14 +22,14 @@ class Seconds:
     free: float = 0.0
     unavailable: float = 0.0
     unknown: float = 0.0
-    allocated: float = 0.0  # held by a process or a job, while the state was known
-    measured: float = 0.0  # of those, with a measured utilisation
-    used: float = 0.0  # of those, utilisation as a share of them
+    allocated: float = 0.0  # held by a process or a job, with a known state
+    measured: float = 0.0  # of `allocated`: with a measured utilisation
+    used: float = 0.0  # of `measured`: times the utilisation
     powered: float = 0.0  # with a measured power
-    energy_joules: float = 0.0  # of those: power summed over time; no GPU-seconds
-    unattributed: float = 0.0  # measured, and whether anybody held them was not
+    energy_joules: float = 0.0  # of `powered`: power summed over time; no GPU-seconds
+    unattributed: float = 0.0  # measured, but not known whether held
     judged: float = 0.0  # installed, while it was known what was out of service
-    # Of those, out of service, by what for (`gpuvigil.schedulers.out_of_service.LostTo`).
+    # Of `judged`: out of service, by cause (`gpuvigil.schedulers.out_of_service.LostTo`).
     lost_fault: float = 0.0
     lost_repair: float = 0.0
     lost_maintenance: float = 0.0
@@ -37,16 +37,16 @@ class Seconds:
 
     @property
     def known(self) -> float:
-        """Those whose state was known: shares are of these."""
+        """The GPU-seconds with a known state: shares are of these."""
         return self.installed - self.unknown
 
     @property
     def allocated_percent(self) -> float | None:
-        """Allocated, of those of which it is known whether anybody held them; None for none.
+        """The allocated percent of the time of which it is known whether it was held; None without any.
 
-        Also None where holders are known, and of the rest nobody can say that it was free.
+        Also None where holders are known, but nobody can say that the rest was free.
         """
-        # What is unattributed was active, and so known, or at 0 %, and so unknown.
+        # Unattributed time was either active, and so known, or at 0 %, and so unknown.
         active = max(self.active - (self.allocated - self.idle), 0.0)
         whole = self.known - min(self.unattributed, active)
         # Amounts are kept to the millisecond.
@@ -56,22 +56,22 @@ class Seconds:
 
     @property
     def in_service_percent(self) -> float | None:
-        """In service, of those of which it is known; None where it never was."""
+        """The percent in service, of the time of which it is known; None without any."""
         return share_percent(self.judged - sum(map(self.lost, LostTo)), self.judged)
 
     def of(self, state: GpuState) -> float:
-        """GPU-seconds in that state."""
+        """Return the GPU-seconds in that state."""
         value: float = getattr(self, state.value)
         return value
 
     def measured_of(self, state: GpuState) -> float | None:
-        """As `of`; None for idle and free where nobody could say whether anybody held a GPU."""
+        """Return the same as `of`; None for idle and free where it is not known whether GPUs were held."""
         found = self.of(state)
         blind = self.unattributed > 0 and self.allocated <= 0 and found <= 0
         return None if blind and state in {GpuState.IDLE, GpuState.FREE} else found
 
     def lost(self, to: LostTo) -> float:
-        """GPU-seconds that were lost to that."""
+        """Return the GPU-seconds lost to that cause."""
         value: float = getattr(self, f"lost_{to.value}")
         return value
 
@@ -90,28 +90,28 @@ AMOUNTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one holder had; GPUs that several hold at once count in equal parts."""
+    """What one holder had; a GPU that several hold at once counts in equal parts."""
 
     holder: str  # "job 1042"; processes of one user are one holder, "processes"
     user: str | None
     command: str | None
-    gpus: int  # different GPUs that it held at any time of the span, at most
+    gpus: int  # most different GPUs that it held in a quarter of the span
     allocated: float
     measured: float
     used: float
     idle: float
-    partition: str | None = None  # of a job, as far as its node was told
+    partition: str | None = None  # of a job, as far as its node knew
     account: str | None = None
     project: str | None = None
     model: str | None = None  # of the GPUs
-    # Of `allocated`: others held the GPU at the same time, and who used how much cannot be said.
+    # Of `allocated`: while others held the GPU as well, so that nobody can say who used how much.
     shared: float = 0.0
-    energy_joules: float = 0.0  # of its parts, power summed over time
-    # Of GPUs that it held for all of a quarter and that computed nothing in any minute of it; None of
+    energy_joules: float = 0.0  # of its parts of GPUs, power summed over time
+    # Time of GPUs that it held for a whole quarter and that computed nothing in any minute of it; None for
     # a quarter that an earlier version counted.
     quiet: float | None = None
-    # Of `idle spells` that have lasted the idle span by the quarter's end: what of them is in it, and what is
-    # before it of those that had not lasted so long before it (`spells`); None where nobody counted that.
+    # Idle spells that have reached the idle threshold by the quarter's end: their time in this quarter, and,
+    # for those that had not reached it before, their time before (`spells`); None where it was not counted.
     idle_long: float | None = None
     idle_long_before: float | None = None
 
@@ -127,15 +127,15 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What the GPUs of one model on one node were."""
+    """The GPU-seconds of one model on one node."""
 
     node: str
-    model: str  # "" where nobody names one
+    model: str  # "" where it is not known
     seconds: Seconds
 
 
 def summed(shares: Sequence[Share]) -> Share:
-    """What one holder had in several quarters, or on several models."""
+    """Return the sum of one holder's shares over several quarters, or over several models."""
     models = {share.model for share in shares}
     names = {
         name: next((value for share in shares if (value := getattr(share, name))), None)
@@ -152,7 +152,7 @@ def summed(shares: Sequence[Share]) -> Share:
 
 
 def _total(amounts: Iterable[float | None]) -> float | None:
-    """Their sum; None where one of them is not known."""
+    """Return the sum; None where one amount is not known."""
     total = 0.0
     for one in amounts:
         if one is None:

@@ -1,4 +1,4 @@
-"""Places and holders as Arrow tables, and as text within a record."""
+"""Places and shares as Arrow tables, and as text within a record."""
 
 import base64
 from binascii import a2b_base64
@@ -28,7 +28,7 @@ _Row = TypeVar("_Row")
 
 
 class Rows(Sequence[_Row]):
-    """Rows of a table that become values when somebody looks at them: who only adds up never does."""
+    """Rows of a table that become values on first access; code that only adds up never needs them."""
 
     __slots__ = ("_read", "_rows", "table")
     __hash__ = None  # type: ignore[assignment]  # as a list's
@@ -64,7 +64,7 @@ class Rows(Sequence[_Row]):
 
 
 def table_of(rows: Sequence[Place] | Sequence[Share], schema: pa.Schema) -> pa.Table:
-    """One row each."""
+    """Return a table with one row for each place or share."""
     if isinstance(rows, Rows):
         return rows.table
     names = [
@@ -75,14 +75,14 @@ def table_of(rows: Sequence[Place] | Sequence[Share], schema: pa.Schema) -> pa.T
 
 
 def shares_of(rows: pa.Table) -> tuple[Share, ...]:
-    """What `table_of` made a table of."""
+    """Return the shares of a table that `table_of` made."""
     names = rows.column_names
     columns = [rows[name].to_pylist() for name in names]
     return tuple(Share(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True))
 
 
 def places_of(rows: pa.Table) -> tuple[Place, ...]:
-    """The same."""
+    """Return the places of a table that `table_of` made."""
     columns = [rows[name].to_pylist() for name in (*PLACE, *SECONDS)]
     return tuple(
         # An amount that an earlier version did not count is null.
@@ -92,7 +92,7 @@ def places_of(rows: pa.Table) -> tuple[Place, ...]:
 
 
 def packed(table: pa.Table) -> str:
-    """Arrow's stream, compressed, as text: a fraction of the same as JSON, and read at once."""
+    """Return the table as text: a compressed Arrow stream, a fraction of the size of JSON and faster to read."""
     columns = [_short(column) for column in table.columns]
     rows = pa.table(dict(zip(table.column_names, columns, strict=True)))
     sink = pa.BufferOutputStream()
@@ -103,7 +103,7 @@ def packed(table: pa.Table) -> str:
 
 
 def _short(column: pa.ChunkedArray) -> pa.Array:
-    """Milliseconds are enough, and a name that comes again is a number."""
+    """Shorten a column: milliseconds are enough, and repeated names become numbers."""
     if pa.types.is_floating(column.type):
         column = pc.round(column, 3)
     elif pa.types.is_string(column.type):
@@ -112,11 +112,11 @@ def _short(column: pa.ChunkedArray) -> pa.Array:
 
 
 def unpacked(text: str, schema: pa.Schema) -> pa.Table:
-    """What `packed` wrote; columns that are not there are null, and strange ones are left out.
+    """Read what `packed` wrote; missing columns become null, and unknown ones are left out.
 
     Texts may be dictionaries, as `together` takes them. ValueError or TypeError for anything else.
     """
-    # One thread: a table is some hundred kilobytes, and threads cost more than they save.
+    # One thread: a table has some hundred kilobytes, and threads cost more than they save.
     options = pa.ipc.IpcReadOptions(use_threads=False)
     with pa.ipc.open_stream(a2b_base64(text, strict_mode=True), options=options) as reader:
         found = reader.read_all()
@@ -132,7 +132,7 @@ def unpacked(text: str, schema: pa.Schema) -> pa.Table:
 
 
 def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """A text that is a dictionary stays one: that is most of its reading."""
+    """Return whether a column can stay as it is; a dictionary-encoded text stays so, since decoding is slow."""
     coded = pa.types.is_dictionary(kind) and kind.value_type == wanted
     return bool(coded or kind == wanted)
 
@@ -142,7 +142,7 @@ def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def together(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """The rows of all; texts are numbers of one dictionary, which groups many times quicker."""
+    """Return the rows of all tables, texts encoded by one dictionary, which groups many times faster."""
     chosen = (table.select(schema.names) for table in (schema.empty_table(), *tables))
     return pa.concat_tables(map(_coded, chosen)).unify_dictionaries().combine_chunks()
 

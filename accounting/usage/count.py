@@ -1,43 +1,45 @@
 """The count of one quarter of an hour of one cluster: pure, from rows and records to a `Bucket`.
 
-**Who is installed.** A GPU that sent a row in the quarter or in the hour before it, and every GPU
-of the inventory of an expected node (`gpuvigil.model.expected_nodes`), however long it is silent: a node leaves
-with the first quarter that begins after somebody retired it. An inventory that is younger than the
-quarter counts for it only when its node sent something in the day before, or was counted for it
-before. A GPU that nobody knew before counts from its first minute on. The
-quarter that is still running ends now; of the minute that is still running, or has just ended, only
-GPUs count that have sent already.
+**Which GPUs are installed.** A GPU that sent a row in the quarter or in the hour before it, and every GPU
+in the inventory of an expected node (`gpuvigil.model.expected_nodes`), however long it is silent. A node
+leaves with the first quarter that begins after somebody retired it. An inventory younger than the quarter
+counts for it only if its node sent something in the day before, or was counted for it before. A GPU that
+was unknown before counts from its first minute on. A quarter that is still running ends now; in the minute
+that is running or has just ended, only GPUs that have already sent count.
 
-**A minute of which nothing at all was heard from the whole cluster** is unknown when somebody was
-there to hear it (`Facts.watched_since`); before that it is absent: nobody counted.
+**A minute in which nothing at all was heard from the whole cluster** is unknown if somebody was there to
+hear it (`Facts.watched_since`); before that it is absent: nobody counted.
 
 **States.** One GPU and minute at a time, by the means of its rows; the seconds of all states add up
 to the installed ones exactly. The order is that of `gpuvigil.faults.gpu_states.gpu_state`:
+
 unknown      there is no row; it did not answer; its utilisation was not measured
 unavailable  it was lost (`up` is 0), or released for maintenance; or its node was out of service,
-             and nothing is known of it, or nobody held it and it was at 0 %
+             and nothing is known about the GPU, or nobody held it and it was at 0 %
 active       its utilisation was over 0
 at 0 %       for the seconds in which it was held it is idle; for the others free, or unknown when
              its processes were not measured
-Other than by what is out of service, incidents are not asked: what they say about a minute may be
-learnt later, and a count must come out the same an hour on. So a GPU with a critical Xid counts by
-what it computed.
 
-**Lost.** Where it is known what was out of service (`Facts.out`), each second that is unavailable is
-lost to what its node was out of service for then, else to a fault, to repair or to maintenance, as its GPU
-was. A node that sent nothing for the whole quarter is absent: it is lost to nobody knows what, and
-its state stays unknown. A node that is drained still computes until its jobs have ended.
+Apart from what is out of service, incidents are not used: what they say about a minute may be learnt
+later, and a count must come out the same an hour on. So a GPU with a critical Xid counts by what it
+computed.
 
-**Held.** Allocations say to the second from when to when. In a minute with none, a compute process
-holds the GPU for the whole minute; its holder is not known. `allocated` are the held seconds whose
-state is known, `measured` those of them with a utilisation, `used` that share of them.
-**Holders** that hold a GPU at the same time (time slicing, MPS, several processes) have equal
-parts of it, which are marked `shared`: who used how much of it cannot be said.
+**Lost.** Where it is known what was out of service (`Facts.out`), each unavailable second is lost to what
+its node was out of service for, or else to a fault, to repair or to maintenance, as its GPU was. A node
+that sent nothing for the whole quarter is absent: its time is lost to an unknown cause, and its state
+stays unknown. A drained node still computes until its jobs have ended.
 
-**MIG.** In a minute in which a GPU's devices sent, each of them counts by itself, by its part of the
-GPU's compute slices (`slices.weight`); what is left of the GPU is free. Together they are the GPU,
-whatever is reconfigured. A device is active when it computed, idle when it is held or has a process
-and computed nothing. Who holds the GPU holds those of its devices that have a process, unless an
+**Held.** Allocations give their start and end to the second. In a minute without one, a compute process
+holds the GPU for the whole minute, with an unknown holder. `allocated` are the held seconds with a known
+state, `measured` those of them with a utilisation, `used` that share of them.
+
+**Holders** that hold a GPU at the same time (time slicing, MPS, several processes) get equal parts of it,
+which are marked `shared`: nobody can say who used how much.
+
+**MIG.** In a minute in which a GPU's MIG devices sent rows, each device counts by itself, by its part of
+the GPU's compute slices (`slices.weight`); the rest of the GPU is free. Together they are the whole GPU,
+however it is reconfigured. A device is active when it computed, idle when it is held or has a process
+and computed nothing. The holder of the GPU holds those of its devices that have a process, unless an
 allocation names the device itself.
 """
 
@@ -66,22 +68,22 @@ from .sharing import Held, Units, shares
 from .slices import on_slices, slices_of, with_slices
 from .spells import Stretch, minutes_before, spells
 
-# What a GPU sent so long ago speaks for it without an inventory.
+# A row this recent is enough for a GPU without an inventory.
 SENT_WITHIN = timedelta(hours=1)
-# A row arrives a tick, a commit and a hop after it was read.
+# A row arrives a tick, a commit and a hop after the reading.
 ARRIVAL = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roster:
-    """Inventories, once for any number of quarters: of each node since when, and its GPUs."""
+    """The inventories, read once for any number of quarters: each node with its time and GPUs."""
 
     nodes: tuple[tuple[str, datetime, tuple[Gpu, ...]], ...]
-    memory: Memory  # models are in it
+    memory: Memory  # knows the models
 
     @classmethod
     def of(cls, inventories: Iterable[Inventory]) -> "Roster":
-        """The same, read."""
+        """Read the inventories."""
         nodes: list[tuple[str, datetime, tuple[Gpu, ...]]] = []
         models: dict[Gpu, str] = {}
         for one in inventories:
@@ -95,10 +97,9 @@ class Roster:
 class Facts:
     """What is known of one cluster around the bucket that begins at `start`.
 
-    `rows`: `Store.series` of measurement `gpu` with `FIELDS` and steps of a minute; rows of other
-    times are left out. `heard`: by node's name, when it was last heard, whatever it sent; `retired`:
-    when somebody said that it is not expected any more. `out`: what was out of service, None where
-    nobody can say.
+    `rows` are `Store.series` of measurement `gpu` with `FIELDS` and steps of a minute; rows of other times are
+    ignored. `heard` has, by node name, when the node was last heard, whatever it sent; `retired` has when
+    somebody said that it is no longer expected. `out` is what was out of service; None where nobody can say.
     """
 
     cluster: str
@@ -109,20 +110,20 @@ class Facts:
     nodes_sent: Collection[str] = ()  # nodes with a row in the day before, or counted before
     heard: Mapping[str, datetime] = field(default_factory=dict)
     retired: Mapping[str, datetime] = field(default_factory=dict)
-    listening_since: datetime | None = None  # the hub
+    listening_since: datetime | None = None  # start of the hub
     out: Out | None = field(default_factory=dict)
     inventories: Sequence[Inventory] | Roster = ()
     allocations: Sequence[Allocation] | Book = ()
-    slices: pa.Table | None = None  # the same of measurement `mig`, with `SLICE_FIELDS`
+    slices: pa.Table | None = None  # like `rows`, of measurement `mig`, with `SLICE_FIELDS`
     watched_since: datetime | None = None
-    # For idle spells: how long one has to last, and `rows` and `slices` of the minutes before the quarter.
+    # For idle spells: their least length, and `rows` and `slices` of the minutes before the quarter.
     idle_after: timedelta | None = None
     before: pa.Table | None = None
     slices_before: pa.Table | None = None
 
 
 def count(facts: Facts) -> Bucket | None:
-    """The bucket, ordered by holder; None when nothing was installed in it that anybody counted."""
+    """Count the bucket, ordered by holder; None when nothing was installed in it while somebody counted."""
     end = min(facts.start + BUCKET, facts.now)
     rows = _of_span(facts.rows, facts.start, end)
     heads, length = runs(rows, ("node", "uuid", "model"))
@@ -170,7 +171,7 @@ def _of_span(rows: pa.Table, start: datetime, end: datetime) -> pa.Table:
 
 
 class _Fleet:
-    """The GPUs that are installed: first those with rows in the bucket, as they are numbered."""
+    """The installed GPUs: those with rows in the bucket come first, in their numbering."""
 
     def __init__(self, facts: Facts, end: datetime, roster: Roster, sending: Sending) -> None:
         self.known_from: dict[str, datetime] = {}  # by node: since its inventory
@@ -189,7 +190,7 @@ class _Fleet:
         every = sending.every
         new = every.difference(facts.sent)
         left = facts.retired.keys() - there_at
-        # Of those that sent in the hour before, mostly all have a row again.
+        # Nearly all GPUs that sent in the hour before have a row again.
         silent = {gpu for gpu in set(facts.sent).difference(every) if gpu[0] not in left}
         silent.update(*(set(gpus).difference(every) for gpus in there))
         self.gpus = roster.memory.gpus(sending, sorted(silent))
@@ -200,7 +201,7 @@ class _Fleet:
 
 
 def _expected(facts: Facts, end: datetime, roster: Roster) -> frozenset[str]:
-    """The nodes that nobody had retired by the quarter's begin."""
+    """Return the nodes that were not retired by the beginning of the quarter."""
     cluster = facts.cluster
     told = {(cluster, node): at for node, at, _ in roster.nodes}
     told |= {(cluster, node): at for node, at in facts.heard.items()}
@@ -209,7 +210,7 @@ def _expected(facts: Facts, end: datetime, roster: Roster) -> frozenset[str]:
 
 
 def _widths(facts: Facts, fleet: _Fleet, grid: Grid, sending: int) -> Floats:
-    """Seconds of each GPU and minute in which it was installed and somebody counted."""
+    """Return the seconds of each GPU and minute in which it was installed and somebody counted."""
     began = [facts.start + number * MINUTE for number in range(MINUTES)]
     seconds = [min(max((facts.now - at).total_seconds(), 0.0), 60.0) for at in began]
     width = np.tile(np.array(seconds), (len(fleet.gpus.keys), 1))
@@ -229,15 +230,15 @@ def _widths(facts: Facts, fleet: _Fleet, grid: Grid, sending: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Units:
-    """GPUs, then slices: what they were in each minute, for how long, and who held them."""
+    """GPUs, then slices: their state in each minute, for how long, and who held them."""
 
     grid: Grid
-    width: Floats  # seconds of a GPU, weighted
-    holding: Floats  # of them, held by anybody
-    blind: Bools  # whether anybody has a process there was not measured
+    width: Floats  # installed seconds, weighted
+    holding: Floats  # of `width`, held by anybody
+    blind: Bools  # nobody can say whether a process is there
     known: Units
     everybody: Held
-    devices: tuple[Gpu, ...] = ()  # the slices' names
+    devices: tuple[Gpu, ...] = ()  # names of the slices
 
     @classmethod
     def of(
@@ -249,7 +250,7 @@ class _Units:
         grid: Grid,
         width: Floats,
     ) -> "_Units":
-        """The units of a quarter that ends at `end`."""
+        """Return the units of a quarter that ends at `end`."""
         physical = np.arange(len(gpus.keys))
         names: tuple[Gpu, ...] = ()
         book = facts.allocations
@@ -312,14 +313,14 @@ class _Units:
         )
 
     def same(self, before: "_Units") -> Ints:
-        """Of each unit its number among those before."""
+        """Return each unit's number among the earlier units, -1 where it was not there."""
         gpus = len(self.width) - len(self.devices)
         number = {key: gpus + place for place, key in enumerate(before.devices)}
         return np.array([*range(gpus), *(number.get(key, -1) for key in self.devices)], np.int64)
 
 
 def _spells(facts: Facts, gpus: Gpus, roster: Roster, units: _Units) -> Mapping[str, Floats] | None:
-    """The idle spells of each row of `units.everybody`; None where nobody asked what was before."""
+    """Return the idle spells of each row of `units.everybody`; None without an idle threshold or earlier rows."""
     if facts.idle_after is None or facts.before is None:
         return None
     minutes = minutes_before(facts.idle_after)
@@ -343,16 +344,16 @@ def _spells(facts: Facts, gpus: Gpus, roster: Roster, units: _Units) -> Mapping[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Service:
-    """Of each GPU and minute: for what part of it the GPU was out of service, as a share."""
+    """The share of each minute for which each GPU was out of service."""
 
     judged: bool
-    nodes: Mapping[LostTo, Floats]  # with its node, by what for
-    in_repair: Floats  # by itself
-    absent: Bools  # its node sent nothing in the quarter
+    nodes: Mapping[LostTo, Floats]  # together with its node, by cause
+    in_repair: Floats  # the GPU alone
+    absent: Bools  # the node sent nothing in the quarter
 
     @classmethod
     def of(cls, facts: Facts, end: datetime, gpus: Gpus, grid: Grid) -> "_Service":
-        """Of a quarter that ends at `end`."""
+        """Return the service of a quarter that ends at `end`."""
         names, of_node = gpus.nodes
         sent = np.bincount(of_node, grid.row.any(axis=1), len(names)) > 0
         recent = [
@@ -367,7 +368,7 @@ class _Service:
         )
 
     def out(self, physical: Ints) -> Floats:
-        """With its node, of each unit and minute, for whatever."""
+        """Return the shares out of service with the node, of each unit and minute, over all causes."""
         found = np.zeros((len(physical), MINUTES))
         for shares_of_gpu in self.nodes.values():
             found += shares_of_gpu[physical]
@@ -377,7 +378,7 @@ class _Service:
 def _out_minutes(
     out: Out, names: Sequence[str], gpus: Gpus
 ) -> tuple[Mapping[LostTo, Floats], Floats]:
-    """Shares of minutes: of nodes by what for, and of GPUs that are in repair by themselves."""
+    """Return shares of minutes: of nodes by cause, and of GPUs that are in repair alone."""
     number = {name: place for place, name in enumerate(names)}
     nodes: dict[LostTo, Floats] = {}
     repairs = np.zeros((len(gpus.keys), MINUTES))
@@ -399,7 +400,7 @@ def _shares(part: Part) -> Floats:
 
 
 def _seconds(units: _Units, service: _Service) -> dict[str, Floats]:
-    """Each of `Seconds`, by unit."""
+    """Return the amounts of `Seconds` by unit."""
     grid, width, holding = units.grid, units.width, units.holding
     idle = units.known.idle
     rest = np.where(idle, width - holding, 0.0)
@@ -431,7 +432,7 @@ def _seconds(units: _Units, service: _Service) -> dict[str, Floats]:
 def _lost(
     units: _Units, service: _Service, shares: tuple[Floats, Floats], rest: Floats
 ) -> dict[str, Floats]:
-    """What was lost to what, of what was judged. `shares`: out with its node, and else by itself."""
+    """Return the lost seconds by cause; `shares` are out of service with the node, and alone in repair."""
     grid, width, physical = units.grid, units.width, units.known.physical
     found = {f"lost_{one.value}": np.zeros(len(width)) for one in LostTo}
     if not service.judged:
@@ -451,7 +452,7 @@ def _lost(
 
 
 def _where(values: Floats, weights: Bools | Floats) -> Floats:
-    """The weighted sum of each unit over its minutes."""
+    """Return the weighted sum of each unit over its minutes."""
     found: Floats = np.einsum("ij,ij->i", values, weights)
     return found
 
@@ -463,7 +464,7 @@ def _summed(seconds: Mapping[str, Floats]) -> Seconds:
 def _places(
     seconds: Mapping[str, Floats], units: _Units, gpus: Gpus, present: Bools
 ) -> Sequence[Place]:
-    """By node and model, ordered."""
+    """Return the amounts by node and model, ordered."""
     models = gpus.model_names
     names, of_node = gpus.nodes
     code = of_node * len(models) + gpus.of_model
@@ -484,9 +485,9 @@ def _places(
 
 
 def _overlaps(held: Pieces, grid: Grid) -> Floats:
-    """Seconds of each piece in each minute, its share taken."""
+    """Return the seconds of each piece in each minute, times its share."""
     edges = 60.0 * np.arange(grid.used.shape[1] + 1)
-    # Most pieces are of the whole quarter.
+    # Most pieces cover the whole quarter.
     some = held.end - held.start < edges[-1]
     late = np.maximum(held.start[some, None], edges[None, :-1])
     early = np.minimum(held.end[some, None], edges[None, 1:])

@@ -1,4 +1,4 @@
-"""Rows of a quarter as minutes of each GPU: what was measured in them."""
+"""The rows of a quarter as a grid of units and minutes: what was measured."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,24 +20,24 @@ FIELDS = (
     *("up", "utilization_percent", "compute_processes", "power_watts", "energy_joules"),
     "unmeasured_reason",
 )
-# Those that tell whether somebody held a GPU that did nothing.
+# The fields that show whether somebody held a GPU that did nothing.
 STILL_FIELDS = ("up", "utilization_percent", "compute_processes")
-# No board draws more (NVIDIA's largest modules draw 1,400 W): a counter that was set back, or jumps.
+# More than any board draws (NVIDIA's largest modules draw 1,400 W): a counter was reset, or jumps.
 _MOST_WATTS = 5_000.0
-# What a GPU that is not up says of itself, when it is known to be of no use.
+# The reasons that a GPU which is not up reports when it is known to be unusable.
 _LOST, _RELEASED = int(Unmeasured.LOST), int(Unmeasured.RELEASED_FOR_MAINTENANCE)
 _MICRO = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Units (down) and minutes (across), NaN where nothing was measured."""
+    """Units (rows) and minutes (columns), NaN where nothing was measured."""
 
     start: datetime
-    row: Bools  # something was sent
+    row: Bools  # a row was sent
     lost: Bools
-    released: Bools  # lost, and only for maintenance
-    measured: Bools  # it answered, with a utilisation
+    released: Bools  # lost only because of maintenance
+    measured: Bools  # answered, with a utilisation
     answering: Bools
     used: Floats  # utilisation as a share, 0 where it was not measured
     processes: Floats
@@ -54,7 +54,7 @@ class Grid:
         fields: Sequence[str],
         minutes: int = MINUTES,
     ) -> "Grid":
-        """`of_row` numbers the unit of each row; fields that are not asked for are not measured."""
+        """Build the grid; `of_row` is the unit number of each row, and fields not asked for count as unmeasured."""
         at = rows["at"].cast(pa.int64()).to_numpy()
         cells = of_row * minutes + (at - (start - EPOCH) // _MICRO) // (MINUTE // _MICRO)
         counts = np.bincount(cells, minlength=units * minutes)
@@ -81,10 +81,10 @@ class Grid:
 
 
 def _power(energy: Floats, power: Floats) -> Floats:
-    """Mean power of each minute: by the energy counter where there is one, else as it was sampled.
+    """Return the mean power of each minute: from the energy counter where there is one, else from samples.
 
-    A minute's mean of a counter is its value in the middle: what it grew from the minute before to
-    the one after are two minutes' energy, and at an edge half of that. Samples miss what lies between.
+    A minute's mean of a counter is its value in the middle: what it grew from the minute before to the one
+    after is two minutes' energy, and at an edge half of that. Samples miss what lies between them.
     """
     if np.isnan(energy).all():
         return power
@@ -96,14 +96,14 @@ def _power(energy: Floats, power: Floats) -> Floats:
     trusted = np.ones(energy.shape, np.bool_)
     trusted[:, 1:] &= right
     trusted[:, :-1] &= right
-    # A counter that stands still beside a board that draws is not kept up.
+    # A counter that stands still while the board draws power is not maintained.
     return np.where(trusted & ((rate > 0) | ~(power > 0)), rate, power)
 
 
 def runs(rows: pa.Table, names: Sequence[str]) -> tuple[pa.Table, Ints]:
-    """The first of all rows that follow each other with the same texts, and how many each has.
+    """Return the first row of each run with the same texts, and the length of each run.
 
-    Rows come ordered by their tags, so that a table of minutes has few; in any order all is right.
+    Rows come ordered by their tags, so a table of minutes has few runs; any other order is correct as well.
     """
     heads = rows.select(list(names)).combine_chunks()
     if not len(rows):
@@ -118,7 +118,7 @@ def runs(rows: pa.Table, names: Sequence[str]) -> tuple[pa.Table, Ints]:
 
 
 def numbered(rows: pa.Table, first: str, second: str) -> tuple[list[tuple[str, str]], Ints]:
-    """The different pairs of two columns of texts, and of each row the number of its pair."""
+    """Return the distinct pairs of two text columns, and the pair number of each row."""
     ones, of_one = coded(rows[first])
     others, of_other = coded(rows[second])
     one, other, of_row = paired(of_one, of_other, len(others))
@@ -126,10 +126,10 @@ def numbered(rows: pa.Table, first: str, second: str) -> tuple[list[tuple[str, s
 
 
 def paired(first: Ints, second: Ints, seconds: int) -> tuple[Ints, Ints, Ints]:
-    """The different pairs of two columns of numbers, and of each row the number of its pair.
+    """Return the distinct pairs of two number columns, and the pair number of each row.
 
-    `second` is below `seconds`. Mostly each of those goes with one of the first only, as a UUID does
-    with a node: then nothing needs to be sorted.
+    `second` is below `seconds`. Usually each second number goes with only one first number, as a UUID with a
+    node: then nothing has to be sorted.
     """
     partner = np.zeros(seconds, np.int64)
     partner[second] = first
@@ -143,7 +143,7 @@ def paired(first: Ints, second: Ints, seconds: int) -> tuple[Ints, Ints, Ints]:
 
 
 def different(numbers: Ints) -> Ints:
-    """The different numbers, ordered: sorted they are found in a fraction of the time of hashing them."""
+    """Return the distinct numbers in order; sorting finds them in a fraction of the time of hashing."""
     ordered = np.sort(numbers)
     first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
@@ -151,7 +151,7 @@ def different(numbers: Ints) -> Ints:
 
 
 def coded(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
-    """The different texts of a column, and of each row the number of its own."""
+    """Return the distinct texts of a column, and the text number of each row."""
     found = _whole(column).dictionary_encode()
     return found.dictionary.to_pylist(), found.indices.to_numpy().astype(np.int64)
 
@@ -161,7 +161,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _mean(column: pa.ChunkedArray, cells: Ints, counts: Ints, once: bool) -> Floats:
-    """`once`: each cell has one row at most, as a store gives them."""
+    """Return the mean of each cell, NaN without a value; `once`: a cell has at most one row, as from a store."""
     means = np.full(len(counts), np.nan)
     if column.null_count == len(column):
         return means

@@ -13,15 +13,15 @@ from .ownership import Gpu, Ints
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sending:
-    """The GPUs that have rows, as these name them."""
+    """The GPUs that have rows, as the rows name them."""
 
     keys: tuple[Gpu, ...]
-    of_head: Ints  # of each head of `grid.runs`, the number of its GPU
+    of_head: Ints  # GPU number of each head of `grid.runs`
     models: tuple[str, ...]  # of several the last by name; "" where none is named
 
     @classmethod
     def of(cls, heads: pa.Table) -> "Sending":
-        """`heads`: columns `node`, `uuid` and `model`."""
+        """Read `heads` with columns `node`, `uuid` and `model`."""
         keys, of_head = numbered(heads, "node", "uuid")
         return cls(
             keys=tuple(keys), of_head=of_head, models=_models_told(heads, of_head, len(keys))
@@ -29,43 +29,43 @@ class Sending:
 
     @cached_property
     def every(self) -> frozenset[Gpu]:
-        """The same, to look up."""
+        """The keys as a set, for lookups."""
         return frozenset(self.keys)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Gpus:
-    """The GPUs that are installed, by number: first those that have rows."""
+    """The installed GPUs by number, those with rows first."""
 
     keys: tuple[Gpu, ...]
-    models: tuple[str, ...]  # "" where nobody names one
+    models: tuple[str, ...]  # "" where unknown
 
     @cached_property
     def number(self) -> Mapping[Gpu, int]:
-        """Of each key."""
+        """The number of each key."""
         return {key: number for number, key in enumerate(self.keys)}
 
     @cached_property
     def model_names(self) -> tuple[str, ...]:
-        """The different ones, ordered."""
+        """The distinct model names in order."""
         return tuple(sorted(set(self.models)))
 
     @cached_property
     def of_model(self) -> Ints:
-        """Of each GPU the number of its model's name."""
+        """The index in `model_names` of each GPU's model."""
         number = {name: place for place, name in enumerate(self.model_names)}
         return np.array([number[model] for model in self.models], np.int64)
 
     @cached_property
     def nodes(self) -> tuple[list[str], Ints]:
-        """The different ones, and of each GPU the number of its own."""
+        """The distinct nodes, and the node number of each GPU."""
         found: dict[str, int] = {}
         of_node = [found.setdefault(node, len(found)) for node, _ in self.keys]
         return list(found), np.array(of_node, np.int64)
 
 
 def _models_told(heads: pa.Table, of_head: Ints, gpus: int) -> tuple[str, ...]:
-    """The model that the rows of each GPU name; of several the last by name."""
+    """Return the model that each GPU's rows name; of several the last by name."""
     found, of_model = coded(heads["model"])
     names = np.array([*found, ""], dtype=object)
     rank = np.argsort(np.argsort(names))

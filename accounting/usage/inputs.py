@@ -38,14 +38,14 @@ from .ownership import Book, Gpu
 from .slices import SLICE_FIELDS
 from .spells import LONGEST, minutes_before
 
-# A node that sent so long before a quarter was there in it, however young its inventory is; one of a
-# simulation may have been another one by the same name.
+# A node that sent within this time before a quarter was there in it, however young its inventory is; a
+# simulated node may have been another one by the same name.
 _THERE, _PLAYED = timedelta(hours=24), timedelta(minutes=10)
 
 
 @dataclass(slots=True, kw_only=True)
 class Reader:
-    """Reads one cluster for counts between `oldest` and `now`; records are read once.
+    """A reader of one cluster for counts between `oldest` and `now`; records are read once.
 
     Every method raises HubUnavailable, HubRefused or StoreError.
     """
@@ -55,7 +55,7 @@ class Reader:
     oldest: datetime
     now: datetime
     checks: Checks = USUAL
-    idle_after: timedelta | None = None  # as `Facts` has it
+    idle_after: timedelta | None = None  # as in `Facts`
     _heard: dict[str, datetime] | None = None
     _inventories: Roster = field(default_factory=lambda: Roster.of(()))
     _allocations: Book = field(default_factory=lambda: Book.of(()))
@@ -76,15 +76,15 @@ class Reader:
         before: Bucket | None = None,
         last_out: Out | None = None,
     ) -> Bucket | None:
-        """The bucket that begins at `start`; see `count.count`.
+        """Count the bucket that begins at `start`; see `count.count`.
 
-        `before`: what was counted then; `last_out`: what was out of service in the quarter before it.
+        `before` is an earlier count of it; `last_out` is what was out of service in the quarter before.
         """
         where, end = {"cluster": self.cluster}, start + BUCKET
         rows = self._store.series("gpu", FIELDS, where, (start, end), MINUTE)
         if not len(rows) and (watched_since is None or watched_since >= end):
             return None
-        # Of a long idle span whole quarters tell, and far more would have to be read.
+        # A long idle threshold is judged by whole quarters; rows for it would be far more to read.
         after = None if self.idle_after is None or self.idle_after > LONGEST else self.idle_after
         earlier = (start - minutes_before(after) * MINUTE, start) if after else None
         self._read_records()
@@ -114,11 +114,11 @@ class Reader:
         )
 
     def quarters_with_rows(self, start: datetime, end: datetime) -> frozenset[datetime]:
-        """The starts of the buckets in the range in which a GPU sent anything."""
+        """Return the starts of the buckets in the range in which a GPU sent anything."""
         return frozenset(at for at in self._look(start, end) if start <= at < end)
 
     def _sent(self, start: datetime) -> frozenset[Gpu]:
-        """The GPUs that sent in the hour before; a look serves all quarters of its range."""
+        """Return the GPUs that sent in the hour before; one query serves all quarters of its range."""
         since = start - SENT_WITHIN
         if self._looked is None or not (self._looked[0] <= since and start <= self._looked[1]):
             return gpus_of(senders(self._store, "gpu", self.cluster, (since, start)))
@@ -126,7 +126,7 @@ class Reader:
         return frozenset[Gpu]().union(*before)
 
     def _look(self, start: datetime, end: datetime) -> Mapping[datetime, set[Gpu]]:
-        """Who sent in each quarter of the range and of the hour before it."""
+        """Return the GPUs that sent in each quarter of the range and of the hour before it."""
         since = start - SENT_WITHIN
         found = self._store.series("gpu", (), {"cluster": self.cluster}, (since, end), BUCKET)
         at = found["at"].combine_chunks().dictionary_encode()
@@ -170,10 +170,10 @@ class Reader:
 def senders(
     store: Store, measurement: str, cluster: str, span: tuple[datetime, datetime]
 ) -> pa.Table:
-    """The tags of all in a cluster who sent in a range of minutes, some of them twice.
+    """Return the tags of everything in a cluster that sent in a range of minutes, some of them twice.
 
-    The newest lines, which cost a store next to nothing, name everybody who may have. Most of them
-    are found in the range's last minute; only for the others it is read as a whole.
+    The newest rows, which cost a store next to nothing, name every possible sender. Most of these appear in
+    the last minute of the range; the whole range is read only when others are left.
     """
     tags, where, (since, end) = MEASUREMENTS[measurement].tags, {"cluster": cluster}, span
     newest = store.latest(measurement, (), since)
@@ -187,16 +187,16 @@ def senders(
 
 
 def gpus_of(rows: pa.Table) -> frozenset[Gpu]:
-    """The GPUs that have a row."""
+    """Return the GPUs that have a row."""
     return frozenset(zip(rows["node"].to_pylist(), rows["uuid"].to_pylist(), strict=True))
 
 
-# One step for any span that is asked about here.
+# One step for any span queried here.
 _WHOLE = timedelta(days=365)
 
 
 def _words(hub: Hub, key: str, oldest: datetime, checks: Checks) -> Words:
-    """What tells of what is out of service in a cluster, now and since `oldest`."""
+    """Return the records on what is out of service in a cluster, now and since `oldest`."""
     standing = [state.value for state in STANDING]
     incidents = [
         *hub.records(RecordKind.INCIDENT, subject=key, states=standing, limit=MOST_RECORDS),

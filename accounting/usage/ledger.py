@@ -1,7 +1,7 @@
-"""Usage as columns: a quarter of an hour, one or six hours or a day of one cluster, added up by Arrow.
+"""Usage as columns: a quarter, one or six hours or a day of one cluster, added up by Arrow.
 
-Amounts add up whatever the order, so that an hour is its quarters and a day is its hours, and a
-question about a week reads seven days and not 672 quarters.
+Amounts add up in any order: an hour is the sum of its quarters and a day that of its hours, and a query
+about a week reads seven days instead of 672 quarters.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,25 +22,27 @@ from .columns import HOLDER, PLACE, PLACES, SECONDS, SHARES, packed, table_of, t
 from .model import BUCKET, Bucket, cluster_key
 
 HOUR, SIX_HOURS, DAY = timedelta(hours=1), timedelta(hours=6), timedelta(days=1)
-# How a span is called in its record; a quarter is of kind `usage`.
+# The name of a span in its record; a quarter has the kind `usage`.
 STATES = {HOUR: "hour", SIX_HOURS: "six_hours", DAY: "day"}
 _LENGTHS = {state: length for length, state in STATES.items()}
-# Of more holders in a span the smallest are one for each user, account, partition, project and model.
+# Above this many holders in a span, the smallest are merged by user, account, partition, project and model.
 MOST_ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """Usage of one cluster from `start` on; `places` has a row per node and model, `holders` one
-    per holder and model. What nobody names is empty in `places` and null in `holders`.
+    """Usage of one cluster from `start` on.
+
+    `places` has a row per node and model, `holders` one per holder and model. An unknown name is empty in
+    `places` and null in `holders`.
     """
 
     cluster: str
     start: datetime
     length: timedelta
     counted_at: datetime
-    gpus: int  # the most that were installed at once
-    quarters: int  # that were counted
+    gpus: int  # most installed at once
+    quarters: int  # counted ones
     places: pa.Table
     holders: pa.Table
 
@@ -50,12 +52,12 @@ class Ledger:
 
     @property
     def seconds(self) -> Seconds:
-        """All of it."""
+        """The sum over all places."""
         return Seconds(*(pc.sum(self.places[name]).as_py() or 0.0 for name in SECONDS))
 
     @classmethod
     def of(cls, bucket: Bucket) -> "Ledger":
-        """A quarter of an hour."""
+        """Return the ledger of a quarter of an hour."""
         return cls(
             cluster=bucket.cluster,
             start=bucket.start,
@@ -68,14 +70,14 @@ class Ledger:
         )
 
     def to_record(self) -> Record:
-        """An hour, six or a day; a later count replaces an earlier one."""
+        """Return the record of one hour, six hours or a day; a later count replaces an earlier one."""
         state = STATES[self.length]
         return Record(
             kind=RecordKind.USAGE_SPAN,
             id=f"{cluster_key(self.cluster)}|{to_text(self.start)}|{state}",
             at=self.start,
             subject=cluster_key(self.cluster),
-            # Of two counts of one moment the fuller one stays.
+            # Of two counts at the same moment the one with more quarters wins.
             version=micros(self.counted_at) + self.quarters,
             body={
                 "state": state,
@@ -90,15 +92,15 @@ class Ledger:
 
     @classmethod
     def from_record(cls, record: Record, *, places: bool = True, holders: bool = True) -> "Ledger":
-        """A quarter, an hour, six or a day; ValueError, KeyError or TypeError when it is none.
+        """Read a quarter, an hour, six or a day; ValueError, KeyError or TypeError for any other record.
 
-        Reading them is most of a question's work: without `places` all of them are one, and without
-        `holders` there are none.
+        Reading the tables is most of the work of a query: without `places` they are merged into one row, and
+        without `holders` there are none.
         """
         body = record.body
         if record.kind is RecordKind.USAGE:
             length = BUCKET
-            if "places" not in body:  # written before there were any
+            if "places" not in body:  # written by a version without places
                 return cls.of(Bucket.from_record(record))
         else:
             length = _LENGTHS[body["state"]]
@@ -124,9 +126,9 @@ def summed(
     at: datetime,
     most_rows: int = MOST_ROWS,
 ) -> Ledger:
-    """All of one cluster's ledgers as one, counted at `at`; nothing is 0 rows.
+    """Sum one cluster's ledgers into one, counted at `at`; without ledgers its tables are empty.
 
-    Of more than `most_rows` holders the smallest become one for each of what they belong to.
+    Beyond `most_rows` holders, the smallest are merged by user, account, partition, project and model.
     """
     them = list(ledgers)
     places = together((one.places for one in them), PLACES)
@@ -144,7 +146,7 @@ def summed(
 
 
 def _places_of(bucket: Bucket) -> pa.Table:
-    """Of a bucket that was recorded before there were any, all as one: the sums are right."""
+    """Return the places; a bucket recorded by a version without any becomes one row with the right sums."""
     return table_of(bucket.places, PLACES) if bucket.places else _as_one(bucket.seconds)
 
 
@@ -153,10 +155,10 @@ def _as_one(seconds: Seconds) -> pa.Table:
 
 
 def _joined(holders: pa.Table) -> pa.Table:
-    """A row per holder and model; texts are dictionaries, as `together` gives them, and stay so.
+    """Return a row per holder and model; texts stay dictionaries, as `together` makes them.
 
-    Of several commands the last by name stands for a holder: numbers in that order are quicker to
-    group than texts.
+    Of several commands, the last by name stands for a holder: numbers in that order are faster to group than
+    texts.
     """
     place = holders.column_names.index("command")
     command = holders.column(place).combine_chunks()
@@ -173,7 +175,7 @@ def _joined(holders: pa.Table) -> pa.Table:
 
 
 def _bounded(holders: pa.Table, most_rows: int) -> pa.Table:
-    """The largest, and what is left of each user, account, partition, project and model as one."""
+    """Return the largest rows, and the rest merged by user, account, partition, project and model."""
     if holders.num_rows <= most_rows:
         return holders.cast(SHARES)
     largest = _largest(holders, most_rows)
@@ -192,7 +194,7 @@ def _bounded(holders: pa.Table, most_rows: int) -> pa.Table:
 
 
 def _largest(holders: pa.Table, most_rows: int) -> npt.NDArray[np.bool_]:
-    """Which rows are the `most_rows` that had most; of equals the first by name."""
+    """Return which rows are the `most_rows` largest by allocation; of equals the first by name."""
     amounts = holders["allocated"].to_numpy()
     least = np.partition(amounts, -most_rows)[-most_rows]
     found: npt.NDArray[np.bool_] = amounts > least

@@ -1,4 +1,4 @@
-"""The question behind `gpuvigil usage`: a span as one ledger, from as few records as possible."""
+"""The query behind `gpuvigil usage`: a span as one ledger, from as few records as possible."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from .ledger import DAY, HOUR, SIX_HOURS, STATES, Ledger, summed
 from .model import BUCKET, cluster_key, floor
 from .query import TELEMETRY, quarters_from_store
 
-# Quarters that nobody recorded yet are counted on the spot up to so many minutes of GPUs; of a
-# larger fleet a long span ends with the newest quarter that was.
+# Unrecorded quarters are counted on the spot up to this many GPU-minutes; for a larger fleet, a long span
+# ends with the newest recorded quarter.
 _AT_ONCE = 60_000
 _LONG = timedelta(hours=6)
 _Span = tuple[datetime, datetime]
@@ -25,22 +25,22 @@ _Span = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A span of a cluster; `until` is before the ledger's end where the newest was not counted."""
+    """A span of a cluster; `until` is before the ledger's end where the newest quarters were not counted."""
 
     ledger: Ledger
     until: datetime
     asked_until: datetime
-    parts: tuple[Ledger, ...]  # the same, cut where it was asked to be
-    # Between the first quarter that was counted and `until`: they are in no number here.
+    parts: tuple[Ledger, ...]  # the same, cut at the requested times
+    # Uncounted quarters between the first counted one and `until`: they are in no number here.
     missing: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What of an answer is wanted: what is not read costs nothing."""
+    """Which parts of an answer are wanted: what is not read costs nothing."""
 
     cuts: Sequence[datetime] = ()  # midnights in UTC at which a part begins
-    places: bool = True  # else all are one
+    places: bool = True  # otherwise merged into one
     holders: bool = True
 
 
@@ -55,10 +55,10 @@ def answer(
     now: datetime,
     shape: Shape = _WHOLE,
 ) -> Answer:
-    """Usage over whole quarters of an hour, the running one cut at `now`.
+    """Return the usage over whole quarters of an hour, the running one cut at `now`.
 
-    `parts` begin at the start and at those cuts that lie within the span.
-    HubUnavailable, HubRefused or StoreError when the hub does not answer.
+    `parts` begin at the start and at those cuts that lie within the span. Raises HubUnavailable, HubRefused
+    or StoreError when the hub does not answer.
     """
     start, asked = _in_quarters((start, end), now)
     found, until = ledgers(hub, cluster, (start, end), now, shape)
@@ -77,7 +77,7 @@ def answer(
 def ledgers(
     hub: Hub, cluster: str, span: _Span, now: datetime, shape: Shape = _WHOLE
 ) -> tuple[list[Ledger], datetime]:
-    """What `answer` adds up, in no order, and until when that is."""
+    """Return the ledgers that `answer` adds up, in no order, and until when they reach."""
     start, until = _in_quarters(span, now)
     found = cover(hub, cluster, (start, until), shape=shape)
     last = max(found, key=lambda one: one.end, default=None)
@@ -97,9 +97,9 @@ def _in_quarters(span: _Span, now: datetime) -> _Span:
 def _worth_counting(
     found: Sequence[Ledger], span: _Span, gpus: int, now: datetime
 ) -> Iterator[_Span]:
-    """Gaps to be counted on the spot: the last, and of the others the newest as far as it is little.
+    """Yield the gaps to count on the spot: the last, and of the others the newest while they are small.
 
-    The newest are counted first after an outage, so that what is recorded may have any gaps.
+    After an outage the newest quarters are counted first, so the recorded ones may have gaps anywhere.
     """
     gaps = [span]
     for one in found:
@@ -114,12 +114,12 @@ def _worth_counting(
 
 
 def _missing(found: Sequence[Ledger], until: datetime) -> int:
-    """Whole quarters that are in none of these ledgers, from the first one on that was counted."""
+    """Return the number of whole quarters, from the first counted one on, that are in none of the ledgers."""
     whole = [one for one in found if one.end <= until]
     if not whole:
         return 0
     first = min(whole, key=lambda one: one.start)
-    # Of a first day nobody knows which of its quarters was the first.
+    # For the first day, nobody knows which of its quarters was the first.
     unknown = first.length // BUCKET - first.quarters
     return (until - first.start) // BUCKET - unknown - sum(one.quarters for one in whole)
 
@@ -148,9 +148,9 @@ def cover(
     instead: Mapping[tuple[datetime, timedelta], Ledger] | None = None,
     shape: Shape = _WHOLE,
 ) -> list[Ledger]:
-    """Ledgers that lie in a span and not over each other, the longest there are.
+    """Return ledgers that lie in a span without overlap, the longest there are.
 
-    What `instead` has by start and length is taken for what is recorded.
+    A ledger in `instead`, by start and length, replaces the recorded one.
     """
     found: list[Ledger] = []
     gaps = [span]
@@ -192,7 +192,7 @@ def _recorded(
 
 
 def _without(span: _Span, starts: Sequence[datetime], length: timedelta) -> Iterator[_Span]:
-    """What is left of a span, some of it empty."""
+    """Yield what is left of a span, including empty pieces."""
     since, until = span
     for start in starts:
         if since <= start < until:
@@ -202,11 +202,11 @@ def _without(span: _Span, starts: Sequence[datetime], length: timedelta) -> Iter
 
 
 def floor_of(at: datetime, length: timedelta) -> datetime:
-    """The start of the quarter, hour or day in UTC that a time lies in."""
+    """Return the start of the quarter, hour or day in UTC that a time lies in."""
     return EPOCH + (at - EPOCH) // length * length
 
 
 def ceiling_of(at: datetime, length: timedelta) -> datetime:
-    """The first start of one at a time or after it."""
+    """Return the first such start at or after a time."""
     down = floor_of(at, length)
     return down if down == at else down + length

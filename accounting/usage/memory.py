@@ -1,7 +1,7 @@
 """A cache between consecutive quarters of one cluster.
 
-Quarters that follow each other mostly have the same GPUs, and working through ten thousand names
-takes as long as all that is measured of them: so the last answer is kept while the question is the same.
+Consecutive quarters mostly have the same GPUs, and handling ten thousand names takes as long as all their
+measurements: so the last result is kept while the arguments stay the same.
 """
 
 import operator
@@ -19,7 +19,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Last(Generic[_Question, _Answer]):
-    """A pure function that keeps its last answer for as long as the question is the same."""
+    """A pure function that keeps its last result for as long as its argument is the same."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class Last(Generic[_Question, _Answer]):
 
 
 class Memory:
-    """What is kept from quarter to quarter of one cluster."""
+    """The values kept from quarter to quarter of one cluster."""
 
     def __init__(self, models: Mapping[Gpu, str], nodes: Sequence[Collection[Gpu]]) -> None:
-        """`models`: as inventories name them; `nodes`: the GPUs of each inventory."""
+        """Keep `models`, as inventories name them, and `nodes`, the GPUs of each inventory."""
         self._models = models
         self._nodes = nodes
         self.whole: Last[Sending, frozenset[int]] = Last(self._whole, operator.is_)
@@ -50,11 +50,11 @@ class Memory:
         self.devices: Last[tuple[pa.Table, Gpus], Devices] = Last(Devices.of, _same_devices)
 
     def gpus(self, sending: Sending, silent: Sequence[Gpu]) -> Gpus:
-        """Those that send, and behind them those that are silent."""
+        """Return the sending GPUs, followed by the silent ones."""
         return self._gpus((sending, tuple(silent)))
 
     def _whole(self, sending: Sending) -> frozenset[int]:
-        """The inventories all of whose GPUs send."""
+        """Return the numbers of the inventories whose GPUs all send."""
         return frozenset(
             number for number, gpus in enumerate(self._nodes) if sending.every.issuperset(gpus)
         )

@@ -1,7 +1,7 @@
-"""The words of usage. All amounts are GPU-seconds: ten GPUs for a minute are 600.
+"""The data model of usage. All amounts are GPU-seconds: ten GPUs for a minute are 600.
 
 A GPU is *allocated* while a process or a job holds it; it is *used* to the share of its measured
-utilisation. Simulated and real clusters are never in one value: a bucket is of one cluster.
+utilisation. Simulated and real clusters are never mixed in one value: a bucket has one cluster.
 """
 
 from collections import defaultdict
@@ -31,14 +31,14 @@ from .columns import (
 )
 from .out_of_service import Out, read, written, written_parts
 
-# Every time zone's days can be cut from quarters of an hour.
+# The days of every time zone can be cut from quarters of an hour.
 BUCKET = timedelta(minutes=15)
 _NAMED = pa.schema([SHARES.field(name) for name in ("holder", "user")])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """One cluster in one quarter of an hour that began at `start`."""
+    """The usage of one cluster in the quarter of an hour that began at `start`."""
 
     cluster: str
     start: datetime
@@ -49,26 +49,26 @@ class Bucket:
     places: Sequence[Place] = ()  # ordered; they add up to `seconds`
     models: Mapping[str, int] = field(default_factory=dict)  # GPUs by model
     counted_at: datetime
-    settled: bool = False  # counted again once late data had its time to come
-    # From then on minutes in which nothing at all was heard are unknown; before, nobody counted.
+    settled: bool = False  # counted again after late data had time to arrive
+    # From this time on, minutes in which nothing was heard are unknown; before it nobody counted.
     watched_since: datetime | None = None
-    # What was out of service when the quarter was counted first; None where nobody could say.
+    # What was out of service when the quarter was first counted; None where nobody could say.
     out: Out | None = None
-    idle_after: timedelta | None = None  # the idle span that its spells were counted by
+    idle_after: timedelta | None = None  # the idle threshold that its spells were counted by
 
     @property
     def counted(self) -> timedelta:
-        """For how long of the quarter a GPU was counted: in the first and the last a part of it."""
+        """The time of the quarter for which GPUs were counted; less than all in the first and the last quarter."""
         seconds = self.seconds.installed / self.gpus if self.gpus else 0.0
         return min(timedelta(seconds=seconds), BUCKET)
 
     @property
     def began(self) -> datetime:
-        """Since when it was counted, of a quarter in which counting began."""
+        """The start of counting, in the quarter in which counting began."""
         return max(min(self.start + BUCKET, self.counted_at) - self.counted, self.start)
 
     def to_record(self) -> Record:
-        """Kind `usage`; a later count replaces an earlier one. Places and holders are packed."""
+        """Return a record of kind `usage`; a later count replaces an earlier one. Places and holders are packed."""
         seconds = {f.name: round(getattr(self.seconds, f.name), 3) for f in fields(Seconds)}
         return Record(
             kind=RecordKind.USAGE,
@@ -94,9 +94,9 @@ class Bucket:
 
     @classmethod
     def from_record(cls, record: Record, *, places: bool = True) -> "Bucket":
-        """The bucket that `to_record` wrote; ValueError, KeyError or TypeError when it is none.
+        """Read what `to_record` wrote; ValueError, KeyError or TypeError for any other record.
 
-        Without `places` they are left out: of many buckets they are much, and only sums need them.
+        Without `places` these are left out: over many buckets they are large, and sums do not need them.
         """
         body = record.body
         known = {f.name for f in fields(Seconds)}
@@ -126,9 +126,9 @@ class Bucket:
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """One cluster from `start` to `end`, both on a quarter of an hour or cut at now.
+    """The usage of one cluster from `start` to `end`, both on a quarter of an hour or cut at now.
 
-    `buckets` are ordered; a quarter of which nothing was ever counted is absent, not zero.
+    `buckets` are ordered; a quarter that was never counted is absent, not zero.
     """
 
     cluster: str
@@ -142,12 +142,12 @@ class Usage:
 
     @cached_property
     def seconds(self) -> Seconds:
-        """All of it: adding up months of quarters is work."""
+        """The sum over all buckets; cached, since adding up months of quarters takes long."""
         return sum((bucket.seconds for bucket in self.buckets), Seconds())
 
     @cached_property
     def gpus(self) -> int:
-        """The most that were installed at once."""
+        """The most GPUs installed at once."""
         return max((bucket.gpus for bucket in self.buckets), default=0)
 
     @cached_property
@@ -156,34 +156,34 @@ class Usage:
 
     @property
     def allocated_percent(self) -> float | None:
-        """See `Seconds.allocated_percent`."""
+        """The allocated percent; see `Seconds.allocated_percent`."""
         return self.seconds.allocated_percent
 
     @property
     def used_percent(self) -> float | None:
-        """Used, of the allocated GPU-hours that were measured."""
+        """The percent used, of the allocated GPU-hours with a measured utilisation."""
         return share_percent(self.seconds.used, self.seconds.measured)
 
     @property
     def time(self) -> timedelta:
-        """How much of the span was counted at all."""
+        """The part of the span that was counted at all."""
         return sum((bucket.counted for bucket in self.buckets), timedelta())
 
     @property
     def holders(self) -> int:
-        """How many different ones there were, of each user: looked at in columns, as weeks have a million rows."""
+        """The number of distinct pairs of holder and user; counted in columns, as weeks have a million rows."""
         rows = together((table_of(bucket.shares, SHARES) for bucket in self.buckets), _NAMED)
         named: pa.Table = rows.group_by(_NAMED.names, use_threads=False).aggregate([])
         return int(named.num_rows)
 
     @property
     def shares(self) -> tuple[Share, ...]:
-        """Holders over the whole span, those that had most first."""
+        """The holders over the whole span, the largest allocation first."""
         found: defaultdict[tuple[str, ...], list[Share]] = defaultdict(list)
         for bucket in self.buckets:
             models: defaultdict[tuple[str, ...], list[Share]] = defaultdict(list)
             for share in bucket.shares:
-                # What is left of a user is one for each of its accounts.
+                # The rest of a user has one row for each of its accounts and partitions.
                 of = (share.account or "", share.partition or "") if share.is_rest else ()
                 models[(*share.key, *of)].append(share)
             for key, them in models.items():
@@ -194,21 +194,21 @@ class Usage:
 
 
 def cluster_key(cluster: str) -> str:
-    """A cluster as a subject that records are asked for by: its nodes lie below it."""
+    """Return the cluster's name as a record subject; its nodes lie below it."""
     return quote(cluster, safe=":._-")
 
 
 def floor(at: datetime) -> datetime:
-    """The start of the quarter of an hour that a time lies in."""
+    """Return the start of the quarter of an hour that a time lies in."""
     return EPOCH + (at - EPOCH) // BUCKET * BUCKET
 
 
-# The columns of `shares` before holders were packed.
+# The columns of `shares` in versions before holders were packed.
 _BEFORE = ("holder", "user", "command", "gpus", "allocated", "measured", "used", "idle")
 
 
 def _shares(body: Mapping[str, Any]) -> Sequence[Share]:
-    """Those of a packed bucket become values when somebody looks at them: sums of weeks never do."""
+    """Return the shares; packed ones become values on first access, which sums over weeks never need."""
     if "holders" in body:
         return Rows(unpacked(body["holders"], SHARES), shares_of)
     names = (*_BEFORE, "partition", "account")

@@ -1,9 +1,9 @@
-"""What of a cluster is out of service in a quarter of an hour, and from when to when: pure, from records.
+"""What is out of service in a cluster in a quarter of an hour, and when: pure, from records.
 
-Schedulers tell how things are, and not how they were an hour ago: so it is judged when the quarter is
-counted first, by the last word that was said by then, and stands in its record. That word says since when
-a node is as it is and what it was shortly before, as far as somebody looked then (`NodeTurns`): where
-nobody did, it is taken for all of the quarter.
+Schedulers report how things are, not how they were an hour ago. So this is judged when the quarter is first
+counted, by the last report up to then, and is kept in its record. That report says since when a node has
+its state, and what it was shortly before if somebody looked then (`NodeTurns`); where nobody did, the
+state is assumed for the whole quarter.
 """
 
 from collections import defaultdict
@@ -28,29 +28,29 @@ from gpuvigil.schedulers.out_of_service import (
 
 from ..hardware.returns import newest
 
-LENGTH = 900.0  # seconds of a quarter of an hour
+LENGTH = 900.0  # seconds in a quarter of an hour
 
 
 class Part(NamedTuple):
-    """Of a quarter, in seconds from its beginning: what something is out of service for in it."""
+    """A part of a quarter, in seconds from its beginning, and the cause of being out of service in it."""
 
     to: LostTo
     since: float = 0.0
     until: float = LENGTH
 
 
-# By node and GPU, in order; a node as a whole has no GPU.
+# By node and GPU, in order; a whole node has an empty GPU.
 Out = Mapping[tuple[str, str], tuple[Part, ...]]
 
-# A quarter is counted two minutes after its end; what is said much later is not of it any more.
+# A quarter is counted two minutes after its end; a report much later than that no longer applies to it.
 SAID_AFTER = timedelta(minutes=15)
-# A scheduler that nobody asked for longer is asked no more: another one took its place, or none.
+# A scheduler that was not asked for longer than this is gone: another one replaced it, or none.
 _ASKED = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """What is said of one cluster, in records of any age; the incidents are confirmed ones."""
+    """The reports on one cluster, in records of any age; the incidents are confirmed ones."""
 
     schedulers: Sequence[Scheduler] = ()
     incidents: Sequence[Incident] = ()
@@ -65,11 +65,11 @@ def out_of(
     end: datetime,
     before: Out | None = None,
 ) -> Out | None:
-    """What of these nodes was out of service in a quarter from `start` to `end`, when, and for what.
+    """Return what of these nodes was out of service from `start` to `end`, when, and for what.
 
-    A GPU stands for itself only where it is in repair: then it is out once it cannot be used. Where a
-    scheduler is asked that said nothing of this time it is as it was at the end of the quarter `before` if
-    it answered shortly before, else None. What it is out for is judged at the end of each part.
+    A GPU has an entry of its own only while it is in repair: it is out of service once it cannot be used. If a
+    scheduler said nothing about this time, the state at the end of the quarter `before` is taken if it answered
+    shortly before, else the result is None. The cause is judged at the end of each part.
     """
     told = _told(words.schedulers, start, end)
     if told is None:
@@ -98,14 +98,14 @@ def _parts(
     turns: Iterable[datetime | None],
     loss: Callable[[datetime], LostTo | None],
 ) -> tuple[Part, ...]:
-    """A span cut at each turn, and joined again where what it was lost to is the same on both sides."""
+    """Cut a span at each turn, and join parts again where the cause is the same on both sides."""
     start, end = span
     inside = {at for at in turns if at is not None and start < at < end}
     found: list[Part] = []
     for since, until in pairwise([start, *sorted(inside), end]):
         if (to := loss(until)) is None:
             continue
-        # Of the quarter that still runs nobody counts what is to come.
+        # In a quarter that still runs, what is to come is not counted.
         last = LENGTH if until == end else (until - start).total_seconds()
         begin = (since - start).total_seconds()
         if found and (found[-1].to, found[-1].until) == (to, begin):
@@ -120,7 +120,7 @@ def _loss_of(
     repairs: Sequence[Sequence[Rma]],
     checks: Checks,
 ) -> Callable[[datetime], LostTo | None]:
-    """What a node is out of service for, by the end of a part of the quarter."""
+    """Return a function that gives the cause of a node being out of service at a time, None if it is not."""
 
     def loss(at: datetime) -> LostTo | None:
         word = next((one for one in said if _was_so(one, at)), None)
@@ -145,7 +145,7 @@ def _as_at_the_end(before: Out | None) -> Out | None:
 def _told(
     schedulers: Iterable[Scheduler], start: datetime, end: datetime
 ) -> Mapping[tuple[str, str], Sequence[ScheduledNode]] | None:
-    """What is said of each node, now and of shortly before."""
+    """Return the reports on each node, current and recent; None where a scheduler said nothing in time."""
     found: dict[tuple[str, str], list[ScheduledNode]] = {}
     for said in schedulers:
         if said.at < end - _ASKED:
@@ -161,13 +161,13 @@ def _told(
 
 
 def _answered_lately(schedulers: Iterable[Scheduler], start: datetime) -> bool:
-    """Whether those that do not answer now did so shortly before the quarter began."""
+    """Return whether the schedulers that do not answer now did so shortly before the quarter began."""
     last = [one.answered_at for one in schedulers if one.nodes is None and one.at >= start - _ASKED]
     return bool(last) and all(at is not None and at >= start - SPEAKS_FOR for at in last)
 
 
 def _faults(incidents: Iterable[Incident]) -> Mapping[str, Sequence[Incident]]:
-    """By node, the critical incidents of it and its GPUs."""
+    """Return, by node, the critical incidents of the node and its GPUs."""
     found: defaultdict[str, list[Incident]] = defaultdict(list)
     for one in incidents:
         if one.severity is Severity.CRITICAL:
@@ -185,7 +185,7 @@ def _ends(one: Incident) -> tuple[datetime, datetime | None]:
 
 
 def _repairs(rmas: Iterable[Rma]) -> Mapping[Subject, Sequence[Rma]]:
-    """Of each GPU the steps on its way to the maker and back."""
+    """Return the RMA steps of each GPU."""
     found: defaultdict[Subject, list[Rma]] = defaultdict(list)
     for one in rmas:
         if one.subject.gpu:
@@ -194,13 +194,13 @@ def _repairs(rmas: Iterable[Rma]) -> Mapping[Subject, Sequence[Rma]]:
 
 
 def _in_repair(steps: Iterable[Rma], at: datetime) -> LostTo | None:
-    """Whether one of a GPU's cases was open then."""
+    """Return `LostTo.REPAIR` if one of the GPU's cases was open at that time, else None."""
     known = newest(one for one in steps if one.at < at).values()
     return LostTo.REPAIR if any(one.state is not RmaState.REPLACED for one in known) else None
 
 
 def written(out: Out) -> list[list[str]]:
-    """What is out at the end of the quarter, as versions before `written_parts` read it: for all of it."""
+    """Return what is out of service at the end of the quarter; versions before `written_parts` assume all of it."""
     return [
         [node, gpu, parts[-1].to.value]
         for (node, gpu), parts in sorted(out.items())
@@ -209,7 +209,7 @@ def written(out: Out) -> list[list[str]]:
 
 
 def written_parts(out: Out) -> list[list[str | float]]:
-    """Each part of what is not out for all of the quarter, or not for one thing."""
+    """Return the parts of everything that is not out of service for the whole quarter and one cause."""
     return [
         [node, gpu, one.to.value, one.since, one.until]
         for (node, gpu), parts in sorted(out.items())
@@ -219,9 +219,9 @@ def written_parts(out: Out) -> list[list[str | float]]:
 
 
 def read(rows: Iterable[Sequence[Any]], parts: Iterable[Sequence[Any]] = ()) -> Out:
-    """What `written` and `written_parts` wrote; ValueError or TypeError for anything else.
+    """Read what `written` and `written_parts` wrote; ValueError or TypeError for anything else.
 
-    For a while parts stood among the rows.
+    Some versions wrote the parts among the rows.
     """
     return _by_unit(rows) | _by_unit(parts)
 

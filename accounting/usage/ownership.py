@@ -13,23 +13,23 @@ import numpy.typing as npt
 
 from gpuvigil.model import Allocation, HolderKind
 
-Gpu = tuple[str, str]  # its node's name and its UUID
+Gpu = tuple[str, str]  # node name and GPU UUID
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-# Processes come and go by the thousand: those of one user are one holder.
+# Processes come and go by the thousand: those of one user are merged into one holder.
 PROCESSES = "processes"
-# Somebody has a compute context, and no allocation says who.
+# A compute context without an allocation that names its holder.
 NOBODY_KNOWN = "unknown"
-# As `Allocation.part` says it.
+# As in `Allocation.part`.
 _SHARED = "shared"
 _LONGEST_NAME, _LONGEST_COMMAND = 120, 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Owner:
-    """One holder of a user, with one command of its own."""
+    """One holder of a user, with one of its commands."""
 
     user: str
     holder: str
@@ -47,8 +47,8 @@ class Owner:
 class Pieces:
     """Parallel columns: `share` of GPU number `gpu` was its owner's from `start` to `end`.
 
-    Times are seconds since the start of the span. At every moment the shares of a held GPU add up
-    to 1. `shared`: several holders had it at that time, and nobody knows who used how much.
+    Times are seconds since the start of the span. At every moment the shares of a held GPU add up to 1.
+    `shared`: several holders had it at that time, and nobody knows who used how much.
     """
 
     gpu: Ints
@@ -62,9 +62,9 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Book:
-    """All that anybody held, as columns that serve any number of spans.
+    """All allocations as columns that serve any number of spans.
 
-    `gpu` numbers `gpus`, `owner` numbers `owners`; times are seconds since the epoch, infinite for
+    `gpu` is an index into `gpus`, `owner` one into `owners`; times are seconds since the epoch, infinite for
     what is still held.
     """
 
@@ -74,13 +74,13 @@ class Book:
     owner: Ints
     start: Floats
     end: Floats
-    shared: Bools  # by time slicing or MPS, whoever else is seen
-    # The numbers that were asked for last, and of each of `gpus` its own.
+    shared: Bools  # by time slicing or MPS, even if no other holder is seen
+    # The mapping passed last, and the number of each of `gpus` in it.
     _asked: list[tuple[Mapping[Gpu, int], Ints]] = field(default_factory=list)
 
     @classmethod
     def of(cls, allocations: Iterable[Allocation]) -> "Book":
-        """A row for each allocation; of one that names MIG devices, one for each of them."""
+        """Build a row for each allocation, or for each MIG device that it names."""
         gpus: dict[Gpu, int] = {}
         owners: dict[Owner, int] = {}
         rows = [
@@ -106,10 +106,10 @@ class Book:
         )
 
     def pieces(self, numbers: Mapping[Gpu, int], start: datetime, end: datetime) -> Pieces:
-        """What overlaps `[start, end)`, of GPUs that have a number; `numbers` stay as they are."""
+        """Return the pieces that overlap `[start, end)`, of GPUs in `numbers`, which must not change."""
         number = self._numbers(numbers)
         zero, length = start.timestamp(), (end - start).total_seconds()
-        # Of a book of weeks most is over: the rest is looked at to the second.
+        # Most allocations of a book over weeks are over: only the others are compared to the second.
         near = np.nonzero((self.end >= zero) & (self.start <= zero + length))[0]
         began, ended = np.maximum(self.start[near] - zero, 0.0), self.end[near] - zero
         ended = np.minimum(ended, length)
@@ -138,7 +138,7 @@ class Book:
         )
 
     def _numbers(self, numbers: Mapping[Gpu, int]) -> Ints:
-        """Of each of `gpus` its number, -1 for none; kept while the same ones are asked for."""
+        """Return the number of each of `gpus`, -1 for none; cached while the same mapping is passed."""
         if not self._asked or self._asked[0][0] is not numbers:
             found = np.array([numbers.get(gpu, -1) for gpu in self.gpus], dtype=np.int64)
             self._asked[:] = [(numbers, found)]
@@ -150,7 +150,7 @@ def _columns(rows: Sequence[Sequence[float]], width: int) -> Floats:
 
 
 def owner_of(allocation: Allocation) -> Owner:
-    """Whose it is in the sums of a span."""
+    """Return the owner under whom an allocation is summed up."""
     return _owner(
         allocation.user or "",
         holder_of(allocation),
@@ -162,18 +162,18 @@ def owner_of(allocation: Allocation) -> Owner:
 
 
 def holder_of(allocation: Allocation) -> str:
-    """A job or a pod by itself, a process as one of its user's."""
+    """Return the holder's name: of a job or pod its own, of a process that of all processes of its user."""
     return PROCESSES if allocation.holder.kind is HolderKind.PROCESS else str(allocation.holder)
 
 
 def project_of(allocation: Allocation) -> str:
-    """What it is charged to: the namespace of a pod, else the account of a job."""
+    """Return the project that is charged: the namespace of a pod, else the account of a job."""
     namespace = (allocation.pod or "").partition("/")[0]
     return namespace or allocation.account or ""
 
 
 def _held_of(allocation: Allocation) -> Sequence[str]:
-    """The GPU, or those of its MIG devices that are named."""
+    """Return the UUID of the GPU, or those of the MIG devices that the allocation names."""
     devices = [it for it in (allocation.part or "").split(",") if it.startswith("MIG-")]
     return devices or (allocation.subject.gpu or "",)
 
@@ -182,7 +182,7 @@ def _held_of(allocation: Allocation) -> Sequence[str]:
 def _owner(
     user: str, holder: str, command: str, partition: str, account: str, project: str
 ) -> Owner:
-    """The same texts over and over, made printable once."""
+    """Return the owner with printable texts; cached, since the same texts come often."""
     return Owner(
         user=_line(user, _LONGEST_NAME),
         holder=_line(holder, _LONGEST_NAME),
@@ -198,12 +198,12 @@ _Piece = tuple[int, int, float, float, float, bool]
 
 
 def _cut(gpu: int, spans: list[_Span], keys: Sequence[tuple[str, str]]) -> Iterator[_Piece]:
-    """Pieces of one GPU: holders have equal parts, and within one its commands have."""
+    """Yield the pieces of one GPU: holders get equal parts, and a holder's part is divided among its allocations."""
     changes: dict[float, list[tuple[int, int]]] = defaultdict(list)
     for start, end, owner in spans:
         changes[start].append((owner, 1))
         changes[end].append((owner, -1))
-    held: dict[int, int] = {}  # how many allocations of each owner
+    held: dict[int, int] = {}  # number of allocations by owner
     for since, until in pairwise(sorted(changes)):
         for owner, change in changes[since]:
             held[owner] = held.get(owner, 0) + change
@@ -224,5 +224,5 @@ def _parts(
 
 
 def _line(text: str, most: int) -> str:
-    """One printable line of bounded length: names come from outside."""
+    """Return one printable line of bounded length, since names come from outside."""
     return "".join(ch if ch.isprintable() else " " for ch in text[:most])

@@ -1,4 +1,4 @@
-"""The one query for usage: pages and reports have their numbers from here."""
+"""The one query for usage: pages and reports take their numbers from here."""
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
@@ -13,13 +13,13 @@ from .allocations import MOST_RECORDS
 from .inputs import Reader
 from .model import BUCKET, Bucket, Usage, cluster_key, floor
 
-# Telemetry is kept for so long unless told otherwise: what is older was counted, or never will be.
+# Telemetry is kept this long by default: an older quarter was counted, or never will be.
 TELEMETRY = timedelta(hours=48)
-# Quarters that are looked for at once when nothing says whether there is anything in them.
+# Span of quarters checked at once for rows.
 _LOOK = timedelta(hours=6)
-# So few are counted without a look before: the newest ones mostly have rows.
+# This few quarters are counted without a check: the newest ones mostly have rows.
 _FEW = 8
-# The work of one question is bounded: a minute of a GPU is a row.
+# A bound on the work of one query: a minute of a GPU is a row.
 _MOST_ROWS = 1_000_000
 
 
@@ -31,11 +31,10 @@ def usage(
     now: datetime,
     most_rows: int = _MOST_ROWS,
 ) -> Usage:
-    """Usage of a cluster over whole quarters of an hour, the running one cut at `now`.
+    """Return the usage of a cluster over whole quarters of an hour, the running one cut at `now`.
 
-    Recorded buckets, and those not recorded yet counted from the store by the same rules, newest
-    first and no more once they have `most_rows` minutes of GPUs. HubUnavailable, HubRefused or
-    StoreError when the hub does not answer.
+    Takes recorded buckets, and counts missing ones from the store by the same rules, newest first, until it has
+    `most_rows` minutes of GPUs. Raises HubUnavailable, HubRefused or StoreError when the hub does not answer.
     """
     start, until = floor(start), min(_ceiling(end), now)
     found = {bucket.start: bucket for bucket in recorded(hub, cluster, start, until)}
@@ -53,7 +52,7 @@ def quarters_from_store(
     known: Collection[datetime],
     now: datetime,
 ) -> Iterator[Bucket]:
-    """Quarters of a span that are not among the known ones, counted by the rules of `usage`."""
+    """Yield the quarters of a span that are not in `known`, counted by the rules of `usage`."""
     oldest = max(span[0], floor(now - TELEMETRY))
     missing = [at for at in _quarters(oldest, span[1]) if at not in known]
     return _from_store(hub, cluster, missing, now, _MOST_ROWS)
@@ -70,7 +69,7 @@ def _from_store(
 def recorded(
     hub: Hub, cluster: str, start: datetime, end: datetime, *, places: bool = False
 ) -> Iterator[Bucket]:
-    """The recorded buckets that begin in `[start, end)`; what cannot be read is left out."""
+    """Yield the recorded buckets that begin in `[start, end)`; unreadable ones are left out."""
     records = hub.records(
         RecordKind.USAGE, subject=cluster_key(cluster), since=start, until=end, limit=MOST_RECORDS
     )
@@ -80,9 +79,9 @@ def recorded(
 
 
 def clusters(hub: Hub) -> tuple[str, ...]:
-    """Clusters that have usage or GPUs to count: real ones by name, the simulated one last.
+    """Return the clusters with usage or GPUs to count: real ones by name, the simulated one last.
 
-    The selftest's is none of them.
+    The selftest's cluster is left out.
     """
     named = {str(node["cluster"]) for node in without_marked(hub.status())["nodes"]}
     found = [name for name in named if _has_usage(hub, name) or _has_gpus(hub, name)]
@@ -99,7 +98,7 @@ def _has_gpus(hub: Hub, cluster: str) -> bool:
 
 
 def _counted(reader: Reader, missing: list[datetime], most_rows: int) -> Iterator[Bucket]:
-    """Newest first. Minutes without any row count once the hub listened: it would have heard."""
+    """Count quarters newest first; minutes without rows count from when the hub listened: it would have heard."""
     listened_since = from_text(reader.hub.status()["started_at"])
     rows = 0
     for look in _looks(missing):
@@ -116,7 +115,7 @@ def _counted(reader: Reader, missing: list[datetime], most_rows: int) -> Iterato
 
 
 def _looks(missing: Iterable[datetime]) -> Iterator[list[datetime]]:
-    """The quarters newest first, in parts of a few hours."""
+    """Yield the quarters newest first, in parts of a few hours."""
     part: list[datetime] = []
     for start in sorted(missing, reverse=True):
         if part and part[0] - start >= _LOOK:

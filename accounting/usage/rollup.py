@@ -1,4 +1,4 @@
-"""Roll-ups of usage by hour, by six hours and by day, made again whenever a quarter in them is counted."""
+"""Roll-ups of usage by hour, six hours and day, made again whenever a quarter in them is counted."""
 
 from datetime import datetime, timedelta
 
@@ -8,17 +8,17 @@ from .ledger import DAY, HOUR, SIX_HOURS, Ledger, summed
 from .ledger_query import cover, floor_of
 from .model import BUCKET, Bucket
 
-# A quarter is counted again an hour after it was: then its hour has most of what came late.
+# A quarter is counted again after this time, when most late data of its hour has arrived.
 SETTLE = timedelta(hours=1)
-# What each is made of, the largest first.
+# The parts of each length, the largest first.
 _PARTS = {HOUR: (BUCKET,), SIX_HOURS: (HOUR, BUCKET), DAY: (SIX_HOURS, HOUR, BUCKET)}
 
 
 def rolled(hub: Hub, bucket: Bucket, now: datetime) -> list[Ledger]:
-    """What the quarter is a part of, made of what is recorded and of `bucket` in its own place.
+    """Return the roll-ups that contain the quarter, from the records and with `bucket` in its own place.
 
-    Made anew from its parts each time, so that a second count changes nothing but what it counted.
-    HubError when the hub does not answer.
+    Each is made anew from its parts, so that a second count changes only what it counted. Raises HubError when
+    the hub does not answer.
     """
     quarter = Ledger.of(bucket)
     instead, found = {(quarter.start, BUCKET): quarter}, []

@@ -12,58 +12,58 @@ from .columns import SHARES, Rows, shares_of
 from .grid import different
 from .ownership import Bools, Floats, Ints, Owner
 
-# A bucket with more holders joins the smallest.
+# In a bucket with more holders the smallest are merged.
 MOST_HOLDERS = 1000
-# What `analyzer.idle_below_percent` is if nobody sets it. That setting is for incidents: a count changes with none.
+# The default of `analyzer.idle_below_percent`, as a share. That setting is for incidents; counts do not follow it.
 QUIET_BELOW = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Parallel rows: `parts` (seconds per minute) of GPU number `gpu` were an owner's."""
+    """Parallel rows: `parts` (seconds per minute) of unit number `gpu` belonged to an owner."""
 
     gpu: Ints
     owner: Ints
     owners: tuple[Owner, ...]
     parts: Floats
-    shared: Bools  # at a time at which others had it too
+    shared: Bools  # while others had the GPU as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Units:
-    """What is known of each GPU or slice (down) and minute (across)."""
+    """What is known of each GPU or slice (rows) and minute (columns)."""
 
     known: Bools
     measured: Bools
-    used: Floats  # as a share, 0 where it was not measured
-    power: Floats  # W, NaN where it was not measured
-    physical: Ints  # of each unit, the number of the GPU that it is a part of
-    models: tuple[str, ...]  # by number, "" where nobody names one
+    used: Floats  # as a share, 0 where not measured
+    power: Floats  # W, NaN where not measured
+    physical: Ints  # number of each unit's GPU
+    models: tuple[str, ...]  # by number, "" where unknown
     model: Ints  # of each unit
 
     @property
     def still(self) -> Bools:
-        """Where nothing was computed by the mean of a minute, as the idle rule's limit has it."""
+        """The minutes in which nothing was computed, by the mean of the minute and the idle threshold."""
         still: Bools = self.measured & (self.used < QUIET_BELOW)
         return still
 
     @property
     def quiet(self) -> Bools:
-        """Which of them computed nothing in any minute, by the mean of each."""
+        """The units that computed nothing in any minute, by the mean of each."""
         quiet: Bools = np.logical_and.reduce(self.still, axis=1)
         return quiet
 
     @property
     def idle(self) -> Bools:
-        """Where nothing was computed: utilisation was measured and is 0, whether or not somebody holds it."""
+        """The minutes with a measured utilisation of 0, whether or not somebody holds the unit."""
         idle: Bools = self.measured & (self.used == 0)
         return idle
 
 
 def shares(held: Held, units: Units, more: Mapping[str, Floats] | None = None) -> Sequence[Share]:
-    """Holders with an allocated second by model, those that had most first.
+    """Return the holders with allocated time by model, the largest first.
 
-    `more`: amounts by row that are counted elsewhere; without them nobody knows those.
+    `more` are amounts by row that are counted elsewhere; without them these amounts are unknown.
     """
     amounts = {**_amounts(held, units), **(more or {})}
     model = units.model[held.gpu]
@@ -75,7 +75,7 @@ def shares(held: Held, units: Units, more: Mapping[str, Floats] | None = None) -
     code = holder[held.owner] * models + model
     some = amounts["allocated"] > 0
     found = different(code[some])
-    # What was drawn while nothing else was measured is theirs as well, of whichever part.
+    # Energy drawn while nothing else was measured belongs to them as well.
     theirs = np.isin(code, found)
     of_part = np.searchsorted(found, code[theirs])
     sums: dict[str, Floats] = {
@@ -86,7 +86,7 @@ def shares(held: Held, units: Units, more: Mapping[str, Floats] | None = None) -
     width = len(units.physical)
     gpus = np.bincount(different(of_row * width + units.physical[held.gpu[some]]) // width)
     owner = _spokesmen(of_row, held.owner[some], amounts["allocated"][some], held.owners)
-    # Those that had most first; of equals by name.
+    # The largest first; of equals by name.
     rank = {key: place for place, key in enumerate(sorted(keys))}
     by_name = np.array([rank[key] for key in keys], np.int64)[found // models]
     order = np.lexsort((found % models, by_name, -sums["allocated"]))
@@ -101,7 +101,7 @@ def shares(held: Held, units: Units, more: Mapping[str, Floats] | None = None) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Many:
-    """Holders by model as parallel columns, those that had most first."""
+    """Holders by model as parallel columns, the largest first."""
 
     owners: list[Owner]
     models: list[str]
@@ -109,7 +109,7 @@ class _Many:
     sums: dict[str, Floats]
 
     def shares(self) -> pa.Table:
-        """The largest, and the rest of each user, account, partition, project and model as one."""
+        """Return the largest, and the rest merged by user, account, partition, project and model."""
         first = _table(self.owners[:MOST_HOLDERS], self.models, self.gpus, self.sums)
         groups: dict[tuple[str, ...], int] = {}
         of = np.array(
@@ -137,7 +137,7 @@ class _Many:
 def _table(
     owners: Sequence[Owner], models: Sequence[str], gpus: Ints, sums: Mapping[str, Floats]
 ) -> pa.Table:
-    """A row per owner; what nobody names is null."""
+    """Return a table with a row per owner; what is unknown is null."""
     size = len(owners)
     columns: dict[str, Any] = {
         name: [getattr(owner, name) or None for owner in owners]
@@ -153,7 +153,7 @@ def _table(
 
 
 def _amounts(held: Held, units: Units) -> dict[str, Floats]:
-    """Of each row its GPU-seconds, and joules."""
+    """Return the GPU-seconds and joules of each row."""
     gpu, parts = held.gpu, held.parts
     power = np.maximum(np.nan_to_num(units.power), 0.0)
     allocated = _where(parts, units.known[gpu])
@@ -170,13 +170,13 @@ def _amounts(held: Held, units: Units) -> dict[str, Floats]:
 
 
 def _where(values: Floats, weights: Bools | Floats) -> Floats:
-    """The weighted sum of each row over its minutes."""
+    """Return the weighted sum of each row over its minutes."""
     found: Floats = np.einsum("ij,ij->i", values, weights)
     return found
 
 
 def _spokesmen(of_row: Ints, owner: Ints, allocated: Floats, owners: tuple[Owner, ...]) -> Ints:
-    """Of all commands of each holder the one that had most, which gives its name; of equals the last."""
+    """Return the owner whose command had most of each holder's time, which names it; of equals the last."""
     code = of_row * len(owners) + owner
     found = different(code)
     most = np.bincount(np.searchsorted(found, code), allocated)

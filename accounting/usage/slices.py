@@ -1,4 +1,4 @@
-"""MIG devices as parts of their GPU: what each weighs, what it did, and who held it."""
+"""MIG devices as parts of their GPU: the weight of each, its activity, and its holder."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from .identities import Gpus
 from .ownership import Bools, Floats, Gpu, Ints, Pieces
 
 SLICE_FIELDS = ("graphics_activity_percent", "sm_activity_percent", "compute_processes")
-# "3g.40gb", "1c.2g.20gb", "1g.10gb+me": compute slices, of a compute instance its own.
+# "3g.40gb", "1c.2g.20gb", "1g.10gb+me": compute slices; those of a compute instance come first.
 _PROFILE = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
 # NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles": of these models a GPU has four
 # compute slices, of all others that can be cut seven.
@@ -23,7 +23,7 @@ _MOST, _FEW = 7, 4
 
 @lru_cache(maxsize=10_000)
 def weight(profile: str, model: str) -> float:
-    """The part of its GPU that a MIG device is, by compute slices; 0 for a profile like no other.
+    """Return the part of its GPU that a MIG device is, by compute slices; 0 for an unknown profile.
 
     >>> weight("3g.40gb", "NVIDIA H100 80GB HBM3") == 3 / 7
     True
@@ -40,18 +40,18 @@ def weight(profile: str, model: str) -> float:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Devices:
-    """MIG devices of GPUs that have a number, in the order of their own numbers."""
+    """MIG devices of numbered GPUs, in the order of their own numbers."""
 
-    known: Bools  # of each head, whether its GPU has a number
-    of_head: Ints  # of those heads, the number of their device
+    known: Bools  # whether each head's GPU has a number
+    of_head: Ints  # device number of each known head
     keys: tuple[Gpu, ...]
-    parent: Ints  # the number of the GPU
-    whole: Floats  # the part of it that each device is
-    number: Mapping[Gpu, int]  # of GPUs, and behind them of devices
+    parent: Ints  # number of the GPU
+    whole: Floats  # the part of its GPU that each device is
+    number: Mapping[Gpu, int]  # of GPUs, followed by devices
 
     @classmethod
     def of(cls, question: tuple[pa.Table, Gpus]) -> "Devices":
-        """Heads with columns `node`, `uuid`, `mig` and `profile`, and the GPUs."""
+        """Read heads with columns `node`, `uuid`, `mig` and `profile`, and the GPUs."""
         heads, gpus = question
         named, of_gpu = numbered(heads, "node", "uuid")
         number = np.array([gpus.number.get(one, -1) for one in named], dtype=np.int64)
@@ -80,21 +80,21 @@ class Devices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slices:
-    """MIG devices (down) and minutes (across); after the GPUs, units of the count.
+    """MIG devices (rows) and minutes (columns); they follow the GPUs as units of the count.
 
-    `weight` is 0 in a minute in which a device was not there. The weights of one GPU's devices add
-    up to at most 1: where devices of before and after a change are in one minute, they share it.
+    `weight` is 0 in a minute without the device. The weights of one GPU's devices add up to at most 1: where
+    devices from before and after a change appear in one minute, they share it.
     """
 
     keys: Sequence[Gpu]
     parent: Ints
     weight: Floats
-    used: Floats  # as a share, NaN where it was not measured
+    used: Floats  # as a share, NaN where not measured
     processes: Floats
 
 
 def slices_of(rows: pa.Table, length: Ints, devices: Devices, grid: Grid) -> Slices:
-    """What devices did by their rows, of which each head of theirs has `length`; of GPUs that answer."""
+    """Return the devices' activity from their rows, `length` per head; only minutes of GPUs that answer count."""
     of_row = np.repeat(devices.of_head, length[devices.known])
     if not devices.known.all():
         rows = rows.filter(pa.array(np.repeat(devices.known, length)))
@@ -118,9 +118,9 @@ def slices_of(rows: pa.Table, length: Ints, devices: Devices, grid: Grid) -> Sli
 
 
 def with_slices(grid: Grid, slices: Slices) -> tuple[Grid, Floats, Bools]:
-    """Units for GPUs and slices, the weight of each in each minute, and where a GPU was cut.
+    """Return a grid of GPUs and slices, each unit's weight per minute, and the minutes in which a GPU was cut.
 
-    What is left of a GPU that is cut belongs to nobody and computes nothing: nobody can hold it.
+    The rest of a cut GPU belongs to nobody and computes nothing: nobody can hold it.
     """
     taken = np.zeros(grid.used.shape)
     np.add.at(taken, slices.parent, slices.weight)
@@ -139,14 +139,14 @@ def with_slices(grid: Grid, slices: Slices) -> tuple[Grid, Floats, Bools]:
 
 
 def on_slices(held: Pieces, slices: Slices, cut: Bools) -> tuple[Pieces, Bools]:
-    """Pieces of a GPU that is cut are of its devices with a process, unless those are named.
+    """Assign pieces of a cut GPU to its devices with a process, unless an allocation names the device.
 
     The mask says in which minutes each piece counts.
     """
     count = len(cut)
     named = np.isin(np.arange(count, count + len(slices.keys)), held.gpu)
     unnamed = np.nonzero(~named)[0]
-    # The pieces of each GPU lie together, and a device takes those of its own.
+    # The pieces of each GPU are adjacent, and a device takes those of its GPU.
     order = np.argsort(held.gpu, kind="stable")
     begin, end = (
         np.searchsorted(held.gpu[order], slices.parent[unnamed], side) for side in ("left", "right")

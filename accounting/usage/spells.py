@@ -1,12 +1,12 @@
-"""Idle spells: how long each holder's GPUs computed nothing at a stretch, over the edges of quarters too.
+"""Idle spells: how long each holder's GPUs computed nothing without a break, across quarters too.
 
-A spell is idle by the rule once it has lasted the idle span. Until a quarter's end that is told by its minutes
-and by those before it: `idle_long` are the seconds in it of spells that have lasted so long by then, and
-`idle_long_before` are those right before it of spells that came to last so long in it. Together they
-are counted once, whatever moment of the quarter a spell begins at.
+A spell is idle by the rule once it has lasted the idle threshold. A quarter is judged by its own minutes and
+those before it. `idle_long` are the seconds within the quarter of spells that reached the threshold by its
+end; `idle_long_before` are the seconds right before it of spells that reached the threshold within it.
+Together they count each spell once, wherever in a quarter it begins.
 
-The minute in which a GPU stops or begins to compute is idle by the part of the load that is missing in it, by
-that of the minute beside it. Some minutes of which nothing is known end no spell, and are not idle.
+The minute in which a GPU stops or begins to compute is idle in proportion to the load missing from it,
+compared with the minute beside it. A few minutes without data do not end a spell, and are not idle.
 """
 
 from collections.abc import Mapping
@@ -20,40 +20,40 @@ from .grid import MINUTE, different
 from .ownership import Bools, Floats, Ints
 from .sharing import QUIET_BELOW, Held, Units
 
-# Far more of the store is not read for a quarter: of a longer idle span whole quarters tell.
+# A quarter reads no more of the store than this: a longer idle threshold is judged by whole quarters.
 LONGEST = timedelta(hours=2)
-# A hub or a collector that begins again is away for less.
+# A hub or a collector that restarts is away for less.
 _GAP_MINUTES = 5
-# Of a span, so that sums of minutes that come to exactly it have lasted it.
+# Tolerance, so that minutes that add up to exactly the threshold have reached it.
 _ROUNDING_SECONDS = 0.5
-# Of a minute: a load that only varies is no idle part of it.
+# A smaller part of a minute is a load that varies, and not idle.
 _LEAST_PART = 0.15
 _Values = TypeVar("_Values", Floats, Bools)
 
 
 def minutes_before(after: timedelta) -> int:
-    """How much is to be known before a quarter: the span, a gap in it, and the load before it began."""
+    """Return the minutes needed before a quarter: the threshold, a gap in it, and the load before it began."""
     return -(-after // MINUTE) + _GAP_MINUTES + 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Some minutes: who held which unit in them, and what that was."""
+    """Some minutes: who held which unit in them, and what it did."""
 
     held: Held
     units: Units
 
 
 def spells(before: Stretch, now: Stretch, same: Ints, after: timedelta) -> Mapping[str, Floats]:
-    """GPU-seconds of each row of `now.held`; of several of one unit and holder the first has all.
+    """Return the GPU-seconds of each row of `now.held`; of several rows for one unit and holder the first has all.
 
-    `same`: of each unit of `now` its number in `before`, -1 where it was not there.
+    `same` has each unit's number in `before`, -1 where it was not there.
     """
     size, names = len(now.units.used), dict[tuple[str, str], int]()
     code = _holders(now.held, names) * size + now.held.gpu
     still = now.units.still
-    # A spell may end with the quarter's first minute, or the one before it, and those are no still ones;
-    # right before them may be minutes of which nothing is known.
+    # A spell may end with the quarter's first minute or the one before it, which are not still ones themselves;
+    # right before them may be minutes without data.
     was = before.units.still[:, -_GAP_MINUTES - 2 :]
     still[:, 0] |= _of(was, same).any(axis=1)
     some = np.nonzero(((now.held.parts > 0) & still[now.held.gpu]).any(axis=1))[0]
@@ -79,7 +79,7 @@ def spells(before: Stretch, now: Stretch, same: Ints, after: timedelta) -> Mappi
 
 
 def _holders(held: Held, names: dict[tuple[str, str], int]) -> Ints:
-    """Of each row the number of its holder, whatever its command."""
+    """Return the holder number of each row, whatever its command."""
     number = np.zeros(len(held.owners), np.int64)
     for one in different(held.owner).tolist() if len(held.owner) else ():
         number[one] = names.setdefault(held.owners[one].key, len(names))
@@ -87,7 +87,7 @@ def _holders(held: Held, names: dict[tuple[str, str], int]) -> Ints:
 
 
 def _parts(held: Held, code: Ints, wanted: Ints) -> Floats:
-    """The seconds of each minute that are of the wanted ones."""
+    """Return the seconds per minute of the wanted rows."""
     found = np.zeros((len(wanted), held.parts.shape[1]))
     some = np.isin(code, wanted)
     np.add.at(found, np.searchsorted(wanted, code[some]), held.parts[some])
@@ -95,7 +95,7 @@ def _parts(held: Held, code: Ints, wanted: Ints) -> Floats:
 
 
 def _of(values: _Values, number: Ints) -> _Values:
-    """Those with a number; 0 of what has none."""
+    """Return the values of those with a number; 0 for the others."""
     found = np.zeros((len(number), values.shape[1]), values.dtype)
     found[number >= 0] = values[number[number >= 0]]
     return found
@@ -103,15 +103,15 @@ def _of(values: _Values, number: Ints) -> _Values:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """Holders of units (down) and minutes (across)."""
+    """Holders of units (rows) and minutes (columns)."""
 
-    parts: Floats  # seconds that were theirs, weighted
+    parts: Floats  # seconds held, weighted
     known: Bools
     measured: Bools
     used: Floats
 
     def idle(self, first: int, after: float) -> tuple[Floats, Floats]:
-        """Weighted seconds from minute `first` on, and those before it, by row."""
+        """Return the weighted idle seconds from minute `first` on, and those before it, by row."""
         on, begins, ends, share = self._minutes()
         size = on.shape[1]
         where = np.nonzero(on.ravel())[0]
@@ -119,7 +119,7 @@ class _Row:
         spell = np.cumsum(begins.ravel()[where])
         seconds = (self._lasted() * np.where(share < 0, 1.0, share)).ravel()[where]
         idle = (self.parts * np.maximum(share, 0.0)).ravel()[where]
-        # How much of its last minute was idle is told by the minute after it, and so by the next quarter.
+        # How much of the last minute was idle depends on the minute after it, and so on the next quarter.
         left = (minute == first - 1) & ends.ravel()[where]
         early = (minute < first) & ~left
         lasted, before = (np.bincount(spell, seconds * part) for part in (1.0, early))
@@ -131,7 +131,7 @@ class _Row:
         return found[0], found[1]
 
     def _minutes(self) -> tuple[Bools, Bools, Bools, Floats]:
-        """Which minutes belong to a spell, begin or end one, and the idle part of each; below 0 for unknown ones."""
+        """Return which minutes are in a spell, begin or end one, and the idle part of each; below 0 if unknown."""
         held = self.parts > 0
         still = held & self.measured & (self.used < QUIET_BELOW)
         bridged = _bridged(still, held & ~self.known)
@@ -141,7 +141,7 @@ class _Row:
         ends = busy & _last(whole) & ~_next(whole)
         ends[:, -1] = False
         level = np.where(starts, _last(busy) * _last(self.used), _next(busy) * _next(self.used))
-        # Without a minute beside it nobody knows: half of it in the mean.
+        # Without a minute beside it, half of it on average.
         part = np.full(level.shape, 0.5)
         np.divide(self.used, level, out=part, where=level > 0)
         part = 1.0 - part
@@ -151,16 +151,16 @@ class _Row:
         return on, on & (starts | ~_last(on)), ends, share
 
     def _lasted(self) -> Floats:
-        """Seconds of each minute in which it was held, whatever part of the unit that is."""
+        """Return the held seconds of each minute, whatever part of the unit that is."""
         most = np.maximum(np.maximum(_last(self.parts), _next(self.parts)), self.parts)
         found: Floats = 60.0 * np.divide(self.parts, most, out=np.zeros_like(most), where=most > 0)
         return found
 
 
 def _bridged(still: Bools, missing: Bools) -> Bools:
-    """Of minutes of which nothing is known those that follow a still one closely."""
+    """Return the minutes without data that follow a still minute within the allowed gap."""
     column = np.arange(still.shape[1])
-    # None is before the first minute: then it is that one, which is missing itself.
+    # Without one before the first minute that minute is taken, which is missing itself.
     last = np.maximum.accumulate(np.where(missing, 0, column), axis=1)
     after_still = np.take_along_axis(still, last, axis=1)
     found: Bools = missing & after_still & (column - last <= _GAP_MINUTES)
@@ -168,14 +168,14 @@ def _bridged(still: Bools, missing: Bools) -> Bools:
 
 
 def _last(values: _Values) -> _Values:
-    """Of each minute what the one before it is."""
+    """Return the value of the minute before, for each minute."""
     found = np.zeros_like(values)
     found[:, 1:] = values[:, :-1]
     return found
 
 
 def _next(values: _Values) -> _Values:
-    """Of each minute what the one after it is."""
+    """Return the value of the minute after, for each minute."""
     found = np.zeros_like(values)
     found[:, :-1] = values[:, 1:]
     return found

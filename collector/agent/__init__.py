@@ -1,1 +1,1 @@
-"""The agent of a node: it puts together what all others read."""
+"""A node's agent: combines what the collector's sensors, books and child processes read."""

@@ -1,7 +1,7 @@
-"""One node as its agent sees it. It never calls the driver, so it never gets stuck.
+"""A node's agent: its state and main loop. It never calls the driver, so it never gets stuck.
 
-The reader's ticks become rows, its Xids and every change of state become events, at once; both go
-through the spool to the hub, and the rows to `/metrics`.
+The reader's ticks become rows. Its Xids and every change of state become events at once. Rows and
+events go through the spool to the hub; rows also go to `/metrics`.
 """
 
 import os
@@ -64,17 +64,17 @@ log = Log("collector")
 
 _INVENTORY_SECONDS = 600.0
 _REMEMBER_SECONDS = (
-    60.0  # what a kill -9 and a reset of the hardware together can take from counters
+    60.0  # the most that a kill -9 together with a hardware reset can take from counters
 )
-_LONGEST_WAIT_SECONDS = 1.1  # how soon the main loop sees that it shall stop
-# Ports are looked at with a tick where one comes at about the right time: a wake-up less.
+_LONGEST_WAIT_SECONDS = 1.1  # how soon the main loop notices that it must stop
+# Ports are read together with a tick that comes at about the right time, to save a wake-up.
 _EARLY, _LATE_SECONDS = 0.9, 0.05
 
 
 class Agent:
-    """One node: its books, and the loop that keeps them."""
+    """One node: its books (what is known of GPUs, ports, owners) and the loop that keeps them."""
 
-    # Before anything was heard and done; times by the monotonic clock.
+    # The state before the first message and tick; times are of the monotonic clock.
     _state = ""
     _driver: str | None = None
     _ticked: float | None = None
@@ -92,7 +92,7 @@ class Agent:
         self._known = known = saved_state.load(self._file)
         known.enter(boot_id(settings.proc_root))
         for metric in ("reader_restarts", "dropped_bodies"):
-            known.counters.take(f"node {metric}", 0)  # what follows is counted from here on
+            known.counters.take(f"node {metric}", 0)  # start counting here
         self._node = Subject(cluster=sender.cluster, node=sender.node)
         self._events = EventMaker(node=self._node, boot=sender.boot)
         self._gpus = GpuBook(
@@ -145,19 +145,22 @@ class Agent:
 
     @property
     def forgetful(self) -> bool:
-        """Whether the hub should be asked what this node had: its own memory is new."""
+        """Whether the hub should be asked what this node had, because the saved state is new."""
         return not self._known.complete
 
     def recall(self, had: Had) -> None:
-        """What the hub answered; from any thread. Until then no inventory replaces the hub's."""
+        """Take over the hub's answer; callable from any thread.
+
+        Until then no inventory replaces the hub's.
+        """
         self.post(lambda: self._recall(had))
 
     def obey(self, request: Request, reply: Reply) -> None:
-        """What somebody on this machine asks for; from any thread."""
+        """Carry out a request from somebody on this machine; callable from any thread."""
         self.post(lambda: self._obey(request, reply))
 
     def status(self) -> dict[str, Any]:
-        """What this agent does now, as plain values."""
+        """Return what this agent does now, as plain values."""
         silent, refusal = self._gpus.silent_since, self._spool.disk.refusal
         return {
             "cluster": self._node.cluster,
@@ -179,13 +182,13 @@ class Agent:
         }
 
     def newest(self) -> Mapping[str, Any]:
-        """What the reader last said of every GPU."""
+        """Return the reader's newest samples of every GPU."""
         return self._newest.plain()
 
     def post(self, work: Callable[[], None]) -> None:
-        """Let the main loop do this next, which alone may touch the books; from any thread.
+        """Let the main loop run this work next; callable from any thread.
 
-        A sensor with a thread of its own tells in this way what it saw.
+        Only the main loop may touch the books. A sensor with its own thread reports through this.
         """
         self._inbox.put(work)
 
@@ -221,14 +224,14 @@ class Agent:
             self._remember()
 
     def _say_goodbye(self) -> None:
-        """So that nobody takes the silence that follows for a dead node's."""
+        """Record the stop or shutdown, so that the silence after it is not taken for a dead node."""
         kind, words = last_word()
         event = self._events.make(kind, self._node, self._clock.now(), words)
         log.info("going", why=words)
         self._record([event.to_record()])
 
     def _look_at_machine(self) -> None:
-        """Once the reader has begun: what a node is for comes first."""
+        """Inspect the machine, but only after the first tick: the GPUs come first."""
         words = self._machine.keep() if self._ticked is not None else ""
         root, heard = self._settings.sysfs_root, self._machine.heard()
         self._changed |= connect(self._known.ports, root, heard)
@@ -237,12 +240,12 @@ class Agent:
             self._tell([self._events.make(EventKind.HOST, self._node, now, words)])
 
     def _look_at_ranks(self) -> None:
-        """One that died while others wait for it is told before the next tick."""
+        """Tick at once when a rank has died while others wait for it."""
         if self._steps.has_news():
             self._tick(self._newest.again(self._clock.now()))
 
     def _look_at_maintenance(self) -> None:
-        """A driver that was let go just now is told of at once."""
+        """Tick at once when the driver has just been released."""
         if self._maintenance.look():
             self._changed = True
             if self._reader.released:
@@ -251,7 +254,7 @@ class Agent:
 
     def _obey(self, request: Request, reply: Reply) -> None:
         self._control.obey(request, reply)
-        if request.get("do") != "status":  # every check asks for that
+        if request.get("do") != "status":  # every node check asks for the status
             log.info("told on this machine", do=str(request.get("do")))
             self._changed = True
 
@@ -264,7 +267,7 @@ class Agent:
         self._known.complete = self._changed = True
 
     def _tell_boot(self) -> None:
-        """Say when the machine was booted: that cures what a mere restart of this agent does not."""
+        """Record the boot time: a boot ends faults that a mere restart of this agent does not."""
         at = booted_at(self._settings.proc_root)
         if at is not None:
             boot = self._events.make(EventKind.BOOT, self._node, at, "the node was booted")
@@ -291,7 +294,7 @@ class Agent:
             self._tick(message)
 
     def _pause_seconds(self) -> float:
-        """Until the ports are looked at again, or the maintenance is."""
+        """Return the seconds until the ports or the maintenance are due to be looked at again."""
         if self._looked is None:
             return 0.0
         due = self._looked + self._settings.port_poll_seconds + _LATE_SECONDS
@@ -300,7 +303,7 @@ class Agent:
         return min(due - self._clock.monotonic(), longest)
 
     def _tick_without_reader(self, began: float) -> None:
-        """Node and ports are told on time also when the reader is not there to set the pace."""
+        """Tick for node and ports on time even when no reader sets the pace."""
         tick_seconds = self._settings.tick_seconds
         alone = not self._settings.gpus or self._reader.resting
         if self._ticked is None:
@@ -311,13 +314,13 @@ class Agent:
             late = not alone and not outage
             due = self._ticked + tick_seconds * (1.5 if late else 1.0)
             if outage and not self._outage:
-                due = 0.0  # what has just become certain waits for no tick
+                due = 0.0  # an outage that has just become certain is told at once
             self._outage = outage
         if self._clock.monotonic() >= due:
             self._tick(self._reader.absence(self._clock.now()))
 
     def _look_at_ports(self, *, for_rows: bool = False) -> None:
-        """Their counters are read when rows are made of them, in between only their state."""
+        """Read the ports: counters only when rows are made of them, otherwise just their state."""
         now, pause = self._clock.monotonic(), _EARLY * self._settings.port_poll_seconds
         if not for_rows and self._looked is not None and now < self._looked + pause:
             return
@@ -335,7 +338,7 @@ class Agent:
             self._reader.renew()
 
     def _tick(self, tick: Tick | None) -> None:
-        """Everything that is told once a tick."""
+        """Do everything that is due once a tick."""
         now = self._clock.now()
         self._ticked = self._clock.monotonic()
         if tick is not None:
@@ -362,15 +365,15 @@ class Agent:
         began = self._note_holders(tick, now)
         self._ranks.take(news.rows, _processes(tick), self._owners.held)
         self._tell_inventory(now, silent=news.driver_answering is False)
-        # Told once it is remembered: a hold that was told and then forgotten would never end.
+        # Recorded only after it is saved: an allocation recorded and then forgotten never ends.
         self._record([one.to_record() for one in began])
         if news.events or self._clock.monotonic() - self._remembered >= _REMEMBER_SECONDS:
             self._remember()
-        # Last, since it wakes a thread that would wait for this one's end.
+        # Last, because it wakes a thread that would then wait for this one to finish.
         self._spool.put(self._sender.telemetry(lines, now))
 
     def _note_state(self, tick: Tick | None) -> None:
-        """One log line whenever there is, or is not, a driver."""
+        """Log one line whenever the driver's state changes."""
         state = self._state if tick is None else tick.state
         if tick is not None and tick.driver not in {None, self._driver}:
             self._driver, self._changed = tick.driver, True
@@ -385,7 +388,7 @@ class Agent:
             log.info("driver", state=state, version=tick.driver if tick else None)
 
     def _note_holders(self, tick: Tick | None, now: datetime) -> list[Allocation]:
-        """Tell which holds have ended; those that began are for the caller to tell."""
+        """Record allocations that have ended; return those that began, for the caller to record."""
         processes = _processes(tick)
         migs = {
             mig.uuid: gpu.identity.uuid
@@ -400,7 +403,7 @@ class Agent:
         return [one for one in changes if one.ended_at is None]
 
     def _tell_inventory(self, now: datetime, *, silent: bool) -> None:
-        """At the start, after a change, and every ten minutes; then the node is remembered, too."""
+        """Save the state and record the inventory: at the start, after a change, every ten minutes."""
         passed = self._clock.monotonic()
         due = self._told is None or passed - self._told >= _INVENTORY_SECONDS
         if not self._changed and not due:
@@ -408,7 +411,7 @@ class Agent:
         self._told, self._changed = passed, False
         self._remember()
         if not self._known.complete:
-            return  # the hub's own may name what was forgotten here
+            return  # the hub's inventory may name hardware that was forgotten here
         inventory = Inventory(
             subject=self._node,
             at=now,
@@ -430,7 +433,7 @@ class Agent:
         self._record([inventory.to_record()])
 
     def _ports_for_inventory(self) -> tuple[PortIdentity, ...]:
-        """With what is read of them for an inventory alone."""
+        """Return the known ports with what only an inventory needs: firmware, addresses, MTU."""
         root = self._settings.sysfs_root
         known = with_firmware(self._known.ports.values(), root)
         return with_mtu(with_addressing(known, root), root)
@@ -446,7 +449,7 @@ class Agent:
         saved_state.publish(self._settings.runtime_directory, self._known)
 
     def _tell(self, events: Sequence[Event]) -> None:
-        """Into the log and into the spool."""
+        """Log the events, put them into the spool, and collect logs where they call for it."""
         self._page.count(events)
         for event in events:
             again = {} if event.count == 1 else {"count": event.count}
@@ -467,7 +470,7 @@ def _steps(settings: CollectorSettings, clock: Clock) -> Steps:
 
 
 def _processes(tick: Tick | None) -> dict[str, tuple[int, ...]]:
-    """The processes on each GPU that was read, by UUID."""
+    """Return the processes on each GPU that was read, by UUID."""
     return {
         gpu.identity.uuid: gpu.processes
         for gpu in (() if tick is None else tick.gpus)
@@ -476,5 +479,5 @@ def _processes(tick: Tick | None) -> dict[str, tuple[int, ...]]:
 
 
 def _names_all(tick: Tick) -> bool:
-    """Whether the driver has said which GPUs there are, or that it says nothing of any."""
+    """Return whether the driver has named every GPU, or has said that it names none."""
     return tick.state != STARTING and all(gpu.identity is not None for gpu in tick.gpus)

@@ -1,4 +1,4 @@
-"""The commands that a running agent takes on its own machine, and its answers."""
+"""The commands that a running agent accepts on its own machine, and its answers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -12,22 +12,24 @@ from .saved_state import Remembered
 
 
 class State(Protocol):
-    """What the agent says of itself."""
+    """The agent's status and newest samples, as the control commands read them."""
 
     def status(self) -> Mapping[str, Any]:
-        """Plain values for whoever asks."""
+        """Return what the agent does now, as plain values."""
 
     def newest(self) -> Mapping[str, Any]:
-        """What the reader last said of every GPU (`collector/agent/newest_samples.py`)."""
+        """Return the reader's newest samples of every GPU (`collector/agent/newest_samples.py`)."""
 
 
 class Control:
-    """Obeys requests `{"do": verb, ...}` in the main loop; an answer has `ok`, or `ok` and `error`.
+    """Carries out requests `{"do": verb, ...}` in the main loop.
 
-    release   `seconds`: leave the driver alone for so long
-    reattach  end that early
-    forget    `gpu`: a UUID that was taken out for good
-    status    what the agent does now; with `gpus` also what was last read of every GPU
+    An answer has `ok`, or `ok` and `error`. The verbs:
+
+      release   `seconds`: leave the driver alone for this long
+      reattach  end the release early
+      forget    `gpu`: a UUID that was taken out for good
+      status    what the agent does now; with `gpus` also the newest samples of every GPU
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class Control:
         }
 
     def obey(self, request: Request, reply: Reply) -> None:
-        """Answer now or, for a release, when the driver is let go."""
+        """Answer now or, for a release, once the driver is released."""
         verb = self._verbs.get(str(request.get("do")))
         if verb is None:
             reply(_refused(f"'do' is none of {', '.join(self._verbs)}"))
@@ -89,5 +91,5 @@ def _refused(why: str) -> Mapping[str, Any]:
 
 
 def released_until(known: Remembered) -> str | None:
-    """The end of the release as text, None when the driver is read."""
+    """Return the end of the release as text, None while the driver is read."""
     return None if known.released_until is None else to_text(known.released_until)

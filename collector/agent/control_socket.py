@@ -22,31 +22,34 @@ NAME = "agent.sock"
 _LONGEST_LINE = 4096
 _LONGEST_ANSWER = 1024 * 1024  # with the numbers of every GPU
 _CHUNK = 1 << 16
-_LINE_SECONDS = 5.0  # for whoever connects to say something
+_LINE_SECONDS = 5.0  # for a client to send its line
 _ANSWER_SECONDS = 10.0
-_REST_SECONDS = 0.2  # where nobody can be let in
+_REST_SECONDS = 0.2  # after a connection could not be accepted
 
 Request = Mapping[str, Any]
 Reply = Callable[[Mapping[str, Any]], None]
 
 
 class NoAgentError(GpuvigilError):
-    """No agent runs that could be told."""
+    """No agent runs that could take the request."""
 
     exit_code: ClassVar[int] = 3
 
 
 class NoPermissionError(GpuvigilError):
-    """The agent belongs to somebody else."""
+    """The agent runs as another user."""
 
     exit_code: ClassVar[int] = 4
 
 
 class Door:
-    """Takes requests until it is closed; `obey` is given each with the way to answer it."""
+    """The agent's end of the socket: takes requests until closed.
+
+    `obey` gets each request with the function that answers it.
+    """
 
     def __init__(self, directory: Path, obey: Callable[[Request, Reply], None]) -> None:
-        """OSError when the socket cannot be made. What an earlier agent left there is replaced."""
+        """Open the socket, replacing one that an earlier agent left; OSError when that fails."""
         self._file = directory / NAME
         self._obey = obey
         self._closed = threading.Event()
@@ -79,7 +82,7 @@ class Door:
             except OSError:  # closed, or no descriptor is free
                 self._closed.wait(_REST_SECONDS)
                 continue
-            # Each in a thread of its own, so that one who says nothing keeps nobody waiting.
+            # One thread per client, so that a silent client keeps nobody else waiting.
             serving = threading.Thread(
                 target=self._serve, args=(guest,), name="control-client", daemon=True
             )
@@ -112,13 +115,13 @@ class Door:
 
 
 class Question:
-    """A request that was sent to the agent; its answer can be waited for by its descriptor."""
+    """A request that was sent to the agent; its descriptor can be waited on for the answer."""
 
     def __init__(self, directory: Path, request: Request, seconds: float) -> None:
-        """To the agent whose spool is in `directory`, each step within `seconds`.
+        """Send the request to the agent whose spool is in `directory`, each step within `seconds`.
 
-        NoAgentError when none runs there, NoPermissionError when the caller may not enter, and
-        GpuvigilError when it takes no request.
+        Raises NoAgentError when no agent runs there, NoPermissionError when the caller may not
+        connect, and GpuvigilError when the agent takes no request.
         """
         self._directory = directory
         self._socket = socket.socket(socket.AF_UNIX)
@@ -132,11 +135,14 @@ class Question:
             raise
 
     def fileno(self) -> int:
-        """It can be read when the answer begins."""
+        """Return the socket's descriptor, which becomes readable when the answer begins."""
         return self._socket.fileno()
 
     def answer(self) -> dict[str, Any]:
-        """Once. GpuvigilError when the agent refuses, or does not answer as agents do."""
+        """Return the answer; to be called once.
+
+        Raises GpuvigilError when the agent refuses, or does not answer as agents do.
+        """
         with _translated(self._directory), self._socket:
             answer = json.loads(_line(self._socket, _LONGEST_ANSWER))
         if isinstance(answer, dict) and answer.get("ok"):
@@ -146,18 +152,18 @@ class Question:
         raise GpuvigilError(str(said or f"{where} answers otherwise than expected"))
 
     def close(self) -> None:
-        """Wait for no answer."""
+        """Close the socket without waiting for an answer."""
         self._socket.close()
 
 
 def ask(directory: Path, request: Request) -> dict[str, Any]:
-    """What the agent whose spool is in `directory` answers; errors as of a `Question`."""
+    """Ask the agent whose spool is in `directory`; raises the errors of `Question`."""
     return Question(directory, request, _ANSWER_SECONDS + _LINE_SECONDS).answer()
 
 
 @contextmanager
 def _translated(directory: Path) -> Iterator[None]:
-    """What the kernel says of the socket, in words that say what to do."""
+    """Turn the kernel's socket errors into messages that say what to do."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
@@ -175,7 +181,7 @@ def _translated(directory: Path) -> Iterator[None]:
 
 
 def _line(stream: socket.socket, longest: int) -> bytes:
-    """One line of at most so many bytes, without its end."""
+    """Read one line of at most `longest` bytes, without its line end."""
     found = b""
     while b"\n" not in found and len(found) < longest:
         more = stream.recv(_CHUNK)
@@ -187,7 +193,7 @@ def _line(stream: socket.socket, longest: int) -> bytes:
 
 @contextmanager
 def _short(directory: Path) -> Iterator[str]:
-    """The socket's path in a form that fits: an address of the kernel has 108 bytes at most."""
+    """Yield the socket's path in a short form: a kernel socket address has 108 bytes at most."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/{NAME}"

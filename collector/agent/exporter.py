@@ -1,8 +1,8 @@
-"""`/metrics` for Prometheus: the rows of the last tick, on threads of their own.
+"""`/metrics` for Prometheus: the rows of the last tick, served on threads of their own.
 
 The text format 0.0.4 is written here: a client library keeps a value object per sample and costs
-each scrape, and each node's memory, several times as much.
-Format: Prometheus, "Exposition formats" (docs/instrumenting/exposition_formats.md).
+each scrape, and each node's memory, several times as much. Format: Prometheus, "Exposition formats"
+(docs/instrumenting/exposition_formats.md).
 """
 
 import errno
@@ -23,7 +23,7 @@ log = Log("collector")
 
 
 class Exporter:
-    """Shows rows under the catalogue's Prometheus names; what was not measured is absent."""
+    """Serves rows under the catalogue's Prometheus names; what was not measured is absent."""
 
     def __init__(self) -> None:
         self._rows: tuple[Row, ...] = ()
@@ -31,11 +31,14 @@ class Exporter:
         self.port: int | None = None
 
     def show(self, rows: Iterable[Row], more: Callable[[Sequence[Row]], str] | None = None) -> None:
-        """These rows from now on, and what `more` makes of them; safe while they are being served."""
+        """Serve these rows from now on, and the text that `more` makes of them.
+
+        Safe while a scrape is being answered.
+        """
         self._rows, self._more = tuple(rows), more or _nothing
 
     def serve(self, listen: str, port: int) -> None:
-        """Answer on `listen`:`port` (0: a free port); ConfigError when that is not to be had."""
+        """Answer on `listen`:`port` (0: a free port); ConfigError when it cannot be bound."""
         try:
             server = MetricsServer((listen, port), self.text, log)
         except OSError as error:
@@ -48,7 +51,7 @@ class Exporter:
         threading.Thread(target=server.accept_always, name="metrics", daemon=True).start()
 
     def text(self) -> bytes:
-        """What `/metrics` answers now."""
+        """Return the body that `/metrics` answers with now."""
         rows, more = self._rows, self._more
         return exposition(rows) + more(rows).encode()
 
@@ -58,7 +61,7 @@ def _nothing(_: Sequence[Row]) -> str:
 
 
 def exposition(rows: Sequence[Row]) -> bytes:
-    """The rows as Prometheus text, a family per metric; a metric without a sample is left out."""
+    """Return the rows as Prometheus text, one family per metric that has a sample."""
     parts: list[str] = []
     for measurement in metrics.EXPORTED:
         tags = measurement.tags

@@ -1,4 +1,4 @@
-"""Restores from the hub what this node had and who held it, when the node itself has forgotten it."""
+"""Restores from the hub what this node had and who held it, when the node has lost its saved state."""
 
 import random
 import threading
@@ -15,13 +15,13 @@ log = Log("collector")
 
 _SHORTEST_DELAY_SECONDS = 1.0
 _LONGEST_DELAY_SECONDS = 60.0
-# A hub that has no such path, or does not let collectors ask: asking again is in vain.
+# Status codes of a hub without this path, or that refuses collectors: asking again is useless.
 _NEVER = frozenset({400, 403, 404, 405})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Had:
-    """What the hub knows of a node: its last inventory, and who held its GPUs when it last spoke."""
+    """A node's last inventory in the hub, and the allocations held when it last reported."""
 
     inventory: Inventory | None = None
     held: tuple[Allocation, ...] = ()
@@ -34,13 +34,13 @@ def recall(
     clock: Clock,
     stop: threading.Event,
 ) -> None:
-    """Ask until the hub answers or `stop`; `tell` gets what it has."""
+    """Ask the hub until it answers or `stop` is set; pass the answer to `tell`."""
     delay = _SHORTEST_DELAY_SECONDS
     while not stop.is_set():
         try:
             had = _asked(hub, node)
         except GpuvigilError:
-            # The shipper says that the hub is away. Spread, so that nodes do not ask all at once.
+            # The shipper logs that the hub is away. Spread, so that nodes do not ask all at once.
             clock.wait(stop, delay * (0.5 + random.random()))
             delay = min(2 * delay, _LONGEST_DELAY_SECONDS)
         else:
@@ -50,7 +50,7 @@ def recall(
 
 
 def _asked(hub: Hub, node: Subject) -> Had:
-    """The hub's answer; GpuvigilError when it may come later."""
+    """Return the hub's answer; GpuvigilError when asking again may help."""
     try:
         records = hub.had(node)
         inventories = [one for one in records if one.kind is RecordKind.INVENTORY]

@@ -10,25 +10,25 @@ Message = Tick | XidSeen
 
 
 class Inbox:
-    """The main loop takes, every other thread puts."""
+    """The main loop's queue: the main loop takes from it, every other thread puts into it."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[int, Message] | Work | None] = queue.SimpleQueue()
 
     def put(self, work: Work) -> None:
-        """Work that only the main loop may do."""
+        """Add work that only the main loop may do."""
         self._queue.put(work)
 
     def wake(self) -> None:
-        """Something has changed that the main loop should look at."""
+        """Wake the main loop to look at something that has changed."""
         self._queue.put(None)
 
     def say(self, reader: int, message: Message) -> None:
-        """What a reader said; `reader` counts readers, so that a former one's words are known."""
+        """Add a reader's message; the number `reader` tells a former reader's messages apart."""
         self._queue.put((reader, message))
 
     def next(self, seconds: float) -> tuple[int, Message] | Work | None:
-        """The next of it; None when nothing comes for `seconds`, or at `wake`."""
+        """Return the next item; None when nothing comes for `seconds`, or after `wake`."""
         try:
             return self._queue.get(timeout=max(seconds, 0.0))
         except queue.Empty:

@@ -1,8 +1,8 @@
 """The agent's kernel log: read by a thread of its own, handled by the main loop.
 
-A report names a GPU by its address. At a node's first start nobody knows yet which GPU is where; what
-the kernel has said of an unknown address waits for that, a few seconds at most. The thread waits with
-it, so that nothing counts as told before it is safe.
+A report names a GPU by its PCI address. At a node's first start it is not yet known which GPU is
+where, so reports about an unknown address wait for that, a few seconds at most. The thread waits
+with them, so that nothing counts as handled before it is safe.
 """
 
 import threading
@@ -15,12 +15,12 @@ from ..kernel_log.event_book import KernelBook
 from ..sensors.kernel_log import Batch, KernelLog, Source
 from .inbox import Work
 
-_LOOK_SECONDS = 1.0  # how soon the thread sees that it shall stop
+_LOOK_SECONDS = 1.0  # how soon the thread notices that it must stop
 _UNKNOWN_SECONDS = 5.0  # for the driver to say which GPUs there are
 
 
 class KernelLogListener:
-    """Hands batches of the kernel log to the book; all but its thread is of the main loop alone."""
+    """Hands batches of the kernel log to the book; everything but its thread runs in the main loop."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class KernelLogListener:
         post: Callable[[Work], None],
         tell: Callable[[Sequence[Event]], None],
     ) -> None:
-        """`post` lets the main loop do work, `tell` makes events safe."""
+        """Set up the listener: `post` lets the main loop do work, `tell` records events."""
         self._book = book
         self._clock = clock
         self._post = post
@@ -39,7 +39,7 @@ class KernelLogListener:
         self._waiting: tuple[Batch, threading.Event] | None = None
 
     def listen(self, source: Source, stop: threading.Event) -> None:
-        """Read the log from where an earlier process was, until `stop`."""
+        """Read the log until `stop`, from the position where an earlier process ended."""
 
         def deliver(batch: Batch) -> None:
             taken = threading.Event()
@@ -53,11 +53,11 @@ class KernelLogListener:
         ).start()
 
     def settle(self) -> None:
-        """All GPUs of the node are known, or there are none to be known."""
+        """Note that all GPUs of the node are known, or that there are none to know."""
         self._settled = True
 
     def look(self) -> None:
-        """Tell what is due: what came again, and what has waited for its GPU."""
+        """Record what is due: repeated reports, and reports that have waited for their GPU."""
         self.tell(self._book.due())
         if self._waiting is not None and self._may_tell(self._waiting[0]):
             batch, taken = self._waiting
@@ -65,7 +65,7 @@ class KernelLogListener:
             self._take(batch, taken)
 
     def tell(self, events: Sequence[Event]) -> None:
-        """What the kernel log and NVML report, each once; what is told need not be told again."""
+        """Record events of the kernel log and NVML; save the book, so that each is recorded once."""
         if events:
             self._record(events)
             self._book.save()

@@ -1,7 +1,8 @@
-"""Collects a node's logs once for each hardware critical, before anybody resets: the site's own command.
+"""Collects a node's logs once per critical hardware fault, before a reset, by the site's command.
 
-NVIDIA's support asks for what `nvidia-bug-report.sh` gathers before a reset. It can only be gathered on
-the node, and only by the node itself: the hub tells no node what to do. Off unless a command is set.
+NVIDIA's support asks for what `nvidia-bug-report.sh` gathers before a reset. It can only be
+gathered on the node, and only by the node itself: the hub tells no node what to do. Off unless a
+command is set.
 """
 
 import os
@@ -28,22 +29,22 @@ from ..rows.events import EventMaker
 log = Log("collector")
 
 FILE = "{file}"
-# One log is of the whole node: what fails soon after is in it, or in the same state.
+# One log covers the whole node: what fails soon after is in it, or in the same state.
 _REST_SECONDS = 600.0
-# What is told so late says nothing of the state that the node is in now.
+# An older event says nothing about the state that the node is in now.
 _YOUNG = timedelta(minutes=10)
 _KEPT = 10
-# What is named like this was put here by us, and nothing else is ours to delete.
+# The names of our own logs; nothing else in the directory may be deleted.
 _OURS = "????????T??????Z.log*"
 _LONGEST_WORDS = 200
 _CLEAN = re.compile(r"[^\x20-\x7e]+")
-# Nothing of ours: tokens and credentials are named in the environment.
+# The agent's own environment is not passed on: it names tokens and credentials.
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 _CURES = frozenset({EventKind.GPU_BACK, EventKind.GPU_RESET, EventKind.DRIVER_BACK})
 
 
 def is_grave(event: Event) -> bool:
-    """Whether an event by itself is a hardware critical."""
+    """Return whether an event by itself is a critical hardware fault."""
     if event.kind is EventKind.XID:
         return read(event.code, event.message).severity is Severity.CRITICAL
     if event.kind is EventKind.SXID:
@@ -53,19 +54,19 @@ def is_grave(event: Event) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a run of the command went: where the log lies, or why there is none."""
+    """The outcome of a run of the command: where the log is, or why there is none."""
 
     file: Path
     failed: str = ""
 
     @property
     def words(self) -> str:
-        """One line, for people."""
+        """The outcome as one line for people."""
         return f"not collected: {self.failed}" if self.failed else f"collected in {self.file}"
 
 
 class LogCollector:
-    """One run at a time, in a thread; all else in the agent's main loop."""
+    """Collects logs: one run at a time in a thread, all else in the agent's main loop."""
 
     def __init__(
         self,
@@ -75,13 +76,15 @@ class LogCollector:
         post: Callable[[Callable[[], None]], None],
         tell: Callable[[Sequence[Event]], None],
     ) -> None:
-        """`post` lets the main loop do something, `tell` tells events."""
+        """Set up the collector: `post` lets the main loop do work, `tell` records events."""
         self._settings = settings
         self._events = events
         self._clock = clock
         self._post = post
         self._tell = tell
-        self._asked: dict[Subject, datetime] = {}  # what it was collected for, until it is cured
+        self._asked: dict[
+            Subject, datetime
+        ] = {}  # faults that logs were collected for, until they are cured
         self._last: tuple[float, Ended] | None = None  # monotonic, when it began
         self._running: subprocess.Popen[bytes] | None = None
         self._waiting: list[Subject] = []
@@ -89,7 +92,7 @@ class LogCollector:
         self._stopped = False
 
     def take(self, events: Iterable[Event]) -> None:
-        """Look at what was told just now, and collect where it is grave and new."""
+        """Look at just recorded events, and collect logs for those that are grave and new."""
         if not self._settings.log_command or self._stopped:
             return
         now = self._clock.now()
@@ -101,7 +104,7 @@ class LogCollector:
                 self._ask(event.subject, now)
 
     def stop(self) -> None:
-        """End a run that is under way; none begins any more."""
+        """End a run that is under way, and start no more."""
         self._stopped = True
         running = self._running
         if running is not None:
@@ -120,7 +123,7 @@ class LogCollector:
                 threading.Thread(
                     target=self._work, args=(now, began), name="logs", daemon=True
                 ).start()
-            except RuntimeError as error:  # no room for one; the next fault may find some
+            except RuntimeError as error:  # no room for a thread; the next fault may find some
                 self._busy, self._waiting = False, []
                 self._say([subject], Ended(file=self._settings.log_directory, failed=str(error)))
 
@@ -141,7 +144,7 @@ class LogCollector:
         )
 
     def _run(self, now: datetime) -> Ended:
-        """The command, for as long as it may take; whatever goes wrong is one line."""
+        """Run the command within its time limit; any failure becomes one line of text."""
         directory = self._settings.log_directory
         file = directory / f"{now:%Y%m%dT%H%M%SZ}.log.gz"
         named = FILE in " ".join(self._settings.log_command)
@@ -177,13 +180,13 @@ class LogCollector:
                 why = f"{where} was not written" if named else f"{command[0]} printed nothing"
                 return Ended(file=where, failed=why)
             return Ended(file=where if named else _printed_path(where) or where)
-        except (OSError, ValueError) as error:  # a NUL in an argument is the latter
+        except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
             why = f"{command[0]}: {getattr(error, 'strerror', None) or error}"
             return Ended(file=file, failed=why)
 
 
 def _printed_path(file: Path) -> Path | None:
-    """The one path that a command has printed and nothing else: there is the log."""
+    """Return the log's path if the command printed exactly one path and nothing else, else None."""
     with file.open("rb") as stream:
         said = stream.read(_LONGEST_WORDS + 1)
     text = said.decode(errors="replace").strip()
@@ -192,7 +195,7 @@ def _printed_path(file: Path) -> Path | None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """It and what it has started; nobody waits for one that is stuck in the driver."""
+    """Kill the command and what it started; give up on one that is stuck in the driver."""
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):
@@ -200,7 +203,10 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _is_private(directory: Path) -> bool:
-    """Where others may write, they choose what is deleted and written over in our name."""
+    """Return whether only the agent's user may enter the directory.
+
+    Where others may write, they choose what is deleted and overwritten in the agent's name.
+    """
     about = directory.stat()
     return about.st_uid == os.geteuid() and not stat.S_IMODE(about.st_mode) & 0o077
 
@@ -210,7 +216,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _forget_oldest(directory: Path) -> None:
-    """Room for one more: logs are large."""
+    """Delete the oldest logs to make room for one more: logs are large."""
     kept = sorted(directory.glob(_OURS))
     for path in kept[: max(len(kept) + 1 - _KEPT, 0)]:
         with suppress(OSError):
@@ -218,7 +224,7 @@ def _forget_oldest(directory: Path) -> None:
 
 
 def _last_words(file: Path) -> str:
-    """The last line of what a command has said, without what no log line may hold."""
+    """Return the last line of a command's output, without characters that no log line may hold."""
     try:
         with file.open("rb") as stream:
             stream.seek(max(file.stat().st_size - 4096, 0))

@@ -1,6 +1,7 @@
-"""Leaves the driver alone for a while, so that a GPU reset, a driver reload or a MIG switch can happen.
+"""Leaves the driver alone for a while, for a GPU reset, a driver reload or a MIG switch.
 
-The reader shuts NVML down and ends, and with it every `/dev/nvidia*` that this node's agent had open.
+The reader shuts NVML down and ends, which closes every `/dev/nvidia*` that this node's agent had
+open.
 """
 
 import os
@@ -18,12 +19,12 @@ from .saved_state import Remembered
 log = Log("collector")
 
 LONGEST_SECONDS = 24 * 3600.0
-_PATIENCE_SECONDS = 1.9  # whoever asks has an answer within two seconds
+_PATIENCE_SECONDS = 1.9  # the caller gets an answer within two seconds
 _SOON_SECONDS = 0.05
 
 
 class NotReleasedError(GpuvigilError):
-    """The driver is still held by a reader that cannot be ended."""
+    """The driver is still held by a reader that cannot be killed."""
 
 
 Outcome = Callable[[float | NotReleasedError], None]
@@ -33,7 +34,7 @@ class Maintenance:
     """Whether the driver is left alone, and until when; for the main loop."""
 
     def __init__(self, reader: ReaderSupervisor, known: Remembered, clock: Clock) -> None:
-        """Goes on with a release that an earlier agent was asked for."""
+        """Continue a release that an earlier agent was asked for."""
         self._reader = reader
         self._known = known
         self._clock = clock
@@ -50,15 +51,15 @@ class Maintenance:
 
     @property
     def pause_seconds(self) -> float | None:
-        """How soon to look again; None when there is no hurry."""
+        """Seconds until `look` is due; None when there is no hurry."""
         if self._waiting:
             return _SOON_SECONDS
         return self._ends - self._clock.monotonic() if self._reader.released else None
 
     def release(self, seconds: float, tell: Outcome) -> None:
-        """Let the driver go for so long from now on; `tell` is called with how long that took.
+        """Release the driver for `seconds` from now on; `tell` gets how long the release took.
 
-        A release that is under way gets this end.
+        A release that is under way is given this end.
         """
         self._asked = self._clock.monotonic()
         self._ends = self._asked + seconds
@@ -67,7 +68,7 @@ class Maintenance:
         self._reader.release()
 
     def attach(self) -> bool:
-        """End the release now; false when there is none."""
+        """End the release now; return false when there is none."""
         if not self._reader.released:
             return False
         log.info("driver is read again")
@@ -76,14 +77,14 @@ class Maintenance:
         return True
 
     def look(self) -> bool:
-        """Do what is due; true when the driver was let go or taken again just now."""
+        """Do what is due; return true when the driver was released or taken back just now."""
         now = self._clock.monotonic()
         if self._waiting and self._reader.gone:
             log.info("driver is released", seconds=round(self._ends - now, 1))
             self._tell(now - self._asked)
             return True
         if self._waiting and now - self._asked >= _PATIENCE_SECONDS:
-            # It would be a lie to call the GPUs released, and a second reader is not started anyhow.
+            # The GPUs are not released, and no second reader is started anyhow.
             self.attach()
             self._tell(NotReleasedError(_stuck(self._reader.pid)))
             return True
@@ -104,7 +105,7 @@ def _stuck(pid: int | None) -> str:
 
 
 def open_devices(pid: int) -> list[str]:
-    """The `/dev/nvidia*` files that a process of this machine has open."""
+    """Return the `/dev/nvidia*` files that a process of this machine has open."""
     found = []
     try:
         for entry in os.scandir(f"/proc/{pid}/fd"):

@@ -1,4 +1,4 @@
-"""Since when this node has NVIDIA GPUs on its PCI bus and no driver for them."""
+"""Since when this node has had NVIDIA GPUs on its PCI bus and no driver for them."""
 
 import os
 from collections.abc import Iterable
@@ -19,14 +19,14 @@ _SLURM_CONF = "/etc/slurm/slurm.conf"
 
 
 class Driverless:
-    """Keeps `driverless_since` of what this node remembers."""
+    """Keeps `driverless_since` of the saved state."""
 
     def __init__(self, settings: CollectorSettings, known: Remembered) -> None:
         self._known = known
         self._contained = is_contained(settings.sysfs_root)
 
     def take(self, tick: Tick | None, gpus: Iterable[PciGpu], now: datetime) -> bool:
-        """Whether it has changed: with a tick, and the GPUs that are on the bus in it."""
+        """Update `driverless_since` from a tick and the GPUs on the bus; return whether it changed."""
         if tick is None or tick.state in {STARTING, CHANGED}:
             return False
         before = self._known.driverless_since
@@ -37,16 +37,19 @@ class Driverless:
         return (before is None) == lacks
 
     def _lacks_driver(self, gpu: PciGpu) -> bool:
-        """In a container without the driver's library the kernel's driver may well hold it."""
+        """Return whether a GPU has no driver.
+
+        In a container without the driver's library, the kernel's driver may well hold the GPU.
+        """
         return gpu.is_unbound or (gpu.for_nvidia and not self._contained)
 
 
 def expects_gpus(known: Remembered, node: str) -> bool:
-    """Whether this node had GPUs before, or Slurm's gres.conf names some of it."""
+    """Return whether this node had GPUs before, or Slurm's gres.conf names some for it."""
     conf = os.environ.get("SLURM_CONF", _SLURM_CONF)
     return bool(known.gpus) or gres.read(conf, node).minors is not None
 
 
 def unsupported(gpus: Iterable[PciGpu]) -> list[str]:
-    """The GPUs of other makers in words, for people."""
+    """Return the GPUs of other vendors than NVIDIA, in words for people."""
     return [gpu.words for gpu in gpus if gpu.vendor != "NVIDIA"]

@@ -1,4 +1,4 @@
-"""The reader's newest samples of every GPU, for a node check that gets no core of its own."""
+"""The reader's newest samples of every GPU, for a node check that gets no CPU core of its own."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,19 +13,19 @@ from ..samples.messages import GpuTick, Tick
 
 
 class Newest:
-    """The newest word on each GPU as plain values; numbers are the driver's own, not yet summed up."""
+    """The newest sample of each GPU as plain values; the driver's own numbers, not yet accumulated."""
 
     def __init__(self, clock: Clock, tick_seconds: float) -> None:
         self._clock = clock
         self._tick_seconds = tick_seconds
         self._tick: Tick | None = None
         self._at = 0.0
-        # By index: numbers and when they were read, since a sweep may be under way for some ticks.
+        # By index: values and when they were read, since a sweep may take several ticks.
         self._said: dict[int, tuple[GpuTick, Values, float]] = {}
         self._slow: dict[int, Values] = {}
 
     def take(self, tick: Tick) -> None:
-        """Before anybody changes its numbers."""
+        """Keep a copy of the tick's samples, before anybody changes its numbers."""
         self._tick, self._at = tick, self._clock.monotonic()
         listed = {gpu.index for gpu in tick.gpus}
         for gone in self._said.keys() - listed:
@@ -36,12 +36,15 @@ class Newest:
             if gpu.values is not None:
                 self._said[gpu.index] = gpu, dict(gpu.values), self._at
             elif gpu.reason is not None:
-                # It may be another when it answers again.
+                # Another GPU may have this index when it answers again.
                 self._slow.pop(gpu.index, None)
                 self._said[gpu.index] = gpu, {}, self._at
 
     def again(self, at: datetime) -> Tick | None:
-        """The last tick once more, for what another sensor has to say before the next one."""
+        """Return the last tick once more, for another sensor's news that cannot wait for the next.
+
+        None before the first tick.
+        """
         if self._tick is None:
             return None
         gpus = tuple(
@@ -57,8 +60,10 @@ class Newest:
         return replace(self._tick, at=at, gpus=gpus)
 
     def plain(self) -> Mapping[str, Any]:
-        """{"state", "driver", "age_seconds", "tick_seconds", "silent_seconds", "gpus": [{"index",
-        "identity", "values", "reason", "age_seconds", "silent_seconds"}]}; {} before the first tick.
+        """Return the newest samples as plain values; {} before the first tick.
+
+        {"state", "driver", "age_seconds", "tick_seconds", "silent_seconds", "gpus": [{"index",
+        "identity", "values", "reason", "age_seconds", "silent_seconds"}]}
         """
         tick = self._tick
         if tick is None:

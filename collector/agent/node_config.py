@@ -1,4 +1,4 @@
-"""The configuration that a command on a node uses when none is named: the service's."""
+"""The configuration that a command on a node uses when none is named: that of the service."""
 
 import os
 from collections.abc import Mapping
@@ -14,26 +14,29 @@ _CONTAINER_SIGNS = ("/.dockerenv", "/run/.containerenv")
 
 
 def is_contained(sysfs_root: Path) -> bool:
-    """Whether sysfs shows GPUs that this container was not given.
+    """Return whether this is a container whose sysfs shows GPUs that it was not given.
 
-    Who mounts the host's sysfs elsewhere means the whole machine.
+    A host sysfs that is mounted elsewhere stands for the whole machine.
     """
     inside = any(os.path.exists(sign) for sign in _CONTAINER_SIGNS)
     return sysfs_root == Path("/sys") and (inside or "KUBERNETES_SERVICE_HOST" in os.environ)
 
 
 def config_file(named: Path | None) -> Path | None:
-    """The file that was named, else the service's, else none."""
+    """Return the named file, else the service's, else None."""
     return named if named is not None or not SERVICE_CONFIG.exists() else SERVICE_CONFIG
 
 
 def token_file(configured: Path | None) -> Path | None:
-    """The collector's token: the service gets it from systemd, so its configuration names none."""
+    """Return the collector's token file, else the service's, else None.
+
+    The service gets its token from systemd, so its configuration names none.
+    """
     return configured if configured is not None or not SERVICE_TOKEN.exists() else SERVICE_TOKEN
 
 
 def file_of_up(used: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """What `gpuvigil up` of this user wrote, where nothing says what to use; else None."""
+    """Return the file that this user's `gpuvigil up` wrote; None when a file or hub is named."""
     if used is not None or "GPUVIGIL_HUB_URL" in environment:
         return None
     try:

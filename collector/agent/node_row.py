@@ -1,4 +1,4 @@
-"""The node's own row: the collector's health, the machine's load and what it reads and writes."""
+"""The node's own row: the collector's health, the machine's load, and its disk and network I/O."""
 
 from datetime import datetime
 
@@ -19,7 +19,7 @@ from .saved_state import Remembered
 
 
 class NodeRow:
-    """Makes it, once a tick."""
+    """Makes the node's row, once a tick."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class NodeRow:
         self._storage = Storage(settings.proc_root, settings.sysfs_root, clock.monotonic)
 
     def row(self, tick: Tick | None, news: GpuNews, now: datetime) -> Row:
-        """What is so now; counters are those of all runs of the collector."""
+        """Return the current row; its counters span all runs of the collector."""
         spool = self._spool
         answering = news.driver_answering
         counted = {**read_processors(self._proc_root), **self._storage.read()}
@@ -61,12 +61,12 @@ class NodeRow:
         return Row(measurement=NODE, tags=tags, fields=fields, at=now)
 
     def _memory_errors(self) -> dict[str, Number]:
-        """Over all boots of the machine."""
+        """Return the counts of memory errors over all boots of the machine."""
         counted = self._machine.memory_errors
         names = ("memory_errors_corrected", "memory_errors_uncorrected")
         return {name: self._count(name, n) for name, n in zip(names, counted or (), strict=False)}
 
     def _count(self, metric: str, since_start: int) -> Number:
-        """The count over all runs of the collector."""
+        """Return the count over all runs of the collector."""
         count, _ = self._known.counters.take(f"node {metric}", since_start)
         return count

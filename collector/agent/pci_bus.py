@@ -1,4 +1,4 @@
-"""The GPUs on the PCI bus, tick by tick, from sysfs alone: also while the driver hangs."""
+"""The GPUs on the PCI bus at each tick, read from sysfs alone, so also while the driver hangs."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ from ..sensors import files
 from ..sensors.pci import PciGpu, gpu_at, same_form
 
 _DRIVER = "nvidia"
-# A device that stays at its address is looked at again after so many reads of the bus.
+# A device that stays at its address is inspected again after this many reads of the bus.
 _READS_OF_A_DEVICE = 10
 
 
 class Bus:
-    """Lists the bus each tick and looks closer only at what is new on it."""
+    """Lists the PCI bus at each tick and inspects only the devices that are new on it."""
 
     def __init__(self, sysfs_root: Path) -> None:
         self._folder = f"{sysfs_root}/bus/pci/devices"
@@ -22,7 +22,7 @@ class Bus:
         self._reads = 0
 
     def read(self) -> tuple[str, ...] | None:
-        """Addresses of NVIDIA GPUs; None when the kernel lists no bus."""
+        """Return the addresses of NVIDIA GPUs; None when the kernel lists no bus."""
         names = frozenset(files.names(self._folder))
         self._reads += 1
         look_again = not self._reads % _READS_OF_A_DEVICE
@@ -34,7 +34,7 @@ class Bus:
 
     @property
     def gpus(self) -> tuple[PciGpu, ...]:
-        """All GPUs of the last `read`, those of other makers too, as they were last looked at."""
+        """All GPUs of the last `read`, including other vendors', as last inspected."""
         return tuple(gpu for _, gpu in sorted(self._found.items()))
 
     @property
@@ -42,10 +42,10 @@ class Bus:
         return frozenset(name for name, gpu in self._found.items() if gpu.vendor == "NVIDIA")
 
     def has_appeared(self, tick: Tick | None) -> bool:
-        """Whether a GPU was on the bus at the last `read` that the driver holds and does not list.
+        """Return whether the driver holds a GPU on the bus that it did not list in this tick.
 
-        The driver's library lists GPUs when it is started. What was not listed before already is
-        not worth another start.
+        The driver's library lists GPUs when it is started. A GPU that was already unlisted before
+        is not worth another start.
         """
         if tick is None or tick.state != LOADED or any(g.identity is None for g in tick.gpus):
             return False
@@ -55,7 +55,7 @@ class Bus:
         if before is None or rest <= before:
             return False
         held = {name for name in rest - before if self._is_held(name)}
-        # One that its driver has not taken yet is looked at again.
+        # A GPU that its driver has not taken yet is inspected again.
         self._unlisted = rest & (before | held)
         return bool(held)
 

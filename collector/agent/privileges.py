@@ -12,7 +12,7 @@ log = Log("collector")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What this process may do; None where the thing itself is not on this machine."""
+    """What this process may do; None where the device or log is not on this machine."""
 
     root: bool
     driver: bool | None  # the driver's control device
@@ -23,7 +23,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """Something that is not measured for want of a privilege."""
+    """A measurement that is missing for want of a privilege."""
 
     what: str
     gives: str
@@ -32,7 +32,10 @@ class Lack:
 def look(
     settings: CollectorSettings, dev: Path = Path("/dev"), journals: Path = Path("/")
 ) -> Access:
-    """Look without a call to the driver, which may not come back: only its permissions are read."""
+    """Return what this process may do.
+
+    Only permissions are read: a call to the driver might not return.
+    """
     control = dev / "nvidiactl"
     stores = [journals / "var/log/journal", journals / "run/log/journal"]
     return Access(
@@ -45,7 +48,7 @@ def look(
 
 
 def lacks(access: Access) -> tuple[Lack, ...]:
-    """What is missing, most important first; nothing for root, who may do everything."""
+    """Return what is missing, most important first; nothing for root, who may do everything."""
     found = []
     if access.driver is False:
         found.append(Lack(what="GPUs", gives="read and write on /dev/nvidia*, by its group"))
@@ -63,13 +66,16 @@ def lacks(access: Access) -> tuple[Lack, ...]:
 
 
 def tell(settings: CollectorSettings) -> None:
-    """One log line for each privilege that is missing."""
+    """Log one line for each missing privilege."""
     for lack in lacks(look(settings)):
         log.warning("cannot be measured as this user", what=lack.what, needs=lack.gives)
 
 
 def _opens(device: Path) -> bool | None:
-    """The permissions of /dev/kmsg are not all: the kernel asks for CAP_SYSLOG when it is opened."""
+    """Return whether the device can be opened; None when it does not exist.
+
+    Permissions of /dev/kmsg are not enough: the kernel checks CAP_SYSLOG when it is opened.
+    """
     try:
         os.close(os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except FileNotFoundError:
@@ -80,7 +86,10 @@ def _opens(device: Path) -> bool | None:
 
 
 def _holds_readable(store: Path) -> bool:
-    """A journal lies in a folder per machine, which everybody may list and its group may read."""
+    """Return whether the store holds a system journal that this user may read.
+
+    A journal lies in a folder per machine, which everybody may list and its group may read.
+    """
     try:
         files = [file for machine in store.iterdir() for file in machine.iterdir()]
     except OSError:

@@ -1,8 +1,8 @@
-"""Keeps one reader process: starts it, listens to it, replaces one that is stuck, lets it go.
+"""Runs one reader process: starts it, listens to it, replaces it when stuck, and releases it.
 
-Never a second reader while the first is not gone: a process that sits in an uninterruptible driver
-call cannot be killed, and a second one would only get stuck beside it. The reader holds a lock on a
-file, so that this also counts for a reader that an earlier agent had to leave behind.
+A second reader never starts before the first is gone: a process in an uninterruptible driver call
+cannot be killed, and a second one would only get stuck beside it. The reader holds a lock on a
+file, so that this also holds for a reader that an earlier agent had to leave behind.
 """
 
 import fcntl
@@ -25,12 +25,12 @@ from .inbox import Inbox, Message
 
 log = Log("collector")
 
-_LOOK_AGAIN_SECONDS = 60.0  # for a driver that is not there
+_LOOK_AGAIN_SECONDS = 60.0  # between looks for a driver that is not there
 _SHORTEST_REST_SECONDS = 0.5
 _LONGEST_REST_SECONDS = 30.0
 _KILL_PATIENCE_SECONDS = 5.0
 _END_PATIENCE_SECONDS = 1.2  # for a reader that was asked to end; it gives the driver one second
-# A reader speaks once a tick; this much later it is not just late on a busy machine.
+# A reader reports once a tick; when this much later, it is not just late on a busy machine.
 _LATE_SECONDS = 1.0
 _FIRST_WORD_SECONDS = 10.0  # for Python to start from a slow disk
 _LOCK_FILE = "reader.lock"
@@ -39,7 +39,7 @@ _MODULE_FILE = "module/nvidia/version"
 
 
 class Verdict(Enum):
-    """What to do with a reader that runs."""
+    """What to do with a running reader."""
 
     KEEP = "keep"
     FROZEN = "reader says nothing"
@@ -47,10 +47,10 @@ class Verdict(Enum):
 
 
 class ReaderSupervisor:
-    """One reader at most; `keep` is for the main thread, which the kernel ties the child to."""
+    """Runs at most one reader; `keep` is for the main thread, which the kernel ties the child to."""
 
     def __init__(self, settings: CollectorSettings, clock: Clock, inbox: Inbox) -> None:
-        """What the reader says arrives in `inbox`."""
+        """Set up the supervisor; the reader's messages arrive in `inbox`."""
         self._settings = settings
         self._clock = clock
         self._inbox = inbox
@@ -60,21 +60,21 @@ class ReaderSupervisor:
         self._last: Tick | None = None
         self._not_before = 0.0
         self._rest_seconds = _SHORTEST_REST_SECONDS
-        self._asked: float | None = None  # to end by itself
+        self._asked: float | None = None  # when it was asked to end by itself
         self._killed: float | None = None
         self._stubborn = False
         self._starts = 0
         self._restarts = 0
         self._released = False
         self._is_fresh = (
-            False  # the next reader is wanted for a reason that is no fault of this one
+            False  # the next reader is wanted for a reason other than a fault of this one
         )
         self._is_left_behind = False
         self._module: str | None = None  # the driver's kernel module when the reader was started
 
     @property
     def restarts(self) -> int:
-        """Readers that replaced one that had stopped working."""
+        """The number of readers that replaced one that had stopped working."""
         return self._restarts
 
     @property
@@ -84,7 +84,7 @@ class ReaderSupervisor:
 
     @property
     def gone(self) -> bool:
-        """Whether no reader of this agent runs: then it holds nothing of the driver."""
+        """Whether no reader of this agent runs, so that it holds nothing of the driver."""
         return self._child is None
 
     @property
@@ -93,28 +93,28 @@ class ReaderSupervisor:
         return None if self._child is None else self._child.pid
 
     def release(self) -> None:
-        """Let the driver alone until `attach`: the reader shuts it down and ends, or is ended."""
+        """Leave the driver alone until `attach`: the reader shuts it down and ends, or is killed."""
         self._released = True
         if self._child is not None and self._asked is None and self._killed is None:
             self._child.terminate()
             self._asked = self._clock.monotonic()
 
     def renew(self) -> None:
-        """Let another reader follow this one, which sees what the driver has now."""
+        """Replace the reader with a new one, which sees the GPUs that the driver has now."""
         if self._child is not None and self._asked is None and self._killed is None:
             self._is_fresh = True
             self._child.terminate()
             self._asked = self._clock.monotonic()
 
     def attach(self) -> None:
-        """Read again, at once."""
+        """Start reading again at once."""
         self._released = False
         self._not_before, self._rest_seconds = 0.0, _SHORTEST_REST_SECONDS
         self._heard = self._clock.monotonic()
         self._last, self._is_fresh = None, True
 
     def keep(self) -> None:
-        """Start, replace or leave the reader, as is due."""
+        """Start, replace or leave the reader, whichever is due."""
         now = self._clock.monotonic()
         if self._child is None:
             if not self._released and (now >= self._not_before or self._has_new_module()):
@@ -134,7 +134,7 @@ class ReaderSupervisor:
             self._judge(now)
 
     def note(self, reader: int, message: Message) -> Message | None:
-        """Take note of what came from a reader; None when nobody listens to that one any more."""
+        """Note a reader's message and return it; None for one of a former or released reader."""
         if reader != self._starts or self._released:
             return None
         if isinstance(message, Tick):
@@ -144,7 +144,7 @@ class ReaderSupervisor:
         return message
 
     def outage_seconds(self) -> float | None:
-        """How long a reader that should speak has not; None while it does, or none should."""
+        """Return how long a reader is overdue, in seconds; None while it reports or need not."""
         silent = self._clock.monotonic() - self._heard
         tick_seconds = self._settings.tick_seconds
         patience = max(2 * tick_seconds, tick_seconds + _LATE_SECONDS)
@@ -157,28 +157,31 @@ class ReaderSupervisor:
         return silent
 
     def _quiet_seconds(self, silent: float) -> float:
-        """How long the reader had to say something and did not: not for the lack of a core."""
+        """Return how long the reader was silent although it had the CPU time to report."""
         if self._child is None:
             return silent
         assert self._child.stdout is not None
         with suppress(OSError, ValueError):
             if select.select([self._child.stdout], [], [], 0.0)[0]:
-                return 0.0  # it has spoken, and nobody here has had a core to listen
+                return 0.0  # it has reported, and this process had no core to listen
         last = self._last if self._has_spoken else None
         spent = 0.0 if last is None else last.spent_seconds
         return cpu_time.quiet_seconds(self._child.pid, silent, spent)
 
     @property
     def resting(self) -> bool:
-        """Whether no reader should speak: no driver to read or none asked for, or it is left alone."""
+        """Whether no reader should report: no driver, GPUs not wanted, or the driver released."""
         if not self._settings.gpus:
             return True
         return self._child is None and (self._released or self._has_none_to_read())
 
     def absence(self, now: datetime) -> Tick | None:
-        """What a reader would say now, while none should speak."""
+        """Return the tick that stands in for a reader's while none should report.
+
+        None while a reader should, or before anything is known of the driver.
+        """
         if not self.resting:
-            return None  # a reader that is asked to go has not gone yet
+            return None  # a reader that was asked to end has not ended yet
         if self._released:
             return Tick(at=now, state=RELEASED)
         return None if self._last is None else Tick(at=now, state=self._last.state)
@@ -189,7 +192,7 @@ class ReaderSupervisor:
         return self._last
 
     def stop(self) -> None:
-        """End the reader; one that cannot be ended is left to the kernel."""
+        """End the reader; one that cannot be killed is left to the kernel."""
         end(self._child)
 
     def _start(self, now: float) -> None:
@@ -208,7 +211,10 @@ class ReaderSupervisor:
                 os.close(lock)
 
     def _lock(self) -> int | None:
-        """The lock that the reader will hold to its very end; BlockingIOError while one holds it."""
+        """Return the lock that the reader will hold until it ends.
+
+        None when the file cannot be opened; BlockingIOError while another reader holds it.
+        """
         file = self._settings.spool_directory / _LOCK_FILE
         try:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -225,7 +231,7 @@ class ReaderSupervisor:
     def _launch(self, now: float, lock: int | None) -> None:
         settings = self._settings
         self._module = self._loaded_module()
-        # A start that takes too long is told before the reader is replaced for it.
+        # A start that takes too long is reported before the reader is replaced for it.
         start_seconds = max(settings.driver_timeout_seconds, settings.reader_patience_seconds / 2)
         call_seconds, slow_seconds = settings.driver_timeout_seconds, settings.slow_tick_seconds
         seconds = (settings.tick_seconds, call_seconds, start_seconds, slow_seconds)
@@ -241,7 +247,7 @@ class ReaderSupervisor:
             self._heard, self._has_spoken = before
             self._put_off(now)
             return
-        # After a driver that was not there, has changed or was released nobody is replaced.
+        # After a driver was absent, changed or released, a new reader is no restart.
         if self._starts > 0 and not self._is_fresh and not self._has_none_to_read():
             self._restarts += 1
         self._starts = reader
@@ -262,7 +268,7 @@ class ReaderSupervisor:
         self._inbox.wake()
 
     def _has_new_module(self) -> bool:
-        """Whether a driver was loaded, or another one, since the one that could not be read."""
+        """Return whether a kernel module was loaded since the driver could not be read."""
         return self._has_none_to_read() and self._loaded_module() not in {None, self._module}
 
     def _loaded_module(self) -> str | None:
@@ -272,13 +278,13 @@ class ReaderSupervisor:
             return None
 
     def _has_none_to_read(self) -> bool:
-        """Whether there is no driver, or one that cannot be used for another reason."""
+        """Return whether there is no driver, or one that cannot be used for another reason."""
         return self._last is not None and self._last.state not in {LOADED, STARTING, CHANGED}
 
     def _judge(self, now: float) -> None:
         silent = None if self._last is None else self._last.silent_seconds
         patience = self._settings.reader_patience_seconds
-        # A reader speaks once a tick, so its last word may be a tick old.
+        # A reader reports once a tick, so its last message may be a tick old.
         unheard = now - self._heard - self._settings.tick_seconds
         if unheard >= patience:
             unheard = min(self._quiet_seconds(now - self._heard), unheard)
@@ -295,7 +301,7 @@ class ReaderSupervisor:
             self._killed = now
 
     def _rest(self, now: float) -> None:
-        """How long to wait before the next reader."""
+        """Set how long to wait before the next reader."""
         if self._asked is not None:
             return
         if self._last is not None and self._last.state == CHANGED:
@@ -316,7 +322,11 @@ class ReaderSupervisor:
 def judge(
     heard_seconds_ago: float, silent_seconds: float | None, patience_seconds: float
 ) -> Verdict:
-    """`silent_seconds` is the reader's own word on its calls, `heard_seconds_ago` the age of it."""
+    """Return what to do with a reader.
+
+    `heard_seconds_ago` is the age of its last message, `silent_seconds` how long, by its own
+    account, none of its driver calls has returned.
+    """
     if heard_seconds_ago >= patience_seconds:
         return Verdict.FROZEN
     if silent_seconds is not None and silent_seconds >= patience_seconds:

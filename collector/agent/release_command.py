@@ -1,4 +1,4 @@
-"""Tells the agent that runs on this node: let the driver go for a while, take it back, forget a GPU.
+"""Tells this node's running agent to release the driver for a while, take it back or forget a GPU.
 
 Exit codes: 0 done, 1 not done, 2 wrong usage or configuration, 3 no agent runs, 4 no permission.
 """
@@ -24,7 +24,7 @@ _REATTACH = "gpuvigil collect --reattach"
 
 
 def seconds_of(text: str) -> float:
-    """`30s`, `10m` or `1h` in seconds, from 1 s to 24 h; ArgumentTypeError for anything else."""
+    """Return `30s`, `10m` or `1h` in seconds, from 1 s to 24 h; else raise ArgumentTypeError."""
     match = _FORM.fullmatch(text)
     seconds = int(match[1]) * _UNITS[match[2]] if match else 0
     if not 1 <= seconds <= LONGEST_SECONDS:
@@ -33,7 +33,7 @@ def seconds_of(text: str) -> float:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that speak to a running agent instead of starting one."""
+    """Add the options that speak to a running agent instead of starting one."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--release",
@@ -52,12 +52,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def is_asked(chosen: argparse.Namespace) -> bool:
-    """Whether a running agent is spoken to."""
+    """Return whether the command line speaks to a running agent."""
     return bool(chosen.release or chosen.reattach or chosen.forget or chosen.status)
 
 
 def run(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
-    """Ask, and print one line; returns the exit code."""
+    """Send the request and print one line; return the exit code."""
     try:
         file = config_file(chosen.config)
         directory = load(file).collector.spool_directory
@@ -81,7 +81,7 @@ def _request(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def _line(chosen: argparse.Namespace, answer: Mapping[str, Any]) -> str:
-    """What the agent answered, for people."""
+    """Return the agent's answer as one line for people."""
     until = answer.get("released_until")
     end = moment(from_text(until)) if until else ""
     if chosen.release:
@@ -97,7 +97,7 @@ def _line(chosen: argparse.Namespace, answer: Mapping[str, Any]) -> str:
 
 
 def _status(answer: Mapping[str, Any]) -> list[str]:
-    """What the agent does, and what it says of driver, disk and bus."""
+    """Return what the agent does, and its report on driver, disk and bus, as parts of a line."""
     missing = answer.get("missing") or []
     driver = answer["driver"]
     parts = [

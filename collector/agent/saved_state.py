@@ -1,8 +1,8 @@
-"""State that outlives the collector: GPUs, ports, holders, counters.
+"""State that outlives the collector: GPUs, ports, allocations, counters.
 
-One small JSON file beside the spool, so that a GPU that was there stays visible when it is lost. When
-the file is gone, the hub is asked for the node's last inventory. Hardware that was taken out on
-purpose is forgotten by `gpuvigil collect --forget`, which takes it out of both.
+One small JSON file beside the spool keeps a GPU visible after it is lost. When the file is gone,
+the hub is asked for the node's last inventory. `gpuvigil collect --forget` removes from both what
+was taken out on purpose.
 """
 
 import json
@@ -25,7 +25,7 @@ log = Log("collector")
 
 PUBLIC = "node.json"  # in the runtime directory, for everybody to read
 
-# Counters that hardware keeps in registers, which a boot sets to 0. Not those of a GPU's InfoROM.
+# Counters in hardware registers, which a boot sets to 0; not those of a GPU's InfoROM.
 _VOLATILE = frozenset(
     metric.name
     for metric in (*PORT.metrics, *GPU.metrics)
@@ -36,11 +36,13 @@ _VOLATILE = frozenset(
 
 @dataclass(slots=True, kw_only=True)
 class Remembered:
-    """GPUs by UUID, ports by device and port, allocations that are held, counters of which boot.
+    """What a node's agent remembers across restarts.
 
-    `missing`: since when GPUs are lost, by UUID. `released_until`: the driver is left alone.
-    `driverless_since`: GPUs are on the bus and no driver is loaded, in this boot.
-    `complete`: whether nothing the hub knows of this node could be missing here.
+    GPUs are by UUID, ports by device and port; `held` are open allocations; counters belong to
+    `boot_id`. `missing`: since when GPUs are lost, by UUID. `released_until`: the driver is left
+    alone until then. `driverless_since`: since when, in this boot, GPUs are on the bus and no
+    driver is loaded. `complete`: whether everything that the hub knows of this node is known here,
+    too.
     """
 
     gpus: dict[str, GpuIdentity] = field(default_factory=dict)
@@ -54,9 +56,9 @@ class Remembered:
     complete: bool = False
 
     def enter(self, boot_id: str | None) -> None:
-        """Go on in this boot of the machine: in another than before, registers have begun at 0.
+        """Continue in this boot of the machine; after a reboot, hardware registers restart at 0.
 
-        Nothing is concluded from a boot that cannot be told, then or now.
+        Nothing is concluded when either boot is unknown.
         """
         if None not in {boot_id, self.boot_id} and boot_id != self.boot_id:
             self.counters.restart(lambda name: name.rpartition(" ")[2] in _VOLATILE)
@@ -65,7 +67,7 @@ class Remembered:
 
 
 def load(path: Path) -> Remembered:
-    """What was saved; nothing, with a log line, when the file is not what `save` wrote."""
+    """Return the saved state; an empty one, logged, when the file is not what `save` wrote."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         gpus = [GpuIdentity(**known(GpuIdentity, gpu)) for gpu in value["gpus"]]
@@ -99,7 +101,7 @@ def _hardware(remembered: Remembered) -> dict[str, Any]:
 
 
 def save(path: Path, remembered: Remembered) -> OSError | None:
-    """Replace the file in one step; returns why that could not be done."""
+    """Replace the file in one step; return the error when that fails."""
     value = {
         **_hardware(remembered),
         "held": [allocation.to_record().to_json() for allocation in remembered.held],
@@ -116,9 +118,9 @@ def save(path: Path, remembered: Remembered) -> OSError | None:
 
 
 def publish(directory: Path, remembered: Remembered) -> None:
-    """What everybody on this node may know: its hardware, and whether the driver is left alone.
+    """Write what everybody on this node may know: its hardware, and any release of the driver.
 
-    Only where there is such a directory, as the service has one.
+    Only where the directory exists, as it does for the service.
     """
     value = {**_hardware(remembered), "held": [], "counters": {}, "complete": True}
     try:

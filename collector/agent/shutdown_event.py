@@ -1,4 +1,4 @@
-"""The event before an orderly end: the collector was stopped, or the machine goes down."""
+"""The event before an orderly end: the collector is stopped, or the machine goes down."""
 
 import subprocess
 from contextlib import suppress
@@ -16,7 +16,10 @@ _ENDS = {
 
 
 def last_word(systemctl: str = "systemctl") -> tuple[EventKind, str]:
-    """The kind of event and its message; without systemd nobody can say what becomes of the machine."""
+    """Return the kind of event and its message.
+
+    Without systemd it cannot be known what becomes of the machine.
+    """
     jobs = _jobs(systemctl)
     for target, words in _ENDS.items():
         if f"{target} start" in jobs:
@@ -27,7 +30,7 @@ def last_word(systemctl: str = "systemctl") -> tuple[EventKind, str]:
 
 
 def _jobs(systemctl: str) -> frozenset[str]:
-    """What systemd is about to start, each as `reboot.target start`; none when it cannot be asked."""
+    """Return the units that systemd is about to start, as `reboot.target start`; none when unknown."""
     with suppress(OSError, subprocess.TimeoutExpired):
         asked = subprocess.run(
             [systemctl, "list-jobs", "--no-legend", "--no-pager", "--plain", "--full"],
@@ -37,6 +40,6 @@ def _jobs(systemctl: str) -> frozenset[str]:
             check=False,
         )
         rows = [line.split() for line in asked.stdout.decode(errors="replace").splitlines()]
-        # Its columns: job, unit, what is done, how far that is.
+        # Columns: job, unit, type, state.
         return frozenset(f"{row[1]} {row[2]}" for row in rows if len(row) > 2)
     return frozenset()

@@ -1,4 +1,4 @@
-"""What the collector on this node last read, where the check itself had no answer."""
+"""The collector's newest samples, used where the check itself had no answer from the driver."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from ..samples.field_values import Values
 from ..samples.messages import LOADED, NO_DRIVER
 from .facts import DriverFacts, Facts, GpuFacts
 
-# A collector reads each GPU once a tick; what is older than a few ticks says nothing of now.
+# A collector reads each GPU once a tick; a reading older than a few ticks says nothing about now.
 _TICKS, _SHORTEST_FRESH_SECONDS = 3.0, 30.0
 _CODE = re.compile(r"NVML code (\d+)")
 
@@ -34,7 +34,7 @@ class SaidGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """The collector's answer; no GPUs where it has read none, or is of an older version."""
+    """The collector's answer; `gpus` is empty if it has read none, or is of an older version."""
 
     silent_seconds: float | None = None  # of the driver as a whole
     state: str = ""
@@ -45,12 +45,12 @@ class Said:
     released_until: datetime | None = None
 
     def is_fresh(self, age_seconds: float) -> bool:
-        """Whether what was read so long ago may stand for now."""
+        """Return whether a reading of this age may stand for now."""
         return age_seconds <= max(_TICKS * self.tick_seconds, _SHORTEST_FRESH_SECONDS)
 
 
 def parse(answer: Mapping[str, Any], now: datetime) -> Said:
-    """The answer to {"do": "status", "gpus": true}; ValueError for anything else."""
+    """Parse the answer to {"do": "status", "gpus": true}; ValueError for anything else."""
     try:
         since, until = answer.get("driver_silent_since"), answer.get("released_until")
         newest = answer.get("newest") or {}
@@ -80,9 +80,10 @@ def _gpu(said: Mapping[str, Any]) -> SaidGpu:
 
 
 def completed(facts: Facts, said: Said | None) -> Facts:
-    """The facts, and where the check had no answer of the driver or of a GPU, the collector's.
+    """Return the facts, completed by the collector's where the check had no answer itself.
 
-    A call of the check's own that hangs since after the collector's reading is the newer word.
+    A call of the check that has hung since after the collector's reading is newer, and counts
+    instead.
     """
     if said is None:
         return facts
@@ -109,7 +110,7 @@ def _stands(facts: Facts, call: str, said: Said, age_seconds: float) -> bool:
 
 
 def _driver(said: Said) -> DriverFacts | None:
-    """None while the collector has no word on the driver itself."""
+    """Return the collector's facts on the driver, None while it has none."""
     if said.state == LOADED and said.silent_seconds is None:
         return DriverFacts(version=said.driver, gpus=len(said.gpus))
     if said.state == NO_DRIVER:

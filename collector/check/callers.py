@@ -1,15 +1,15 @@
 """The callers of a node check, and what an exit code means to each.
 
-nagios        0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN; first line with performance data
-              (Monitoring Plugins, "Development Guidelines")
-slurm-health  Slurm's HealthCheckProgram: its exit code means nothing, so it is always 0
-slurm-prolog  Slurm's Prolog and Epilog: any exit code but 0 drains the node, and a prolog's
-slurm-epilog  requeues the job (Slurm, "Prolog and Epilog Guide"); so 1 only for what is certain,
-              and only on a node that is out of service already or may be by the fleet's budget
-npd           a custom plugin of Kubernetes' node-problem-detector: 0 OK, 1 problem, 2 unknown, and
-              a message of at most 80 characters (its default `max_output_length`)
+  nagios        0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN; first line with performance data
+                (Monitoring Plugins, "Development Guidelines")
+  slurm-health  Slurm's HealthCheckProgram: its exit code means nothing, so it is always 0
+  slurm-prolog  Slurm's Prolog and Epilog: any exit code but 0 drains the node, and a prolog's
+  slurm-epilog  requeues the job (Slurm, "Prolog and Epilog Guide"); so 1 only for what is certain,
+                and only on a node that is out of service already or may be by the fleet's budget
+  npd           a custom plugin of Kubernetes' node-problem-detector: 0 OK, 1 problem, 2 unknown, and
+                a message of at most 80 characters (its default `max_output_length`)
 
-To all of them only what is certain is critical (`words.result`).
+For all of them, only a certain finding is critical (`findings_text.result`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,13 +23,13 @@ from .facts import Facts
 
 NPD_LENGTH = 80
 _NPD_UNKNOWN = 2
-# Slurm is kept waiting for at most 5 s, and waits for more than this process.
+# Slurm must wait 5 s at most, and it waits for more than this process.
 SLURM_SECONDS = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What is printed, and the exit code."""
+    """The lines to print, and the exit code."""
 
     lines: tuple[str, ...]
     code: int
@@ -37,16 +37,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """One who asks: how findings are said, and the code when nothing can be said."""
+    """A kind of caller: how findings are presented, and the exit code when the check itself fails."""
 
     tell: Callable[[Facts, Sequence[Finding]], Outcome]
-    broken: int  # a check that failed itself, was used wrongly, or ran out of time
+    broken: int  # for a check that failed itself, was used wrongly, or ran out of time
     longest_seconds: float | None = None
-    # Its exit code 1 takes the node out of service, so that it stands for a node that is.
+    # Exit code 1 takes the node out of service, so it is returned only for a node that is out.
     gate: bool = False
 
     def say_broken(self, why: str) -> Outcome:
-        """What is said when the check itself failed."""
+        """Return the outcome for when the check itself failed."""
         return Outcome(lines=(f"gpuvigil check: {why}",), code=self.broken)
 
 
@@ -82,7 +82,7 @@ def _nagios(facts: Facts, found: Sequence[Finding]) -> Outcome:
 
 
 def _performance(facts: Facts, found: Sequence[Finding]) -> str:
-    """`label=value[unit];warn;crit;min;max` as the guidelines have it."""
+    """Return `label=value[unit];warn;crit;min;max`, as the guidelines have it."""
     answered = sum(gpu.values is not None for gpu in facts.gpus.values())
     critical = sum(finding.severity is Severity.CRITICAL for finding in found)
     warning = sum(finding.severity is Severity.WARNING for finding in found)
@@ -93,7 +93,7 @@ def _performance(facts: Facts, found: Sequence[Finding]) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without the bar that begins performance data."""
+    """Return the text without the bar that begins performance data."""
     return text.replace("|", "/")
 
 
@@ -108,7 +108,7 @@ def _slurm_gate(facts: Facts, found: Sequence[Finding]) -> Outcome:
 
 
 def stops_jobs(finding: Finding) -> bool:
-    """Whether a job must not start: critical, and seen rather than waited for in vain.
+    """Return whether a job must not start: the finding is critical, certain and not a mere silence.
 
     A driver that does not answer may be waking up, and waiting for it must not fail a job.
     """
@@ -116,7 +116,7 @@ def stops_jobs(finding: Finding) -> bool:
 
 
 def drains(finding: Finding) -> bool:
-    """Whether the node must take no more jobs: critical and certain."""
+    """Return whether the node must take no more jobs: the finding is critical and certain."""
     return finding.severity is Severity.CRITICAL and finding.certain
 
 
@@ -136,7 +136,7 @@ def _npd(facts: Facts, found: Sequence[Finding]) -> Outcome:
 
 
 def shortened(text: str, length: int) -> str:
-    """At most `length` characters, in ASCII, since others count bytes."""
+    """Return at most `length` characters of the text, in ASCII, since others count bytes."""
     plain = text.encode("ascii", "replace").decode()
     return plain if len(plain) <= length else plain[: length - 3] + "..."
 

@@ -1,4 +1,4 @@
-"""`gpuvigil check`: look at this node once and say what is wrong, in the words of who asks."""
+"""`gpuvigil check`: look at this node once and report what is wrong, in the caller's own form."""
 
 import argparse
 import os
@@ -20,13 +20,13 @@ from .rules import findings
 
 _OUTPUT, _ERRORS = 1, 2  # written without buffers: nothing is left to fail at the end
 _SECONDS = 5.0
-# Of the time that is given: for the last words.
+# Seconds of the given time that are kept for printing.
 _LAST_WORDS_SECONDS = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Given:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     config: Path | None
     seconds: float
@@ -37,11 +37,11 @@ class _Given:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check this node. Exit codes are the caller's (`docs/check.md`)."""
-    # Who asks is known before anything can fail: for Slurm, no failure of ours is a failure.
+    """Check this node; the exit codes are the caller's (`docs/check.md`)."""
+    # The caller must be known before anything can fail: for Slurm, our own failure is no failure.
     caller = _caller_of(arguments)
     _fill_standard_streams()
-    # Who gives up on us counts from the start of the process; nobody else's time begins before ours.
+    # A caller with a time limit counts from the start of the process; for others, time begins now.
     limited = caller.longest_seconds is not None
     begun = time.monotonic() - (process_seconds() if limited else 0.0)
     try:
@@ -127,7 +127,7 @@ def _parse(arguments: Sequence[str], caller: Caller) -> _Given:
 
 
 def _caller_of(arguments: Sequence[str]) -> Caller:
-    """Who asks, also when the rest of the command line makes no sense."""
+    """Return the caller, even when the rest of the command line makes no sense."""
     words = [word for argument in arguments for word in argument.split("=")]
     who = words[words.index("--as") + 1 :][:1] if "--as" in words else []
     if who and who[0] in CALLERS:
@@ -136,14 +136,14 @@ def _caller_of(arguments: Sequence[str]) -> Caller:
 
 
 def _fill_standard_streams() -> None:
-    """Where the caller has closed one, no file or pipe of ours may take its number."""
+    """Open any closed standard stream, so that no file or pipe of ours takes its number."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= _ERRORS:
         pass
     os.close(number)
 
 
 def _end_by(moment: float, caller: Caller) -> None:
-    """However busy or slow this machine is, the process is over at that moment."""
+    """End the process by that moment, however busy or slow this machine is."""
 
     def give_up(*_: object) -> None:
         with suppress(OSError):
@@ -151,7 +151,7 @@ def _end_by(moment: float, caller: Caller) -> None:
         os._exit(caller.broken)
 
     signal.signal(signal.SIGALRM, give_up)
-    # Ending takes a moment itself.
+    # Ending itself takes a moment.
     left = moment - 0.1 - time.monotonic()
     if left <= 0:
         give_up()
@@ -159,7 +159,7 @@ def _end_by(moment: float, caller: Caller) -> None:
 
 
 def _end(code: int, lines: Sequence[str], output: int) -> int:
-    """Say the lines; who does not listen changes nothing."""
+    """Print the lines and return the code, whether or not anybody reads them."""
     text = "".join(f"{line}\n" for line in lines).encode()
     with suppress(OSError):
         while text:

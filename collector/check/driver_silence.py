@@ -1,7 +1,8 @@
-"""When a driver, or a GPU, counts as silent; and when nobody can tell.
+"""When a driver or a GPU counts as silent, and when that cannot be told.
 
-A verdict rests on the time that a call itself had, not on the time that this machine took for it; or on
-what others have waited for: the collector, or a check that was killed and is stuck in the kernel.
+A verdict rests on the time that a call itself had, not on the time that this machine took for it;
+or on what others have waited for: the collector, or a check that was killed and is stuck in the
+kernel.
 """
 
 from gpuvigil.faults.symptoms import HANGS_AFTER_SECONDS
@@ -12,7 +13,7 @@ from .facts import Facts
 
 
 def of_driver(facts: Facts) -> float | None:
-    """How long the driver has not answered, in seconds; None where that cannot be told."""
+    """Return how long the driver has not answered, in seconds; None where that cannot be told."""
     if facts.driver is not None or "driver" in facts.unread:
         return None
     stuck = facts.stuck.seconds if facts.stuck is not None and facts.stuck.killed else 0.0
@@ -20,12 +21,12 @@ def of_driver(facts: Facts) -> float | None:
 
 
 def of_gpu(facts: Facts, index: int) -> float | None:
-    """The same of one GPU that the driver lists."""
+    """Return how long a listed GPU has not answered, in seconds; None where that cannot be told."""
     return _judged(facts.called.get(f"GPU {index}"), facts.silent_gpus.get(index))
 
 
 def is_certain(seconds: float) -> bool:
-    """Whether a silence is too long for a driver that only wakes up."""
+    """Return whether a silence is too long for a driver that is only waking up."""
     return seconds >= HANGS_AFTER_SECONDS
 
 
@@ -35,7 +36,7 @@ def _judged(*silences: float | None) -> float | None:
 
 
 def evidence(facts: Facts, gpu: int | None = None) -> dict[Item, str]:
-    """Who has waited, and for how long."""
+    """Return who has waited for the driver, or for one GPU, and for how long."""
     found, stuck = dict[Item, str](), facts.stuck
     own = facts.called.get("driver" if gpu is None else f"GPU {gpu}", 0.0)
     agent = facts.agent_silent_seconds if gpu is None else facts.silent_gpus.get(gpu)
@@ -49,7 +50,7 @@ def evidence(facts: Facts, gpu: int | None = None) -> dict[Item, str]:
 
 
 def unjudged(facts: Facts) -> dict[str, str]:
-    """What of driver and GPUs nobody can speak for now, and why: neither well nor a fault."""
+    """Return which of driver and GPUs can be called neither healthy nor faulty now, and why."""
     if not facts.wants_gpus or facts.is_released:
         return {}
     if facts.driver is None:

@@ -1,4 +1,4 @@
-"""Names of a check's evidence: a stable key for programs, words for people."""
+"""The names of a check's evidence: a stable key for programs, words for people."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,10 @@ from gpuvigil.model import Evidence
 
 
 class Item(Enum):
-    """Its key is its name in lower case; its value is for people, and may be reworded."""
+    """A kind of evidence.
+
+    The key is the name in lower case; the value is for people, and may be reworded.
+    """
 
     # Of the driver, and of what it lists.
     UNTIL = "until"
@@ -56,13 +59,13 @@ class Item(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckEvidence(Evidence):
-    """Evidence of a check: `key` is what programs read, as `pcie_lanes` or `xid_79`."""
+    """Evidence of a check; `key` is what programs read, such as `pcie_lanes` or `xid_79`."""
 
     key: str
 
 
 def shown(values: Mapping[Item, str]) -> tuple[CheckEvidence, ...]:
-    """Evidence, in the order of these values."""
+    """Return the evidence in the order of these values."""
     return tuple(
         CheckEvidence(key=item.name.lower(), name=item.value, value=value)
         for item, value in values.items()

@@ -16,7 +16,7 @@ from .kernel_log import KernelSeen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFacts:
-    """What NVML's initialisation said: a version, or the code and words of its failure."""
+    """The result of NVML's initialisation: a version, or the code and words of its failure."""
 
     version: str | None = None
     gpus: int = 0
@@ -29,7 +29,7 @@ class DriverFacts:
 class GpuFacts:
     """One GPU that NVML lists: its values, or why there are none.
 
-    Neither values nor a failure: it has not answered.
+    With neither values nor a failure, the GPU has not answered.
     """
 
     index: int
@@ -65,9 +65,9 @@ class Facts:
     uptime_seconds: float = 0.0  # of the machine
     waited_seconds: float = 0.0
     wants_gpus: bool = True  # the setting collector.gpus
-    # What the site makes of codes, and for how long they stand.
+    # The site's severities of Xid and SXid codes, and for how long they stand.
     analyzer: AnalyzerSettings = field(default_factory=AnalyzerSettings)
-    gpus_wanted: int | None = None  # as whoever asks says; None: what is on the bus or remembered
+    gpus_wanted: int | None = None  # as the caller says; None: what is on the bus or remembered
     container: bool = False  # sysfs then shows GPUs that the container was not given
     pci: tuple[PciGpu, ...] | None = None  # NVIDIA's
     unsupported: tuple[PciGpu, ...] = ()  # of other makers, on the same bus
@@ -80,22 +80,22 @@ class Facts:
     kernel: tuple[KernelSeen, ...] | None = None
     known: Known = Known()
     stuck: Stuck | None = None
-    others_seconds: float = 0.0  # for so long this check waited for others that were in the driver
-    # How long the check's own calls that have not come back have had themselves, whatever else this
-    # machine was busy with: "driver", "GPU 3". One that is not here was not begun, or came back.
+    others_seconds: float = 0.0  # how long this check waited for others that were in the driver
+    # How long each of the check's own calls that have not returned has had itself, whatever else
+    # this machine was busy with: "driver", "GPU 3". A call not here was not begun, or has returned.
     called: Mapping[str, float] = field(default_factory=dict)
     agent_silent_seconds: float | None = None  # as the collector on this node says
-    silent_gpus: Mapping[int, float] = field(default_factory=dict)  # the same of single GPUs
+    silent_gpus: Mapping[int, float] = field(default_factory=dict)  # the same by GPU index
     unread: dict[str, str] = field(default_factory=dict)
 
     @property
     def listed(self) -> list[GpuFacts]:
-        """The GPUs that the driver lists, also those that have said nothing yet."""
+        """The GPUs that the driver lists, including those that have not answered yet."""
         count = 0 if self.driver is None else self.driver.gpus
         return [self.gpus.get(index, GpuFacts(index=index)) for index in range(count)]
 
     @property
     def is_released(self) -> bool:
-        """Whether somebody has asked that the driver is left alone, for a reset or a reload."""
+        """Whether somebody has asked for the driver to be left alone, for a reset or a reload."""
         until = self.known.released_until
         return until is not None and self.at < until

@@ -15,9 +15,9 @@ OK, UNKNOWN = "ok", "unknown"
 
 
 def place(facts: Facts, finding: Finding) -> str:
-    """`GPU 3 (0000:9b:00.0, GPU-7f3a...)`, `port mlx5_0/1`, or `node`.
+    """Return `GPU 3 (0000:9b:00.0, GPU-7f3a...)`, `port mlx5_0/1`, or `node`.
 
-    A GPU that the driver does not list has the number that it had, `former` when another has it now.
+    A GPU that the driver does not list keeps its last index, with `former` if another has it now.
     """
     subject = finding.subject
     if subject.device is not None:
@@ -41,36 +41,36 @@ def _numbered(gpu: GpuIdentity, listed: Sequence[GpuIdentity]) -> str:
 
 
 def short_place(facts: Facts, finding: Finding) -> str:
-    """`GPU 3`, by its PCI address where it has no index now; `port mlx5_0/1`, or `node`."""
+    """Return `GPU 3`, or its PCI address where it has no index now; `port mlx5_0/1`, or `node`."""
     name, _, rest = place(facts, finding).partition(" (")
     return name if name != "GPU" else f"GPU {rest.partition(',')[0].rstrip(')')}"
 
 
 def claim(facts: Facts, finding: Finding) -> str:
-    """What is wrong where, with its evidence."""
+    """Return what is wrong where, with its evidence."""
     evidence = ", ".join(item.text for item in finding.evidence)
     return f"{place(facts, finding)}: {finding.title} [{evidence}]"
 
 
 def line(facts: Facts, finding: Finding) -> str:
-    """One finding, and the first thing to do."""
+    """Return one finding with the first thing to do."""
     unsure = "" if finding.certain else " (not certain)"
     return f"{finding.severity.value:<8} {claim(facts, finding)}{unsure} -> {action(finding)}"
 
 
 def action(finding: Finding) -> str:
-    """The first thing to do: a GPU can be reset only when the collector has let go of it."""
+    """Return the first thing to do: a GPU can be reset only after the collector has released it."""
     return with_release(finding.action)
 
 
 def counts(found: Sequence[Finding]) -> str:
-    """`1 critical, 2 warning`; empty when there is nothing."""
+    """Return `1 critical, 2 warning`; empty when there is nothing."""
     numbers = [(sum(f.severity is s for f in found), s.value) for s in Severity]
     return ", ".join(f"{number} {name}" for number, name in numbers if number)
 
 
 def summary(facts: Facts, found: Sequence[Finding]) -> str:
-    """One line: how many GPUs and ports were looked at, and how that went."""
+    """Return one line: how many GPUs and ports were read, and the outcome."""
     answered = sum(gpu.values is not None for gpu in facts.gpus.values())
     ports = len(facts.ports or ())
     seen = f"{answered} GPU{'' if answered == 1 else 's'}"
@@ -83,7 +83,7 @@ def summary(facts: Facts, found: Sequence[Finding]) -> str:
 
 
 def unread(facts: Facts) -> list[str]:
-    """A line for each part that could not be looked at, or of which nobody can speak."""
+    """Return a line for each part that could not be looked at or judged."""
     return [f"not looked at: {part}: {why}" for part, why in sorted(_unread(facts).items())]
 
 
@@ -92,9 +92,9 @@ def _unread(facts: Facts) -> dict[str, str]:
 
 
 def result(facts: Facts, found: Sequence[Finding]) -> str:
-    """`critical`, `warning`, `unknown`, `info` or `ok`: the worst that is known.
+    """Return the worst that is known: `critical`, `warning`, `unknown`, `info` or `ok`.
 
-    Critical is only what is certain; what is not may be over, or still be starting, and is a warning.
+    An uncertain critical finding may be over, or may only be starting up, and counts as a warning.
     Unknown: the driver or a GPU could not be looked at.
     """
     severities = {
@@ -112,7 +112,7 @@ def result(facts: Facts, found: Sequence[Finding]) -> str:
 
 
 def as_json(facts: Facts, found: Sequence[Finding]) -> str:
-    """The whole as one JSON object."""
+    """Return everything as one JSON object."""
     value = {
         "node": facts.node,
         "cluster": facts.cluster,

@@ -1,4 +1,4 @@
-"""What the numbers of one GPU show, by the names of the catalogue; a number that is absent shows nothing."""
+"""The faults that one GPU's values show, by catalogue names; an absent value shows nothing."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _FABRIC_UNHEALTHY = {2: "unhealthy", 3: "limited capacity"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A fault that one look sees, its evidence, and where they differ its severity and action."""
+    """A fault that one look shows, its evidence, and its severity and action where they differ."""
 
     fault: str  # of `CONDITIONS`, `FAULTS` or `NODE_FAULTS`
     evidence: Mapping[Item, str]
@@ -45,13 +45,13 @@ Judged = Iterator[Claim]
 
 
 def judge(values: Values) -> Judged:
-    """Faults that one GPU's numbers show, each with its evidence."""
+    """Yield the faults that one GPU's values show, each with its evidence."""
     for rule in GPU_RULES:
         yield from rule(values)
 
 
 def _recovery(values: Values) -> Judged:
-    """The driver's own advice."""
+    """Yield the driver's own advice."""
     asked = advice(int(values.get("recovery_action") or 0))
     if asked is not None:
         evidence = {Item.DRIVER_ADVICE: asked.words}
@@ -64,7 +64,7 @@ def _recovery(values: Values) -> Judged:
 
 
 def _symptoms(values: Values) -> Judged:
-    """What the detectors judge by the same limits."""
+    """Yield what the detectors judge by the same limits."""
     for symptom, evidence in _SHOWN:
         if symptom.shows(values):
             yield Claim(fault=symptom.key, evidence=evidence(values))
@@ -93,7 +93,7 @@ def _retired(values: Values) -> Mapping[Item, str]:
 
 
 def _waiting(values: Values) -> Mapping[Item, str]:
-    """Rows, banks, pages and channels that will be replaced."""
+    """Return the rows, banks, pages and channels that wait to be replaced."""
     names = {
         "remap_pending": "row",
         "bank_remap_pending": "bank",
@@ -112,7 +112,7 @@ def _fabric(values: Values) -> Mapping[Item, str]:
     return {Item.FABRIC_REGISTRATION_ENDED: f"NVML code {values['fabric_status']}"}
 
 
-# What one GPU's numbers show by themselves, each with its evidence.
+# Symptoms that one GPU's values show by themselves, each with its evidence.
 _SHOWN: tuple[tuple[Symptom, Callable[[Values], Mapping[Item, str]]], ...] = (
     (UNCORRECTED, lambda it: {Item.UNCORRECTABLE_ERRORS: f"{it['ecc_uncorrected_errors']}"}),
     (SRAM_THRESHOLD, _sram),
@@ -133,7 +133,7 @@ _SHOWN: tuple[tuple[Symptom, Callable[[Values], Mapping[Item, str]]], ...] = (
 
 
 def _fabric_health(values: Values) -> Judged:
-    """Of a GPU that has joined its NVLink fabric; one without a fabric says 0, or nothing."""
+    """Yield a fault of a GPU's joined NVLink fabric; a GPU without a fabric reports 0, or nothing."""
     health = int(values.get("fabric_health") or 0)
     if health in _FABRIC_UNHEALTHY and not NO_FABRIC.shows(values):
         mask = int(values.get("fabric_health_mask") or 0)
@@ -145,7 +145,7 @@ def _fabric_health(values: Values) -> Judged:
 
 
 def _slowed(values: Values) -> Judged:
-    """The umbrella bit is told by itself only when neither of its two causes is."""
+    """Yield slowdowns; the umbrella bit alone only when neither of its two causes is set."""
     reasons = int(values.get("clock_event_reasons") or 0)
     evidence = {Item.CLOCK_EVENT_REASONS: f"0x{reasons:x}"}
     celsius = values.get("temperature_celsius")
@@ -154,7 +154,7 @@ def _slowed(values: Values) -> Judged:
     if reasons & _HW_SLOWDOWN and not any(row.is_hardware for row in told):
         yield Claim(fault="hw_slowdown", evidence=evidence)
     if HARDWARE_THERMAL in told and SOFTWARE_THERMAL in told:
-        # What the hardware does for heat, software does as well.
+        # Where the hardware slows down for heat, software does as well.
         told.remove(SOFTWARE_THERMAL)
     for row in told:
         yield Claim(

@@ -21,16 +21,16 @@ _KINDS = frozenset({KernelEventKind.XID, KernelEventKind.SXID, KernelEventKind.P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSeen:
-    """One report, and how long ago the kernel wrote it by its own clock."""
+    """One report, and how many seconds ago the kernel wrote it, by its own clock."""
 
     event: KernelEvent
     seconds_ago: float
 
 
 def read_log(settings: CollectorSettings, now: datetime) -> tuple[KernelSeen, ...]:
-    """What the kernel has said lately: its log, or the journal where that is closed.
+    """Return recent reports from the kernel log, or from the journal where the log is closed.
 
-    OSError with both reasons when neither can be read.
+    Raises OSError with both reasons when neither can be read.
     """
     try:
         return read(settings.kernel_log)
@@ -43,7 +43,7 @@ def read_log(settings: CollectorSettings, now: datetime) -> tuple[KernelSeen, ..
 
 
 def read_journal(program: str, now: datetime) -> tuple[tuple[KernelSeen, ...], str]:
-    """What the journal of this boot holds of the last hours, and why it cannot be read."""
+    """Return the journal's reports of the last hours of this boot, and why it cannot be read."""
     if not program:
         return (), "not asked for"
     found: list[KernelSeen] = []
@@ -60,7 +60,7 @@ def read_journal(program: str, now: datetime) -> tuple[tuple[KernelSeen, ...], s
 
 
 def read(path: Path) -> tuple[KernelSeen, ...]:
-    """What `/dev/kmsg`, or a file with the same text, holds; OSError when it cannot be read."""
+    """Return the reports in `/dev/kmsg`, or in a file with the same text; OSError if unreadable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     reader, found = KmsgReader(), list[KernelSeen]()
     uptime = time.monotonic()
@@ -77,7 +77,7 @@ def read(path: Path) -> tuple[KernelSeen, ...]:
 
 
 def _next(descriptor: int) -> bytes:
-    """One record, or what comes next of a file; nothing at the end."""
+    """Return one record, or the next part of a file; empty at the end."""
     while True:
         try:
             return os.read(descriptor, _RECORD_BYTES)

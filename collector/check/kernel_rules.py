@@ -15,16 +15,16 @@ from ..sensors.kernel_event import KernelEventKind
 from .evidence import CheckEvidence, Item, shown
 from .kernel_log import KernelSeen
 
-# azurehpc-health-checks looks back as far; what came before it was lived with, or cured unseen.
+# azurehpc-health-checks looks back as far; older reports were lived with, or cured unseen.
 LOOK_BACK_SECONDS = 7200.0
-# For so long nobody can have cured it: then it stops jobs.
+# A report this young cannot have been cured yet: it stops jobs.
 FRESH_SECONDS = 600.0
 _ADVICE = 154
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What stands of one GPU, by its PCI address, or of the node's switches."""
+    """The reports that stand for one GPU, by its PCI address, or for the node's switches (None)."""
 
     address: str | None
     row: Xid | Sxid
@@ -35,10 +35,10 @@ class Reported:
 def standing(
     seen: Sequence[KernelSeen], settings: AnalyzerSettings, *, driver_answers: bool
 ) -> Iterator[Reported]:
-    """The worst code of each GPU, and of the switches, with all that stands as evidence.
+    """Yield the worst code of each GPU, and of the switches, with all that stands as evidence.
 
-    An Xid that names a fault of its own is told by what NVML says, when NVML says anything.
-    `settings` say what the site makes of codes, and how long a passing one stands.
+    An Xid with a fault of its own is left to NVML's values when the driver answers. `settings` hold
+    the site's overrides of codes, and how long a passing one stands.
     """
     by_place: dict[str | None, list[tuple[KernelSeen, Xid | Sxid]]] = {}
     for one in seen:
@@ -56,7 +56,7 @@ def standing(
 
 
 def _row(seen: KernelSeen, settings: AnalyzerSettings) -> Xid | Sxid | None:
-    """Its row, as the site wants it; None when it does not stand, or is nobody's business."""
+    """Return the report's row with the site's override; None when it does not stand, or is info."""
     code = seen.event.code
     if code is None:
         return None

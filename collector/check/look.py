@@ -23,11 +23,11 @@ from .agent_samples import Said, completed, parse
 from .facts import DriverFacts, Facts, GpuFacts, Known
 
 _PAST_SECONDS = 2.0
-_AGENT_SECONDS = 0.5  # for each step of asking it; what it answers is waited for beside the look
+_AGENT_SECONDS = 0.5  # for each step of the request; its answer is waited for during the look
 
 
 def unseen(config: Config, gpus: int | None = None) -> Facts:
-    """This node before it is looked at."""
+    """Return the facts of this node before it is looked at."""
     return Facts(
         node=config.collector.node or socket.gethostname(),
         cluster=config.collector.cluster,
@@ -43,9 +43,9 @@ def unseen(config: Config, gpus: int | None = None) -> Facts:
 def look(
     facts: Facts, settings: CollectorSettings, seconds: float, counters: bool = False
 ) -> Facts:
-    """`facts` with everything that could be seen of this node within `seconds`.
+    """Return `facts` with everything that could be read of this node within `seconds`.
 
-    The `counters` of ports are for who looks again: one look tells nothing by them.
+    Ports' `counters` are for callers that look again: a single look tells nothing by them.
     """
     began = time.monotonic()
     agent = _Agent(settings, facts.at)
@@ -81,7 +81,7 @@ def look(
 
 
 def fold(facts: Facts, part: str, value: Any) -> Facts:
-    """The facts with one more thing that was said in them."""
+    """Return the facts with one more part that the child reported."""
     if part == "gpu":
         return replace(facts, gpus={**facts.gpus, value.index: value})
     if part == "unread":
@@ -102,7 +102,7 @@ class _Agent:
 
     @property
     def waiting(self) -> dict[int, Callable[[], None]]:
-        """What to call when a descriptor can be read."""
+        """The descriptor to wait on, and what to call when it becomes readable."""
         return {} if self._question is None else {self._question.fileno(): self._take}
 
     def _take(self) -> None:
@@ -111,13 +111,13 @@ class _Agent:
             self.said = parse(self._question.answer(), self._at)
 
     def close(self) -> None:
-        """Nothing more is waited for."""
+        """Stop waiting for the answer."""
         if self._question is not None:
             self._question.close()
 
 
 class _Past:
-    """What the collector remembers, which says also whether the driver may be touched."""
+    """What the collector remembers, including whether the driver may be touched."""
 
     def __init__(self, settings: CollectorSettings, say: Say) -> None:
         self._file = settings.spool_directory / "node.json"
@@ -144,7 +144,7 @@ class _Past:
             self._looked.set()
 
     def _readable(self, public: Path) -> Path | None:
-        """The collector's own memory, or what it tells everybody; None when it has none."""
+        """Return the file of the saved state, or of its public part; None when there is none."""
         try:
             with self._file.open("rb"):
                 return self._file
@@ -156,7 +156,7 @@ class _Past:
             raise
 
     def released(self, at: datetime) -> bool:
-        """Whether the driver is to be left alone; a disk that does not answer says nothing."""
+        """Return whether the driver is to be left alone; false when the disk does not answer."""
         self._looked.wait(_PAST_SECONDS)
         until = self._known.released_until
         return until is not None and at < until
@@ -192,7 +192,7 @@ def _look_at_the_log(settings: CollectorSettings, at: datetime, say: Say) -> Non
 
 
 def _look_at_gpus(past: _Past, runtime: Path, at: datetime, say: Say) -> None:
-    """The driver, then every GPU in a thread of its own."""
+    """Read the driver, then every GPU in a thread of its own."""
     if past.released(at):
         return
     from ..nvml import (  # noqa: PLC0415 - only the child may load the library

@@ -1,7 +1,7 @@
-"""What several looks at one node say together: what is idle, and what gets slower or wrong meanwhile.
+"""What several looks at one node show together: which GPUs are idle, and what gets slower or worse.
 
-A GPU is idle here that is held and at 0 % at every look: over half a minute that is a hint, and no
-incident. Who holds it is told by its processes.
+Here a GPU is idle when it is held and at 0 % at every look: over half a minute that is a hint, and
+no incident. Its processes tell who holds it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,9 +15,9 @@ from gpuvigil.model import Finding, GpuIdentity
 from .evidence import CheckEvidence
 from .facts import Facts, GpuFacts
 
-# Counters that are no fault where they grow: what is done, and how long; those of time are told apart.
+# Counters whose growth is no fault: of work and of time; times of slowdowns are handled apart.
 _WORK = ("_bytes", "_joules", "seconds", "_ticks", "_packets", "cnp_sent", "cnp_handled")
-# Clocks that were held down for more than this share of the time; our own limit.
+# Clocks held down for more than this share of the time are reported; our own limit.
 HELD_BACK_SHARE = 0.05
 _HELD_BACK = {
     "hardware_thermal_slowdown_seconds": "slowed down by heat (hardware)",
@@ -40,7 +40,7 @@ class Holder:
 
     @property
     def words(self) -> str:
-        """`job 7 (ann, python train.py), for 3 h`."""
+        """The holder as text: `job 7 (ann, python train.py), for 3 h`."""
         who = f"job {self.job}" if self.job else f"pid {self.pid}"
         more = ", ".join(one for one in (self.user, self.command, self.place) if one)
         known = f" ({more})" if more else ""
@@ -59,14 +59,14 @@ class Idle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
-    """What a counter said between the first look and the last."""
+    """A counter's growth between the first look and the last, in words."""
 
     place: str
     what: str
 
 
 def together(found: Sequence[Sequence[Finding]]) -> list[Finding]:
-    """What any look found, once; one that is certain before one that is not."""
+    """Return the findings of all looks, each once; a certain one before an uncertain one."""
     kept: dict[tuple[str, str, frozenset[str]], Finding] = {}
     for finding in (one for look in found for one in look):
         what = (finding.fault, finding.subject.key, _keys(finding))
@@ -77,12 +77,12 @@ def together(found: Sequence[Sequence[Finding]]) -> list[Finding]:
 
 
 def _keys(finding: Finding) -> frozenset[str]:
-    """What its evidence is called by programs: of an Xid its code."""
+    """Return the evidence's keys for programs: for an Xid, its code."""
     return frozenset(it.key for it in finding.evidence if isinstance(it, CheckEvidence))
 
 
 def idle(looks: Sequence[Facts], who: Callable[[int], Holder]) -> list[Idle]:
-    """Held GPUs that were at 0 % at every look that read them, of two at least."""
+    """Return held GPUs that were at 0 % at every look that read them, at least two."""
     found = []
     for gpu in looks[-1].listed:
         read = [one for facts in looks if (one := facts.gpus.get(gpu.index)) and one.values]
@@ -106,12 +106,12 @@ def _is_idle(gpu: GpuFacts) -> bool:
 
 
 def free(looks: Sequence[Facts]) -> int:
-    """GPUs that nobody holds, at the last look."""
+    """Return the number of GPUs that nobody holds at the last look."""
     return sum(gpu.processes == () for gpu in looks[-1].gpus.values())
 
 
 def slow(looks: Sequence[Facts]) -> list[Slow]:
-    """Error counters that grew, and clocks that were held down for much of the time."""
+    """Return error counters that grew, and clocks that were held down for much of the time."""
     first, last = looks[0], looks[-1]
     seconds = (last.at - first.at).total_seconds()
     if seconds <= 0:

@@ -27,15 +27,15 @@ DETECTOR = "check"
 # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 _MISMATCH = 18
 
-# The faults of which one look sees as much as a history would; the rest are of `CONDITIONS`, which
-# the detectors judge by the same symptoms, and of `NODE_FAULTS`.
+# The faults that one look shows as well as a history would; the rest are in `CONDITIONS`, which
+# the detectors judge by the same symptoms, and in `NODE_FAULTS`.
 _SEEN = {row.look: row.key for row in FAULTS.values() if row.look is not None}
-# What is still being started on a node that was booted just now is no reason to drain it.
+# Faults of what is still being started on a freshly booted node are no reason to drain it.
 _STARTED_AT_BOOT = frozenset({_SEEN[Look.NO_DRIVER], "driver_unusable", _SEEN[Look.NO_FABRIC]})
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """Everything that is wrong, the most severe first."""
+    """Return everything that is wrong, the most severe first."""
     booting = facts.uptime_seconds < STARTS_WITHIN_SECONDS
     found = [
         replace(finding, certain=False)
@@ -71,7 +71,7 @@ def _finding(
 
 
 def driver(facts: Facts) -> Iterator[Finding]:
-    """A driver that does not answer, is not there although GPUs are, or cannot be used."""
+    """Yield a driver that does not answer, is absent although GPUs are present, or is unusable."""
     expected = max(len(expected_gpus(facts)), facts.gpus_wanted or 0)
     if not facts.wants_gpus:
         return
@@ -103,7 +103,7 @@ def _driver_not_loaded(facts: Facts, evidence: Mapping[Item, str]) -> Finding:
 
 
 def unsupported(facts: Facts) -> Iterator[Finding]:
-    """GPUs of other makers, so that nobody takes them for watched."""
+    """Yield GPUs of other vendors, so that nobody takes them for monitored."""
     for gpu in facts.unsupported:
         evidence = {Item.MAKER: gpu.vendor, Item.DRIVER: gpu.driver or "none"}
         yield _finding(facts, "gpu_unsupported", evidence, gpu.address)
@@ -119,10 +119,10 @@ def _silent_driver(facts: Facts) -> Iterator[Finding]:
 
 
 def expected_gpus(facts: Facts) -> dict[str, GpuIdentity | PciGpu]:
-    """GPUs that the driver should list, by PCI address (or UUID): remembered, or on the bus.
+    """Return GPUs that the driver should list, by PCI address (or UUID): remembered, or on the bus.
 
-    One that was given to a virtual machine is not the driver's. A container sees the whole bus, so
-    only what is remembered counts there.
+    A GPU that was given to a virtual machine is not the driver's. A container sees the whole bus,
+    so there only what is remembered counts.
     """
     bus = {gpu.address: gpu for gpu in facts.pci or ()}
     expected: dict[str, GpuIdentity | PciGpu] = {}
@@ -136,11 +136,11 @@ def expected_gpus(facts: Facts) -> dict[str, GpuIdentity | PciGpu]:
 
 
 def missing_gpus(facts: Facts) -> Iterator[Finding]:
-    """GPUs that are on the bus, or were here, and that the driver does not list."""
+    """Yield GPUs that are on the bus, or were here, and that the driver does not list."""
     if facts.driver is None or facts.driver.failure or not facts.wants_gpus:
         return
     if any(gpu.identity is None for gpu in facts.listed):
-        # One that the driver lists has not said who it is: it must not be taken for missing.
+        # A listed GPU has not identified itself yet: it must not be taken for missing.
         return
     on_bus = {gpu.address for gpu in facts.pci or ()}
     for address, uuid in unclaimed(facts).items():
@@ -153,7 +153,7 @@ def missing_gpus(facts: Facts) -> Iterator[Finding]:
 
 
 def too_few_gpus(facts: Facts) -> Iterator[Finding]:
-    """Fewer than there must be, and nobody knows which."""
+    """Yield a finding when there are fewer GPUs than wanted, and it is not known which are missing."""
     wanted = facts.gpus_wanted
     if wanted is None or facts.driver is None or facts.driver.failure or not facts.wants_gpus:
         return
@@ -163,7 +163,7 @@ def too_few_gpus(facts: Facts) -> Iterator[Finding]:
 
 
 def unclaimed(facts: Facts) -> dict[str, str | None]:
-    """PCI addresses of expected GPUs that none of the driver's says to be, with the known UUIDs."""
+    """Return PCI addresses of expected GPUs that the driver does not identify, with known UUIDs."""
     identities = [gpu.identity for gpu in facts.gpus.values() if gpu.identity is not None]
     uuids = {gpu.uuid for gpu in identities}
     addresses = {same_form(gpu.pci_address) for gpu in identities if gpu.pci_address}
@@ -175,7 +175,7 @@ def unclaimed(facts: Facts) -> dict[str, str | None]:
 
 
 def gpus(facts: Facts) -> Iterator[Finding]:
-    """What is wrong with each GPU that the driver lists."""
+    """Yield what is wrong with each GPU that the driver lists."""
     for gpu in facts.listed:
         if f"GPU {gpu.index}" in facts.unread:
             continue
@@ -206,7 +206,10 @@ def _silent_gpu(facts: Facts, gpu: GpuFacts) -> Iterator[Finding]:
 
 
 def subject_of(facts: Facts, gpu: GpuFacts) -> str:
-    """Its UUID; of one that has not said it, what only it can be, else who had this index."""
+    """Return the GPU's UUID.
+
+    Without one: the only missing GPU that it can be, else the GPU that had this index.
+    """
     if gpu.identity is not None:
         return gpu.identity.uuid
     left = unclaimed(facts)
@@ -218,9 +221,9 @@ def subject_of(facts: Facts, gpu: GpuFacts) -> str:
 
 
 def nvlinks(facts: Facts) -> Iterator[Finding]:
-    """GPUs with fewer links up than the best of the same model beside them.
+    """Yield GPUs with fewer links up than the best of the same model on this node.
 
-    Where all have few alike, a machine may be built so: bridges join some links only.
+    Where all have equally few, the machine may be built so: bridges join some links only.
     """
     most: dict[str, int] = {}
     told = [
@@ -237,7 +240,7 @@ def nvlinks(facts: Facts) -> Iterator[Finding]:
 
 
 def ports(facts: Facts) -> Iterator[Finding]:
-    """Ports that were up once and are down now, or have gone from the system."""
+    """Yield ports that were up once and are down now, or have gone from the system."""
     if facts.ports is None:
         return
     now = {(r.identity.device, r.identity.port): r.values for r in facts.ports}
@@ -255,7 +258,7 @@ def ports(facts: Facts) -> Iterator[Finding]:
 
 
 def kernel_log(facts: Facts) -> Iterator[Finding]:
-    """What the kernel has logged of GPUs and NVSwitches, and no reset has ended."""
+    """Yield what the kernel has logged about GPUs and NVSwitches, and no reset has ended."""
     uuids = {
         same_form(gpu.pci_address): gpu.uuid
         for gpu in (*facts.known.gpus, *(g.identity for g in facts.gpus.values() if g.identity))

@@ -1,9 +1,9 @@
-"""Taking a node out of Slurm's hands: only within a budget, and when nobody else has spoken for it.
+"""Drains a node in Slurm: only within a budget, and only when nobody else has set a reason.
 
 All nodes of a cluster may find the same thing in the same second, and none of them knows of the
 others. So a node drains itself, waits until the controller's second is over, and asks again: of all
-that are out of service the earliest may stay out, and the others give themselves back. The
-controller handles one change after another and stamps each reason, so every node reads the same order.
+that are out of service the earliest may stay out, and the others undrain themselves. The controller
+handles one change after another and stamps each reason, so every node reads the same order.
 """
 
 import os
@@ -42,13 +42,13 @@ class Drained:
 
 
 class _Unanswered(Exception):
-    """scontrol did not answer, or would not: says why."""
+    """scontrol did not answer, or refused; the message says why."""
 
 
 def drain(facts: Facts, worst: Sequence[Finding], node: str | None, most_percent: float) -> Drained:
     """Drain the node for the findings in `worst`, within `most_percent` of the cluster's nodes.
 
-    `node` is its name in Slurm, else what slurmd says, else the host's.
+    `node` is its name in Slurm; by default the name from slurmd, else the host's.
     """
     if not worst:
         return Drained(line="not drained: nothing critical is certain", out=False)
@@ -67,7 +67,7 @@ def drain(facts: Facts, worst: Sequence[Finding], node: str | None, most_percent
 
 
 def _kept_or_given_back(name: str, most_percent: float) -> Drained:
-    """After the drain: whether the budget still held when every node's drain had arrived."""
+    """Undrain the node if the budget no longer holds once every node's drain has arrived."""
     time.sleep(_SETTLE_SECONDS)
     try:
         why_not = over_budget(_nodes(), name, most_percent)
@@ -85,7 +85,7 @@ def _kept_or_given_back(name: str, most_percent: float) -> Drained:
 
 
 def why_left_alone(node: SlurmNode) -> str:
-    """Why this node must not be drained, whatever the budget; empty: it may."""
+    """Return why this node must not be drained, whatever the budget; empty: it may."""
     if node.reason:
         whose = "already says" if node.reason.startswith(_OURS) else "has somebody's reason"
         return f"{node.name} {whose}: {node.reason}"
@@ -94,7 +94,7 @@ def why_left_alone(node: SlurmNode) -> str:
 
 
 def over_budget(known: Mapping[str, SlurmNode], name: str, most_percent: float) -> str:
-    """Why this node may not be out of service, or stay so; empty: it may.
+    """Return why this node may not go or stay out of service; empty: it may.
 
     Of the nodes that are out of service the earliest count first, those of the same second by name.
     """
@@ -119,10 +119,10 @@ def _order(node: SlurmNode) -> tuple[int, str]:
 
 
 def reason(facts: Facts, found: Sequence[Finding]) -> str:
-    """`gpuvigil gpu_lost: GPU 3 (...): ... [evidence]`, in one line of plain ASCII."""
+    """Return `gpuvigil gpu_lost: GPU 3 (...): ... [evidence]`, in one line of plain ASCII."""
     more = f" (+{len(found) - 1} more)" if len(found) > 1 else ""
     text = f"{_OURS} {found[0].fault}: {findings_text.claim(facts, found[0])}"
-    # Slurm shows a time in square brackets behind the reason, and keeps what is quoted.
+    # Slurm shows a time in square brackets behind the reason, and keeps quotes.
     plain = re.sub(r"[^ -~]|[\"'\\]", "?", text.replace("[", "(").replace("]", ")"))
     return plain[: _LONGEST_REASON - len(more)] + more
 
@@ -135,7 +135,7 @@ def _nodes() -> Mapping[str, SlurmNode]:
 
 
 def _scontrol(*arguments: str) -> str:
-    """What it printed; it is killed when its time is over."""
+    """Return scontrol's output; _Unanswered when it fails or runs out of time and is killed."""
     what = " ".join(["scontrol", *(word for word in arguments[:3] if not word.startswith("-"))])
     try:
         done = subprocess.run(

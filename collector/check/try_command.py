@@ -1,4 +1,4 @@
-"""`gpuvigil try` on a node: what is wrong, slow or idle here now, from a few looks of `gpuvigil check`."""
+"""`gpuvigil try` on a node: what is wrong, slow or idle now, from a few looks of `gpuvigil check`."""
 
 import argparse
 import json
@@ -29,7 +29,11 @@ _MIB = 1024 * 1024
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit codes are those of `gpuvigil check`: 0, 3 warning, 4 critical, 1 could not look, 2 wrong arguments."""
+    """Look at this node for a while and print what is found.
+
+    Exit codes are those of `gpuvigil check`: 0, 3 warning, 4 critical, 1 could not look, 2 wrong
+    arguments.
+    """
     parser = _parser()
     chosen = parser.parse_args(arguments)
     if chosen.seconds < _LEAST_SECONDS:
@@ -49,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _looks(config: Config, seconds: float) -> list[Facts]:
-    """A few looks, evenly over the time."""
+    """Look a few times, evenly over the given seconds."""
     began, found = time.monotonic(), []
     for number in range(_LOOKS):
         due = began + number * seconds / (_LOOKS - 1)

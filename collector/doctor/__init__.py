@@ -1,1 +1,1 @@
-"""`gpuvigil doctor`: what this node can and cannot measure and send, and why, a line each."""
+"""`gpuvigil doctor`: what this node can and cannot measure and send, and why, one line each."""

@@ -1,4 +1,4 @@
-"""One line of the doctor: what it is about, its state, and what to do."""
+"""One line of the doctor's report: its subject, its state, and what to do."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class State(str, Enum):
-    """How something is."""
+    """The state of what was looked at."""
 
     OK = "ok"
     LIMITED = "limited"  # the collector works, and says less than it could
@@ -16,7 +16,7 @@ class State(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What was looked at, how it is and why, and what to do when it is not well."""
+    """What was looked at, its state and why, and what to do when it is not well."""
 
     what: str
     state: State
@@ -25,27 +25,27 @@ class Diagnosis:
 
 
 def ok(what: str, text: str) -> Diagnosis:
-    """It is as it should be."""
+    """Return a diagnosis that all is as it should be."""
     return Diagnosis(what=what, state=State.OK, text=text)
 
 
 def limited(what: str, text: str, todo: str) -> Diagnosis:
-    """Something can be had that is not."""
+    """Return a diagnosis that something could be had and is not."""
     return Diagnosis(what=what, state=State.LIMITED, text=text, todo=todo)
 
 
 def missing(what: str, text: str, todo: str) -> Diagnosis:
-    """Something essential."""
+    """Return a diagnosis that something essential is missing."""
     return Diagnosis(what=what, state=State.MISSING, text=text, todo=todo)
 
 
 def can_work(found: Sequence[Diagnosis]) -> bool:
-    """Whether nothing essential is missing."""
+    """Return whether nothing essential is missing."""
     return all(diagnosis.state is not State.MISSING for diagnosis in found)
 
 
 def lines(found: Sequence[Diagnosis]) -> list[str]:
-    """A line each, the words of a column under each other."""
+    """Return one line per diagnosis, in aligned columns."""
     width = max((len(diagnosis.what) for diagnosis in found), default=0)
     return [
         f"{d.state.value:<8} {d.what:<{width}}  {d.text}" + (f" -> {d.todo}" if d.todo else "")
@@ -54,6 +54,6 @@ def lines(found: Sequence[Diagnosis]) -> list[str]:
 
 
 def as_json(found: Sequence[Diagnosis]) -> str:
-    """The whole as one object."""
+    """Return everything as one JSON object."""
     rows = [{**asdict(diagnosis), "state": diagnosis.state.value} for diagnosis in found]
     return json.dumps({"can_work": can_work(found), "diagnoses": rows}, indent=2)

@@ -1,4 +1,4 @@
-"""`gpuvigil doctor`: look at everything at once, say a line each, and whether the collector can work."""
+"""`gpuvigil doctor`: look at everything, print a line each, and say whether a collector can work."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ _SECONDS = 15.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Say what this node can and cannot do; 0 when a collector can do its work here, else 1."""
+    """Print what this node can and cannot do; 0 when a collector can do its work here, else 1."""
     parser = startup.parser(
         "doctor", "Show what this node can and cannot measure and send, and why."
     )
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosis]:
-    """All lines; nothing that hangs keeps them waiting longer than `seconds`."""
+    """Return all diagnoses; nothing that hangs delays them for longer than `seconds`."""
     settings = config.collector
     name = settings.node or socket.gethostname()
     parts: dict[str, Callable[[], list[Diagnosis]]] = {
@@ -83,7 +83,7 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
 
 
 def _configuration(file: Path | None, environment: Mapping[str, str] = os.environ) -> Diagnosis:
-    """Which file is used; of a collector that `up` runs nothing is known without its file."""
+    """Return which configuration file is used; the collector of `up` is unknown without its file."""
     if of_up := file_of_up(file, environment):
         text = "none is named: what follows is not about the collector of 'gpuvigil up'"
         return limited("configuration", text, f"for that, gpuvigil doctor --config {of_up}")

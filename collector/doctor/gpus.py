@@ -1,4 +1,7 @@
-"""The driver: its library, its version, and what each GPU lets be read. In a child that may get stuck."""
+"""The driver: its library, its version, and what each GPU allows to be read.
+
+Runs in a child process that may get stuck in the driver.
+"""
 
 import time
 from collections.abc import Callable
@@ -19,13 +22,13 @@ from .groups import Readable, diagnose
 if TYPE_CHECKING:
     from ..nvml import Driver, Events
 
-_SECOND_SWEEP_SECONDS = 0.15  # GPM's numbers are differences of samples 0.1 s apart
+_SECOND_SWEEP_SECONDS = 0.15  # GPM's values are differences of samples 0.1 s apart
 _LIBRARY = "libnvidia-ml.so"
 
 
 @dataclass(slots=True, kw_only=True)
 class Seen:
-    """What the child said."""
+    """What the child reported."""
 
     end: End = End.LATE
     pci: tuple[PciGpu, ...] = ()
@@ -48,7 +51,7 @@ class Seen:
 
 
 def take(seen: Seen, part: str, value: Any) -> None:
-    """Keep one thing that the child said."""
+    """Keep one part that the child reported."""
     kept = getattr(seen, part)
     if isinstance(kept, dict):
         kept.update(value)
@@ -57,7 +60,7 @@ def take(seen: Seen, part: str, value: Any) -> None:
 
 
 def works(settings: CollectorSettings, say: Say) -> dict[str, Callable[[], None]]:
-    """What the child does about GPUs."""
+    """Return what the child does about GPUs, by part."""
     parts: dict[str, Callable[[], None]] = {"bus": partial(_look_at_bus, settings, say)}
     if settings.gpus:
         parts["driver"] = partial(_look_at_driver, settings, say)
@@ -149,7 +152,7 @@ def _look_at_gpu(driver: "Driver", index: int, events: "Events | None", say: Say
 
 
 def _loaded_library() -> str | None:
-    """The file that was loaded, of those that may be found (proc(5), maps)."""
+    """Return the library file that was actually loaded (proc(5), maps), None if there is none."""
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         if _LIBRARY in line:
             return line.split(maxsplit=5)[-1]
@@ -157,7 +160,7 @@ def _loaded_library() -> str | None:
 
 
 def tell(settings: CollectorSettings, seen: Seen, seconds: float) -> list[Diagnosis]:
-    """The lines about the driver and its GPUs, and about GPUs that it has no part in."""
+    """Return the diagnoses of the driver and its GPUs, and of GPUs of other vendors."""
     found = _tell(settings, seen, seconds)
     if seen.others:
         named = ", ".join(gpu.words for gpu in seen.others)
@@ -206,7 +209,7 @@ def _no_driver(seen: Seen, seconds: float) -> Diagnosis:
 
 
 def _silent(seen: Seen, call: str, seconds: float) -> Diagnosis:
-    """What had its time and did not answer; of what had none nothing can be said."""
+    """Return that a call had its time and got no answer, or had too little time to tell."""
     had = seen.called.get(call, 0.0)
     if had >= CALL_SECONDS:
         return missing(call, f"no answer within {had:.0f} s", "see gpuvigil check")

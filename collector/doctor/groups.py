@@ -1,4 +1,4 @@
-"""The catalogue of GPU metrics in groups that people know, and what of each could be read."""
+"""The catalogue's GPU metrics in groups that people know, and how much of each could be read."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from gpuvigil.model import Unmeasured
 
 from .diagnosis import Diagnosis, limited, ok
 
-# The first that fits takes a metric; what the collector makes itself, or a program tells, is in none.
+# The first match takes a metric; "" holds what the collector or a program makes, not the driver.
 _GROUPS: tuple[tuple[str, str], ...] = (
     ("", r"up|unmeasured_.*|pcie_present|index|read_seconds|nvlink_worst_.*|step(_.*)?|rank"),
     ("profiling counters (GPM)", r".*_activity_percent|sm_occupancy_percent|.*_bytes_per_second"),
@@ -33,7 +33,7 @@ _GROUPS: tuple[tuple[str, str], ...] = (
 
 
 def group_of(metric: str) -> str | None:
-    """The group of a GPU's metric; empty for what no driver gives, None for no group."""
+    """Return the group of a GPU metric; empty if no driver provides it, None if it has no group."""
     for name, form in _GROUPS:
         if re.fullmatch(form, metric):
             return name
@@ -41,7 +41,7 @@ def group_of(metric: str) -> str | None:
 
 
 def groups() -> dict[str, list[Metric]]:
-    """The metrics of every group, in the order in which they are told."""
+    """Return the metrics of every group, in the order in which they are reported."""
     found: dict[str, list[Metric]] = {name: [] for name, _ in _GROUPS if name}
     for metric in GPU.metrics:
         name = group_of(metric.name)
@@ -60,7 +60,7 @@ class Readable:
 
 
 def diagnose(read: Sequence[Readable]) -> list[Diagnosis]:
-    """A line per group; GPUs that differ in it have lines of their own."""
+    """Return a line per group; GPUs that differ in it get lines of their own."""
     found = []
     for name, metrics in groups().items():
         alike: dict[tuple[str, str], list[str]] = {}
@@ -74,7 +74,7 @@ def diagnose(read: Sequence[Readable]) -> list[Diagnosis]:
 
 
 def _words(metrics: Sequence[Metric], gpu: Readable) -> tuple[str, str]:
-    """What could be read of a group, and what to do for the rest, if anything can be done."""
+    """Return how much of a group could be read, and what to do for the rest, empty if nothing."""
     lacking = [metric for metric in metrics if metric.name not in gpu.metrics]
     text = f"{len(metrics) - len(lacking)} of {len(metrics)}"
     if not lacking:
@@ -91,7 +91,7 @@ def _words(metrics: Sequence[Metric], gpu: Readable) -> tuple[str, str]:
 
 
 def _refusing(metric: Metric, gpu: Readable, *, forbidden: bool) -> list[str]:
-    """The calls of a metric that this GPU refuses, for want of permission or for another reason."""
+    """Return the metric's calls that this GPU refuses for want of permission, or for other reasons."""
     calls = re.findall(r"nvml\w+", metric.source)
     wanted = Unmeasured.NO_PERMISSION
     return [c for c in calls if c in gpu.refused and (gpu.refused[c] is wanted) == forbidden]

@@ -1,4 +1,4 @@
-"""The hub as seen from here: whether it answers, where its address comes from, its clock, our token."""
+"""The hub as seen from this node: its reachability, its address's source, its clock, our token."""
 
 import os
 import time
@@ -17,7 +17,7 @@ from ..agent.node_config import token_file
 from .diagnosis import Diagnosis, State, limited, missing, ok
 
 _PATIENCE_SECONDS = 4.0
-# The header Date counts whole seconds: half of one is the best guess of the rest.
+# The header Date counts whole seconds: half a second is the best guess of the rest.
 _DATE_REST_SECONDS = 0.5
 _OFFSET_SECONDS = 2.0
 _TOKEN = "hub.collector_token_file"
@@ -25,12 +25,12 @@ _MAKE_TOKEN = "copy the hub's collector token here and name its file"
 
 
 def diagnose(config: Config, file: Path | None, node: str) -> list[Diagnosis]:
-    """Lines about store, clock and token."""
+    """Return the diagnoses of the hub's addresses, its clock and our token."""
     where = address_source(config.hub, file, os.environ)
     found = [line for url in addresses(config.hub.url) for line in _address(url, where, config.hub)]
     if all(line.state is State.MISSING for line in found):
         return found
-    # One that answers is enough.
+    # One address that answers is enough.
     at_work = [
         replace(line, state=State.LIMITED) if line.state is State.MISSING else line
         for line in found
@@ -57,7 +57,7 @@ def _address(url: str, where: str, settings: HubSettings) -> list[Diagnosis]:
 
 
 def address_source(hub: HubSettings, file: Path | None, environment: Mapping[str, str]) -> str:
-    """Where the hub's address was found."""
+    """Return where the hub's address was found."""
     if "GPUVIGIL_HUB_URL" in environment:
         return "GPUVIGIL_HUB_URL"
     if file is None or (hub.url == HubSettings().url and not says(file, "hub", "url")):
@@ -66,7 +66,7 @@ def address_source(hub: HubSettings, file: Path | None, environment: Mapping[str
 
 
 def clock_offset(headers: Mapping[str, str], at: float) -> float | None:
-    """How far our clock, `at`, is ahead of the header Date, in seconds; None without that."""
+    """Return how far our clock, `at`, is ahead of the header Date, in seconds; None without one."""
     try:
         theirs = parsedate_to_datetime(headers["date"]).timestamp()
     except (KeyError, TypeError, ValueError):
@@ -99,7 +99,7 @@ def _token(config: Config, node: str) -> Diagnosis:
 
 
 def _asked(hub: Hub, config: Config, node: str, file: Path) -> Diagnosis:
-    """What the hub says to a question that a collector may ask."""
+    """Return how the hub answers a request that a collector may make."""
     try:
         had = hub.inventory(Subject(cluster=config.collector.cluster, node=node))
     except HubRefused as error:

@@ -1,8 +1,8 @@
-"""What of a stalled job's NCCL and PyTorch could be read here, and whether Inspector would write anything.
+"""What could be read here of a stalled job's NCCL and PyTorch, and whether Inspector writes.
 
-NCCL reads `KEY=VALUE` lines of /etc/nccl.conf (NVIDIA/nccl v2.30.7, src/misc/param.cc:27-67); jobs may say otherwise in
-their environment. The README of Inspector is wrong about its interval: by default nothing is written
-(plugins/profiler/inspector/inspector.cc:736-741, :1715).
+NCCL reads `KEY=VALUE` lines of /etc/nccl.conf (NVIDIA/nccl v2.30.7, src/misc/param.cc:27-67); jobs
+may say otherwise in their environment. The README of Inspector is wrong about its interval: by
+default nothing is written (plugins/profiler/inspector/inspector.cc:736-741, :1715).
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _SECOND = 1_000_000
 
 
 def nccl(settings: CollectorSettings, conf: Path = Path("/etc/nccl.conf")) -> list[Diagnosis]:
-    """A line for RAS, one for Inspector, and one for each directory that is not there."""
+    """Return a line for RAS, one for Inspector, and one for each directory that does not exist."""
     said = _said(files.read(str(conf)) or "")
     named = (*settings.flight_recorder_directories, *settings.nccl_inspector_directories)
     lost = [str(directory) for directory in named if not directory.is_dir()]
@@ -68,7 +68,7 @@ def _inspector(settings: CollectorSettings, said: Mapping[str, str], conf: Path)
 
 
 def _writes_nothing(said: Mapping[str, str]) -> tuple[str, str] | None:
-    """Why Inspector, which is switched on, writes no lines, and what helps."""
+    """Return why an enabled Inspector writes no lines, and what helps; None if it writes."""
     if not said.get(_PLUGIN):
         return f"{_PLUGIN} is not set, so it is not loaded", f"set {_PLUGIN} to its library"
     if wrong := _wrong_interval(said.get(_INTERVAL, "")):
@@ -91,7 +91,7 @@ def _wrong_interval(microseconds: str) -> str:
 
 
 def _said(text: str) -> dict[str, str]:
-    """Names and values as NCCL reads them: with spaces around the sign it sees other names."""
+    """Return names and values as NCCL reads them: spaces before the sign make another name."""
     lines = (line.partition("#")[0].rstrip("\n") for line in text.splitlines())
     pairs = (line.partition("=") for line in lines)
     return {name: value for name, sign, value in pairs if sign and not name.endswith(" ")}

@@ -38,7 +38,7 @@ _STA_UNSYNC = 0x0040
 
 
 def ports(settings: CollectorSettings) -> list[Diagnosis]:
-    """What sysfs shows of the network."""
+    """Return what sysfs shows of the network."""
     if not (settings.sysfs_root / "class/net").exists():
         todo = "mount sysfs, or set collector.sysfs_root"
         return [limited("network ports", f"no class/net under {settings.sysfs_root}", todo)]
@@ -60,9 +60,9 @@ def ports(settings: CollectorSettings) -> list[Diagnosis]:
 def fabric(
     settings: InfinibandSettings, devices: Path = Path("/dev/infiniband")
 ) -> list[Diagnosis]:
-    """Whether `gpuvigil infiniband` could read the fabric from here, where there is a way into one.
+    """Return whether `gpuvigil infiniband` could read the fabric from here; empty without a device.
 
-    What speaks to switches is `umadN` (Linux, Documentation/infiniband/user_mad.rst).
+    The device to speak to switches is `umadN` (Linux, Documentation/infiniband/user_mad.rst).
     """
     ways = sorted(devices.glob("umad*"))
     if not ways:
@@ -77,7 +77,7 @@ def fabric(
 
 
 def switches(settings: SwitchesSettings) -> list[Diagnosis]:
-    """Whether `gpuvigil switches` could ask the site's Prometheus from here, where one is named."""
+    """Return whether `gpuvigil switches` could ask the site's Prometheus; nothing if none is named."""
     if not settings.url:
         return []
     unread = [str(file) for file in settings.mappings if not os.access(file, os.R_OK)]
@@ -100,7 +100,7 @@ def switches(settings: SwitchesSettings) -> list[Diagnosis]:
 
 
 def access(settings: CollectorSettings) -> list[Diagnosis]:
-    """What this user may not do."""
+    """Return what this user may not do."""
     found = privileges.look(settings)
     if found.kernel_log or found.journal:
         way = str(settings.kernel_log) if found.kernel_log else "the journal"
@@ -113,7 +113,7 @@ def access(settings: CollectorSettings) -> list[Diagnosis]:
 
 
 def dcgm(settings: CollectorSettings) -> list[Diagnosis]:
-    """Whether somebody else publishes the same numbers."""
+    """Return whether another program publishes the same numbers."""
     running = _running(settings.proc_root, _DCGM_PROGRAMS)
     listening = _is_listened_on(settings.proc_root, _DCGM_PORT)
     if not running and not listening:
@@ -139,7 +139,10 @@ def _running(proc_root: Path, programs: tuple[str, ...]) -> list[tuple[str, int]
 
 
 def _is_listened_on(proc_root: Path, port: int) -> bool:
-    """From /proc/net/tcp and tcp6, in which ports are written in hexadecimal."""
+    """Return whether something listens on the port.
+
+    In /proc/net/tcp and tcp6 ports are written in hexadecimal.
+    """
     for table in ("net/tcp", "net/tcp6"):
         with suppress(OSError):
             for line in (proc_root / table).read_text().splitlines()[1:]:
@@ -150,7 +153,7 @@ def _is_listened_on(proc_root: Path, port: int) -> bool:
 
 
 def clock() -> list[Diagnosis]:
-    """Whether the kernel says that something keeps its clock right."""
+    """Return whether the kernel says that its clock is synchronised."""
     buffer = ctypes.create_string_buffer(_TIMEX_BYTES)
     if ctypes.CDLL(None, use_errno=True).adjtimex(buffer) < 0:
         why = os.strerror(ctypes.get_errno())
@@ -167,7 +170,7 @@ def clock() -> list[Diagnosis]:
 
 
 def spool(settings: CollectorSettings) -> list[Diagnosis]:
-    """Whether the spool can be written, and whether what it may grow to is free."""
+    """Return whether the spool can be written, and whether the space it may grow to is free."""
     directory = settings.spool_directory
     place = directory
     while not place.exists() and place != place.parent:
@@ -191,7 +194,7 @@ def spool(settings: CollectorSettings) -> list[Diagnosis]:
 
 
 def agent(settings: CollectorSettings) -> list[Diagnosis]:
-    """Whether a collector runs here, and what it says of itself."""
+    """Return whether a collector runs here, and its status."""
     try:
         said = ask(settings.spool_directory, {"do": "status"})
     except NoAgentError:
@@ -210,7 +213,7 @@ def agent(settings: CollectorSettings) -> list[Diagnosis]:
 
 
 def _metrics_port(settings: CollectorSettings) -> list[Diagnosis]:
-    """Whether a collector that starts now could serve its /metrics; without that it does not start."""
+    """Return whether a new collector could serve its /metrics; without that it does not start."""
     address = (settings.metrics_listen, settings.metrics_port)
     if settings.metrics_port < 0:
         return []
@@ -229,7 +232,7 @@ def _metrics_port(settings: CollectorSettings) -> list[Diagnosis]:
 
 
 def _is_ours(host: str, port: int) -> bool:
-    """Whether what listens there answers as a collector does."""
+    """Return whether the listener there answers as a collector of gpuvigil does."""
     listens = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     connection = http.client.HTTPConnection(listens, port, timeout=_PAGE_SECONDS)
     try:

@@ -11,7 +11,7 @@ from .diagnosis import Diagnosis, limited, missing, ok
 
 
 def inference(settings: CollectorSettings) -> list[Diagnosis]:
-    """A line for each address that is declared."""
+    """Return a line for each declared address."""
     if not settings.inference_urls:
         return [ok("inference servers", "none declared in collector.inference_urls")]
     return [_server(url, settings) for url in settings.inference_urls]
@@ -32,7 +32,7 @@ def _server(url: str, settings: CollectorSettings) -> Diagnosis:
 
 
 def kubelet(settings: CollectorSettings) -> list[Diagnosis]:
-    """One line."""
+    """Return one line on the kubelet."""
     socket = settings.kubelet_socket
     if socket is None:
         return [ok("kubelet", "not asked: collector.kubelet_socket is empty")]

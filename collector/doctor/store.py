@@ -1,4 +1,4 @@
-"""The store beside the hub: whether it would take lines from here."""
+"""The store beside the hub: whether it would accept lines from here."""
 
 import re
 from contextlib import closing
@@ -13,23 +13,23 @@ from ..spool.remote_write import beside
 from .diagnosis import Diagnosis, missing, ok
 
 _PATIENCE_SECONDS = 4.0
-# Nothing is written by it, yet it passes every door that lines have to pass.
+# An empty body writes nothing, yet passes every check that lines have to pass.
 _EMPTY = Body(path=WRITE_PATH, headers={}, content=b"", at=EPOCH)
 
 
-# InfluxDB 2 says so of an empty body; InfluxDB 1 and VictoriaMetrics answer 204. What else is 400 is
+# InfluxDB 2 answers so to an empty body; InfluxDB 1 and VictoriaMetrics with 204. Any other 400 is
 # about the request: a token that vmauth does not know, a path that nobody serves.
 _NO_LINES = re.compile(r"requires points|no (points|lines|data|fields)|empty", re.IGNORECASE)
 
 
 def _wants_lines(kind: str, refusal: HubRefused) -> bool:
-    """Whether it would take lines, if there were any."""
+    """Return whether the store refused only because there were no lines."""
     from_influxdb = kind == "influxdb" and bool(refusal.details)
     return refusal.status == 400 and from_influxdb and bool(_NO_LINES.search(str(refusal)))
 
 
 def diagnose(settings: StoreSettings) -> list[Diagnosis]:
-    """One line; none where telemetry goes to the hub."""
+    """Return one line; none where telemetry goes to the hub."""
     try:
         target = beside(settings)
         if target is None:

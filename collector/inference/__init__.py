@@ -1,1 +1,1 @@
-"""What inference servers on a node say of themselves: what runs and waits at each replica of a model."""
+"""Inference servers on a node: what runs and waits at each replica of a model, as they report it."""

@@ -1,4 +1,4 @@
-"""Addresses of inference servers, as they stand in the settings."""
+"""Addresses of inference servers, as given in the settings."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from gpuvigil.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where one server answers."""
+    """The address of one server."""
 
     url: str
     host: str
@@ -18,12 +18,12 @@ class Address:
 
     @property
     def name(self) -> str:
-        """What it is called in rows: `127.0.0.1:8000`."""
+        """The address as it appears in rows: `127.0.0.1:8000`."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def loopback(self) -> bool:
-        """Whether it is on this machine for certain."""
+        """Whether the address is certainly on this machine."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -31,7 +31,10 @@ class Address:
 
 
 def address(url: str, *, anywhere: bool) -> Address:
-    """`http://127.0.0.1:8000/metrics`; ConfigError for what is none, or is not on this machine."""
+    """Parse `http://127.0.0.1:8000/metrics`; ConfigError if malformed, or not on this machine.
+
+    With `anywhere`, other machines are allowed.
+    """
     setting = "collector.inference_urls"
     try:
         parts = urlsplit(url)

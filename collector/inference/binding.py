@@ -2,8 +2,8 @@
 
 vLLM's API server listens, and its engines compute in children; Triton does both in one process.
 procfs(5): `net/tcp` lists the sockets of a process's network namespace (state 0A listens), links in
-`fd` name their inodes, `net/fib_trie` the namespace's own addresses. Only for processes on GPUs and
-those that they come from, so that it costs little on a node that is full of other things.
+`fd` name their inodes, `net/fib_trie` the namespace's own addresses. Only processes on GPUs and
+their ancestors are read, so that it costs little on a node that is full of other things.
 """
 
 import os
@@ -24,7 +24,7 @@ _ROOT = "0"
 def serving(
     proc_root: Path, where: Address, processes: Mapping[str, Iterable[int]]
 ) -> tuple[str, ...]:
-    """UUIDs of the GPUs whose processes serve there; none where that cannot be seen."""
+    """Return UUIDs of the GPUs whose processes serve there; none where that cannot be seen."""
     listens: dict[int, bool] = {}
     found = []
     for uuid, pids in processes.items():
@@ -36,9 +36,10 @@ def serving(
 def of_its_user(
     proc_root: Path, where: Address, processes: Mapping[str, Iterable[int]]
 ) -> tuple[str, ...]:
-    """UUIDs of the GPUs on which the user who listens there runs something, for who may not see which process does.
+    """Return UUIDs of the GPUs on which the user who listens there runs something.
 
-    The table of sockets names their users to everybody. Root is nobody in particular: of what it listens to no GPU is told.
+    For a collector that may not see which process listens: the table of sockets names their users
+    to everybody. Root may be anybody, so its sockets yield no GPU.
     """
     own = f"{proc_root}/self"
     if not where.loopback and not _is_its_address(own, where, own):
@@ -56,7 +57,7 @@ def of_its_user(
 
 
 def limited(replica: Replica, own: Container[str]) -> Replica:
-    """The replica without GPUs that its server names and that are none of `own`, UUIDs."""
+    """Return the replica without the GPUs that its server names and that are not in `own` (UUIDs)."""
     return replace(replica, gpus=tuple(uuid for uuid in replica.gpus if uuid in own))
 
 
@@ -73,7 +74,10 @@ def _serves(proc_root: Path, where: Address, pid: int, listens: dict[int, bool])
 
 
 def _parent(folder: str) -> int:
-    """proc(5): the fourth field of stat, behind a name that may hold anything."""
+    """Return the parent's pid, 0 when unknown.
+
+    proc(5): the fourth field of stat, behind a name that may hold anything.
+    """
     words = (files.read(f"{folder}/stat") or "").rpartition(")")[2].split(maxsplit=2)
     return int(words[1]) if len(words) > 2 and words[1].isdigit() else 0
 
@@ -94,12 +98,12 @@ def _listens(folder: str, where: Address, own: str) -> bool:
 
 
 def _inodes(folder: str, port: int) -> frozenset[str]:
-    """Sockets that listen on the port in the process's network namespace, as links name them."""
+    """Return the sockets that listen on the port in the process's network namespace, by link name."""
     return frozenset(f"socket:[{words[9]}]" for words in listening(folder, port))
 
 
 def listening(folder: str, port: int) -> Iterator[list[str]]:
-    """The lines of such sockets: of their words the eighth is the user, the tenth the inode."""
+    """Yield the lines of listening sockets, split: word eight is the user, word ten the inode."""
     for table in ("tcp", "tcp6"):
         for line in (files.read(f"{folder}/net/{table}") or "").splitlines()[1:]:
             words = line.split(maxsplit=10)
@@ -108,7 +112,7 @@ def listening(folder: str, port: int) -> Iterator[list[str]]:
 
 
 def _user(folder: str) -> str:
-    """The effective user of a process, as a number; "" when it is gone."""
+    """Return the effective user id of a process, as text; "" when it is gone."""
     for line in (files.read(f"{folder}/status") or "").splitlines():
         if line.startswith("Uid:"):
             return line.split()[2]
@@ -116,7 +120,7 @@ def _user(folder: str) -> str:
 
 
 def _is_its_address(folder: str, where: Address, own: str) -> bool:
-    """Whether who asks there from here reaches that namespace: each has a 127.0.0.1 of its own."""
+    """Return whether a request from here reaches that namespace: each has a 127.0.0.1 of its own."""
     if where.loopback:
         with suppress(OSError):
             return os.stat(f"{folder}/ns/net").st_ino == os.stat(f"{own}/ns/net").st_ino

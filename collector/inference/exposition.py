@@ -1,7 +1,7 @@
-"""A page of metrics in Prometheus's text format, as far as inference servers are read from it. Pure.
+"""Parses Prometheus's text format, as far as inference servers are read from it. Pure.
 
-The format: prometheus/docs, "Exposition formats", text-based format. Each line is read by itself, so that
-one that is wrong spoils no other.
+The format: prometheus/docs, "Exposition formats", text-based format. Each line is parsed by itself,
+so that a wrong one spoils no other.
 """
 
 import re
@@ -11,9 +11,9 @@ from .metric_names import NAMES, Sample
 
 MOST_SAMPLES = 4_000
 LONGEST_LINE = 4_096
-# What each of NAMES begins with.
+# The prefixes of the names in NAMES.
 _LINE = re.compile(rb"^(?:vllm:|nv_)[^\n]*", re.MULTILINE)
-# A name, labels, a value, and at times when it was measured.
+# A name, labels, a value, and optionally a timestamp.
 _SAMPLE = re.compile(r"([\w:]+)[ \t]*(?:\{(.*)\})?[ \t]*([^\s{}]+)(?:[ \t]+-?\d+)?[ \t]*", re.ASCII)
 _LABEL = re.compile(r'[ \t]*([a-zA-Z_]\w*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)', re.ASCII)
 _ESCAPE = re.compile(r"\\(.)")
@@ -21,7 +21,7 @@ _ESCAPED = {"n": "\n", "\\": "\\", '"': '"'}
 
 
 def samples(content: bytes | bytearray) -> Iterator[Sample]:
-    """The samples that matter."""
+    """Yield the samples whose names are in NAMES."""
     taken = 0
     for found in _LINE.finditer(content):
         one = found[0].decode(errors="replace")
@@ -36,7 +36,7 @@ def samples(content: bytes | bytearray) -> Iterator[Sample]:
 
 
 def sample(line: str) -> Sample | None:
-    """Name, labels and value of a line; None for one that is no sample."""
+    """Return name, labels and value of a line; None for a line that is no sample."""
     found = _SAMPLE.fullmatch(line)
     if found is None:
         return None

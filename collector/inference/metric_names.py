@@ -1,10 +1,10 @@
-"""Which numbers of vLLM's and Triton's pages mean what: pure.
+"""What the metrics on vLLM's and Triton's pages mean. Pure.
 
-vLLM: `docs/usage/metrics` of each version, and `vllm/v1/metrics/loggers.py`. Until 0.8 a page has no
-label `engine`; `gpu_cache_usage_perc` became `kv_cache_usage_perc` in 0.9, which has both, and has
-gone since. Triton: `docs/user_guide/metrics.md` of its server (`gpu_uuid` is a label of a model's
-counters in old versions only; pending requests are told from 23.12 on), and the README of its
-TensorRT-LLM backend, whose cache has `fraction` from 24.03 on and counts of blocks always.
+vLLM: `docs/usage/metrics` of each version, and `vllm/v1/metrics/loggers.py`. Until 0.8 a page has
+no label `engine`; `gpu_cache_usage_perc` became `kv_cache_usage_perc` in 0.9, which has both, and
+has gone since. Triton: `docs/user_guide/metrics.md` of its server (`gpu_uuid` is a label of a
+model's counters in old versions only; pending requests are reported from 23.12 on), and the README
+of its TensorRT-LLM backend, whose cache has `fraction` from 24.03 on and counts of blocks always.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ Sample = tuple[str, Mapping[str, str], float]
 _RUNNING, _WAITING, _CACHE = "requests_running", "requests_waiting", "kv_cache_percent"
 _ANSWERED, _PUT_BACK, _QUEUED = "requests", "preemptions", "queue_seconds"
 
-# By a name without `_total`: the field, a factor, and how sure it is: what is surer wins.
+# By name without `_total`: the field, a factor, and the precedence: the higher one wins.
 _VLLM: Mapping[str, tuple[str, float, int]] = {
     "vllm:num_requests_running": (_RUNNING, 1.0, 1),
     "vllm:num_requests_waiting": (_WAITING, 1.0, 1),
@@ -47,13 +47,13 @@ NAMES = frozenset(
 
 @dataclass(slots=True)
 class _Found:
-    numbers: dict[str, tuple[int, float]] = field(default_factory=dict)  # how sure, and the sum
+    numbers: dict[str, tuple[int, float]] = field(default_factory=dict)  # precedence and sum
     blocks: dict[str, float] = field(default_factory=dict)
     gpus: set[str] = field(default_factory=set)
-    engine: bool = False  # TensorRT-LLM speaks of it
+    engine: bool = False  # whether TensorRT-LLM reports it
 
     def add(self, what: tuple[str, float, int], value: float) -> None:
-        """Numbers of one name add up, as those of several reasons; a surer name replaces them."""
+        """Add a value to its field: equal precedence adds up, a higher precedence replaces."""
         name, factor, sure = what
         before = self.numbers.get(name, (sure, 0.0))
         if sure >= before[0]:
@@ -61,7 +61,10 @@ class _Found:
             self.numbers[name] = (sure, summed + value * factor)
 
     def cache(self) -> float | None:
-        """The share in use, as told or by blocks; a page may say it of a model that has no cache."""
+        """Return the percentage in use, as reported or by blocks; None where neither is known.
+
+        A page may report it even for a model that has no cache.
+        """
         told = self.numbers.get(_CACHE)
         if told is not None:
             return min(told[1], 100.0)
@@ -70,7 +73,7 @@ class _Found:
 
 
 def replicas(samples: Iterable[Sample]) -> tuple[Replica, ...]:
-    """The replicas that a page tells of, in order; none of a page that is of something else."""
+    """Return the replicas on a page, in order; none if the page is about something else."""
     found: dict[tuple[str, str, str], _Found] = {}
     for name, labels, value in samples:
         key = _key(name, labels)
@@ -79,7 +82,7 @@ def replicas(samples: Iterable[Sample]) -> tuple[Replica, ...]:
         if key not in found and len(found) == MOST_REPLICAS:
             continue
         _take(found.setdefault(key, _Found()), name, labels, value)
-    # What goes before and after an engine of Triton's has numbers too, and no model of its own.
+    # Triton's pre- and post-processing of an engine has values too, but is no model of its own.
     engines = any(one.engine for one in found.values())
     return tuple(
         _replica(key, one)

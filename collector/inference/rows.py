@@ -1,4 +1,4 @@
-"""Rows for inference servers: one for each replica and GPU that serves it."""
+"""Rows for inference servers: one for each replica and each GPU that serves it."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -13,19 +13,19 @@ from .scrape_supervisor import Served
 
 _COUNTERS = tuple(metric for metric in INFERENCE.metrics if metric.kind is Kind.COUNTER)
 _GAUGES = tuple(metric.name for metric in INFERENCE.metrics if metric.kind is Kind.GAUGE)
-# Names of models come from outside: more of them than this are somebody's play with us.
+# Model names come from outside: more of them than this can only be abuse.
 _MOST_COUNTERS = 2_000
 
 
 class InferenceBook:
-    """Counters go on over restarts of a server, as long as the collector runs."""
+    """Makes rows; counters continue across a server's restarts, as long as the collector runs."""
 
     def __init__(self, node: Subject) -> None:
         self._node = node
         self._counters = Monotone()
 
     def rows(self, found: Iterable[Served], at: datetime) -> list[Row]:
-        """One for each replica and GPU; one without a GPU where none is known."""
+        """Return one row for each replica and GPU; without a UUID where no GPU is known."""
         if len(self._counters.courses) > _MOST_COUNTERS:
             self._counters = Monotone()
         return [

@@ -1,7 +1,7 @@
-"""The child process that asks inference servers.
+"""The child process that scrapes inference servers.
 
-It asks all of them every so often until its parent is gone, and says what it heard, a line an answer.
-A server that drips, lies or sends without end costs this process some seconds, and nobody else.
+It scrapes all of them periodically until its parent is gone, and writes one line per answer. A
+server that sends slowly, wrongly or without end costs this process some seconds, and nobody else.
 """
 
 import http.client
@@ -20,7 +20,7 @@ from .exposition import samples
 from .metric_names import replicas
 from .scrape_result import Answer, line
 
-# A page of vLLM's with eight engines is some 300 KiB, most of it histograms.
+# A page of vLLM with eight engines is some 300 KiB, most of it histograms.
 LARGEST_BYTES = 1024 * 1024
 CALL_SECONDS = 4.0
 _CHUNK = 1 << 16
@@ -28,7 +28,7 @@ _MOST_AT_ONCE = 32
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Ask at each URL every SECONDS; never returns."""
+    """Scrape each URL every SECONDS; never returns."""
     lifeline.hold()
     seconds, urls = float(arguments[0]), arguments[1:]
     asked = [address(url, anywhere=True) for url in urls]
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         while True:
             for where in asked:
                 before = under_way.get(where.url)
-                # One that hangs is not asked again meanwhile, and keeps nobody else waiting.
+                # A hanging server is not asked again meanwhile, and delays no other.
                 if before is None or before.done():
                     under_way[where.url] = pool.submit(_ask_and_say, where)
             time.sleep(seconds)
@@ -54,11 +54,11 @@ def _say(said: Answer) -> None:
 
 
 _SAYING = threading.Lock()
-_READING = threading.Lock()  # what a page is made into is larger than itself: one at a time
+_READING = threading.Lock()  # a parsed page is larger than its text: one at a time
 
 
 def ask(where: Address, limit_seconds: float = CALL_SECONDS) -> Answer:
-    """What an address says now; whatever goes wrong is its own affair, and is said."""
+    """Return an address's answer; any failure becomes its reason."""
     try:
         content = _page(where, limit_seconds)
         with _READING:
@@ -72,10 +72,10 @@ def ask(where: Address, limit_seconds: float = CALL_SECONDS) -> Answer:
 
 
 def _page(where: Address, seconds: float) -> bytearray:
-    """The page; OSError, ValueError or HTTPException. No redirect is followed, no proxy asked."""
+    """Return the page; OSError, ValueError or HTTPException. Follows no redirect, uses no proxy."""
     deadline = time.monotonic() + seconds
     connection = http.client.HTTPConnection(where.host, where.port, timeout=seconds)
-    # A limit of each call alone is none to who sends a byte at a time.
+    # A limit per call does not stop a server that sends a byte at a time.
     limit = threading.Timer(seconds, _cut, (connection,))
     limit.daemon = True
     limit.start()

@@ -1,4 +1,4 @@
-"""A scrape's result, as the child hands it to the collector."""
+"""A scrape's result, as the child passes it to the collector."""
 
 import json
 import math
@@ -12,11 +12,11 @@ LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One replica of one model behind an address; None is what its server does not say."""
+    """One replica of one model behind an address; None is what its server does not report."""
 
     server: str  # "vllm" or "triton"
     model: str
-    engine: str  # vLLM's number of an engine, or Triton's version of the model
+    engine: str  # vLLM's engine number, or Triton's version of the model
     gpus: tuple[str, ...] = ()  # UUIDs, where the server itself names them
     requests_running: float | None = None
     requests_waiting: float | None = None
@@ -29,7 +29,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Of one address: its replicas, or why nothing is known of them."""
+    """The answer of one address: its replicas, or why nothing is known of them."""
 
     url: str
     replicas: tuple[Replica, ...] = ()
@@ -41,12 +41,12 @@ _NUMBERS = tuple(it.name for it in fields(Replica) if it.name not in {*_TEXTS, "
 
 
 def line(said: Answer) -> str:
-    """One line of JSON, without its end."""
+    """Return the answer as one line of JSON, without its line end."""
     return json.dumps(asdict(said))
 
 
 def parse(text: str | bytes) -> Answer:
-    """What `line` wrote; ValueError when it is none."""
+    """Parse a line that `line` wrote; ValueError for anything else."""
     try:
         value = json.loads(text)
         return Answer(
@@ -70,13 +70,13 @@ def _replica(value: Mapping[str, Any]) -> Replica:
 
 
 def name_of(text: object) -> str:
-    """A name from outside as a tag can carry it."""
+    """Return a name from outside in a form that a tag can carry."""
     said = "".join(ch if ch.isprintable() and ch != "\\" else "?" for ch in str(text))
     return said[:LONGEST_NAME].encode(errors="replace").decode().strip()
 
 
 def number(value: object) -> float | None:
-    """A finite number that is not negative; all else was not measured."""
+    """Return a finite, non-negative number; None for all else, which was not measured."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if math.isfinite(value) and 0 <= value < 2**62 else None

@@ -1,4 +1,4 @@
-"""Supervises the child that scrapes inference servers, and keeps what it last said."""
+"""Supervises the child that scrapes inference servers, and keeps their last answers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ from .scrape_result import Answer, Replica
 log = Log("collector")
 
 _LONGEST_REST_SECONDS = 60.0
-_SLACK_SECONDS = 10.0  # a start of Python, and a call that runs into its limit
-# Who listens at an address is looked up again after so long, and when other processes hold GPUs.
+_SLACK_SECONDS = 10.0  # for a start of Python, and a call that runs into its limit
+# The GPUs behind an address are looked up again after this long, and when GPU processes change.
 _LOOK_AGAIN_SECONDS = 60.0
 _Processes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What one address says, and the GPUs that serve there, as far as that can be seen."""
+    """An address's replicas, and the GPUs that serve there, as far as that can be seen."""
 
     where: Address
     replicas: tuple[Replica, ...]
@@ -41,7 +41,10 @@ class _Bound:
 
 
 class Inference:
-    """What the node's inference servers last said; `keep` is for the main thread, as the child's lifeline asks."""
+    """The last answers of the node's inference servers.
+
+    `keep` is for the main thread, as the child's lifeline requires.
+    """
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class Inference:
         *,
         anywhere: bool = False,
     ) -> None:
-        """ConfigError for an address that is none; without any nothing is started."""
+        """Parse the addresses; ConfigError for an invalid one. Without any, nothing is started."""
         self._places = {url: address(url, anywhere=anywhere) for url in urls}
         self._seconds = seconds
         self._proc = proc_root
@@ -67,7 +70,7 @@ class Inference:
 
     @classmethod
     def of(cls, settings: CollectorSettings, clock: Clock) -> "Inference":
-        """As the settings say."""
+        """Create it from the settings."""
         return cls(
             settings.inference_urls,
             settings.tick_seconds,
@@ -77,7 +80,7 @@ class Inference:
         )
 
     def keep(self) -> None:
-        """Start the child where there is somebody to ask, and after a rest when it has ended."""
+        """Start the child if there are addresses, and again after a rest when it has ended."""
         if not self._places:
             return
         now = self._clock.monotonic()
@@ -88,9 +91,10 @@ class Inference:
             self._rest(now, self._child.wait())
 
     def take(self, processes: Mapping[str, Iterable[int]]) -> list[Served]:
-        """What is known now, of addresses that answered in the last ticks; never waits.
+        """Return what is known of addresses that answered in the last ticks; never waits.
 
-        `processes` are the ids on each GPU, by UUID: by them GPUs are found for the next answers.
+        `processes` are the pids on each GPU, by UUID, from which the GPUs of later answers are
+        found.
         """
         self._processes = {uuid: tuple(sorted(pids)) for uuid, pids in processes.items()}
         now = self._clock.monotonic()
@@ -111,7 +115,7 @@ class Inference:
             self._pause(now)
 
     def _listen(self, child: Child) -> None:
-        """In a thread of its own, which also looks up who serves: no tick waits for procfs."""
+        """Take the child's answers and look up who serves, in a thread: no tick waits for procfs."""
         assert child.stdout is not None
         with child.stdout as lines:
             for line in lines:
@@ -130,7 +134,7 @@ class Inference:
             self._served.pop(answer.url, None)
             return
         bound = self._gpus(where)
-        # Who listens there may say which of its GPUs a model has, and nothing of anybody else's.
+        # A server may name the GPUs of its models among its own GPUs, and no others.
         own = bound or of_its_user(self._proc, where, self._processes)
         replicas = tuple(limited(one, own) for one in answer.replicas)
         told = {uuid for one in replicas for uuid in one.gpus}
@@ -151,7 +155,7 @@ class Inference:
         return gpus
 
     def _tell(self, answer: Answer) -> None:
-        """One line for each reason, when it comes and when it goes."""
+        """Log one line when a reason appears, and one when it goes."""
         before = self._told.get(answer.url, "")
         if answer.why == before:
             return

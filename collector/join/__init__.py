@@ -1,1 +1,1 @@
-"""How a node gets to a hub: what `gpuvigil join` asks, writes and waits for."""
+"""How a node joins a hub: what `gpuvigil join` asks for, writes and waits for."""

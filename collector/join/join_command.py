@@ -1,4 +1,4 @@
-"""`gpuvigil join`: make this node report to a hub, in one command, and see that it does."""
+"""`gpuvigil join`: make this node report to a hub, in one command, and check that it does."""
 
 import argparse
 import os
@@ -32,7 +32,7 @@ _DIRECTORY = SERVICE_CONFIG.parent
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Join; 0 once the hub has heard of this node and nothing essential is missing here."""
+    """Join; return 0 once the hub has data of this node and nothing essential is missing here."""
     options = _options()
     chosen = options.parse_args(arguments)
     try:
@@ -81,7 +81,7 @@ def _join(chosen: argparse.Namespace) -> int:
     joining = _asked_for(chosen)
     node = Subject(cluster=joining.cluster, node=joining.node or socket.gethostname())
     if is_join_token(joining.token):
-        # What may not be written is said while the token still has its use.
+        # A file that may not be replaced is reported before a use of the token is spent.
         check(joining, _DIRECTORY, replace=chosen.replace)
         joining = replace(joining, token=own_token(_asking(joining), node, _DIRECTORY, print))
     asked = _asking(joining)
@@ -125,7 +125,7 @@ def _asked_for(chosen: argparse.Namespace) -> Joining:
 
 
 def _configured_cluster() -> str:
-    """That of a node which joined before, else the default."""
+    """Return the cluster of a node that joined before, else the default."""
     file = SERVICE_CONFIG if SERVICE_CONFIG.is_file() else None
     return load(file, {}).collector.cluster
 
@@ -152,7 +152,7 @@ def _authority_in(file: Path) -> str:
 
 
 def _first_data(asked: Asked, node: Subject, before: Record | None, seconds: float) -> Record:
-    """What the hub has of this node that it had not before; GpuvigilError when it does not come."""
+    """Return the first new inventory that the hub has of this node; GpuvigilError if none arrives."""
     deadline = time.monotonic() + seconds
     while True:
         said = "the hub has heard nothing of this node"

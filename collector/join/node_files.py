@@ -17,7 +17,7 @@ _FOR_ALL, _FOR_ROOT = 0o644, 0o600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joining:
-    """What the node is told: the hub, and who it is there; an empty text is left to the default."""
+    """The hub's address, and the node's identity there; an empty text means the default."""
 
     url: str
     token: str
@@ -28,7 +28,7 @@ class Joining:
 
 
 def configuration(joining: Joining, directory: Path) -> str:
-    """`collector.toml`."""
+    """Return the text of `collector.toml`."""
     hub = {"url": joining.url}
     if joining.authority is not None:
         hub["ca_file"] = str(directory / AUTHORITY)
@@ -45,15 +45,15 @@ def configuration(joining: Joining, directory: Path) -> str:
 
 
 def _table(name: str, values: Mapping[str, str]) -> list[str]:
-    # A text in JSON is one in TOML.
+    # A JSON string is also a TOML string.
     return [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
 
 
 def write(joining: Joining, directory: Path, *, replace: bool) -> list[str]:
-    """Write the files; returns what was done with each, in words.
+    """Write the files; return what was done with each, in words.
 
-    ConfigError before anything is written, where a configuration stands that says something else and may not be
-    replaced. What is replaced stays beside it as `.old`.
+    Raises ConfigError before anything is written when a different configuration exists and may not
+    be replaced. What is replaced is kept beside it as `.old`.
     """
     check(joining, directory, replace=replace)
     wanted = {CONFIGURATION: (configuration(joining, directory), _FOR_ALL)}
@@ -70,7 +70,7 @@ def write(joining: Joining, directory: Path, *, replace: bool) -> list[str]:
 
 
 def check(joining: Joining, directory: Path, *, replace: bool) -> None:
-    """ConfigError where a configuration stands that says something else and may not be replaced."""
+    """Raise ConfigError when a different configuration exists and may not be replaced."""
     file = directory / CONFIGURATION
     before = _read(file)
     if not replace and before is not None and before != configuration(joining, directory):
@@ -78,12 +78,12 @@ def check(joining: Joining, directory: Path, *, replace: bool) -> None:
 
 
 def kept(directory: Path, name: str) -> str:
-    """The token that this node has in a file, or an empty text."""
+    """Return the token in a file of this node, or an empty text."""
     return (_read(directory / name) or "").strip()
 
 
 def keep_pending(token: str, directory: Path) -> None:
-    """Keep a token that this node made, before anybody hears of it; ConfigError where that cannot be."""
+    """Save a token that this node made, before it is sent anywhere; ConfigError if that fails."""
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         _put(directory / PENDING, f"{token}\n", _FOR_ROOT)
@@ -92,7 +92,7 @@ def keep_pending(token: str, directory: Path) -> None:
 
 
 def forget_pending(directory: Path) -> None:
-    """Forget it: the hub has refused it."""
+    """Delete the pending token, because the hub has refused it."""
     (directory / PENDING).unlink(missing_ok=True)
 
 
@@ -110,11 +110,11 @@ def _read(file: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError):
-        return ""  # something that is not ours
+        return ""  # not a file that gpuvigil wrote
 
 
 def _put(file: Path, text: str, mode: int) -> str:
-    """One file, in one step; what says the same is left alone, also its owner and mode."""
+    """Write one file in one step; a file with the same text keeps its owner and mode, too."""
     before = _read(file)
     if before == text:
         return f"unchanged  {file}"

@@ -1,4 +1,4 @@
-"""Exchanges a join token for the node's own; trying again takes no second use."""
+"""Exchanges a join token for the node's own; a second try takes no second use."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +15,10 @@ Say = Callable[[str], None]
 
 
 def own_token(asked: Asked, node: Subject, directory: Path, say: Say) -> str:
-    """The token with which the node reports from now on; GpuvigilError when the hub gives none.
+    """Return the token with which the node reports from now on; GpuvigilError if it gets none.
 
-    One that it has already and the hub takes is kept. A new one lies in the folder before the hub hears of it.
+    A token that the node has and the hub accepts is kept. A new one is saved in the folder before
+    it is sent to the hub.
     """
     found = {name: node_files.kept(directory, name) for name in (TOKEN, PENDING)}
     own = {name: token for name, token in found.items() if _is_own(token)}
@@ -25,7 +26,7 @@ def own_token(asked: Asked, node: Subject, directory: Path, say: Say) -> str:
         if takes(Asked(url=asked.url, token=token, authority=asked.authority), node):
             say(f"{'kept':<10} this node's token {joining.id_of(token)}, no use is taken")
             return token
-    # What was asked for and never answered is asked for again: with another one the node would have two.
+    # A request without an answer is repeated with its token: with another, the node would have two.
     token = own.get(PENDING) or joining.made()
     node_files.keep_pending(token, directory)
     try:
@@ -38,7 +39,7 @@ def own_token(asked: Asked, node: Subject, directory: Path, say: Say) -> str:
 
 
 def _is_own(token: str) -> bool:
-    """Whether it was issued; those of a hub's configuration are for any node."""
+    """Return whether the token was issued to a node; a hub's configured tokens are for any node."""
     try:
         return not joining.is_join_token(token) and bool(joining.id_of(token))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Checks, before anything is written, that the hub at an address is the intended one and takes our token."""
+"""Checks, before anything is written, that the hub is the intended one and accepts our token."""
 
 import hmac
 import http.client
@@ -25,7 +25,7 @@ _LARGEST_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A hub, and with what it is asked; `authority` is its CA in PEM, or None for those of the system."""
+    """A hub and the token for it; `authority` is its CA in PEM, or None for those of the system."""
 
     url: str
     token: str
@@ -33,7 +33,7 @@ class Asked:
 
 
 def address(given: str) -> str:
-    """The hub's address as a person names it: `hub1` means https://hub1:8428."""
+    """Return the hub's address as a URL: `hub1` means https://hub1:8428."""
     text = given.strip()
     try:
         parts = urlsplit(text if re.match(r"https?://", text) else f"https://{text}")
@@ -47,9 +47,9 @@ def address(given: str) -> str:
 
 
 def pinned(url: str, pin: str) -> str:
-    """The CA that the hub shows, in PEM, if it is the one of the pin; else GpuvigilError.
+    """Return the CA that the hub shows, in PEM, if it matches the pin; else GpuvigilError.
 
-    Whoever is in between can show another one, and not one that has the same pin.
+    Somebody in between can show another CA, but not one with the same pin.
     """
     wanted = as_pin(pin)
     if not url.startswith("https:"):
@@ -93,7 +93,7 @@ def _shown(url: str) -> str:
 
 @contextmanager
 def trusting(authority: str | None) -> Iterator[Trust]:
-    """What a client believes whose CA is in no file yet."""
+    """Yield the trust of a client whose CA is in no file yet."""
     if authority is None:
         yield Trust()
         return
@@ -114,7 +114,7 @@ def _speaking_to(asked: Asked) -> Iterator[Hub]:
 
 
 def inventory(asked: Asked, node: Subject) -> Record | None:
-    """What the hub last heard of the node; GpuvigilError says why it does not say."""
+    """Return the node's last inventory in the hub; GpuvigilError says why the hub refuses."""
     with _speaking_to(asked) as hub:
         try:
             return hub.inventory(node)
@@ -129,7 +129,7 @@ def inventory(asked: Asked, node: Subject) -> Record | None:
 
 
 def takes(asked: Asked, node: Subject) -> bool:
-    """Whether the hub takes the token as one of that node."""
+    """Return whether the hub accepts the token for that node."""
     with _speaking_to(asked) as hub:
         try:
             hub.inventory(node)
@@ -141,9 +141,9 @@ def takes(asked: Asked, node: Subject) -> bool:
 
 
 def exchange(asked: Asked, node: Subject, token: str) -> None:
-    """Give a join token for `token`, which this node made; HubRefused says why the hub does not take it.
+    """Exchange a join token for `token`, which this node made; HubRefused says why the hub refuses.
 
-    Where the answer is lost, the same may be asked again and takes no second use.
+    Where the answer is lost, the same request can be repeated and takes no second use.
     """
     wanted = {
         "cluster": node.cluster,

@@ -1,4 +1,4 @@
-"""The collector's unit, by systemctl."""
+"""The collector's systemd unit, through systemctl."""
 
 from gpuvigil.errors import GpuvigilError
 from gpuvigil.systemd import Run, last_line, run
@@ -7,7 +7,7 @@ UNIT = "gpuvigil-collector"
 
 
 def check(call: Run = run) -> None:
-    """GpuvigilError unless systemd knows the unit."""
+    """Raise GpuvigilError unless systemd knows the unit."""
     code, _ = call(["systemctl", "cat", f"{UNIT}.service"])
     if code != 0:
         raise GpuvigilError(
@@ -16,7 +16,7 @@ def check(call: Run = run) -> None:
 
 
 def start(call: Run = run) -> None:
-    """Start it, now and at every boot; one that runs is started anew, with what was written."""
+    """Enable the unit and start it; a running one is restarted with the new configuration."""
     call(["systemctl", "reset-failed", f"{UNIT}.service"])
     for verb in ("enable", "restart"):
         code, said = call(["systemctl", verb, f"{UNIT}.service"])
@@ -26,6 +26,6 @@ def start(call: Run = run) -> None:
 
 
 def gives_up(call: Run = run) -> bool:
-    """Whether it ended by itself and waits for its next try, as with a wrong configuration."""
+    """Return whether the unit ended by itself and awaits a restart, as with a wrong configuration."""
     asked = ["systemctl", "show", "-p", "SubState", "--value", f"{UNIT}.service"]
     return call(asked)[1] in {"auto-restart", "failed"}

@@ -1,1 +1,1 @@
-"""Events of the kernel log and of the driver, each told once."""
+"""Events of the kernel log and of the driver, each reported once."""

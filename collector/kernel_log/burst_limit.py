@@ -1,7 +1,7 @@
-"""Rate limit for events: the first of each sort is told at once, the others by their count.
+"""Rate limit for events: the first of each sort is reported at once, later ones by their count.
 
-What makes a sort is the reporter's to say: an Xid's code, its decoded gravity, unit and link. Of more
-sorts at once than are kept apart, those of one kind, subject, code and gravity are one.
+The reporter defines the sort: an Xid's code, its decoded gravity, unit and link. When there are
+more sorts at once than are kept apart, those of one kind, subject, code and gravity count as one.
 """
 
 from collections.abc import Hashable
@@ -17,7 +17,7 @@ MOST_SORTS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sort:
-    """What tells events of one kind, subject and code apart: how grave they are, and the rest."""
+    """What tells events of one kind, subject and code apart: their gravity, and the rest."""
 
     gravity: str = ""
     rest: Hashable = None
@@ -28,7 +28,7 @@ _Key = tuple[EventKind, str, int | None, Sort]
 
 @dataclass(slots=True, kw_only=True)
 class _Burst:
-    """One sort that has been told: since when not again, and how often it came since."""
+    """A sort that was reported: until when it is only counted, and how often it came since."""
 
     until: float
     count: int = 0
@@ -36,7 +36,7 @@ class _Burst:
 
 
 class Bursts:
-    """All bursts of a node; of one thread."""
+    """All bursts of a node; for one thread."""
 
     def __init__(self, clock: Clock, most_sorts: int = MOST_SORTS) -> None:
         self._clock = clock
@@ -44,7 +44,7 @@ class Bursts:
         self._bursts: dict[_Key, _Burst] = {}
 
     def tell(self, event: Event, sort: Sort) -> list[Event]:
-        """The event, unless it comes too soon after one of its sort: then it is counted."""
+        """Return the event; if it comes too soon after one of its sort, only count it."""
         key = self._key(event, sort)
         burst, now = self._bursts.get(key), self._clock.monotonic()
         if burst is not None and now < burst.until:
@@ -55,18 +55,18 @@ class Bursts:
         return [*before, event]
 
     def begin(self, event: Event, sort: Sort) -> None:
-        """One of this sort is told already; those that follow are counted."""
+        """Start a burst for a sort that was reported already; events that follow are counted."""
         until = self._clock.monotonic() + BURST_SECONDS
         self._bursts.setdefault(self._key(event, sort), _Burst(until=until))
 
     def take_back(self, event: Event, sort: Sort) -> None:
-        """One of those that were counted turned out to be of another sort."""
+        """Uncount one event, which turned out to be of another sort."""
         burst = self._bursts.get(self._key(event, sort))
         if burst is not None and burst.count:
             burst.count -= 1
 
     def due(self) -> list[Event]:
-        """What came again since it was told, each sort with its count; once a while."""
+        """Return repeated events, one per sort with its count, once per burst interval."""
         now, found = self._clock.monotonic(), list[Event]()
         for key, burst in list(self._bursts.items()):
             if now >= burst.until:
@@ -77,11 +77,11 @@ class Bursts:
         return found
 
     def untold(self) -> list[Event]:
-        """What was counted and is not told yet."""
+        """Return the events that were counted and not yet reported."""
         return [event for burst in self._bursts.values() for event in _counted(burst)]
 
     def end(self, subject: Subject | None = None) -> list[Event]:
-        """Every burst is over, or every one of a subject; what they had counted."""
+        """End all bursts, or those of a subject; return what they had counted."""
         ended = [key for key in self._bursts if subject is None or key[1] == subject.key]
         return [event for key in ended for event in _counted(self._bursts.pop(key))]
 

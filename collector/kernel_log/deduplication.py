@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from gpuvigil.model import Event
 
 SAME_SECONDS = 10.0
-# Reports that wait for their twin, by source, GPU and code. Of more than these the oldest are
-# forgotten: what then answers them is told once more, and nothing is lost.
+# The most reports that wait for their twin, by source, GPU and code. Beyond that the oldest are
+# dropped: their twins are then reported once more, and nothing is lost.
 _MOST_WAITING = 1000
 _MOST_SORTS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What one source said; `told` is false where it was only counted."""
+    """A report of one source; `told` is false where it was only counted."""
 
     id: str
     at: datetime
@@ -27,14 +27,14 @@ _Key = tuple[str, str, int | None]
 
 
 class Twins:
-    """Finds what two sources say about the same thing; a report answers one other at most."""
+    """Matches reports of two sources about the same event; each report matches one other at most."""
 
     def __init__(self, same_seconds: float = SAME_SECONDS) -> None:
         self._same = timedelta(seconds=same_seconds)
         self._waiting: dict[_Key, deque[Report]] = {}
 
     def answered(self, source: str, event: Event) -> Report | None:
-        """The report of another source that this event repeats, which then waits no longer."""
+        """Return and drop another source's report that this event repeats; None when there is none."""
         for key in self._of_others(source, event):
             reports = self._waiting[key]
             self._expire(reports, event.at)
@@ -45,7 +45,7 @@ class Twins:
         return None
 
     def wait(self, source: str, event: Event, *, told: bool) -> None:
-        """Another source may say the same soon."""
+        """Keep a report of this event, as another source may report the same soon."""
         key = (source, event.subject.key, event.xid)
         if key not in self._waiting and len(self._waiting) >= _MOST_SORTS:
             self._forget(event.at)
@@ -64,7 +64,7 @@ class Twins:
             reports.popleft()
 
     def _forget(self, at: datetime) -> None:
-        """Drop what waits in vain; when all of it is young, all of it."""
+        """Drop reports that wait in vain; if that frees nothing, drop all."""
         for reports in self._waiting.values():
             self._expire(reports, at)
         self._waiting = {key: reports for key, reports in self._waiting.items() if reports}

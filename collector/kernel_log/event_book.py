@@ -1,9 +1,10 @@
-"""What the kernel and the driver report, told once: Xids of both, bursts by their count.
+"""Reports of the kernel and the driver, each recorded once: Xids of both, bursts by their count.
 
-Two rules keep it short. An Xid that the kernel log and NVML both report is one: each report of one
-side answers at most one of the other, so that what comes again is told again. And what comes too
-fast is told at once the first time, then by a count every few seconds; a line that says another
-gravity, unit or link than those before it is not the same, and told at once, too.
+Two rules keep it short. An Xid that both the kernel log and NVML report is one event: each report
+of one side matches at most one of the other, so that a repeated Xid is reported again. And events
+that come too fast are reported at once the first time, then by a count every few seconds; a line
+with another gravity, unit or link than those before it is a different event, and is reported at
+once, too.
 """
 
 import json
@@ -32,7 +33,7 @@ _KERNEL, _DRIVER = "kernel", "driver"
 
 
 class KernelBook:
-    """Makes events of the kernel's reports and of NVML's Xids; of the main loop alone."""
+    """Makes events of the kernel's reports and of NVML's Xids; for the main loop alone."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class KernelBook:
         clock: Clock,
         most_sorts: int = MOST_SORTS,
     ) -> None:
-        """`gpus` is looked at whenever a report names an address; `file` outlives the process."""
+        """Load the saved position from `file`; `gpus` is read whenever a report names an address."""
         self._file = file
         self._node = node
         self._gpus = gpus
@@ -52,12 +53,12 @@ class KernelBook:
         self.position, self._untold = _load(file)
 
     def knows(self, batch: Batch) -> bool:
-        """Whether there is a known GPU at each address that the batch names."""
+        """Return whether there is a known GPU at each address that the batch names."""
         addresses = {seen.event.pci_address for seen in batch.events} - {None}
         return all(self._subject(address) != self._node for address in addresses)
 
     def take(self, batch: Batch) -> list[Event]:
-        """The events of a batch that are to be told now; then `save`."""
+        """Return the events of a batch that are to be recorded now; `save` must follow."""
         found = []
         for seen in batch.events:
             event = self._event(seen)
@@ -69,26 +70,26 @@ class KernelBook:
         return found
 
     def xid(self, event: Event) -> list[Event]:
-        """An Xid that NVML reported, when the kernel has not."""
+        """Return the events for an Xid that NVML reported; none if the kernel has reported it."""
         return self._tell_xid(_DRIVER, event)
 
     def due(self) -> list[Event]:
-        """What came again since it was told, each sort with its count; once a while."""
+        """Return repeated events, one per sort with its count, once per burst interval."""
         found = [*self._untold, *self._bursts.due()]
         self._untold = ()
         return found
 
     def flush(self) -> list[Event]:
-        """All that has not been told, at the end."""
+        """Return all events that were counted and not yet reported, at the end."""
         return self._bursts.end()
 
     def calm(self, subject: Subject) -> list[Event]:
-        """What is reported after a cure is news again; tells what came before it."""
+        """End a cured subject's bursts and return what they counted: later reports are news."""
         self._gone.pop(subject.key, None)
         return self._bursts.end(subject)
 
     def save(self) -> None:
-        """Remember up to where the log was told, and what was not; a full disk costs a log line."""
+        """Save the position in the log and the unreported events; a full disk costs a log line."""
         if self.position is None:
             return
         untold = (*self._untold, *self._bursts.untold())
@@ -104,7 +105,7 @@ class KernelBook:
             log.warning("kernel log's position cannot be saved", why=str(error))
 
     def _event(self, seen: LogEvent) -> Event:
-        """The event of a report."""
+        """Return the event of a report."""
         report = seen.event
         of_switch = report.kind is KernelEventKind.SXID
         return Event(
@@ -118,7 +119,7 @@ class KernelBook:
         )
 
     def _is_told(self, event: Event) -> bool:
-        """Whether an Xid has said it already, or it is about nothing of ours."""
+        """Return whether an Xid has reported it already, or it concerns none of our GPUs."""
         if event.kind is EventKind.GPU_RESET:
             return event.subject == self._node
         gone = self._gone.get(event.subject.key)
@@ -127,10 +128,11 @@ class KernelBook:
         return of_lost and gone is not None and abs(event.at - gone) <= near
 
     def _tell_xid(self, source: str, event: Event) -> list[Event]:
-        """An Xid, unless the other source has said all of it.
+        """Return the events for an Xid; none if the other source has reported all of it.
 
-        NVML says the code alone. Where it came first, and the kernel's line says what that code
-        means here, the line replaces what was told, or is told for itself where that was counted.
+        NVML reports the code alone. When it came first, and the kernel's line says what that code
+        means here, the line replaces the recorded event, or is reported itself if that was only
+        counted.
         """
         assert event.xid is not None
         if event.xid == _LOST_XID:
@@ -150,7 +152,7 @@ class KernelBook:
         return self._bursts.tell(event, sort)
 
     def _subject(self, address: str | None) -> Subject:
-        """The GPU at an address; the node when none is known to be there."""
+        """Return the GPU at an address; the node when none is known there."""
         if address is not None:
             for uuid, gpu in self._gpus.items():
                 if gpu.pci_address is not None and pci_address(gpu.pci_address) == address:
@@ -158,7 +160,7 @@ class KernelBook:
         return self._node
 
     def _tell(self, event: Event, report: KernelEvent) -> list[Event]:
-        """The event, unless it comes too soon after one of its sort: then it is counted."""
+        """Return the event; if it comes too soon after one of its sort, only count it."""
         if event.kind is EventKind.GPU_RESET:
             return [*self.calm(event.subject), event]
         return self._bursts.tell(event, _sort(report))
@@ -187,7 +189,7 @@ _TITLES: Mapping[KernelEventKind, str] = {
 
 
 def _message(report: KernelEvent) -> str:
-    """What was reported where, in one line: `Xid 79: GPU has fallen off the bus (0000:05:00.0)`."""
+    """Return what was reported where: `Xid 79: GPU has fallen off the bus (0000:05:00.0)`."""
     title = _TITLES.get(report.kind)
     if title is None:
         title = f"{'Xid' if report.kind is KernelEventKind.XID else 'SXid'} {report.code}"
@@ -203,13 +205,13 @@ def _message(report: KernelEvent) -> str:
 
 
 def _sort_of_xid(code: int, message: str) -> Sort:
-    """By what the message says: the GPU's address is in its subject, processes come and go."""
+    """Return an Xid's sort from its message; the GPU is in the subject, and processes come and go."""
     said = signature(code, message)
     return Sort(gravity=said.severity.value, rest=said)
 
 
 def _sort(report: KernelEvent) -> Sort:
-    """What else tells reports of one code apart that should not be counted as one."""
+    """Return what else keeps reports of one code from being counted as one."""
     grade = "" if report.grade is None else report.grade.value
     return Sort(gravity=grade, rest=(report.pci_address, report.process, report.link))
 
@@ -225,7 +227,7 @@ def _plain(position: Position) -> dict[str, Any]:
 
 
 def _load(file: Path) -> tuple[Position | None, tuple[Event, ...]]:
-    """Where an earlier process was, and what it had not told; nothing at a first start."""
+    """Return an earlier process's position and unreported events; nothing at a first start."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
         position = Position(

@@ -1,1 +1,1 @@
-"""The machine around the GPUs: what of it fails, as far as the kernel tells without privilege."""
+"""The machine around the GPUs: which of its parts fail, as far as the kernel shows unprivileged."""

@@ -1,8 +1,8 @@
-"""The child process that looks at the machine once, and is left where it is when it gets stuck.
+"""The child process that inspects the machine once, and is abandoned when it gets stuck.
 
-Each mount, and what sysfs reads over slow buses, has a thread of its own. After the time that they
-have it says what came back and what did not, and ends. One whose thread sits in the kernel ends when
-that returns: until then its parent starts no other.
+Each mount, and what sysfs reads over slow buses, has a thread of its own. After their time is over
+it reports which answered and which did not, and ends. A child with a thread in the kernel ends when
+that call returns: until then its parent starts no other.
 """
 
 import os
@@ -23,20 +23,20 @@ from .mounts import NOT_MOUNTED, Mount, is_gone, is_mounted, used_share, watched
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Look with SYSFS, PROC, SECONDS, LLDPCLI and the mounts that were chosen; returns the exit code."""
+    """Inspect with SYSFS, PROC, SECONDS, LLDPCLI and the chosen mounts; return the exit code."""
     lifeline.hold()
     sysfs, proc, seconds, lldpcli, *chosen = arguments
     seen = look(Path(sysfs), Path(proc), float(seconds), chosen, lldpcli)
     sys.stdout.write(line(seen) + "\n")
     sys.stdout.flush()
-    # Threads that are stuck would be waited for.
+    # A normal exit would wait for stuck threads.
     os._exit(0)
 
 
 def look(
     sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = (), lldpcli: str = ""
 ) -> Seen:
-    """What can be seen within `seconds`; threads that have not come back by then are left."""
+    """Return what can be read within `seconds`; threads that take longer are abandoned."""
     mounts = watched(proc, chosen)
     told: dict[str, object] = {}
     began, before = time.monotonic(), cpu_time.threads() or {}
@@ -44,7 +44,7 @@ def look(
         "fans": lambda: parts.fans(sysfs),
         "supplies": lambda: parts.supplies(sysfs),
         "memory": lambda: parts.memory_errors(sysfs),
-        # It is ended before this process ends, and outlives it never.
+        # The program is ended before this process ends, and never outlives it.
         "neighbours": lambda: lldp.ask(lldpcli, seconds / 2),
     }
     works |= {f"mount {one.path}": _asked(one, proc) for one in mounts}
@@ -82,7 +82,7 @@ def look(
 def _had_time(
     waits: Mapping[str, int | None], before: Threads, passed: float, least: float
 ) -> set[str]:
-    """Of the works that have not come back those that had so much time, and did not wait for a core."""
+    """Return the unfinished works that had at least that much time, not counting waits for a core."""
     now = cpu_time.threads() if waits else None
     if now is None:
         return set(waits)
@@ -105,7 +105,7 @@ def _do(name: str, work: Callable[[], object], told: dict[str, object]) -> None:
 def _asked(mount: Mount, proc: Path) -> Callable[[], object]:
     def ask() -> object:
         share = None
-        # What is mounted on demand is so once it was asked.
+        # A file system that is mounted on demand is mounted by asking it.
         with suppress(FileNotFoundError):
             share = used_share(mount.path)
         if mount.chosen and not is_mounted(proc, mount.path):

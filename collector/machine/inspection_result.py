@@ -1,4 +1,4 @@
-"""The result of one inspection of the machine, as the child hands it to its parent."""
+"""The result of one inspection of the machine, as the child passes it to its parent."""
 
 import json
 from typing import Any, NamedTuple
@@ -8,28 +8,28 @@ from .parts import Part
 
 
 class Seen(NamedTuple):
-    """None is what was not read: not there, or not in time.
+    """What one inspection read; None is what was absent, or not read in time.
 
-    No dataclass: a child that is started every minute must not import what that takes.
+    Not a dataclass: a child that starts every minute must not import what that takes.
     """
 
     fans: tuple[Part, ...] | None = None
     supplies: tuple[Part, ...] | None = None
-    memory_errors: tuple[int, int] | None = None  # corrected and not
+    memory_errors: tuple[int, int] | None = None  # corrected and uncorrected
     watched: int = 0  # mounts
     hung: tuple[str, ...] = ()  # mounts that do not answer
-    gone: tuple[tuple[str, str], ...] = ()  # mounts that answer with an error, and with which
-    fullest: tuple[str, float] | None = None  # a mount, and the share of it in use
-    heard: Heard = Heard()  # by lldpd
+    gone: tuple[tuple[str, str], ...] = ()  # mounts that answer with an error, and the error
+    fullest: tuple[str, float] | None = None  # the fullest mount, and its share in use
+    heard: Heard = Heard()  # neighbours, from lldpd
 
 
 def line(seen: Seen) -> str:
-    """One line, without its end."""
+    """Return the result as one line of JSON, without its line end."""
     return json.dumps(seen._asdict(), separators=(",", ":"))
 
 
 def parse(text: str | bytes) -> Seen:
-    """What `line` has written; ValueError when it is anything else."""
+    """Parse a line that `line` wrote; ValueError for anything else."""
     try:
         said = json.loads(text)
         return Seen(

@@ -1,4 +1,4 @@
-"""Inspects the machine from time to time, in a child that may get stuck."""
+"""Inspects the machine periodically, in a child that may get stuck."""
 
 import json
 import math
@@ -22,21 +22,21 @@ from .parts import Part
 
 log = Log("collector")
 
-# What a file system has for its answer; one under load takes seconds, a dead one minutes or forever.
+# Time for a file system to answer; one under load takes seconds, a dead one minutes or forever.
 ANSWER_SECONDS = 10.0
 _LARGEST_BYTES = 256 * 1024
 _NAMED = 8
-# Of the time between looks: after so much without one, the last says nothing of now.
+# In intervals between inspections: after so many without one, the last says nothing about now.
 _OLD_LOOKS = 3
 
 
 class Machine:
-    """The newest look; `keep` is for the main thread, which the kernel ties the child to."""
+    """The newest inspection; `keep` is for the main thread, which the kernel ties the child to."""
 
     def __init__(self, settings: CollectorSettings, clock: Clock) -> None:
         self._settings, self._clock = settings, clock
         self._file = settings.spool_directory / "machine.json"
-        self._worked = set(_remembered(self._file))  # parts that were seen to work once
+        self._worked = set(_remembered(self._file))  # parts that have been seen to work
         self._child: Child | None = None
         self._heard = b""
         self._due = 0.0
@@ -44,13 +44,13 @@ class Machine:
         self._told_old = False
         self._new_neighbours: tuple[Neighbour, ...] = ()
         self._told_why = ""
-        # What was last read of each, for the news: what could not be read is not well again.
+        # The last reading of each, for the news: an unreadable part has not recovered.
         self._fans: Sequence[Part] = ()
         self._supplies: Sequence[Part] = ()
         self._ill: tuple[str, ...] = ()
 
     def keep(self) -> str:
-        """Look when it is time; what there is to tell people now, mostly nothing."""
+        """Inspect when it is due; return news for people, mostly empty."""
         if self._settings.machine_seconds <= 0:
             return ""
         self._tell_old()
@@ -62,9 +62,10 @@ class Machine:
         return ""
 
     def fields(self) -> Mapping[str, Number | None]:
-        """What of a row of measurement `node` the last look has seen, but counters.
+        """Return the `node` row's fields of the last inspection, without counters.
 
-        Of a look that is too old only mounts that hung: those may be what keeps the child.
+        After an inspection that is too old, only hung mounts count: they may be what keeps the
+        child.
         """
         it, hung = self._seen, len(self._seen.hung) + len(self._seen.gone)
         if self._is_old():
@@ -78,16 +79,16 @@ class Machine:
 
     @property
     def memory_errors(self) -> tuple[int, int] | None:
-        """Corrected and not, as the kernel counts them since it was booted."""
+        """Corrected and uncorrected memory errors, as the kernel has counted them since boot."""
         return None if self._is_old() else self._seen.memory_errors
 
     def heard(self) -> Mapping[str, tuple[str, str | None]]:
-        """Switch and port that each interface is plugged into, once for each look."""
+        """Return the switch and port that each interface is plugged into, once per inspection."""
         new, self._new_neighbours = self._new_neighbours, ()
         return {one.interface: (one.switch, one.port) for one in new}
 
     def stop(self) -> None:
-        """End the child; one that cannot be killed is left where it is."""
+        """End the child; one that cannot be killed is abandoned."""
         end(self._child, 0.2)
         if self._child is not None and self._child.stdout is not None:
             self._child.stdout.close()
@@ -97,7 +98,7 @@ class Machine:
         return self._clock.monotonic() - self._seen_at > longest
 
     def _tell_old(self) -> None:
-        """One line in the log when looks stop coming."""
+        """Log one line when inspections stop coming."""
         old = self._is_old()
         if old and not self._told_old:
             why = "cannot be started or said nothing" if self._child is None else "is stuck"
@@ -139,7 +140,7 @@ class Machine:
         return said
 
     def _take(self) -> str:
-        """The line of the look, once it is whole."""
+        """Take the inspection's line once it is complete; return the news."""
         text, end, self._heard = self._heard.partition(b"\n")
         if not end:
             self._heard = text
@@ -162,7 +163,7 @@ class Machine:
         return self._news(parts)
 
     def _take_neighbours(self) -> None:
-        """One line in the log where lldpd is there and says nothing to this user."""
+        """Take the neighbours; log one line when lldpd is there and does not answer this user."""
         neighbours, why = self._seen.heard
         self._new_neighbours = neighbours or ()
         if why and not self._told_why:
@@ -170,7 +171,7 @@ class Machine:
         self._told_why = why or self._told_why
 
     def _news(self, parts: Iterable[Part]) -> str:
-        """What changed of what fails, in words."""
+        """Return which parts fail now, in words; empty if nothing has changed."""
         it = self._seen
         ill = [f"{part.name}: {part.why}" for part in parts if self._fails(part)]
         ill += [f"{path} does not answer" for path in it.hung]
@@ -186,13 +187,13 @@ class Machine:
         return not part.works and (part.sure or part.name in self._worked)
 
     def _failed(self, parts: Sequence[Part] | None) -> int | None:
-        """None where none of them was ever seen to work or to fail for sure."""
+        """Return the number of failed parts; None where none was ever seen to work or surely fail."""
         known = [p for p in parts or () if p.works or p.sure or p.name in self._worked]
         return sum(self._fails(part) for part in known) if known else None
 
 
 def _read(it: Seen) -> str:
-    """What a look has read, in words."""
+    """Return what an inspection has read, in words."""
     read = ["power supplies"] * (it.supplies is not None) + ["fans"] * (it.fans is not None)
     return " and ".join([*filter(None, [", ".join(read)]), "mounts"])
 
@@ -204,7 +205,7 @@ def _remembered(file: Path) -> list[str]:
 
 
 def _remember(file: Path, names: Iterable[str]) -> None:
-    """Without a promise: what is lost is seen again."""
+    """Save the names on a best-effort basis: what is lost is seen again."""
     with suppress(OSError):
         fresh = file.with_suffix(".new")
         fresh.write_text(json.dumps(sorted(names)))

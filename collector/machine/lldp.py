@@ -1,8 +1,8 @@
-"""Which switch is at the other end of each cable, as a running lldpd has heard it by LLDP.
+"""Which switch is at the other end of each cable, as a running lldpd has learnt by LLDP.
 
-`lldpcli -f json0` writes every value as a list (lldpcli(8)); what it takes to ask is access to lldpd's
-socket, which packages give to root and to a group of their own. Where a switch sends its MAC address
-as the identifier of its port, it says the port's name in the description (IEEE 802.1AB, 8.5.3, 8.5.5).
+`lldpcli -f json0` writes every value as a list (lldpcli(8)); asking takes access to lldpd's socket,
+which packages give to root and to a group of their own. Where a switch sends its MAC address as the
+identifier of its port, it puts the port's name in the description (IEEE 802.1AB, 8.5.3, 8.5.5).
 """
 
 import json
@@ -17,7 +17,7 @@ _LONGEST = 255  # of a name, in characters: IEEE 802.1AB, 8.5.6
 
 
 class Neighbour(NamedTuple):
-    """What an interface of this node is plugged into."""
+    """The switch and port that an interface of this node is plugged into."""
 
     interface: str
     switch: str
@@ -25,14 +25,14 @@ class Neighbour(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """What lldpd knows, or why that is not known; neither where there is no lldpd to ask."""
+    """What lldpd knows, or why that is unknown; neither where there is no lldpd to ask."""
 
     neighbours: tuple[Neighbour, ...] | None = None
     why_not: str = ""
 
 
 def ask(program: str, seconds: float) -> Heard:
-    """Ask lldpd by its own program, which is ended after `seconds`."""
+    """Ask lldpd through its own program, which is killed after `seconds`."""
     found = _found(program)
     if found is None:
         return Heard()
@@ -50,7 +50,7 @@ def ask(program: str, seconds: float) -> Heard:
         return Heard(why_not=f"{program}: {error.strerror}")
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        # Its lines begin with their time: they would all differ.
+        # Without the time at the start of the line, by which all lines would differ.
         last = said[-1].partition("]")[2].strip() or said[-1] if said else ""
         return Heard(why_not=last or f"{program} ended with {done.returncode}")
     try:
@@ -60,7 +60,7 @@ def ask(program: str, seconds: float) -> Heard:
 
 
 def _found(program: str) -> str | None:
-    """Where the program lies; also where only root's search path would find it."""
+    """Return the program's path, even where only root's search path would find it; else None."""
     if not program or "/" in program:
         return program or None
     for folder in (*os.get_exec_path(), "/usr/sbin"):
@@ -71,9 +71,9 @@ def _found(program: str) -> str | None:
 
 
 def parse(text: str) -> tuple[Neighbour, ...]:
-    """What `lldpcli -f json0 show neighbors` prints; ValueError when it is anything else.
+    """Parse the output of `lldpcli -f json0 show neighbors`; ValueError for anything else.
 
-    An interface behind which several are heard, as behind a bridge, is plugged into none that is known.
+    An interface with several neighbours, as behind a bridge, has no known neighbour.
     """
     try:
         told = [
@@ -98,7 +98,7 @@ def parse(text: str) -> tuple[Neighbour, ...]:
 
 
 def _is_switch(chassis: Any) -> bool:
-    """Whether it says that it bridges or routes: a network card that speaks LLDP itself does neither."""
+    """Return whether the chassis says it bridges or routes; a network card with LLDP does neither."""
     capabilities = chassis.get("capability", ())
     return any(one.get("enabled") and one.get("type") in _SWITCHES for one in capabilities)
 

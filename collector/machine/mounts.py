@@ -20,12 +20,12 @@ NOT_MOUNTED = "is not mounted"
 # A kubelet mounts the same volume for every pod.
 _MOST = 32
 _OCTAL = re.compile(r"\\([0-7]{3})")
-# A server that forgot the handle, and a program behind a mount that has gone.
+# Errors of a server that forgot the handle, and of a mount whose program has gone.
 _GONE = frozenset({errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.EIO})
 
 
 class Mount(NamedTuple):
-    """A file system that is watched; `counted`: also how full it is; `chosen`: it is to be mounted."""
+    """A watched file system; `counted`: its usage, too; `chosen`: it is expected to be mounted."""
 
     path: str
     counted: bool
@@ -33,9 +33,9 @@ class Mount(NamedTuple):
 
 
 def watched(proc: Path, chosen: Sequence[str]) -> list[Mount]:
-    """Those that were chosen, else network ones and local disks that can be written to.
+    """Return the chosen mounts, else network mounts and writable local disks.
 
-    What is mounted in several places is watched in the first. How full a server's is, is no node's.
+    A file system with several mounts is watched at the first. A server's usage is not the node's.
     """
     if chosen:
         return [Mount(path=path, counted=True, chosen=True) for path in chosen]
@@ -48,30 +48,31 @@ def watched(proc: Path, chosen: Sequence[str]) -> list[Mount]:
 
 
 def is_mounted(proc: Path, path: str) -> bool:
-    """Whether something is mounted at a path, and not below it or above; also where nobody knows."""
+    """Return whether something is mounted exactly at the path; true where the mounts are unknown."""
     places = {place for place, *_ in _mounted(proc) if place}
     return not places or os.path.realpath(path) in places
 
 
 def _mounted(proc: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Where, which kind, of which device, and with which options of its own."""
+    """Yield path, type, device and the file system's own options of each mount."""
     for line in (files.read(str(proc / "self/mountinfo")) or "").splitlines():
-        # proc_pid_mountinfo(5): how it is mounted here, optional fields, and after a dash what it
-        # is. Here a unit's ProtectSystem= shows every disk as one that cannot be written to.
+        # proc_pid_mountinfo(5): mount options, optional fields, and after a dash the file system
+        # itself. By the mount options, a unit's ProtectSystem= makes every disk read-only.
         here, _, itself = line.partition(" - ")
         kind, device, options, *_ = [*map(_plain, itself.split()), "", "", ""]
         yield [*map(_plain, here.split()), *[""] * 5][4], kind, device, options
 
 
 def _plain(word: str) -> str:
-    """Without the kernel's escapes."""
+    """Return the word without the kernel's octal escapes."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), word)
 
 
 def used_share(path: str) -> float | None:
-    """Of blocks or of inodes, whichever is fuller, as df(1) counts; None where it has no size.
+    """Return the used share of blocks or of inodes, whichever is larger, as df(1) counts.
 
-    OSError when it cannot be asked; it may never return.
+    None where the file system has no size. OSError when it cannot be asked; the call may never
+    return.
     """
     about = os.statvfs(path)
     shares = []
@@ -84,5 +85,5 @@ def used_share(path: str) -> float | None:
 
 
 def is_gone(error: OSError) -> bool:
-    """Whether an error says that the file system itself is ill; one that we may not see is not."""
+    """Return whether an error means that the file system itself is ill, not that access is denied."""
     return error.errno in _GONE

@@ -1,7 +1,7 @@
 """Power supplies, fans and memory controllers, as the kernel shows them in sysfs.
 
-Many servers tell of supplies and fans only through their service processor, which takes root to ask;
-there nothing is found, and nothing is said. What each file means: Linux kernel,
+Many servers report supplies and fans only through their service processor, which takes root to ask;
+there nothing is found, and nothing is reported. What each file means: Linux kernel,
 Documentation/hwmon/sysfs-interface.rst, Documentation/ABI/testing/sysfs-class-power and
 Documentation/driver-api/edac.rst.
 """
@@ -17,7 +17,7 @@ _FAN = re.compile(r"fan(\d+)_input")
 _LABEL = re.compile(r"in(\d+)_label")
 # A supply's input, as PMBus drivers call it (drivers/hwmon/pmbus/pmbus_core.c).
 _INPUT = "vin"
-# Of the input's usual voltage, what a supply without a feed still reads; millivolts.
+# An input below this counts as no feed: a supply without one still reads a little; millivolts.
 _NO_FEED_MILLIVOLTS = 10_000
 _ILL = frozenset({"Dead", "Overheat", "Over voltage", "Unspecified failure", "Cold"})
 
@@ -25,7 +25,7 @@ _ILL = frozenset({"Dead", "Overheat", "Over voltage", "Unspecified failure", "Co
 class Part(NamedTuple):
     """A fan or a supply: whether it works, and why not.
 
-    `sure`: what it says is a fault whether or not it was ever seen to work. A chip has fan headers to
+    `sure`: the failure counts even if the part was never seen to work. A chip has fan headers to
     which nothing is connected: those stand still, and some raise an alarm.
     """
 
@@ -36,14 +36,14 @@ class Part(NamedTuple):
 
 
 def fans(sysfs: Path) -> list[Part]:
-    """Every fan of which the kernel reads a speed."""
+    """Return every fan whose speed the kernel reads."""
     return [fan for chip in _chips(sysfs) for fan in _fans_of(chip)]
 
 
 def supplies(sysfs: Path) -> list[Part]:
-    """Every power supply: PMBus chips that read their input, and mains of class power_supply.
+    """Return every power supply: PMBus chips that read their input, and mains of power_supply.
 
-    One mains is no redundant feed: a workstation's on its battery.
+    A single mains is no redundant feed, such as that of a workstation on its battery.
     """
     found = [supply for chip in _chips(sysfs) for supply in _supplies_of(chip)]
     folder = sysfs / "class/power_supply"
@@ -60,7 +60,7 @@ def supplies(sysfs: Path) -> list[Part]:
 
 
 def memory_errors(sysfs: Path) -> tuple[int, int] | None:
-    """Errors corrected and not, over all memory controllers; None where EDAC has none."""
+    """Return corrected and uncorrected errors over all memory controllers; None without EDAC's."""
     folder = sysfs / "devices/system/edac/mc"
     pairs = [
         (_number(folder / name / "ce_count"), _number(folder / name / "ue_count"))

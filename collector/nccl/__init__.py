@@ -1,1 +1,1 @@
-"""What NCCL and PyTorch say of a job that stands still."""
+"""What NCCL and PyTorch report about a stalled job."""

@@ -1,11 +1,10 @@
 """Reads a pickle of plain containers, and of nothing else. Pure.
 
-PyTorch's Flight Recorder writes protocol 2 with dictionaries, lists, tuples, texts and numbers. This
-reads those few opcodes by itself: there is no opcode here that could name a class or call anything, so
-nothing of a hostile file runs. Python's own unpickler is not asked at all: without any class it can be
-made to reserve gigabytes by a number for its memo, or to hash for ever.
-
-The opcodes: CPython, Lib/pickletools.py.
+PyTorch's Flight Recorder writes protocol 2 with dictionaries, lists, tuples, texts and numbers.
+This module reads those few opcodes by itself: none of them could name a class or call anything, so
+nothing of a hostile file runs. Python's own unpickler is not used at all: even without any class it
+can be made to reserve gigabytes by a number for its memo, or to hash for ever. The opcodes:
+CPython, Lib/pickletools.py.
 """
 
 import struct
@@ -15,7 +14,7 @@ from typing import Any
 from .unreadable import UnreadableError
 
 # The 2,000 entries that PyTorch keeps by default are 250 kB with their frames, in 140,000 steps, of which
-# 16,000 make a list or a dictionary (measured, PyTorch 2.13.0). Those are what takes memory.
+# 16,000 make a list or a dictionary (measured, PyTorch 2.13.0). These take the memory.
 LARGEST_BYTES = 16 * 1024 * 1024
 MOST_STEPS, MOST_CONTAINERS = 2_000_000, 250_000
 LONGEST_NUMBER_BYTES = 9  # of 64 bits, and a sign
@@ -29,7 +28,7 @@ _MARK = _Mark()
 
 
 class _Machine:
-    """The stack, the memo and where in the content it is."""
+    """The pickle machine: the stack, the memo and the position in the content."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -49,7 +48,7 @@ class _Machine:
         return form.unpack(self.take(form.size))[0]
 
     def since_mark(self) -> list[Any]:
-        """What was pushed since the last mark, which goes too."""
+        """Pop and return what was pushed since the last mark; the mark is popped, too."""
         for place in range(len(self.stack) - 1, -1, -1):
             if self.stack[place] is _MARK:
                 taken = self.stack[place + 1 :]
@@ -73,7 +72,7 @@ _FLOAT = struct.Struct(">d")
 
 
 def load(content: bytes) -> Any:
-    """The value; UnreadableError for whatever is no plain pickle of protocol 2, or is too large."""
+    """Return the value; UnreadableError if it is no plain pickle of protocol 2, or too large."""
     if len(content) > LARGEST_BYTES:
         raise UnreadableError(f"the file is over {LARGEST_BYTES // 1024**2} MiB")
     if content[:2] != b"\x80\x02":

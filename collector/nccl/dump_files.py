@@ -1,7 +1,7 @@
 """Reads the dumps of a job's Flight Recorder from directories that an administrator named.
 
-Everybody may be able to write there: nothing is written, nothing but regular files of the job's own user
-is opened, no link is followed, and no pipe is touched, since PyTorch's own trigger is one.
+Anybody may be able to write there: nothing is written, only regular files of the job's own user are
+opened, no link is followed, and no pipe is touched, since PyTorch's own trigger is one.
 """
 
 import os
@@ -17,11 +17,11 @@ from .containers import LARGEST_BYTES
 from .flight_recorder import Dump, parse
 from .unreadable import UnreadableError
 
-# What is chosen by TORCH_FR_DUMP_TEMP_FILE, and the global rank.
+# The prefix from TORCH_FR_DUMP_TEMP_FILE, and the global rank.
 _NAME = re.compile(r".*\D(\d{1,6})")
 _MOST_NAMES = 65_536
 _MOST_BYTES, _SECONDS = 256 * 1024 * 1024, 60.0
-# A dump is written piece by piece: whoever has not changed for so long is whole.
+# A dump is written piece by piece: one that has not changed for this long is complete.
 STABLE_SECONDS = 2.0
 _SLACK_SECONDS = 5.0
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -37,13 +37,13 @@ class _File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """At which rank to begin: this one, or so far into those that are there."""
+    """The rank to begin at: this one, or the one at this share of those that are there."""
 
     rank: int | None = None
     share: float = 0.0
 
     def order(self, ranks: Iterable[int]) -> Sequence[int]:
-        """All of them, from there on and around."""
+        """Return all ranks in order, from the first one on and around."""
         them = sorted(ranks)
         at = int(self.share * len(them)) if self.rank is None else bisect_left(them, self.rank)
         return [*them[at:], *them[:at]]
@@ -56,7 +56,7 @@ def read(
     sleep: Callable[[float], None],
     begin: Begin,
 ) -> dict[int, Dump]:
-    """By rank, the newest dump of this user that is young and whole; what cannot be read is left out."""
+    """Return each rank's newest recent, complete dump of this user; unreadable ones are left out."""
     directories = list(directories)
     before = _found(directories, user, youth_seconds)
     if not before:
@@ -94,7 +94,7 @@ def _found(directories: Iterable[str], user: int, youth_seconds: float) -> dict[
 
 
 def stat_of(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """None where it has just vanished, which says nothing of the others."""
+    """Return the entry's status; None if it has just vanished, which says nothing of the others."""
     with suppress(OSError):
         return entry.stat(follow_symlinks=False)
     return None
@@ -106,7 +106,7 @@ def _is_dump(about: os.stat_result, user: int) -> bool:
 
 
 def _content(file: _File, user: int) -> bytes:
-    """The file that was found, and no other one that took its place."""
+    """Return the content of the file that was found; UnreadableError if another took its place."""
     directory = os.open(file.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         number = os.open(file.name, _FLAGS, dir_fd=directory)

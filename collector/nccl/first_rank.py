@@ -1,8 +1,8 @@
-"""Whom a job's other ranks wait for in collectives: who comes last is in them for the shortest time.
+"""Finds the rank that a job's others wait for in collectives: the last to enter is in them least.
 
-`coll_sn` counts for a communicator and a type of collective, so the same number at several ranks is the same
-collective. How long the others wait for one is held against the time from one collective to the next: of a job that
-communicates most of the time a rank that is slow makes little of it.
+`coll_sn` counts for a communicator and a type of collective, so the same number at several ranks is
+the same collective. The time that the others wait for one rank is compared with the time from one
+collective to the next: when a job communicates most of the time, a slow rank costs little of it.
 """
 
 import statistics
@@ -15,16 +15,18 @@ from gpuvigil.model import Collective, RankStand, Source, Stand
 
 from .inspector import Op
 
-# Ours: so many ranks and collectives at least, of which in nine of ten spans one is in them for the shortest time, and
-# half as far from the next one as from the middle of the others, or more.
+# Ours: the least number of ranks and collectives. In nine of ten spans one rank must be in them for the
+# shortest time, and be at least half as far from the next rank as from the median of the others.
 LEAST_RANKS, LEAST_COMPARED = 4, 20
 SPANS, LEAST_SPANS, LEAST_APART = 10, 9, 0.5
-# What the others wait for it costs the job so much of its time, in thousandths: of a rank that works a tenth longer it
-# is from 37 on where communication or input takes most of it. Where nobody told when: half of what they are in them.
+# The least share of the job's time that the waiting costs, in thousandths: for a rank that works a tenth longer
+# it is 37 and more where communication or input takes most of the time. Without times of writing: the rank is in
+# the collectives for at most half as long as the others.
 LEAST_COST, MOST_OF_OTHERS = 25, 0.5
-# And who is in it for so much longer waits for somebody: less is the order in which a ring goes round.
+# The others must be in them this much longer: less is the order in which a ring goes round.
 LEAST_MICROSECONDS = 200
-# Between lines that are written no other time is half as long as a pause; in each step there may be one without any.
+# A gap between written lines is a pause if it is over this many times the next longest one: each step
+# may have a gap without any lines.
 PAUSE_TIMES = 2
 
 _Ranks = Mapping[int, Op]
@@ -39,9 +41,9 @@ class First:
     percent: int
     microseconds: int
     others: int
-    pids: Mapping[str, set[int]]  # all that told, by host
-    cost: int | None = None  # of a thousand of the job's time, in which the others wait for it
-    cost_before: int | None = None  # the same much earlier; None: not known
+    pids: Mapping[str, set[int]]  # processes of all reporting ranks, by host
+    cost: int | None = None  # thousandths of the job's time in which the others wait for it
+    cost_before: int | None = None  # the same at a much earlier time; None: not known
 
     @property
     def host(self) -> str:
@@ -52,7 +54,7 @@ class First:
         return self.op.pid
 
     def collective(self, holder: str, gpu: str | None) -> Collective:
-        """As it is told."""
+        """Return the rank's stand as the event reports it."""
         rank = RankStand(
             rank=self.op.rank,
             stand=Stand.FIRST,
@@ -78,9 +80,9 @@ class First:
 
 
 def first(ops: Iterable[Op]) -> list[First]:
-    """Of each communicator the rank that the others wait for, where there is one; large ones first.
+    """Return the rank that the others wait for in each communicator that has one; largest first.
 
-    Whatever another user writes of it is of another one.
+    Lines of another user count as another communicator's.
     """
     ones = [_first(them) for them in _by_communicator(ops).values()]
     return sorted(
@@ -89,7 +91,7 @@ def first(ops: Iterable[Op]) -> list[First]:
 
 
 def beside_earlier(ones: Iterable[First], ops: Iterable[Op]) -> Iterator[First]:
-    """With how much the others waited for the same rank earlier."""
+    """Yield each rank with what the others' waiting for it cost earlier."""
     them = _by_communicator(ops)
     for one in ones:
         waits = _waits(them.get((one.op.owner, one.op.communicator), ()))
@@ -110,8 +112,8 @@ class _Waits:
     """How long the ranks of a communicator are in its collectives."""
 
     whole: Sequence[_Ranks]
-    times: Mapping[int, float]  # of each rank in microseconds, the middle one of the spans' means
-    shortest: Mapping[int, int]  # in how many spans each is in them for the shortest time
+    times: Mapping[int, float]  # of each rank in microseconds: the median of the spans' means
+    shortest: Mapping[int, int]  # in how many spans each rank is in them for the shortest time
     every: float | None  # microseconds from one collective to the next, where it is known
 
     def others(self, rank: int) -> float:
@@ -124,7 +126,10 @@ class _Waits:
 
 
 def _waits(collectives: Sequence[_Ranks]) -> _Waits | None:
-    """In each the ranks are held against each other that told of it: as many as ever did."""
+    """Return the ranks' times, from the collectives that as many ranks reported as ever did.
+
+    None with too few ranks or collectives.
+    """
     most = max(map(len, collectives), default=0)
     whole = [ranks for ranks in collectives if len(ranks) == most]
     if most < LEAST_RANKS or len(whole) < LEAST_COMPARED:
@@ -150,7 +155,10 @@ def _waits(collectives: Sequence[_Ranks]) -> _Waits | None:
 
 
 def _every(whole: Sequence[_Ranks]) -> float | None:
-    """Microseconds from one collective to the next, without pauses; None where all lines were written at once."""
+    """Return the microseconds from one collective to the next, without pauses.
+
+    None where all lines were written at once.
+    """
     told: dict[str, dict[int, int]] = defaultdict(dict)
     for ranks in whole:
         op = ranks[min(ranks)]
@@ -160,7 +168,7 @@ def _every(whole: Sequence[_Ranks]) -> float | None:
 
 
 def _pace(lines: Sequence[tuple[int, int]]) -> float:
-    """Collectives a microsecond, by the last number that was written at each moment: some lines are lost."""
+    """Return collectives per microsecond, by the last number written at each time: lines get lost."""
     gaps = sorted((last[0] - one[0], last[1] - one[1]) for one, last in pairwise(lines))
     if len(gaps) > 1 and gaps[-1][0] > PAUSE_TIMES * gaps[-2][0]:
         gaps.pop()

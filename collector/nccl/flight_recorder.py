@@ -1,7 +1,7 @@
-"""What PyTorch's Flight Recorder wrote of one rank, as far as it says where the rank stands. Pure.
+"""Parses one rank's dump of PyTorch's Flight Recorder, as far as it tells the rank's stand. Pure.
 
-The format: pytorch/pytorch v2.14.1, torch/csrc/distributed/c10d/FlightRecorderDetail.hpp:343-510. Frames,
-paths and sizes are dropped. A rank's number is in its file's name only.
+The format: pytorch/pytorch v2.14.1, torch/csrc/distributed/c10d/FlightRecorderDetail.hpp:343-510.
+Frames, paths and sizes are dropped. A rank's number is in its file's name only.
 """
 
 import json
@@ -14,7 +14,7 @@ from gpuvigil.model import MOST_RANKS, Collective, RankStand, Source, Stand, spa
 from . import containers
 from .unreadable import UnreadableError
 
-MOST_GROUPS = 8  # of one look
+MOST_GROUPS = 8  # reported per look
 MOST_ENTRIES = 100_000
 MOST_MEMBERS = 65_536
 _LONGEST = 128
@@ -25,21 +25,21 @@ class Course:
     """How far a rank is in one process group."""
 
     reached: int = 0  # the last collective that it entered, 0: none
-    open: bool = False  # it has not left that one
-    operations: dict[int, str] = field(default_factory=dict)  # those that the ring still has
+    open: bool = False  # whether it has not left that one yet
+    operations: dict[int, str] = field(default_factory=dict)  # by number; those still in the ring
     members: tuple[int, ...] = ()  # all ranks of the group, as far as the rank knows them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dump:
-    """One rank's file, by the names of its groups."""
+    """One rank's dump, by the names of its process groups."""
 
     version: str
     courses: Mapping[str, Course]
 
 
 def parse(content: bytes) -> Dump:
-    """Of a pickle, or of the JSON that PyTorch offers beside it; UnreadableError for all else."""
+    """Parse a pickle, or the JSON that PyTorch also offers; UnreadableError for all else."""
     try:
         value = _json(content) if content[:1] == b"{" else containers.load(content)
         return _dump(value)
@@ -63,14 +63,14 @@ def _dump(value: Mapping[str, Any]) -> Dump:
     if len(entries) > MOST_ENTRIES:
         raise ValueError(f"over {MOST_ENTRIES} entries")
     courses: dict[str, Course] = {}
-    numbers: dict[str, str] = {}  # names of groups, by the numbers that pg_status has
+    numbers: dict[str, str] = {}  # names of groups, by their numbers in pg_status
     entries = sorted(entries, key=lambda it: _whole(it["record_id"]))
     for entry in entries:
         _take(entry, courses, numbers)
     whole = not entries or _whole(entries[0]["record_id"]) == 0
     for number, status in value.get("pg_status", {}).items():
         if number in numbers:
-            # What the ring has lost was entered all the same.
+            # The rank also entered the collectives that the ring buffer has lost.
             course = courses[numbers[number]]
             last = _whole(status["last_enqueued_collective"])
             if last > course.reached:
@@ -79,8 +79,8 @@ def _dump(value: Mapping[str, Any]) -> Dump:
                     _whole(status["last_completed_collective"]) < last,
                 )
     for name, about in value.get("pg_config", {}).items():
-        # Gloo's has one without a name, which is nobody's in particular. Of a group that the ring has
-        # nothing of any more nobody knows how far it was.
+        # Gloo has a group without a name, which is skipped. For a group that the ring buffer has lost
+        # entirely, it is not known how far it was.
         if name and (whole or name in courses):
             course = courses.setdefault(_text(name), Course())
             course.members = _ranks(_text(about["ranks"], MOST_MEMBERS * 8))
@@ -88,7 +88,7 @@ def _dump(value: Mapping[str, Any]) -> Dump:
 
 
 def _take(entry: Mapping[str, Any], courses: dict[str, Course], numbers: dict[str, str]) -> None:
-    """Of several that share a number, as coalesced ones do, the last counts."""
+    """Add an entry to its group's course; of several with one number (coalesced) the last counts."""
     if _flag(entry["is_p2p"]):
         return
     name = _text(entry["process_group"][0])
@@ -104,7 +104,7 @@ def _take(entry: Mapping[str, Any], courses: dict[str, Course], numbers: dict[st
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    """`[0, 1]`, as it is written; nothing where it is not so."""
+    """Parse `[0, 1]`; empty for anything else."""
     words = text.strip("[] ").split(",") if text.strip("[] ") else []
     if len(words) > MOST_MEMBERS or not all(word.strip().isdigit() for word in words):
         return ()
@@ -118,7 +118,7 @@ def _text(value: object, longest: int = _LONGEST) -> str:
 
 
 def _whole(value: object) -> int:
-    """JSON has some numbers as texts."""
+    """Return a whole number, which JSON may write as text; TypeError for anything else."""
     if isinstance(value, str) and len(value) < 20:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 2**53:
@@ -133,8 +133,10 @@ def _flag(value: object) -> bool:
 
 
 def collectives(dumps: Mapping[int, Dump], holder: str) -> tuple[Collective, ...]:
-    """Where the ranks of these dumps stand, one for each group in which any of them waits, and the
-    largest of the others: dumps of other nodes may say that somebody waits there.
+    """Return where the ranks of these dumps stand, in up to MOST_GROUPS process groups.
+
+    Groups in which a rank waits or disagrees come first, larger ones before smaller ones; then the
+    largest of the others: dumps of other nodes may say that a rank waits there.
     """
     found: dict[str, dict[int, Course]] = {}
     for rank, dump in sorted(dumps.items()):
@@ -182,7 +184,7 @@ def _collective(name: str, courses: Mapping[int, Course], holder: str) -> Collec
 
 
 def _disagreement(courses: Mapping[int, Course]) -> tuple[int, frozenset[int]]:
-    """The first collective that some ranks know by another name, and those that are fewer."""
+    """Return the first collective that ranks name differently, and the ranks in the minority."""
     numbers = sorted({number for course in courses.values() for number in course.operations})
     for number in numbers:
         named: dict[str, set[int]] = {}

@@ -1,11 +1,10 @@
-"""The lines that NCCL Inspector writes, of which `first_rank.py` says whom the others wait for.
+"""Reads NCCL Inspector's lines, from which `first_rank.py` finds the rank that others wait for.
 
-The format: NVIDIA/nccl v2.30.7, plugins/profiler/inspector/inspector_json.cc:26-258, a line for each operation of
-a rank; older versions have the same names. `coll_sn` counts for a communicator and a type of collective, so the
-same number at several ranks is the same collective; who comes to it last is in it for the shortest time.
-
-Files are not rotated by NCCL and may be of any size: the end of each is read anew every time, so that
-it does not matter whether somebody cut or replaced it.
+The format: NVIDIA/nccl v2.30.7, plugins/profiler/inspector/inspector_json.cc:26-258, a line for
+each operation of a rank; older versions have the same names. `coll_sn` counts for a communicator
+and a type of collective, so the same number at several ranks is the same collective; the last rank
+to enter is in it for the shortest time. Files are not rotated by NCCL and may be of any size: the
+end of each is read anew every time, so that it does not matter whether somebody cut or replaced it.
 """
 
 import json
@@ -20,11 +19,11 @@ from typing import Any
 from .dump_files import stat_of
 from .unreadable import UnreadableError
 
-# Some 450 bytes for an operation: of each file the last 500.
+# An operation takes some 450 bytes: this is the last 500 of a file.
 TAIL_BYTES, LONGEST_LINE = 256 * 1024, 8 * 1024
 _MOST_FILES, _MOST_NAMES = 64, 65_536
 _LONGEST = 128
-# In these the root, or all but the root, are through early, and wait for nobody.
+# In these the root, or all ranks but the root, finish early and wait for nobody.
 _ROOTED = frozenset({"Broadcast", "Reduce", "Gather", "Scatter"})
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
@@ -41,13 +40,16 @@ class Op:
     operation: str
     number: int
     microseconds: int
-    clock: str  # which clock measured it: only of one they compare
-    owner: int  # the user whose file says it
-    written: int = 0  # when, in microseconds of its node's clock
+    clock: str  # which clock measured it: only times of the same clock compare
+    owner: int  # the user who owns the file
+    written: int = 0  # when it was written, in microseconds of its node's clock
 
 
 def parse(line: bytes, owner: int) -> Op | None:
-    """None for a line of something else, as of a send or a broadcast; UnreadableError for what is no line of Inspector's."""
+    """Parse a line; None for one about something else, such as a send or a broadcast.
+
+    Raises UnreadableError for what is no line of Inspector's.
+    """
     if len(line) > LONGEST_LINE:
         raise UnreadableError("a line is too long")
     try:
@@ -94,7 +96,11 @@ def read(
     youth_seconds: float,
     is_earlier: bool = False,
 ) -> Iterator[Op]:
-    """What these users' processes wrote last, or much earlier, in files that changed lately; what is unreadable is left out."""
+    """Yield what these users' processes wrote last, in files that changed recently.
+
+    With `is_earlier`, an earlier part of each file is read. Unreadable lines and files are left
+    out.
+    """
     oldest, left = time_ns() - int(youth_seconds * 1e9), _MOST_FILES
     for directory in directories:
         with suppress(OSError), os.scandir(directory) as entries:
@@ -120,7 +126,7 @@ def _ops(path: str, users: Collection[int], is_earlier: bool) -> Iterator[Op]:
 
 
 def _lines(path: str, users: Collection[int], is_earlier: bool) -> tuple[int, Sequence[bytes]]:
-    """Whose file it is, and the whole lines at its end, or of an earlier part."""
+    """Return the file's owner, and the complete lines at its end or in its earlier part."""
     file = os.open(path, _FLAGS)
     try:
         about = os.fstat(file)
@@ -130,11 +136,11 @@ def _lines(path: str, users: Collection[int], is_earlier: bool) -> tuple[int, Se
         content = os.pread(file, TAIL_BYTES, begin)
     finally:
         os.close(file)
-    # What the first line began with was cut, and the last one may not be whole yet.
+    # The first line is cut at its start, and the last one may not be complete yet.
     return about.st_uid, content.split(b"\n")[bool(begin) : -1]
 
 
 def earlier(size: int, tail: int = TAIL_BYTES) -> int | None:
-    """Where what was written earlier begins in a file of that size; None where it would be a part of its end."""
+    """Return where a file's earlier part begins, by its size; None if it would overlap the end."""
     begin = min(size // 4, tail)
     return begin if begin + tail <= size - tail else None

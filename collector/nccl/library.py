@@ -1,7 +1,7 @@
-"""Which version of NCCL a process has loaded, without asking it: by the file that it has mapped.
+"""Finds the version of NCCL that a process has loaded, from the file that it has mapped.
 
-proc(5), `maps`; who is not the process's user needs CAP_SYS_PTRACE. The library is named by its version, as distributions do
-it, or has it in its text (NVIDIA/nccl, src/init.cc: VERSION_STRING).
+proc(5), `maps`; reading another user's process takes CAP_SYS_PTRACE. The file name has the version,
+as distributions do it, or the file's text has it (NVIDIA/nccl, src/init.cc: VERSION_STRING).
 """
 
 import os
@@ -21,7 +21,7 @@ _DELETED = " (deleted)"
 
 
 def loaded(proc_root: str, pid: int) -> str:
-    """`2.30.7`; UnreadableError says why it is not known."""
+    """Return the version, such as `2.30.7`; UnreadableError says why it is not known."""
     try:
         maps = files.text(f"{proc_root}/{pid}/maps")
     except OSError as error:
@@ -55,7 +55,7 @@ def _said(path: str, pid: int) -> str:
 
 
 def _searched(file: int, pid: int) -> str:
-    """What its text says; of hundreds of megabytes none stays in memory."""
+    """Return the version in the file's text, read in blocks: it may have hundreds of megabytes."""
     tail, deadline = b"", time.monotonic() + _SECONDS
     for _ in range(_MOST_BYTES // _BLOCK):
         block = os.read(file, _BLOCK)

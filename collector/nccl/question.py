@@ -1,4 +1,4 @@
-"""The question to the NCCL child and its answer: a line of JSON each."""
+"""The question to the NCCL child and its answer: one line of JSON each."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ LONGEST_WHY = 300
 
 
 class Look(str, Enum):
-    """What is looked at."""
+    """What the child looks at."""
 
     RAS = "ras"
     DUMPS = "dumps"
@@ -20,8 +20,10 @@ class Look(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Jobs of one user whose NCCL is asked. `holders`: of each its processes here, and of those
-    their GPUs by NVML's index and UUID.
+    """The question about one user's jobs.
+
+    `holders`: each job's processes on this node, and each process's GPUs by NVML's index, with
+    UUIDs.
     """
 
     proc_root: str
@@ -29,32 +31,32 @@ class Asked:
     pause_seconds: float
     versions: tuple[str, ...]
     holders: Mapping[str, Mapping[int, Mapping[int, str]]]
-    # Instead of asking: where files of these users lie, and how young those are that count.
+    # For files instead of RAS: their directories, their owners, and the greatest age that counts.
     look: Look = Look.RAS
     directories: tuple[str, ...] = ()
     users: tuple[int, ...] = ()
     youth_seconds: float = 0.0
-    # Of many dumps, whose are read first: nodes that share a directory begin at ranks of their own.
+    # Which dumps are read first: nodes that share a directory begin at ranks of their own.
     begin_rank: int | None = None
     begin_share: float = 0.0  # from 0 to 1, where no rank is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """How one of the jobs stands, or why that is not known; neither where it goes on."""
+    """How the jobs stand, or why that is not known; neither where they go on."""
 
     found: tuple[Collective, ...] = ()
     why: str = ""
-    is_final: bool = False  # to ask this job again is of no use
+    is_final: bool = False  # asking this job again is useless
 
 
 def question(asked: Asked) -> str:
-    """For the command line of the child."""
+    """Return the question for the child's command line."""
     return json.dumps(asdict(asked))
 
 
 def read_question(text: str) -> Asked:
-    """What `question` wrote."""
+    """Parse what `question` wrote."""
     value = json.loads(text)
     holders = {
         holder: {
@@ -69,13 +71,13 @@ def read_question(text: str) -> Asked:
 
 
 def answer(said: Answer) -> str:
-    """One line, without its end."""
+    """Return the answer as one line of JSON, without its line end."""
     found = [one.to_json() for one in said.found]
     return json.dumps({"found": found, "why": said.why[:LONGEST_WHY], "is_final": said.is_final})
 
 
 def read_answer(text: str | bytes) -> Answer:
-    """What `answer` wrote; ValueError when it is none."""
+    """Parse a line that `answer` wrote; ValueError for anything else."""
     try:
         value = json.loads(text)
         found = tuple(map(Collective.from_json, value["found"]))

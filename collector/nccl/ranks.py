@@ -1,4 +1,4 @@
-"""Asks where ranks stand, only where a site has switched it on: else none of it is loaded."""
+"""Loads what asks where ranks stand, only if a site has switched it on."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -12,7 +12,7 @@ from ..rows.events import EventMaker
 
 
 class Looker(Protocol):
-    """What the agent has of it."""
+    """The interface that the agent uses."""
 
     def take(
         self,
@@ -26,10 +26,10 @@ class Looker(Protocol):
 
 class _Off:
     def take(self, *_: object) -> None:
-        """Nothing is looked at."""
+        """Look at nothing."""
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Stop nothing: nothing runs."""
 
 
 def looker(
@@ -39,7 +39,7 @@ def looker(
     post: Callable[[Callable[[], None]], None],
     tell: Callable[[Sequence[Event]], None],
 ) -> Looker:
-    """As the settings say."""
+    """Return the looker that the settings ask for."""
     is_on = (
         settings.nccl_ras
         or settings.flight_recorder_directories

@@ -1,7 +1,7 @@
-"""The child process that asks a stalled job's NCCL twice, says how its ranks stand, and ends.
+"""The child process that asks a stalled job's NCCL twice, reports how its ranks stand, and ends.
 
-Before anything is sent it sees to it that whoever may answer is one of the processes that it was
-told of, in its own network namespace, with a version that may be asked.
+Before anything is sent, it checks that whoever may answer is one of the processes in the question,
+in its own network namespace, with a version that may be asked.
 """
 
 import ipaddress
@@ -25,18 +25,18 @@ from .ras_status import Place, Status
 from .ras_verdict import verdict
 from .unreadable import TooLargeError, UnreadableError
 
-_NICE = 10  # the job comes first, also where it stands
+_NICE = 10  # the job comes first, even while it is stalled
 _MOST_JOBS = 8
 _STOP = threading.Event()
 _LOCAL = re.compile(r"\|-- (\S+)\n\s+/32 host LOCAL")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Look as the one argument asks; the answer is one line.
+    """Look as the one argument asks, and print the answer as one line.
 
-    Who is told to stop asks nothing more, and hears the answer to the question that is under way: NCCL
-    does not look whether somebody has hung up, and its thread would turn round and round until it has its
-    answer together (NVIDIA/nccl, src/ras/client_support.cc: rasClientEventLoop).
+    After SIGTERM no more questions are asked, but the answer to the current one is read: NCCL does
+    not notice a closed connection, and its thread would spin until it has its answer together
+    (NVIDIA/nccl, src/ras/client_support.cc: rasClientEventLoop).
     """
     lifeline.hold()
     signal.signal(signal.SIGTERM, lambda *_: _STOP.set())
@@ -48,13 +48,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def look(asked: Asked) -> Answer:
-    """Ask twice; whatever goes wrong is said, and nothing is tried again."""
+    """Ask RAS twice; any failure becomes the answer's reason, and nothing is tried again."""
     try:
         addresses = _addresses(asked)
         before = ras_client.ask(addresses)
         if _STOP.wait(asked.pause_seconds):
             return Answer()
-        # Whoever listens may be another one by now.
+        # Another process may listen there by now.
         after = ras_client.ask(_addresses(asked))
     except SilentError as error:
         return _silent(asked, str(error))
@@ -64,7 +64,7 @@ def look(asked: Asked) -> Answer:
 
 
 def dumps(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
-    """What PyTorch's dumps of the one job say."""
+    """Return what PyTorch's dumps of the one job say."""
     begin = dump_files.Begin(rank=asked.begin_rank, share=asked.begin_share)
     found = dump_files.read(asked.directories, asked.users[0], asked.youth_seconds, sleep, begin)
     (holder,) = asked.holders
@@ -72,7 +72,7 @@ def dumps(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
 
 
 def waits(asked: Asked) -> Answer:
-    """Of each job here whose ranks tell how long they wait, the rank that waits least."""
+    """Return the rank that waits least, for each job here whose ranks report how long they wait."""
     where = (asked.directories, asked.users, asked.youth_seconds)
     ones = first_rank.first(inspector.read(*where))
     if ones:
@@ -80,7 +80,7 @@ def waits(asked: Asked) -> Answer:
     host = os.uname().nodename
     found = []
     for one in ones:
-        # A line may name any process: only its own user's count.
+        # A line may name any process: only those of its own user count.
         gpus = _inner(asked, str(one.op.owner))
         holders = [it for it in gpus if one.pids.get(host, set()) & gpus[it].keys()]
         if len(holders) == 1:
@@ -91,7 +91,7 @@ def waits(asked: Asked) -> Answer:
 
 
 def told(asked: Asked, before: Status, after: Status, hosts: frozenset[str]) -> Answer:
-    """What two answers say, of the job whose processes here are in them."""
+    """Return the verdict on two answers, about the job here whose processes are in them."""
     gpus = _inner(asked)
     own = [_own(status, gpus, hosts) for status in (before, after)]
     if own[0] is None or own[1] is None:
@@ -104,7 +104,10 @@ def told(asked: Asked, before: Status, after: Status, hosts: frozenset[str]) -> 
 
 
 def _inner(asked: Asked, user: str | None = None) -> dict[str, dict[int, Mapping[int, str]]]:
-    """The GPUs of each job's processes, or of a user's, by the numbers that those have for themselves."""
+    """Return the GPUs of each job's processes, by their pids inside their namespace.
+
+    With `user`, only those of this user's processes.
+    """
     return {
         holder: {
             inner: of
@@ -117,7 +120,7 @@ def _inner(asked: Asked, user: str | None = None) -> dict[str, dict[int, Mapping
 
 
 def _silent(asked: Asked, why: str) -> Answer:
-    """Of several jobs behind the port nobody knows whose process is silent."""
+    """Return that the job is silent; with several jobs behind the port, only the reason is known."""
     if len(asked.holders) != 1:
         return Answer(why=why)
     (holder,) = asked.holders
@@ -125,7 +128,10 @@ def _silent(asked: Asked, why: str) -> Answer:
 
 
 def _addresses(asked: Asked) -> list[tuple[str, int]]:
-    """Where to ask; UnreadableError where somebody else might answer, or whom nobody should ask."""
+    """Return where to ask.
+
+    Raises UnreadableError where somebody else might answer, or a process must not be asked.
+    """
     pids = [pid for of in asked.holders.values() for pid in of]
     users = {_user(asked.proc_root, pid) for pid in pids}
     found: list[tuple[str, int]] = []
@@ -155,7 +161,7 @@ def _user(proc_root: str, pid: int) -> str:
 
 
 def _owner(proc_root: str, pid: int) -> str | None:
-    """The same; None where the process is gone."""
+    """Return the user of a process; None where the process is gone."""
     try:
         return _user(proc_root, pid)
     except UnreadableError:
@@ -163,7 +169,7 @@ def _owner(proc_root: str, pid: int) -> str | None:
 
 
 def inner_pids(proc_root: str, pid: int) -> tuple[int, ...]:
-    """What a process is called in each namespace of processes that it is in; the last is its own."""
+    """Return the pid that a process has in its own, innermost pid namespace, as a tuple of one."""
     for line in (files.read(f"{proc_root}/{pid}/status") or "").splitlines():
         if line.startswith("NSpid:"):
             return tuple(int(word) for word in line.split()[1:] if word.isdigit())[-1:]
@@ -171,7 +177,10 @@ def inner_pids(proc_root: str, pid: int) -> tuple[int, ...]:
 
 
 def own_hosts(proc_root: str) -> frozenset[str]:
-    """The addresses of this machine, as far as this namespace has them (proc(5), fib_trie, if_inet6)."""
+    """Return this machine's addresses, as far as this namespace has them.
+
+    From proc(5), fib_trie and if_inet6.
+    """
     found = set(_LOCAL.findall(files.read(f"{proc_root}/self/net/fib_trie") or ""))
     for line in (files.read(f"{proc_root}/self/net/if_inet6") or "").splitlines():
         digits = line.partition(" ")[0]
@@ -183,7 +192,7 @@ _Gpus = Mapping[int, Mapping[int, str]]
 
 
 def _own(status: Status, gpus: Mapping[str, _Gpus], hosts: frozenset[str]) -> str | None:
-    """The job whose processes of this node are in an answer; None for none, or for several."""
+    """Return the job whose processes of this node are in an answer; None for none, or for several."""
     here = {place.pid for place in _places(status) if place.host in hosts}
     found = [holder for holder, pids in gpus.items() if here & pids.keys()]
     return found[0] if len(found) == 1 else None
@@ -194,7 +203,7 @@ def _places(status: Status) -> Iterable[Place]:
 
 
 def _gpu(place: Place, pids: _Gpus, hosts: frozenset[str]) -> str | None:
-    """A process with one GPU has that one, whatever number it has where the process runs."""
+    """Return the place's GPU; a process with one GPU has that one, whatever index it sees it under."""
     of = pids.get(place.pid, {}) if place.host in hosts else {}
     return next(iter(of.values())) if len(of) == 1 else of.get(place.device)
 

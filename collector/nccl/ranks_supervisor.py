@@ -1,4 +1,4 @@
-"""Has a stalled job's NCCL asked, seldom, by a child that ends after one answer."""
+"""Has a stalled job's NCCL asked, rarely, by a child that ends after one answer."""
 
 import os
 import subprocess
@@ -27,27 +27,27 @@ from .told_first import ToldFirst
 
 log = Log("collector")
 
-_LONGEST_LOOK_SECONDS = 2 * (TIMEOUT_SECONDS + 30.0)  # beside the pause
+_LONGEST_LOOK_SECONDS = 2 * (TIMEOUT_SECONDS + 30.0)  # on top of the pause
 _LARGEST_BYTES = 256 * 1024
-# NCCL Inspector's files are looked at so often.
+# How often NCCL Inspector's files are read.
 INSPECTOR_SECONDS = 120.0
-# The analyzer remembers for a day: what dumps say of a job that hangs for longer is told again before that.
+# The analyzer remembers for a day: the dumps of a job that hangs longer are reported again before that.
 DUMPS_TOLD_AGAIN_SECONDS = 12 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How seldom is asked, at most."""
+    """The limits on how often a job is asked."""
 
     pause_seconds: float = 30.0  # between the two questions of one look
     rest_seconds: float = 60.0  # after a look at a job; it doubles with each
     longest_rest_seconds: float = 1800.0
-    # Communicators are made at a job's start: then nobody asks.
+    # Younger jobs are not asked: communicators are made at a job's start.
     youngest_seconds: float = 900.0
-    # Those few nodes of a job that ask, and those that read its dumps, do it at moments of their own.
+    # The few nodes of a job that ask, or read its dumps, do so at different times.
     spread_seconds: float = 60.0
-    # Where a job's processes do not say which rank they are, each of its nodes may ask: so far apart, and
-    # at the longest rest from the first time on.
+    # Where a job's processes do not name their ranks, each of its nodes may ask: this far apart, and
+    # with the longest rest from the start.
     blind_spread_seconds: float = 600.0
     inspector_seconds: float = INSPECTOR_SECONDS
 
@@ -57,7 +57,7 @@ PACE = Pace()
 
 @dataclass(slots=True)
 class _Rest:
-    """Of one user's stalled jobs: when they may be asked again, and how long they rest then."""
+    """When one user's stalled jobs may be asked again, and how long they rest then, in seconds."""
 
     holders: frozenset[str]
     due: float
@@ -68,7 +68,7 @@ _Whose = tuple[int, Look]
 
 
 class Ranks:
-    """One look at a time; `take` and `stop` are for the main thread, which the child is tied to."""
+    """Runs one look at a time; `take` and `stop` are for the main thread, which owns the child."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Ranks:
         tell: Callable[[Sequence[Event]], None],
         pace: Pace = PACE,
     ) -> None:
-        """`post` lets the main loop do something, `tell` tells events."""
+        """Set up: `post` lets the main loop do work, `tell` records events."""
         self._settings, self._events, self._clock = settings, events, clock
         self._post, self._tell, self._pace = post, tell, pace
         self._table = ProcessTable(settings.proc_root)
@@ -99,12 +99,15 @@ class Ranks:
         processes: Mapping[str, Iterable[int]],
         held: Iterable[Allocation],
     ) -> None:
-        """What a tick brought: nothing more is done while no job stands still."""
+        """Take a tick's rows, processes and allocations; start a look if one is due.
+
+        While no job stands still, only Inspector's files are read.
+        """
         gpus = _on_gpus(rows, processes, held)
         still, now = stalled(gpus), self._clock.monotonic()
         self._given_up &= {gpu.holder for gpu in gpus}
         self._told_dumps = {of: it for of, it in self._told_dumps.items() if of in still}
-        # Also who goes on for a moment, or is not measured, rests to the end.
+        # A job that goes on for a moment, or is not measured, still rests to the end.
         rests = self._rests.items()
         self._rests = {of: it for of, it in rests if it.holders & still or now < it.due}
         if self._child is not None:
@@ -113,7 +116,7 @@ class Ranks:
             self._look_at_waits(gpus)
 
     def stop(self) -> None:
-        """End the child, which may hear an answer to its end within a second."""
+        """End the child, which gets a second to read the answer it waits for."""
         if self._child is not None:
             self._child.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -121,7 +124,7 @@ class Ranks:
             self._child.kill()
 
     def _watch(self, child: Child, still: frozenset[str]) -> None:
-        """A job that goes on again is asked no more; beside a child that does not end no other starts."""
+        """End the child when its job goes on or it is late; no other starts before it has ended."""
         now = self._clock.monotonic()
         late = now - self._began > self._pace.pause_seconds + _LONGEST_LOOK_SECONDS
         if late:
@@ -132,7 +135,7 @@ class Ranks:
             self._child = None
 
     def _look_at_waits(self, gpus: Sequence[OnGpu]) -> None:
-        """Of all jobs here, stalled or not: only files are read."""
+        """Start a look at Inspector's files of all jobs here, stalled or not: only files are read."""
         directories = self._settings.nccl_inspector_directories
         holders: dict[str, dict[int, dict[int, str]]] = {}
         for gpu in gpus:
@@ -151,13 +154,16 @@ class Ranks:
             self._start(asked)
 
     def _look(self, gpus: Sequence[OnGpu]) -> bool:
-        """Begin what is due: dumps, which cost the job nothing, before a question."""
+        """Start a look that is due, dumps before RAS, since they cost the job nothing.
+
+        Returns whether one was started.
+        """
         pids = {pid for gpu in gpus for pid in gpu.pids}
         users = {pid: user for pid in pids if (user := self._user(pid)) is not None}
         ages = {pid: self._table.ran_seconds(pid) for pid in pids}
         if self._settings.flight_recorder_directories:
             for user, holders in may_be_asked(gpus, [ALL], users, ages, 0.0).items():
-                # Of two jobs of one user nobody knows whose dump it is.
+                # With two jobs of one user, the dump could be of either.
                 if len(holders) == 1 and self._rested(user, holders, Look.DUMPS, self._pace):
                     self._start(self._for_dumps(user, holders, gpus))
                     return True
@@ -170,7 +176,7 @@ class Ranks:
         return False
 
     def _turn(self, holders: Holders) -> Pace | None:
-        """How seldom this node asks; None: it is for other nodes, or of no use."""
+        """Return the pace at which this node asks; None if other nodes ask, or asking is useless."""
         if holders.keys() & self._given_up:
             return None
         is_asking, pace = turn.is_asking(self._environs(holders)), self._pace
@@ -187,7 +193,7 @@ class Ranks:
             yield files.read(f"{self._settings.proc_root}/{pid}/environ") or ""
 
     def _rested(self, user: int, holders: Holders, look: Look, pace: Pace) -> bool:
-        """Whether a look is due; then the next rest begins."""
+        """Return whether a look is due; if so, start the next rest."""
         now = self._clock.monotonic()
         rest, seconds = self._rests.get((user, look)), pace.rest_seconds
         if rest is None and pace.spread_seconds:
@@ -234,7 +240,7 @@ class Ranks:
             log.warning("a stalled job's NCCL is not asked", why=str(error))
 
     def _listen(self, child: Child) -> None:
-        """In a thread of its own."""
+        """Take the child's answer, in a thread of its own."""
         asking, is_of_all = self._asking, self._is_of_all
         assert child.stdout is not None
         with child.stdout as stream:
@@ -262,7 +268,7 @@ class Ranks:
             self._tell(events)
 
     def differs(self, them: tuple[Collective, ...]) -> bool:
-        """Of dumps, which stay as they are while a job hangs, what was not told of it last."""
+        """Return whether a report is news: while a job hangs, its dumps repeat and are no news."""
         holder, now = them[0].holder, self._clock.monotonic()
         if them[0].by is not Source.FLIGHT_RECORDER:
             return True
@@ -273,13 +279,13 @@ class Ranks:
         return True
 
     def lasting(self, found: Sequence[Collective]) -> list[Collective]:
-        """Of who waits least, who did at the look before, too, and was not told lately."""
+        """Return those that waited least at the look before, too, and were not reported lately."""
         keys = [(of.holder, of.ranks[0].rank) for of in found]
         news = self._told_first.news(keys, self._clock.monotonic())
         return [of for key, of in zip(keys, found, strict=True) if key in news]
 
     def _event(self, found: tuple[Collective, ...]) -> Event:
-        """Its words are for the log; who judges reads the values."""
+        """Return the event; its words are for the log, the analyzer reads the values."""
         first = found[0]
         words = f"{first.holder}: ranks {first.stand.value}, by {first.by.value}"
         at = self._clock.now()
@@ -294,12 +300,12 @@ class Ranks:
 
 
 def spread(node: str) -> float:
-    """A share from 0 to 1, always the same for a node."""
+    """Return a share from 0 to 1 that is constant for a node."""
     return zlib.crc32(node.encode()) / 2**32
 
 
 def _by_holder(found: Iterable[Collective]) -> Iterable[list[Collective]]:
-    """An event is of one job."""
+    """Group by job: an event is about one job."""
     them: dict[str, list[Collective]] = {}
     for one in found:
         them.setdefault(one.holder, []).append(one)

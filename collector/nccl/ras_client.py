@@ -1,7 +1,7 @@
 """Asks NCCL's RAS socket once.
 
-The protocol: NVIDIA/nccl v2.30.7, src/ras/client_support.cc:165-473 and src/ras/client.cc. The answer
-ends with the connection. A time limit of nothing is never asked for: with JSON that would leave its
+The protocol: NVIDIA/nccl v2.30.7, src/ras/client_support.cc:165-473 and src/ras/client.cc. The
+answer ends with the connection. A timeout of zero is never sent: with JSON that would leave its
 collection in the job's memory for ever (client_support.cc:1040, :1660).
 """
 
@@ -11,28 +11,28 @@ import time
 from .ras_status import LARGEST_BYTES, Status, parse
 from .unreadable import UnreadableError
 
-# What RAS gives its own processes, and how long its own client waits beyond that.
+# RAS's time limit for its own processes, and how long its own client waits beyond that.
 TIMEOUT_SECONDS, _BEYOND_SECONDS = 5, 6.0
-# After which NCCL's own client takes the process for stopped.
+# The time after which NCCL's own client takes the process for stopped.
 HANDSHAKE_SECONDS = 1.0
 _TRIES = 2
 _LONGEST_LINE = 1024
 _CHUNK = 1 << 16
-# What is beyond the limit is read and dropped: nobody in the job shall write into a closed socket.
+# Bytes beyond the limit are read and dropped, so that no process of the job writes into a closed socket.
 _MOST_DRAINED = 64 * 1024 * 1024
 
 
 class SilentError(UnreadableError):
-    """Somebody listens and says nothing: a process that was stopped."""
+    """A process listens and does not answer: it was stopped."""
 
 
 def ask(
     addresses: list[tuple[str, int]], seconds: float = TIMEOUT_SECONDS + _BEYOND_SECONDS
 ) -> Status:
-    """The answer of any process that listens there; UnreadableError says why there is none.
+    """Return the answer of any process that listens there; UnreadableError says why there is none.
 
-    Behind one port the kernel picks a process of the same user; one that is stopped takes the
-    connection and never answers: then another try may find another one. The question itself is
+    Behind one port the kernel picks a process of the same user. A stopped process accepts the
+    connection and never answers; another try may then find another process. The question itself is
     put to one process only.
     """
     for _ in range(_TRIES):
@@ -77,7 +77,7 @@ def _say(peer: socket.socket, words: bytes) -> None:
 
 
 def _line(peer: socket.socket, seconds: float) -> bytes:
-    """One line, which comes within `seconds` as a whole; TimeoutError."""
+    """Return one line, which must be complete within `seconds`; TimeoutError."""
     deadline, read = time.monotonic() + seconds, b""
     while not read.endswith(b"\n"):
         peer.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -91,7 +91,7 @@ def _line(peer: socket.socket, seconds: float) -> bytes:
 
 
 def _rest(peer: socket.socket, deadline: float) -> bytes:
-    """All until the end of the connection."""
+    """Return everything until the end of the connection; what exceeds the size limit is dropped."""
     content, drained = bytearray(), 0
     while True:
         left = deadline - time.monotonic()

@@ -1,7 +1,7 @@
-"""What NCCL's RAS socket answers to `STATUS` in JSON, as values. Pure.
+"""Parses the JSON answer of NCCL's RAS socket to `STATUS`. Pure.
 
-The format: NVIDIA/nccl v2.30.7, src/ras/client_support.cc:1918-2166; its keys are those of 2.28.7. It
-comes from a process of a user's: everything in it is checked, and what is wrong is one named error.
+The format: NVIDIA/nccl v2.30.7, src/ras/client_support.cc:1918-2166; its keys are those of 2.28.7.
+It comes from a user's process: everything in it is checked, and any fault raises one named error.
 """
 
 import json
@@ -22,11 +22,11 @@ FINE, IN_PROGRESS = 0, 7
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which GPU of which process; the same in all communicators of a job."""
+    """One GPU of one process; the same in all communicators of a job."""
 
     host: str
     pid: int
-    device: int  # by NVML
+    device: int  # NVML's index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +44,19 @@ class Rank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """A rank of which nothing came."""
+    """A rank without an answer."""
 
     rank: int
     place: Place
-    unresponsive: bool  # its process is silent; else it answered, and is not in that communicator
+    unresponsive: (
+        bool  # its process is silent; else the process answered, but is not in that communicator
+    )
     dead: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communicator:
-    """`key` is its two hashes: one alone may be of several."""
+    """A communicator; `key` is both of its hashes, since one alone may be shared by several."""
 
     key: str
     size: int
@@ -62,14 +64,14 @@ class Communicator:
     missing: tuple[Missing, ...]
 
     def places(self) -> Iterator[tuple[int, Place]]:
-        """All that are told of, by rank."""
+        """Yield rank and place of all ranks, with or without an answer."""
         yield from ((one.rank, one.place) for one in self.ranks)
         yield from ((one.rank, one.place) for one in self.missing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """One answer; it is of one job."""
+    """One answer, about one job."""
 
     version: str
     communicators: tuple[Communicator, ...]
@@ -77,7 +79,7 @@ class Status:
 
 
 def parse(content: bytes | bytearray) -> Status:
-    """UnreadableError for everything that is no such answer."""
+    """Parse an answer; UnreadableError for everything else."""
     if len(content) > LARGEST_BYTES:
         raise TooLargeError(f"its status is over {LARGEST_BYTES // 1024**2} MiB")
     try:
@@ -170,7 +172,7 @@ def _flag(value: object) -> bool:
 
 
 def numbers_in_the_job(communicators: Iterable[Communicator]) -> dict[Place, int]:
-    """What people call each rank: its number in the largest communicator that it is in."""
+    """Return each rank's number for people: that in the largest communicator that it is in."""
     found: dict[Place, int] = {}
     for one in by_size(communicators):
         for rank, place in one.places():
@@ -179,5 +181,5 @@ def numbers_in_the_job(communicators: Iterable[Communicator]) -> dict[Place, int
 
 
 def by_size(communicators: Iterable[Communicator]) -> Sequence[Communicator]:
-    """The largest first; of equal ones in the order of their keys."""
+    """Return the communicators, the largest first, equal ones in the order of their keys."""
     return sorted(communicators, key=lambda one: (-one.size, one.key))

@@ -1,8 +1,8 @@
-"""What two answers of NCCL's RAS, half a minute apart, say of a job. Pure.
+"""Judges a job by two answers of NCCL's RAS, half a minute apart. Pure.
 
 Counts rise on the host when a collective is launched, not when it is over, and ranks are asked one
-after the other: one answer alone proves nothing. Of communicators that stand still those with unlike
-counts speak; the others wait for them.
+after the other: one answer alone proves nothing. Of the communicators that stand still, those with
+unequal counts decide; the others wait for them.
 """
 
 from collections import defaultdict
@@ -27,21 +27,21 @@ GpuOf = Callable[[Place], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Gap:
-    """A communicator that stands still with unlike counts of one type."""
+    """A communicator that stands still with unequal counts of one type of collective."""
 
     of: Communicator
     operation: str
     entered: int
-    behind: Mapping[Place, int]  # and what each launched last
+    behind: Mapping[Place, int]  # and the count that each launched
     ahead: frozenset[Place]
 
 
 def verdict(
     before: Status, after: Status, holder: str, gpu_of: GpuOf, own_hosts: Container[str]
 ) -> Collective | None:
-    """How the job stands; None where it goes on, or where both answers tell of nothing in common.
+    """Return how the job stands; None where it goes on, or the answers share no communicator.
 
-    `gpu_of` knows the GPUs of this node's own processes, by UUID.
+    `gpu_of` returns the UUIDs of GPUs of this node's own processes.
     """
     earlier = {one.key: one for one in before.communicators}
     pairs = [(earlier[one.key], one) for one in after.communicators if one.key in earlier]
@@ -95,7 +95,7 @@ _Pairs = Iterable[tuple[Communicator, Communicator]]
 
 
 def _lost(pairs: _Pairs, after: Status) -> tuple[Stand, Mapping[Place, int | None]] | None:
-    """Who is dead; else of whom both answers heard nothing, where somebody's time ran out."""
+    """Return the dead ranks; else those silent in both answers, if a timeout was counted."""
     pairs = list(pairs)
     dead = {m.place for _, now in pairs for m in now.missing if m.dead}
     if dead:
@@ -111,7 +111,7 @@ def _moved(before: Communicator, after: Communicator) -> bool:
 
 
 def _ill(pairs: _Pairs) -> tuple[Stand, Mapping[Place, int | None]] | None:
-    """Who says both times that it failed; else whose communicator is not made after half a minute."""
+    """Return the ranks failed in both answers; else those whose communicator is not made by then."""
     found: dict[Stand, dict[Place, int | None]] = defaultdict(dict)
     for before, after in pairs:
         earlier = {rank.rank: _illness(rank) for rank in before.ranks}
@@ -133,7 +133,7 @@ def _illness(rank: Rank) -> Stand | None:
 
 
 def _gaps(of: Communicator) -> Iterator[_Gap]:
-    """One for each type of collective whose counts differ."""
+    """Yield a gap for each type of collective whose counts differ."""
     ranks = [rank for rank in of.ranks if not rank.ending]
     for operation in sorted({name for rank in ranks for name in rank.counts}):
         counts = {rank.place: rank.counts.get(operation, 0) for rank in ranks}
@@ -149,7 +149,7 @@ def _gaps(of: Communicator) -> Iterator[_Gap]:
 
 
 def _root(gaps: list[_Gap]) -> tuple[_Gap, list[Place]]:
-    """Who is behind and waits for nobody in another communicator; of several gaps the narrowest.
+    """Return the narrowest gap, with the ranks behind that wait in no other communicator.
 
     A rank that waits in one communicator is late in all others.
     """

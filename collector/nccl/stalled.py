@@ -1,4 +1,4 @@
-"""Which jobs on this node stand still, as their own GPUs show it, and may be asked. Pure.
+"""Which jobs on this node stand still, as their own GPUs show, and may be asked. Pure.
 
 The limits are those by which the analyzer calls a job hung (docs/detectors.md, `gpu_hung`).
 """
@@ -13,18 +13,18 @@ from ..rows.catalogue_rows import Number
 
 _STEP_SECONDS, _STEP_TIMES = 60.0, 5.0
 _SPIN_SECONDS, _SPIN_TIMES = 300.0, 3.0
-# `step_phase`: a checkpoint or an evaluation goes on for so long; whom a signal stopped hangs not.
+# `step_phase`: a checkpoint or an evaluation may take this long; a rank stopped by a signal is no hang.
 _PAUSES, _PAUSE_SECONDS, _STOPPED = frozenset({3, 4}), 1800.0, 5
 ALL = "*"
 
 Fields = Mapping[str, Number | None]
-# Of each holder its processes, and of those their GPUs by NVML's index and UUID.
+# By holder, its processes, and for each its GPUs: UUIDs by NVML's index.
 Holders = Mapping[str, Mapping[int, Mapping[int, str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnGpu:
-    """One GPU of this node: what was measured, who is on it, and who holds it."""
+    """One GPU of this node: its fields, the processes on it, and its allocations."""
 
     uuid: str
     index: int
@@ -34,15 +34,15 @@ class OnGpu:
 
     @property
     def holder(self) -> str:
-        """The one holder; "" where there is none, or where several share the GPU."""
+        """The only holder; "" where there is none, or where several share the GPU."""
         names = {str(one.holder) for one in self.held}
         return names.pop() if len(names) == 1 else ""
 
 
 def stalled(gpus: Iterable[OnGpu]) -> frozenset[str]:
-    """The holders of which a GPU here stands still, and none here says that it goes on.
+    """Return the holders with a GPU here that stands still, and none here that goes on.
 
-    A job of which all ranks here are stopped by a signal is suspended, and stands not still.
+    A job whose ranks here are all stopped by a signal is suspended, and does not count.
     """
     still, moving = set(), set()
     for gpu in gpus:
@@ -55,7 +55,7 @@ def stalled(gpus: Iterable[OnGpu]) -> frozenset[str]:
 
 
 def stalled_seconds(gpus: Iterable[OnGpu], holder: str) -> float:
-    """For how long a holder's GPUs have stood, at most."""
+    """Return how long a holder's GPUs have stood still, at most."""
     names = ("step_age_seconds", "spin_seconds")
     said = [gpu.fields.get(name) for gpu in gpus if gpu.holder == holder for name in names]
     return max((float(seconds) for seconds in said if seconds is not None), default=0.0)
@@ -83,10 +83,10 @@ def may_be_asked(
     age_of: Mapping[int, float],
     youngest_seconds: float,
 ) -> dict[int, Holders]:
-    """By user, the holders that may be asked, and of each its processes with their GPUs.
+    """Return, by user, the holders that may be asked, with their processes and GPUs.
 
-    Behind a port the kernel picks any process of a user. So nobody of a user is asked while one of
-    the user's other processes here goes on, is young, or is of a partition that is not asked.
+    Behind a port the kernel picks any process of a user. So a user's jobs are not asked while
+    another of the user's processes here goes on, is young, or is in a partition that is not asked.
     """
     gpus = list(gpus)
     still = stalled(gpus)

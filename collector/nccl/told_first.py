@@ -1,4 +1,4 @@
-"""Which of the ranks that came last are told: such as did at two looks, one after the other, and seldom again."""
+"""Decides which ranks that others wait for are reported: found at two looks in a row, and rarely."""
 
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
@@ -9,14 +9,14 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class ToldFirst:
-    """Of the looks of one node; one that finds nobody counts, too."""
+    """Remembers one node's looks; a look that finds no rank counts, too."""
 
     def __init__(self) -> None:
         self._seen: frozenset[Hashable] = frozenset()
         self._again: dict[Hashable, float] = {}
 
     def news(self, found: Iterable[_Key], now: float) -> frozenset[_Key]:
-        """Of whom a look found, at that moment, who is told."""
+        """Return which of a look's keys are to be reported; `now` is in monotonic seconds."""
         keys = frozenset(found)
         self._again = {key: at for key, at in self._again.items() if now < at}
         told = frozenset(key for key in keys if key in self._seen and key not in self._again)

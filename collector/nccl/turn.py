@@ -1,8 +1,8 @@
 """Which nodes of a job ask it. Pure.
 
-Each question goes through all processes of the job, and any of them answers for all: a few nodes are enough,
-and of a large job all would be a flood. Nodes do not talk to each other, but a launcher tells its processes
-which rank they are, and of how many.
+Each question goes through all processes of the job, and any of them answers for all: a few nodes
+are enough, and all nodes of a large job would be a flood. Nodes do not talk to each other, but a
+launcher tells its processes their rank and the number of ranks.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ _MOST_DIGITS = 9
 
 
 def is_asking(environs: Iterable[str]) -> bool | None:
-    """Whether a node is one of the few, by the environments of its processes (proc(5), `environ`).
+    """Return whether a node is one of the few, by its processes' environments (proc(5), `environ`).
 
-    None where none of them says which rank it is.
+    None where none of them names its rank.
     """
     said = [place for text in environs if (place := _place(text)) is not None]
     if not said:
@@ -26,12 +26,12 @@ def is_asking(environs: Iterable[str]) -> bool | None:
 
 
 def lowest_rank(environs: Iterable[str]) -> int | None:
-    """Of a node's processes; None where none of them says which rank it is."""
+    """Return the lowest rank of a node's processes; None where none of them names its rank."""
     return min((it[0] for it in map(_place, environs) if it is not None), default=None)
 
 
 def _place(environ: str) -> tuple[int, int] | None:
-    """A rank, and of how many."""
+    """Return a process's rank and the number of ranks; None where it does not name them."""
     values = dict(line.partition("=")[::2] for line in environ.split("\0"))
     for names in zip(RANKS, WORLDS, strict=True):
         rank, world = (values.get(name, "") for name in names)

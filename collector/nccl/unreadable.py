@@ -1,9 +1,9 @@
-"""The errors of all that reads what a job's process wrote."""
+"""The errors of everything that reads what a job's process wrote."""
 
 
 class UnreadableError(ValueError):
-    """What was read is not what it should be, or is too large; its text says which, in one line."""
+    """What was read is malformed or too large; the message says which, in one line."""
 
 
 class TooLargeError(UnreadableError):
-    """It will be too large the next time, too."""
+    """What was read is too large, and will be the next time, too."""

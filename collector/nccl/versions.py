@@ -1,7 +1,7 @@
-"""Which versions of NCCL may be asked by their RAS socket: what is known of crashes, as a table.
+"""Which versions of NCCL may be asked through their RAS socket: a table of known crashes.
 
-Read in the maintainers' threads in 2026; nothing of it was tried here, and a test's stand-in for NCCL
-cannot show it. Whatever stands here, no version is asked that the site did not name itself.
+Read in the maintainers' threads in 2026; nothing of it was tried here, and a test's stand-in for
+NCCL cannot show it. Whatever the table says, no version is asked that the site did not name itself.
 """
 
 import re
@@ -14,13 +14,13 @@ _FORM = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Risk:
-    """What was reported of versions from `first` to before `end`, None: of all since."""
+    """What was reported of versions from `first` to before `end`; None: all since."""
 
     first: Version
     end: Version | None
     what: str
     source: str
-    refused: bool  # never asked, whoever names it
+    refused: bool  # never asked, even if a site names it
 
 
 RISKS = (
@@ -66,7 +66,7 @@ RISKS = (
         source="github.com/NVIDIA/nccl/issues/2346",
         refused=True,
     ),
-    # The same lines are in what came after, and the report is open.
+    # Later versions have the same lines, and the report is open.
     Risk(
         first=(2, 29, 2),
         end=None,
@@ -78,19 +78,19 @@ RISKS = (
 
 
 def version(text: str) -> Version | None:
-    """`2.30.7` as numbers; None for all else."""
+    """Return `2.30.7` as numbers; None for all else."""
     found = _FORM.fullmatch(text)
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
 
 
 def risks(of: Version) -> tuple[Risk, ...]:
-    """All that is known of a version, what forbids to ask it first."""
+    """Return all that is known of a version; what forbids asking it comes first."""
     found = [one for one in RISKS if one.first <= of and (one.end is None or of < one.end)]
     return tuple(sorted(found, key=lambda one: not one.refused))
 
 
 def refusal(text: str, named: Collection[str]) -> str:
-    """Why this version is not asked; "" where it may be: named by the site, and no crash forbids it."""
+    """Return why this version is not asked; "" where the site named it and no crash forbids it."""
     number = version(text)
     if number is None:
         return "its version of NCCL is not known"

@@ -1,4 +1,4 @@
-"""Calls on one device, bound once, with what the driver refuses and what each call costs."""
+"""Calls on one device, bound once, with their refusals by the driver and their costs."""
 
 import ctypes
 import re
@@ -12,7 +12,7 @@ _FUNCTION = re.compile(r"nvml\w+")
 
 
 class Calls:
-    """The calls on one device, and what is known of each; for one thread."""
+    """The calls on one device, with the refusals and costs of each; for one thread."""
 
     def __init__(
         self,
@@ -20,13 +20,13 @@ class Calls:
         handle: "ctypes._Pointer[ctypes.Structure]",
         costs: dict[str, CallCost] | None = None,
     ) -> None:
-        """`costs` is shared by the devices of one GPU."""
+        """Set up; `costs` is shared by the devices of one GPU."""
         self.library = library
         self.handle = handle
         self.costs: dict[str, CallCost] = {} if costs is None else costs
         self.succeeded = False
         self.failure = SUCCESS
-        self.made = 0  # calls that came back
+        self.made = 0  # calls that returned
         self._refused: dict[str, int] = {}
         self._functions: dict[str, Callable[..., int] | None] = {}
 
@@ -34,19 +34,18 @@ class Calls:
         self.succeeded, self.failure = False, SUCCESS
 
     def retry(self) -> None:
-        """Try again what was refused, except what this driver's library does not have at all."""
+        """Forget all refusals, except of functions that this driver's library does not have at all."""
         self._refused = {k: c for k, c in self._refused.items() if c == FUNCTION_NOT_FOUND}
 
     def call(self, key: str, name: str, *arguments: object) -> bool:
-        """Make a call on the device unless it was refused before; true when it succeeded.
+        """Call the device unless the call was refused before; return true when it succeeded.
 
-        `key` is what a refusal is remembered by. DriverError when the GPU is lost or the driver is
-        gone.
+        A refusal is remembered by `key`. DriverError when the GPU is lost or the driver is gone.
         """
         return self.code(key, name, self.handle, *arguments) == SUCCESS
 
     def code(self, key: str, name: str, *arguments: object) -> int:
-        """The return code of a call with exactly these arguments; the rest as in `call`."""
+        """Return the code of a call with exactly these arguments; otherwise as in `call`."""
         if key in self._refused:
             return self._refused[key]
         function = self.bound(name)
@@ -69,26 +68,26 @@ class Calls:
         return code
 
     def refuse(self, key: str) -> None:
-        """Take it as refused until the next slow tick."""
+        """Treat the call as refused until the next slow tick."""
         self._refused[key] = NOT_SUPPORTED
 
     def refuses(self, key: str) -> bool:
-        """Whether the driver has refused this call, as far as is known."""
+        """Return whether the driver has refused this call, as far as is known."""
         return key in self._refused
 
     def refused(self) -> dict[str, int]:
-        """The functions that were refused, with the last code; a key begins with its function."""
+        """Return the refused functions with their last code; a key begins with its function."""
         names = {key: _FUNCTION.match(key) for key in self._refused}
         return {found[0]: self._refused[key] for key, found in names.items() if found is not None}
 
     def bound(self, name: str) -> Callable[..., int] | None:
-        """The library's function, or None when this driver has none of that name."""
+        """Return the library's function, or None when this driver has none of that name."""
         if name not in self._functions:
             self._functions[name] = getattr(self.library, name, None)
         return self._functions[name]
 
     def _note(self, key: str, name: str, code: int) -> None:
-        """Remember a failure; DriverError when it stands for the whole GPU or driver."""
+        """Remember a failure; DriverError when it concerns the whole GPU or driver."""
         if code in OF_ALL:
             raise DriverError(name, code)
         if code in REFUSALS:

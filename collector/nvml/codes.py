@@ -1,4 +1,4 @@
-"""What the driver's return codes mean for us."""
+"""The meaning of the driver's return codes for the collector."""
 
 import pynvml
 
@@ -19,8 +19,8 @@ _REASONS = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: Unmeasured.DRIVER_NOT_LOADED,
     pynvml.NVML_ERROR_UNINITIALIZED: Unmeasured.DRIVER_NOT_LOADED,
 }
-# The same answer is to be expected in the next tick, so the call waits for the next slow one: a
-# change of the MIG mode, say, may turn "not supported" into a number.
+# Codes that the next tick would return again, so the call waits for the next slow tick: a change
+# of the MIG mode, say, may turn "not supported" into a number.
 REFUSALS = {
     pynvml.NVML_ERROR_INVALID_ARGUMENT,
     pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -28,7 +28,7 @@ REFUSALS = {
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
     pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
 }
-# These are said of the whole GPU, or of the whole driver: the rest of the sweep is in vain.
+# Codes that concern the whole GPU or the whole driver: the rest of the sweep is useless.
 OF_ALL = {
     pynvml.NVML_ERROR_GPU_IS_LOST,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
@@ -37,7 +37,7 @@ OF_ALL = {
 
 
 class DriverError(SensorError):
-    """A driver call failed; `reason` says why numbers are absent."""
+    """A driver call failed; `reason` says why values are absent."""
 
     def __init__(self, call: str, code: int) -> None:
         self.reason = _REASONS.get(code, Unmeasured.READ_ERROR)

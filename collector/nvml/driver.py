@@ -1,4 +1,4 @@
-"""The driver library itself, and who each GPU is."""
+"""The driver library itself, and the identity of each GPU."""
 
 import ctypes
 from collections.abc import Callable
@@ -15,16 +15,16 @@ _LIBRARY = "libnvidia-ml.so.1"
 
 
 def load_library() -> None:
-    """Read the library from disk, if it is there, before a call is made whose time counts."""
+    """Load the library from disk, if present, so that timed calls do not include it."""
     with suppress(OSError):
         ctypes.CDLL(_LIBRARY)
 
 
 class Driver:
-    """The driver library, initialised; may block for as long as the driver likes."""
+    """The driver library, initialised; its calls may block for as long as the driver likes."""
 
     def __init__(self) -> None:
-        """DriverError when there is no driver, or it cannot be used."""
+        """Initialise the library; DriverError when there is no driver, or it cannot be used."""
         try:
             pynvml.nvmlInit()
             self.version = str(pynvml.nvmlSystemGetDriverVersion())
@@ -34,19 +34,19 @@ class Driver:
         self._library = ctypes.CDLL(_LIBRARY)
 
     def close(self) -> None:
-        """Let the driver go, with everything that is open on it; it may block."""
+        """Shut the driver down, with everything that is open on it; may block."""
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
     def has_changed(self) -> bool:
-        """Whether the driver lists another number of GPUs than at the start; it may block."""
+        """Return whether the driver lists another number of GPUs than at the start; may block."""
         try:
             return int(pynvml.nvmlDeviceGetCount()) != self.count
         except pynvml.NVMLError:
             return False
 
     def gpu(self, index: int) -> Gpu:
-        """The GPU that NVML lists at `index`; DriverError when it does not answer as one."""
+        """Return the GPU that NVML lists at `index`; DriverError when it does not answer as one."""
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             identity = _identity(handle, index)
@@ -56,7 +56,7 @@ class Driver:
 
 
 def _identity(handle: "ctypes._Pointer[ctypes.Structure]", index: int) -> GpuIdentity:
-    """NVMLError when the GPU does not even say its UUID."""
+    """Return the GPU's identity; NVMLError when it does not even give its UUID."""
     return GpuIdentity(
         uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
         index=index,

@@ -12,7 +12,7 @@ class Events:
     """The driver's Xid events; `wait` is for one thread of its own."""
 
     def __init__(self) -> None:
-        """DriverError when the driver has no events."""
+        """Create the event set; DriverError when the driver has no events."""
         try:
             self._set = pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError as error:
@@ -20,7 +20,7 @@ class Events:
         self._names: dict[int | None, str] = {}
 
     def register(self, gpu: Gpu) -> None:
-        """Hear of this GPU's Xids from now on; DriverError when it has no events."""
+        """Receive this GPU's Xids from now on; DriverError when it has no events."""
         wanted = pynvml.nvmlEventTypeXidCriticalError
         try:
             offered = pynvml.nvmlDeviceGetSupportedEventTypes(gpu.handle)
@@ -32,9 +32,9 @@ class Events:
             raise DriverError("nvmlDeviceRegisterEvents", error.value) from None
 
     def wait(self, timeout_milliseconds: int) -> tuple[str | None, int] | None:
-        """The next Xid: the GPU's UUID (None: of no GPU we know) and its code; None for none.
+        """Return the next Xid: the GPU's UUID (None if unknown) and the code; None for no Xid.
 
-        DriverError when waiting fails otherwise than by its time-out.
+        Raises DriverError when waiting fails for another reason than the timeout.
         """
         try:
             data = pynvml.nvmlEventSetWait_v2(self._set, timeout_milliseconds)

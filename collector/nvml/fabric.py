@@ -1,8 +1,8 @@
-"""Where a GPU stands in the NVLink fabric: how far it has joined, and whose domain it is part of.
+"""A GPU's place in the NVLink fabric: how far it has joined, and which domain it belongs to.
 
-The identity is told by a cluster's UUID and a clique within it: GPUs that share both reach each other over NVLink,
-as those of an NVL72. It comes with the call that tells the fabric's state, and costs none of its own.
-NVIDIA, nvml.h, `nvmlGpuFabricInfoV_t`: clusterUuid, cliqueId.
+The identity is a cluster's UUID and a clique within it: GPUs that share both reach each other over
+NVLink, as those of an NVL72 do. It comes with the call for the fabric's state, and costs no call of
+its own. NVIDIA, nvml.h, `nvmlGpuFabricInfoV_t`: clusterUuid, cliqueId.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ class Fabric:
         self.domain: Domain | None = None
 
     def read(self, values: Values) -> None:
-        """Add what the driver tells; `domain` stays as it was while the GPU has not joined."""
+        """Add the driver's fabric values; `domain` stays as it was while the GPU has not joined."""
         for record, metrics in self._records:
             key = f"{_CALL} {type(record).__name__}"
             if not self._calls.call(key, _CALL, ctypes.byref(record)):
@@ -47,7 +47,7 @@ class Fabric:
 
 
 def _domain(cluster: bytes, clique: int) -> Domain | None:
-    """None where no cluster is told: a host whose NVLinks lead nowhere else has one of zeros."""
+    """Return the domain; None for a UUID of zeros, as on a host whose NVLinks lead nowhere else."""
     if not any(cluster):
         return None
     digits = cluster.hex()

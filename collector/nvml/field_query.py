@@ -1,4 +1,4 @@
-"""Many field values in one call, into a kept buffer."""
+"""Many field values in one call, into a reused buffer."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ _CALL = "nvmlDeviceGetFieldValues"
 
 
 class Fields:
-    """A kept buffer for one nvmlDeviceGetFieldValues call: (field, scope) pairs."""
+    """A reused buffer for one nvmlDeviceGetFieldValues call: (field, scope) pairs."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.entries = list(entries)
@@ -23,9 +23,9 @@ class Fields:
             slot.fieldId, slot.scopeId = number, scope
 
     def read(self, calls: Calls) -> FieldValues | None:
-        """The values of the fields; None when the call as a whole failed, or there is no field.
+        """Return the field values; None when the whole call failed, or there is no field.
 
-        DriverError when a field says that the GPU is lost or the driver is gone.
+        Raises DriverError when a field reports that the GPU is lost or the driver is gone.
         """
         count = len(self.entries)
         if not count or not calls.call(_CALL, _CALL, count, self._buffer):
@@ -36,12 +36,12 @@ class Fields:
         return found
 
     def count_latencies(self, calls: Calls) -> None:
-        """Add to the costs what the driver itself says of each field of the last call."""
+        """Add the latencies that the driver reports for each field of the last call to the costs."""
         for number, (count, seconds, slowest) in latencies(self._bytes).items():
             cost = CallCost(calls=count, seconds=seconds, slowest_seconds=slowest)
             calls.costs.setdefault(f"field {number}", CallCost()).add(cost)
 
 
 def unknown(calls: Calls) -> bool:
-    """Whether this driver refuses field values altogether."""
+    """Return whether this driver refuses field values altogether."""
     return calls.refuses(_CALL)

@@ -1,4 +1,4 @@
-"""The calls that give numbers of a GPU, as tables: each row is a call, its arguments and metrics."""
+"""The calls that give values of a GPU, as tables: each row is a call, its arguments and metrics."""
 
 import ctypes
 from collections.abc import Callable, Mapping
@@ -14,17 +14,17 @@ Read = Callable[[Values], bool]  # true when the call succeeded
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """A call that gives whole numbers; of `functions` the first that the driver has is used."""
+    """A call that gives whole numbers; the first of `functions` that the driver has is used."""
 
     functions: tuple[str, ...]
-    metrics: tuple[str, ...]  # one for each number that comes back; empty for one of no use
+    metrics: tuple[str, ...]  # one for each returned number; empty for a number that is not used
     arguments: tuple[int, ...] = ()
     wide: bool = False
     times: int = 1
     per: int = 1
 
     def bind(self, calls: Calls) -> Read:
-        """A function that makes the call and adds what it gave."""
+        """Return a function that makes the call and adds its values."""
         kind = ctypes.c_ulonglong if self.wide else ctypes.c_uint
         outs = [kind() for _ in self.metrics]
         references = [ctypes.byref(out) for out in outs]
@@ -48,7 +48,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A call that fills a structure; `preset` is what the caller must fill in."""
+    """A call that fills a structure; `preset` holds the members that the caller must fill in."""
 
     function: str
     structure: type[ctypes.Structure]
@@ -56,7 +56,7 @@ class Record:
     preset: Mapping[str, int] = field(default_factory=dict)
 
     def bind(self, calls: Calls) -> Read:
-        """A function that makes the call and adds what it gave."""
+        """Return a function that makes the call and adds its values."""
         record = self.structure(**self.preset)
         reference = ctypes.byref(record)
         key = f"{self.function} {self.structure.__name__}"
@@ -75,12 +75,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class FirstOf:
-    """Ways to the same numbers, the best first; the next is tried where the driver refuses one."""
+    """Ways to the same values, the best first; when the driver refuses one, the next is tried."""
 
     ways: tuple[Numbers | Record, ...]
 
     def bind(self, calls: Calls) -> Read:
-        """A function that asks until one way succeeds."""
+        """Return a function that tries the ways until one succeeds."""
         reads = [way.bind(calls) for way in self.ways]
 
         def read(values: Values) -> bool:
@@ -162,7 +162,7 @@ FAST: tuple[Getter, ...] = (
     Numbers(("nvmlDeviceGetCurrPcieLinkGeneration",), ("pcie_generation",)),
 )
 
-# What mostly stays for minutes, read every ten seconds where ticks are shorter.
+# Values that rarely change within minutes, read every ten seconds where ticks are shorter.
 LASTING: tuple[Getter, ...] = (
     _clock("memory_clock_hertz", pynvml.NVML_CLOCK_MEM),
     Numbers(("nvmlDeviceGetPerformanceState",), ("performance_state",)),
@@ -249,7 +249,7 @@ SLOW: tuple[Getter, ...] = (
     Numbers(("nvmlDeviceGetNumFans",), ("fans",)),
 )
 
-# Where the driver does not know the field that a metric comes from, this call gives the number.
+# The calls that replace a metric's field where the driver does not know the field.
 INSTEAD_OF_FIELD: dict[str, Numbers] = {
     "power_watts": Numbers(("nvmlDeviceGetPowerUsage",), ("power_watts",), per=1000),
     "power_limit_watts": Numbers(
@@ -273,7 +273,7 @@ INSTEAD_OF_FIELD: dict[str, Numbers] = {
     ),
 }
 
-# A number outside of these bounds is how some driver says "no value", or nonsense.
+# A number outside of these bounds is some driver's "no value", or nonsense.
 _TEMPERATURE, _MARGIN, _SHARE = (0, 200), (-200, 200), (0, 100)
 RANGES: dict[str, tuple[int, int]] = {
     "temperature_celsius": _TEMPERATURE,
@@ -299,12 +299,12 @@ RANGES: dict[str, tuple[int, int]] = {
 }
 
 
-# No count, in whatever unit, comes near; and what is to be sent is a signed number of 64 bits.
+# No count, in whatever unit, comes near this; values are sent as signed numbers of 64 bits.
 _MOST = 2**62
 
 
 def drop_impossible(values: Values) -> None:
-    """Leave out what stands for no value."""
+    """Remove numbers that stand for "no value"."""
     if values and max(values.values()) >= _MOST:
         for metric in [metric for metric, value in values.items() if value >= _MOST]:
             del values[metric]

@@ -1,6 +1,6 @@
-"""GPM, the profiling counters that Hopper and later give without a profiler's rights.
+"""GPM, the profiling counters that Hopper and later GPUs give without a profiler's rights.
 
-A number is the mean between two samples, which must lie at least 0.1 s apart (nvml.h).
+A value is the mean between two samples, which must lie at least 0.1 s apart (nvml.h).
 """
 
 import ctypes
@@ -38,10 +38,10 @@ _METRIC = struct.Struct("=IId24x")  # id, return code, value, and three texts
 
 
 class Gpm:
-    """The samples of one GPU, or of one of its MIG instances."""
+    """The GPM samples of one GPU, or of one of its MIG instances."""
 
     def __init__(self, calls: Calls, instance: int | None = None) -> None:
-        """`calls` are on the GPU itself, also for the GPU instance `instance`."""
+        """Set up; `calls` are on the GPU itself, even for the GPU instance `instance`."""
         self._calls = calls
         self._instance = instance
         self._key = "gpm" if instance is None else f"gpm {instance}"
@@ -57,7 +57,7 @@ class Gpm:
         self._bytes = memoryview(self._request).cast("B")[start:end]
 
     def read(self, values: Values) -> None:
-        """Add the means since the sample before; nothing in the first sweep."""
+        """Add the means since the previous sample; nothing in the first sweep."""
         if self._calls.refuses(self._key) or not self._ready():
             return
         assert self._samples is not None
@@ -77,7 +77,7 @@ class Gpm:
                 self._decode(values)
 
     def close(self) -> None:
-        """Give the samples back."""
+        """Free the samples."""
         free = self._calls.bound("nvmlGpmSampleFree")
         if self._samples is not None and free is not None:
             for sample in self._samples:
@@ -85,7 +85,7 @@ class Gpm:
         self._samples = None
 
     def _ready(self) -> bool:
-        """Whether there are samples to fill; they are allocated once."""
+        """Return whether there are samples to fill; they are allocated once."""
         if self._samples is None:
             support = pynvml.c_nvmlGpmSupport_t(version=pynvml.NVML_GPM_SUPPORT_VERSION)
             asked = self._calls.call(self._key, "nvmlGpmQueryDeviceSupport", ctypes.byref(support))

@@ -17,7 +17,7 @@ from .links import LINK_COUNT, Links
 from .mig import Migs
 from .processes import COMPUTE, GRAPHICS, Processes
 
-# What is above it stands for "not known", whatever the driver says.
+# A higher fan speed means "not known", whatever the driver says.
 _FASTEST_FAN_PERCENT = 200
 
 
@@ -37,7 +37,7 @@ class Gpu:
         self._lasting = [each.bind(self._calls) for each in LASTING]
         self._slow = [each.bind(self._calls) for each in SLOW]
         self._slow_values: Values = {}
-        self._kept: Values = {}  # as told last
+        self._kept: Values = {}  # as last reported
         self._instead: list[Read] = []
         self._links = Links(self._calls)
         self._fields = Fields([])
@@ -50,11 +50,10 @@ class Gpu:
         self._fan_speed = ctypes.c_uint()
 
     def read(self, *, slow: bool, lasting: bool = False) -> Reading:
-        """One sweep; the first must be `slow`. A value that the GPU does not give is left out.
+        """Make one sweep; the first must be `slow`. A value that the GPU does not give is left out.
 
-        `lasting`: look also for what has changed of the numbers that mostly stay.
-
-        DriverError when the GPU is lost, the driver is gone, or no call at all succeeded.
+        `lasting`: read also the values that rarely change. Raises DriverError when the GPU is lost,
+        the driver is gone, or no call at all succeeded.
         """
         calls = self._calls
         calls.begin_sweep()
@@ -91,15 +90,15 @@ class Gpu:
 
     @property
     def calls_made(self) -> int:
-        """How many calls have come back; may be read in another thread, while one is under way."""
+        """The number of calls that have returned; safe to read in another thread during a call."""
         return self._calls.made
 
     def refused(self) -> dict[str, int]:
-        """The functions that this GPU's driver refuses as far as is known, with NVML's codes."""
+        """Return the functions that this GPU's driver refuses, as far as is known, with NVML codes."""
         return self._calls.refused()
 
     def _plan(self) -> None:
-        """Learn which fields this GPU has, and how it counts its links."""
+        """Find out which fields this GPU has, and how it counts its links."""
         asked = Fields([(number, 0) for number in (*FAST_FIELDS, LINK_COUNT)])
         found = asked.read(self._calls)
         if found is None and unknown(self._calls):
@@ -117,7 +116,7 @@ class Gpu:
         self._fields = Fields([*((number, 0) for number in known), *links])
 
     def _read_fields(self, values: Values) -> bool:
-        """What the driver gives as fields; true when there is news of the links."""
+        """Add the values that come as fields; return true when a link's state or errors changed."""
         for read in self._instead:
             read(values)
         found = self._fields.read(self._calls)
@@ -130,7 +129,7 @@ class Gpu:
         return self._links.sum_up(found, values)
 
     def _read_kept(self, *, slow: bool) -> Values | None:
-        """All that stands until it is told again; None while all of it is as told."""
+        """Return the values that hold until the next report; None while none has changed."""
         values = dict(self._slow_values)
         for read in self._lasting:
             read(values)
@@ -160,14 +159,14 @@ class Gpu:
         return values
 
     def _note_domain(self) -> None:
-        """A fabric may come up long after its GPU was found."""
+        """Update the identity's fabric domain: a fabric may come up long after its GPU was found."""
         cluster, clique = self._fabric.domain or (None, None)
         own = self.identity
         if (own.fabric_cluster, own.fabric_clique) != (cluster, clique):
             self.identity = replace(own, fabric_cluster=cluster, fabric_clique=clique)
 
     def _read_fans(self, values: Values) -> None:
-        """The slowest fan: one that stands still is what somebody wants to see."""
+        """Add the speed of the slowest fan: a fan that stands still is what matters."""
         speeds = []
         name = "nvmlDeviceGetFanSpeed_v2"
         for fan in range(int(values.get("fans", 0))):

@@ -1,4 +1,4 @@
-"""The NVLinks of one GPU: sums over all of them in every tick, each of them when something is new."""
+"""The NVLinks of one GPU: sums over all links in every tick, each link when something changed."""
 
 import ctypes
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ LINK_COUNT = 91
 LINK_STATE = 165
 EVERY_LINK = 0xFFFFFFFF
 _MOST_LINKS = 64
-# Throughput fields count KiB; of the two that NVLink 5 and its elders have, the first known is read.
+# Throughput fields, older generations' (in KiB) before NVLink 5's; the first that is known is read.
 _SENT, _RECEIVED = (138, 202), (139, 204)
 _KIB = {138: 1024, 139: 1024, 202: 1, 204: 1}
-# Sums that every tick reads: the fields that may give them, and the metric of the GPU.
+# The sums that every tick reads: the GPU's metric, and the fields that may give it.
 _SUMS: dict[str, tuple[int, ...]] = {
     "nvlink_transmit_bytes": _SENT,
     "nvlink_receive_bytes": _RECEIVED,
@@ -24,11 +24,11 @@ _SUMS: dict[str, tuple[int, ...]] = {
     "nvlink_crc_errors": (163,),
 }
 _ERRORS = ("nvlink_replay_errors", "nvlink_recovery_errors", "nvlink_crc_errors")
-# What is read of each link, as metrics of measurement `nvlink`; a later field of one metric stands
-# in where the earlier is not known. The 200s are what NVLink 5 counts.
+# Fields of each link, as metrics of measurement `nvlink`; a later field of a metric stands in where
+# the earlier is not known. The 200s are NVLink 5's counters.
 LINK_FIELDS: dict[int, Field] = {
     LINK_STATE: Field("up"),
-    164: Field("speed_bits_per_second", times=8_000_000),  # the driver says MB/s
+    164: Field("speed_bits_per_second", times=8_000_000),  # the driver gives MB/s
     166: Field("version"),
     138: Field("transmit_bytes", times=1024),
     139: Field("receive_bytes", times=1024),
@@ -52,8 +52,8 @@ LINK_FIELDS: dict[int, Field] = {
     219: Field("effective_errors"),
     221: Field("symbol_errors"),
 }
-# Errors of a link, for the link that has most; symbol errors are what forward error correction is
-# for, and every fast link has them.
+# Errors that count towards the worst link. Not symbol errors: forward error correction is there
+# for them, and every fast link has them.
 ERRORS_OF_A_LINK = (
     "ecc_errors",
     "replay_errors",
@@ -70,12 +70,12 @@ ERRORS_OF_A_LINK = (
 
 @dataclass(slots=True)
 class Links:
-    """What is known of the links; a count stands until the link gives another."""
+    """The state of a GPU's links; a count holds until the link gives another."""
 
     calls: Calls
     count: int = 0
     _states: tuple[Entry, ...] = ()
-    _sums: dict[Entry, tuple[str, int]] = field(default_factory=dict)  # metric, and bytes of one
+    _sums: dict[Entry, tuple[str, int]] = field(default_factory=dict)  # metric, and bytes per unit
     _last: dict[Entry, int] = field(default_factory=dict)
     _said: tuple[object, ...] | None = None
     _each: Fields | None = None
@@ -83,7 +83,7 @@ class Links:
     _number: ctypes.c_uint = field(default_factory=ctypes.c_uint)
 
     def plan(self, count: int) -> list[Entry]:
-        """The entries that every tick reads of this many links, as far as the driver knows them."""
+        """Return the entries that every tick reads of this many links, if the driver has them."""
         if min(count, _MOST_LINKS) != self.count:
             self._each = None
         self.count = min(count, _MOST_LINKS)
@@ -112,7 +112,7 @@ class Links:
     def sum_up(self, found: FieldValues, values: Values) -> bool:
         """Add the sums over all links to a sweep's values.
 
-        True when a link went up or down, or an error was counted, since the sweep before.
+        Returns true when a link went up or down, or an error was counted, since the sweep before.
         """
         if not self.count:
             return False
@@ -135,7 +135,7 @@ class Links:
         return before is not None and self._said != before
 
     def each(self) -> dict[int, Values] | None:
-        """The numbers of every link; None when there is none, or the driver does not say."""
+        """Return the values of every link; None when there is none, or the driver gives none."""
         if not self.count:
             return None
         if self._each is None:
@@ -158,7 +158,7 @@ class Links:
         return links
 
     def add_worst(self, values: Values) -> None:
-        """Add which link had most errors when each of them was last read."""
+        """Add the link that had most errors when the links were last read."""
         if self._worst is not None:
             link, errors = self._worst
             values["nvlink_worst_link_errors"] = errors
@@ -166,13 +166,13 @@ class Links:
                 values["nvlink_worst_link"] = link
 
     def _forget_unknown(self, found: FieldValues) -> None:
-        """From now on ask only for what this driver knows of links: that stays until it is reloaded."""
+        """Stop reading link fields that this driver lacks; the others stay until it is reloaded."""
         if self._each is not None and found.unsupported:
             known = [entry for entry in self._each.entries if entry not in found.unsupported]
             self._each = Fields(known)
 
     def _ask_states(self, values: Values) -> None:
-        """For drivers that have no field for it, link by link; all or none are counted."""
+        """Read states link by link, for drivers without a field for them; all or none are counted."""
         states = []
         for link in range(self.count):
             reference = ctypes.byref(self._number)
@@ -183,7 +183,7 @@ class Links:
 
 
 def _worst(links: dict[int, Values]) -> tuple[int, int] | None:
-    """The link with most errors and their number; None without links."""
+    """Return the link with most errors and their number; None without links."""
     errors = {
         link: sum(int(values.get(metric, 0)) for metric in ERRORS_OF_A_LINK)
         for link, values in links.items()

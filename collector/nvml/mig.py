@@ -1,4 +1,4 @@
-"""The MIG devices of one GPU: found anew in every slow tick, their activity read in every tick."""
+"""The MIG devices of one GPU: listed anew in every slow tick, their activity read in every tick."""
 
 import ctypes
 import re
@@ -14,7 +14,7 @@ from .gpm import Gpm
 from .processes import COMPUTE, Processes
 
 _MIG_MOST_TEXT = 96
-# What a MIG device's activity is called in measurement `mig`.
+# The metrics of a MIG device's activity in measurement `mig`.
 ACTIVITY = (
     "graphics_activity_percent",
     "sm_activity_percent",
@@ -35,15 +35,15 @@ class _Device:
 
 
 class Migs:
-    """The MIG devices that are there now."""
+    """The MIG devices that exist now."""
 
     def __init__(self, calls: Calls) -> None:
-        """`calls` are on the GPU itself."""
+        """Set up; `calls` are on the GPU itself."""
         self._calls = calls
         self._devices: list[_Device] = []
 
     def find(self, *, enabled: bool) -> int:
-        """Learn which MIG devices there are, and how many; those that stay keep their samples."""
+        """List the MIG devices and return their number; those that stay keep their samples."""
         kept = {device.uuid: device for device in self._devices}
         found = [device for handle in self._handles(enabled) if (device := self._device(handle))]
         self._devices = [kept.pop(device.uuid, device) for device in found]
@@ -53,7 +53,7 @@ class Migs:
         return len(self._devices)
 
     def read(self) -> tuple[MigDevice, ...]:
-        """The numbers of every MIG device; one that says nothing has none."""
+        """Return the values of every MIG device; empty for one that does not answer."""
         return tuple(self._read(device) for device in self._devices)
 
     def _read(self, device: _Device) -> MigDevice:
@@ -79,13 +79,13 @@ class Migs:
         for index in range(most.value):
             handle = pynvml.c_nvmlDevice_t()
             name = "nvmlDeviceGetMigDeviceHandleByIndex"
-            # "Not found" is said of a place without a device.
+            # "Not found" is returned for an index without a device.
             if self._calls.call(f"{name} {index}", name, index, ctypes.byref(handle)):
                 handles.append(handle)
         return handles
 
     def _device(self, handle: "ctypes._Pointer[ctypes.Structure]") -> _Device | None:
-        """None when it does not say who it is: it was taken away just now."""
+        """Return the device; None when it has no UUID, because it was removed just now."""
         calls = Calls(self._calls.library, handle, self._calls.costs)
         uuid = _text(calls, "nvmlDeviceGetUUID")
         if uuid is None:

@@ -1,4 +1,4 @@
-"""The processes on a device, into a kept buffer that grows when it must."""
+"""The processes on a device, read into a reused buffer that grows when needed."""
 
 import ctypes
 import struct
@@ -14,7 +14,7 @@ _PROCESS = struct.Struct("=I4xQII")  # pid, memory, GPU instance, compute instan
 
 
 class Processes:
-    """Asks one call for process ids."""
+    """Reads process ids with one NVML call."""
 
     def __init__(self, call: str, size: int = 64) -> None:
         self._call = call
@@ -22,7 +22,7 @@ class Processes:
         self._buffer = (pynvml.c_nvmlProcessInfo_v2_t * size)()
 
     def read(self, calls: Calls) -> tuple[int, ...] | None:
-        """Ids of the processes, sorted; None when the driver does not say."""
+        """Return the ids of the processes, sorted; None when the driver does not give them."""
         for _ in range(3):
             self._count.value = len(self._buffer)
             code = calls.code(

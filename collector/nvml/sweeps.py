@@ -1,8 +1,8 @@
-"""Sweeps over GPUs, in as few threads as get them done: a call that hangs holds one of them.
+"""Sweeps over GPUs, in as few threads as possible: a call that hangs holds one of them.
 
 A GPU that answers at once is finished before the next is begun. Threads that call the driver at the
-same time spend more on handing Python's lock to each other than on the calls; so a second thread
-begins where one makes no headway, and so on.
+same time spend more on passing Python's lock to each other than on the calls. So a second thread
+starts only when the first makes no headway, and so on.
 """
 
 import threading
@@ -18,10 +18,10 @@ from ..processes.cpu_time import CallTime, Threads
 from ..samples.messages import GpuTick
 from . import Driver, DriverError, Events, Gpu
 
-# What mostly stays is looked at so often: by every tick of ten seconds, which are not all as long.
+# Values that rarely change are read this often: in every tick of ten seconds, though ticks vary.
 _LASTING_SECONDS = 9.5
 _SLOW_PLACES = 8  # the slow sweeps of this many GPUs are spread over the slow tick
-_NO_HEADWAY_SECONDS = 0.005  # no GPU was finished for so long: another thread takes the next
+_NO_HEADWAY_SECONDS = 0.005  # when no GPU is finished for this long, another thread takes the next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +33,11 @@ class Patience:
 
     seconds: float
     start_seconds: float
-    slow_seconds: float = 60.0  # how often what changes rarely is asked again
+    slow_seconds: float = 60.0  # how often rarely changing values are read again
 
 
 class GpuSweep:
-    """Reads one GPU, one sweep at a time, in whatever thread makes it; all else never blocks."""
+    """Reads one GPU, one sweep at a time; only `sweep` may block, in whatever thread runs it."""
 
     def __init__(
         self, driver: Driver, events: Events | None, index: int, patience: Patience, clock: Clock
@@ -53,7 +53,7 @@ class GpuSweep:
         self._told = 0
         self._before: Threads | None = None
         self._call: CallTime | None = None
-        self._made = 0  # calls that had come back at the last look
+        self._made = 0  # calls that had returned at the last look
         self._gpu: Gpu | None = None
         self._identity: GpuIdentity | None = None
         self._last = GpuTick(index=index)
@@ -61,23 +61,23 @@ class GpuSweep:
         self._lasting_due = 0.0
 
     def ask(self, before: Threads | None = None) -> None:
-        """A sweep is to be made: `sweep` must follow. Not while one is under way.
+        """Request a sweep: `sweep` must follow. Not to be called while one is under way.
 
-        `before` is what the threads of this process have spent by now.
+        `before` is the CPU time that the threads of this process have spent by now.
         """
         with self._lock:
             self._asked += 1
             self._before, self._call, self._made = before, None, self._calls_made
 
     def sweep(self) -> None:
-        """Make the sweep that was asked for; may block for as long as the driver likes."""
+        """Make the requested sweep; may block for as long as the driver likes."""
         call = CallTime(self._clock, self._before)
         with self._lock:
             self._call = call
         result = self._sweep()
         patience = self._patience.seconds
         if call.passed > patience and call.seconds(cpu_time.threads()) > patience:
-            # Half of these numbers are from before the call that hung; what it cost is true.
+            # Half of these values are from before the call that hung; only the costs are true.
             result = GpuTick(
                 index=result.index,
                 identity=result.identity,
@@ -94,7 +94,7 @@ class GpuSweep:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a sweep was asked for that has not come back."""
+        """Whether a requested sweep has not returned yet."""
         with self._lock:
             return self._asked != self._answered
 
@@ -103,9 +103,9 @@ class GpuSweep:
         return 0 if self._gpu is None else self._gpu.calls_made
 
     def look(self, now: Threads | None) -> int | None:
-        """The thread of a sweep of which no call came back since the last look; None of any other.
+        """Return the thread of a sweep without a returned call since the last look; else None.
 
-        To be called once a tick: a sweep that makes headway begins to be silent anew.
+        To be called once a tick: for a sweep that makes headway, silence is measured anew.
         """
         with self._lock:
             if self._asked == self._answered or self._call is None:
@@ -117,9 +117,9 @@ class GpuSweep:
             return None
 
     def _silent_seconds(self, now: Threads | None, stuck: Collection[int]) -> float | None:
-        """How long the driver has had for the call that is under way; None when all came back.
+        """Return how long the driver has had for the call under way; None when all have returned.
 
-        Of a sweep that no thread has begun yet none is.
+        0 for a sweep that no thread has begun yet.
         """
         with self._lock:
             if self._asked == self._answered:
@@ -127,9 +127,10 @@ class GpuSweep:
             return 0.0 if self._call is None else self._call.seconds(now, stuck)
 
     def tick(self, now: Threads | None = None, stuck: Collection[int] = ()) -> GpuTick:
-        """What this sweep gave, or the last one while it is untold, or that none has come back.
+        """Return this sweep's result, or the last unreported one, or that no call has returned.
 
-        `now` is what the threads of this process have spent, `stuck` are those that `look` gave.
+        `now` is the CPU time that this process's threads have spent, `stuck` are those that `look`
+        gave.
         """
         silent = self._silent_seconds(now, stuck)
         with self._lock:
@@ -170,7 +171,7 @@ class GpuSweep:
         )
 
     def _next_slow(self, now: float) -> float:
-        """When this GPU's next slow sweep is due: not when all the others' are."""
+        """Return when this GPU's next slow sweep is due, staggered against the other GPUs'."""
         every = self._patience.slow_seconds
         if self._slow_due is not None:
             return max(self._slow_due + every, now)
@@ -189,7 +190,7 @@ class GpuSweep:
 
 
 def _with_untold(last: GpuTick, result: GpuTick) -> GpuTick:
-    """The newer result, with what the older had of the slow tick; it came too late to be told."""
+    """Return the newer result, with the slow tick's values of the older, unreported one."""
     if result.values is None:
         return result
     return replace(
@@ -201,17 +202,17 @@ def _with_untold(last: GpuTick, result: GpuTick) -> GpuTick:
 
 
 class Runners:
-    """The threads; each that is idle waits for the next batch."""
+    """The sweeping threads; an idle one waits for the next batch."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._idle: deque[_Runner] = deque()
 
     def sweep(self, gpus: Sequence[GpuSweep], seconds: float, spent: Threads | None = None) -> None:
-        """Sweep all of them; returns when that is done, at the latest after `seconds`.
+        """Sweep all GPUs; return when that is done, at the latest after `seconds`.
 
-        Sweeps that are not done then go on, each in a thread of its own. `spent` is what the
-        threads of this process have spent by now.
+        Unfinished sweeps go on after that, each in a thread of its own. `spent` is the CPU time
+        that the threads of this process have spent by now.
         """
         if not gpus:
             return
@@ -239,7 +240,7 @@ class Runners:
 
 
 class _Batch:
-    """The GPUs of one tick; `finished` is free once all of them are done."""
+    """The GPUs of one tick; the lock `finished` is released once all of them are done."""
 
     def __init__(self, gpus: Sequence[GpuSweep]) -> None:
         self.pending = deque(gpus)
@@ -249,7 +250,7 @@ class _Batch:
         self._lock = threading.Lock()
 
     def work(self) -> bool:
-        """Sweep what nobody has begun; true when with that all are done."""
+        """Sweep GPUs that no thread has begun; return true when this finishes the batch."""
         last = False
         while True:
             try:
@@ -263,7 +264,7 @@ class _Batch:
 
 
 class _Runner:
-    """One thread. A bare lock wakes it: a condition variable costs several times as much."""
+    """One thread, woken by a bare lock: a condition variable costs several times as much."""
 
     def __init__(self, idle: "deque[_Runner]") -> None:
         self._idle = idle

@@ -1,1 +1,1 @@
-"""Who holds a GPU."""
+"""The holders of a node's GPUs."""

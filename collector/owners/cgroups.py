@@ -1,8 +1,9 @@
-"""What a process runs in, by the paths of its control groups: a job, a pod, a container, a unit.
+"""What a process runs in, from its control groups' paths: a job, a pod, a container, a unit.
 
-Sources of the paths: proc_pid_cgroup(5); Slurm's cgroup plugins, versions 1 and 2 (cgroup.conf(5)); the
-kubelet's two drivers, cgroupfs and systemd (kubernetes/kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go);
-runc's systemd driver, whose scopes are `PREFIX-ID.scope` (opencontainers/runc, docs/systemd.md); systemd.slice(5).
+Sources of the paths: proc_pid_cgroup(5); Slurm's cgroup plugins, versions 1 and 2 (cgroup.conf(5));
+the kubelet's two drivers, cgroupfs and systemd (kubernetes/kubernetes,
+pkg/kubelet/cm/cgroup_manager_linux.go); runc's systemd driver, whose scopes are `PREFIX-ID.scope`
+(opencontainers/runc, docs/systemd.md); systemd.slice(5).
 """
 
 import re
@@ -29,22 +30,22 @@ _SHOWN = 12  # characters of a container's id, as `docker ps` shows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What a process runs in; None is what its control groups do not say."""
+    """What a process runs in; None is what its control groups do not tell."""
 
     job: str | None = None  # Slurm's
     pod_uid: str | None = None
-    container: str | None = None  # "docker 4f1e0c5b7a92": the runtime, where it is told, and the id
+    container: str | None = None  # "docker 4f1e0c5b7a92": the runtime, where known, and the id
     unit: str | None = None  # systemd's, nearest to the process
     uid: int | None = None  # of the user whose session or manager started it
 
     @property
     def name(self) -> str | None:
-        """For people: the narrowest of what is known, but jobs, which are holders by themselves."""
+        """The narrowest known place, for people; without jobs, which are holders by themselves."""
         return self.container or (self.pod_uid and f"pod {self.pod_uid}") or self.unit
 
 
 def parse(text: str) -> Place:
-    """From `/proc/PID/cgroup`; with several hierarchies the first that tells something counts."""
+    """Parse `/proc/PID/cgroup`; of several hierarchies the first that tells something counts."""
     slurm, pod, owner = _SLURM.search(text), _POD.search(text), _SLICE.search(text)
     units = [it for it in _UNIT.findall(text) if not it.startswith("user@")]
     return Place(
@@ -58,10 +59,10 @@ def parse(text: str) -> Place:
 
 def _container(text: str) -> str | None:
     scope, folder, lxc = _SCOPE.search(text), _FOLDER.search(text), _LXC.search(text)
-    if scope and "conmon" not in scope[1]:  # that is podman's watcher, beside the container
+    if scope and "conmon" not in scope[1]:  # conmon is podman's monitor, beside the container
         return f"{_RUNTIMES.get(scope[1], scope[1])} {scope[2][:_SHOWN]}"
     if folder:
-        # Below a pod or a namespace of containerd's the folder is no runtime's name.
+        # Below a pod, or a namespace of containerd, the folder is not the name of a runtime.
         runtime = folder[1] if folder[1] in {"docker", "podman", "libpod"} else "container"
         return f"{_RUNTIMES.get(runtime, runtime)} {folder[2][:_SHOWN]}"
     return f"lxc {lxc[1]}" if lxc else None

@@ -1,8 +1,8 @@
-"""Which device file is which number of Slurm's: what gres.conf says of this node.
+"""Which device file has which of Slurm's GPU numbers, from gres.conf for this node.
 
 Slurm numbers a node's GPUs in the order of its gres.conf; with AutoDetect in the order of their PCI
-addresses (gres.conf(5) of 22.05, "AutoDetect": the minor number of `/dev/nvidiaX` is not necessarily the
-number of the device). So a number is never a position among the driver's GPUs.
+addresses (gres.conf(5) of 22.05, "AutoDetect": the minor number of `/dev/nvidiaX` is not
+necessarily the number of the device). So a number is never a position among the driver's GPUs.
 """
 
 import re
@@ -20,18 +20,19 @@ _DEEPEST_INCLUDE = 3
 
 @dataclass(frozen=True, slots=True)
 class Gres:
-    """`minors`: the device's minor number for each number of Slurm's, None where it has no device file.
+    """The GPUs of a node in gres.conf.
 
-    `None` for all: Slurm found the GPUs by itself, and numbers them by PCI address.
+    `minors`: the device's minor number for each of Slurm's numbers, None where it has no device
+    file. `None` as a whole: Slurm finds the GPUs by itself, and numbers them by PCI address.
     """
 
     minors: tuple[int | None, ...] | None
 
 
 def read(slurm_conf: str, node: str) -> Gres:
-    """What the gres.conf beside a slurm.conf says of a node; without such a file, as with AutoDetect.
+    """Return what the gres.conf beside a slurm.conf says of a node; without a file, as AutoDetect.
 
-    So it is where Slurm did not say where its slurm.conf is: the text is empty.
+    An empty `slurm_conf` means that Slurm did not say where its slurm.conf is: also as AutoDetect.
     """
     beside = Path(slurm_conf).parent / "gres.conf"
     lines = list(_lines(beside, _DEEPEST_INCLUDE)) if slurm_conf else []
@@ -44,7 +45,7 @@ def read(slurm_conf: str, node: str) -> Gres:
 
 
 def _minors(words: dict[str, str]) -> Sequence[int | None]:
-    """Of one line: a GPU per file, or one of many files, or as many as are counted."""
+    """Return the minors in one line: a GPU per file, one with many files, or as many as counted."""
     if "multiplefiles" in words:
         return [next((it for it in _of_files(words["multiplefiles"]) if it is not None), None)]
     if "file" in words:
@@ -59,7 +60,7 @@ def _of_files(expression: str) -> list[int | None]:
 
 
 def _lines(file: Path, deepest: int) -> Iterator[dict[str, str]]:
-    """Each line's words by their lower-case names, those of included files in their place."""
+    """Yield each line's words by their lower-case names, with included files' lines in place."""
     for line in (files.read(str(file)) or "").replace("\\\n", " ").splitlines():
         text = line.partition("#")[0].strip()
         first, _, rest = text.partition(" ")

@@ -1,8 +1,8 @@
 """The small files that Slurm's prolog and epilog leave, one for each job with GPUs on this node.
 
 `packaging/slurm/gpuvigil-job` writes `JOB-START` when a job begins, and replaces it by
-`JOB-START.ended`. Neither ever changes, so each is read once. They lie outside the
-collector's own directories: a job is known also when it began or ended while no collector ran.
+`JOB-START.ended`. Neither ever changes, so each is read once. They lie outside the collector's own
+directories, so that a job is known even if it began or ended while no collector ran.
 """
 
 import re
@@ -22,7 +22,7 @@ _MOST_GPUS = 64  # of one node, in one job
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """What a file says. `gpus` are Slurm's numbers; None is what Slurm did not tell its scripts."""
+    """The content of a job file. `gpus` are Slurm's numbers; None is what Slurm did not tell."""
 
     job: str
     gpus: tuple[int, ...]
@@ -47,9 +47,9 @@ class JobFiles:
         self._read: dict[str, JobFile | None] = {}
 
     def jobs(self) -> list[JobFile]:
-        """Jobs that run, and those that ended in the last hours; none where there is no directory."""
+        """Return running jobs and those that ended in the last hours; none without a directory."""
         names = set(filter(_NAME.fullmatch, files.names(str(self._directory))))
-        # For a moment a job that ends has both of its files.
+        # A job that ends has both of its files for a moment.
         names -= {name.removesuffix(_ENDED) for name in names if name.endswith(_ENDED)}
         self._read = {
             name: self._read[name] if name in self._read else self._job(name) for name in names
@@ -61,9 +61,9 @@ class JobFiles:
 
 
 def parse(text: str) -> JobFile | None:
-    """What a job file says; None where it does not say who holds which GPU since when.
+    """Parse a job file; None where it does not say who has held which GPU since when.
 
-    Of a key that stands twice the first line counts: what a user may choose stands below.
+    When a key is repeated, the first line counts: keys that a user may choose stand below.
     """
     said: dict[str, str] = {}
     for line in text.splitlines():
@@ -87,7 +87,10 @@ _TEXTS = ("exit_code", "user", "node", "conf", "partition", "account", "qos", "n
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """`0,2-3` is 0, 2, 3: the forms of SLURM_JOB_GPUS and of `IDX:`; at most 64."""
+    """Parse `0,2-3` into 0, 2, 3, the forms of SLURM_JOB_GPUS and of `IDX:`; at most 64.
+
+    Empty for anything else.
+    """
     found: list[int] = []
     for part in text.split(","):
         span = _NUMBERS.fullmatch(part.strip())

@@ -1,4 +1,4 @@
-"""Holders of GPUs by Slurm's jobs."""
+"""Holders of GPUs that are Slurm's jobs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,16 +16,16 @@ log = Log("collector")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpus:
-    """The node's GPUs by UUID; `missing` are lost: their numbers may be another's by now."""
+    """The node's GPUs by UUID; `missing` are lost: another GPU may have their numbers by now."""
 
     known: Mapping[str, GpuIdentity]
     missing: Iterable[str] = ()
     migs: Mapping[str, str] = field(default_factory=dict)  # UUIDs of MIG devices, and their GPUs'
 
     def numbered(self, order: Gres) -> Mapping[int, str]:
-        """UUIDs by Slurm's numbers: by device file, or in the order of PCI addresses."""
+        """Return UUIDs by Slurm's numbers: by device file, or in the order of PCI addresses."""
         lost = set(self.missing)
-        # Of two that had one minor number, the one that is here has it now.
+        # Of two GPUs that had one minor number, the one that is present has it now.
         here = sorted(self.known.values(), key=lambda gpu: gpu.uuid in lost, reverse=True)
         if order.minors is None:
             found = sorted(g.pci_address for g in here if g.pci_address and g.uuid not in lost)
@@ -40,7 +40,7 @@ class Gpus:
 
 
 class Jobs:
-    """Keeps the allocations of a node's GPUs by the job files on it."""
+    """Keeps the allocations of a node's GPUs that its job files tell."""
 
     def __init__(
         self,
@@ -49,15 +49,15 @@ class Jobs:
         held: Iterable[Allocation] = (),
         booted_at: datetime | None = None,
     ) -> None:
-        """`held` are the allocations that were open when the collector last ran.
+        """Set up; `held` are the allocations that were open when the collector last ran.
 
-        `booted_at` is when the node was booted: no job outlives that, and its file does not either.
+        `booted_at` is when the node was booted: no job outlives that, and neither does its file.
         """
         self._node = node
         self._files = files
         self._held = {allocation.id: allocation for allocation in held}
         self._booted_at = booted_at
-        # Of each job file that is there: UUIDs by Slurm's number, and whether its end was told.
+        # For each job file: UUIDs by Slurm's number; and the files whose job's end was reported.
         self._found: dict[_Key, dict[int, str]] = {}
         self._over: set[_Key] = set()
         self._warned: set[_Key] = set()
@@ -68,14 +68,14 @@ class Jobs:
         return list(self._held.values())
 
     def recall(self, held: Iterable[Allocation]) -> None:
-        """As `Holders.recall`; a job that has no file any more ends at the next look."""
+        """Take over the hub's open allocations; a job without a file now ends at the next look."""
         self._held = {**{one.id: one for one in held}, **self._held}
 
     def take(self, gpus: Gpus, now: datetime) -> tuple[Allocation, ...]:
-        """Allocations that began or ended since the last look.
+        """Return the allocations that began or ended since the last look.
 
-        Which GPUs a job has is found once: what moves numbers later, a GPU that is lost above all,
-        takes nothing from a job that runs.
+        A job's GPUs are determined once: when numbers move later, above all when a GPU is lost, a
+        running job keeps its GPUs.
         """
         jobs = {_key(job): job for job in self._files.jobs()}
         changed: list[Allocation] = []
@@ -99,13 +99,13 @@ class Jobs:
             elif one.id not in self._held:
                 self._held[one.id] = one
                 changed.append(one)
-        # A number that no GPU of this node has by now will never have one.
+        # A number without a GPU by the job's end will never get one.
         if job.ended_at is not None and gpus.known:
             self._over.add(key)
         return changed
 
     def _uuids(self, key: "_Key", job: JobFile, gpus: Gpus) -> list[str]:
-        """The job's GPUs that are known by now."""
+        """Return the job's GPUs that are known by now."""
         held = [a.subject.gpu for a in self._held.values() if (a.holder, a.started_at) == key]
         if key not in self._found and len(held) == len(job.gpus):
             return [uuid for uuid in held if uuid]  # from before this collector started
@@ -138,7 +138,7 @@ class Jobs:
         return replace(one, ended_at=at)
 
     def _gone_at(self, one: Allocation, now: datetime) -> datetime:
-        """When a job ended whose file is gone without an end: at the boot, at the latest."""
+        """Return when a job ended whose file went without an end: at the boot, or now."""
         booted = self._booted_at
         return booted if booted is not None and one.started_at < booted < now else now
 

@@ -1,4 +1,4 @@
-"""Who holds each GPU of a node: Slurm's jobs and Kubernetes' pods, then the processes that neither accounts for."""
+"""Who holds each GPU of a node: Slurm's jobs, Kubernetes' pods, and processes outside of both."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from .processes import Holders, ProcessTable
 
 log = Log("collector")
 
-# A process stays in the job it was started by; its number may be another's after a while.
+# A process stays in the job that started it; its pid may be another process's after a while.
 _KNOWN_FOR = timedelta(seconds=10)
 # A pod's process may be seen before the kubelet is asked again.
 _PODS_WAIT = timedelta(seconds=60)
@@ -38,7 +38,10 @@ class _ByKind:
 
 
 def _by_kind(held: Iterable[Allocation]) -> _ByKind:
-    """The hub may have given a pod's GPU to the job that the pod is of: here it is the pod's."""
+    """Sort allocations by kind.
+
+    The hub may have given a pod's GPU to the job that the pod belongs to: here it is the pod's.
+    """
     found = _ByKind([], [], [])
     for one in held:
         if one.pod is not None:
@@ -61,7 +64,7 @@ class Owners:
         held: Iterable[Allocation] = (),
         booted_at: datetime | None = None,
     ) -> None:
-        """`held` are the allocations that were open when the collector last ran."""
+        """Set up; `held` are the allocations that were open when the collector last ran."""
         before = _by_kind(held)
         self._table = ProcessTable(proc_root)
         self._jobs = Jobs(node, JobFiles(jobs_directory), before.jobs, booted_at)
@@ -70,7 +73,7 @@ class Owners:
         self._known: dict[int, _Known] = {}
         self._early: dict[
             tuple[str, int], datetime
-        ] = {}  # pods' processes without a pod, since when
+        ] = {}  # since when a pod's process has been on a GPU without a pod
         self._disagreed: set[tuple[str, str, str]] = set()
 
     @property
@@ -79,7 +82,7 @@ class Owners:
         return [*self._jobs.held, *self._pods.held, *self._processes.held]
 
     def recall(self, held: Iterable[Allocation]) -> tuple[Allocation, ...]:
-        """Take up what the hub has as open, after this node forgot it; returns what that ends."""
+        """Take over the hub's open allocations, which this node forgot; return those this ends."""
         had = _by_kind(held)
         self._jobs.recall(had.jobs)
         return (*self._pods.recall(had.pods), *self._processes.recall(had.processes))
@@ -91,11 +94,11 @@ class Owners:
         now: datetime,
         kubelet: Answer | None = None,
     ) -> tuple[Allocation, ...]:
-        """Allocations that began or ended since the last look.
+        """Return the allocations that began or ended since the last look.
 
-        `processes` are the ids on each GPU that was read, by UUID. Those of the job or the pod that
-        has the GPU are its own; others are holders beside it, and one of another job, or of a pod
-        that was not given the GPU, is said in the log. `kubelet` is None while nothing is known of it.
+        `processes` are the pids on each GPU that was read, by UUID. Those of the job or pod that
+        has the GPU belong to it; others are holders beside it. A process of another job, or of a
+        pod that was not given the GPU, is logged. `kubelet` is None while nothing is known of it.
         """
         changed = (*self._jobs.take(gpus, now), *self._pods.take(kubelet, gpus, now))
         jobs: dict[str, list[Allocation]] = {}
@@ -117,7 +120,7 @@ class Owners:
     def _is_of(
         self, jobs: list[Allocation], uuid: str, pid: int, now: datetime, asked: bool
     ) -> bool:
-        """Whether a process belongs to one of the jobs or pods that have its GPU, or soon will."""
+        """Return whether a process belongs to a job or pod that has its GPU, or soon will."""
         if not jobs and not asked:
             return False
         known = self._look(pid, now)
@@ -132,24 +135,24 @@ class Owners:
             return False
         of_pods = [one for one in jobs if one.pod is not None]
         if place.pod_uid is not None:
-            # The kubelet tells no uids. It gave the GPU to pods, and this is a process of a pod.
+            # The kubelet gives no pod uids. It gave the GPU to pods, and this process is in a pod.
             if not of_pods:
                 self._disagree(uuid, str(jobs[0].holder), pid, str(pod_holder(place.pod_uid)))
             return bool(of_pods)
         if of_pods and place.name is not None:
             self._disagree(uuid, str(of_pods[0].holder), pid, place.name)
-        # No control group says so: then whose it is.
+        # No control group tells: the process's user decides.
         return known.user is not None and known.user in {one.user for one in jobs}
 
     def _is_early(self, uuid: str, pid: int, place: Place, now: datetime) -> bool:
-        """Whether the kubelet may not have been asked since a pod's process came to a GPU."""
+        """Return whether the kubelet may not have been asked since a pod's process came to a GPU."""
         if now - self._early.setdefault((uuid, pid), now) < _PODS_WAIT:
             return True
         self._disagree(uuid, "no pod, says the kubelet", pid, str(pod_holder(place.pod_uid or "")))
         return False
 
     def _disagree(self, uuid: str, holder: str, pid: int, place: str) -> None:
-        """Two sources say different things of one GPU; said once for each pair."""
+        """Log that two sources differ about a GPU; once for each pair."""
         told = uuid, holder, place
         if told not in self._disagreed:
             self._disagreed.add(told)

@@ -1,4 +1,4 @@
-"""Holders of GPUs by the kubelet's pods."""
+"""Holders of GPUs that are the kubelet's pods."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -14,16 +14,16 @@ from .processes import goes_on
 
 log = Log("collector")
 
-SHARED = "shared"  # time slicing or MPS: others may have the same GPU, and none of its numbers is one's own
+SHARED = "shared"  # time slicing or MPS: others may have the same GPU, and none of its values is one pod's own
 # A MIG device is known with the first slow look at its GPU.
 _PATIENCE = timedelta(minutes=3)
-# A kubelet that has just begun again answers before it knows of its pods.
+# A kubelet that was just restarted answers before it knows its pods.
 _ABSENT = timedelta(minutes=1)
 
 
 @dataclass(slots=True)
 class _Part:
-    """What one pod has of one GPU."""
+    """What one pod holds of one GPU."""
 
     namespace: str
     containers: set[str] = field(default_factory=set)
@@ -31,22 +31,22 @@ class _Part:
 
 
 class Pods:
-    """Keeps the allocations of a node's GPUs by what its kubelet says."""
+    """Keeps the allocations of a node's GPUs that its kubelet reports."""
 
     def __init__(
         self, node: Subject, held: Iterable[Allocation] = (), booted_at: datetime | None = None
     ) -> None:
-        """`held` are the allocations that were open when the collector last ran.
+        """Set up; `held` are the allocations that were open when the collector last ran.
 
         `booted_at` is when the node was booted: no pod's containers outlive that.
         """
         self._node = node
         self._held = {allocation.id: allocation for allocation in held}
         self._booted_at = booted_at
-        self._migs: dict[str, str] = {}  # what was ever told: not every look tells it
-        self._unplaced: dict[str, datetime] = {}  # devices that no GPU here is known by, since when
+        self._migs: dict[str, str] = {}  # all that were ever reported: not every look reports them
+        self._unplaced: dict[str, datetime] = {}  # devices that match no known GPU, since when
         self._told: set[str] = set()
-        # What is held, but not told of.
+        # Held, but not in the kubelet's answer, since when.
         self._absent: dict[tuple[str | None, Holder], datetime] = {}
         self._answered = False  # at the last look
 
@@ -56,7 +56,10 @@ class Pods:
         return list(self._held.values())
 
     def recall(self, held: Iterable[Allocation]) -> tuple[Allocation, ...]:
-        """As `Holders.recall`; a pod whose GPU it still is goes on as the older hold."""
+        """Take over the hub's open allocations, and return those that this ends.
+
+        A pod that still has its GPU goes on as the older allocation.
+        """
         known: dict[tuple[str | None, Holder], dict[str, Allocation]] = {}
         for one in (*held, *self._held.values()):
             known.setdefault((one.subject.gpu, one.holder), {})[one.id] = one
@@ -69,7 +72,7 @@ class Pods:
         return tuple(ended)
 
     def take(self, answer: Answer | None, gpus: Gpus, now: datetime) -> tuple[Allocation, ...]:
-        """Allocations that began or ended since the last look; none while nothing is known."""
+        """Return allocations that began or ended since the last look; none while nothing is known."""
         self._migs |= gpus.migs
         answered, self._answered = self._answered, answer is not None
         if answer is None:
@@ -83,7 +86,7 @@ class Pods:
             for key, one in by.items()
             if key not in found and one.holder not in waiting
         }
-        # All of a GPU is given to another only when it was given back.
+        # A whole GPU is given to another pod only after it was given back.
         whole = {uuid for (uuid, _), part in found.items() if not part.parts}
         ended = [
             self._end(by[key], since)
@@ -100,9 +103,9 @@ class Pods:
     def _place(
         self, holds: Iterable[Hold], gpus: Gpus
     ) -> tuple[dict[tuple[str, Holder], _Part], dict[str, Hold]]:
-        """By GPU and holder what is held, and the devices that no GPU is known by."""
+        """Return what is held, by GPU and holder, and the devices that match no known GPU."""
         minors = {gpu.minor: gpu.uuid for gpu in gpus.known.values() if gpu.minor is not None}
-        # What a MIG device belonged to when it was given, it belongs to while it is held.
+        # A MIG device belongs to the same GPU for as long as it is held.
         migs = {
             part: one.subject.gpu or ""
             for one in self._held.values()
@@ -148,7 +151,7 @@ class Pods:
         return replace(one, ended_at=gone)
 
     def _tell(self, answer: Answer, unplaced: dict[str, Hold], gpus: Gpus, now: datetime) -> None:
-        """One line for what cannot be followed, when it is so for longer than it takes to be known."""
+        """Log once what cannot be followed, once it stays so longer than identification takes."""
         self._unplaced = {name: self._unplaced.get(name, now) for name in unplaced}
         for name, since in self._unplaced.items():
             if now - since >= _PATIENCE and self._is_news(f"unplaced {name}"):
@@ -163,12 +166,12 @@ class Pods:
             self._tell_withheld(answer.allocatable, gpus)
 
     def _tell_withheld(self, allocatable: Iterable[str], gpus: Gpus) -> None:
-        """GPUs of this node that the kubelet does not give away: its plugin thinks ill of them."""
+        """Log GPUs of this node that the kubelet does not offer: its plugin deems them unhealthy."""
         minors = {gpu.minor: gpu.uuid for gpu in gpus.known.values() if gpu.minor is not None}
         devices = [found for name in allocatable if (found := device_map.device(name))]
         offered = {device_map.gpu_of(found, minors, self._migs) for found in devices}
         if None in offered:
-            return  # of a MIG device whose GPU is not known yet
+            return  # a MIG device's GPU is not known yet
         for uuid in sorted(gpus.known.keys() - offered - set(gpus.missing)):
             if self._is_news(f"withheld {uuid}"):
                 log.warning("the kubelet does not offer a GPU of this node", gpu=uuid)

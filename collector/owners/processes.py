@@ -1,8 +1,8 @@
-"""Holders of GPUs by the processes that compute on them: user, command and start from procfs.
+"""Holders of GPUs that are processes computing on them: user, command and start from procfs.
 
-The kernel reads a command line out of the process's memory and waits for the lock on it, which a
+The kernel reads a command line from the process's memory and waits for the lock on it, which a
 process that is stuck in the driver may hold for ever; a user's name may come from a directory
-service that is away. Both are waited for with patience. Status and start need no such lock.
+service that is away. Both are read with a time limit. Status and start need no such lock.
 """
 
 import os
@@ -21,7 +21,7 @@ from ..sensors import files
 from . import cgroups
 from .cgroups import Place
 
-# The words after these are the program that people know it by.
+# People know these by the program in the words that follow.
 _INTERPRETERS = ("python", "bash", "sh", "perl", "java", "node", "julia", "Rscript")
 _LONGEST_COMMAND = 120
 _PATIENCE_SECONDS = 0.5
@@ -29,7 +29,7 @@ _PATIENCE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process; what cannot be read of it is None, and all of it in another PID namespace."""
+    """A process; what cannot be read of it is None, which is all in another PID namespace."""
 
     pid: int
     user: str | None = None
@@ -39,7 +39,7 @@ class Process:
 
 
 class ProcessTable:
-    """Looks processes up under one procfs."""
+    """Looks up processes in one procfs."""
 
     def __init__(self, proc_root: Path) -> None:
         self._proc = proc_root
@@ -49,10 +49,10 @@ class ProcessTable:
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
 
     def find(self, pid: int) -> Process:
-        """What can be told of a process now."""
+        """Return what is known of a process now."""
         folder = f"{self._proc}/{pid}"
         place, user = self.place(pid), self._user(folder)
-        # Root in somebody's session, or a number of their rootless container, is that somebody.
+        # Root in a user's session, or an id in their rootless container, counts as that user.
         owner = None if place.uid is None or user is None else self._named(place.uid)
         disagree = f"{place.name or 'session'}, as {user}" if owner not in {None, user} else None
         return Process(
@@ -64,7 +64,7 @@ class ProcessTable:
         )
 
     def start_ticks(self, pid: int) -> int | None:
-        """When a process started, in clock ticks since boot; None when it is not there.
+        """Return when a process started, in clock ticks since boot; None when it is gone.
 
         proc(5): field 22 of stat. The name in field 2 may hold spaces and brackets; what follows
         the last bracket does not.
@@ -73,17 +73,17 @@ class ProcessTable:
         return int(words[19]) if len(words) > 19 and words[19].isdigit() else None
 
     def ran_seconds(self, pid: int) -> float:
-        """How long a process has run; nothing when it is not there."""
+        """Return how long a process has run, in seconds; 0 when it is gone."""
         ticks = self.start_ticks(pid)
         up = time.clock_gettime(time.CLOCK_BOOTTIME)
         return 0.0 if ticks is None else up - ticks / self._ticks_per_second
 
     def user(self, pid: int) -> str | None:
-        """Whose process it is; None when it cannot be seen from here."""
+        """Return the user of a process; None when it cannot be seen from here."""
         return self._user(f"{self._proc}/{pid}")
 
     def place(self, pid: int) -> Place:
-        """What a process runs in, as its control groups say."""
+        """Return what a process runs in, by its control groups."""
         return cgroups.parse(_text(f"{self._proc}/{pid}/cgroup"))
 
     def _user(self, folder: str) -> str | None:
@@ -100,7 +100,7 @@ class ProcessTable:
         return self._users[number]
 
     def started_at(self, pid: int) -> datetime | None:
-        """`btime` of /proc/stat is the boot."""
+        """Return when a process started; None when unknown. `btime` of /proc/stat is the boot."""
         started = self.start_ticks(pid)
         words = _text(f"{self._proc}/stat").splitlines()
         boot = [line.split()[1] for line in words if _btime(line)]
@@ -123,7 +123,7 @@ def _btime(line: str) -> bool:
 
 
 def _command(folder: str) -> str | None:
-    """The program's name, for an interpreter with its script; options may hold secrets."""
+    """Return the program's name, for an interpreter with its script; options may hold secrets."""
     words = [word for word in _text(f"{folder}/cmdline").split("\0") if word]
     if not words:
         return None
@@ -138,7 +138,7 @@ def _command(folder: str) -> str | None:
 
 
 def _kernel_name(folder: str) -> str | None:
-    """What the kernel calls the process, at most 15 characters of its program's name."""
+    """Return the kernel's name of the process, at most 15 characters of its program's name."""
     return _text(f"{folder}/comm").strip() or None
 
 
@@ -147,24 +147,25 @@ def _text(file: str) -> str:
 
 
 # How long a process that is on a GPU in every tick is taken for the same without another look: the
-# kernel goes through all other numbers before it gives one again.
+# kernel goes through all other pids before it reuses one.
 _SAME_FOR = timedelta(seconds=10)
 
 
 class Holders:
-    """Keeps the allocations of a node's GPUs by the processes on them.
+    """Keeps the allocations of a node's GPUs to the processes on them.
 
-    A hold begins when its process is first seen on that GPU, however long the process had run before.
+    An allocation begins when its process is first seen on that GPU, however long the process had
+    run before.
     """
 
     def __init__(self, node: Subject, table: ProcessTable, held: Iterable[Allocation] = ()) -> None:
-        """`held` are the allocations that were open when the collector last ran."""
+        """Set up; `held` are the allocations that were open when the collector last ran."""
         self._node = node
         self._table = table
         self._held = {(a.subject.gpu or "", a.holder): a for a in held}
-        # By holder, when its process was started, and when it was last found to be the same.
+        # By GPU and holder: its process's start in ticks, and when it was last found to be the same.
         self._started: dict[tuple[str, Holder], tuple[int, datetime]] = {}
-        self._read: frozenset[str] = frozenset()  # the GPUs that the last look told of
+        self._read: frozenset[str] = frozenset()  # the GPUs of the last look
 
     @property
     def held(self) -> list[Allocation]:
@@ -172,9 +173,10 @@ class Holders:
         return list(self._held.values())
 
     def recall(self, held: Iterable[Allocation]) -> tuple[Allocation, ...]:
-        """Take up what the hub has as open, after this node forgot it; returns what that ends.
+        """Take over the hub's open allocations, which this node forgot; return those this ends.
 
-        A hold that was taken for a new one meanwhile goes on as the older one, and ends where it began.
+        An allocation that was taken for a new one meanwhile goes on as the older one; the newer one
+        ends where it began.
         """
         known: dict[tuple[str, Holder], list[Allocation]] = {}
         for one in (*held, *self._held.values()):
@@ -188,10 +190,10 @@ class Holders:
         return tuple(ended)
 
     def take(self, processes: Mapping[str, Iterable[int]], now: datetime) -> tuple[Allocation, ...]:
-        """Allocations that began or ended since the last look.
+        """Return the allocations that began or ended since the last look.
 
-        `processes` are the ids on each GPU, by UUID; a GPU that is not among them was not read,
-        and whoever held it still does while the process lives.
+        `processes` are the pids on each GPU, by UUID; a GPU that is not among them was not read,
+        and its holder keeps it while its process lives.
         """
         unread = [key for key in self._held if key[0] not in processes and self._has_died(key)]
         changed = [self._end(key, now) for key in unread]
@@ -209,7 +211,7 @@ class Holders:
         return replace(self._held.pop(key), ended_at=at)
 
     def _has_died(self, key: tuple[str, Holder]) -> bool:
-        """A process of another PID namespace cannot be seen to die: it has no user."""
+        """Return whether the process is gone; false in another PID namespace, without a user."""
         held = self._held[key]
         if held.user is None:
             return False
@@ -217,7 +219,7 @@ class Holders:
         return started_at is None or _is_another(started_at, held)
 
     def _see(self, uuid: str, holder: Holder, pid: int, now: datetime) -> list[Allocation]:
-        """A process on a GPU: nothing new, a new holder, or another under an old one's id."""
+        """Return the changes for a process on a GPU: none, a new holder, or another under its pid."""
         key, changed = (uuid, holder), []
         old, before = self._held.get(key), self._started.get(key)
         if before is not None and timedelta() <= now - before[1] < _SAME_FOR:
@@ -248,10 +250,10 @@ class Holders:
 def goes_on(
     holds: Iterable[Allocation], process_started: datetime | None = None
 ) -> tuple[Allocation, list[Allocation]]:
-    """Of open holds of one GPU under one name the one that goes on, and the others, ended.
+    """Return the one of a holder's open allocations of a GPU that goes on, and the others, ended.
 
-    That is the oldest; `process_started`: when the process of that name began, so that a hold from
-    before was another's. ValueError where there is none.
+    The oldest goes on. `process_started`: when the process with that pid started; an allocation
+    from before that was another process's and ends then. ValueError where there is no allocation.
     """
     first, *others = sorted(holds, key=lambda one: one.started_at)
     ended: list[Allocation] = []
@@ -266,8 +268,8 @@ def _pid(holder: Holder) -> int:
 
 
 def _is_another(process_started: datetime | None, held: Allocation) -> bool:
-    """Whether a process began after the one of its number was seen on the GPU: then it is another.
+    """Return whether a process started after its pid was seen on the GPU, and so is another one.
 
-    The kernel's boot time wavers by a second.
+    The kernel's boot time varies by a second.
     """
     return process_started is not None and process_started > held.started_at + timedelta(seconds=2)

@@ -1,1 +1,1 @@
-"""Child processes and threads that may get stuck, and what they cost."""
+"""Child processes and threads that may get stuck, and their costs."""

@@ -1,4 +1,4 @@
-"""Runs work that may never return in a thread of its own, and waits only so long."""
+"""Runs work that may never return in a thread of its own, with a limited wait."""
 
 import queue
 import threading
@@ -9,15 +9,15 @@ T = TypeVar("T")
 
 
 class AbandonableThread:
-    """One piece of work at a time: while one is stuck, no other is begun."""
+    """Runs one piece of work at a time: while one is stuck, no other is started."""
 
     def __init__(self, seconds: float) -> None:
-        """`seconds` is how long the result is waited for."""
+        """Set up; `seconds` is the longest wait for a result."""
         self._seconds = seconds
         self._thread: threading.Thread | None = None
 
     def call(self, work: Callable[[], T], otherwise: T) -> T:
-        """What `work` returns, or `otherwise` when it does not come back in time, or has no room."""
+        """Return the result of `work`, or `otherwise` when it is late or no thread can start."""
         if self._thread is not None and self._thread.is_alive():
             return otherwise
         found: queue.SimpleQueue[T] = queue.SimpleQueue()

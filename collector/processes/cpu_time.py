@@ -1,8 +1,8 @@
-"""How long a call itself had: on a busy machine most of a span may pass in waiting for a core.
+"""How long a call itself had: on a busy machine most of the time may pass in waiting for a core.
 
 The kernel counts for each thread how long it ran and how long it was ready to run and had no core
-(`/proc/PID/task/TID/schedstat`: Linux kernel, Documentation/scheduler/sched-stats.rst). A driver that
-hangs keeps its caller blocked, or busy; it does not keep it waiting for a core.
+(`/proc/PID/task/TID/schedstat`: Linux kernel, Documentation/scheduler/sched-stats.rst). A driver
+that hangs keeps its caller blocked, or busy; it does not keep it waiting for a core.
 """
 
 import os
@@ -19,18 +19,18 @@ _NANOSECONDS = 1e9
 class Spent(NamedTuple):
     """What one thread has spent since it began, in seconds.
 
-    No dataclass: a child that is started every minute must not import what that takes.
+    Not a dataclass: a child that starts every minute must not import what that takes.
     """
 
     ran_seconds: float = 0.0
     waited_seconds: float = 0.0  # ready to run, without a core
     runnable: bool = (
-        False  # now: it runs, or waits for a core, which is not counted until it has one
+        False  # now: it runs, or waits for a core, a wait that is counted only once it gets one
     )
 
     @property
     def seconds(self) -> float:
-        """On a core, or waiting for one."""
+        """The seconds on a core or waiting for one."""
         return self.ran_seconds + self.waited_seconds
 
 
@@ -38,9 +38,9 @@ Threads = Mapping[int, Spent]  # by thread id
 
 
 def threads(pid: int | None = None) -> Threads | None:
-    """The threads of a process, of this one by default; None where the kernel does not say.
+    """Return the threads of a process, by default this one; None where the kernel does not tell.
 
-    The thread that asks about its own process counts as not runnable: it waits for nothing.
+    The calling thread counts as not runnable in its own process: it waits for nothing.
     """
     folder = f"/proc/{'self' if pid is None else pid}/task"
     asking = threading.get_native_id() if pid is None else 0
@@ -58,9 +58,9 @@ def threads(pid: int | None = None) -> Threads | None:
 
 
 def _spent(folder: str, *, asks: bool) -> Spent | None:
-    """None of a thread that has ended, or where the kernel was built without these counts."""
+    """Return None for a thread that has ended, or where the kernel was built without these counts."""
     try:
-        # The state first: who starts to wait only then has all before in its counts.
+        # Read the state first: a thread that starts to wait after that has all earlier time counted.
         runnable = not asks and _state(folder) == "R"
         with open(f"{folder}/schedstat", "rb", buffering=0) as file:
             ran, waited, *_ = file.read(128).split()
@@ -79,10 +79,11 @@ def _state(folder: str) -> str:
 
 
 def had(seconds: float, thread: int, before: Threads, now: Threads) -> float:
-    """Of the last `seconds` those in which `thread` ran or was blocked, by nobody of its process.
+    """Return how many of the last `seconds` the thread ran or was blocked from outside its process.
 
-    At least so many: what any thread of the process spent since `before` is taken off, since others
-    may have held Python's lock. Where one is runnable now, only what `thread` ran is known.
+    A lower bound: what other threads of the process spent since `before` is subtracted, since they
+    may have held Python's lock. Where one is runnable now, only the time that `thread` ran is
+    known.
     """
     own, own_before = now.get(thread, Spent()), before.get(thread, Spent())
     ran = max(own.ran_seconds - own_before.ran_seconds, 0.0)
@@ -98,19 +99,19 @@ def had(seconds: float, thread: int, before: Threads, now: Threads) -> float:
 
 
 def spent_seconds(of: Threads | None) -> float:
-    """What all threads of a process have spent."""
+    """Return what all threads of a process have spent, in seconds."""
     return 0.0 if of is None else sum(spent.seconds for spent in of.values())
 
 
 class CallTime:
-    """How long the call of one thread has been under way, without what the machine kept it waiting.
+    """How long a thread's call has been under way, without the machine's delays.
 
-    Where the kernel does not count that, all of the time is the call's. For threads: one calls, others
-    look.
+    Waiting for a core is such a delay. Where the kernel does not count it, all the time is the
+    call's. For several threads: one calls, others look.
     """
 
     def __init__(self, clock: "Clock", before: Threads | None) -> None:
-        """The call begins now, in this thread; `before` is of this moment or earlier."""
+        """Start the call now, in this thread; `before` is of this moment or earlier."""
         self._clock = clock
         self._before = before
         self.thread = threading.get_native_id()
@@ -118,7 +119,7 @@ class CallTime:
         self._had = 0.0
 
     def seconds(self, now: Threads | None, stuck: Collection[int] = ()) -> float:
-        """At least so long; `now` is what the threads of this process have spent by now.
+        """Return a lower bound of the call's time; `now` is what this process's threads have spent.
 
         `stuck` are threads that are in calls of their own all the time, and so have held nobody up.
         """
@@ -130,20 +131,20 @@ class CallTime:
         return self._had
 
     def again(self, now: Threads | None) -> None:
-        """The call was another one until now."""
+        """Start anew: until now another call was under way."""
         self._at, self._before, self._had = self._clock.monotonic(), now, 0.0
 
     @property
     def passed(self) -> float:
-        """On the clock, waiting for a core included."""
+        """The seconds on the clock, including waits for a core."""
         return self._clock.monotonic() - self._at
 
 
 def quiet_seconds(pid: int, seconds: float, spent_before: float) -> float:
-    """Of the last `seconds` those in which no thread of a process ran or waited for a core, at least.
+    """Return in how many of the last `seconds` no thread of a process ran or waited for a core.
 
-    `spent_before` is what its threads had spent when they began. 0 where one is runnable now, since
-    nobody knows since when; all of them where the kernel does not count.
+    A lower bound. `spent_before` is what its threads had spent at the start. 0 where a thread is
+    runnable now, as it is not known since when; all of them where the kernel does not count.
     """
     now = threads(pid)
     if now is None:

@@ -1,7 +1,7 @@
-"""One look at a time in the driver: who may get stuck there holds an abstract socket.
+"""One process at a time in the driver: whoever may get stuck there holds an abstract socket.
 
-The next one of the same user and runtime directory finds it, does not get stuck beside it, and knows
-since when the driver hangs.
+The next process of the same user and runtime directory finds the socket, does not get stuck beside
+its holder, and knows since when the driver hangs.
 """
 
 import os
@@ -22,24 +22,25 @@ _SIGKILL_BIT = 1 << (signal.SIGKILL - 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stuck:
-    """A process that has been in the driver for so long already."""
+    """A process that has been in the driver for `seconds`."""
 
     pid: int
     seconds: float
-    killed: bool = False  # and has not ended: it is stuck in the kernel, and not just slow
+    killed: bool = False  # killed and not ended: it is stuck in the kernel, and not just slow
 
 
 def socket_name(runtime: Path) -> bytes:
-    """What the socket is called for this user; two installations of one machine do not meet."""
+    """Return the socket's name for this user; two installations on one machine do not collide."""
     # sun_path has room for 108 bytes, unix(7).
     return b"\0gpuvigil-check-%d" % os.getuid() + os.fsencode(runtime)[-64:]
 
 
 def hold_the_driver(runtime: Path, say: Say) -> socket.socket:
-    """Wait until no other child of this user is in the driver; `runtime` as collector.runtime_directory.
+    """Wait until no other child of this user is in the driver, and return the lock's socket.
 
-    Says who is, as ("stuck", Stuck), and after it how long that took, as ("others_seconds", seconds). It is
-    held until the socket is closed, or the process is gone.
+    `runtime` is collector.runtime_directory. Reports the current holder as ("stuck", Stuck), and at
+    the end the wait as ("others_seconds", seconds). The lock is held until the socket is closed, or
+    the process ends.
     """
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     name = socket_name(runtime)
@@ -47,7 +48,7 @@ def hold_the_driver(runtime: Path, say: Say) -> socket.socket:
     while True:
         with suppress(OSError):
             holder.bind(name)
-            # Nobody accepts: who asks reads the credentials that the kernel keeps here.
+            # Nobody accepts: a client reads the credentials that the kernel keeps here.
             holder.listen(socket.SOMAXCONN)
             say("stuck", None)
             say("others_seconds", time.monotonic() - began)
@@ -63,7 +64,7 @@ def hold_the_driver(runtime: Path, say: Say) -> socket.socket:
 
 
 def _holder(name: bytes) -> tuple[int, int] | None:
-    """Process and user id of who holds the socket; None when it has gone or cannot be asked."""
+    """Return pid and user id of the socket's holder; None when it is gone or cannot be asked."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.setblocking(False)
         try:
@@ -76,7 +77,7 @@ def _holder(name: bytes) -> tuple[int, int] | None:
 
 
 def _was_killed(pid: int) -> bool:
-    """Whether somebody has killed this process, which goes on: the kernel keeps it (proc(5), SigPnd)."""
+    """Return whether a process was killed but goes on: the kernel keeps it (proc(5), SigPnd)."""
     with suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
             name, _, mask = line.partition(":")
@@ -86,7 +87,7 @@ def _was_killed(pid: int) -> bool:
 
 
 def process_seconds(pid: int | str = "self") -> float:
-    """How long ago the process was started; 0 when that cannot be read (proc(5), `starttime`)."""
+    """Return how long ago a process started, in seconds; 0 when unreadable (proc(5), `starttime`)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         started = int(fields[19]) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""Starts and ends child processes whose output somebody reads."""
+"""Starts and ends child processes whose output is read."""
 
 import subprocess
 import threading
@@ -16,10 +16,10 @@ def started(
     listen: Callable[[Child], None],
     held: Collection[int] = (),
 ) -> Child:
-    """The child, and a thread `name` in which `listen` reads its output; `held` it inherits.
+    """Start a child, and a thread `name` in which `listen` reads its output; it inherits `held`.
 
-    OSError where there is room for no process or no thread; then nothing is left of either. For the
-    main thread, whose end the child does not outlive.
+    Raises OSError where there is no room for a process or thread, and leaves neither. For the main
+    thread, whose end the child does not outlive.
     """
     child = subprocess.Popen(
         words,
@@ -38,7 +38,7 @@ def started(
 
 
 def end(child: Child | None, seconds: float = 1.0) -> None:
-    """Kill it, and wait a moment; one that cannot be killed is left to the kernel."""
+    """Kill the child, and wait a moment; one that cannot be killed is left to the kernel."""
     if child is not None:
         child.kill()
         with suppress(subprocess.TimeoutExpired):

@@ -2,7 +2,7 @@
 
 The child sends each part as soon as it has it; the parent waits until the deadline, keeps what has
 come, kills the child and never waits for its end. A child in an uninterruptible call outlives that.
-Of calls that have not come back by then the parent says how long they had themselves: a machine
+For calls that have not returned by then, the parent reports how long they had themselves: a machine
 without a free core is no driver that hangs.
 """
 
@@ -30,15 +30,15 @@ Works = Mapping[str, Callable[[], None]]
 
 _LENGTH = struct.Struct("!I")
 _REAP_SECONDS = 0.05
-# A thread that has just woken up is runnable for a moment: so often it is looked at again.
+# A thread that has just woken up is runnable for a moment, so threads are looked at this often.
 _LOOKS, _LOOK_AGAIN_SECONDS = 5, 0.02
-# A call that had less itself says nothing: a driver that is kept loaded answers in a fraction of it.
+# A call that had less time tells nothing: a driver that is kept loaded answers in a fraction of it.
 CALL_SECONDS = 1.0
 _LEFT_BEHIND_NICE = 19
 
 
 class End(str, Enum):
-    """How it went."""
+    """How the child's work ended."""
 
     OVER = "everything was done"
     LATE = "time was up"
@@ -47,7 +47,7 @@ class End(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """A call that was begun: by which thread, when, and what that had run before."""
+    """A call under way: its thread, its start, and how long the thread had run before."""
 
     name: str
     thread: int
@@ -61,11 +61,11 @@ def aside(
     seconds: float,
     others: Mapping[int, Callable[[], None]] | None = None,
 ) -> End:
-    """Do all works at once in a child, each in a thread; `take` gets what they say as it comes.
+    """Run all works at once in a child, each in a thread; `take` gets their parts as they come.
 
-    `works` is called in the child. A work that raises says ("unread", {its name: why}). When time is
-    up, ("called", {name: seconds}) says how long each call that was marked by `calling` and has not
-    come back has had itself. Returns after `seconds` at the latest, and a moment. `others` are called
+    `works` is called in the child. A work that raises reports ("unread", {its name: why}). When
+    time is up, ("called", {name: seconds}) tells how long each call marked by `calling` that has
+    not returned has had itself. Returns shortly after `seconds` at the latest. `others` are called
     once, when their descriptor can be read. To be called from a process with one thread, since it
     forks.
     """
@@ -106,7 +106,7 @@ _OVER, _CALLING, _CALLED = "over", "a call begins", "a call is over"
 
 @contextmanager
 def calling(say: Say, name: str) -> Iterator[None]:
-    """Around a call that may get stuck, in the child."""
+    """Mark a call that may get stuck, in the child."""
     call = _Call(
         name=name,
         thread=threading.get_native_id(),
@@ -121,12 +121,12 @@ def calling(say: Say, name: str) -> Iterator[None]:
 
 
 def _had(child: int, calls: Collection[_Call]) -> dict[str, float]:
-    """How long each call that is under way has had itself, at least; 0 where that cannot be told."""
+    """Return how long each call under way has had itself, at least; 0 where that is not known."""
     found = {call.name: 0.0 for call in calls}
     for _ in range(_LOOKS):
         now, threads = time.monotonic(), cpu_time.threads(child) or {}
         for call in calls:
-            # All that its threads ever spent is taken off: that of before the call is little.
+            # All that the other threads ever spent is subtracted: what they spent before is little.
             before = {call.thread: Spent(ran_seconds=call.ran_seconds)}
             had = cpu_time.had(now - call.at, call.thread, before, threads) if threads else 0.0
             found[call.name] = max(found[call.name], had)
@@ -144,7 +144,7 @@ def _hear(
 ) -> bool:
     """Take the child's messages until it ends (true) or the deadline has come (false).
 
-    What has come by then is taken also by who was kept from a core until later.
+    Messages that came in time are taken even if this process had to wait for a core until later.
     """
     messages = _Messages(take)
     poll = select.poll()
@@ -161,14 +161,14 @@ def _hear(
 
 
 class _Messages:
-    """Puts together what comes in pieces."""
+    """Puts together messages that come in pieces."""
 
     def __init__(self, take: Callable[[str, Any], None]) -> None:
         self._take = take
         self._waiting = b""
 
     def feed(self, received: bytes) -> bool:
-        """Take what is whole; false at the end of the stream."""
+        """Take complete messages; return false at the end of the stream."""
         self._waiting += received
         while len(self._waiting) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(self._waiting)[0]
@@ -180,7 +180,7 @@ class _Messages:
 
 
 def _end(child: int) -> None:
-    """Kill the child; one that cannot be killed is left to the kernel, and may have no core of a job's."""
+    """Kill the child; one that cannot be killed is left to the kernel, at the lowest priority."""
     with suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     deadline = time.monotonic() + _REAP_SECONDS
@@ -194,7 +194,7 @@ def _end(child: int) -> None:
 
 
 def _be_the_child(parent: int, writing: int, works: Callable[[Say], Works]) -> NoReturn:
-    """Work, say what is seen, and end; nothing of the caller's is held, so nobody waits for us."""
+    """Work, report the results and end; holds no descriptor of the caller's, so nobody waits."""
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         os.environ[lifeline.PARENT_VARIABLE] = str(parent)
@@ -216,8 +216,8 @@ def _be_the_child(parent: int, writing: int, works: Callable[[Say], Works]) -> N
 
 
 def all_at_once(works: Works, say: Say) -> None:
-    """Each in a thread of its own, to the end, with one word of why for each that cannot be done."""
-    # Nobody ends before all have: what an ended thread spent is in no count any more.
+    """Run each work in a thread of its own, to the end, and report why a work failed."""
+    # No thread ends before all are done: the time of an ended thread is no longer counted.
     done = threading.Barrier(len(works) + 1)
     threads = [
         threading.Thread(target=_do, args=(name, work, say, done), name=name)
@@ -245,5 +245,5 @@ def _let_go_of_everything_but(writing: int) -> None:
         os.dup2(nothing, number)
     for number in map(int, os.listdir("/proc/self/fd")):
         if number > 2 and number != writing:
-            with suppress(OSError):  # the listing itself had one
+            with suppress(OSError):  # the descriptor of the listing itself is gone
                 os.close(number)

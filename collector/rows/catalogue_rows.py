@@ -1,4 +1,4 @@
-"""Rows of telemetry: what the catalogue says of them, as line protocol and for `/metrics`."""
+"""Rows of telemetry, defined by the catalogue, as line protocol and for `/metrics`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Number = float | int
 
 
 class Steady:
-    """Numbers of a row that stay for many ticks: what they are as text is made once."""
+    """Values of a row that stay for many ticks; their text is made once."""
 
     __slots__ = ("text", "values")
 
@@ -30,7 +30,7 @@ class Steady:
 class Row:
     """One line of a measurement: tags name the subject, fields hold what was measured.
 
-    `steady` holds further fields, none of `fields` among them, that are as in the row before.
+    `steady` holds further fields, distinct from `fields`, that are as in the previous row.
     """
 
     measurement: Measurement
@@ -45,7 +45,7 @@ class Row:
         return self.fields if self.steady is None else {**self.steady.values, **self.fields}
 
     def line(self) -> str | None:
-        """Line protocol, each field in the type of its column; None when nothing was measured."""
+        """Return line protocol, each field in its column's type; None when nothing was measured."""
         text = _text(self.measurement, self.fields)
         if self.steady is not None and self.steady.text:
             text = f"{text},{self.steady.text}" if text else self.steady.text
@@ -54,9 +54,10 @@ class Row:
 
 
 def lines_of(rows: Iterable[Row]) -> list[str]:
-    """Line protocol of those that measured something.
+    """Return the line protocol of the rows that measured something.
 
-    One with a tag that line protocol cannot carry costs itself and no other; the log has it once.
+    A row with a tag that line protocol cannot carry is left out and logged once; others are
+    unaffected.
     """
     found = []
     for row in rows:
@@ -72,18 +73,18 @@ def lines_of(rows: Iterable[Row]) -> list[str]:
 
 @lru_cache(maxsize=8)
 def _refuse(measurement: str, why: str) -> None:
-    """One line in the log, and none for what was just said."""
+    """Log one line, and none for what was just logged."""
     log.warning("a row cannot be sent", measurement=measurement, why=why)
 
 
 def _text(measurement: Measurement, fields: Mapping[str, Number | None]) -> str:
-    """The fields that have a column; one that is no finite number, or too large, is none."""
+    """Return the fields that have a column; a number that is not finite, or too large, is left out."""
     measured = {name: value for name, value in fields.items() if value is not None}
     if not measured:
         return ""
     values = tuple(measured.values())
     form = _form(measurement, tuple(measured))
-    # A row has mostly the names of the row before. x - x is 0 only for a finite x.
+    # A row mostly has the names of the previous row. x - x is 0 only for a finite x.
     total = sum(values)
     if form and total - total == 0 and min(values) >= INT64_MIN and max(values) <= INT64_MAX:
         return form % values
@@ -100,7 +101,7 @@ def _fits(value: Number) -> bool:
 
 @lru_cache(maxsize=512)
 def _form(measurement: Measurement, names: tuple[str, ...]) -> str:
-    """How fields of these names are written, in their order; empty when one has no column."""
+    """Return the format of fields with these names, in order; empty when one has no column."""
     columns = _columns(measurement)
     if not columns.keys() >= set(names):
         return ""
@@ -109,7 +110,7 @@ def _form(measurement: Measurement, names: tuple[str, ...]) -> str:
 
 @cache
 def _columns(measurement: Measurement) -> Mapping[str, bool]:
-    """Names, and whether each is a whole number."""
+    """Return the columns' names, and whether each is a whole number."""
     return {metric.name: metric.integer for metric in measurement.metrics}
 
 

@@ -1,8 +1,9 @@
-"""`/metrics` once more in DCGM's names, units and labels, so that dashboards for dcgm-exporter work.
+"""`/metrics` also in DCGM's names, units and labels, so that dashboards for dcgm-exporter work.
 
-Form: dcgm-exporter 3.3, its README's example and pkg/dcgmexporter (labels `gpu`, `UUID`, `pci_bus_id`,
-`device`, `modelName`, `Hostname`, `DCGM_FI_DRIVER_VERSION`; `hpc_job`, or `pod` and `namespace`, where
-somebody holds the GPU), read 2026-11. A GPU that does not answer is not there, as with DCGM.
+Form: dcgm-exporter 3.3, its README's example and pkg/dcgmexporter (labels `gpu`, `UUID`,
+`pci_bus_id`, `device`, `modelName`, `Hostname`, `DCGM_FI_DRIVER_VERSION`; `hpc_job`, or `pod` and
+`namespace`, where somebody holds the GPU), read 2026-11. A GPU that does not answer is absent, as
+with DCGM.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ _XID, _FREE = "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_FB_FREE"
 
 
 def dcgm(rows: Sequence[Row], xids: Mapping[str, int], held: Iterable[Allocation]) -> str:
-    """The GPUs among a page's rows; `xids` is the last code of each GPU that reported one, by UUID."""
+    """Return the text for the GPUs among a page's rows; `xids` is each GPU's last code, by UUID."""
     infos = {row.tags["uuid"]: row.tags for row in rows if row.measurement is GPU_INFO}
     holders = _holders(held)
     told = [
@@ -47,7 +48,7 @@ def dcgm(rows: Sequence[Row], xids: Mapping[str, int], held: Iterable[Allocation
 
 @cache
 def _named() -> tuple[tuple[Metric, str, float], ...]:
-    """What the catalogue has that DCGM has a name and one unit for."""
+    """Return the catalogue's metrics that have a DCGM name with one unit, with name and factor."""
     return tuple(
         (metric, metric.dcgm, factor)
         for metric in GPU.metrics
@@ -74,7 +75,7 @@ def _number(value: float) -> str:
 
 
 def _holders(held: Iterable[Allocation]) -> dict[str, dict[str, str]]:
-    """By UUID the labels of a job or a pod; a process has none there."""
+    """Return the labels of a job or a pod by UUID; a process has none in DCGM."""
     found: dict[str, dict[str, str]] = {}
     for one in held:
         uuid = one.subject.gpu
@@ -110,6 +111,6 @@ def _labels(
 
 
 def _bus(address: str) -> str:
-    """`00000000:1B:00.0`, as DCGM writes an address."""
+    """Return the address as DCGM writes it: `00000000:1B:00.0`."""
     domain, _, rest = address.partition(":")
     return f"{domain.zfill(8)}:{rest}".upper() if rest else ""

@@ -8,7 +8,7 @@ from gpuvigil.model import Event, EventKind, Subject
 
 @dataclass(slots=True, kw_only=True)
 class EventMaker:
-    """Names the events of one run of a collector."""
+    """Makes the events of one run of a collector, and gives them their ids."""
 
     node: Subject
     boot: str
@@ -22,7 +22,7 @@ class EventMaker:
         message: str,
         xid: int | None = None,
     ) -> Event:
-        """The next event of this kind on this subject."""
+        """Return the next event of this kind on this subject."""
         key = (kind, subject.key)
         self._counts[key] = count = self._counts.get(key, 0) + 1
         return Event(

@@ -32,7 +32,7 @@ _ABSENT = GpuTick(index=-1)
 
 
 class GpuBook:
-    """Keeps every GPU this node ever had in sight, also when the driver says nothing of it."""
+    """Keeps track of every GPU this node has ever had, even when the driver says nothing of it."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class GpuBook:
         lost: dict[str, datetime] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`known`, `counters` and `lost` (UUID, since when) are kept up to date, for others to save."""
+        """Set up; `known`, `counters` and `lost` (UUID, since when) are kept up to date for saving."""
         self._events = events
         self._known = known
         self._maker = GpuRowMaker(events.node, counters, monotonic)
@@ -55,36 +55,36 @@ class GpuBook:
         self._on_bus: frozenset[str] | None = None
         self._steps: Mapping[str, Progress] = {}
         self._seen_on_bus: set[str] = set()
-        # Since when no call to the driver has come back; None while they do.
+        # Since when no call to the driver has returned; None while calls do.
         self.silent_since: datetime | None = None
         self._all_silent = self._were_all_silent = False  # in the last tick, in the one before
 
     def xid(self, seen: XidSeen) -> Event:
-        """The event of an Xid: of its GPU, or of the node when the driver named none we know."""
+        """Return the event of an Xid: of its GPU, or of the node when no known GPU was named."""
         subject = self._events.node if seen.uuid is None else self._subject(seen.uuid)
         text = f"Xid {seen.xid}"
         return self._events.make(EventKind.XID, subject, seen.at, text, xid=seen.xid)
 
     def named(self, subject: Subject) -> dict[str, str | int | None]:
-        """A subject for the log, as people and other programs call it."""
+        """Return a subject for the log, in the names that people and other programs use."""
         gpu = self._known.get(subject.gpu or "")
         if gpu is None:
             return {"subject": subject.key}
         return {"subject": subject.key, "gpu": gpu.index, "pci_address": gpu.pci_address}
 
     def see_bus(self, addresses: Iterable[str] | None) -> None:
-        """The GPUs that the PCI bus has now; None when that cannot be told."""
+        """Take the GPUs that are on the PCI bus now; None when that is unknown."""
         self._on_bus = None if addresses is None else frozenset(addresses)
         self._seen_on_bus |= self._on_bus or frozenset()
 
     def see_steps(self, steps: Mapping[str, Progress]) -> None:
-        """How far the programs on the GPUs say that they are, by UUID."""
+        """Take the progress that programs on the GPUs report, by UUID."""
         self._steps = steps
 
     def recall(self, gpus: Iterable[GpuIdentity], missing: Mapping[str, datetime]) -> bool:
-        """What the hub knows that this node had; true when any of it was forgotten here.
+        """Take over the GPUs that the hub knows; return true when any was forgotten here.
 
-        A GPU whose slot has another one now was replaced, and stays forgotten.
+        A GPU whose PCI address has another GPU now was replaced, and stays forgotten.
         """
         taken = {gpu.pci_address for gpu in self._known.values() if gpu.pci_address}
         found = {gpu.uuid: gpu for gpu in gpus if gpu.uuid not in self._known}
@@ -94,14 +94,14 @@ class GpuBook:
         return bool(found)
 
     def forget(self, uuid: str) -> bool:
-        """A GPU that was taken out for good; false when this node does not know it."""
+        """Forget a GPU that was taken out for good; return false when this node does not know it."""
         for kept in (self._lost, self._absent):
             kept.pop(uuid, None)
         self._silent.discard(uuid)
         return self._known.pop(uuid, None) is not None
 
     def take(self, tick: Tick | None, now: datetime, outage_seconds: float | None) -> GpuNews:
-        """The news of a tick; `tick` is None when the reader had nothing to say.
+        """Return the news of a tick; `tick` is None when the reader had nothing to report.
 
         `outage_seconds` is how long the reader itself has been silent, once that is too long.
         """
@@ -139,14 +139,14 @@ class GpuBook:
         )
 
     def _learn(self, tick: Tick | None) -> bool:
-        """Take in identities; true when one is new or has changed."""
+        """Take over identities; return true when one is new or has changed."""
         before = dict(self._known)
         listed = [g.identity for g in (() if tick is None else tick.gpus) if g.identity is not None]
         self._known |= {gpu.uuid: _in_its_domain(gpu, before.get(gpu.uuid)) for gpu in listed}
         here = {gpu.uuid for gpu in listed}
         slots = {gpu.pci_address for gpu in listed if gpu.uuid not in before and gpu.pci_address}
         for uuid, old in before.items():
-            # Only a GPU that is new here replaces one: those that stay may move to other addresses.
+            # Only a new GPU replaces another: those that stay may move to other addresses.
             if uuid not in here and old.pci_address in slots:
                 log.warning("GPU was replaced", uuid=uuid, pci_address=old.pci_address)
                 self.forget(uuid)
@@ -155,7 +155,7 @@ class GpuBook:
     def _judge_driver(
         self, tick: Tick | None, now: datetime, outage_seconds: float | None
     ) -> Event | None:
-        """Whether the driver as a whole answers, and the event when that has changed."""
+        """Judge whether the driver as a whole answers; return the event when that has changed."""
         silent = outage_seconds if tick is None else tick.silent_seconds
         node = self._events.node
         if silent is not None and self.silent_since is None:
@@ -170,7 +170,7 @@ class GpuBook:
         return None
 
     def _by_uuid(self, gpus: Sequence[GpuTick]) -> dict[str, GpuTick]:
-        """GPUs by UUID; one that has not told its own yet goes by the index it had before."""
+        """Return GPUs by UUID; one without a UUID yet is matched by the index it had before."""
         found = {gpu.identity.uuid: gpu for gpu in gpus if gpu.identity is not None}
         nameless = {gpu.index: gpu for gpu in gpus if gpu.identity is None}
         for uuid, identity in self._known.items():
@@ -181,23 +181,23 @@ class GpuBook:
     def _state(
         self, uuid: str, by_uuid: Mapping[str, GpuTick], tick: Tick | None
     ) -> GpuTick | None:
-        """What is to be said of a known GPU; None when nothing can be said in this tick."""
+        """Return a known GPU's state in this tick; None when nothing is known of it."""
         gpu = by_uuid.get(uuid)
         if self.silent_since is not None:
             gpu = replace(gpu or _ABSENT, values=None, reason=Unmeasured.DRIVER_NOT_ANSWERING)
         elif gpu is None:
-            # It was there once; a driver that is loaded would list it.
+            # The GPU was here once; a loaded driver would list it.
             gpu = _ABSENT if tick is None else self._unlisted(uuid, tick)
         elif (gpu.silent_seconds or 0.0) >= self._silence.unknown_seconds:
             gpu = replace(gpu, reason=Unmeasured.DRIVER_NOT_ANSWERING)
-        # During a release it is taken off the bus and put back on purpose, to be reset.
+        # During a release a GPU may be taken off the bus and put back on purpose, to be reset.
         unsure = gpu.reason not in {None, Unmeasured.RELEASED_FOR_MAINTENANCE}
         if gpu.values is None and unsure and self._has_left_bus(uuid):
             gpu = replace(gpu, reason=Unmeasured.LOST)
         return None if gpu.values is None and gpu.reason is None else gpu
 
     def _unlisted(self, uuid: str, tick: Tick) -> GpuTick:
-        """A GPU that was there and is not listed; one that was lost stays so during a release."""
+        """Return the state of a known GPU that is not listed; a lost one stays so during a release."""
         starting = tick.starting_seconds or 0.0
         if starting >= self._silence.unknown_seconds:
             reason = Unmeasured.DRIVER_NOT_ANSWERING
@@ -207,19 +207,25 @@ class GpuBook:
         return replace(_ABSENT, reason=_why_absent(tick.state))
 
     def _has_left_bus(self, uuid: str) -> bool:
-        """Whether the PCI bus had this GPU and has it no more, whatever the driver says."""
+        """Return whether the PCI bus had this GPU and no longer has it, whatever the driver says."""
         present = self._is_on_bus(self._known[uuid])
         return present is not None and not present
 
     def _is_on_bus(self, identity: GpuIdentity) -> bool | None:
-        """None when the bus does not tell, or never had this address: not every bus is seen."""
+        """Return whether the GPU is on the bus.
+
+        None when the bus cannot be read, or never had this address: not every bus is seen.
+        """
         address = same_form(identity.pci_address or "")
         if self._on_bus is None or address not in self._seen_on_bus:
             return None
         return address in self._on_bus
 
     def _since(self, uuid: str, gpu: GpuTick, at: datetime) -> float | None:
-        """For how many seconds the GPU's numbers have been absent for this reason."""
+        """Return for how many seconds the GPU's values have been absent for this reason.
+
+        None when there is no reason.
+        """
         if gpu.reason is None:
             self._absent.pop(uuid, None)
             return None
@@ -235,7 +241,7 @@ class GpuBook:
         return max((at - since).total_seconds(), 0.0)
 
     def _note(self, uuid: str, gpu: GpuTick, now: datetime) -> list[Event]:
-        """Events for a GPU that was lost, came back, fell silent or answers again."""
+        """Return events for a GPU that was lost, came back, fell silent or answers again."""
         subject, make = self._subject(uuid), self._events.make
         events = []
         if gpu.reason is Unmeasured.LOST and uuid not in self._lost:
@@ -244,8 +250,8 @@ class GpuBook:
         elif gpu.values is not None and uuid in self._lost:
             del self._lost[uuid]
             events.append(make(EventKind.GPU_BACK, subject, now, "GPU is back"))
-        # When everything is silent the node's own event has said so, or will. A driver that answers
-        # again does so for one GPU after the other: each has a tick's time for it.
+        # When everything is silent, the node's own event says so. A driver that answers again does
+        # so for one GPU after the other: each gets a tick's time for it.
         alone = gpu.reason is Unmeasured.DRIVER_NOT_ANSWERING and not (
             self._all_silent or self._were_all_silent
         )
@@ -262,7 +268,7 @@ class GpuBook:
         return events
 
     def _bridge(self, uuid: str, gpu: GpuTick, now: datetime) -> list[Event]:
-        """Make the counters among the GPU's values monotone; an event when it was reset."""
+        """Make the counters among the GPU's values monotone; return an event when it was reset."""
         if not self._maker.bridge(uuid, gpu):
             return []
         text = "GPU was reset, or its driver loaded again"
@@ -271,7 +277,7 @@ class GpuBook:
     def _beside(
         self, identity: GpuIdentity, gpu: GpuTick, at: datetime
     ) -> dict[str, Number | None]:
-        """What is known of a GPU without its driver."""
+        """Return the fields that are known of a GPU without its driver."""
         present, absent_seconds = self._is_on_bus(identity), self._since(identity.uuid, gpu, at)
         found: dict[str, Number | None] = {
             "pcie_present": None if present is None else int(present),
@@ -298,14 +304,14 @@ class GpuBook:
 
 
 def _in_its_domain(gpu: GpuIdentity, before: GpuIdentity | None) -> GpuIdentity:
-    """The GPU in the NVLink domain that it was part of, as long as it is in no fabric to tell it anew."""
+    """Return the GPU in its previous NVLink domain, while it has joined no fabric to report one."""
     if before is None or before.nvlink_domain is None or gpu.nvlink_domain is not None:
         return gpu
     return replace(gpu, fabric_cluster=before.fabric_cluster, fabric_clique=before.fabric_clique)
 
 
 def _why_absent(state: str) -> Unmeasured | None:
-    """Why a GPU that was there once is not listed by a driver in this state; None: not known yet."""
+    """Return why a driver in this state does not list a known GPU; None: not known yet."""
     reasons = {
         LOADED: Unmeasured.LOST,
         NO_DRIVER: Unmeasured.DRIVER_NOT_LOADED,
@@ -317,5 +323,5 @@ def _why_absent(state: str) -> Unmeasured | None:
 
 
 def _over(tick: Tick | None, text: str) -> str:
-    """How a silence has ended: nobody asks a driver that is released."""
+    """Return how a silence ended: nobody asks a driver that is released."""
     return RELEASED if tick is not None and tick.state == RELEASED else text

@@ -1,4 +1,4 @@
-"""Rows of a GPU from its samples: counters made monotone, slow numbers kept."""
+"""Rows of a GPU from its samples: counters made monotone, values of slow ticks kept."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ _WRAPS_AT = {"pcie_replays": 2**32}  # nvml.h: an unsigned int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRows:
-    """The rows of one GPU in one tick; `links` holds those that are due, MIG devices all."""
+    """The rows of one GPU in one tick; `links` holds those that are due, `migs` all MIG devices'."""
 
     gpu: Row
     links: tuple[Row, ...] = ()
@@ -38,7 +38,7 @@ class GpuRowMaker:
         counters: Monotone,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`counters` is kept up to date, for others to save."""
+        """Set up; `counters` is kept up to date for saving."""
         self._monotonic = monotonic
         self._node = node
         self._counters = counters
@@ -49,9 +49,9 @@ class GpuRowMaker:
         self._calls: tuple[Row, ...] = ()
 
     def bridge(self, uuid: str, gpu: GpuTick) -> bool:
-        """Make the counters among the GPU's values monotone; true when the GPU was reset."""
+        """Make the counters among the GPU's values monotone; return true when the GPU was reset."""
         if gpu.values is None and gpu.reason is not None:
-            # It may be another when it answers again: reset, or of another firmware.
+            # The GPU may have changed when it answers again: reset, or with another firmware.
             self._slow.pop(uuid, None)
             self._links.forget(uuid)
         was_reset = self._bridge(uuid, gpu.values or {})
@@ -70,7 +70,7 @@ class GpuRowMaker:
         at: datetime,
         beside: Mapping[str, Number | None],
     ) -> GpuRows:
-        """The rows of a tick, after `bridge`; `beside` is what is known without the driver."""
+        """Return the rows of a tick, after `bridge`; `beside` is what is known without the driver."""
         uuid = identity.uuid
         slow = self._slow.get(uuid) if gpu.values is not None else None
         fields: dict[str, Number | None] = {**(gpu.values or {}), **beside}
@@ -107,7 +107,7 @@ class GpuRowMaker:
         )
 
     def _without(self, uuid: str, slow: Steady, fields: Mapping[str, object]) -> Steady:
-        """The slow numbers that no tick gives: what it says now is the better word."""
+        """Return the slow tick's values without those that this tick gives, which are newer."""
         if slow.values.keys().isdisjoint(fields):
             return slow
         rest = {name: value for name, value in slow.values.items() if name not in fields}
@@ -115,12 +115,13 @@ class GpuRowMaker:
         return self._slow[uuid]
 
     def links_shown(self, uuid: str) -> tuple[Row, ...]:
-        """Every link of a GPU as last read."""
+        """Return the row of every link of a GPU as last read."""
         return self._links.shown(uuid)
 
     def calls(self, at: datetime) -> tuple[Row, ...]:
-        """What each driver call has cost since the collector started, over all GPUs; as last told,
-        which is when a GPU had its slow tick.
+        """Return the costs of each driver call since the collector started, over all GPUs.
+
+        As of the last slow tick of any GPU.
         """
         if not self._calls:
             self._calls = tuple(self._call(call, cost, at) for call, cost in self._costs.items())

@@ -1,4 +1,4 @@
-"""Rows for `/metrics` alone: what GPUs are called, their Xids, and when the page was made."""
+"""Rows for `/metrics` alone: the GPUs' names, their Xids, and the time of the page."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from .dcgm_page import dcgm
 
 
 class Page:
-    """What `/metrics` shows beside the rows that are sent; of the main loop alone."""
+    """What `/metrics` shows in addition to the rows that are sent; for the main loop alone."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Page:
         calls: bool,
         as_dcgm: bool = False,
     ) -> None:
-        """`gpus` is looked at in every tick; `links`, `calls`: rows of NVLinks, of driver calls."""
+        """Set up; `gpus` is read in every tick; `links`, `calls`: show rows of NVLinks, of calls."""
         self._as_dcgm = as_dcgm
         self._tags = {"cluster": node.cluster, "node": node.node}
         self._gpus = gpus
@@ -40,7 +40,7 @@ class Page:
     def of(
         cls, settings: CollectorSettings, node: Subject, gpus: Mapping[str, GpuIdentity]
     ) -> "Page":
-        """The page with what the settings want on it."""
+        """Return the page with what the settings want on it."""
         return cls(
             node,
             gpus,
@@ -50,20 +50,20 @@ class Page:
         )
 
     def dcgm(self, held: Sequence[Allocation]) -> Callable[[Sequence[Row]], str] | None:
-        """What makes DCGM's text of the page's rows, where it is wanted."""
+        """Return the function that makes DCGM's text of the page's rows; None if it is not wanted."""
         if not self._as_dcgm:
             return None
         return partial(dcgm, xids=dict(self._last_xids), held=tuple(held))
 
     def count(self, events: Iterable[Event]) -> None:
-        """Events as they are told: what came again comes with its count."""
+        """Count events when they are recorded; repeated ones come with their count."""
         for event in events:
             if event.xid is not None and event.version == 1:
                 self._xids[event.subject.gpu or "", event.xid] += event.count
                 self._last_xids[event.subject.gpu or ""] = event.xid
 
     def rows(self, told: Sequence[Row], driver: str | None, at: datetime) -> list[Row]:
-        """All rows of the page of a tick, `told` among them."""
+        """Return all rows of a tick's page, including `told`."""
         shown = [row for row in told if row.measurement not in self._left_out]
         tick = {"last_tick_timestamp_seconds": round(at.timestamp(), 3)}
         xids = [
@@ -79,7 +79,7 @@ class Page:
         return [*shown, *self._info(driver, at), *xids, own]
 
     def _info(self, driver: str | None, at: datetime) -> tuple[Row, ...]:
-        """The names of every GPU; made again when one has changed."""
+        """Return the rows with the GPUs' names; made anew when one has changed."""
         now = (tuple(self._gpus.values()), driver)
         if now != self._named:
             self._named = now

@@ -1,22 +1,22 @@
-"""Counters that only grow, made of counters that start again at resets, reloads and boots.
+"""Counters that only grow, made from counters that restart at resets, reloads and boots.
 
-What a counter does is told from its readings alone, never from a clock, so that a clock that is set
-changes nothing. What was counted between the last reading and a reset was seen by nobody, and is
-not made up.
+A restart is concluded from the readings alone, never from a clock, so that setting a clock changes
+nothing. What was counted between the last reading and a reset was seen by nobody, and is not made
+up.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-# A counter that fell has wrapped when it would then have grown by less than this share of its
-# range; else it was reset, and counts from 0. Wrong both ways costs less than wrong one way: a
-# reset that is taken for a wrap would add billions that nobody counted.
+# A counter that fell counts as wrapped if it then grew by less than this share of its range; else it
+# was reset, and counts from 0. Either may be wrong, but a reset that is taken for a wrap would add
+# billions that nobody counted.
 _MOST_OF_RANGE = 1 / 8
 
 
 @dataclass(slots=True)
 class Course:
-    """One counter: what was last read, and what to add to it."""
+    """One counter: its last reading, and what to add to it."""
 
     last: float | int
     offset: float | int = 0
@@ -24,7 +24,7 @@ class Course:
 
 @dataclass(slots=True)
 class Monotone:
-    """The counters of one node, by a name for each."""
+    """The counters of one node, by name."""
 
     courses: dict[str, Course] = field(default_factory=dict)
 
@@ -36,11 +36,11 @@ class Monotone:
         from_zero: bool = False,
         wraps_at: int | None = None,
     ) -> tuple[float | int, bool]:
-        """The counter's value now, never less than before; and whether it started again at 0.
+        """Return the counter's value, never less than before, and whether it restarted at 0.
 
-        With `from_zero` the value is what was counted since the counter was first seen. `wraps_at`
-        is the value at which the hardware goes on with 0, `2**32` say; None for one that saturates
-        or is never full. A wrap is no start.
+        With `from_zero` the value is what was counted since the counter was first read. `wraps_at`
+        is the value at which the hardware goes on with 0, such as `2**32`; None for a counter that
+        saturates or never fills. A wrap is no restart.
         """
         course = self.courses.get(name)
         if course is None:
@@ -49,7 +49,7 @@ class Monotone:
         if raw >= course.last:
             course.last = raw
             return raw + course.offset, False
-        # A sum of counters that wrap falls by one range when one of them does, and by any number
+        # A sum of wrapping counters falls by one range when one of them wraps, and by any number
         # when it was reset.
         wrapped = wraps_at is not None and (
             0 <= raw + wraps_at - course.last < wraps_at * _MOST_OF_RANGE
@@ -59,25 +59,26 @@ class Monotone:
         return raw + course.offset, not wrapped
 
     def is_full(self, name: str, raw: float | int, stays_at: int) -> bool:
-        """Whether a counter that stays at its maximum was there already when it was last read.
+        """Return whether a saturating counter was already at its maximum at the last reading.
 
-        How much it would have counted since is not known. What it took to get there is told once.
+        How much it would have counted since is not known. What it took to get there is reported
+        once.
         """
         course = self.courses.get(name)
         return course is not None and raw == course.last == stays_at
 
     def restart(self, which: Callable[[str], bool]) -> None:
-        """Counters by these names begin again at 0: for a boot, which not every reading shows."""
+        """Restart the counters with these names at 0: for a boot, which not every reading shows."""
         for name, course in self.courses.items():
             if which(name):
                 course.offset += course.last
                 course.last = 0
 
     def to_json(self) -> dict[str, list[float | int]]:
-        """What `from_json` takes, to go on after a restart."""
+        """Return what `from_json` takes, to go on after a restart."""
         return {name: [course.last, course.offset] for name, course in self.courses.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, list[float | int]]) -> "Monotone":
-        """ValueError or TypeError when `value` is not what `to_json` wrote."""
+        """Load what `to_json` wrote; ValueError or TypeError for anything else."""
         return cls({name: Course(last, offset) for name, (last, offset) in value.items()})

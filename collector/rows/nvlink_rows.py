@@ -1,6 +1,6 @@
 """Rows of single NVLinks: sent when a link has changed or counts an error, and every hour.
 
-A row that does not come means "unchanged since". `/metrics` shows each link as last read.
+A missing row means "unchanged since". `/metrics` shows each link as last read.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from .monotone_counters import Monotone
 
 _EVERY = timedelta(hours=1)
 _COUNTERS = tuple(metric.name for metric in NVLINK.metrics if metric.kind is Kind.COUNTER)
-# Traffic moves all the time and is summed in the GPU's own row; it alone sends no row.
+# Traffic changes all the time and is summed in the GPU's own row; alone it does not send a row.
 _TRAFFIC = frozenset(
     {
         "receive_bytes",
@@ -37,7 +37,7 @@ class _Known:
 
 
 class LinkBook:
-    """What is known of every link of a node."""
+    """The last rows of every link of a node."""
 
     def __init__(self, counters: Monotone) -> None:
         self._counters = counters
@@ -46,7 +46,7 @@ class LinkBook:
     def take(
         self, tags: Mapping[str, str], links: Mapping[int, Values], at: datetime
     ) -> tuple[Row, ...]:
-        """The rows to send of one GPU's links, as just read; `tags` are those of the GPU."""
+        """Return the rows to send of one GPU's links, as just read; `tags` are those of the GPU."""
         known = self._gpus.setdefault(tags["uuid"], _Known())
         rows = {link: self._row(tags, link, values, at) for link, values in links.items()}
         known.shown = tuple(rows.values())
@@ -60,12 +60,12 @@ class LinkBook:
         return tuple(due)
 
     def shown(self, uuid: str) -> tuple[Row, ...]:
-        """The newest row of every link of a GPU."""
+        """Return the newest row of every link of a GPU."""
         known = self._gpus.get(uuid)
         return () if known is None else known.shown
 
     def forget(self, uuid: str) -> None:
-        """Show nothing of this GPU's links until they are read again, and then tell all of them."""
+        """Show nothing of this GPU's links until they are read again, and then send all of them."""
         self._gpus.pop(uuid, None)
 
     def _row(self, tags: Mapping[str, str], link: int, values: Values, at: datetime) -> Row:

@@ -18,12 +18,12 @@ _WAITS_MOST, _WAITS_SPAN = 5, timedelta(minutes=5)
 
 
 class PortBook:
-    """Keeps every port that was ever up in sight, also when its device has gone from sysfs."""
+    """Keeps track of every port that was ever up, even when its device has gone from sysfs."""
 
     def __init__(
         self, events: EventMaker, known: dict[_Key, PortIdentity], counters: Monotone
     ) -> None:
-        """`known` and `counters` are kept up to date, for others to save."""
+        """Set up; `known` and `counters` are kept up to date for saving."""
         self._events = events
         self._known = known
         self._counters = counters
@@ -34,7 +34,7 @@ class PortBook:
         self._readings: dict[_Key, PortReading] = {}
 
     def recall(self, ports: Iterable[PortIdentity]) -> None:
-        """What the hub knows that this node had."""
+        """Take over the ports that the hub knows of this node."""
         for port in ports:
             key = (port.device, port.port)
             known = self._known.setdefault(key, port)
@@ -47,7 +47,7 @@ class PortBook:
             )
 
     def take(self, readings: Sequence[PortReading], now: datetime) -> tuple[list[Event], bool]:
-        """The events since the last look, and whether the node has other ports than before."""
+        """Return the events since the last look, and whether the node's ports have changed."""
         before = _lasting(self._known)
         self._readings = {(r.identity.device, r.identity.port): r for r in readings}
         for key, reading in self._readings.items():
@@ -57,9 +57,10 @@ class PortBook:
         return events, before != _lasting(self._known) or self._waits_for_others(now)
 
     def _waits_for_others(self, now: datetime) -> bool:
-        """Whether ports wait for others than was told last, which changes with what is sent.
+        """Return whether the ports wait for others than last reported, which varies with traffic.
 
-        It is told at once, and a few times in a row, but no oftener than that in some minutes.
+        A change is reported at once, and a few times in a row, but no more often within some
+        minutes.
         """
         waits = {(key, it) for key, port in self._known.items() for it in port.waits_for}
         self._waits_told = [at for at in self._waits_told if now - at < _WAITS_SPAN]
@@ -70,15 +71,15 @@ class PortBook:
         return True
 
     def rows(self, at: datetime) -> list[Row]:
-        """A row per port: what was read of it last, or that it is not there any more."""
+        """Return a row per port: its last reading, or that it is gone."""
         return [self._row(key, identity, at) for key, identity in self._known.items()]
 
     def _note(self, key: _Key, now: datetime) -> Event | None:
-        """A port that never was up is unprovisioned, and no event.
+        """Return the event for a port that went down or came up; else None.
 
-        Nor is one that is down at the first look: that it goes down would be told anew by every
-        start of this process, and be taken for flapping. Its row says that it is down. Nor one that
-        somebody has switched off on this node.
+        A port that never was up is unprovisioned. A port that is down at the first look makes no
+        event: every start of this process would repeat it, which would look like flapping; its row
+        says that it is down. Nor does a port that somebody has switched off on this node.
         """
         identity, up = self._known[key], self._up(key)
         subject = self._subject(key)
@@ -119,7 +120,7 @@ class PortBook:
         return Row(measurement=PORT, tags=tags, fields=fields, at=at)
 
     def _count(self, key: _Key, metric: str, reading: PortReading) -> Number | None:
-        """The counter now, never less than before; None while it is full and stays as it is."""
+        """Return the counter's value, never less than before; None while it is full."""
         raw, most = reading.values[metric], reading.stays_at.get(metric)
         since_seen = metric in reading.since_seen
         name = f"{key[0]} {key[1]} {'since-seen ' if since_seen else ''}{metric}"
@@ -133,15 +134,15 @@ class PortBook:
 
 
 def _lasting(known: Mapping[_Key, PortIdentity]) -> dict[_Key, PortIdentity]:
-    """What ports are, without what they do at the moment."""
+    """Return the ports without what they do at the moment."""
     return {key: replace(port, waits_for=()) for key, port in known.items()}
 
 
 def _merged(known: PortIdentity | None, reading: PortReading) -> PortIdentity:
-    """What is known of a port now.
+    """Return what is known of a port now.
 
-    It keeps the role of management once it had it: a route that goes away, as it does when the
-    link is down, must not make another port of it.
+    A management port keeps that role: a route that goes away, as it does when the link is down,
+    must not make another port of it.
     """
     identity = reading.identity
     if known is None or known.kind != identity.kind:

@@ -1,7 +1,7 @@
-"""For how long each GPU's kernels have spun, and the longest that they did before.
+"""How long each GPU's kernels have spun, and the longest time that they spun before.
 
 The limits are those by which the analyzer calls a GPU hung (docs/detectors.md, `gpu_hung`); only a
-collector sees every tick of a job. Times are monotonic: a clock that is set makes nobody spin longer.
+collector sees every tick of a job. Times are monotonic: setting a clock makes no spin longer.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,16 +17,16 @@ Ask = Callable[[str], Number | None]
 
 @dataclass(slots=True)
 class _Course:
-    """One GPU under the processes that it has now."""
+    """One GPU under its present processes."""
 
     processes: frozenset[int]
     since: float | None = None
     longest: float = 0.0
-    moved: tuple[float, Number] | None = None  # over NVLink
+    moved: tuple[float, Number] | None = None  # monotonic time, and bytes received over NVLink
 
 
 class Spins:
-    """The courses of a node's GPUs, by UUID."""
+    """The spin times of a node's GPUs, by UUID."""
 
     def __init__(self) -> None:
         self._courses: dict[str, _Course] = {}
@@ -34,10 +34,10 @@ class Spins:
     def take(
         self, uuid: str, ask: Ask, processes: Iterable[int] | None, monotonic: float
     ) -> Mapping[str, Number]:
-        """The fields of a tick, none for a GPU that never spun under its present processes.
+        """Return the fields of a tick; none for a GPU that never spun under its present processes.
 
-        `ask` is what was measured, by metric; `processes` None is not known: those before;
-        `monotonic` is the tick's time in seconds by a clock that nobody sets.
+        `ask` returns what was measured, by metric. `processes` None is unknown: the previous ones
+        count. `monotonic` is the tick's time in seconds by a clock that nobody sets.
         """
         course = self._course(uuid, processes)
         spins = _spins(ask) and self._is_still(course, ask("nvlink_receive_bytes"), monotonic)
@@ -55,7 +55,7 @@ class Spins:
         course = self._courses.get(uuid)
         known = course.processes if course is not None else frozenset[int]()
         pids = known if processes is None else frozenset(processes)
-        # A job's helpers come and go: it is another one when none of its processes is left.
+        # A job's helpers come and go: it is another job only when none of its processes is left.
         if course is None or (pids != known and pids.isdisjoint(known)):
             course = self._courses[uuid] = _Course(processes=pids)
         course.processes = pids
@@ -63,7 +63,7 @@ class Spins:
 
     @staticmethod
     def _is_still(course: _Course, moved: Number | None, monotonic: float) -> bool:
-        """Whether NVLink moved next to nothing since the tick before; one that is not read is still."""
+        """Return whether NVLink moved next to nothing since the last tick; true where it is unread."""
         before, course.moved = course.moved, None if moved is None else (monotonic, moved)
         if moved is None or before is None:
             return True
@@ -72,7 +72,10 @@ class Spins:
 
 
 def _spins(ask: Ask) -> bool:
-    """Fully used at low power, memory and PCIe silent; what is not measured of these spins not."""
+    """Return whether the GPU is fully used at low power, with memory and PCIe silent.
+
+    False where power, its limit or a utilisation is not measured.
+    """
     watts, limit = ask("power_watts"), ask("power_limit_watts")
     busy, memory = ask("utilization_percent"), ask("memory_utilization_percent")
     if watts is None or limit is None or busy is None or memory is None:

@@ -1,1 +1,1 @@
-"""What the reader reads of GPUs, and how it tells the agent."""
+"""What the reader reads from GPUs, and how it reports to the agent."""

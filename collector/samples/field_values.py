@@ -12,14 +12,14 @@ Values = dict[str, float | int]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The metric that a field is, and how the field's unit becomes the metric's."""
+    """The metric of a field, and the conversion from the field's unit."""
 
     metric: str
     times: int = 1
     per: int = 1
 
     def value(self, raw: float | int) -> float | int:
-        """A division only where there is one: a whole number stays whole."""
+        """Return the value in the metric's unit; divided only where needed: integers stay integers."""
         return raw * self.times if self.per == 1 else raw * self.times / self.per
 
 
@@ -37,7 +37,7 @@ FAST_FIELDS: dict[int, Field] = {
     197: Field("pcie_transmit_bytes"),
     198: Field("pcie_receive_bytes"),
 }
-# Read in every slow tick: what changes rarely, and counters that lose nothing by waiting.
+# Read in every slow tick: values that rarely change, and counters that lose nothing by waiting.
 SLOW_FIELDS: dict[int, Field] = {
     74: Field("power_cap_seconds", per=_NANO),
     75: Field("thermal_violation_seconds", per=_NANO),
@@ -86,10 +86,10 @@ SLOW_FIELDS: dict[int, Field] = {
     183: Field("pcie_lane_errors"),
     230: Field("recovery_action"),
 }
-# How NVML says "no value" where it has no return code for it.
+# NVML's "no value" where it has no return code for it.
 NOT_AVAILABLE = {0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF}
 
-# Codes by which a driver says that it does not know a field: invalid argument, not supported, no
+# Codes for a field that a driver does not know: invalid argument, not supported, no
 # permission, function not found.
 _UNKNOWN = {2, 3, 4, 13}
 
@@ -101,7 +101,7 @@ Entry = tuple[int, int]  # field and scope
 
 @dataclass(slots=True)
 class FieldValues:
-    """What one call gave: values, what the driver does not know, and the last failure's code."""
+    """One call's result: values, fields that the driver does not know, and the last failure's code."""
 
     values: dict[Entry, float | int] = field(default_factory=dict)
     unsupported: set[Entry] = field(default_factory=set)
@@ -109,7 +109,7 @@ class FieldValues:
 
 
 def decode(buffer: memoryview) -> FieldValues:
-    """The content of a buffer of `nvmlFieldValue_t`, whose length is a multiple of 40 bytes."""
+    """Decode a buffer of `nvmlFieldValue_t`, whose length is a multiple of 40 bytes."""
     found = FieldValues()
     values = found.values
     for number, scope, _, _, kind, code, raw in _ENTRY.iter_unpack(buffer):
@@ -126,10 +126,9 @@ def decode(buffer: memoryview) -> FieldValues:
 
 
 def latencies(buffer: memoryview) -> dict[int, tuple[int, float, float]]:
-    """What the driver says of each field of a buffer: how often it was read, and the seconds that
-    took in all and at worst.
+    """Return the reads of each field in a buffer: their number, total and longest seconds.
 
-    The driver gives microseconds; what is negative is no time.
+    As the driver reports them, in microseconds; a negative number is no time.
     """
     found: dict[int, tuple[int, float, float]] = {}
     for number, _, _, microseconds, _, code, _ in _ENTRY.iter_unpack(buffer):
@@ -141,7 +140,7 @@ def latencies(buffer: memoryview) -> dict[int, tuple[int, float, float]]:
 
 
 def decode_value(kind: int, raw: int) -> float | int:
-    """A value by its type (0 double, 4 and 5 signed); `raw` is its 8 bytes, little-endian."""
+    """Return a value by its type (0 double, 4 and 5 signed); `raw` is its 8 bytes, little-endian."""
     if kind == 1:
         return raw & 0xFFFFFFFF
     if kind == 5:

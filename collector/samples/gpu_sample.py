@@ -1,4 +1,4 @@
-"""What comes out of one sweep over one GPU."""
+"""The result of one sweep over one GPU."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from .field_values import Values
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigDevice:
-    """One MIG device: who it is and its numbers, by metric of measurement `mig`."""
+    """One MIG device: its identity and its values, by metric of measurement `mig`."""
 
     uuid: str
     profile: str  # "1g.10gb"
@@ -16,14 +16,14 @@ class MigDevice:
 
 @dataclass(slots=True)
 class CallCost:
-    """How often a call was made, and how long it took: in all, and at worst."""
+    """How often a call was made, and how long it took: in total, and at worst."""
 
     calls: int = 0
     seconds: float = 0.0
     slowest_seconds: float = 0.0
 
     def add(self, other: "CallCost") -> None:
-        """Count what somebody else has counted."""
+        """Add the counts of another record."""
         self.calls += other.calls
         self.seconds += other.seconds
         self.slowest_seconds = max(self.slowest_seconds, other.slowest_seconds)
@@ -31,10 +31,10 @@ class CallCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one GPU said in one sweep: raw values by metric name, and who computes on it.
+    """One GPU in one sweep: raw values by metric name, and the processes that compute on it.
 
-    `slow` stands until it is told again: None where nothing of it is new, or was read. `links` and
-    `costs` are None in the sweeps that do not read them.
+    `slow` holds until the next report: None where none of it is new, or none was read. `links` and
+    `costs` are None in sweeps that do not read them.
     """
 
     values: Values
@@ -46,5 +46,5 @@ class Reading:
 
     @property
     def every(self) -> Values:
-        """The fast and the slow numbers together."""
+        """The values of fast and slow ticks together."""
         return {**(self.slow or {}), **self.values}

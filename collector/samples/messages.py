@@ -1,7 +1,8 @@
-"""What the reader tells the supervisor: one message per tick, and one per Xid at once.
+"""The reader's messages to the supervisor: one per tick, and one per Xid at once.
 
-Plain values in Python's own form, which takes a tenth of what JSON does: at a tick of a second that
-was a tenth of all the collector's work. Both ends are one program, and no data comes from elsewhere.
+They are plain values in Python's own format, which takes a tenth of JSON's time: at a tick of one
+second that was a tenth of all the collector's work. Both ends are one program, and no data comes
+from elsewhere.
 """
 
 import marshal
@@ -25,16 +26,16 @@ _FORM = 4  # the same in every Python since 3.4
 LOADED = "loaded"
 STARTING = "starting"
 NO_DRIVER = "no driver"
-CHANGED = "changed"  # the driver has other GPUs than when the reader began: another shall begin
-RELEASED = "released for maintenance"  # said by the supervisor, while there is no reader
+CHANGED = "changed"  # the driver has other GPUs than when the reader began: a new reader must begin
+RELEASED = "released for maintenance"  # set by the supervisor, while there is no reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTick:
-    """One GPU in one tick: what it said, why it said nothing, or for how long it is silent.
+    """One GPU in one tick: its values, why it has none, or for how long it is silent.
 
-    `silent_seconds` counts from the start of a sweep that has not come back. A GPU that has
-    neither values nor a reason is being read; that is no fault until `silent_seconds` is too long.
+    `silent_seconds` counts from the start of a sweep that has not returned. A GPU that has neither
+    values nor a reason is being read; that is no fault until `silent_seconds` is too long.
     """
 
     index: int
@@ -43,7 +44,7 @@ class GpuTick:
     slow: Values | None = None  # in some ticks only, as are `links` and `costs`
     links: dict[int, Values] | None = None  # by link
     migs: tuple[MigDevice, ...] = ()
-    costs: dict[str, CallCost] | None = None  # by driver call, since they were last told
+    costs: dict[str, CallCost] | None = None  # by driver call, since the last report
     processes: tuple[int, ...] | None = None
     reason: Unmeasured | None = None
     silent_seconds: float | None = None
@@ -52,11 +53,11 @@ class GpuTick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """All GPUs at one moment; comes also when every driver call hangs.
+    """All GPUs at one moment; sent even when every driver call hangs.
 
-    `silent_seconds` is how long no call has come back, None while calls do. `starting_seconds` is how
-    long the first calls have been under way: a driver that is not kept loaded needs some. Both count
-    what the calls had themselves, not what the machine kept them waiting for a core.
+    `silent_seconds` is how long no call has returned, None while calls do. `starting_seconds` is
+    how long the first calls have been under way: a driver that is not kept loaded needs some time.
+    Both count what the calls had themselves, not what the machine kept them waiting for a core.
     """
 
     at: datetime
@@ -66,12 +67,12 @@ class Tick:
     silent_seconds: float | None = None
     starting_seconds: float | None = None
     sweep_seconds: float | None = None
-    spent_seconds: float = 0.0  # of the reader's threads at its beginning (`cputime.spent_seconds`)
+    spent_seconds: float = 0.0  # `cpu_time.spent_seconds` of the reader before this tick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XidSeen:
-    """The driver reported an Xid, for a GPU by UUID or for none that is known."""
+    """An Xid that the driver reported, for a GPU by UUID or for none that is known."""
 
     at: datetime
     uuid: str | None
@@ -79,7 +80,7 @@ class XidSeen:
 
 
 def dump(message: Tick | XidSeen) -> bytes:
-    """The message, as `contents` finds it in a stream."""
+    """Return the message as bytes that `contents` finds in a stream."""
     if isinstance(message, XidSeen):
         value: dict[str, Any] = {"kind": "xid", **plain(message)}
     else:
@@ -89,7 +90,7 @@ def dump(message: Tick | XidSeen) -> bytes:
 
 
 def contents(stream: IO[bytes]) -> Iterator[bytes]:
-    """What `load` takes, message by message, until the stream ends."""
+    """Yield what `load` takes, message by message, until the stream ends."""
     while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
         (length,) = _LENGTH.unpack(head)
         content = stream.read(length)
@@ -99,7 +100,7 @@ def contents(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def load(content: bytes) -> Tick | XidSeen:
-    """The message that `dump` wrote; ValueError for anything else."""
+    """Return the message that `dump` wrote; ValueError for anything else."""
     try:
         value = marshal.loads(content)
         at = from_text(value["at"])
@@ -112,7 +113,7 @@ def load(content: bytes) -> Tick | XidSeen:
 
 
 def _gpu(gpu: GpuTick) -> dict[str, Any]:
-    """Field by field, since it is made for each GPU in every tick."""
+    """Return the GPU as plain values; field by field, since it is made for each GPU in every tick."""
     costs, processes = gpu.costs, gpu.processes
     return {
         "index": gpu.index,

@@ -1,1 +1,1 @@
-"""Reads of one kind of sensor each."""
+"""Modules that each read one kind of sensor."""

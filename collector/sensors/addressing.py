@@ -1,7 +1,7 @@
-"""By what other hosts reach an RDMA port, read when an inventory is made: GIDs of RoCE, partition keys of InfiniBand.
+"""How hosts reach an RDMA port: GIDs of RoCE, partition keys of InfiniBand; read for inventories.
 
-Linux, Documentation/ABI/stable/sysfs-class-infiniband: `ports/N/gids`, `gid_attrs/types` and `pkeys`. Of GIDs
-the kinds alone are told, and no address.
+Linux, Documentation/ABI/stable/sysfs-class-infiniband: `ports/N/gids`, `gid_attrs/types` and
+`pkeys`. Of GIDs only the kinds are reported, and no address.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +12,7 @@ from gpuvigil.model import PortIdentity
 
 from . import files
 
-# Tables have up to 256 entries, of which the first few are used: after so many empty ones nothing follows.
+# Tables have up to 256 entries, of which the first few are used: nothing follows so many empty ones.
 _MOST, _EMPTY = 128, 16
 _NO_GID, _NO_KEY = "0000:0000:0000:0000:0000:0000:0000:0000", "0x0000"
 # RFC 4291: link-local, and IPv4 mapped into IPv6, as the kernel writes a GID.
@@ -20,7 +20,7 @@ _FAMILIES = (("fe80:", "link-local"), ("0000:0000:0000:0000:0000:ffff:", "IPv4")
 
 
 def with_addressing(ports: Iterable[PortIdentity], sysfs_root: Path) -> tuple[PortIdentity, ...]:
-    """The same ports, each with its addressing; None where the kernel does not say it."""
+    """Return the same ports, each with its addressing; None where the kernel does not give it."""
     return tuple(replace(it, addressing=_addressing(it, sysfs_root)) for it in ports)
 
 
@@ -39,7 +39,7 @@ def _all(table: str, empty: str, told: Callable[[int, str], str | None]) -> tupl
         is_read = True
         if entry != empty:
             found.add(told(number, entry))
-    # One that cannot be read to its end says nothing of what is missing.
+    # A table that cannot be read to its end does not show what is missing.
     return tuple(sorted(it for it in found if it)) if is_read and None not in found else None
 
 
@@ -55,7 +55,7 @@ def _entries(table: str, empty: str) -> Iterator[tuple[int, str]]:
 
 
 def _kind(at: str, number: int, gid: str) -> str | None:
-    """`RoCE v2 IPv4`."""
+    """Return a GID's kind, such as `RoCE v2 IPv4`; None when its type cannot be read."""
     version = files.read(f"{at}/gid_attrs/types/{number}")
     if version is None:
         return None

@@ -1,9 +1,8 @@
-"""How long what is sent over TCP is on its way, by the port it leaves through: as `ss -ti` asks.
+"""How long TCP data is on its way, by the port it leaves through: as `ss -ti` asks.
 
-A queue that builds up beyond the port is seen by nobody but those who send into it: their round trips
-take longer than the shortest that they ever had. No privilege, no process; programs are not touched.
-
-Linux, include/uapi/linux/{sock_diag,inet_diag,tcp,if_addr}.h.
+A queue that builds up beyond the port is seen only by those who send into it: their round trips
+take longer than the shortest that they ever had. No privilege, no process; programs are not
+touched. Linux, include/uapi/linux/{sock_diag,inet_diag,tcp,if_addr}.h.
 """
 
 import socket
@@ -26,18 +25,19 @@ _ADDRESS = struct.Struct("=BBBBI")  # family, prefix, flags, scope, interface
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _FAMILY = {4: socket.AF_INET, 16: socket.AF_INET6}
 _NEAR = ("127.", "169.254.", "::1", "fe80:")
-# Of `struct tcp_info`: microseconds, bytes that were acknowledged, microseconds.
+# Offsets in `struct tcp_info`: microseconds, acknowledged bytes, microseconds.
 _ROUND_TRIP, _ACKED, _SHORTEST = (68, "=I"), (120, "=Q"), (148, "=I")
 _INFO_BYTES, _NEVER = 152, 0xFFFFFFFF
 _MICROSECONDS = 1e6
-# More sockets than that cost a collector too much: a look at 2,000 takes some 20 ms.
+# More sockets would cost a collector too much: a look at 2,000 takes some 20 ms.
 MOST_SOCKETS = 2_000
-# Whom a port waits for is told where its packets wait so long, and for so many of their shortest
-# round trips: beyond the buffers of a switch, which hold a millisecond or two [own].
+# A port waits for a peer when its packets wait this long, and for this many of their shortest round
+# trips: beyond the buffers of a switch, which hold a millisecond or two [own].
 WAITS_SECONDS, _TIMES_SHORTEST = 2e-3, 10.0
-# A peer of whom so much of the port's bytes are; and how many are told, of which none for long.
+# The least share of the port's bytes that go to such a peer, the most peers that are reported, and for
+# how many looks each is kept.
 _SHARE, _MOST_PEERS, _KEPT_LOOKS = 0.25, 4, 6
-# Fewer bytes since the look before are words now and then, which are acknowledged late by themselves [own].
+# Fewer bytes since the last look are occasional messages, which are acknowledged late anyway [own].
 _LEAST_BYTES = 1 << 20
 
 
@@ -55,10 +55,10 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What left through a port since the look before."""
+    """What left through a port since the last look."""
 
-    delay_seconds: float  # beyond the shortest round trip, in the mean of its bytes
-    waits_for: tuple[str, ...]  # addresses of those who answer late
+    delay_seconds: float  # beyond the shortest round trip: the mean over its bytes
+    waits_for: tuple[str, ...]  # addresses of peers that answer late
 
 
 class Connections:
@@ -68,10 +68,12 @@ class Connections:
         self._known: dict[int, tuple[int, float]] = {}  # by cookie: bytes, shortest round trip
         self._addresses: Mapping[int, Sequence[str]] = {}
         self._sent: Mapping[str, Sent] = {}
-        self._late: dict[tuple[str, str], int] = {}  # local address, peer: looks for which it stays
+        self._late: dict[
+            tuple[str, str], int
+        ] = {}  # by local address and peer: for how many more looks it is kept
 
     def read(self) -> None:
-        """Look anew. Nothing is known where the kernel does not answer, or has too much to tell."""
+        """Look anew; nothing is known where the kernel does not answer, or there are too many."""
         try:
             self._addresses = _addresses()
             mine = {it for them in self._addresses.values() for it in them}
@@ -81,7 +83,7 @@ class Connections:
         self.take(found)
 
     def take(self, found: Sequence[Connection]) -> None:
-        """What is established now; of a connection's first look nothing is known yet."""
+        """Take the connections established now; a connection counts from its second look on."""
         if len(found) > MOST_SOCKETS:
             found = []
         moved: dict[str, list[tuple[Connection, int, float]]] = defaultdict(list)
@@ -112,7 +114,11 @@ class Connections:
         return Sent(delay_seconds=weighed / total, waits_for=tuple(peers[:_MOST_PEERS]))
 
     def of(self, interface: str) -> tuple[tuple[str, ...], Sent | None]:
-        """The addresses of an interface, a folder of sysfs, or of its bond; what left from these lately."""
+        """Return the addresses of an interface or its bond, and what left from them lately.
+
+        `interface` is a folder of sysfs. Of several addresses, the one with the longest delay
+        counts. None where nothing left since the last look.
+        """
         numbers = [number_of(interface)]
         bond = files.stripped(f"{interface}/master/ifindex")
         numbers += [int(bond)] if bond.isdigit() else []
@@ -121,12 +127,12 @@ class Connections:
         return mine, max(sent, key=lambda one: one.delay_seconds, default=None)
 
     def sent(self, address: str) -> Sent | None:
-        """What left from an address lately; None where nothing did."""
+        """Return what left from an address since the last look; None where nothing did."""
         return self._sent.get(address)
 
 
 def _addresses() -> Mapping[int, Sequence[str]]:
-    """By interface; those that reach no further than a cable tell nobody apart."""
+    """Return addresses by interface number, without those that reach no further than a cable."""
     found: dict[int, list[str]] = defaultdict(list)
     question = _ADDRESS.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
     for kind, body in netlink.dumped(socket.NETLINK_ROUTE, _GET_ADDRESS, question):
@@ -148,7 +154,7 @@ def _established(mine: Set[str]) -> Iterator[Connection]:
 
 
 def connection(family: int, body: bytes, mine: Set[str]) -> Iterator[Connection]:
-    """What one message tells; nothing of a socket that has not measured a round trip, or is another's."""
+    """Yield a message's connection; nothing if it has no round trip yet, or is at another address."""
     _, _, local, peer, _, cookie = _SOCKET.unpack_from(body)
     address = _text(family, local)
     for kind, info in netlink.parts(body[_SOCKET.size :]) if address in mine else ():
@@ -171,5 +177,5 @@ def connection(family: int, body: bytes, mine: Set[str]) -> Iterator[Connection]
 def _text(family: int, raw: bytes) -> str:
     if family == socket.AF_INET:
         return socket.inet_ntop(family, raw[:4])
-    # An IPv4 address of a socket that takes both.
+    # An IPv4 address of a socket for both families.
     return socket.inet_ntop(family, raw).removeprefix("::ffff:")

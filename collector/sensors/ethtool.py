@@ -1,4 +1,4 @@
-"""What an interface's driver tells, as `ethtool` asks the kernel for it: no privilege, no process.
+"""What an interface's driver reports, as `ethtool` asks the kernel: no privilege, no process.
 
 Linux, include/uapi/linux/ethtool.h and net/ethtool/ioctl.c.
 """
@@ -21,16 +21,16 @@ _SET_INFO = struct.Struct("=IIQI4x")
 _NAMES_HEAD = struct.Struct("=III")
 _STATISTICS_HEAD = struct.Struct("=II")
 _ENTRY_NAME_BYTES = 32  # ETH_GSTRING_LEN
-# The kernel writes as many entries as the driver has by then, whatever it was asked for: queues that
-# somebody adds in between bring some dozens each.
+# The kernel writes as many entries as the driver has by then, whatever was asked for: each queue that
+# is added in between brings some dozens.
 _SPARE_ENTRIES = 4096
 
 
 def ask(interface: str, question: "array.array[int]") -> None:
-    """Lay the question before the kernel, which writes its answer over it.
+    """Send the question to the kernel, which writes its answer over it.
 
-    OSError where there is no such interface, or its driver does not answer this. Who asks has to
-    have made the question as long as the answer can be.
+    Raises OSError where there is no such interface, or its driver does not answer this. The caller
+    must make the question as long as the answer can be.
     """
     name = os.fsencode(interface)
     if len(name) > _NAME_BYTES:
@@ -41,9 +41,9 @@ def ask(interface: str, question: "array.array[int]") -> None:
 
 
 class Statistics:
-    """What the driver of one interface counts, by the names that `ethtool -S` shows.
+    """The statistics of one interface's driver, by the names that `ethtool -S` shows.
 
-    Of a driver's thousands of names only those that `wanted` takes are kept.
+    Of a driver's thousands of names only those that `wanted` accepts are kept.
     """
 
     def __init__(self, interface: str, wanted: Callable[[str], bool]) -> None:
@@ -53,7 +53,7 @@ class Statistics:
         self._places: tuple[tuple[int, str], ...] = ()
 
     def read(self) -> Mapping[str, int]:
-        """The numbers now. OSError when it has none, EAGAIN while it changes which it has."""
+        """Return the values now; OSError when there are none, EAGAIN while their number changes."""
         entries = self._count()
         if entries != self._entries:
             names = self._names(entries)

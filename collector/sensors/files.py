@@ -1,15 +1,15 @@
-"""Small files of procfs and sysfs, read with as few system calls as that takes.
+"""Small files of procfs and sysfs, read with as few system calls as possible.
 
 A collector reads hundreds of them a minute: Python's own files cost three times as much each.
 """
 
 import os
 
-_BLOCK_BYTES = 64 * 1024  # also a page, of the largest that processors have
+_BLOCK_BYTES = 64 * 1024  # at least a page, of the largest that processors have
 
 
 def read(path: str) -> str | None:
-    """The file's text, with what is no UTF-8 replaced; None when it cannot be read."""
+    """Return the file's text, with invalid UTF-8 replaced; None when it cannot be read."""
     try:
         return text(path)
     except OSError:
@@ -17,12 +17,12 @@ def read(path: str) -> str | None:
 
 
 def stripped(path: str) -> str:
-    """The same without white space around it; empty when it cannot be read."""
+    """Return the file's text without surrounding white space; empty when it cannot be read."""
     return (read(path) or "").strip()
 
 
 def text(path: str) -> str:
-    """The file's text; OSError says why it cannot be read."""
+    """Return the file's text; OSError says why it cannot be read."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         content = os.read(file, _BLOCK_BYTES)
@@ -36,7 +36,7 @@ def text(path: str) -> str:
 
 
 def attribute(path: str) -> str:
-    """A file of sysfs, which is given whole at one read: a page at most.
+    """Return the text of a sysfs file, which comes whole in one read: a page at most.
 
     Linux kernel, Documentation/filesystems/sysfs.rst; OSError says why it cannot be read.
     """
@@ -48,7 +48,7 @@ def attribute(path: str) -> str:
 
 
 def names(directory: str) -> list[str]:
-    """What lies in a directory, sorted; nothing when it cannot be read."""
+    """Return the names in a directory, sorted; none when it cannot be read."""
     try:
         return sorted(os.listdir(directory))
     except OSError:

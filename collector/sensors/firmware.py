@@ -1,7 +1,7 @@
-"""Which firmware a node's network ports run, asked when an inventory is made.
+"""The firmware of a node's network ports, read for inventories.
 
-Of an RDMA device from sysfs (Linux, Documentation/ABI/stable/sysfs-class-infiniband, `fw_ver`), of
-another Ethernet interface as `ethtool -i` asks it (Linux, include/uapi/linux/ethtool.h).
+For an RDMA device from sysfs (Linux, Documentation/ABI/stable/sysfs-class-infiniband, `fw_ver`),
+for another Ethernet interface as `ethtool -i` asks it (Linux, include/uapi/linux/ethtool.h).
 """
 
 import array
@@ -16,22 +16,22 @@ from gpuvigil.model import PortIdentity
 from . import ethtool, files
 
 _GET_DRIVER_INFO = 0x3
-# cmd, driver, version, fw_version, bus_info, and what nobody here asks for.
+# cmd, driver, version, fw_version, bus_info, and members that are not used here.
 _DRIVER_INFO = struct.Struct("=I32s32s32s32s64x")
-# What drivers say that have none.
+# What drivers report when they have none.
 _NONE = frozenset({"", "N/A"})
 
 
 @dataclass(frozen=True, slots=True)
 class DriverInfo:
-    """What an interface's kernel driver says of it."""
+    """What an interface's kernel driver reports of it."""
 
     firmware: str
     place: str  # on its bus: 0000:9b:00.0
 
 
 def driver_info(interface: str) -> DriverInfo | None:
-    """Asked of the kernel; None where there is no such interface, or its driver does not say."""
+    """Ask the kernel; None where there is no such interface, or its driver does not answer."""
     answer = array.array("B", _DRIVER_INFO.pack(_GET_DRIVER_INFO, b"", b"", b"", b""))
     try:
         ethtool.ask(interface, answer)
@@ -46,7 +46,7 @@ def with_firmware(
     sysfs_root: Path,
     ask: Callable[[str], DriverInfo | None] = driver_info,
 ) -> tuple[PortIdentity, ...]:
-    """The same ports, each with its firmware; None where nobody says it."""
+    """Return the same ports, each with its firmware; None where it is not known."""
     return tuple(replace(port, firmware=_firmware(port, sysfs_root, ask)) for port in ports)
 
 

@@ -1,4 +1,4 @@
-"""The machine itself: load, memory and when it was booted, from procfs."""
+"""The machine itself: load, memory and boot time, from procfs."""
 
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ _MEMORY = {"MemAvailable": "memory_available_bytes", "MemTotal": "memory_total_b
 
 
 def booted_at(proc_root: Path) -> datetime | None:
-    """When the kernel was booted (proc(5): `btime` of /proc/stat); None when it does not say."""
+    """Return when the kernel was booted (proc(5): `btime` of /proc/stat); None when unknown."""
     with suppress(OSError, ValueError, IndexError):
         for line in (proc_root / "stat").read_text().splitlines():
             if line.startswith("btime "):
@@ -22,17 +22,18 @@ def booted_at(proc_root: Path) -> datetime | None:
 
 
 def boot_id(proc_root: Path) -> str | None:
-    """What names this boot of the kernel, and no other (random(4)); None when it cannot be read."""
+    """Return the unique id of this boot of the kernel (random(4)); None when it cannot be read."""
     with suppress(OSError, UnicodeDecodeError):
         return (proc_root / "sys/kernel/random/boot_id").read_text().strip() or None
     return None
 
 
 def read_processors(proc_root: Path) -> dict[str, int]:
-    """Counters since boot: `cpu_milliseconds` of all processors, `cpu_busy_milliseconds` of them, and
-    `cpu_pressure_microseconds`, in which some task waited for one; those that can be read.
+    """Return counters since boot, those that can be read.
 
-    proc(5), /proc/stat in hundredths of a second; Linux, Documentation/accounting/psi.rst.
+    `cpu_milliseconds` of all processors, `cpu_busy_milliseconds` of them, and
+    `cpu_pressure_microseconds`, in which some task waited for one. proc(5), /proc/stat in
+    hundredths of a second; Linux, Documentation/accounting/psi.rst.
     """
     found: dict[str, int] = {}
     with suppress(ValueError, IndexError):
@@ -50,7 +51,7 @@ def read_processors(proc_root: Path) -> dict[str, int]:
 
 
 def read_host(proc_root: Path) -> dict[str, float | int]:
-    """`load_average`, `memory_available_bytes`, `memory_total_bytes`: those that can be read."""
+    """Return `load_average`, `memory_available_bytes` and `memory_total_bytes`, if readable."""
     values: dict[str, float | int] = {}
     with suppress(ValueError, IndexError):
         values["load_average"] = float((files.read(f"{proc_root}/loadavg") or "").split()[0])

@@ -9,8 +9,8 @@ class KernelEventKind(str, Enum):
 
     XID = "xid"
     SXID = "sxid"  # an Xid of an NVSwitch
-    OFF_BUS = "off_bus"  # the driver says so without an Xid, or beside one
-    PCI_RESET = "pci_reset"  # of any PCI device: whoever asks knows which are GPUs
+    OFF_BUS = "off_bus"  # the driver reports it without an Xid, or in addition to one
+    PCI_RESET = "pci_reset"  # of any PCI device: the caller knows which are GPUs
     PCIE_ERROR = "pcie_error"
     OOM_KILL = "oom_kill"
     MACHINE_CHECK = "machine_check"
@@ -19,7 +19,7 @@ class KernelEventKind(str, Enum):
 
 
 class Grade(str, Enum):
-    """How bad the line itself says that it is."""
+    """The severity in the line itself."""
 
     CORRECTED = "corrected"
     NON_FATAL = "non_fatal"
@@ -31,7 +31,8 @@ class KernelEvent:
     """One report of the kernel.
 
     `text` is the line without its address and process; `pci_address` is as `pci_address()` writes
-    it, `code` an Xid or SXid, `instance` a MIG GPU instance, `link` an NVLink. None: not said.
+    it, `code` an Xid or SXid, `instance` a MIG GPU instance, `link` an NVLink. None: not in the
+    line.
     """
 
     kind: KernelEventKind

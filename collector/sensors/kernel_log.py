@@ -1,7 +1,7 @@
 """Follows the kernel log in a thread of its own: `/dev/kmsg`, or the journal where it is closed.
 
-The ring in the kernel is the only buffer: a batch is handed over before the next is read. What the
-kernel has overwritten meanwhile is counted.
+The ring in the kernel is the only buffer: a batch is handed over before the next is read. Records
+that the kernel has overwritten meanwhile are counted.
 """
 
 import errno
@@ -33,10 +33,10 @@ log = Log("collector")
 
 _RECORD_BYTES = 8192  # CONSOLE_EXT_LOG_MAX: no record is longer
 _RECORDS_AT_ONCE = 500
-_LOOK_SECONDS = 1.0  # how soon a stop is seen
-_FILE_SECONDS = 0.1  # how often a file that is no device is looked at
+_LOOK_SECONDS = 1.0  # how soon a stop is noticed
+_FILE_SECONDS = 0.1  # how often a file that is no device is read
 _AGAIN_SECONDS = 60.0
-# What a node went through long before its first collector was lived with, and is not told.
+# Events long before a node's first collector were lived with, and are not reported.
 FIRST_LOOK_BACK = timedelta(hours=1)
 
 
@@ -53,7 +53,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEvent:
-    """What one record reports, and when; `id` is the same whenever the record is read."""
+    """One record's report and time; `id` is the same whenever the record is read."""
 
     id: str
     at: datetime
@@ -62,7 +62,7 @@ class LogEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Events in their order, and the position behind them."""
+    """Events in order, and the position after them."""
 
     events: tuple[LogEvent, ...]
     position: Position
@@ -78,7 +78,7 @@ class Source:
 
 
 class KernelLog:
-    """One node's kernel log, from a position on; `None` is the first start on this node."""
+    """One node's kernel log, read from a position on; `None` at the first start on this node."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class KernelLog:
         clock: Clock,
         uptime: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`deliver` is called in the thread of `run`, and returns when the batch is safe."""
+        """Set up; `deliver` is called in the thread of `run`, and returns when the batch is safe."""
         self._source = source
         self._deliver = deliver
         self._clock = clock
@@ -96,20 +96,20 @@ class KernelLog:
         self._boot = plain_boot_id(boot_id(source.proc_root) or "")
         self._first = position is None
         known = position or Position()
-        # A new boot begins anew.
+        # A new boot starts without a position.
         self._position = known if known.boot_id == self._boot else Position(boot_id=self._boot)
         self._kernel_clock = KernelClock(self._position.drift_microseconds)
         self._lost = 0
         self._told = ""
-        self._resumed: datetime | None = None  # up to when another source told
+        self._resumed: datetime | None = None  # up to when another source has reported
 
     @property
     def lost(self) -> int:
-        """Records that the kernel overwrote before they were read."""
+        """The number of records that the kernel overwrote before they were read."""
         return self._lost
 
     def run(self, stop: threading.Event) -> None:
-        """Follow the log until `stop`; one that cannot be read is tried again every minute."""
+        """Follow the log until `stop`; a log that cannot be read is tried again every minute."""
         while not stop.is_set():
             kmsg = self._follow_kmsg(stop)
             journal = "" if stop.is_set() else self._follow_journal(stop)
@@ -118,7 +118,7 @@ class KernelLog:
                 self._clock.wait(stop, _AGAIN_SECONDS)
 
     def _tell(self, kmsg: str, journal: str) -> None:
-        """One line when nothing can be read, and again only for another reason."""
+        """Log one line when nothing can be read, and another only for another reason."""
         told = f"{kmsg}; {journal}"
         if told != self._told:
             self._told = told
@@ -130,7 +130,7 @@ class KernelLog:
             )
 
     def _follow_kmsg(self, stop: threading.Event) -> str:
-        """Returns why it cannot be read, or not any more."""
+        """Follow /dev/kmsg until `stop`; return why it cannot be read, or no longer."""
         try:
             descriptor = os.open(self._source.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -153,7 +153,7 @@ class KernelLog:
             data, count = b"", 0
             while count < _RECORDS_AT_ONCE and (chunk := _read(descriptor)):
                 data, count = data + chunk, count + 1
-            # What was not there a moment ago has been written since.
+            # A record that was not there a moment ago has been written since.
             uptime = self._uptime()
             fresh = drained is not None and uptime - drained < 2 * _LOOK_SECONDS
             self._take(reader, data, uptime, fresh=fresh)
@@ -193,7 +193,7 @@ class KernelLog:
         return self._first and now - at > FIRST_LOOK_BACK
 
     def _follow_journal(self, stop: threading.Event) -> str:
-        """Returns why it cannot be read, or not any more."""
+        """Follow the journal until `stop`; return why it cannot be read, or no longer."""
         program = self._source.journalctl
         if not program:
             return "not asked for"
@@ -205,7 +205,7 @@ class KernelLog:
         except OSError as error:  # no process can be started
             return str(error.strerror)
         if "seek to cursor" in why:
-            # The journal has forgotten it; what was told is known by its time.
+            # The journal has dropped the cursor; the time tells what was reported.
             self._position = replace(self._position, cursor=None)
         return why
 
@@ -221,7 +221,7 @@ class KernelLog:
             self._deliver(Batch(events=(told,), position=self._position))
 
     def _is_new(self, record: JournalRecord) -> bool:
-        """Of this boot, and not told when the position was in the ring, or is lost in the journal."""
+        """Return whether a record is of this boot and has not been read from the ring or journal."""
         if self._boot and record.boot_id != self._boot:
             return False
         position = self._position
@@ -229,13 +229,13 @@ class KernelLog:
 
 
 def _read(descriptor: int) -> bytes:
-    """What is there, without waiting; nothing at the end of a file."""
+    """Return what is there, without waiting; empty at the end of a file."""
     while True:
         try:
             return os.read(descriptor, _RECORD_BYTES)
         except BlockingIOError:
             return b""
         except OSError as error:
-            # Overwritten while we were behind: the next read is of the oldest that is left.
+            # Overwritten while we were behind: the next read gets the oldest record left.
             if error.errno != errno.EPIPE:
                 raise

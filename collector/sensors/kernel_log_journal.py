@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 from gpuvigil import lifeline
 
-_LOOK_SECONDS = 1.0  # how soon a stop is seen
+_LOOK_SECONDS = 1.0  # how soon a stop is noticed
 _MOST_WORDS = 2000
 ENDED = "journalctl ended"
-# How journalctl says that it may not read what the system wrote.
+# journalctl's messages that it may not read the system's journal.
 _NOT_ALLOWED = (b"insufficient permissions", b"not seeing messages from other users")
 
 
@@ -21,7 +21,7 @@ def follow(
     take: Callable[[bytes], None],
     stop: threading.Event,
 ) -> str:
-    """Give every line to `take` until `stop`, or until journalctl ends; returns why it ended.
+    """Give every line to `take` until `stop`, or until journalctl ends; return why it ended.
 
     To be called by a thread that lasts, since the kernel ends the child with the thread.
     """
@@ -38,7 +38,7 @@ def follow(
 
 
 class _Journal:
-    """What a child writes: lines for `take`, and words about itself."""
+    """A child's output: lines for `take`, and its error messages."""
 
     def __init__(self, child: subprocess.Popen[bytes], take: Callable[[bytes], None]) -> None:
         assert child.stdout is not None
@@ -49,7 +49,7 @@ class _Journal:
         self._words = b""
 
     def listen(self, stop: threading.Event) -> str:
-        """Until both ends are closed, the child says that it may not read, or `stop`."""
+        """Listen until both ends are closed, the child lacks permission, or `stop`; return why."""
         poller, is_open = select.poll(), {self._lines, self._errors}
         for descriptor in is_open:
             poller.register(descriptor, select.POLLIN)
@@ -64,7 +64,7 @@ class _Journal:
         return said[-1] if said else ENDED
 
     def _hear(self, descriptor: int) -> bool:
-        """Whether there may be more."""
+        """Read once; return whether there may be more."""
         data = os.read(descriptor, 65536)
         if descriptor == self._errors:
             self._words = (self._words + data)[-_MOST_WORDS:]

@@ -1,9 +1,10 @@
-"""What the kernel says about hardware: one line of its log to one event, or to none.
+"""Parses the kernel's lines about hardware: one line of its log into one event, or none.
 
 Pure functions; nothing here reads a log. The forms are those of the NVIDIA driver (`nv_printf` in
 the open kernel modules), of the PCI core (drivers/pci/pcie/aer.c, dpc.c, pci.c), of the memory
 manager (mm/oom_kill.c, mm/memory-failure.c) and of the machine-check code (arch/x86/kernel/cpu/mce,
-drivers/edac, drivers/acpi/apei), of Linux 4.18 to 6.18; `kernel_host_lines.py` has those of hangs and drives.
+drivers/edac, drivers/acpi/apei), of Linux 4.18 to 6.18; `kernel_host_lines.py` has those of hangs
+and drives.
 """
 
 import re
@@ -23,7 +24,7 @@ _ADDRESS = re.compile(
 
 
 def pci_address(text: str) -> str | None:
-    """`0000:9b:00.0` for every spelling of an address: NVML's, the driver's, the kernel's.
+    """Return `0000:9b:00.0` for every spelling of an address: NVML's, the driver's, the kernel's.
 
     None when the text is no address.
     """
@@ -34,15 +35,15 @@ def pci_address(text: str) -> str | None:
     return f"{domain:04x}:{bus:02x}:{device:02x}.{found['function'] or 0}"
 
 
-# What `dmesg` and syslog put before the text; the record itself has none of it.
+# What `dmesg` and syslog put before the text; the record itself does not have it.
 _PREFIX = re.compile(r"(?:<\d+>)?(?:kernel: )?(?:\[[^\]]*\] ?)?(?:kernel: )?")
 
 
 def parse(line: str) -> KernelEvent | None:
-    """The event that a line of the kernel log reports, or None. Never raises.
+    """Return the event that a line of the kernel log reports, or None. Never raises.
 
-    The follow-up lines of an SXid (`Severity ...`, `Data {...}`) belong to the line before them and
-    are None, as is every line that only announces or details another.
+    The follow-up lines of an SXid (`Severity ...`, `Data {...}`) belong to the previous line and
+    yield None, as does every line that only announces or details another.
     """
     prefix = _PREFIX.match(line)
     text = line[prefix.end() :] if prefix else line
@@ -59,7 +60,7 @@ _XID = re.compile(
     r"(?P<code>\d+)(?:,\s*(?P<rest>.*))?",
     re.DOTALL,
 )
-# `pid=7194`, `pid='<unknown>'`, `pid=<unknown>`; and the same of the process's name.
+# `pid=7194`, `pid='<unknown>'`, `pid=<unknown>`; and the same for the process's name.
 _PID = re.compile(r"\bpid=(?:(?P<pid>\d+)|'?<[^>]*>'?|\.*)(?:,\s*|$)")
 _NAME = re.compile(r"\bname=(?:'?<[^>]*>'?|(?P<name>[^,]*))(?:,\s*|$)")
 _LINK = re.compile(r"\bLink (?P<link>-?\d+)\b")
@@ -117,12 +118,12 @@ def _sxid(text: str) -> KernelEvent | None:
 
 
 def _link(text: str) -> int | None:
-    """The link that a message names; the driver writes -1 where it knows none."""
+    """Return the link that a message names; the driver writes -1 where it knows none."""
     found = _LINK.search(text)
     return int(found["link"]) if found and int(found["link"]) >= 0 else None
 
 
-# One line each, or one report of several lines.
+# The driver writes a line each, or one report of several lines.
 _OFF_BUS = re.compile(
     rf"NVRM: (?!Xid).*?(?P<address>{_BDF}).*\bfallen off the bus", re.DOTALL | re.IGNORECASE
 )
@@ -154,7 +155,7 @@ _BUS_ERROR = re.compile(
     _DEVICE + r"(?:AER: )?PCIe Bus Error: severity=(?P<severity>[^,]+), (?P<rest>.*)"
 )
 _CONTAINED = re.compile(_DEVICE + r"DPC: (?P<rest>containment event.*)")
-# How the kernel writes an error that the firmware saw first, without its severity.
+# The kernel's line for an error that the firmware saw first, without its severity.
 _FIRMWARE_SAW = re.compile(_DEVICE + r"(?:AER: )?(?P<rest>aer_status: .*)")
 
 
@@ -173,7 +174,7 @@ def _bus_error(text: str) -> KernelEvent | None:
 
 
 def _contained(text: str) -> KernelEvent | None:
-    """Downstream port containment: the port has cut its link."""
+    """Return the event of downstream port containment: the port has cut its link."""
     return _on_device(_CONTAINED, text, Grade.FATAL)
 
 
@@ -284,12 +285,12 @@ _MOST_TEXT = 400
 
 
 def _plain(text: str) -> str:
-    """On one line, of a length that can be shown, without what is not printed."""
+    """Return the text on one line, of limited length, without non-printable characters."""
     words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return words if len(words) <= _MOST_TEXT else words[: _MOST_TEXT - 1] + "…"
 
 
-# A word that the line must have, looked for first since nearly all lines are about other things.
+# By a word that the line must have, searched first since nearly all lines are about other things.
 _READERS: tuple[tuple[str, Callable[[str], KernelEvent | None]], ...] = (
     (" Xid (", _xid),
     (" SXid (", _sxid),

@@ -1,4 +1,4 @@
-"""Records of the kernel log as `/dev/kmsg` and the journal give them, and when they were written.
+"""Records of the kernel log as `/dev/kmsg` and the journal give them, and their times.
 
 Formats: Linux, Documentation/ABI/testing/dev-kmsg; systemd.journal-fields(7), Journal JSON Format.
 """
@@ -35,20 +35,23 @@ _ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
 class KmsgReader:
-    """Takes what was read from `/dev/kmsg`, or from anything that holds the same text."""
+    """Splits what was read from `/dev/kmsg`, or from a file with the same text, into records."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Record]:
-        """The records that are whole now; what is none, and the lines of their tags, are left out."""
+        """Return the records that are complete now; other lines and the lines of tags are left out."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         found = (None if line.startswith(b" ") else _kmsg(line) for line in lines)
         return [record for record in found if record is not None]
 
 
 def _kmsg(line: bytes) -> Record | None:
-    """`4,1234,5678901,-;text`: priority, sequence, microseconds, flags, and maybe more."""
+    """Parse `4,1234,5678901,-;text`: priority, sequence, microseconds, flags, and maybe more.
+
+    None for another line.
+    """
     head, mark, text = line.partition(b";")
     parts = head.split(b",")
     if not mark or len(parts) < 4 or not all(part.isdigit() for part in parts[:3]):
@@ -63,17 +66,21 @@ def _kmsg(line: bytes) -> Record | None:
 
 
 class KernelClock:
-    """When a record was written, by the wall clock.
+    """Converts the kernel's times to the wall clock.
 
     The kernel counts from its boot with a clock that nobody corrects, and which is off by minutes
-    after months. A record that has just come was written just now: that shows how far it is off.
+    after months. A record that has just arrived was just written: that shows how far the clock is
+    off.
     """
 
     def __init__(self, drift_microseconds: int = 0) -> None:
         self.drift_microseconds = drift_microseconds
 
     def wall(self, microseconds: int, now: datetime, uptime: float, *, fresh: bool) -> datetime:
-        """`uptime` is CLOCK_MONOTONIC in seconds at `now`; never later than `now`."""
+        """Return when a record was written, never later than `now`.
+
+        `uptime` is CLOCK_MONOTONIC in seconds at `now`; `fresh` records correct the drift.
+        """
         written = int(uptime * 1_000_000) - microseconds
         age = written + self.drift_microseconds
         if fresh and not -_CLOSE <= age <= _CLOSE:
@@ -105,14 +112,14 @@ class JournalRecord:
 
 
 def journal_record(line: bytes) -> JournalRecord | None:
-    """A line of `journalctl -o json`; None when it is none."""
+    """Parse a line of `journalctl -o json`; None for anything else."""
     try:
         value = json.loads(line)
         message = value["MESSAGE"]
-        # What is not UTF-8 comes as a list of bytes.
+        # A message that is not UTF-8 comes as a list of bytes.
         is_list = isinstance(message, list)
         text = bytes(message).decode(errors="replace") if is_list else str(message)
-        # Of what root wrote into /dev/kmsg the journal takes the first word away.
+        # The journal removes the first word of what root wrote into /dev/kmsg.
         name = str(value.get("SYSLOG_IDENTIFIER", "kernel"))
         return JournalRecord(
             cursor=str(value["__CURSOR"]),
@@ -126,5 +133,5 @@ def journal_record(line: bytes) -> JournalRecord | None:
 
 
 def plain_boot_id(text: str) -> str:
-    """A boot's name as the journal writes it: without hyphens."""
+    """Return a boot's id as the journal writes it: without hyphens."""
     return text.replace("-", "")

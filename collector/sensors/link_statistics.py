@@ -1,4 +1,4 @@
-"""What of an interface's `ethtool` statistics says something of its link.
+"""Which of an interface's `ethtool` statistics describe its link.
 
 Names: Linux, Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst, and
 drivers/net/ethernet/google/gve/gve_ethtool.c.
@@ -13,16 +13,16 @@ from functools import lru_cache
 
 from . import ethtool, firmware
 
-# What an interface answers whose driver has no statistics, or which nobody here may ask.
+# Errors of an interface whose driver has no statistics, or which this process may not ask.
 _REFUSALS = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM})
-# The kernel asks one driver at a time, and one whose firmware is stuck holds it up, and with it the
-# thread that tells whether this node lives: an interface that took so long is left alone for a while.
+# The kernel asks one driver at a time. A driver whose firmware is stuck holds it up, and with it the
+# thread that shows this node to be alive: an interface that took this long is left alone for a while.
 _LONGEST_SECONDS = 1.0
 _REST_SECONDS = 600.0
 Read = Callable[[], Mapping[str, int]]
 
-# Of several lines of one metric the first counts of which the driver has a name; it is the sum of all
-# that it has. Durations are in microseconds, of one priority each or of the whole link.
+# Of several lines of one metric the first counts for which the driver has a name; the value is the sum
+# over all its names. Durations are in microseconds, of one priority each or of the whole link.
 _STATISTICS = tuple(
     (metric, re.compile(names))
     for metric, names in (
@@ -43,12 +43,12 @@ _STATISTICS = tuple(
 
 
 def is_wanted(name: str) -> bool:
-    """Whether `of_link` makes something of a statistic by this name."""
+    """Return whether `of_link` uses a statistic with this name."""
     return any(pattern.fullmatch(name) for _, pattern in _STATISTICS)
 
 
 def of_link(statistics: Mapping[str, int]) -> dict[str, int]:
-    """By metric, what a driver counts; a metric for which it has no name is absent."""
+    """Return a driver's counts by metric; a metric for which it has no name is absent."""
     return {
         metric: sum(statistics[name] for name in names)
         for metric, names in _parts(tuple(statistics))
@@ -56,9 +56,10 @@ def of_link(statistics: Mapping[str, int]) -> dict[str, int]:
 
 
 def of_links(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The same over the cables of a bond, together: each thing that happened is counted once.
+    """Return the sum of the counts over a bond's cables: each thing that happened is counted once.
 
-    The worst of them would be another counter whenever another is the worst, and fall.
+    The maximum would be another cable's counter whenever another cable is the worst, and could
+    fall.
     """
     total: dict[str, int] = {}
     for link in each:
@@ -84,14 +85,14 @@ class Links:
     def __init__(
         self, readers: Mapping[str, Read], monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """`readers` by interface."""
+        """Set up; `readers` are by interface."""
         self._readers = dict(readers)
         self._monotonic = monotonic
         self._rests_until = 0.0
-        self.unread: dict[str, str] = {}  # interfaces, and why they cannot be read
+        self.unread: dict[str, str] = {}  # by interface, why it cannot be read
 
     def read(self) -> dict[str, int]:
-        """By metric; nothing while one of the cables does not answer, since the sum would fall."""
+        """Return the counts by metric; none while a cable does not answer: the sum would fall."""
         if self._monotonic() < self._rests_until:
             return {}
         each = []
@@ -103,7 +104,7 @@ class Links:
         return of_links(each)
 
     def _read_one(self, interface: str) -> dict[str, int] | None:
-        """None where it does not answer now, nothing where it never will."""
+        """Return an interface's counts; None if it does not answer now, empty if it never does."""
         began, why, link = self._monotonic(), "", None
         try:
             link = of_link(self._readers[interface]())
@@ -124,9 +125,9 @@ class Links:
 
 
 def reader_of(interface: str) -> Read:
-    """What reads the statistics of a network interface, a folder of sysfs.
+    """Return the function that reads the statistics of a network interface, a folder of sysfs.
 
-    In a container another interface may have the name of one of the host's: that is not read.
+    In a container another interface may have the name of one of the host's: that one is not read.
     """
     name, hardware = os.path.basename(interface), os.path.realpath(f"{interface}/device")
     told = firmware.driver_info(name)

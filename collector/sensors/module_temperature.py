@@ -13,7 +13,7 @@ _MILLI = 1000.0
 
 
 def inputs(devices: Iterable[str]) -> tuple[str, ...]:
-    """The files with the temperatures of the modules of these devices, folders of sysfs."""
+    """Return the files with the temperatures of these devices' modules; devices are sysfs folders."""
     found = []
     for device in dict.fromkeys(os.path.realpath(f"{it}/device") for it in devices):
         for monitor in files.names(f"{device}/hwmon"):
@@ -28,7 +28,7 @@ def inputs(devices: Iterable[str]) -> tuple[str, ...]:
 
 
 def hottest_celsius(temperatures: Iterable[str]) -> float | None:
-    """The highest of what these files say; None where none of them says anything."""
+    """Return the highest temperature in these files; None where none can be read."""
     measured = []
     for file in temperatures:
         text = files.stripped(file)

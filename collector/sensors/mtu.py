@@ -1,8 +1,8 @@
-"""The largest packet that a port's network interface sends, read when an inventory is made.
+"""The largest packet that a port's network interface sends, read for inventories.
 
-Linux, Documentation/ABI/testing/sysfs-class-net: `mtu`. A RoCE port has the interface that its first GID is
-of (sysfs-class-infiniband: `gid_attrs/ndevs`). What an InfiniBand port sends at most is in no file: the MTU
-of IP over InfiniBand is another one.
+Linux, Documentation/ABI/testing/sysfs-class-net: `mtu`. A RoCE port has the interface of its first
+GID (sysfs-class-infiniband: `gid_attrs/ndevs`). The largest packet of an InfiniBand port is in no
+file: the MTU of IP over InfiniBand is another one.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from . import files
 
 
 def with_mtu(ports: Iterable[PortIdentity], sysfs_root: Path) -> tuple[PortIdentity, ...]:
-    """The same ports, each with its MTU in bytes; None where the kernel does not say it."""
+    """Return the same ports, each with its MTU in bytes; None where the kernel does not give it."""
     return tuple(replace(it, mtu=_mtu(it, sysfs_root)) for it in ports)
 
 

@@ -1,4 +1,4 @@
-"""The switch that each port of a node is plugged into, as its interfaces have heard."""
+"""The switch that each port of a node is plugged into, as its interfaces have learnt by LLDP."""
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
@@ -16,10 +16,10 @@ Far = tuple[str, str | None]
 def connect(
     known: MutableMapping[_Key, PortIdentity], sysfs_root: Path, heard: Mapping[str, Far]
 ) -> bool:
-    """Note in `known` what was heard by interface; whether a port has another neighbour than before.
+    """Note in `known` the neighbours by interface; return whether any port's has changed.
 
-    One that is not heard now keeps its last: a link that is down is silent, and that is when people
-    want to know where its cable goes.
+    A port without news keeps its last neighbour: a link that is down is silent, and that is when
+    people want to know where its cable goes.
     """
     changed = False
     for key, port in known.items() if heard else ():
@@ -32,9 +32,10 @@ def connect(
 
 
 def _interfaces(port: PortIdentity, sysfs_root: Path) -> list[str]:
-    """The network interfaces on a port's own hardware; `dev_port` counts those of one device from 0.
+    """Return the network interfaces on a port's own hardware; `dev_port` counts a device's from 0.
 
-    Linux, Documentation/ABI/testing/sysfs-class-net. The slaves of a bond are interfaces themselves.
+    Linux, Documentation/ABI/testing/sysfs-class-net. The slaves of a bond are interfaces
+    themselves.
     """
     if port.kind == "ethernet":
         return [port.device]

@@ -15,7 +15,7 @@ _SECONDS, _BYTES = 1.0, 1 << 18
 
 
 def dumped(protocol: int, asked: int, question: bytes) -> Iterator[tuple[int, bytes]]:
-    """The types and bodies of everything that is answered; OSError where the kernel does not."""
+    """Yield the types and bodies of all answers; OSError where the kernel does not answer."""
     head = _HEADER.pack(_HEADER.size + len(question), asked, _REQUEST_ALL, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as door:
         door.settimeout(_SECONDS)
@@ -28,7 +28,7 @@ def dumped(protocol: int, asked: int, question: bytes) -> Iterator[tuple[int, by
 
 
 def parts(raw: bytes, head: struct.Struct = ATTRIBUTE) -> Iterator[tuple[int, bytes]]:
-    """Types and bodies of what stands one after the other, each beginning with its length and type."""
+    """Yield types and bodies of consecutive parts, each beginning with its length and type."""
     at = 0
     while at + head.size <= len(raw):
         length, kind = head.unpack_from(raw, at)[:2]

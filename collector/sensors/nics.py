@@ -1,8 +1,8 @@
-"""Network cards on the PCI bus: what their links run at, and which GPUs are near, asked when an inventory is made.
+"""Network cards on the PCI bus: the speed of their links and the GPUs near them, for inventories.
 
-Speed and width are the card's own registers, and those of the port above it, which the kernel reads for each
-look: Linux, drivers/pci/pci-sysfs.c, `current_link_speed` and its neighbours. `numa_node` and where a device hangs
-are in the kernel's memory: Documentation/ABI/testing/sysfs-bus-pci.
+Speed and width are registers of the card and of the port above it, which the kernel reads for each
+look: Linux, drivers/pci/pci-sysfs.c, `current_link_speed` and its neighbours. `numa_node` and a
+device's place are in the kernel's memory: Documentation/ABI/testing/sysfs-bus-pci.
 """
 
 import os
@@ -24,7 +24,7 @@ _MOST_LANES = (
 
 
 class NicSensor:
-    """Looks at the cards once a minute at most, however often it is asked."""
+    """Reads the cards once a minute at most, however often it is asked."""
 
     def __init__(self, sysfs_root: Path, monotonic: Callable[[], float]) -> None:
         self._root, self._monotonic = sysfs_root, monotonic
@@ -33,7 +33,7 @@ class NicSensor:
         self._found: tuple[Nic, ...] = ()
 
     def read(self, ports: Iterable[PortIdentity], gpus: Iterable[BusGpu]) -> tuple[Nic, ...]:
-        """See `nics`."""
+        """Return the cards as `nics` does, from a cache of up to a minute."""
         now, asked = self._monotonic(), (tuple(ports), tuple(gpu.address for gpu in gpus))
         late = self._looked is None or now - self._looked >= _EVERY_SECONDS
         if late or asked != self._asked:
@@ -43,10 +43,10 @@ class NicSensor:
 
 
 def nics(ports: Iterable[PortIdentity], gpus: Iterable[str], sysfs_root: Path) -> tuple[Nic, ...]:
-    """The cards of these ports whose links tell what they run at, by PCI address.
+    """Return the cards of these ports whose PCIe links can be read, by PCI address.
 
-    `gpus`: PCI addresses of the node's GPUs, as sysfs writes them. A virtual function has no link of its own, and
-    many hypervisors tell none: such cards are absent.
+    `gpus`: PCI addresses of the node's GPUs, as sysfs writes them. A virtual function has no link
+    of its own, and many hypervisors report none: such cards are absent.
     """
     devices: dict[str, list[str]] = defaultdict(list)
     for port in ports:
@@ -77,7 +77,7 @@ def _nic(place: str, devices: Sequence[str], gpus: Mapping[str, str]) -> Nic | N
 
 
 def _best(place: str) -> PcieLink | None:
-    """What the card can do, and the port above it, where one is told."""
+    """Return the most that the card can do, limited by the port above it where that is known."""
     own, above = _link(place, "max"), os.path.dirname(place)
     other = _link(above, "max") if _ADDRESS.fullmatch(os.path.basename(above)) else None
     if own is None or other is None:
@@ -98,20 +98,20 @@ def _link(place: str, which: str) -> PcieLink | None:
 
 
 def _beside(place: str, gpus: Mapping[str, str]) -> tuple[Beside | None, tuple[str, ...]]:
-    """The GPUs behind the lowest switch that any of them shares; else those of the same NUMA node."""
+    """Return the GPUs behind the lowest switch shared with any; else those of the same NUMA node."""
     depths = {gpu: _shared_depth(place, other) for gpu, other in gpus.items()}
     deepest = max(depths.values(), default=0)
     if deepest:
         return Beside.SWITCH, tuple(sorted(gpu for gpu, it in depths.items() if it == deepest))
     own = files.stripped(f"{place}/numa_node")
-    if not own.isdigit():  # -1 where the machine does not tell
+    if not own.isdigit():  # -1 where the machine does not give it
         return None, ()
     near = sorted(gpu for gpu, it in gpus.items() if files.stripped(f"{it}/numa_node") == own)
     return (Beside.NUMA_NODE, tuple(near)) if near else (None, ())
 
 
 def _shared_depth(one: str, other: str) -> int:
-    """How many bridges both are behind: one port leads to several devices through a switch only."""
+    """Return how many bridges both are behind: one port leads to several devices only by a switch."""
     depth = 0
     for mine, its in zip(
         os.path.dirname(one).split("/"), os.path.dirname(other).split("/"), strict=False

@@ -1,4 +1,4 @@
-"""GPUs as the kernel's PCI bus lists them: there also when the driver does not answer.
+"""GPUs as the kernel's PCI bus lists them, even when the driver does not answer.
 
 Only `vendor`, `class` and the `driver` link are read, which the kernel has in memory: nothing here
 asks the device. Linux kernel, Documentation/ABI/testing/sysfs-bus-pci; classes: PCI Code and ID
@@ -30,24 +30,24 @@ class PciGpu(BusGpu):
 
     @property
     def for_nvidia(self) -> bool:
-        """Whether NVIDIA's driver holds it or should: not one that a virtual machine was given."""
+        """Whether NVIDIA's driver holds it or should: false for one given to a virtual machine."""
         return self.vendor == "NVIDIA" and self.driver in {"nvidia", "nouveau", None}
 
     @property
     def is_unbound(self) -> bool:
-        """Whether NVIDIA's driver should hold it and does not, by the kernel's own word."""
+        """Whether NVIDIA's driver should hold it and does not, as the kernel says."""
         return self.for_nvidia and self.driver != "nvidia"
 
 
 def all_gpus(sysfs_root: Path) -> tuple[PciGpu, ...]:
-    """Every GPU on the bus, by address; OSError when the bus cannot be listed."""
+    """Return every GPU on the bus, by address; OSError when the bus cannot be listed."""
     bus = f"{sysfs_root}/bus/pci/devices"
     found = (gpu_at(f"{bus}/{name}") for name in sorted(os.listdir(bus)))
     return tuple(gpu for gpu in found if gpu is not None)
 
 
 def gpu_at(device: str) -> PciGpu | None:
-    """The GPU whose folder this is; None when it is another device, or there is none."""
+    """Return the GPU whose folder this is; None when it is another device, or there is none."""
     kind = files.stripped(f"{device}/class")
     if not kind.startswith(_OTHER_CLASSES):
         return None
@@ -62,7 +62,7 @@ def gpu_at(device: str) -> PciGpu | None:
 
 
 def _vendor(kind: str, number: str) -> str | None:
-    """None of a device that is no GPU: NVIDIA's other classes are bridges and switches."""
+    """Return the vendor; None for a device that is no GPU, such as NVIDIA's bridges and switches."""
     if number == _NVIDIA:
         return "NVIDIA" if kind.startswith(_DISPLAY) else None
     return _OTHERS.get(number)
@@ -73,7 +73,7 @@ _ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(\.[
 
 @lru_cache(maxsize=256)
 def same_form(address: str) -> str:
-    """`0000:9b:00.0` of NVML's `00000000:9B:00.0`; what is no PCI address stays as it is."""
+    """Return `0000:9b:00.0` for NVML's `00000000:9B:00.0`; other text stays as it is."""
     match = _ADDRESS.fullmatch(address)
     if match is None:
         return address

@@ -21,9 +21,9 @@ from .rdma_counters import CounterFiles, interface_counters, limits, rdma_counte
 
 _IB_ACTIVE = 4
 _IB_DISABLED = 3  # of phys_state
-_IFF_UP = 0x1  # of an interface's flags, linux/if.h: somebody wants it up
-# What a port is for is looked at again after so many reads, and when there are others, or other
-# routes: its state and counters are read each time.
+_IFF_UP = 0x1  # of an interface's flags, linux/if.h: it is administratively up
+# The layout (ports and roles) is determined anew after this many reads, and when devices or routes
+# change: state and counters are read each time.
 _READS_OF_A_LAYOUT = 10
 
 _Folder = tuple[int, int]  # the device and inode numbers of a folder in sysfs
@@ -42,9 +42,9 @@ _QUICK = frozenset(
     }
 )
 _SLOW_SECONDS = 10.0
-_EARLY = 0.9  # a tick may come that much sooner
-# Those that FEC did not correct are another count than InfiniBand's: they start when first seen, or
-# the whole past of a port would be told as growth by the collector's first version that reads them.
+_EARLY = 0.9  # a tick may come this much sooner
+# Symbols that FEC did not correct are another count than InfiniBand's: it starts when first seen, or
+# the first version of the collector that reads it would report a port's whole past as growth.
 _COUNTED_SINCE_SEEN = frozenset({"symbol_errors"})
 
 
@@ -52,8 +52,8 @@ _COUNTED_SINCE_SEEN = frozenset({"symbol_errors"})
 class PortReading:
     """One port at one moment; raw values by metric name, those that could be read.
 
-    Counters that are full stay at `stays_at` or go on from 0 at `wraps_at`. Of those in
-    `since_seen` only the growth counts.
+    Full counters stay at `stays_at` or go on from 0 at `wraps_at`. Of those in `since_seen` only
+    the growth counts.
     """
 
     identity: PortIdentity
@@ -64,14 +64,14 @@ class PortReading:
 
     @property
     def up(self) -> bool | None:
-        """None when its state cannot be read."""
+        """Whether the link is up; None when its state cannot be read."""
         up = self.values.get("up")
         return None if up is None else up == 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a port is read, and what it is for."""
+    """Where a port is read, and its role."""
 
     kind: str
     device: str
@@ -80,11 +80,11 @@ class _Place:
     role: str
     interface: str | None = None  # the network interface of the same hardware
     links: tuple[str, ...] = ()  # the interfaces that its cables are in
-    layer: str = ""  # what an RDMA port's links are, by sysfs
+    layer: str = ""  # an RDMA port's link layer, by sysfs
 
 
 class _Port:
-    """One port, and what it has to read."""
+    """One port, and the files and statistics to read for it."""
 
     def __init__(
         self,
@@ -119,7 +119,10 @@ class _Port:
         self._waits_for: tuple[str, ...] = ()
 
     def read(self, counters: bool, seldom: bool) -> PortReading:
-        """Its state now, and its counters as last read; of `counters` all, or the quick ones."""
+        """Return its state now and its counters as last read; with `counters` the quick ones anew.
+
+        With `seldom` the slow counters are read anew, too.
+        """
         kind, state = _STATE[self._place.kind](self._place)
         if counters:
             self._counts = {**_counts(self._quick), **self._queued()}
@@ -142,11 +145,11 @@ class _Port:
         )
 
     def _queued(self) -> Mapping[str, int]:
-        """Of what the kernel itself sends: RDMA goes past its queues, and is counted apart."""
+        """Return the queues of what the kernel itself sends; RDMA bypasses them and counts apart."""
         return self._queues.of(self._place.links) if self._place.kind == "net" else {}
 
     def _read_seldom(self) -> dict[str, float | int]:
-        """A metric that has a file is never taken from elsewhere: that would be another count."""
+        """Return the slow counters; a metric with a file has no other source: counts would differ."""
         told = self.links.read().items()
         found = {metric: count for metric, count in told if metric not in self._of_files}
         celsius = module_temperature.hottest_celsius(self._temperatures)
@@ -154,7 +157,7 @@ class _Port:
         return {**found, **_counts(self._slow), **warm, **self._on_its_way()}
 
     def _on_its_way(self) -> Mapping[str, float]:
-        """How late the answers to what it sends are, and whose."""
+        """Return how late the answers to what the port sends are, and note from whom."""
         if self._place.kind != "net":
             return {}
         self._addresses, sent = self._connections.of(self._place.path)
@@ -176,7 +179,7 @@ class PortSensor:
         monotonic: Callable[[], float] = time.monotonic,
         reader_of: Callable[[str], Read] = reader_of,
     ) -> None:
-        """`reader_of` makes what reads the statistics of an interface, a folder under sysfs."""
+        """Set up; `reader_of` makes the reader of an interface's statistics, from its sysfs folder."""
         self._infiniband = f"{sysfs_root}/class/infiniband"
         self._net = f"{sysfs_root}/class/net"
         self._routes = f"{proc_root}/net/route"
@@ -188,9 +191,9 @@ class PortSensor:
         self._read_seldom_at: float | None = None
 
     def read(self, *, counters: bool = True) -> tuple[PortReading, ...]:
-        """Every port that there is now, ordered by device and port.
+        """Return every port that exists now, ordered by device and port.
 
-        Without `counters` only their state is read, and their counters are those of before.
+        Without `counters` only the state is read, and the counters are the previous ones.
         """
         devices, interfaces = files.names(self._infiniband), files.names(self._net)
         routes = files.read(self._routes) or ""
@@ -210,7 +213,7 @@ class PortSensor:
         return tuple([port.read(counters, seldom) for port in self._ports.values()])
 
     def unread_statistics(self) -> Mapping[str, str]:
-        """Interfaces whose driver's statistics could not be read at the last read, and why."""
+        """Return the interfaces whose driver's statistics could not be read last time, and why."""
         return {name: why for it in self._ports.values() for name, why in it.links.unread.items()}
 
     def _is_seldom_due(self) -> bool:
@@ -230,7 +233,7 @@ class PortSensor:
     def _lay_out(
         self, devices: list[str], interfaces: list[str], routes: str
     ) -> Iterator["_Place"]:
-        """Which of them are ports, and what each is for."""
+        """Yield the places of ports among the devices and interfaces, with their roles."""
         management = self._management(routes)
         rdma = {_hardware(f"{self._infiniband}/{device}"): device for device in devices}
         of_device = {
@@ -259,7 +262,10 @@ class PortSensor:
                 yield _Place("net", interface, "1", path, role, path, links)
 
     def _is_efa(self, device: str) -> bool:
-        """Amazon's: `efa_0`, or by its PCI address where rdma-core names devices, `rdmap16s27`."""
+        """Return whether the device is Amazon's EFA.
+
+        Named `efa_0`, or by its PCI address where rdma-core names devices, `rdmap16s27`.
+        """
         try:
             driver = os.readlink(f"{self._infiniband}/{device}/device/driver")
         except OSError:
@@ -267,10 +273,10 @@ class PortSensor:
         return device.startswith("efa") or os.path.basename(driver) == "efa"
 
     def _cables(self, interface: str | None, rdma: Mapping[_Folder | None, str]) -> tuple[str, ...]:
-        """The interface of an RDMA device; where it stands for a bond, those of the bond.
+        """Return the interface of an RDMA device; where that is in a bond, those of the bond.
 
         mlx5 makes one RDMA device of a bond, on the hardware of its first port: the others have
-        none of their own. What is counted of them is counted for that device only.
+        none of their own. Their counts are added to that device only.
         """
         if interface is None or _text(f"{interface}/type") == _TYPE_INFINIBAND:
             return ()
@@ -279,7 +285,7 @@ class PortSensor:
         return (interface, *(f"{self._net}/{it}" for it in others))
 
     def _is_ethernet(self, interface: str, rdma: Mapping[_Folder | None, str]) -> bool:
-        """Whether it is hardware of its own that no RDMA device stands for already."""
+        """Return whether it is hardware of its own that no RDMA device stands for already."""
         device = f"{self._net}/{interface}/device"
         return (
             os.path.exists(device)
@@ -289,12 +295,12 @@ class PortSensor:
         )
 
     def _rdma_name(self, interface: str, rdma: Mapping[_Folder | None, str]) -> str | None:
-        """The RDMA device on the same hardware as a network interface."""
+        """Return the RDMA device on the same hardware as a network interface; None without one."""
         hardware = _hardware(f"{self._net}/{interface}") if rdma else None
         return None if hardware is None else rdma.get(hardware)
 
     def _management(self, routes: str) -> set[str]:
-        """The interfaces that the default route goes through, and what they are made of."""
+        """Return the interfaces of the default route, and those that they consist of."""
         found: set[str] = set()
         waiting = list(_default_interfaces(routes))
         while waiting:
@@ -309,7 +315,7 @@ class PortSensor:
 
 
 def _hardware(entry: str) -> _Folder | None:
-    """What its device's folder is, by whichever path it is reached; None where it has none."""
+    """Return the id of the device's folder, the same by any path; None where it has none."""
     try:
         found = os.stat(f"{entry}/device")
     except OSError:
@@ -355,7 +361,10 @@ _STATE = {"rdma": _rdma_state, "efa": _rdma_state, "net": _ethernet_state}
 
 
 def _ethernet_up(interface: str) -> int | None:
-    """A driver that does not keep an operstate says `unknown`; then the carrier counts."""
+    """Return whether the link is up.
+
+    A driver that keeps no operstate reports `unknown`; then the carrier counts.
+    """
     state = _text(f"{interface}/operstate")
     if state in {"", "unknown"}:
         return _whole(f"{interface}/carrier")
@@ -363,10 +372,10 @@ def _ethernet_up(interface: str) -> int | None:
 
 
 def _is_enabled(interface: str | None, up: int | None) -> int | None:
-    """Whether somebody wants a link there; None where there is no interface to ask.
+    """Return whether the link is administratively up; None where there is no interface to ask.
 
-    The flags fall only after the link; the carrier cannot be read from the moment on in which the
-    interface is taken down (Linux, net/core/net-sysfs.c, `carrier_show`).
+    The flags change only after the link; the carrier cannot be read as soon as the interface is
+    taken down (Linux, net/core/net-sysfs.c, `carrier_show`).
     """
     if up == 1:
         return 1
@@ -387,7 +396,7 @@ def _measured(values: dict[str, int | None]) -> dict[str, int]:
 
 
 def _default_interfaces(routes: str) -> Iterator[str]:
-    """Names of interfaces with a default route, from /proc/net/route."""
+    """Yield the names of interfaces with a default route, from /proc/net/route."""
     for line in routes.splitlines()[1:]:
         words = line.split()
         if len(words) > 7 and words[1] == "00000000" and words[7] == "00000000":
@@ -395,7 +404,7 @@ def _default_interfaces(routes: str) -> Iterator[str]:
 
 
 def _text(file: str) -> str:
-    """The text of a file of sysfs, or nothing when it cannot be read."""
+    """Return the text of a sysfs file, empty when it cannot be read."""
     try:
         return files.attribute(file).strip()
     except OSError:
@@ -403,12 +412,12 @@ def _text(file: str) -> str:
 
 
 def _whole(file: str) -> int | None:
-    """The file's number if it is one, and not negative."""
+    """Return the file's number if it is one, and not negative; else None."""
     text = _text(file)
     return int(text) if text.isascii() and text.isdigit() else None
 
 
 def _leading_number(text: str) -> int | None:
-    """4 of `4: ACTIVE`."""
+    """Return the number before the colon, such as 4 for `4: ACTIVE`; else None."""
     head = text.partition(":")[0]
     return int(head) if head.isascii() and head.isdigit() else None

@@ -1,6 +1,7 @@
-"""What waits in the kernel's own queues of network interfaces, as `tc -s qdisc` asks: no privilege, no process.
+"""What waits in the kernel's queues of network interfaces, as `tc -s qdisc` asks.
 
-Linux, include/uapi/linux/{rtnetlink,pkt_sched,gen_stats}.h and net/sched/sch_api.c.
+Takes no privilege and no process. Linux, include/uapi/linux/{rtnetlink,pkt_sched,gen_stats}.h and
+net/sched/sch_api.c.
 """
 
 import fcntl
@@ -16,8 +17,8 @@ _TRAFFIC = struct.Struct("=BxHiIII")  # family, interface, handle, parent, info
 _NEW_QUEUE, _GET_QUEUE = 36, 38
 _ROOT = 0xFFFFFFFF  # of an interface with many queues, the sum of them
 _STATISTICS, _QUEUE = 7, 3  # TCA_STATS2, TCA_STATS_QUEUE
-_COUNTS = struct.Struct("=5I")  # packets and bytes that wait, drops, requeues, overlimits
-# Of `transmit_held_back`.
+_COUNTS = struct.Struct("=5I")  # waiting packets and bytes, drops, requeues, overlimits
+# The range of `transmit_held_back`.
 WRAPS_AT = 1 << 32
 _ASK_ADDRESS = 0x8927  # SIOCGIFHWADDR
 _ADDRESS = slice(18, 24)
@@ -39,16 +40,17 @@ class Queues:
         self._by_interface: Mapping[int, Queue] = {}
 
     def read(self) -> None:
-        """Ask anew. Nothing is known of any where the kernel does not answer."""
+        """Read anew; nothing is known of any queue where the kernel does not answer."""
         try:
             self._by_interface = dict(_ask())
         except (OSError, struct.error):
             self._by_interface = {}
 
     def of(self, interfaces: Iterable[str]) -> dict[str, int]:
-        """By metric, what waits at interfaces that are folders of sysfs, together; nothing where one is unknown.
+        """Return, by metric, what waits at these interfaces in total; empty where one is unknown.
 
-        In a container another interface may have the name of one of the host's: that is not read.
+        Interfaces are folders of sysfs. In a container another interface may have the name of one
+        of the host's: that one is not read.
         """
         found = [self._by_interface.get(number_of(it)) for it in interfaces]
         known = [queue for queue in found if queue is not None]
@@ -61,7 +63,7 @@ class Queues:
 
 
 def number_of(interface: str) -> int:
-    """Its number in this namespace; 0, which none has, where it belongs to another."""
+    """Return an interface's number in this namespace; 0, which none has, if it is in another."""
     name = os.path.basename(interface)
     try:
         number = socket.if_nametoindex(name)
@@ -90,7 +92,7 @@ def _ask() -> Iterator[tuple[int, Queue]]:
 
 
 def root_queue(body: bytes) -> Iterator[tuple[int, Queue]]:
-    """The interface's number and queue, of a message that is about the outermost one."""
+    """Yield the interface's number and queue, if the message is about the outermost queue."""
     _, _, interface, _, parent, _ = _TRAFFIC.unpack_from(body)
     if parent != _ROOT:
         return

@@ -1,7 +1,7 @@
-"""Counters of a port from files of sysfs: what each driver calls them, and what they do when full.
+"""A port's counters in sysfs files: each driver's names, and how the counters behave when full.
 
-Names and widths: Linux, drivers/infiniband, `core/sysfs.c` for what InfiniBand's performance
-management counts, and of the drivers `hw/mlx5/counters.c`, `hw/efa/efa_verbs.c`,
+Names and widths: Linux, drivers/infiniband, `core/sysfs.c` for the counters of InfiniBand's
+performance management, and of the drivers `hw/mlx5/counters.c`, `hw/efa/efa_verbs.c`,
 `hw/bnxt_re/hw_counters.c` and `hw/irdma/verbs.c`. `hw_counters/lifespan` is the age in milliseconds
 at which the kernel reads them anew, and no counter.
 """
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from . import files
 
 _WORD_BYTES = 4  # port_rcv_data and port_xmit_data count words of four bytes
-# What the kernel says of a file that this port will never fill.
+# The kernel's errors for a file that this port will never fill.
 _REFUSALS = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOENT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counter:
-    """A metric, and the files that it is the sum of: those of them that a driver has.
+    """A metric, and the files that it is the sum of, those that a driver has.
 
-    Once full, it stays at `stays_at`, or goes on with 0 in place of `wraps_at`; neither where it is
+    Once full, it stays at `stays_at`, or goes on with 0 at `wraps_at`; both are None where it is
     never full.
     """
 
@@ -33,7 +33,7 @@ class Counter:
 
 
 def _managed(metric: str, file: str, bits: int) -> Counter:
-    """One of InfiniBand's performance management: it stays at its maximum until it is cleared.
+    """Return a counter of InfiniBand's performance management, which saturates until cleared.
 
     InfiniBand Architecture Specification, volume 1, PortCounters.
     """
@@ -61,9 +61,9 @@ PORT_COUNTERS = (
     _managed("receive_remote_errors", "port_rcv_remote_physical_errors", 16),
     _managed("transmit_wait_ticks", "port_xmit_wait", 32),
 )
-# Of several lines of one metric the first counts of which the driver has a file.
+# Of several lines of one metric, the first for which the driver has a file counts.
 HARDWARE_COUNTERS = (
-    # mlx5. What it counts by queue has 32 bits, what it counts of congestion 64.
+    # mlx5. Its counters by queue have 32 bits, those of congestion 64.
     _wrapping("out_of_buffer", "out_of_buffer"),
     _wrapping("receiver_not_ready", "rnr_nak_retry_err"),
     _wrapping("out_of_sequence", "out_of_sequence"),
@@ -90,7 +90,7 @@ HARDWARE_COUNTERS = (
     _endless("ecn_marked_packets", "rx_ecn_marked_pkts"),
     _endless("cnp_sent", "tx_cnp_pkts"),
     _endless("cnp_handled", "rx_cnp_pkts"),
-    # irdma. It says that a message found no buffer here by the answer that it sent.
+    # irdma. It counts a message that found no buffer here by the answer that it sent.
     _endless("out_of_buffer", "RNR sent"),
     _endless("receiver_not_ready", "RNR received"),
     _wrapping("retransmits", "RetransSegs"),
@@ -110,13 +110,13 @@ INTERFACE_COUNTERS = (
 
 @dataclass(slots=True, kw_only=True)
 class CounterFiles:
-    """One counter of one port; a file that the kernel refuses is not asked again."""
+    """One counter of one port; a file that the kernel refuses is not read again."""
 
     counter: Counter
     paths: list[str] = field(default_factory=list)
 
     def read(self) -> int | None:
-        """None where a file cannot be read: a sum without one of its parts would be another."""
+        """Return the sum; None where a file cannot be read: a sum without a part would be another."""
         total = 0
         for path in tuple(self.paths):
             try:
@@ -134,9 +134,10 @@ class CounterFiles:
 
 
 def rdma_counters(port: str, device: str) -> tuple[CounterFiles, ...]:
-    """Those that the driver of an RDMA port has, each metric once; `port` and `device` are folders.
+    """Return the counters that an RDMA port's driver has, each metric once.
 
-    mlx5 counts for the device instead of its ports where it is in switchdev mode.
+    `port` and `device` are folders. mlx5 counts for the device instead of its ports where it is in
+    switchdev mode.
     """
     hardware = f"{port}/hw_counters"
     there = files.names(hardware)
@@ -152,7 +153,7 @@ def rdma_counters(port: str, device: str) -> tuple[CounterFiles, ...]:
 
 
 def interface_counters(interface: str) -> tuple[CounterFiles, ...]:
-    """What the kernel counts of any network interface; `interface` is a folder."""
+    """Return the kernel's counters of any network interface; `interface` is a folder."""
     return tuple(
         CounterFiles(counter=counter, paths=[f"{interface}/{file}" for file in counter.files])
         for counter in INTERFACE_COUNTERS
@@ -160,7 +161,7 @@ def interface_counters(interface: str) -> tuple[CounterFiles, ...]:
 
 
 def limits(counters: Iterable[CounterFiles]) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """By metric, what those counters stay at that do, and what those wrap at that do."""
+    """Return, by metric, where saturating counters stay, and where wrapping counters wrap."""
     known = [one.counter for one in counters]
     stays = {it.metric: it.stays_at for it in known if it.stays_at is not None}
     wraps = {it.metric: it.wraps_at for it in known if it.wraps_at is not None}

@@ -1,13 +1,14 @@
-"""How far the programs on this node's GPUs say that they are: a small file per process.
+"""How far the programs on this node's GPUs report to be: a small file per process.
 
-A rank that wants its hangs to be seen leaves a file named by its process id, with one line: the number of its last step,
-the 99th percentile of its steps' seconds, and `key=value` fields, as `1234 0.82 rank=3 own_seconds=0.5`. The file's time of
-change is when that step ended. It counts only while the process runs on a GPU, and only when both belong to the same
-user, so that nobody can speak for somebody else's job, and when it was written since the process
-began: what a rank that was killed has left behind is not another one's with the same number. That it was left is
-told for a while: a program that ends takes its file away. A process without a file may send its line instead (`steps_socket`).
-
-Everybody may write to the directory: nobody lists it, or a million files would stop the collector.
+A rank that wants its hangs to be seen leaves a file named by its process id, with one line: the
+number of its last step, the 99th percentile of its steps' seconds, and `key=value` fields, such as
+`1234 0.82 rank=3 own_seconds=0.5`. The file's time of change is when that step ended. The file
+counts only while the process runs on a GPU, and only when both belong to the same user, so that
+nobody can report for somebody else's job, and when it was written since the process began: the file
+of a rank that was killed is not that of another one with the same number. That it was left behind
+is reported for a while: a program that ends takes its file away. A process without a file may send
+its line instead (`steps_socket`). Everybody may write to the directory: nobody lists it, or a
+million files would stop the collector.
 """
 
 import math
@@ -24,23 +25,23 @@ from gpuvigil.clock import EPOCH
 from . import files
 from .steps_socket import MOST_BYTES, StepsSocket
 
-# Times of files are as coarse as the kernel's tick, and the clock may be put right by a little.
+# File times are as coarse as the kernel's tick, and the clock may be corrected a little.
 _SLACK_SECONDS = 1.0
-# So long a rank that is gone is told of: its job has ended by then, or somebody looks at it.
+# A lost rank is reported for this long: by then its job has ended, or somebody looks at it.
 _GONE_SECONDS = 600.0
-# So long after a rank was lost its job's others wait for it, or do not: that is worth an early look.
+# This long after a rank was lost, its job's others wait for it or not: worth an early look.
 _SETTLED_SECONDS, _ASKED_SECONDS = 2.0, 1.0
 PHASES = ("work", "input", "collective", "checkpoint", "evaluation")
 _STOPPED = len(PHASES)
-# proc(5): stopped by a signal, or by a debugger; dead, though nobody has waited for it yet.
+# proc(5): stopped by a signal or a debugger; dead, though not waited for yet.
 _STOPPED_STATES, _DEAD_STATES = frozenset("Tt"), frozenset("ZX")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What the ranks on one GPU say; of several the one whose last step is longest ago.
+    """What the ranks on one GPU report; of several, the one whose last step is longest ago.
 
-    Of ranks that are gone only for how long, where no other one speaks.
+    Of ranks that are gone only for how long, and only where no other rank reports.
     """
 
     step: int | None = None
@@ -58,7 +59,7 @@ class Progress:
     gone_seconds: float | None = None
 
     def fields(self) -> dict[str, float | int | None]:
-        """By metric of a GPU."""
+        """Return the fields by metric of a GPU."""
         return {
             "step": self.step,
             "step_age_seconds": _rounded(self.age_seconds),
@@ -77,7 +78,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """A file as it was found last: how old it was when it had changed, and when that was."""
+    """A file as last found: its age when it was seen to have changed, and when that was."""
 
     owner: int
     written: int  # its time of change, in nanoseconds
@@ -88,13 +89,13 @@ class _Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rank:
-    """A process that was believed, and since when it has been gone."""
+    """A process whose line was accepted, and since when it has been gone."""
 
     uuid: str
     started: int | None
     rank: int | None
     gone: float | None = None  # monotonic
-    told: bool = False  # once it had settled
+    told: bool = False  # whether it was reported after it had settled
 
 
 class Steps:
@@ -108,7 +109,7 @@ class Steps:
         monotonic: Callable[[], float] = time.monotonic,
         sent: StepsSocket | None = None,
     ) -> None:
-        """`start_ticks`: when a process started, in clock ticks since boot; None: it is not there."""
+        """Set up; `start_ticks` gives a process's start in clock ticks since boot, None if gone."""
         self._monotonic, self._sent = monotonic, sent
         self._known: dict[int, _Known] = {}
         self._ranks: dict[int, _Rank] = {}
@@ -117,7 +118,7 @@ class Steps:
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
 
     def read(self, processes: Mapping[str, Iterable[int]], now: datetime) -> dict[str, Progress]:
-        """By GPU (UUID), for the processes that are on it; GPUs of which nobody tells are not there."""
+        """Return the progress by GPU (UUID) for the processes on it; GPUs without any are absent."""
         found: dict[str, Progress] = {}
         pids_now = {pid for pids in processes.values() for pid in pids}
         for uuid, pids in processes.items():
@@ -125,7 +126,7 @@ class Steps:
                 pid: one for pid in sorted(set(pids)) if (one := self._of(pid, now)) is not None
             }
             for pid, one in said.items():
-                # A job of one rank has nobody who waits for it.
+                # In a job of one rank, nobody waits for it.
                 if one.world != 1:
                     started = self._start_ticks(pid)
                     self._ranks[pid] = _Rank(uuid=uuid, started=started, rank=one.rank)
@@ -141,7 +142,7 @@ class Steps:
         return found
 
     def has_news(self) -> bool:
-        """Whether a rank was lost that has not been told since it settled: to be asked between looks."""
+        """Return whether a lost rank has settled and was not reported; to be asked between looks."""
         at = self._monotonic()
         if at - self._asked < _ASKED_SECONDS:
             return False
@@ -152,9 +153,9 @@ class Steps:
         return any(_is_settled(rank, at) and not rank.told for rank in self._ranks.values())
 
     def _gone(self, speaking: Iterable[str]) -> list[tuple[_Rank, float]]:
-        """Ranks whose process has ended, and whose file is still theirs; the longest gone last.
+        """Return ranks whose process ended and left its file, with seconds gone; longest gone last.
 
-        One that runs is remembered, also while its GPU does not tell its processes.
+        A running rank is remembered, even while its GPU does not report its processes.
         """
         at, kept = self._monotonic(), {}
         for pid, rank in self._ranks.items():
@@ -168,7 +169,7 @@ class Steps:
         return sorted((one for one in told if one[0].uuid not in speaking), key=lambda one: one[1])
 
     def _left(self, pid: int, rank: _Rank, at: float) -> float | None:
-        """Since when a rank is gone; None: it is not, or took its file with it."""
+        """Return since when a rank is gone; None: it is not gone, or took its file with it."""
         gone = at if rank.gone is None else rank.gone
         if at - gone > _GONE_SECONDS:
             return None
@@ -178,7 +179,7 @@ class Steps:
             about = os.stat(f"{self._directory}/{pid}", follow_symlinks=False)
         except OSError:
             return None
-        # What it wrote since the last look is not read any more: it only has to be its own.
+        # Lines written since the last look are not read any more: the file only has to be its own.
         known = self._known.get(pid)
         is_its = known is not None and known.owner == about.st_uid and stat.S_ISREG(about.st_mode)
         return gone if is_its else None
@@ -189,7 +190,7 @@ class Steps:
         return same and self._state(pid) not in _DEAD_STATES
 
     def close(self) -> None:
-        """Take no lines any more."""
+        """Take no more lines."""
         if self._sent is not None:
             self._sent.close()
 
@@ -211,7 +212,7 @@ class Steps:
         return None if state in _DEAD_STATES else found
 
     def _filed(self, pid: int, owner: int) -> tuple[str, int] | None:
-        """The line of a process's file, where its user wrote it, and when in nanoseconds since 1970."""
+        """Return the line in a process's file, written by its user, and when, in ns since 1970."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = os.open(f"{self._directory}/{pid}", flags)
@@ -228,16 +229,17 @@ class Steps:
             os.close(file)
 
     def _line_of(self, pid: int, owner: int) -> tuple[str, int] | None:
-        """The line that a process sent, and when."""
+        """Return the line that a process sent, and when."""
         one = None if self._sent is None else self._sent.of(pid)
         if one is None or (one.owner, one.started) != (owner, self._start_ticks(pid)):
             return None
         return one.text, one.written
 
     def _age_seconds(self, pid: int, written: int, owner: int, now: datetime) -> float:
-        """How long ago a line was written; while it stays as it is no clock that is set counts.
+        """Return how long ago a line was written.
 
-        One that changed since it was looked at is no older than that look.
+        While the line stays the same, setting a clock has no effect. A line that changed since the
+        last look is no older than that look.
         """
         known, at = self._known.get(pid), self._monotonic()
         if known is not None and known.written == written:
@@ -253,13 +255,16 @@ class Steps:
         return age
 
     def _ran_seconds(self, pid: int) -> float:
-        """How long the process has run; nothing when it is not there any more."""
+        """Return how long the process has run, in seconds; 0 when it is gone."""
         ticks = self._start_ticks(pid)
         up = time.clock_gettime(time.CLOCK_BOOTTIME)
         return 0.0 if ticks is None else up - ticks / self._ticks_per_second
 
     def _state(self, pid: int) -> str:
-        """proc(5): field 3 of stat, behind the name in brackets; empty when it is not there."""
+        """Return the process's state, empty when it is gone.
+
+        proc(5): field 3 of stat, behind the name in brackets.
+        """
         text = files.read(f"{self._proc}/{pid}/stat") or ""
         return text.rpartition(")")[2].strip()[:1]
 
@@ -279,7 +284,7 @@ def _parse(text: str, age_seconds: float, now: datetime, ran_seconds: float) -> 
         return None
 
     def ago(name: str) -> float | None:
-        """Of a time in seconds since 1970; by a clock that was set meanwhile it is not known."""
+        """Return how long ago a time in seconds since 1970 was; None if the clock was set since."""
         at = _seconds(fields.get(name), most=1e11)
         age = None if at is None else (now - EPOCH).total_seconds() - at
         return None if age is None or age > ran_seconds + _SLACK_SECONDS else max(age, 0.0)
@@ -302,8 +307,8 @@ def _parse(text: str, age_seconds: float, now: datetime, ran_seconds: float) -> 
 
 
 def _words(text: str) -> tuple[list[str], dict[str, str]]:
-    """The numbers at the beginning, and the `key=value` fields; a field that was cut off is none."""
-    # A rank writes a whole line; what ends otherwise may be cut in the middle of a number.
+    """Return the numbers at the beginning, and the `key=value` fields without one that was cut off."""
+    # A rank writes a whole line; any other end may be in the middle of a number.
     words = text.partition("\n")[0].split()
     if "\n" not in text and "=" in text:
         words = words[:-1]
@@ -312,7 +317,7 @@ def _words(text: str) -> tuple[list[str], dict[str, str]]:
 
 
 def _whole(text: str | None) -> int | None:
-    # More digits than any number of ranks has would take long to read.
+    # More digits than any number of ranks has would take long to parse.
     return int(text) if text is not None and len(text) < 10 and text.isdecimal() else None
 
 

@@ -1,13 +1,13 @@
-"""Lines that programs send instead of a file: one datagram each, to a socket that all users may write to.
+"""Lines that programs send instead of a file: one datagram each, to a socket open to all users.
 
-Who sent a line is the kernel's word and not the sender's: with SO_PASSCRED each datagram comes with the process and
-the user that sent it (unix(7), SCM_CREDENTIALS), as this process sees them, also out of a container with process ids
-of its own. So a line is about the process that sent it, and nobody can speak for another one. SO_PEERCRED would tell
-that of a connection alone, and a connection is what a program could be kept waiting by. When a line came is the kernel's
-word, too (SO_TIMESTAMPNS, socket(7)).
-
-A sender that does not wait (MSG_DONTWAIT) is never kept waiting: what the kernel's queue has no room for it
-refuses. Here a thread empties that queue, so many lines in a second, and keeps the last one of each process.
+The kernel says who sent a line, not the sender: with SO_PASSCRED each datagram comes with the
+process and the user that sent it (unix(7), SCM_CREDENTIALS), as this process sees them, even out of
+a container with process ids of its own. So a line is about the process that sent it, and nobody can
+report for another. SO_PEERCRED would give that only for a connection, and a connection could keep a
+program waiting. The kernel also says when a line came (SO_TIMESTAMPNS, socket(7)). A sender that
+does not wait (MSG_DONTWAIT) is never kept waiting: the kernel refuses what its queue has no room
+for. Here a thread empties that queue, a limited number of lines a second, and keeps the last line
+of each process.
 """
 
 import os
@@ -27,7 +27,7 @@ log = Log("collector")
 
 NAME = "steps.sock"
 MOST_BYTES = 512
-# 64 ranks that tell ten steps a second; who sends more takes it from all, and no more time of the node's.
+# 64 ranks with ten steps a second; whoever sends more takes it from the others, not from the node's time.
 MOST_IN_A_SECOND = 1024
 MOST_PROCESSES = 1024
 _TOLD_EVERY_SECONDS = 3600.0
@@ -47,7 +47,7 @@ class Sent:
 
 
 class StepsSocket:
-    """The socket in a directory that belongs to the collector; nothing where there is none."""
+    """The socket in a directory that belongs to the collector; none without that directory."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class StepsSocket:
         start_ticks: Callable[[int], int | None],
         most: int = MOST_PROCESSES,
     ) -> None:
-        """`start_ticks`: as for `Steps`; of `most` processes lines are kept."""
+        """Set up; `start_ticks` as for `Steps`; lines are kept for at most `most` processes."""
         self._start_ticks, self._most = start_ticks, most
         self._lines: dict[int, Sent] = {}
         self._lock, self._closed = threading.Lock(), threading.Event()
@@ -66,12 +66,12 @@ class StepsSocket:
             threading.Thread(target=self._run, name="steps", daemon=True).start()
 
     def of(self, pid: int) -> Sent | None:
-        """What this very process sent last."""
+        """Return the last line that this process sent; None without one."""
         with self._lock:
             return self._lines.get(pid)
 
     def keep(self, pids: Collection[int]) -> None:
-        """Forget all but these."""
+        """Forget the lines of all but these processes."""
         with self._lock:
             self._lines = {pid: one for pid, one in self._lines.items() if pid in pids}
 
@@ -115,7 +115,7 @@ class StepsSocket:
 
     def _put(self, pid: int, owner: int, data: bytes, at: int) -> bool:
         started = self._start_ticks(pid)
-        # 0 is a process that this one cannot see.
+        # 0 is a process that this process cannot see.
         if pid <= 0 or started is None:
             return False
         one = Sent(text=data.decode(errors="replace"), owner=owner, started=started, written=at)
@@ -137,13 +137,13 @@ class StepsSocket:
 
 
 def _is_of_one_step(before: Sent, one: Sent) -> bool:
-    """What a program tells beside a step that is over makes that no younger."""
+    """Return whether both lines are about the same step: extra fields make its end no later."""
     words = [it.text.split(maxsplit=1)[:1] for it in (before, one)]
     return before.started == one.started and words[0] == words[1]
 
 
 def _close_all(value: bytes) -> None:
-    """Files that somebody sends along are nobody's wish."""
+    """Close files that somebody sent along."""
     files = array("i")
     files.frombytes(value[: len(value) - len(value) % files.itemsize])
     for file in files:
@@ -152,13 +152,16 @@ def _close_all(value: bytes) -> None:
 
 
 def _listening(directory: Path) -> socket.socket | None:
-    """None where the directory is not there or not ours; what an earlier collector left in it is replaced."""
+    """Return the socket, replacing one of an earlier collector.
+
+    None where the directory does not exist or is not ours.
+    """
     path = directory / NAME
     found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         with suppress(FileNotFoundError):
             path.unlink()
-        # Before it has an address: what comes afterwards comes with both.
+        # Set before it has an address: all later datagrams then come with both.
         found.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         found.setsockopt(socket.SOL_SOCKET, _TIMESTAMPNS, 1)
         found.bind(str(path))

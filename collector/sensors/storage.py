@@ -1,9 +1,9 @@
-"""What a node reads from storage and writes to it: its own disks, and file systems of the network.
+"""What a node reads from and writes to storage: its own disks, and network file systems.
 
 Disks: Linux, Documentation/admin-guide/iostats.rst, sectors of 512 bytes. NFS: nfs(5) and the
-kernel's `nfs_show_stats`, of which the fifth and the sixth number of `bytes:` are what went over the
-network. Lustre: its Operations Manual, "Client Statistics". Others, GPFS and BeeGFS among them, show
-their clients' counters to root alone.
+kernel's `nfs_show_stats`, of which the fifth and the sixth number of `bytes:` are what went over
+the network. Lustre: its Operations Manual, "Client Statistics". Others, GPFS and BeeGFS among them,
+show their clients' counters to root alone.
 """
 
 import re
@@ -14,7 +14,7 @@ from pathlib import Path
 from . import files
 
 _SECTOR = 512
-_SECONDS = 10.0  # no oftener: a thousand mounts are a long file
+_SECONDS = 10.0  # no more often: a thousand mounts are a long file
 _LUSTRE = ("proc/fs/lustre/llite", "sys/kernel/debug/lustre/llite")
 _FIELDS = ("read_bytes", "write_bytes")
 _MOUNTED = re.compile(r"^device .+ mounted on (\S+) with fstype nfs4? ")
@@ -23,7 +23,7 @@ _Moved = tuple[int, int]  # bytes read, bytes written
 
 
 class Storage:
-    """Bytes since the first look, summed up by where they lie; what goes away takes nothing with it."""
+    """Bytes since the first look, summed by kind; a device that goes away takes nothing with it."""
 
     def __init__(
         self,
@@ -37,7 +37,10 @@ class Storage:
         self._looked: float | None = None
 
     def read(self) -> Mapping[str, int]:
-        """`disk_read_bytes`, `disk_write_bytes`, and `shared_...` of network file systems; those there are."""
+        """Return `disk_read_bytes`, `disk_write_bytes`, and `shared_...` of network file systems.
+
+        Only those that exist.
+        """
         now = self._monotonic()
         if self._looked is None or now - self._looked >= _SECONDS:
             self._looked = now
@@ -47,17 +50,17 @@ class Storage:
 
     def _add(self, kind: str, found: Mapping[str, _Moved]) -> None:
         for place, moved in found.items():
-            # What was moved before the first look was moved before anybody asked.
+            # Bytes from before the first look are not counted.
             before = self._last.get((kind, place), moved)
             self._last[kind, place] = moved
             for field, count, was in zip(_FIELDS, moved, before, strict=True):
                 name = f"{kind}_{field}"
-                # A counter that began again has grown by what it shows.
+                # A counter that restarted has grown by its value.
                 more = count - was if count >= was else count
                 self._summed[name] = self._summed.get(name, 0) + more
 
     def _disks(self) -> Iterator[tuple[str, _Moved]]:
-        """Hardware only: a partition, a RAID or a mapped device counts what its disks count, too."""
+        """Yield hardware disks only: partitions, RAIDs and mapped devices repeat their counts."""
         for line in (files.read(f"{self._proc}/diskstats") or "").splitlines():
             words = line.split()
             whole = len(words) > 9 and words[5].isdigit() and words[9].isdigit()
@@ -67,7 +70,7 @@ class Storage:
     def _shared(self) -> Iterator[tuple[str, _Moved]]:
         yield from self._nfs()
         for folder in _LUSTRE:
-            # Under the roots that were given for them, as in a container.
+            # Under the configured roots, as in a container.
             root, _, below = folder.partition("/")
             there = (self._proc if root == "proc" else self._sysfs) / below
             for name in files.names(str(there)):
@@ -79,7 +82,7 @@ class Storage:
                     yield f"lustre {name}", (found.get("read", 0), found.get("write", 0))
 
     def _nfs(self) -> Iterator[tuple[str, _Moved]]:
-        """By file system: one that is mounted in several places counts once."""
+        """Yield each NFS file system; one that is mounted in several places counts once."""
         devices = dict(self._devices())
         place = None
         for line in (files.read(f"{self._proc}/self/mountstats") or "").splitlines():
@@ -92,7 +95,7 @@ class Storage:
                     yield f"nfs {devices.get(place, place)}", (int(words[4]), int(words[5]))
 
     def _devices(self) -> Iterator[tuple[str, str]]:
-        """The file system's number by where it is mounted (proc(5), `mountinfo`)."""
+        """Yield mount point and number of each file system (proc(5), `mountinfo`)."""
         for line in (files.read(f"{self._proc}/self/mountinfo") or "").splitlines():
             words = line.split()
             if len(words) > 4:

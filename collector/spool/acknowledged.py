@@ -1,8 +1,8 @@
-"""What a store said that it has, and may have in its memory alone.
+"""Bodies that a store has acknowledged, and may hold in its memory alone.
 
-VictoriaMetrics writes to disk every 5 s (`-inmemoryDataFlushInterval`, its command-line help; 1 s in versions before
-it had that flag): what it took since is gone when it is killed, or its machine loses its power. A server that was started
-again is met by a connection that has to be opened anew.
+VictoriaMetrics writes to disk every 5 s (`-inmemoryDataFlushInterval`, its command-line help; 1 s
+in versions before it had that flag): what it took since is gone when it is killed, or its machine
+loses power. A restarted server shows by the connection, which has to be opened anew.
 """
 
 import threading
@@ -19,7 +19,7 @@ MOST_BYTES = 4 * 1024 * 1024
 
 
 class Acknowledged:
-    """The bodies of the last seconds before the newest; threads share it."""
+    """The bodies acknowledged in the last seconds; threads share it."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -28,7 +28,7 @@ class Acknowledged:
         self._bytes = 0
 
     def add(self, body: Body) -> None:
-        """The server has taken it: whatever it took long before is on its disk."""
+        """Add an acknowledged body, and drop those acknowledged so long ago that they are on disk."""
         with self._mutex:
             now = self._monotonic()
             self._bodies.append((now, body))
@@ -40,7 +40,7 @@ class Acknowledged:
                     return
 
     def doubtful(self) -> list[Body]:
-        """Those that a server which was killed since may have lost: to be sent again, once."""
+        """Return and forget the bodies that a killed server may have lost: to be sent again, once."""
         with self._mutex:
             found = [body for _, body in self._bodies]
             self._bodies.clear()

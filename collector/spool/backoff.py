@@ -1,4 +1,4 @@
-"""Who may try to send while the hub is away: one at a time, later and later."""
+"""Back-off while the hub is away: one sender tries at a time, with growing delays."""
 
 import threading
 from collections.abc import Callable
@@ -9,7 +9,7 @@ TIMEOUT_SECONDS = 10.0  # of one request
 _SHORTEST_DELAY_SECONDS = 0.25
 _LONGEST_DELAY_SECONDS = 5.0
 _LONGEST_RETRY_AFTER_SECONDS = 60.0
-_IDLE_SECONDS = 1.0  # how soon a thread that waits for the hub sees that it shall stop
+_IDLE_SECONDS = 1.0  # how soon a thread that waits for the hub notices that it must stop
 
 
 class Backoff:
@@ -28,30 +28,30 @@ class Backoff:
         return self._failures == 0
 
     def enter(self) -> bool:
-        """Whether the caller may try now; if not, it has waited a moment."""
+        """Return whether the caller may try now; if not, it has waited a moment."""
         with self._changed:
             now = self._clock.monotonic()
             if self._failures and now < self._not_before:
                 self._changed.wait(min(self._not_before - now, _IDLE_SECONDS))
                 return False
-            # Whoever tries while the hub is away keeps the others out until its answer is in.
+            # A sender that tries while the hub is away keeps the others out until its answer is in.
             self._not_before = now + 2 * TIMEOUT_SECONDS
             return True
 
     def leave(self) -> None:
-        """There was nothing to try with."""
+        """End an attempt without a body to send."""
         with self._changed:
             self._not_before = 0.0
 
     def succeeded(self) -> bool:
-        """The hub answered; true when it did not before."""
+        """Note that the hub answered; return true when it did not before."""
         with self._changed:
             was_away, self._failures, self._not_before = self._failures > 0, 0, 0.0
             self._changed.notify_all()
         return was_away
 
     def failed(self, retry_after_seconds: float | None) -> bool:
-        """The hub did not answer; true for the first time in a row."""
+        """Note that the hub did not answer; return true for the first time in a row."""
         with self._changed:
             delay = min(_SHORTEST_DELAY_SECONDS * 2**self._failures, _LONGEST_DELAY_SECONDS)
             asked = min(retry_after_seconds or 0.0, _LONGEST_RETRY_AFTER_SECONDS)

@@ -1,4 +1,4 @@
-"""From lines and records to the bodies that carry them to the hub."""
+"""Makes lines and records into the bodies that carry them to the hub."""
 
 import json
 from collections.abc import Iterable
@@ -16,19 +16,19 @@ WRITE_PATH = "/api/v2/write?precision=ns"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """Whose bodies these are: a node, and one run of its collector."""
+    """The sender of bodies: a node, and one run of its collector."""
 
     cluster: str
     node: str
     boot: str
 
     def telemetry(self, lines: Iterable[str], at: datetime) -> Body:
-        """A body of line protocol with times in nanoseconds."""
+        """Return a body of line protocol with times in nanoseconds."""
         content = "\n".join(lines).encode()
         return Body(path=WRITE_PATH, headers=self._headers(), content=content, at=at)
 
     def records(self, records: Iterable[Record], at: datetime) -> Body:
-        """A body of records, which goes ahead of all telemetry."""
+        """Return a body of records, which goes ahead of all telemetry."""
         content = "\n".join(json.dumps(record.to_json()) for record in records).encode()
         return Body(path=RECORDS_PATH, headers=self._headers(), content=content, at=at)
 

@@ -1,6 +1,6 @@
 """One request to the hub, and the file in which it waits.
 
-A file is written aside and renamed. Its checksum tells one that a power cut tore.
+A file is written aside and renamed. Its checksum reveals one that a power cut tore.
 """
 
 import json
@@ -15,7 +15,7 @@ from gpuvigil.clock import from_text, to_text
 from gpuvigil.file_sync import sync
 
 RECORDS_PATH = "/api/v1/records"
-# The headers by which the hub knows a body again; the spool gives them.
+# The headers by which the hub recognises a repeated body; the spool adds them.
 IDENTITY = frozenset({"Gpuvigil-Lane", "Gpuvigil-Sequence"})
 _BLOCK_BYTES = 4096
 
@@ -24,9 +24,9 @@ _BLOCK_BYTES = 4096
 class Body:
     """One request to the hub, as it will be sent; `at` is when its content was measured.
 
-    `headers` carry the `Gpuvigil-*` headers of the node it comes from. The spool adds
-    `Gpuvigil-Lane` and `Gpuvigil-Sequence`, which then stay the same in every attempt, and
-    `number`, the body's place in the spool.
+    `headers` carry the `Gpuvigil-*` headers of its node. The spool adds `Gpuvigil-Lane` and
+    `Gpuvigil-Sequence`, which then stay the same in every attempt, and `number`, the body's place
+    in the spool.
     """
 
     path: str
@@ -37,7 +37,7 @@ class Body:
 
 
 def bytes_on_disk(size: int) -> int:
-    """What a file of this size takes on most file systems."""
+    """Return the bytes that a file of this size takes on most file systems."""
     return max(-(-size // _BLOCK_BYTES), 1) * _BLOCK_BYTES
 
 
@@ -59,14 +59,14 @@ def write(file: Path, content: bytes, *, durable: bool) -> None:
 
 
 def encode(body: Body) -> bytes:
-    """One line of checksum, one of JSON, and the content compressed."""
+    """Return one line of checksum, one of JSON, and the content compressed."""
     head = {"path": body.path, "headers": dict(body.headers), "at": to_text(body.at)}
     rest = json.dumps(head).encode() + b"\n" + zlib.compress(body.content, 1)
     return b"%08x\n" % zlib.crc32(rest) + rest
 
 
 def decode(content: bytes) -> Body:
-    """The body that `encode` wrote; ValueError when a byte is missing or wrong."""
+    """Return the body that `encode` wrote; ValueError when a byte is missing or wrong."""
     checksum, _, rest = content.partition(b"\n")
     if checksum != b"%08x" % zlib.crc32(rest):
         raise ValueError("checksum does not match")

@@ -1,4 +1,4 @@
-"""The spool's directory: a file for each body that waits, named by its place, and a lock."""
+"""The spool's directory: one file for each waiting body, named by its place, and a lock."""
 
 import fcntl
 import os
@@ -21,10 +21,10 @@ _LARGEST = 2**63 - 1
 
 
 class Folder:
-    """Bodies on disk, of one process; the lane of one is where it rests: records, or backlog."""
+    """Bodies on disk, for one process; a body's lane is where it waits: records, or backlog."""
 
     def __init__(self, path: Path) -> None:
-        """Make the directory and take it; ConfigError when it cannot be used."""
+        """Create the directory and lock it; ConfigError when it cannot be used."""
         self.path = path
         self._lock = _lock(path)
 
@@ -33,7 +33,7 @@ class Folder:
         os.close(self._lock)
 
     def places(self) -> Iterator[tuple[Place, Lane]]:
-        """Every body that lies here, oldest first; drafts are swept away."""
+        """Yield every body in the directory, oldest first; delete drafts."""
         for entry in sorted(os.scandir(self.path), key=lambda e: e.name):
             if entry.name.endswith(".draft"):
                 os.unlink(entry.path)
@@ -46,11 +46,11 @@ class Folder:
                 yield found
 
     def write(self, place: Place, lane: Lane, content: bytes) -> None:
-        """Keep an encoded body, a record also over a power cut; OSError when the disk does not."""
+        """Write an encoded body, a record durably; OSError when the disk refuses."""
         write(self._file(place, lane), content, durable=lane is Lane.RECORDS)
 
     def read(self, place: Place, lane: Lane) -> Body | None:
-        """A body without its number; None, with a log line, when it is not what was written.
+        """Return a body without its number; None, with a log line, when it is not what was written.
 
         Any other OSError may pass: too many open files, too little memory, a disk elsewhere.
         """
@@ -62,7 +62,7 @@ class Folder:
             return None
 
     def forget(self, place: Place, lane: Lane) -> None:
-        """Take a body away."""
+        """Delete a body."""
         self._file(place, lane).unlink(missing_ok=True)
 
     def _file(self, place: Place, lane: Lane) -> Path:
@@ -71,7 +71,7 @@ class Folder:
 
 
 def _placed(name: str, size: int) -> tuple[Place, Lane] | None:
-    """What the name of a file says; None when `_file` does not name one so."""
+    """Return what a file's name means; None when it is not as `_file` makes it."""
     try:
         number, microseconds, lane = name.split("-")
         place = Place(int(number), int(microseconds), bytes_on_disk(size))
@@ -83,7 +83,7 @@ def _placed(name: str, size: int) -> tuple[Place, Lane] | None:
 
 
 def _lock(directory: Path) -> int:
-    """Make the directory and take it for this process; returns the lock's file descriptor."""
+    """Create the directory and lock it for this process; return the lock's file descriptor."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""Whether the spool's disk takes what is written to it, since when not, and why."""
+"""Whether the spool's disk accepts writes, and since when and why it does not."""
 
 import os
 import threading
@@ -13,9 +13,9 @@ from .body import bytes_on_disk, write
 
 log = Log("collector")
 
-# With less room than this a disk is tried at each look: the largest body takes a part of it.
+# With less room than this, a disk is tried at each look: the largest body takes less than that.
 LITTLE_BYTES = 1024 * 1024
-# What must fit before a full disk counts as one with room: a page that came free is taken at once.
+# What must fit before a full disk counts as having room: a single free page is used up at once.
 ROOM_BYTES = 64 * 1024
 
 
@@ -42,11 +42,11 @@ class SpoolDisk:
 
     @property
     def refusal(self) -> Refusal | None:
-        """None while the disk takes what is written."""
+        """The current refusal, None while the disk accepts writes."""
         return self._refusal
 
     def took(self, size: int) -> None:
-        """So many bytes were written: a refusal of no more than that is over."""
+        """Note a write of `size` bytes: a refusal of no more than that is over."""
         with self._lock:
             before = self._refusal
             if before is None or size < before.size:
@@ -55,7 +55,7 @@ class SpoolDisk:
         log.info("spool can be written again", directory=str(self._directory))
 
     def refused(self, error: OSError, size: int) -> None:
-        """So many bytes could not be written."""
+        """Note that `size` bytes could not be written."""
         with self._lock:
             before = self._refusal
             since = before.since if before else self._now()
@@ -71,7 +71,7 @@ class SpoolDisk:
             )
 
     def look(self) -> None:
-        """Try the disk where there is reason to: it refused, or has little room."""
+        """Try the disk if it has refused, or has little room."""
         before = self._refusal
         size = before.size if before else 1
         probe = self._directory / "probe"

@@ -8,7 +8,7 @@ _TIDY_AFTER = 1024
 
 
 class Place(NamedTuple):
-    """One body: its number, when it was measured in microseconds since 1970, its bytes on disk."""
+    """One body: its number, when it was measured (microseconds since 1970), its bytes on disk."""
 
     number: int
     microseconds: int
@@ -27,16 +27,16 @@ class DiskQueue:
 
     @property
     def first(self) -> Place | None:
-        """The place with the lowest number."""
+        """The place with the lowest number, None when there is none."""
         if self._head == len(self._columns[0]):
             return None
         number, microseconds, size = (column[self._head] for column in self._columns)
         return Place(number, microseconds, size)
 
     def add(self, place: Place) -> None:
-        """Put a place where its number belongs: nearly always at the end, or at the front.
+        """Insert a place where its number belongs: nearly always at the end, or at the front.
 
-        OverflowError when a number does not fit into 64 bits.
+        Raises OverflowError when a number does not fit into 64 bits.
         """
         numbers = self._columns[0]
         if not numbers or place.number > numbers[-1]:
@@ -49,7 +49,7 @@ class DiskQueue:
             column.insert(where, value)
 
     def pop(self) -> Place:
-        """Take the first place away; IndexError when there is none."""
+        """Remove and return the first place; IndexError when there is none."""
         place = self.first
         if place is None:
             raise IndexError("the queue is empty")

@@ -1,8 +1,8 @@
 """Bodies that wait for the hub: the newest in memory, all others on disk, bounded in bytes.
 
 Records are on disk before `put` returns. Telemetry is kept in memory until its first attempt has
-failed or a body `memory_seconds` younger arrives, so that a healthy node writes nothing to disk.
-A collector that is killed with -9 loses at most the telemetry of those seconds, and no record.
+failed or a body `memory_seconds` younger arrives, so that a healthy node writes nothing to disk. A
+collector that is killed with -9 loses at most the telemetry of those seconds, and no record.
 """
 
 import errno
@@ -26,11 +26,11 @@ from .subscriptions import Lane, Waiters
 
 log = Log("collector")
 
-_Encoded = bytes  # `Spool.bytes` is something else
+_Encoded = bytes  # in `Spool`, `bytes` is a property
 _MICROSECOND = timedelta(microseconds=1)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-_REST_SECONDS = 1.0  # for a disk of which a body could not be read
-_MOST_THAT_GIVE_WAY = 8  # for one body: what others fill up is not for us to empty
+_REST_SECONDS = 1.0  # for a disk from which a body could not be read
+_MOST_THAT_GIVE_WAY = 8  # for one body: a disk that others fill up is not ours to empty
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,18 +46,18 @@ class _Item:
 
     @property
     def length(self) -> int:
-        """Bytes of memory that are its own."""
+        """The bytes of memory that its body takes."""
         return 0 if self.body is None else len(self.body.content)
 
 
 class Spool:
-    """A bounded queue of bodies in one directory, of one process; safe in any thread.
+    """A bounded queue of bodies in one directory, for one process; safe in any thread.
 
     When `limit_bytes` on disk are reached, or a body waits for longer than `limit_seconds`, the
-    oldest telemetry is dropped and counted, and records only when nothing else is left. So it is when
-    the disk has no room; one that takes nothing costs bodies, counted, and never the process.
-    What an earlier process left waits from the start of this one: no wall clock says how old it is.
-    No call takes longer because more waits.
+    oldest telemetry is dropped and counted, and records only when nothing else is left. The same
+    happens when the disk has no room; a disk that refuses all writes costs bodies, counted, and
+    never the process. Bodies of an earlier process wait from the start of this one: no wall clock
+    tells their age. No call takes longer because more bodies wait.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Spool:
         memory_seconds: float = 5.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take up what an earlier process left; ConfigError when the directory cannot be used."""
+        """Take over what an earlier process left; ConfigError when the directory cannot be used."""
         self._limit_bytes = limit_bytes
         self._ages = Ages(limit_seconds)
         self._memory_bytes = memory_bytes
@@ -78,7 +78,7 @@ class Spool:
         self._monotonic = monotonic
         self._mutex = threading.RLock()
         self._waiters = Waiters()
-        # What is in memory, taken or set aside; all else is a number in a queue and a file.
+        # Bodies in memory, taken or set aside; all others are a number in a queue and a file.
         self._items: dict[Lane, OrderedDict[int, _Item]] = {lane: OrderedDict() for lane in Lane}
         self._on_disk = {Lane.RECORDS: DiskQueue(), Lane.BACKLOG: DiskQueue()}
         self._aside: dict[Lane, OrderedDict[int, _Item]] = {
@@ -104,16 +104,16 @@ class Spool:
 
     @property
     def bytes(self) -> int:
-        """Bytes that wait on disk."""
+        """The bytes that wait on disk."""
         return self._bytes
 
     @property
     def dropped(self) -> int:
-        """Bodies given up since the start: no room, too old, a torn file, or the hub's refusal."""
+        """The bodies given up since the start: no room, too old, a torn file, or the hub's refusal."""
         return self._dropped
 
     def oldest_seconds(self, now: datetime) -> float:
-        """Age of the oldest body that waits; 0 when none does."""
+        """Return the age of the oldest waiting body; 0 when none waits."""
         with self._mutex:
             queues = (*self._items.values(), *self._aside.values())
             oldest = [item.at for queue in queues for item in queue.values()]
@@ -139,9 +139,10 @@ class Spool:
         self._make_room()
 
     def next(self, lanes: Collection[Lane]) -> Body | None:
-        """The first body of the first of `lanes` that has one, taken until `done` or `again`.
+        """Take the first body of the first of `lanes` that has one, until `done` or `again`.
 
-        One that cannot be read now is kept, and the disk left alone for a moment.
+        None when there is none. A body that cannot be read now is kept, and the disk rests for a
+        moment.
         """
         for lane in self._at_hand(lanes):
             while (item := self._take(lane)) is not None:
@@ -156,8 +157,9 @@ class Spool:
         return None
 
     def wait(self, lanes: Collection[Lane], seconds: float) -> bool:
-        """Wait until one of `lanes` has a body; false when it has none after `seconds`, when
-        somebody else was faster, or at `interrupt`.
+        """Wait until one of `lanes` has a body.
+
+        False when there is none after `seconds`, another thread was faster, or at `interrupt`.
         """
         with self._mutex:
             if self._interrupted or self._has(lanes):
@@ -170,24 +172,24 @@ class Spool:
             return not self._interrupted and self._has(lanes)
 
     def interrupt(self) -> None:
-        """Let nobody wait any more: the end is near."""
+        """End all waits: the collector is about to stop."""
         with self._mutex:
             self._interrupted = True
             self._waiters.wake_all()
 
     def done(self, body: Body) -> None:
-        """The hub has committed the body: forget it."""
+        """Forget the body, which the hub has committed."""
         self._full = False
         self._settle(body, counted=False)
 
     def drop(self, body: Body) -> None:
-        """The hub will never take the body: forget it, and count it."""
+        """Forget and count the body, which the hub will never take."""
         self._settle(body, counted=True)
 
     def again(self, body: Body, *, last: bool = False) -> None:
-        """The attempt failed: the body goes to disk and waits for its next one, in its place.
+        """Write the body to disk after a failed attempt; it waits in its place for the next one.
 
-        `last` lets all others of its lane go first, since it may be the body that is at fault.
+        `last` lets all others of its lane go first, since the body itself may be at fault.
         """
         item = self._find(body.number)
         if item is None:
@@ -206,7 +208,7 @@ class Spool:
         self._folder.close()
 
     def _at_hand(self, lanes: Collection[Lane]) -> Collection[Lane]:
-        """Those that may be looked into now."""
+        """Return the lanes that may be read now."""
         if self._monotonic() >= self._rests_until:
             return lanes
         return [lane for lane in lanes if lane is Lane.LIVE]
@@ -219,7 +221,7 @@ class Spool:
         return any(not item.taken for lane in lanes for item in self._items[lane].values())
 
     def _take(self, lane: Lane) -> _Item | None:
-        """The lane's oldest body that nobody has; one that was set aside when there is no other."""
+        """Take the lane's oldest body that is free; one that was set aside when there is no other."""
         with self._mutex:
             queue = self._items[lane]
             item = next((item for item in queue.values() if not item.taken), None)
@@ -233,7 +235,7 @@ class Spool:
             return item
 
     def _unshelve(self, lane: Lane) -> _Item:
-        """The first body on disk, now taken."""
+        """Take and return the first body on disk."""
         place = self._on_disk[lane].pop()
         item = _Item(
             number=place.number,
@@ -246,14 +248,14 @@ class Spool:
         return item
 
     def _pick_up(self, lane: Lane) -> _Item:
-        """The first body that was set aside, now taken."""
+        """Take and return the first body that was set aside."""
         _, item = self._aside[lane].popitem(last=False)
         self._items[lane][item.number] = item
         item.taken = True
         return item
 
     def _defer(self, item: _Item, error: OSError) -> None:
-        """A body cannot be read now: it lets all others go first, and the disk rests."""
+        """Let all others go before a body that cannot be read now, and let the disk rest."""
         if not self._reads_fail:
             why = str(error)
             log.warning("spool cannot be read", directory=str(self._folder.path), why=why)
@@ -262,9 +264,9 @@ class Spool:
         self._move(item, _resting(item.lane), last=True)
 
     def _load(self, item: _Item) -> Body | None:
-        """The item's body with its identity; None when its file is not what was written.
+        """Return the item's body with its identity; None when its file is not what was written.
 
-        OSError when it cannot be read now.
+        Raises OSError when it cannot be read now.
         """
         if item.body is not None:
             return self._identify(item, item.lane)
@@ -290,9 +292,9 @@ class Spool:
         return item.body
 
     def _overdue(self, now: datetime) -> _Item | None:
-        """The oldest item that is in memory only, when that is for too long or they are too many.
+        """Return the oldest item in memory alone, if that is for too long or there are too many.
 
-        Records are there only while the disk takes nothing: they are tried first.
+        Records are in memory alone only while the disk refuses: they are tried first.
         """
         with self._mutex:
             for queue in (self._loose[True], self._loose[False]):
@@ -307,7 +309,7 @@ class Spool:
     def _spill(self, item: _Item) -> bool:
         """Move an item from memory to disk; one that is being sent keeps its place.
 
-        False when the disk does not take it: then it stays in memory while there is room.
+        False when the disk refuses it: then it stays in memory while there is room.
         """
         with self._mutex:
             in_flight, item.taken = item.taken, True
@@ -319,7 +321,7 @@ class Spool:
         return stored
 
     def _move(self, item: _Item, lane: Lane, *, last: bool = False) -> None:
-        """Put an item that was taken back into a queue, for others to take."""
+        """Put a taken item back into a queue, for others to take."""
         with self._mutex:
             if self._items[item.lane].pop(item.number, None) is None:
                 return
@@ -334,7 +336,7 @@ class Spool:
             self._waiters.wake(lane)
 
     def _store(self, item: _Item) -> bool:
-        """Write the item's body to disk, once; false when the disk does not take it."""
+        """Write the item's body to disk, once; return false when the disk refuses."""
         with self._writing:
             body = item.body
             if body is None or item.stored_bytes > 0:
@@ -352,7 +354,7 @@ class Spool:
             return error is None
 
     def _give_way(self, item: _Item) -> bool:
-        """On a disk without room drop the oldest telemetry; false when none is older than the item."""
+        """Drop the oldest telemetry for room on disk; return false if none is older than the item."""
         with self._mutex:
             oldest = self._on_disk[Lane.BACKLOG].first
             if oldest is None or (oldest.number > item.number and item.lane is not Lane.RECORDS):
@@ -362,7 +364,7 @@ class Spool:
         return True
 
     def _write_down(self, item: _Item, content: _Encoded) -> OSError | None:
-        """Why it could not be written, None when it was."""
+        """Write the item's content; return the error when that fails, else None."""
         try:
             self._folder.write(_place(item), _resting(item.lane), content)
         except OSError as error:
@@ -372,17 +374,17 @@ class Spool:
             item.stored_bytes = bytes_on_disk(len(content))
             self._bytes += item.stored_bytes
             gone = item.number not in self._items[item.lane]
-        if gone:  # the hub took it meanwhile
+        if gone:  # the hub has taken it meanwhile
             self._forget_file(item)
         return None
 
     def _tie(self, item: _Item) -> None:
-        """The item is not in memory alone any more, or not at all."""
+        """Note that the item is no longer in memory alone, or not at all."""
         if self._loose[item.lane is Lane.RECORDS].pop(item.number, None) is not None:
             self._loose_bytes -= item.length
 
     def _make_room(self) -> None:
-        """Drop the oldest until disk and memory are within their limits; told once an outage."""
+        """Drop the oldest until disk and memory are within their limits; logged once an outage."""
         while (oldest := self._surplus()) is not None:
             self._drop_oldest(oldest)
 
@@ -394,7 +396,7 @@ class Spool:
         self._remove(oldest, counted=True)
 
     def _surplus(self) -> _Item | None:
-        """The body to drop next, now taken: telemetry first, records when nothing else is left."""
+        """Take the body to drop next: telemetry first, records when nothing else is left."""
         with self._mutex:
             surplus = self._outdated()
             if surplus is None and self._bytes > self._limit_bytes:
@@ -451,14 +453,14 @@ class Spool:
             self._bytes -= stored
         try:
             self._folder.forget(_place(item), _resting(item.lane))
-        except OSError as error:  # the next start finds the file, and the hub knows the body again
+        except OSError as error:  # the next start finds the file, and the hub recognises the body
             if not self._litters:
                 why = str(error)
                 log.warning("spool cannot be tidied", directory=str(self._folder.path), why=why)
             self._litters = True
 
     def _recover(self) -> None:
-        """Shelve every body that lies in the directory, oldest first."""
+        """Queue every body in the directory, oldest first."""
         for place, lane in self._folder.places():
             self._on_disk[lane].add(place)
             self._bytes += place.bytes
@@ -468,7 +470,7 @@ class Spool:
 
 
 def _resting(lane: Lane) -> Lane:
-    """Where a body of this lane waits that is on disk."""
+    """Return the lane in which a body of this lane waits on disk."""
     return Lane.RECORDS if lane is Lane.RECORDS else Lane.BACKLOG
 
 

@@ -1,4 +1,4 @@
-"""Telemetry that goes past the hub, straight to a server that speaks line protocol."""
+"""Telemetry that bypasses the hub, straight to a server that speaks line protocol."""
 
 import json
 from base64 import b64encode
@@ -18,7 +18,7 @@ from .body import Body
 
 
 class StoreRefused(HubRefused):
-    """What such a server said no to, and what that means for the body."""
+    """A store's refusal, and what it means for the body."""
 
     def __init__(self, message: str, status: int, said: str) -> None:
         super().__init__(message, status, _object(said))
@@ -27,13 +27,13 @@ class StoreRefused(HubRefused):
 
 
 class StoreServer(Hub):
-    """One connection to such a server; StoreRefused where it refuses, else errors as the hub's."""
+    """One connection to a store; StoreRefused where it refuses, else the hub client's errors."""
 
     name = "store"
 
     def _refusal(self, answer: Answer) -> HubRefused | HubUnavailable:
         said, status = answer.body.decode(errors="replace"), answer.status
-        # Of a user and password the word that is sent has both.
+        # For user and password, the text that is sent holds both.
         words = in_short(said, self._token())
         why = f"{self._place()}: status {status}" + (f": {words}" if words else "")
         may_pass = status == 429 or not 400 <= status < 500
@@ -43,25 +43,25 @@ class StoreServer(Hub):
 
 
 class Beside:
-    """Where the bodies of telemetry go, and how they are written there; threads share it."""
+    """The store for telemetry bodies, and how they are written to it; threads share it."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """ConfigError for an address that is none, or a secret's file that cannot be read."""
+        """Set up; ConfigError for an invalid address, or a secret's file that cannot be read."""
         self._url = (settings.write_url or settings.url).rstrip("/")
         bucket = settings.bucket
         query = {"org": settings.organization or "-", "bucket": bucket, "precision": "ns"}
         if settings.kind == "victoriametrics":
-            # It has no buckets; its own name for one is this label.
+            # It has no buckets; this label takes their place.
             query["extra_label"] = f"db={bucket}"
         self._path = f"/api/v2/write?{urlencode(query)}"
         # InfluxDB before 1.8 has no v2 API.
         self._has_v2 = True
         self._may_be_old = settings.kind == "influxdb"
-        # InfluxDB has what it acknowledged in a file.
+        # InfluxDB acknowledges what is in a file.
         self._acknowledged = Acknowledged() if settings.kind == "victoriametrics" else None
         self._path_of_v1 = f"/write?{urlencode({'db': bucket, 'precision': 'ns'})}"
         self._word = "Bearer"
-        self._secret: Callable[[], str] = str  # nothing
+        self._secret: Callable[[], str] = str  # no secret
         if settings.user:
             password = secret_source(
                 settings.password_file, "store.password_file", "store's password"
@@ -78,14 +78,14 @@ class Beside:
         self.connect(0.0).close()
 
     def connect(self, timeout_seconds: float, answer_bytes: int | None = None) -> Hub:
-        """A connection of its own for a thread."""
+        """Return a connection for one thread."""
         return StoreServer(self._url, self._secret, timeout_seconds, answer_bytes, self._trust)
 
     def send(self, server: Hub, body: Body, again: Callable[[Body], None] | None = None) -> int:
-        """Send a body once, each line with its mark; how many lines the server refused for good
-        while it kept the others. StoreRefused or HubUnavailable when it did not keep them.
+        """Send a body once, each line with its mark; return how many lines were refused for good.
 
-        Before it returns `again` is given each body that was acknowledged, and may be lost.
+        The others were kept then. Raises StoreRefused or HubUnavailable when the body was not kept.
+        Before it returns, `again` is given each body that was acknowledged, and may be lost.
         """
         if self._acknowledged is None or again is None:
             return self._send(server, body)
@@ -127,7 +127,7 @@ class Beside:
         try:
             answer = server.request("POST", self._path_of_v1, content, headers)
         except StoreRefused as refusal:
-            # It has neither: the address is wrong, and says nothing about the server.
+            # Neither API is there: the address is wrong, and tells nothing about the server.
             self._has_v2 = refusal.meaning is Meaning.NO_V2
             raise
         self._has_v2 = False
@@ -143,5 +143,5 @@ def _object(said: str) -> dict[str, Any] | None:
 
 
 def beside(settings: StoreSettings) -> Beside | None:
-    """Where telemetry goes that does not go to the hub; a Prometheus is only read."""
+    """Return the store for telemetry that bypasses the hub, else None: a Prometheus is only read."""
     return Beside(settings) if settings.kind in {"victoriametrics", "influxdb"} else None

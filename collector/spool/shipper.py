@@ -1,7 +1,7 @@
 """Sends what waits in the spool to the hub, and loses nothing on the way.
 
-Records have a connection of their own, so that an event never waits behind telemetry, which the
-hub acknowledges only after its next commit. One telemetry connection is for live bodies alone; the
+Records have a connection of their own, so that an event never waits behind telemetry, which the hub
+acknowledges only after its next commit. One telemetry connection is for live bodies alone; the
 others also drain the backlog.
 """
 
@@ -27,19 +27,19 @@ from .subscriptions import Lane
 
 log = Log("collector")
 
-_ANSWER_BYTES = 1024 * 1024  # a thousand refused lines, named, take a tenth of it
-_LONGEST_IDLE_SECONDS = 10.0  # a thread that waits for a body is woken at the end
+_ANSWER_BYTES = 1024 * 1024  # naming a thousand refused lines takes a tenth of it
+_LONGEST_IDLE_SECONDS = 10.0  # at the end, a thread that waits for a body is woken
 _STOP_SECONDS = 2.0  # for answers that are under way when the collector stops
 
-# The request itself is at fault, and comes back however often it is sent, when the hub says so. Any
-# other refusal (a token that rotates, a bucket that is renamed, a proxy) may pass: the body is kept.
+# When the hub itself says so, the request is at fault, and would fail again however often it is sent.
+# Any other refusal (a token that rotates, a bucket that is renamed, a proxy) may pass: the body is kept.
 _FINAL = frozenset({400, 422})
-_TOO_LARGE = 413  # whoever says so
+_TOO_LARGE = 413  # from the hub or a proxy
 _UNKNOWN_TOKEN = frozenset({401, 403})
 
 
 class Shipper:
-    """Ships one spool to one hub until it is told to stop; `token` is called for each request."""
+    """Ships one spool to one hub until told to stop; `token` is called for each request."""
 
     def __init__(  # noqa: PLR0913 - most have a default
         self,
@@ -56,16 +56,13 @@ class Shipper:
         token_todo: str = "",
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`connections` carry telemetry: one body each at each of the hub's commits.
+        """Set up; ConfigError when `hub_url` is not an address.
 
-        With `beside` it goes there, and the hub gets the records alone.
-
-        Nothing is sent until a random part of `spread_seconds` has passed, so that a cluster whose
-        power comes back does not speak all at once.
-
-        `token_todo`: what people are told to do about a token that the hub refuses.
-
-        ConfigError when `hub_url` is not an address.
+        `connections` carry telemetry: one body each at each of the hub's commits. With `beside`
+        telemetry goes there, and the hub gets only the records. Nothing is sent until a random part
+        of `spread_seconds` has passed, so that the nodes of a cluster whose power comes back do not
+        all send at once. `token_todo`: what people are told to do about a token that the hub
+        refuses.
         """
         Hub(hub_url, token, trust=trust)
         self._spool = spool
@@ -89,11 +86,11 @@ class Shipper:
 
     @property
     def refused_lines(self) -> int:
-        """Lines of telemetry that the hub refused since the start."""
+        """The lines of telemetry that the hub has refused since the start."""
         return self._refused_lines
 
     def run(self, stop: threading.Event) -> None:
-        """Send until `stop`; then whatever is not acknowledged is on disk, and the spool closed."""
+        """Send until `stop`; then write to disk whatever is not acknowledged, and close the spool."""
         both, live = (Lane.LIVE, Lane.BACKLOG), (Lane.LIVE,)
         jobs = [
             ("records", (Lane.RECORDS,)),
@@ -166,7 +163,7 @@ class Shipper:
         _check(body, hub.request("POST", body.path, body.content, headers))
 
     def _settled(self, body: Body, refusal: HubRefused) -> bool:
-        """Whether the body was dealt with for good, or in parts; otherwise it is to be kept."""
+        """Return whether the body was dealt with for good, or in parts; otherwise it must be kept."""
         if refusal.status == _TOO_LARGE:
             self._halve(body, refusal)
         elif isinstance(refusal, StoreRefused):
@@ -181,7 +178,7 @@ class Shipper:
 
     def _keep(self, backoff: Backoff, name: str, body: Body, error: Exception) -> None:
         retry_after = error.retry_after_seconds if isinstance(error, HubUnavailable) else None
-        # A proxy may dislike just this one: it must not hold the others back.
+        # A proxy may refuse just this body: it must not hold the others back.
         odd = isinstance(error, HubRefused) and error.status in _FINAL
         self._spool.again(body, last=odd)
         if backoff.failed(retry_after):
@@ -190,7 +187,7 @@ class Shipper:
             )
 
     def _advice(self, name: str, error: Exception) -> dict[str, str]:
-        """Why, and what to do where that is ours to say."""
+        """Return why it failed, and what to do if that is known."""
         said = {"why": str(error) or type(error).__name__}
         of_hub = self._beside is None or name == "records"
         is_refused = isinstance(error, HubRefused) and error.status in _UNKNOWN_TOKEN
@@ -201,10 +198,10 @@ class Shipper:
         return said
 
     def _give_up(self, body: Body, refusal: HubRefused) -> None:
-        """The hub will not take this body as it is, now or later."""
+        """Deal with a body that the hub will not take as it is, now or later."""
         lines = body.content.split(b"\n")
         if body.path == RECORDS_PATH and refusal.status == 400 and len(lines) > 1:
-            # All are kept or none: one bad record must not cost its neighbours.
+            # The hub keeps all or none: one bad record must not cost its neighbours.
             self._split(body, lines)
         elif body.path != RECORDS_PATH and refusal.status == 400:
             # The good lines are committed.
@@ -215,8 +212,9 @@ class Shipper:
             log.error("hub refuses a body, it is dropped", why=str(refusal), status=refusal.status)
 
     def _halve(self, body: Body, refusal: HubRefused) -> None:
-        """Somebody on the way takes only smaller bodies, or a line among them is at fault: sent in
-        halves it ends up alone, and its neighbours are kept. A line cannot be made smaller.
+        """Send a body in halves, where only smaller bodies are taken, or one line is at fault.
+
+        A faulty line ends up alone, and its neighbours are kept. A line cannot be made smaller.
         """
         lines = body.content.split(b"\n")
         if len(lines) > 1:
@@ -230,7 +228,7 @@ class Shipper:
             self._spool.done(body)
 
     def _split(self, body: Body, contents: Sequence[bytes]) -> None:
-        """Several bodies in place of one, each with an identity of its own; no moment without."""
+        """Replace a body by several, each with an identity of its own; at least one always exists."""
         for content in contents:
             self._put_anew(replace(body, content=content))
         self._spool.done(body)
@@ -246,7 +244,7 @@ class Shipper:
 
 
 def _named(refusal: HubRefused, lines: int) -> tuple[int, str]:
-    """How many lines the hub refused, and why the first."""
+    """Return how many lines the hub refused, and why the first."""
     named = refusal.details.get("lines")
     refused = [entry for entry in named if isinstance(entry, dict)] if named else []
     first = str(refused[0].get("reason")) if refused else str(refusal)
@@ -254,7 +252,7 @@ def _named(refusal: HubRefused, lines: int) -> tuple[int, str]:
 
 
 def _check(body: Body, answer: Answer) -> None:
-    """HubUnavailable when a success is not the hub's own: a proxy's sign-in page, say."""
+    """Raise HubUnavailable when a success is not the hub's own, such as a proxy's sign-in page."""
     if body.path != RECORDS_PATH:
         fine = answer.status == 204
     else:

@@ -1,6 +1,6 @@
 """Threads that wait for bodies of the spool; one body wakes one thread.
 
-A bare lock for each that waits: a condition variable costs several times as much at every body.
+Each waits on a bare lock: a condition variable costs several times as much at every body.
 """
 
 import threading
@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class Lane(str, Enum):
-    """Who waits for whom: records go first and alone, live telemetry before what drains."""
+    """The kind of a body, in order of precedence: records, live telemetry, the backlog."""
 
     RECORDS = "records"
     LIVE = "live"
@@ -27,7 +27,7 @@ class Waiter:
         self._asleep.acquire()
 
     def wake(self) -> None:
-        """Wake it, now or as soon as it waits; once."""
+        """Wake the thread, now or as soon as it waits; once."""
         self._asleep.release()
 
     def wait(self, seconds: float) -> None:
@@ -36,24 +36,24 @@ class Waiter:
 
 
 class Waiters:
-    """All threads that wait; whoever uses it holds the spool's lock."""
+    """All waiting threads; callers must hold the spool's lock."""
 
     def __init__(self) -> None:
         self._waiting: list[Waiter] = []
 
     def add(self, lanes: Collection[Lane]) -> Waiter:
-        """For a thread that is about to wait for a body of these lanes."""
+        """Add a waiter for a thread that is about to wait for a body of these lanes."""
         waiter = Waiter(lanes)
         self._waiting.append(waiter)
         return waiter
 
     def remove(self, waiter: Waiter) -> None:
-        """It no longer waits."""
+        """Remove a waiter that no longer waits."""
         if waiter in self._waiting:
             self._waiting.remove(waiter)
 
     def wake(self, lane: Lane) -> None:
-        """Wake one who waits for a body of this lane: the one that waits for the fewest others."""
+        """Wake one thread that waits for this lane: the one that waits for the fewest lanes."""
         waiting = [waiter for waiter in self._waiting if lane in waiter.lanes]
         if waiting:
             waiter = min(waiting, key=lambda it: len(it.lanes))
@@ -61,7 +61,7 @@ class Waiters:
             waiter.wake()
 
     def wake_all(self) -> None:
-        """Wake everybody."""
+        """Wake all threads."""
         for waiter in self._waiting:
             waiter.wake()
         self._waiting.clear()

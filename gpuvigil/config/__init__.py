@@ -1,6 +1,7 @@
-"""One TOML file plus `GPUVIGIL_<SECTION>_<KEY>` variables, checked against `gpuvigil.config.settings`.
+"""Configuration: one TOML file plus `GPUVIGIL_<SECTION>_<KEY>` variables.
 
-An unknown key, a wrong type or a secret file that cannot be read gives one line and exit code 2.
+Both are checked against `gpuvigil.config.settings`. An unknown key, a wrong type or a secret file that
+cannot be read gives one line and exit code 2.
 """
 
 import os
@@ -120,7 +121,7 @@ _LOG = Log("config")
 
 
 def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Config:
-    """The configuration of `path` (none: defaults), with variables laid over it.
+    """Return the configuration in `path` (None: the defaults), overridden by environment variables.
 
     Relative paths in the file are relative to the file. Raises ConfigError with one line.
     """
@@ -129,7 +130,7 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
 
 
 def text_of(path: Path) -> str:
-    """What the file says; ConfigError with one line."""
+    """Return the file's text; raise ConfigError with one line when it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -139,7 +140,7 @@ def text_of(path: Path) -> str:
 
 
 def from_text(text: str, where: "Place") -> Config:
-    """The configuration of a text; ConfigError for the first thing that is wrong with it."""
+    """Return the configuration in a text; raise ConfigError for the first mistake in it."""
     tree = tree_of(text, where)
     config: Config = _build(Config, tree, where, ())
     check(config, where)
@@ -147,7 +148,7 @@ def from_text(text: str, where: "Place") -> Config:
 
 
 def tree_of(text: str, where: "Place") -> dict[str, Any]:
-    """What the file and the variables set, as they are written."""
+    """Return the values that the file and the variables set, not yet converted."""
     try:
         tree = tomllib.loads(documented(text))
     except tomllib.TOMLDecodeError as error:
@@ -159,7 +160,7 @@ def tree_of(text: str, where: "Place") -> dict[str, Any]:
 
 
 def says(path: Path, section: str, key: str) -> bool:
-    """Whether the file sets this itself; one that cannot be read says nothing."""
+    """Return whether the file itself sets this key; False for a file that cannot be read."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8")).get(section)
     except (OSError, ValueError):  # ValueError: no TOML, no UTF-8
@@ -168,9 +169,9 @@ def says(path: Path, section: str, key: str) -> bool:
 
 
 def read_secret(path: Path, what: str) -> str:
-    """The one line of a secret file; ConfigError names the file and never its content."""
+    """Return the one line of a secret file; ConfigError names the file and never its content."""
     try:
-        # With the mark at its beginning that some editors write.
+        # Some editors write a byte-order mark at the beginning.
         secret = path.read_text(encoding="utf-8-sig").strip()
     except OSError as error:
         raise ConfigError(f"cannot read the {what} in {path}: {error.strerror}") from None
@@ -184,7 +185,7 @@ def read_secret(path: Path, what: str) -> str:
 
 
 def secret_source(path: Path | None, key: str, what: str) -> Callable[[], str]:
-    """The secret as it is now, since it may be rotated: the file is read again when it has changed.
+    """Return a function that gives the current secret: the file is read again when it has changed.
 
     ConfigError at once when `key` names no file, or one that cannot be read.
     """
@@ -215,7 +216,7 @@ def secret_source(path: Path | None, key: str, what: str) -> Callable[[], str]:
 
 
 def _with_variables(tree: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """`tree` with `GPUVIGIL_HUB_PORT=8428` laid over `[hub] port`; values stay text."""
+    """Return `tree` overridden by variables, as `GPUVIGIL_HUB_PORT=8428` sets `[hub] port`; values stay text."""
     sections = {section.name: section for section in fields(Config)}
     for variable, value in environment.items():
         section, _, key = variable.removeprefix("GPUVIGIL_").lower().partition("_")
@@ -232,7 +233,7 @@ class _Text(str):
     __slots__ = ()
 
 
-# Settings of an older version: a file that still has one works, and a line says what has become of it.
+# Settings of older versions: a file that still has one works, and the log says what replaced it.
 _RETIRED = {
     (
         "actions",
@@ -242,7 +243,7 @@ _RETIRED = {
 
 
 def _build(cls: Any, tree: Any, where: Place, keys: tuple[str, ...]) -> Any:
-    """A settings object from a TOML table."""
+    """Build a settings object from a TOML table."""
     if not isinstance(tree, dict):
         raise ConfigError(f"{where.of(keys)}: must be a table")
     known = {setting.name for setting in fields(cls)}
@@ -263,7 +264,7 @@ def _build(cls: Any, tree: Any, where: Place, keys: tuple[str, ...]) -> Any:
 
 
 def _value(kind: Any, value: Any, where: Place, keys: tuple[str, ...]) -> Any:
-    """`value` as `kind`, or ConfigError with the place and what was expected."""
+    """Return `value` converted to `kind`; ConfigError names the place and what was expected."""
     if typing.get_origin(kind) is types.UnionType:
         kind = typing.get_args(kind)[0]
     if typing.get_origin(kind) is tuple:

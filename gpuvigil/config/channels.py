@@ -1,7 +1,7 @@
-"""The settings of alerts: who is told, through what, and when.
+"""Settings of alerts: who is notified, through which channel, and when.
 
-Each class says in `wrong` what types cannot: pairs of a key, empty where none is to blame, and a
-sentence. Secrets are named by a file, which is read again for every message, or by a variable.
+Each class's `wrong` yields what types cannot check: pairs of a key (empty if none is at fault) and a
+sentence. Secrets are in a file, which is read again for every message, or in a variable.
 """
 
 import re
@@ -18,7 +18,7 @@ _SEVERITIES = ("critical", "warning", "info")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverSettings:
-    """Somebody who is told, whatever the way."""
+    """A receiver of notifications, whatever the channel."""
 
     name: str = setting("", "name of the channel, in notices and in the log")
     minimum_severity: str = setting(
@@ -34,7 +34,7 @@ class ReceiverSettings:
     timeout_seconds: float = setting(10.0, "a receiver that takes longer is tried again later")
 
     def wrong(self) -> Iterator[tuple[str, str]]:
-        """What is wrong with it: the key, and why."""
+        """Yield each mistake in these settings: the key, and why."""
         if self.minimum_severity not in _SEVERITIES:
             known = ", ".join(_SEVERITIES)
             yield "minimum_severity", f"{self.minimum_severity!r} is not one of {known}"
@@ -42,7 +42,7 @@ class ReceiverSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostSettings(ReceiverSettings):
-    """Somebody who is told by a post to a URL."""
+    """A receiver that gets an HTTP POST to a URL."""
 
     url: str = setting("", "where to post; the URL is a secret: better in url_file")
     url_file: Path | None = setting(None, "file that holds the URL")
@@ -59,7 +59,7 @@ class PostSettings(ReceiverSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSettings(PostSettings):
-    """A receiver that takes Alertmanager's webhook format, version 4."""
+    """A receiver of Alertmanager's webhook format, version 4."""
 
     name: str = setting("webhook", "name of the channel, in notices and in the log")
     every_change: bool = setting(
@@ -91,7 +91,7 @@ class SlackSettings(PostSettings):
 
     @property
     def is_bot(self) -> bool:
-        """Whether it is a bot that posts, and not a webhook."""
+        """Whether a bot posts, not a webhook."""
         return bool(self.token_file or self.token_variable)
 
     def wrong(self) -> Iterator[tuple[str, str]]:
@@ -141,7 +141,7 @@ class PagerdutySettings(PostSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertmanagerSettings(PostSettings):
-    """An Alertmanager, which routes, silences and tells by itself."""
+    """An Alertmanager, which does its own routing, silencing and notifying."""
 
     name: str = setting("alertmanager", "name of the channel, in notices and in the log")
     every_change: bool = setting(
@@ -157,7 +157,7 @@ class AlertmanagerSettings(PostSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailSettings(ReceiverSettings):
-    """People, by e-mail; what is about one incident is one thread."""
+    """People, by e-mail; the messages about one incident form one thread."""
 
     name: str = setting("email", "name of the channel, in notices and in the log")
     server: str = setting("", "the mail server that takes it")
@@ -213,7 +213,7 @@ class CommandSettings(ReceiverSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppriseSettings(PostSettings):
-    """One of the services that Apprise knows, as plain text; needs gpuvigil[apprise]."""
+    """A service that Apprise supports, as plain text; needs gpuvigil[apprise]."""
 
     name: str = setting("apprise", "name of the channel, in notices and in the log")
     url: str = setting("", "the service as Apprise names it; a secret: better in url_file")
@@ -221,7 +221,7 @@ class AppriseSettings(PostSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertsSettings:
-    """Who is told, and how often."""
+    """Settings of alerts: the receivers, and how often they are notified."""
 
     external_url: str = setting(
         "http://127.0.0.1:8501", "address of the dashboard, for links in messages"
@@ -295,11 +295,11 @@ class AlertsSettings:
     apprise: tuple[AppriseSettings, ...] = setting((), "other services, as [[alerts.apprise]]")
 
     def names(self) -> list[str]:
-        """Of all channels."""
+        """Return the names of all channels."""
         return [one.name for key in RECEIVERS for one in getattr(self, key)]
 
     def wrong(self) -> Iterator[tuple[str, int, str, str]]:
-        """What is wrong with how its parts go together: the list, the entry, the key, and why."""
+        """Yield each mistake in how the parts fit together: the list, the entry's number, the key, and why."""
         if not _CLOCK.fullmatch(self.digest_at):
             yield "", 0, "digest_at", f"{self.digest_at!r} is not a time of the day like 08:00"
         if self.runbook_url and not _is_web_address(self.runbook_url):
@@ -321,7 +321,7 @@ class AlertsSettings:
     def _wrongly_proven(self) -> Iterator[tuple[str, int, str, str]]:
         if not self.proven:
             return
-        # A node, which reads no other part of it, proves nothing.
+        # Imported here, since a node reads no other part of it and has no alerts.
         from ..faults import FAULTS  # noqa: PLC0415
         from ..faults.trial import ALL, NONE  # noqa: PLC0415
 
@@ -333,7 +333,7 @@ class AlertsSettings:
                 yield "", 0, "proven", f"there is no fault {name!r}; see docs/faults.md"
 
 
-# The lists in `[alerts]` that say which way messages go.
+# The lists in `[alerts]` that decide where messages go.
 ROUTING: Mapping[str, type[RouteSettings | TimesSettings | InhibitSettings | IdleSettings]] = {
     "routes": RouteSettings,
     "times": TimesSettings,
@@ -342,7 +342,7 @@ ROUTING: Mapping[str, type[RouteSettings | TimesSettings | InhibitSettings | Idl
 }
 
 
-# The lists in `[alerts]` of those who are told, and what an entry of each may say.
+# The lists of receivers in `[alerts]`, and the settings of an entry in each.
 RECEIVERS: Mapping[str, type[ReceiverSettings]] = {
     "webhooks": WebhookSettings,
     "slack": SlackSettings,
@@ -357,12 +357,12 @@ RECEIVERS: Mapping[str, type[ReceiverSettings]] = {
 
 
 def _is_web_address(text: str) -> bool:
-    """Whether it can be a link everywhere: nothing in it ends one, or says more than it."""
+    """Return whether the text works as a link everywhere: nothing in it ends the link or adds to it."""
     written = text.startswith(("https://", "http://")) and text.isascii() and text.isprintable()
     return written and not set(' "<>|\\') & set(text) and len(text) <= 1000
 
 
 def _is_address(text: str) -> bool:
-    """Whether it can be written into a header and an envelope; a server knows the rest."""
+    """Return whether the text can be written into a mail header and envelope; a server checks the rest."""
     name, _, domain = text.rpartition("@")
     return bool(name and domain) and text.isascii() and text.isprintable() and " " not in text

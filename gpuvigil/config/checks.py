@@ -1,4 +1,4 @@
-"""Checks of settings beyond their types: names, addresses, limits, and what goes together."""
+"""Checks of settings beyond their types: names, addresses, limits, and combinations."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ from .settings import STORES, Config, StoreSettings
 
 
 def without_secret(url: str) -> str:
-    """An address as it may be shown: without a user and a password in it."""
+    """Return an address that may be shown: user and password are masked."""
     return re.sub(r"//[^/?#]*@", "//***@", url)
 
 
 def check(config: Config, where: Place) -> None:
-    """What types cannot say."""
+    """Raise ConfigError for the first mistake that types do not catch."""
     if config.collector.cluster in RESERVED_CLUSTERS:
         raise ConfigError(
             f"{where.of(('collector', 'cluster'))}: {config.collector.cluster!r} is the name of"
@@ -88,14 +88,14 @@ def _check_networks(where: Place, keys: tuple[str, ...], entries: Sequence[str])
 
 
 _WORDS = "(critical|warning|info|ignore)"
-# Of a list of codes with severities, what an entry is like. SXids have five digits.
+# What an entry of a list of codes with severities looks like. SXids have five digits.
 _OVERRIDES: Mapping[str, tuple[re.Pattern[str], str]] = {
     "xid_overrides": (re.compile(rf"\d{{1,4}}={_WORDS}"), "63=warning"),
     "sxid_overrides": (re.compile(rf"\d{{5}}={_WORDS}"), "12028=warning"),
 }
-# It travels in headers and tags, whatever stands in it.
+# The name travels in headers and tags, so it must be safe there.
 _NAME = re.compile(r"[!-~]+( [!-~]+)*(?<!\\)")
-# Of numbers, by the last word of their names; Python's times end where more would lead.
+# Bounds of numbers, by the last word of their names; larger times would overflow Python's.
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "seconds": (0, 1e9),
     "hours": (0, 1e6),

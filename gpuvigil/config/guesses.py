@@ -1,4 +1,4 @@
-"""Guesses what a misspelt setting was meant to be."""
+"""Suggestions for misspelt settings."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from .channels import RECEIVERS
 
-# Either number of a receiver's list is read; the documentation has one.
+# The singular and the plural of a receivers' list are both accepted; one of them is documented.
 _OTHERS: Mapping[str, str] = {
     (key.removesuffix("s") if key.endswith("s") else f"{key}s"): key for key in RECEIVERS
 }
@@ -38,7 +38,7 @@ _WRITTEN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z%]+)\s*", re.IGNORECASE)
 
 
 def documented(text: str) -> str:
-    """A file with the documented names of receivers' lists; its lines stay where they are."""
+    """Return the text with the documented names of receivers' lists; line numbers do not change."""
 
     def renamed(found: re.Match[str]) -> str:
         return f"{found[1]}{_OTHERS.get(found[2], found[2])}{found[3]}"
@@ -47,13 +47,13 @@ def documented(text: str) -> str:
 
 
 def other_number(key: str, beside: Collection[str]) -> str:
-    """The documented name of a receiver's list, unless that is there as well."""
+    """Return the documented name of a receivers' list, unless that name is present as well."""
     name = _OTHERS.get(key, key)
     return key if name in beside else name
 
 
 def meant(key: str, known: Collection[str]) -> str:
-    """`; did you mean X?`, or nothing where no name is near: also one that only has another unit."""
+    """Return `; did you mean X?`, also for a name that differs only in its unit; "" when no name is near."""
     from difflib import get_close_matches  # noqa: PLC0415 - for what is wrong; a node keeps all it loads
 
     stem = key.rpartition("_")[0]
@@ -63,7 +63,7 @@ def meant(key: str, known: Collection[str]) -> str:
 
 
 def in_unit(key: str, value: Any) -> str:
-    """`; write 1800, in seconds` for `30m` of `..._seconds`; nothing where no unit is understood."""
+    """Return `; write 1800, in seconds` for `30m` in `..._seconds`; "" for a key without a unit."""
     unit = key.rpartition("_")[2]
     found = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
     if unit not in _UNITS:

@@ -1,4 +1,4 @@
-"""Settings of what is asked from one place: schedulers, fabrics, and a site's own Prometheus."""
+"""Settings of integrations that run in one place: schedulers, fabrics, and a site's own Prometheus."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesSettings:
-    """`gpuvigil kubernetes`, once for a cluster, which is named as the collector's."""
+    """`gpuvigil kubernetes`, once per cluster; the cluster's name is the collector's."""
 
     api_url: str = _setting(
         "", "the API server, as https://host:6443; empty takes what every pod is told"
@@ -31,7 +31,7 @@ class KubernetesSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmSettings:
-    """`gpuvigil slurm`, on one machine of a Slurm cluster; its names are those of the collector."""
+    """`gpuvigil slurm`, on one machine of a Slurm cluster; the cluster's name is the collector's."""
 
     interval_seconds: float = _setting(
         60.0,
@@ -49,7 +49,7 @@ class SlurmSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfinibandSettings:
-    """`gpuvigil infiniband`, on one machine of a fabric; its cluster is the collector's."""
+    """`gpuvigil infiniband`, on one machine of a fabric; the cluster's name is the collector's."""
 
     interval_seconds: float = _setting(60.0, "the fabric is read this often, at least 5")
     timeout_seconds: float = _setting(60.0, "a tool that takes longer is ended")
@@ -69,7 +69,7 @@ class InfinibandSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfluxdbSettings:
-    """`gpuvigil influxdb`: what gpuvigil concluded, for a site's own InfluxDB. `[store]` is for telemetry."""
+    """`gpuvigil influxdb`: writes gpuvigil's results to a site's own InfluxDB. `[store]` is for telemetry."""
 
     url: str = _setting("", "the InfluxDB, as https://influxdb.example:8086")
     bucket: str = _setting("gpuvigil", "bucket; before 1.8 the database")
@@ -93,7 +93,7 @@ class InfluxdbSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchesSettings:
-    """`gpuvigil switches`, once for a site; its cluster is the collector's."""
+    """`gpuvigil switches`, once per site; the cluster's name is the collector's."""
 
     url: str = _setting("", "the site's own Prometheus, or what speaks its API")
     mappings: tuple[Path, ...] = _setting(

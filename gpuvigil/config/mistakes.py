@@ -1,7 +1,7 @@
-"""Everything that is wrong with a configuration, and where each limit in force comes from.
+"""All mistakes in a configuration, and the origin of each limit in force.
 
-The first mistake is what `load` says. What was wrong is then left out, its lines made empty, and the
-rest is read again, so that each mistake is said once and lines keep their numbers.
+The first mistake is the one that `load` reports. Its lines are then blanked and the rest is read again,
+so that each mistake is reported once and line numbers stay the same.
 """
 
 import os
@@ -21,7 +21,7 @@ _ANY_HEADER = re.compile(r"\s*\[")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """A number in force, and who said it."""
+    """A number in force, and where it was set."""
 
     key: str
     value: float | int | bool
@@ -29,7 +29,7 @@ class Limit:
 
 
 def mistakes(path: Path | None, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """A line for each thing that is wrong; none for a good configuration."""
+    """Return one line for each mistake; an empty list for a valid configuration."""
     try:
         text = "" if path is None else text_of(path)
     except ConfigError as error:
@@ -62,18 +62,18 @@ def _is_receiver(where: Place) -> bool:
 
 
 def _follows(where: Place, left_out: bool) -> bool:
-    """Whether it is only said because a receiver was left out that a route names."""
+    """Return whether the mistake exists only because a receiver that a route names was left out."""
     return left_out and bool(where.asked) and where.asked[-1][0][:2] == ("alerts", "routes")
 
 
 def _list_of(where: Place) -> str | None:
-    """The receivers' list that the last mistake is in."""
+    """Return the receivers' list that contains the last mistake; None if it is elsewhere."""
     keys, _ = where.asked[-1]
     return keys[1] if len(keys) > 1 and keys[0] == "alerts" and keys[1] in RECEIVERS else None
 
 
 def _without(where: Place) -> Place | None:
-    """The same without what was wrong; None where it is not known where that stands."""
+    """Return the configuration without the last mistake; None where its place is unknown."""
     if not where.asked:
         return None
     keys, _ = where.asked[-1]
@@ -115,7 +115,7 @@ def _is_toml(where: Place) -> bool:
 
 
 def _unreadable(config: Config, where: Place) -> Iterator[str]:
-    """Files that settings name and that whoever asks cannot read."""
+    """Yield a line for each file that settings name and that the caller cannot read."""
     for keys, index, path in files_of(config):
         try:
             with path.open("rb"):
@@ -126,7 +126,7 @@ def _unreadable(config: Config, where: Place) -> Iterator[str]:
 
 
 def files_of(settings: Any, keys: tuple[str, ...] = (), index: int = 0) -> Iterator[Any]:
-    """By key and number of the entry every file that a setting names."""
+    """Yield the key, the entry's number and the path of every file that a setting names."""
     for setting in fields(settings):
         value, here = getattr(settings, setting.name), (*keys, setting.name)
         if is_dataclass(value):
@@ -140,13 +140,13 @@ def files_of(settings: Any, keys: tuple[str, ...] = (), index: int = 0) -> Itera
 
 
 def _is_input(setting: Field[Any], value: Path) -> bool:
-    """Whether somebody names a file that must be there: one that gpuvigil itself writes need not."""
+    """Return whether the file must exist: gpuvigil's own output and default paths need not."""
     usual = None if setting.default_factory is MISSING else setting.default_factory()
     return setting.name.endswith("_file") and setting.name not in _WRITTEN and value != usual
 
 
 def limits(path: Path | None, environment: Mapping[str, str] = os.environ) -> list[Limit]:
-    """Every number and switch in force; ConfigError for a configuration that is wrong."""
+    """Return every number and switch in force; raise ConfigError for an invalid configuration."""
     text = "" if path is None else text_of(path)
     base = Path() if path is None else path.parent
     where = Place(name=str(path), text=text, base=base, environment=environment)

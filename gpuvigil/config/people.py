@@ -1,4 +1,4 @@
-"""How people sign in to the dashboard, beside the one-time link and the local accounts."""
+"""Settings of the ways to sign in to the dashboard, beside the one-time link and local accounts."""
 
 import re
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ from pathlib import Path
 from .setting import setting as _setting
 
 _ROLES = ("operator", "viewer", "team", "own")
-# What is not encrypted stays on the machine.
+# Unencrypted traffic must stay on the machine.
 _ISSUER = re.compile(r"https://.|http://(127\.0\.0\.1|localhost)[:/]")
 _HEADER = re.compile(r"[A-Za-z0-9-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeopleSettings:
-    """Who people are and what they may, by the word of a provider (OIDC) or of a reverse proxy."""
+    """People's identities and roles, according to an OIDC provider or a reverse proxy."""
 
     oidc_issuer: str = _setting(
         "", "OpenID Connect: the provider's issuer, as https://id.example.org; empty: off"
@@ -55,7 +55,7 @@ class PeopleSettings:
     )
 
     def wrong(self) -> Iterator[tuple[str, str]]:
-        """Each key that cannot be so, and why."""
+        """Yield each mistake in these settings: the key, and why."""
         for entry in self.group_roles:
             group, _, role = entry.rpartition("=")
             if not group or role not in _ROLES:

@@ -13,7 +13,7 @@ _HEADER = re.compile(r"\s*\[(?P<list>\[)?\s*(?P<name>[\w.]+)\s*\]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The file that is read, to say in which line a key stands; `asked` has what was said last."""
+    """The configuration file, to find the line of a key; the last entry of `asked` is what was asked last."""
 
     name: str
     text: str
@@ -26,7 +26,7 @@ class Place:
         return replace(self, index=index)
 
     def of(self, keys: tuple[str, ...]) -> str:
-        """The file with the line and the key, or the variable that says it."""
+        """Return the file, line and key of a setting, or the variable that sets it."""
         self.asked.append((keys, self.index))
         variable = "GPUVIGIL_" + "_".join(keys).upper()
         if variable in self.environment:
@@ -36,12 +36,12 @@ class Place:
         return f"{self.name}{line}, {'.'.join(keys)}"
 
     def line_of(self, said: tuple[tuple[str, ...], int]) -> int | None:
-        """The line in which a key of an entry stands."""
+        """Return the line of a key in an entry; None when it is not in the file."""
         keys, index = said
         return self.entry(index)._in_its_table(keys) or self._anywhere(keys[-1])
 
     def _in_its_table(self, keys: tuple[str, ...]) -> int | None:
-        """The line of the key below its table's header, or of that header itself."""
+        """Return the line of the key below its table's header, or of the header itself; None without one."""
         wanted, above = ".".join(keys), ".".join(keys[:-1])
         inside, seen = False, Counter[str]()
         for number, line in enumerate(documented(self.text).splitlines(), 1):
@@ -59,7 +59,7 @@ class Place:
         return None
 
     def _anywhere(self, key: str) -> int | None:
-        """The first line that gives the key, however it is spelled."""
+        """Return the first line that sets the key, however it is spelled; None without one."""
         for number, line in enumerate(self.text.splitlines(), 1):
             if re.match(rf"\s*\[*\s*[\w.]*\b{re.escape(key)}\b\s*(=|\])", line):
                 return number

@@ -1,4 +1,4 @@
-"""The settings that say what GPU-hours and energy cost; `accounting.cost.money` counts with them."""
+"""Settings of what GPU-hours and energy cost; `accounting.cost.money` calculates with them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from .setting import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceSettings:
-    """What an hour of some GPUs costs from a day on: rented, or bought and run."""
+    """The price of an hour of some GPUs from a day on: rented, or bought and operated."""
 
     cluster: str = setting("", "cluster that it is for; empty: every one, but no simulated")
     model: str = setting("", "part of the model's name, as H100; empty: every model")
@@ -30,11 +30,11 @@ class PriceSettings:
 
     @property
     def first_day(self) -> datetime | None:
-        """Midnight of `since`; None where it holds from ever on. ValueError when it is no day."""
+        """Midnight of `since`; None without a first day. ValueError when it is not a day."""
         return _day(self.since)
 
     def wrong(self) -> Iterator[tuple[str, str]]:
-        """What is wrong with it: the key, and why."""
+        """Yield each mistake in these settings: the key, and why."""
         try:
             _ = self.first_day
         except ValueError:
@@ -81,7 +81,7 @@ class CostSettings:
     prices: tuple[PriceSettings, ...] = setting((), "prices, as below")
 
     def wrong(self) -> Iterator[tuple[str, str]]:
-        """What is wrong with it: the key, and why."""
+        """Yield each mistake in these settings: the key, and why."""
         if not self.currency.strip():
             yield "currency", "needs a name, as EUR"
         if not 1.0 <= self.pue <= 5.0:

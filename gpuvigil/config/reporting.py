@@ -1,18 +1,18 @@
-"""The settings of reports that come by themselves: what, when, and to whom."""
+"""Settings of scheduled reports: what they cover, when they are made, and who gets them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .setting import setting
 
-# What a report may cover beside a number of days.
+# What a report may cover instead of a number of days.
 KINDS = ("week", "month", "quarter")
 PAPERS = ("a4", "letter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSettings:
-    """One report that is made again and again, and who gets it."""
+    """One scheduled report, and who gets it."""
 
     name: str = setting("weekly", "its name, in the archive and for `gpuvigil report send`")
     cron: str = setting(
@@ -40,7 +40,7 @@ class ReportSettings:
     )
 
     def wrong(self) -> Iterator[tuple[str, str]]:
-        """What is wrong with it: the key, and why."""
+        """Yield each mistake in these settings: the key, and why."""
         if not self.name or "|" in self.name:
             yield "name", f"{self.name!r} is no name"
         if self.to and not self.channel:

@@ -1,6 +1,6 @@
-"""The settings that say which way an incident's messages go, and when.
+"""Settings that decide where an incident's messages go, and when.
 
-Each class says in `wrong` what types cannot, as those of `gpuvigil.config.channels` do.
+Each class's `wrong` yields what types cannot check, as in `gpuvigil.config.channels`.
 """
 
 import math
@@ -17,7 +17,7 @@ _CLOCK = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSettings:
-    """A way for some incidents; they are looked at in turn, and the first that fits is the last."""
+    """A route for some incidents; routes are tried in order, and the first that fits ends the search."""
 
     match: tuple[str, ...] = setting(
         (), 'what all must hold, as severity="critical" or rack=~"r1.*"; empty: everything'
@@ -36,7 +36,7 @@ class RouteSettings:
     digest: bool = setting(False, "told once a day, all together, and not one by one")
 
     def wrong(self) -> Iterator[tuple[str, str]]:
-        """What is wrong with it: the key, and why."""
+        """Yield each mistake in these settings: the key, and why."""
         yield from _wrong_matchers("match", self.match)
         if not self.receivers:
             yield "", "a route needs receivers"
@@ -53,7 +53,7 @@ class TimesSettings:
     zone: str = setting("UTC", "the time zone, as Europe/Berlin")
 
     def wrong(self) -> Iterator[tuple[str, str]]:
-        """What is wrong with it: the key, and why."""
+        """Yield each mistake in these settings: the key, and why."""
         if not self.name:
             yield "", "times need a name"
         for key in ("begin", "end"):
@@ -63,7 +63,7 @@ class TimesSettings:
             self.weekdays()
         except ValueError as error:
             yield "days", str(error)
-        # Takes most of a MiB, and a node has no receivers.
+        # zoneinfo takes most of a MiB, and a node has no receivers.
         from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415
 
         try:
@@ -72,7 +72,7 @@ class TimesSettings:
             yield "zone", f"{self.zone!r} is no time zone that this machine knows"
 
     def weekdays(self) -> frozenset[int]:
-        """The days as numbers, Monday is 0; ValueError names one that is none."""
+        """Return the weekdays as numbers, Monday is 0; ValueError names an invalid one."""
         found: set[int] = set()
         for text in self.days:
             first, _, last = text.lower().partition("-")
@@ -85,14 +85,14 @@ class TimesSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InhibitSettings:
-    """What need not be told while something else stands."""
+    """An inhibition: what is not notified while something else stands."""
 
     by: tuple[str, ...] = setting((), "matchers of what explains it")
     of: tuple[str, ...] = setting((), "matchers of what is not told meanwhile")
     same: tuple[str, ...] = setting((), "labels that both must have in common, as rack")
 
     def wrong(self) -> Iterator[tuple[str, str]]:
-        """What is wrong with it: the key, and why."""
+        """Yield each mistake in these settings: the key, and why."""
         yield from _wrong_matchers("by", self.by)
         yield from _wrong_matchers("of", self.of)
         yield from _wrong_matchers("same", [f'{label}=""' for label in self.same])
@@ -105,7 +105,7 @@ ENDS = ("cancel", "requeue", "hold")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleSettings:
-    """When those who hold idle GPUs are written to; the first that fits holds."""
+    """When holders of idle GPUs get a notice; the first entry that fits applies."""
 
     match: tuple[str, ...] = setting(
         (), 'whose, as partition="gpu", account="team-a" or owner="bot"; empty: everybody\'s'
@@ -134,7 +134,7 @@ class IdleSettings:
     )
 
     def wrong(self) -> Iterator[tuple[str, str]]:
-        """What is wrong with it: the key, and why."""
+        """Yield each mistake in these settings: the key, and why."""
         yield from _wrong_matchers("match", self.match)
         ordered = sorted(set(self.notice_minutes)) == list(self.notice_minutes)
         if not ordered or any(not 1 <= one <= 100_000 for one in self.notice_minutes):
@@ -146,7 +146,7 @@ class IdleSettings:
         yield from self._days().wrong()
 
     def weekdays(self) -> frozenset[int]:
-        """The days as numbers, Monday is 0."""
+        """Return the weekdays as numbers, Monday is 0."""
         return self._days().weekdays()
 
     def _days(self) -> TimesSettings:
@@ -154,7 +154,7 @@ class IdleSettings:
 
 
 def stands_by(settings: Iterable[IdleSettings], labels: Labels) -> bool:
-    """Whether the first of these that fits a holder declares it to wait for work."""
+    """Return whether the first of these settings that fits a holder declares it as standing by for work."""
     return next((one.standby for one in settings if fit(one.match, labels)), False)
 
 

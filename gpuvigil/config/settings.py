@@ -1,6 +1,6 @@
 """Every setting with its default and its sentence; `gpuvigil.config` reads them.
 
-Durations are numbers of seconds. The tables of `docs/settings.md` are written from this file.
+Durations are numbers of seconds. The tables in `docs/settings.md` are generated from this file.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from .setting import setting as _setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSettings:
-    """The hub, and how everybody reaches it."""
+    """The hub, and how its clients reach it."""
 
     url: str = _setting(
         "http://127.0.0.1:8428",
@@ -109,7 +109,7 @@ class HubSettings:
     threads: int = _setting(2, "threads of the embedded store")
 
 
-# What keeps telemetry; `gpuvigil.store.configured` knows each.
+# The kinds of store for telemetry; `gpuvigil.store.configured` knows each.
 STORES = ("hub", "victoriametrics", "influxdb", "prometheus")
 
 
@@ -285,7 +285,7 @@ class SimulatorSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyzerSettings:
-    """When numbers become findings, and findings incidents."""
+    """The analyzer's limits: when metrics become findings, and findings incidents."""
 
     tick_seconds: float = _setting(
         10.0, "a pass over the fleet is made this often; events wake it at once"
@@ -358,7 +358,7 @@ class AnalyzerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardSettings:
-    """The pages."""
+    """The dashboard."""
 
     listen: str = _setting("127.0.0.1", "address the pages are served on")
     port: int = _setting(8501, "port the pages are served on; 0 takes a free one")
@@ -381,7 +381,7 @@ class DashboardSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionsSettings:
-    """`gpuvigil act`, beside Slurm's commands or a Kubernetes API; its cluster is named as the collector's."""
+    """`gpuvigil act`, beside Slurm's commands or a Kubernetes API; the cluster's name is the collector's."""
 
     enabled: bool = _setting(False, "do anything at all")
     of: str = _setting("slurm", "whose nodes: slurm, or kubernetes (see `[kubernetes]`)")
@@ -414,7 +414,7 @@ class ActionsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologySettings:
-    """Which switch each port is at, beside what LLDP says of it."""
+    """The switch of each port, where LLDP does not tell it."""
 
     files: tuple[Path, ...] = _setting(
         (),
@@ -426,14 +426,14 @@ class TopologySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """What the services say about themselves."""
+    """The services' own log."""
 
     level: str = _setting("info", "debug, info, warning or error")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The whole configuration; a section per service."""
+    """The whole configuration, with a section per service."""
 
     hub: HubSettings = _setting(HubSettings(), "the hub")
     store: StoreSettings = _setting(StoreSettings(), "where telemetry is kept")

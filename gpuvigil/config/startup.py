@@ -1,4 +1,4 @@
-"""How every command starts: its arguments, its configuration, its log, its end."""
+"""The start of every command: its arguments, configuration, log and exit code."""
 
 import argparse
 import os
@@ -16,14 +16,14 @@ from . import Config, load
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
-    """The arguments that every command takes: `--config FILE`."""
+    """Return a parser with the argument that every command takes: `--config FILE`."""
     arguments = argparse.ArgumentParser(prog=f"gpuvigil {name}", description=description)
     arguments.add_argument("--config", type=Path, metavar="FILE", help="configuration (TOML)")
     return arguments
 
 
 def configured_anywhere(verbs: Iterable[argparse.ArgumentParser]) -> None:
-    """Let `--config FILE` also stand after a verb."""
+    """Accept `--config FILE` after a verb, too."""
     for verb in verbs:
         verb.add_argument(
             "--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help=argparse.SUPPRESS
@@ -35,12 +35,12 @@ def run_service(
     given: Sequence[str],
     run: Callable[[Config, argparse.Namespace, threading.Event], None],
 ) -> int:
-    """Run a service until SIGTERM or SIGINT sets its stop event.
+    """Run a service until SIGTERM or SIGINT sets its stop event; return the exit code.
 
-    What it writes, and its children, is its user's alone but where it says otherwise.
+    Files that it and its children write are private to its user unless they say otherwise.
 
-    Returns the exit code: 0 after a clean stop, 2 for a wrong configuration, 1 otherwise; an error
-    is one line on standard error.
+    The exit code is 0 after a clean stop, 2 for a wrong configuration, 1 otherwise; an error is one line
+    on standard error.
     """
     lifeline.hold()
     chosen = arguments.parse_args(given)
@@ -62,9 +62,9 @@ def run_command(
     given: Sequence[str],
     act: Callable[[Config, argparse.Namespace], int | None],
 ) -> int:
-    """Run `act` with the configuration that was named, or else the one that `gpuvigil up` wrote.
+    """Run `act` with the named configuration, or else the one that `gpuvigil up` wrote.
 
-    Returns its exit code, 0 for None; an error is one line on standard error.
+    Returns the exit code of `act`, 0 for None; an error is one line on standard error.
     """
     chosen = arguments.parse_args(given)
     try:
@@ -74,7 +74,7 @@ def run_command(
 
 
 def fail(program: str, error: GpuvigilError) -> int:
-    """Say one line, with what to do, and give the exit code."""
+    """Print the error in one line, with what to do, and return its exit code."""
     todo = f"; {error.todo}" if isinstance(error, HubUnavailable) and error.todo else ""
     print(f"{program}: {error}{todo}", file=sys.stderr)
     return error.exit_code

@@ -1,4 +1,4 @@
-"""The command that tries on the past the limit that would make a rule less noisy."""
+"""The command that backtests the limit which would make a rule less noisy."""
 
 from ..faults import FAULTS
 from .settings import AnalyzerSettings
@@ -7,7 +7,7 @@ _DEFAULTS = AnalyzerSettings()
 
 
 def tried_on_the_past(fault: str) -> str:
-    """What to type, with an example's value: twice the default; empty where no limit says it."""
+    """Return the command to type, with twice the default as an example; "" for a fault without a limit."""
     row = FAULTS.get(fault)
     if row is None or row.tuned_by is None:
         return ""

@@ -1,4 +1,4 @@
-"""What can be wrong, in plain words: a row per fault with every policy about it, and the Xid table."""
+"""The fault table, a row per fault with every policy about it, and the Xid table."""
 
 from .model import (
     About,

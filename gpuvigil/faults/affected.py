@@ -5,11 +5,11 @@ from .gpu_states import UNHEARD
 
 
 def struck(incident: Incident) -> tuple[str, ...]:
-    """Keys of all that it says is hit: the subject and the members.
+    """Return the keys of everything the incident says is affected: its subject and its members.
 
-    What is told of silent nodes of a rack, or of nodes of an NVLink domain, has its first node for its
-    subject and among its members, whether that is hit or not: only of one that is hit its GPUs are
-    there, too.
+    An incident about several silent nodes of a rack, or nodes of an NVLink domain, has the group's first
+    node as its subject and member, whether that node is affected or not. It is affected only if its GPUs
+    are members, too.
     """
     subject, members = incident.subject.key, incident.members
     keys = tuple(dict.fromkeys((subject, *members)))

@@ -1,7 +1,7 @@
-"""What a detector says of a fault in particular: a row per condition, each with its source.
+"""The conditions that a detector may name for a fault: a row per condition, each with its source.
 
-A fault of `gpuvigil.faults.FAULTS` is one incident on its subject, whatever conditions speak for it;
-the gravest one gives title, severity, first action and source.
+A fault of `gpuvigil.faults.FAULTS` is one incident on its subject, whatever conditions support it;
+the most severe one gives title, severity, first action and source.
 """
 
 from ..model import Severity
@@ -11,7 +11,7 @@ _CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 _REPLACE = "Drain the node, run the field diagnostic, and have the GPU replaced when it confirms."
 _MEMORY = "NVIDIA, A100 GPU memory error management"
 
-# Key, severity, title, first action, source.
+# Columns: key, severity, title, first action, source.
 _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     # gpu_memory
     (
@@ -375,7 +375,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     ),
 )
 
-# Whose limit is gpuvigil's own and no vendor's.
+# Conditions whose limit is gpuvigil's own and no vendor's.
 _OWN_LIMITS = frozenset(
     {
         *("corrected_storm", "corrected_growth", "rows_replaced"),

@@ -1,4 +1,4 @@
-"""The one state that a GPU is in, decided once for everybody who shows or counts it."""
+"""The state of a GPU, decided in one place for everything that shows or counts it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from ..model import GpuState, Severity, Unmeasured
 from . import FAULTS, Shows, where
 
-# With these no program on the GPU gets on; with the others it may suffer.
+# With these faults no program on the GPU makes progress; with the others it may suffer.
 STOPPING = where(lambda row: row.shows in {Shows.HANGS, Shows.LOST})
-# What of these hides the GPU's state is itself a defect.
+# Faults that hide the GPU's state and are defects themselves.
 HUNG = tuple(key for key, row in FAULTS.items() if row.shows is Shows.HANGS)
-# Nobody hears from the node: whether it is the node or its collector is not known yet.
+# Nobody hears from the node: whether the node or its collector failed is not known yet.
 UNHEARD = where(lambda row: row.shows is Shows.UNHEARD)
 _STATES = {
     Shows.UNHEARD: GpuState.UNKNOWN,
@@ -18,11 +18,11 @@ _STATES = {
     Shows.LOST: GpuState.UNAVAILABLE,
     Shows.LOST_IF_CRITICAL: GpuState.UNAVAILABLE,
 }
-# The first that stands gives the reason.
+# The first fault that stands gives the reason.
 _SHOWN = tuple(row for shows in _STATES for row in FAULTS.values() if row.shows is shows)
-# Why nobody can say of a GPU that answers whether it is idle.
+# Why it is not known whether a GPU that answers is idle.
 NO_UTILIZATION, NO_PROCESSES = "utilisation not measured", "processes not measured"
-# Read errors and hung calls leave the GPU where it is; only "lost" says that it is gone.
+# Read errors and hung calls leave the GPU in place; only "lost" says that it is gone.
 _GONE = frozenset({Unmeasured.LOST})
 
 
@@ -33,22 +33,22 @@ def gpu_state(
     faults: Mapping[str, Severity],
     out: str = "",
 ) -> tuple[GpuState, str]:
-    """The state of a GPU and its reason in words.
+    """Return the state of a GPU and its reason in words.
 
-    `row` is its newest line of measurement `gpu`, None when there is none young enough. `held`: an
+    `row` is its newest row of measurement `gpu`, None when there is none recent enough. `held`: an
     allocation is open on it. `faults`: the standing faults of the GPU and of its node, by key. `out`:
     why its node is out of service; what would be unknown or free there is unavailable.
 
-    Else the first rule that holds decides:
-    unknown      its driver or the GPU itself is silent, or its node is and there is no row: a row
-                 that is young enough is newer than the silence
-    unavailable  it is lost, released for maintenance, or a critical Xid stands
-    unknown      there is no row, it did not answer, or its utilisation was not measured; or it is
-                 at 0 %, no allocation is open, and its processes were not measured
-    active       its utilisation is over 0 now, whoever holds it
-    idle         held by an allocation or a compute process, and 0 % now (an instant: that it
-                 wastes something is for the idle detector to say, over its span)
-    free         nobody holds it
+    Otherwise the first rule that applies decides:
+        unknown      its driver or the GPU itself is silent, or its node is and there is no row: a
+                     recent enough row is newer than the silence
+        unavailable  it is lost, released for maintenance, or a critical Xid stands
+        unknown      there is no row, it did not answer, or its utilisation was not measured; or it is
+                     at 0 %, no allocation is open, and its processes were not measured
+        active       its utilisation is over 0 now, whoever holds it
+        idle         held by an allocation or a compute process, and 0 % now (an instant: whether it
+                     wastes something is for the idle detector to say, over its span)
+        free         nobody holds it
     """
     state, reason = _in_service(row, held, faults)
     if out and state in {GpuState.FREE, GpuState.UNKNOWN}:
@@ -59,7 +59,7 @@ def gpu_state(
 def _in_service(
     row: Mapping[str, Any] | None, held: bool, faults: Mapping[str, Severity]
 ) -> tuple[GpuState, str]:
-    """The same while its node takes jobs."""
+    """Return the state and reason of a GPU whose node takes jobs."""
     for fault in _SHOWN if faults else ():
         severity = faults.get(fault.key)
         if severity is not None and _is_shown(fault.shows, severity, row):
@@ -76,11 +76,11 @@ def _is_shown(shows: Shows, severity: Severity, row: Mapping[str, Any] | None) -
 
 
 def is_failing(state: GpuState, own: Mapping[str, Severity], out: bool = False) -> bool:
-    """Whether a GPU is one to repair: nobody can use it, or a critical fault of its own stands.
+    """Return whether a GPU needs repair: nobody can use it, or a critical fault of its own stands.
 
-    One of a node that is `out` of service may be well: there only its own faults tell.
-    `own`: the severities of its standing faults, by key. A fault that stands is known even while
-    the GPU's state is not; that it does not answer says only that its state is unknown.
+    A GPU of a node that is `out` of service may be well: only its own faults count then.
+    `own`: the severities of its standing faults, by key. A standing fault is known even while
+    the GPU's state is not; a GPU that does not answer only has an unknown state.
     """
     grave = (fault for fault, severity in own.items() if severity is Severity.CRITICAL)
     useless = state is GpuState.UNAVAILABLE and not out
@@ -88,7 +88,7 @@ def is_failing(state: GpuState, own: Mapping[str, Severity], out: bool = False) 
 
 
 def _measured(row: Mapping[str, Any], held: bool) -> tuple[GpuState, str]:
-    """What the newest row says of a GPU against which no fault stands."""
+    """Return the state according to the newest row, for a GPU without a standing fault that decides."""
     if row.get("up") != 1:
         reason = _reason(row.get("unmeasured_reason"))
         if reason is Unmeasured.RELEASED_FOR_MAINTENANCE:
@@ -105,7 +105,7 @@ def _measured(row: Mapping[str, Any], held: bool) -> tuple[GpuState, str]:
 
 
 def _still(processes: int | None, held: bool) -> tuple[GpuState, str]:
-    """What a GPU at 0 % is."""
+    """Return the state of a GPU at 0 % utilisation."""
     if held or (processes or 0) > 0:
         return GpuState.IDLE, "held, 0 % now"
     if processes is None:
@@ -114,5 +114,5 @@ def _still(processes: int | None, held: bool) -> tuple[GpuState, str]:
 
 
 def _reason(number: int | None) -> Unmeasured | None:
-    """The reason behind a row's number; None when there is none or this version knows it not."""
+    """Return the reason with this number; None without one, or when this version does not know it."""
     return Unmeasured(number) if number in set(Unmeasured) else None

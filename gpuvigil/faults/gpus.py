@@ -1,4 +1,4 @@
-"""What can be wrong with one GPU."""
+"""Faults of a single GPU."""
 
 from ..model import EventKind, Severity, Unmeasured
 from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Proof, Shows, Stops

@@ -1,4 +1,4 @@
-"""What can be wrong with the machine around the GPUs."""
+"""Faults of the machine around the GPUs."""
 
 from ..model import EventKind, Severity
 from .model import About, Blame, Fault, Link, Proof, Shows, Stops

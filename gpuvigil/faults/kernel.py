@@ -1,4 +1,4 @@
-"""What the kernel tells of a machine that hangs, or whose drives fail."""
+"""Faults that the kernel reports: a machine that hangs, or whose drives fail."""
 
 from ..model import EventKind, Holder, HolderKind, Severity
 from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Proof, Shows, Stops

@@ -1,7 +1,7 @@
-"""The columns of the fault table: every policy about a fault is one of them, and none has a default.
+"""The columns of the fault table: each policy about a fault is a column, and none has a default.
 
-Who adds a fault decides each of them in its row; what a service does about a fault it reads here, so
-that no fault's key stands anywhere but in its row, its detector and their tests.
+Whoever adds a fault decides every policy in its row, and services read their policy there. A fault's
+key thus appears only in its row, its detector and their tests.
 """
 
 import re
@@ -17,10 +17,10 @@ _RESET = re.compile(r"\breset (the GPU('s PCIe bus)?|all its GPUs( and switches)
 
 
 def with_release(action: str) -> str:
-    """A first action; one that resets a GPU says how the collector lets go of it before.
+    """Return a first action; if it resets a GPU, with the command that makes the collector release it.
 
-    A GPU is not reset while any process has it open. The time runs from the command on, so it
-    stands beside the reset, behind what is to be done before both, as draining the node.
+    A GPU cannot be reset while any process has it open. The release is limited in time, so it stands
+    right before the reset, after other steps such as draining the node.
     """
     if RELEASE in action:
         return action
@@ -28,7 +28,7 @@ def with_release(action: str) -> str:
 
 
 class About(str, Enum):
-    """What an incident of the fault is about, as long as nothing larger explains it."""
+    """The subject of an incident of the fault, as long as nothing larger explains it."""
 
     GPU = "GPU"
     NODE = "node"
@@ -37,7 +37,7 @@ class About(str, Enum):
 
 
 class Stops(str, Enum):
-    """Whom a fault keeps from computing, whatever his program does: he is not blamed for it.
+    """The holders that a fault keeps from computing, whatever their program does: they are not blamed.
 
     A critical fault of any row keeps its GPU or node from computing.
     """
@@ -45,11 +45,11 @@ class Stops(str, Enum):
     NOBODY = "nobody"
     HOLDER = "who has the GPU or the node"
     SPREAD = "jobs over several nodes"
-    STORAGE = "who waits for storage"  # from a warning on: a note keeps nobody waiting
+    STORAGE = "who waits for storage"  # from a warning on: an info keeps nobody waiting
 
 
 class Shows(str, Enum):
-    """What the fault makes of a GPU's state; the first that holds decides, in this order."""
+    """The effect of a fault on a GPU's state; the first that applies decides, in this order."""
 
     UNHEARD = "unknown without data"  # nobody hears from the node
     HANGS = "unknown"  # what would tell the state does not answer
@@ -60,14 +60,14 @@ class Shows(str, Enum):
 
 
 class Proof(str, Enum):
-    """Whether a fault's verdict has been right often enough to be a message wherever it is said.
+    """Whether a fault's verdict has been right often enough to be sent as a message anywhere.
 
-    What a recorded Xid, a counter or a setting names by itself is proven; so is an inference that was
-    judged on simulated fleets. One that nobody has ever judged starts in the digest.
+    Faults that a recorded Xid, a counter or a setting shows by itself are proven; so are inferences that
+    were judged on simulated fleets. An inference that was never judged starts in the digest.
     """
 
     PROVEN = "proven"
-    ON_TRIAL = "on trial"  # until it was right at the site: `gpuvigil.faults.trial`
+    ON_TRIAL = "on trial"  # until it was right at the site: see `gpuvigil.faults.trial`
 
 
 class Blame(str, Enum):
@@ -79,7 +79,7 @@ class Blame(str, Enum):
     POWER = "power"
     HOST_MEMORY = "host memory"
     LINK = "network link"
-    HOLDER = "who holds it"  # for nothing
+    HOLDER = "who holds it"  # the holder uses it for nothing
     USE = "how its holder uses it"
     PROGRAM = "a program"
     LEFTOVER = "a process of a job that is over"
@@ -88,12 +88,12 @@ class Blame(str, Enum):
 
     @property
     def is_hardware(self) -> bool:
-        """Whether it counts towards a repeat offender, and for a return to the maker."""
+        """Whether the fault counts towards a repeat offender and a return to the manufacturer."""
         return self in _HARDWARE
 
     @property
     def is_use(self) -> bool:
-        """Whether it is how a GPU is used, and nothing about the machine."""
+        """Whether the fault is about how a GPU is used, not about the machine."""
         return self in _USE
 
 
@@ -107,7 +107,7 @@ _USE = frozenset({Blame.HOLDER, Blame.USE, Blame.PROGRAM, Blame.LEFTOVER})
 
 
 class EndsBy(str, Enum):
-    """What a job ended by, when it ended with the fault on one of its nodes."""
+    """The cause given for a job's end, when it ended with the fault on one of its nodes."""
 
     HARDWARE = "hardware"
     NODE = "node"
@@ -118,7 +118,7 @@ class EndsBy(str, Enum):
 class EndsJob:
     """A fault that may end a job: always, or only where its incident is critical.
 
-    A job of one node that told its exit code outlived what ends by the node.
+    A single-node job that reported its exit code outlived whatever ends jobs by the node.
     """
 
     by: EndsBy
@@ -126,7 +126,7 @@ class EndsJob:
 
 
 class Link(str, Enum):
-    """What the page of a fault about a port says of the link."""
+    """The state of the link that the page of a port's fault shows."""
 
     NOTHING = "nothing"
     STATE = "up or down now"
@@ -134,7 +134,7 @@ class Link(str, Enum):
 
 
 class Look(str, Enum):
-    """What one look at a node sees of a fault, without any history: `gpuvigil check`."""
+    """The sign of a fault in a single look at a node, without any history: `gpuvigil check`."""
 
     NO_DRIVER = "no driver"
     NO_FABRIC = "not in the fabric"
@@ -148,14 +148,14 @@ class Look(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """One thing that can be wrong: what it is called, who is told, and what to do first."""
+    """Something that can be wrong: its title, its severity, and what to do first."""
 
     key: str
     title: str
     severity: Severity
     action: str
     source: str
-    own_limit: bool  # a limit in it is gpuvigil's own and no vendor's
+    own_limit: bool  # a limit in it is gpuvigil's own, not a vendor's
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "action", with_release(self.action))
@@ -163,16 +163,14 @@ class Described:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(Described):
-    """A row of the fault table: what an incident can be, and everything that is decided by what it is."""
+    """A row of the fault table: a kind of incident, and every policy that depends on the kind."""
 
-    # Concluded from what others do or from what is absent, not reported by the device or the kernel:
+    # Concluded from what others do or from what is missing, not reported by the device or the kernel:
     # a person looks before a node is taken out of service for it.
     inferred: bool
     proof: Proof
-    detector: str  # which finds it: a module of `analyzer/detectors`
-    xids: tuple[
-        int, ...
-    ]  # codes that are this fault and no other, so that the two are one incident
+    detector: str  # the module of `analyzer/detectors` that finds it
+    xids: tuple[int, ...]  # codes that are this fault alone, so that both are one incident
     about: About
     stops: Stops
     shows: Shows
@@ -183,19 +181,19 @@ class Fault(Described):
     look: Look | None
     drains: bool  # `gpuvigil act` drains a node for it, unless configured otherwise
     loses_data: bool  # the node's collector may drop what it has read
-    signs: frozenset[Sign]  # what it may be no more than a sign of
+    signs: frozenset[Sign]  # what the fault may merely be a sign of
     explains: Explains | None
     shared: Shared
-    # Events that say it is there, and stand until a cure; of Xids and SXids those that are sticky
-    # and no other fault's.
+    # Events that say the fault is there, until a cure; for Xids and SXids only codes that are sticky
+    # and belong to no other fault.
     told_by: frozenset[EventKind]
-    xids_alike: frozenset[int]  # an Xid that tells the same matter: one incident, not two
-    cured_by: frozenset[EventKind]  # events that end it, whatever the numbers say
+    xids_alike: frozenset[int]  # an Xid that reports the same problem: one incident, not two
+    cured_by: frozenset[EventKind]  # events that end it, whatever the metrics say
     mended: Mended
     halts: Halts
-    slows: bool  # a GPU, so that its job's slowness is called by it, once it is more than a note
-    of_maker: bool  # if critical: what its maker's support asks for is gathered
-    settles_seconds: float  # for how long what may explain it has the time to show
-    tuned_by: str | None  # the key of `[analyzer]` that makes it rarer when it is doubled
-    simulated_as: tuple[str, ...]  # kinds of the simulated fleet that it names
-    played: Played  # how the selftest makes it happen
+    slows: bool  # slows a GPU: from a warning on, it explains why its job is slow
+    of_maker: bool  # if critical: what the manufacturer's support asks for is gathered
+    settles_seconds: float  # how long possible explanations have to show up
+    tuned_by: str | None  # the key of `[analyzer]` that makes the fault rarer when doubled
+    simulated_as: tuple[str, ...]  # kinds of faults in the simulated fleet that it detects
+    played: Played  # how the selftest makes the fault happen

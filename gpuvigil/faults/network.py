@@ -1,4 +1,4 @@
-"""What can be wrong with the network: ports and switches."""
+"""Faults of the network: ports and switches."""
 
 from ..model import EventKind, Severity
 from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Proof, Shows, Stops

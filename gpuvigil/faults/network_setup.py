@@ -1,4 +1,4 @@
-"""What can be wrong with how the network is set up and cabled."""
+"""Faults in how the network is set up and cabled."""
 
 from ..model import Severity
 from .model import About, Blame, Fault, Link, Proof, Shows, Stops

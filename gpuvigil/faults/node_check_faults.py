@@ -1,6 +1,6 @@
-"""What only one look at a node finds: beside `FAULTS`, and `CONDITIONS` by the symptoms of `symptoms.py`.
+"""Faults that only a single look at a node finds: beside `FAULTS`, and `CONDITIONS` (see `symptoms.py`).
 
-The meaning of event reasons, fabric states and recovery actions: the header nvml.h (API version 13).
+Meaning of event reasons, fabric states and recovery actions: the header nvml.h (API version 13).
 """
 
 from ..model import Severity

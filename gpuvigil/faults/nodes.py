@@ -1,4 +1,4 @@
-"""What can be wrong with a node: its driver, its fabric, and what it has and tells."""
+"""Faults of a node: its driver, its fabric, and what it has and reports."""
 
 from ..model import EventKind, Severity
 from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Proof, Shows, Stops

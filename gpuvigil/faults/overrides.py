@@ -1,4 +1,4 @@
-"""A site's own severities of Xids and SXids: `analyzer.xid_overrides` and `analyzer.sxid_overrides`."""
+"""A site's own severities for Xids and SXids: `analyzer.xid_overrides` and `analyzer.sxid_overrides`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,9 +14,10 @@ Coded = TypeVar("Coded", Xid, Sxid)
 
 
 def overridden(row: Coded, overrides: Sequence[str]) -> Coded | None:
-    """The row as the site wants it; None when it does not want to hear of the code.
+    """Return the row with the site's severity; None when the site ignores the code.
 
-    Asked before the gravest of several is chosen: what a site makes less of hides nothing beside it.
+    Call this before choosing the most severe of several rows: then an overridden code hides no
+    other.
     """
     word = _words(tuple(overrides)).get(row.code)
     if word is None:

@@ -1,7 +1,7 @@
-"""How `gpuvigil selftest` makes a fault happen: what a node that has it tells.
+"""How `gpuvigil selftest` makes a fault happen: what a node with the fault reports.
 
-Numbers tick by tick, the hour before included, and events. Numbers are far beyond the limits that
-`docs/detectors.md` names; where a limit is a setting, the setting is named.
+This is metrics tick by tick, including the hour before, and events. The values are far beyond the limits
+named in `docs/detectors.md`; where a limit is a setting, the setting is named.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ GIB = 1024**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grows:
-    """The value of a counter that grows by so much a second."""
+    """The value of a counter that grows at this rate per second."""
 
     per_second: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
-    """A number that was another one until a span before the selftest began."""
+    """A value that changed a given span before the selftest began."""
 
     before: float
     after: float
@@ -33,12 +33,12 @@ Fields = Mapping[str, "float | Grows | Turns"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """An event, so many seconds before the faults are told; about the first GPU or port, or the node."""
+    """An event some seconds before the faults are reported; about the first GPU or port, or the node."""
 
     kind: EventKind
     on: str = "node"  # or "gpu", "port"
     seconds_ago: float = 1.0
-    older_by: str = ""  # a key of `[analyzer]`, in seconds
+    older_by: str = ""  # a key of `[analyzer]`: that many seconds earlier still
     xid: int | None = None
     sxid: int | None = None
     message: str = ""
@@ -46,7 +46,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Who holds, or held, the first GPUs; in seconds before the selftest begins."""
+    """A holder of the first GPUs, now or earlier; times in seconds before the selftest begins."""
 
     holder: Holder
     gpus: int = 1
@@ -56,27 +56,27 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What the nodes that have a fault tell."""
+    """The metrics, events and inventory that nodes with a fault report."""
 
     nodes: int = 1
-    gpus: Sequence[Fields] = ()  # the first GPUs, a line each tick; of the others nothing is read
+    gpus: Sequence[Fields] = ()  # the first GPUs, a row each tick; nothing is read from the others
     port: PortIdentity | None = None
     port_fields: Fields = field(default_factory=dict)
     node_fields: Fields = field(default_factory=lambda: {"driver_answering": 1})
     told: tuple[Told, ...] = ()
-    flaps: bool = False  # the port, down and up again as often as it takes, the last time up
+    flaps: bool = False  # the port goes down and up as often as it takes, and ends up
     held: Held | None = None
     gpus_installed: int = 5
     driver: str = "580.0"
     inventory_seconds_ago: float = 0.0
     driverless_seconds_ago: float | None = None
     rack: str = "selftest"
-    # By node, where they differ: what it says of `port`, and of others that tell no numbers.
+    # By node, where they differ: its inventory's ports, of which some report no metrics.
     ports: tuple[tuple[PortIdentity, ...], ...] = ()
-    fabric_cluster: str | None = None  # of the NVLink domain that its nodes share
+    fabric_cluster: str | None = None  # the NVLink domain that its nodes share
     clock_ahead_seconds: float = 0.0
-    is_silent: bool = False  # after the first numbers
-    ticks_slowly: bool = False  # as slowly as the idle span allows: it is long, and told in advance
+    is_silent: bool = False  # after the first metrics
+    ticks_slowly: bool = False  # as slowly as the long idle span allows; played in advance
 
 
 def port(
@@ -101,10 +101,10 @@ def port(
 
 
 def rails(*leaves: str) -> tuple[PortIdentity, ...]:
-    """A node's ports, each at one of these leaves."""
+    """Return a node's ports, one at each of these leaf switches."""
     return tuple(port(f"mlx5_{n}", "fabric", switch=leaf) for n, leaf in enumerate(leaves))
 
 
 def events(*told: Told) -> Played:
-    """A node whose first GPU, as far as it is asked, is well: only events tell of the fault."""
+    """Return a node on which only events show the fault; the GPU of the first event is otherwise well."""
     return Played(gpus=({"up": 1},) if told[0].on == "gpu" else (), told=told)

@@ -1,8 +1,8 @@
-"""What the driver asks for after a fault, by NVML's field and by the words of Xid 154 alike.
+"""The recovery that the driver asks for after a fault, from NVML's field or the words of Xid 154.
 
 Numbers: nvml.h, `NVML_GPU_RECOVERY_ACTION_*`, and NV2080_CTRL_GPU_RECOVERY_ACTION. DCGM's health fails
 at each of the first four but the third, of which it warns: the driver then still has to say what it
-asks for. To mend an IMEX domain leaves the GPU itself usable.
+asks for. Repairing an IMEX domain leaves the GPU itself usable.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from .model import with_release
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One recovery action: what it is called behind "to", how grave that is, and what to do."""
+    """One recovery action: its words after "asks to", its severity, and what to do."""
 
     words: str
     severity: Severity
@@ -48,7 +48,7 @@ _ADVICE: Mapping[int, Advice] = {
 
 
 def advice(number: int) -> Advice | None:
-    """What an action asks for, None where it is nothing; of a newer driver's, that somebody looks."""
+    """Return what a recovery action asks for; None for nothing. An unknown number is worth a look."""
     if number == NOTHING:
         return None
     unknown = Advice(f"take action {number}", Severity.WARNING, _RESET)

@@ -1,11 +1,11 @@
-"""What faults have to do with each other: what explains what, what ends it, and who mends it."""
+"""Relations between faults: what explains what, what ends a fault, and who mends it."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Sign(Enum):
-    """What a fault may be no more than a sign of: what explains that, explains the fault."""
+    """A problem that a fault may merely be a sign of: what explains the problem explains the fault."""
 
     HELD_UP = "something holds the GPU up"
     SLOWED = "something slows the GPU down"
@@ -26,7 +26,7 @@ class Sign(Enum):
 
 
 class Reach(Enum):
-    """Of what a cause explains the signs."""
+    """Where a cause explains signs."""
 
     HERE = "its own subject"
     BELOW = "everything on its node"
@@ -35,29 +35,29 @@ class Reach(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explains:
-    """What follows from a fault, and is not told beside it."""
+    """The signs that a fault explains, so that they are not reported beside it."""
 
     reach: Reach
     signs: frozenset[Sign]
-    everything: bool = False  # whatever it is, but for its own kind
-    xids: frozenset[int] = frozenset()  # that GPUs below report because of it
-    if_critical: bool = False  # a lesser one explains nothing
-    unless_note: bool = False  # a note explains nothing
+    everything: bool = False  # every other fault, except of its own kind
+    xids: frozenset[int] = frozenset()  # codes that GPUs below report because of the fault
+    if_critical: bool = False  # below critical it explains nothing
+    unless_note: bool = False  # an info explains nothing
 
 
 class Shared(Enum):
-    """Whether one cause outside them may give it to several nodes or GPUs, and what that is."""
+    """Whether several nodes or GPUs may have a fault from one outside cause, and what that cause is."""
 
     NO = "each node's is its own"
     NODE = "no other node, but several GPUs of one"
-    RACK = "the rack's air or power"  # what is left of it on one node is no other matter
+    RACK = "the rack's air or power"  # what is left of it on one node is not a matter of its own
     SWITCH = "a switch"
     NVLINK_DOMAIN = "the switches of an NVLink domain"
     SILENCE = "what nodes need to be heard"
 
 
 class Mended(Enum):
-    """Whether whoever is told of it drains the node and reboots it, which is silent meanwhile."""
+    """Whether people who are notified drain and reboot the node, which is silent meanwhile."""
 
     NO = "no"
     IF_CRITICAL = "if critical"
@@ -65,7 +65,7 @@ class Mended(Enum):
 
 
 class Halts(Enum):
-    """Whether a job that has it in one of its GPUs, or on its node, waits everywhere."""
+    """Whether a job with the fault on one of its GPUs, or its node, waits everywhere."""
 
     NO = "no"
     UNLESS_NOTE = "unless it is an info"

@@ -1,4 +1,4 @@
-"""What makes a GPU slow, or its job."""
+"""Faults that slow a GPU or its job down."""
 
 from ..model import EventKind, Severity, job_holder
 from .model import About, Blame, Fault, Link, Proof, Shows, Stops

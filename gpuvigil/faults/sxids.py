@@ -1,4 +1,4 @@
-"""The SXid table: what an NVSwitch can report, with a source for every row."""
+"""The SXid table: the errors that an NVSwitch can report, with a source for every row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ class Sxid:
 
     @property
     def title(self) -> str:
-        """What it is in a few words: the code, and where in the switch."""
+        """The error in a few words: the code, and the part of the switch."""
         return f"SXid {self.code}: {self.part} error"
 
 
-# The Fabric Manager guide's classes, as people: always fatal ones end every program on the node,
-# potentially fatal ones those that use the link.
+# The Fabric Manager guide's classes, by their effect on people: always fatal errors end every program
+# on the node, potentially fatal ones those that use the link.
 _SEVERITIES: Mapping[str, Severity] = {
     "always_fatal": Severity.CRITICAL,
     "potentially_fatal": Severity.WARNING,
@@ -77,7 +77,7 @@ def _row(row: Mapping[str, str]) -> Sxid:
 
 
 def sxid(code: int) -> Sxid:
-    """The row of `code`; a code that the table does not know is worth a look, not a page."""
+    """Return the row of `code`; an unknown code is worth a look, not a page."""
     known = sxids().get(code)
     if known is not None:
         return known

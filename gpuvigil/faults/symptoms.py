@@ -1,8 +1,8 @@
-"""What the node check and the detectors both judge: the one limit of each symptom.
+"""Symptoms that the node check and the detectors both judge: each has one limit for both.
 
-A look at a node has single numbers, a detector the columns of a fleet: a rule here only compares and
-joins, so that it holds for both. What was not measured is NaN, of which no comparison holds. What a
-symptom means, how grave it is and what to do stands in its row of `CONDITIONS` or `FAULTS`.
+The node check has single values, a detector has columns of a fleet: a rule here only compares and
+joins, so that it works for both. A value that was not measured is NaN, for which no comparison holds.
+A symptom's meaning, severity and action are in its row of `CONDITIONS` or `FAULTS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,13 +15,13 @@ from .model import Described, Look
 from .table import FAULTS
 from .xids import NOUVEAU_ACTION
 
-# A number of one row, or a column of them.
+# One row's value, or a column of values.
 Measured: TypeAlias = Any
 _NOT_MEASURED = float("nan")
 
-# A driver that is not kept loaded may take this long for its first answer; after it, it hangs.
+# A driver that is not kept loaded may take this long to answer first; beyond that, it hangs.
 HANGS_AFTER_SECONDS = 30.0
-# What is started with the node, or anew after a reset, may take this long.
+# What starts with the node, or again after a reset, may take this long.
 STARTS_WITHIN_SECONDS = 600.0
 
 _RETIRED, _RETIRED_BY_DOUBLE_BIT = 63, 15
@@ -32,81 +32,81 @@ FABRIC_STATES: Mapping[int, str] = {1: "not started", 2: "in progress"}
 
 
 class Row(Protocol):
-    """Metrics by name; what is None was not measured."""
+    """Metrics by name; None means not measured."""
 
     def get(self, name: str, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
-    """Something that a row shows by itself, whoever looks at it."""
+    """A sign of a fault that a row shows by itself, to the node check and to a detector."""
 
     key: str  # of `CONDITIONS`, or of `FAULTS`
     reads: tuple[str, ...]  # metrics, in the order in which `holds` takes them
     limit: str  # in words
     source: str  # of the limit
     holds: Callable[..., Measured]
-    normal: str = ""  # what evidence says a GPU should have, where that has a number
+    normal: str = ""  # the normal value shown in evidence, if it is a number
 
     @property
     def told(self) -> Described:
-        """What it means, how grave it is, and what to do."""
+        """Its meaning, severity and action."""
         return CONDITIONS.get(self.key) or FAULTS[self.key]
 
     def shows(self, row: Row) -> bool:
-        """Whether it shows in one row; what is None there was not measured."""
+        """Return whether one row shows the symptom; None in the row means not measured."""
         found = (row.get(name) for name in self.reads)
         return bool(self.holds(*(_NOT_MEASURED if one is None else one for one in found)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slowdown:
-    """What slows a GPU's clocks: one look sees that it does, a span for how long it did."""
+    """A reason for slowed GPU clocks: a single look sees whether it acts, a span for how long it did."""
 
-    key: str  # of `CONDITIONS`, which says how grave it is while it lasts
+    key: str  # of `CONDITIONS`, which has the severity while it lasts
     bit: int  # of clock_event_reasons, nvml.h
     counter: str  # the metric of its seconds
-    least_seconds: float | None  # of a span; None: it is told only when it lasts
-    share: float  # of a span: then it lasts
+    least_seconds: float | None  # within a span; None: reported only when it lasts
+    share: float  # of a span, from which on it counts as lasting
     source: str
-    # Of what does not last, and of one look, which cannot know.
+    # The severity of a brief one, and at a single look, which cannot tell.
     at_a_look: Severity
     is_hardware: bool
     is_heat: bool
 
     @property
     def told(self) -> Described:
-        """What it means, how grave it is while it lasts, and what to do."""
+        """Its meaning, its severity while it lasts, and the action."""
         return CONDITIONS[self.key]
 
     @property
     def limit(self) -> str:
-        """In words."""
+        """The limit in words."""
         share = f"{self.share:.0%} of `window_seconds`"
         if self.least_seconds is None:
             return share
         return f"{self.least_seconds:g} s of `window_seconds`, {self.at_a_look.value}; from {share} on {self.told.severity.value}"
 
     def shows(self, row: Row) -> bool:
-        """Whether the GPU is slowed by it at this moment."""
+        """Return whether the GPU is slowed for this reason at this moment."""
         return bool(int(row.get("clock_event_reasons") or 0) & self.bit)
 
     def least(self, span: float) -> float:
-        """From how many seconds of a span on it is told."""
+        """Return from how many seconds within a span on it is reported."""
         lasting = self.share * span
         return lasting if self.least_seconds is None else min(self.least_seconds, lasting)
 
     def lasts(self, seconds: float, span: float) -> bool:
-        """Whether it slowed the GPU for most of a span."""
+        """Return whether it slowed the GPU for most of a span."""
         return seconds >= self.share * span
 
 
-# The kernel's own driver for graphics.
+# The Linux kernel's own graphics driver.
 NOUVEAU = "nouveau"
 
 
 def without_driver(*, expected: bool, nouveau: bool) -> tuple[Severity, str]:
-    """How grave GPUs without a driver are, and what to do; a card that nobody ever used may be left so."""
+    """Return severity and action for GPUs without a driver; an unexpected card may be left like that."""
     row = FAULTS["driver_not_loaded"]
     severity = row.severity if expected else Severity.WARNING
     return severity, NOUVEAU_ACTION if nouveau else row.action
@@ -124,13 +124,13 @@ def _any_set(*flags: Measured) -> Measured:
 
 
 def _retired(corrected: Measured, uncorrected: Measured) -> Measured:
-    # Where only one of the two is measured, it speaks alone.
+    # Where only one of the two is measured, it decides alone.
     many = (corrected >= _RETIRED) | (corrected + uncorrected >= _RETIRED)
     return many | (uncorrected > _RETIRED_BY_DOUBLE_BIT)
 
 
 def _less(now: Measured, best: Measured) -> Measured:
-    # A link of no lanes carries nothing, not even this answer: 0 is a reading that failed.
+    # A link of no lanes carries nothing, not even this answer: 0 is a failed reading.
     return (now > 0) & (now < best)
 
 
@@ -144,7 +144,7 @@ def _outside(state: Measured, status: Measured) -> Measured:
 
 
 def _down(up: Measured, enabled: Measured) -> Measured:
-    # One that somebody switched off is no fault; where nobody reads that, it was not.
+    # A port that somebody switched off is no fault; if that is not measured, it counts as enabled.
     switched_off = enabled < 1
     return (up < 1) & (switched_off ^ True)
 
@@ -152,7 +152,7 @@ def _down(up: Measured, enabled: Measured) -> Measured:
 _FLAG = "the flag is set"
 _NVIDIA_MEMORY = "NVIDIA, A100 GPU memory error management"
 
-# Of faults that are told by one symptom.
+# The fault that each single-look symptom shows.
 _SEEN = {row.look: row.key for row in FAULTS.values() if row.look is not None}
 SRAM_THRESHOLD = Symptom(
     key="sram_threshold",
@@ -223,7 +223,7 @@ PCIE_SLOW = Symptom(
 )
 NVLINKS_DOWN = Symptom(
     key="nvlink_down",
-    # Beside it the most that a GPU of the same model in the node has.
+    # Compared with the most links of a GPU of the same model in the node.
     reads=("nvlink_links_up",),
     limit="fewer links than the best GPU of the same model in the node",
     source="ours: where all have few alike, the machine is built so",

@@ -1,6 +1,6 @@
-"""Whether a verdict on trial has been right often enough at this site to be a message; pure.
+"""Whether a fault on trial has been right often enough at this site to be sent as a message; pure.
 
-It follows from the votes that the hub keeps, and from nothing else: every process comes to the same.
+This depends only on the votes that the hub keeps, so every process comes to the same result.
 """
 
 from collections import Counter, defaultdict
@@ -12,33 +12,33 @@ from .model import Proof
 from .table import where
 
 STARTS_ON_TRIAL = where(lambda row: row.proof is Proof.ON_TRIAL)
-# Ours: what is wrong half of the time is right three times in a row one time in eight. More would keep
-# what happens a few times a year in the digest for years.
+# Ours: a rule that is wrong half of the time is right three times in a row one time in eight. A larger
+# number would keep faults that happen a few times a year in the digest for years.
 RIGHT_TIMES = 3
-# Ours: the precision of 0.9 that is asked of all warnings and criticals together.
+# Ours: the precision of 0.9 that is required of all warnings and criticals together.
 ONE_WRONG_IN = 10
-# What `alerts.proven` may say instead of faults.
+# What `alerts.proven` may contain instead of faults.
 ALL, NONE = "all", "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """How many incidents of a fault people called right at this site, and how many wrong."""
+    """People's feedback on a fault at this site: how many incidents were right, and how many wrong."""
 
     right: int = 0
     wrong: int = 0
 
     @property
     def proves(self) -> bool:
-        """Right often enough, and at most one in ten of those that were judged wrong."""
+        """Whether it was right often enough, and at most one in ten of those judged was wrong."""
         judged = self.right + self.wrong
         return self.right >= RIGHT_TIMES and ONE_WRONG_IN * self.wrong <= judged
 
 
 def feedback(opinions: Iterable[Opinion]) -> Mapping[str, Feedback]:
-    """By fault. An incident counts once, and as wrong where as many called it noise as useful.
+    """Count the votes by fault; an incident counts once, as wrong unless most called it useful.
 
-    `opinions`: one per person and incident. Of a simulated machine they prove nothing.
+    `opinions`: one per person and incident. Votes on simulated machines are ignored.
     """
     votes: dict[tuple[str, str], Counter[bool]] = defaultdict(Counter)
     for one in opinions:
@@ -51,14 +51,14 @@ def feedback(opinions: Iterable[Opinion]) -> Mapping[str, Feedback]:
 
 
 def on_trial(fault: str, said: Feedback, proven: Collection[str]) -> bool:
-    """Whether a new incident of the fault goes to the digest; `proven` is the site's `alerts.proven`."""
+    """Return whether a new incident of the fault goes to the digest; `proven` is the site's `alerts.proven`."""
     if fault not in STARTS_ON_TRIAL or ALL in proven or fault in proven:
         return False
     return NONE in proven or not said.proves
 
 
 def why(said: Feedback, proven: Collection[str]) -> str:
-    """What makes a message of one that is on trial, for people."""
+    """Return for people why a fault on trial goes to the digest, and what would change that."""
     if NONE in proven:
         return "goes to the digest, as alerts.proven says none"
     return (

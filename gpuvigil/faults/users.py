@@ -1,4 +1,4 @@
-"""What is wrong with how a GPU is used, and not with the machine."""
+"""Faults in how a GPU is used, not of the machine."""
 
 from ..model import EventKind, Severity, job_holder, process_holder
 from .model import About, Blame, Fault, Link, Proof, Shows, Stops

@@ -1,4 +1,4 @@
-"""What the words of an Xid say beyond its code: NVLink's registers, NVLink 5's units, driver advice.
+"""Decodes an Xid's message beyond its code: NVLink's registers, NVLink 5's units, driver advice.
 
 Sources: the bits of Xid 74's registers on Hopper and the driver's recovery actions, NVIDIA's Xid
 catalogue; `gpuvigil/data/xid_nvlink5.csv`, its table for Xid 144 to 150, with a bit layout for
@@ -18,8 +18,8 @@ from .recovery import advice
 NVLINK_5 = range(144, 151)
 _ADVICE, _NVLINK = 154, 74
 
-# Of the registers in a message, by number: bits, and what they stand for; the first that is set
-# speaks. Bits that are in no row are left to the code's own row.
+# Meanings of bits in the registers of a message, by register number; the first meaning with a bit set
+# applies. For bits in no row the code's own row applies.
 _OWN, _MARGINAL, _PARITY, _ECHO, _NOTHING = "own", "marginal", "parity", "echo", "nothing"
 _BITS: tuple[tuple[str, Mapping[int, tuple[int, ...]]], ...] = (
     (_OWN, {1: (8, 9, 12, 16, 17, 24, 28), 3: (13,)}),
@@ -38,23 +38,23 @@ _TARGET = re.compile(r"changed from .*? to 0x([0-9a-f]+)", re.IGNORECASE)
 
 _RESET = with_release("Drain the node, then reset the GPU.")
 _LINK = with_release("Drain the node, check the link's seating, then reset the GPU.")
-# What `xid_nvlink5.csv` asks for, the gravest last.
+# The actions in `xid_nvlink5.csv`, the most severe last.
 _GRAVITY = ("ignore", "xid_154_eval", "reset_gpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """What tells reports of one code apart: gravity, meaning, NVLink 5 unit and link."""
+    """The features that tell reports of one code apart: severity, meaning, NVLink 5 unit and link."""
 
     severity: Severity
     summary: str
     unit: str = ""
-    fatal: bool | None = None  # the line's own word, None when it has none
+    fatal: bool | None = None  # the message's own word, None when it has none
     link: int | None = None  # an NVLink, None when no message names one
 
     @property
     def place(self) -> str:
-        """The unit and the link in a few words, empty when no message names them."""
+        """The unit and the link in a few words; empty when no message names them."""
         word = "" if self.fatal is None else "fatal" if self.fatal else "nonfatal"
         link = "" if self.link is None else f"link {self.link}"
         return " ".join(filter(None, (self.unit, word, link)))
@@ -62,7 +62,7 @@ class Signature:
 
 @lru_cache(maxsize=1024)
 def signature(code: int, message: str) -> Signature:
-    """The signature of one report; of a code whose message is not decoded, that of its row."""
+    """Return the signature of one report; if the message is not decoded, that of its code's row."""
     row = read(code, message)
     plain = Signature(severity=row.severity, summary=row.summary)
     if code != _NVLINK and code not in NVLINK_5:
@@ -79,7 +79,7 @@ def signature(code: int, message: str) -> Signature:
 
 @lru_cache(maxsize=1024)
 def read(code: int, message: str) -> Xid:
-    """The row of a code as this message makes it more exact; the table's own where it does not."""
+    """Return the row of a code, made more exact by the message where that is decoded."""
     row = xid(code)
     if code == _NVLINK:
         return _nvlink(row, message)
@@ -145,9 +145,9 @@ def _nvlink_5(row: Xid, message: str) -> Xid:
 
 
 def _asked_for(code: int, unit: str, information: int, status: int) -> str | None:
-    """What the table asks for where a unit says these two words; None where it says nothing.
+    """Return the action that the table asks for, given a unit's two words; None if there is none.
 
-    A row with the whole status is meant before rows with some of its bits, of which the gravest
+    A row with the whole status goes before rows with some of its bits, of which the most severe
     counts, and these before a row for any status.
     """
     rows = [
@@ -168,12 +168,12 @@ def _asked_for(code: int, unit: str, information: int, status: int) -> str | Non
 
 
 def _statuses(said: str) -> list[int | None]:
-    """The numbers of `0x00000001` or `0x00000000/0xFFFFFFFF`; None is any."""
+    """Parse `0x00000001` or `0x00000000/0xFFFFFFFF` into numbers; None means any status."""
     return [None if word == "any" else int(word, 16) for word in said.split("/")]
 
 
 def _fits(pattern: str, word: int) -> bool:
-    """Whether the 32 bits of a word, the highest first, are those of a pattern with `-` for any."""
+    """Return whether the 32 bits of a word, highest first, match a pattern with `-` for any bit."""
     bits = f"{word:032b}"
     return len(pattern) == len(bits) and all(
         want in {"-", bit} for want, bit in zip(pattern, bits, strict=True)

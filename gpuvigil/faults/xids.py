@@ -10,7 +10,7 @@ from ..model import Severity
 from ..tables import table
 from .model import with_release
 
-# What to do first where the kernel's own driver for graphics has the GPUs.
+# What to do first where nouveau, the kernel's own graphics driver, has the GPUs.
 NOUVEAU_ACTION = (
     "Keep nouveau from loading (blacklist nouveau in /etc/modprobe.d, rebuild the initramfs), install"
     " NVIDIA's driver and reboot the node."
@@ -18,14 +18,14 @@ NOUVEAU_ACTION = (
 
 
 class Scope(str, Enum):
-    """How long an Xid stands: until a cure is seen, or only as long as it repeats."""
+    """The time for which an Xid stands: until a cure is seen, or only while it repeats."""
 
     STICKY = "sticky"
     PASSING = "passing"
 
 
 class Remedy(str, Enum):
-    """What NVIDIA's catalogue asks for first, in the words of `gpuvigil/data/xid.csv`."""
+    """The first action of NVIDIA's catalogue, in the words of `gpuvigil/data/xid.csv`."""
 
     IGNORE = "ignore"
     RESTART_APP = "restart_app"
@@ -60,7 +60,7 @@ class Xid:
 
     @property
     def title(self) -> str:
-        """What it is in a few words: the code, and the summary's first clause."""
+        """The error in a few words: the code, and the summary's first clause."""
         words = _CLAUSE_END.split(_ASIDE.sub("", self.summary), maxsplit=1)[0].rstrip(".")
         if not words[1:2].isupper():
             words = words[:1].lower() + words[1:]
@@ -73,7 +73,7 @@ _ASIDE = re.compile(r" \(.*\)")
 _CLAUSE_END = re.compile(r"[;:,.] | such as ")
 _LONGEST_TITLE = 70
 
-# The table's words for severity, as people: fatal and critical rows need hands now.
+# The catalogue's words for severity: fatal and critical rows need somebody now.
 _SEVERITIES: Mapping[str, Severity] = {
     "fatal": Severity.CRITICAL,
     "critical": Severity.CRITICAL,
@@ -101,7 +101,7 @@ _ACTIONS: Mapping[Remedy, str] = {
     Remedy.RESET_GPU_IF_UVM_OR_VGPU: "With UVM or vGPU: drain the node, then reset the GPU.",
 }
 
-# What the follow-up adds to an action that is meant to cure, and the summary to any.
+# Text that the follow-up appends to a curing action.
 _CURES = frozenset({Remedy.RESET_GPU, Remedy.REBOOT})
 _FOLLOW_UPS: Mapping[str, str] = {
     Remedy.CONTACT_SUPPORT.value: "; if it comes back, ask support.",
@@ -121,9 +121,9 @@ _OWN_ACTIONS: Mapping[int, str] = {
 # These end one program and leave the others alone.
 _CONFINED = frozenset({Remedy.RESTART_APP, Remedy.CHECK_APP})
 
-# A cure is a reset, a reboot or a replacement: what asks for none passes by itself.
+# A cure is a reset, a reboot or a replacement: an Xid that needs none passes by itself.
 _PASSING = frozenset({Remedy.IGNORE, Remedy.RESTART_APP, Remedy.CHECK_APP, Remedy.FOLLOW_MESSAGE})
-# These end a program or nothing, and leave a repair behind that waits for a reset.
+# These end a program or nothing, but leave a repair that waits for a reset.
 _STICKY = frozenset({63, 94})
 
 
@@ -162,7 +162,7 @@ def _action(code: int, remedy: Remedy, followup: str) -> str:
 
 
 def xid(code: int) -> Xid:
-    """The row of `code`; a code that the table does not know is worth a look, not a page."""
+    """Return the row of `code`; an unknown code is worth a look, not a page."""
     known = xids().get(code)
     if known is not None:
         return known

@@ -1,6 +1,7 @@
-"""The client of the hub: the one way services and collectors speak to it.
+"""The client of the hub: the only way in which services and collectors talk to it.
 
-Standard library only, since it runs on every node. One `Hub` per thread: it keeps one connection.
+It uses the standard library only, since it runs on every node. Use one `Hub` per thread: it keeps one
+connection.
 """
 
 import gzip
@@ -22,7 +23,7 @@ from ..errors import ConfigError, HubRefused, HubUnavailable
 from ..model import Record, RecordKind, Subject
 from .tls import Trust, reason, trust
 
-# A hub that stops, or cannot reach its database or what stands behind a proxy: another one may.
+# The hub is stopping, or cannot reach its database or what is behind a proxy: another hub may answer.
 _AWAY = frozenset({500, 502, 503, 504})
 
 # Longest time a `changes` call waits on the hub; the socket waits a little longer.
@@ -31,7 +32,7 @@ LONGEST_WAIT_SECONDS = 25.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the hub said: status, headers with lower-case names, and the body."""
+    """The hub's answer: status, headers with lower-case names, and the body."""
 
     status: int
     headers: Mapping[str, str]
@@ -40,7 +41,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """Records committed after a sequence, oldest first, and where to go on."""
+    """Records committed after a sequence, oldest first, and the sequence to continue from."""
 
     records: tuple[Record, ...]
     sequence: int
@@ -49,9 +50,9 @@ class Changes:
 class Hub:
     """Requests to the hub with one token; every method raises HubUnavailable or HubRefused.
 
-    `url` may name several hubs that share their records, separated by commas: one that is away is
-    left for the next, which is kept until it is away. `token` is called for each request, so that
-    a rotated token file is picked up.
+    `url` may name several hubs that share their records, separated by commas. When one is unavailable
+    the next is used, until that one fails in turn. `token` is called for each request, so that a
+    rotated token file is picked up.
     """
 
     name = "hub"  # in messages
@@ -64,7 +65,7 @@ class Hub:
         answer_bytes: int | None = None,
         trust: Trust = Trust(),  # noqa: B008 - it is frozen
     ) -> None:
-        """With `answer_bytes` a longer answer is none of the hub's, nor one that never ends."""
+        """Set up a client. An answer of more than `answer_bytes` is refused; None sets no limit."""
         self._trust = trust
         self._places = [_address(one) for one in addresses(url)]
         self._at = 0
@@ -72,11 +73,12 @@ class Hub:
         self._token = token
         self._timeout_seconds = timeout_seconds
         self._connection: http.client.HTTPConnection | None = None
-        # One after the other: each may have met another process, started where the last one was.
+        # Connections opened so far: each may have reached another process, started in place of the
+        # last one.
         self.opened = 0
 
     def write_records(self, records: Iterable[Record]) -> int:
-        """Keep records; returns the commit sequence once they are committed. Idempotent."""
+        """Store records; return the commit sequence once they are committed. Idempotent."""
         lines = "\n".join(json.dumps(record.to_json()) for record in records)
         return int(self._json("POST", "/api/v1/records", lines.encode())["sequence"])
 
@@ -92,11 +94,11 @@ class Hub:
         states: Collection[str] = (),
         limit: int = 10_000,
     ) -> tuple[Record, ...]:
-        """The newest `limit` records of a kind, oldest first by commit sequence.
+        """Return the newest `limit` records of a kind, oldest first by commit sequence.
 
-        `states` filters on `body.state`; `subject` matches the subject and what lies below it;
-        `holder` is `body.holder`, and a hub that is older than the filter gives all;
-        `since` and `until` are bounds on `at`, which may be `since` and not `until`. The state of an allocation is an `AllocationState`.
+        `states` filters on `body.state`; for allocations these are `AllocationState` values. `subject`
+        matches the subject and what lies below it. `holder` filters on `body.holder`; a hub that is older
+        than the filter ignores it. `since` and `until` bound `at`: `since` is included and `until` is not.
         """
         query = {
             "kind": kind.value,
@@ -112,21 +114,21 @@ class Hub:
         return _records(self._json("GET", f"/api/v1/records?{given}")["records"])
 
     def record(self, kind: RecordKind, id_: str) -> Record | None:
-        """The record that is named so; None when the hub has none."""
+        """Return the record of this kind and id; None when the hub has none."""
         query = urlencode({"kind": kind.value, "id": id_})
         found = _records(self._json("GET", f"/api/v1/records?{query}")["records"])
         return found[0] if found else None
 
     def inventory(self, node: Subject) -> Record | None:
-        """The last inventory of a node, which a collector may ask for, too; None for none."""
+        """Return the last inventory of a node, None without one. Collectors may ask for it, too."""
         query = urlencode({"cluster": node.cluster, "node": node.node})
         found = _records(self._json("GET", f"/api/v1/inventory?{query}")["records"])
         return found[0] if found else None
 
     def had(self, node: Subject) -> tuple[Record, ...]:
-        """The last inventory of a node and its open allocations, for a collector whose memory is lost.
+        """Return a node's last inventory and its open allocations, for a collector that lost its memory.
 
-        A hub from before it was asked for those gives the inventory alone.
+        A hub that is older than this query returns the inventory alone.
         """
         query = urlencode({"cluster": node.cluster, "node": node.node, "held": 1})
         return _records(self._json("GET", f"/api/v1/inventory?{query}")["records"])
@@ -134,9 +136,9 @@ class Hub:
     def changes(
         self, after: int, kinds: Collection[RecordKind], wait_seconds: float = LONGEST_WAIT_SECONDS
     ) -> Changes:
-        """Records of `kinds` committed after sequence `after`, at most 10,000.
+        """Return records of `kinds` committed after sequence `after`, at most 10,000.
 
-        Waits for one until `wait_seconds` have passed (a long poll); then the answer may be empty.
+        The call waits up to `wait_seconds` for the first one (a long poll); then the answer may be empty.
         A record appears with its newest version only. `after=-1` answers at once with no records
         and the current sequence.
         """
@@ -154,9 +156,9 @@ class Hub:
         limit: int = 100,
         wait_seconds: float = 0.0,
     ) -> tuple[Record, ...]:
-        """Records of `kind` that are due, leased to `owner` alone, earliest `due_at` first.
+        """Lease the due records of `kind` to `owner` alone, earliest `due_at` first.
 
-        Waits up to `wait_seconds` for the first. A lease that ends without `finish` makes the
+        The call waits up to `wait_seconds` for the first. A lease that expires without `finish` makes the
         record due again for anybody.
         """
         body = {
@@ -172,10 +174,10 @@ class Hub:
     def finish(
         self, kind: RecordKind, owner: str, ids: Sequence[str], records: Iterable[Record] = ()
     ) -> None:
-        """In one commit: the claimed `ids` are no longer due, and `records` are kept.
+        """Mark the claimed `ids` as no longer due and store `records`, in one commit.
 
         A record among `records` that is one of `ids` may carry a new `due_at`. HubRefused (409)
-        when `owner` no longer holds a lease: nothing was kept.
+        when `owner` no longer holds a lease: nothing was stored.
         """
         body = {
             "kind": kind.value,
@@ -186,15 +188,15 @@ class Hub:
         self._json("POST", "/api/v1/finish", _dump(body))
 
     def telemetry(self, verb: str, question: Mapping[str, Any]) -> bytes:
-        """An Arrow IPC stream: the answer to `window`, `series` or `latest` (see gpuvigil.store)."""
+        """Return an Arrow IPC stream that answers `window`, `series` or `latest` (see gpuvigil.store)."""
         return self.request("POST", f"/api/v1/telemetry/{verb}", _dump(question)).body
 
     def status(self) -> Mapping[str, Any]:
-        """The hub about itself: version, sequence, store size, and per node the last body."""
+        """Return the hub's status: version, sequence, store size, and each node's last body."""
         return self._json("GET", "/api/v1/status")
 
     def tokens(self) -> Mapping[str, Any]:
-        """What may be shown of each token that the hub has issued: `{"tokens": [...]}`."""
+        """Return what may be shown of each token that the hub has issued: `{"tokens": [...]}`."""
         return self._json("GET", "/api/v1/tokens")
 
     def request(
@@ -205,7 +207,7 @@ class Hub:
         headers: Mapping[str, str] | None = None,
         wait_seconds: float = 0.0,
     ) -> Answer:
-        """One request; an answer of 2xx, or HubRefused for 4xx, HubUnavailable for all else.
+        """Send one request and return a 2xx answer; HubRefused for 4xx, HubUnavailable for all else.
 
         A body over 1 KiB is compressed. 429 counts as unavailable and carries `Retry-After`.
         """
@@ -245,7 +247,7 @@ class Hub:
         raise self._refusal(answer)
 
     def close(self) -> None:
-        """Let the connection go; the next request opens a new one."""
+        """Close the connection; the next request opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -288,8 +290,8 @@ class Hub:
             connection.sock.settimeout(self._timeout_seconds + wait_seconds)
             connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
         except OSError:
-            raise  # among them a certificate's, which are ValueErrors as well
-        except ValueError:  # its words may hold the token
+            raise  # among them certificate errors, which are ValueErrors as well
+        except ValueError:  # its message may hold the token
             self.close()
             why = "its address or the token holds what cannot be sent"
             raise HubUnavailable(f"{self._place()} cannot be asked: {why}") from None
@@ -299,7 +301,7 @@ class Hub:
         return Answer(status=response.status, headers=lower, body=content)
 
     def _read(self, response: http.client.HTTPResponse) -> bytes:
-        """The body; of somebody who drips, or never stops, only so much."""
+        """Return the body; with `answer_bytes` raise when it is too long or takes too long."""
         if self._answer_bytes is None:
             return response.read()
         deadline, content = time.monotonic() + self._timeout_seconds, bytearray()
@@ -356,7 +358,7 @@ class Hub:
     def _unavailable(self, error: Exception, fresh: bool = True) -> HubUnavailable:
         said = reason(error)
         if said is None and fresh and isinstance(error, ConnectionResetError):
-            # So end connections on which one speaks TLS and the other does not like it.
+            # Connections end like this when one side speaks TLS and the other does not accept it.
             said = f"it closed the connection; perhaps {self._trust.doubt(self._parts.scheme)}"
         if said is not None:
             return HubUnavailable(f"{self._place()}: {said}")
@@ -365,7 +367,7 @@ class Hub:
         return HubUnavailable(text, todo=self._todo(error) if self.name == "hub" else "")
 
     def _todo(self, error: Exception) -> str:
-        """What to do about a hub that does not answer."""
+        """Return what to do about a hub that does not answer."""
         if isinstance(error, socket.gaierror):
             return "check hub.url"
         host = self._parts.hostname or ""
@@ -378,7 +380,7 @@ class Hub:
 
 
 def addresses(url: str) -> tuple[str, ...]:
-    """The addresses that `hub.url` names, in the order in which they are tried."""
+    """Return the addresses that `hub.url` names, in the order in which they are tried."""
     return tuple(one.strip() for one in url.split(","))
 
 
@@ -386,7 +388,7 @@ def _address(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         right = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is none, an open bracket
+    except ValueError:  # an invalid port, an open bracket
         right = False
     if not right:
         raise ConfigError(f"hub.url: {without_secret(url)!r} is not an http or https address")
@@ -394,7 +396,7 @@ def _address(url: str) -> SplitResult:
 
 
 def service_hubs(settings: HubSettings) -> Callable[[], Hub]:
-    """Makes clients with the service token; ConfigError at once when there is no such token."""
+    """Return a factory of clients with the service token; raise ConfigError at once without a token."""
     token = secret_source(settings.service_token_file, "hub.service_token_file", "service token")
     believed = trust(settings)
     return lambda: Hub(settings.url, token, trust=believed)
@@ -409,7 +411,10 @@ def _dump(value: Mapping[str, Any]) -> bytes:
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """Retry-After in seconds (RFC 9110, section 10.2.3); a date is taken by the answerer's clock."""
+    """Return Retry-After in seconds (RFC 9110, section 10.2.3), None when absent or unreadable.
+
+    A date is compared with the answer's own Date header.
+    """
     text = headers.get("retry-after")
     if text is None:
         return None

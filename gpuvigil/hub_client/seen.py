@@ -1,4 +1,4 @@
-"""The hub as one person sees it: what they may not see never reaches who asks for them."""
+"""The hub as one person may see it: hidden records never reach whoever asks for them."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -12,9 +12,9 @@ Records = tuple[Record, ...]
 
 
 class SeenHub(Hub):
-    """Asks `behind`, and gives what `shown` makes of each answer; what is written `written` may refuse.
+    """A client that filters the answers of `behind` by `shown`; `written` may refuse records to be written.
 
-    Work for services is claimed by no person, and requests of other shapes are not passed on.
+    People cannot claim work meant for services, and requests of other shapes are not passed on.
     """
 
     def __init__(
@@ -25,14 +25,14 @@ class SeenHub(Hub):
         *,
         sees_tokens: bool = False,
     ) -> None:
-        # It has no connection of its own, and so none of what a client is made with.
+        # There is no connection of its own, so nothing that `Hub.__init__` sets up is needed.
         self.behind = behind
         self._shown = shown
         self._written = written
         self._sees_tokens = sees_tokens
 
     def write_records(self, records: Iterable[Record]) -> int:
-        """See `Hub.write_records`; HubRefused for who may not."""
+        """See `Hub.write_records`; raise HubRefused for a person who may not write."""
         return self.behind.write_records(self._written(records))
 
     def records(  # noqa: PLR0913 - as `Hub.records`
@@ -80,25 +80,25 @@ class SeenHub(Hub):
         return Changes(records=self._shown(found.records), sequence=found.sequence)
 
     def claim(self, kind: RecordKind, owner: str, **_: Any) -> Records:
-        """Nobody but a service works on records."""
+        """Refuse: only services claim records."""
         raise _not_for_people()
 
     def finish(
         self, kind: RecordKind, owner: str, ids: Sequence[str], records: Iterable[Record] = ()
     ) -> None:
-        """Nobody but a service works on records."""
+        """Refuse: only services finish records."""
         raise _not_for_people()
 
     def telemetry(self, verb: str, question: Mapping[str, Any]) -> bytes:
-        """See `Hub.telemetry`: numbers name nobody."""
+        """See `Hub.telemetry`; telemetry names no person and is not filtered."""
         return self.behind.telemetry(verb, question)
 
     def status(self) -> Mapping[str, Any]:
-        """See `Hub.status`: it names nodes and services."""
+        """See `Hub.status`; it names nodes and services only and is not filtered."""
         return self.behind.status()
 
     def tokens(self) -> Mapping[str, Any]:
-        """See `Hub.tokens`; HubRefused for who is no operator: they are named by people."""
+        """See `Hub.tokens`; raise HubRefused for non-operators, since tokens are named by people."""
         if not self._sees_tokens:
             raise _not_for_people()
         return self.behind.tokens()
@@ -111,11 +111,11 @@ class SeenHub(Hub):
         headers: Mapping[str, str] | None = None,
         wait_seconds: float = 0.0,
     ) -> Answer:
-        """What an answer of an unknown shape says of whom nobody can know."""
+        """Refuse: an answer of unknown shape cannot be filtered."""
         raise _not_for_people()
 
     def close(self) -> None:
-        """The client behind is its owner's."""
+        """Do nothing: the client behind belongs to its owner."""
 
     def _one(self, record: Record | None) -> Record | None:
         return next(iter(self._shown([] if record is None else [record])), None)

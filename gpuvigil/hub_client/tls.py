@@ -1,4 +1,4 @@
-"""TLS for clients of the hub: which server certificate is trusted, and which client certificate is shown."""
+"""TLS for clients of the hub: the trusted server certificates, and the client certificate."""
 
 import http.client
 import ssl
@@ -13,16 +13,17 @@ _NO_KEY = "hub.client_key_file goes with hub.client_certificate_file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """Files in PEM; without `ca_file` the system's CAs are believed."""
+    """PEM files for TLS; without `ca_file` the system's CAs are trusted."""
 
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
 
     def context(self, section: str = "hub") -> ssl.SSLContext:
-        """For a new connection: read again each time, so that a renewed file counts at once.
+        """Return the SSL context for a new connection; files are read again, so a renewed one counts at once.
 
-        `section` is that of the settings. ConfigError when a file cannot be read or is not what it should be.
+        `section` names the settings' section. ConfigError when a file cannot be read or is not
+        valid.
         """
         if self.key_file is not None and self.certificate_file is None:
             raise ConfigError(_NO_KEY)
@@ -35,7 +36,7 @@ class Trust:
         return found
 
     def doubt(self, scheme: str) -> str:
-        """Why a hub may close a connection without a word."""
+        """Return a likely reason why a hub closed a connection without a word."""
         if scheme != "https":
             return "it speaks TLS: then hub.url must begin with https://"
         if self.certificate_file is None:
@@ -44,7 +45,7 @@ class Trust:
 
 
 def trust(settings: HubSettings) -> Trust:
-    """What the configuration says; ConfigError at once when a file cannot be used."""
+    """Return the configured trust; raise ConfigError at once when a file cannot be used."""
     found = Trust(
         ca_file=settings.ca_file,
         certificate_file=settings.client_certificate_file,
@@ -64,7 +65,7 @@ def load_pair(context: ssl.SSLContext, certificate: Path, key: Path | None, sett
 
 
 def reason(error: Exception) -> str | None:
-    """What a failed connection says about TLS, and what to do; None when it is not about that."""
+    """Return what a failed connection says about TLS, and what to do; None when TLS is not the cause."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted: {error.verify_message.rstrip('.')};"
@@ -76,7 +77,7 @@ def reason(error: Exception) -> str | None:
 
 
 def _alert(said: str) -> str:
-    """What OpenSSL's name of an error means to whoever set the hub's address."""
+    """Explain OpenSSL's name of an error to whoever set the hub's address."""
     if said in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"}:
         return "it does not speak TLS there; hub.url must begin with http://"
     if "CERTIFICATE_REQUIRED" in said or "HANDSHAKE_FAILURE" in said:

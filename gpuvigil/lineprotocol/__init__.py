@@ -1,4 +1,4 @@
-"""InfluxDB v2 line protocol, written and read.
+"""Reading and writing of InfluxDB v2 line protocol.
 
 Grammar: InfluxData, "Line protocol reference, InfluxDB OSS v2", page read 2026-11.
 """

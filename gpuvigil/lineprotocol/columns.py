@@ -1,8 +1,8 @@
-"""From line protocol to columns, fast for the lines that machines write.
+"""Parses line protocol into columns, fast for lines that machines write.
 
-A line without a quoted string is cut with `str.split`, put beside the lines of its schema, and
-converted a column at a time. Every value is checked, a column at once. Whatever is unusual in any
-way goes to the full parser, line by line, so both say the same about every body.
+A line without a quoted string is cut with `str.split`, grouped with the lines of its schema, and
+converted a column at a time. Every value is checked, a whole column at once. Whatever is unusual in any
+way goes to the full parser, line by line, so both give the same result for every body.
 """
 
 from collections.abc import Iterable
@@ -25,16 +25,16 @@ from gpuvigil.lineprotocol.model import (
 )
 from gpuvigil.lineprotocol.parser import LineReader, text_of
 
-# A block that fails is halved to find the rows at fault; in one this small all are read in full.
+# A block that fails is halved to find the rows at fault; in one this small all are parsed in full.
 _SMALLEST_HALVED = 8
-# Quotes hide delimiters and newlines, a mask in the body itself would be taken for an escape.
+# Quotes hide delimiters and newlines; a mask in the body itself would be taken for an escape.
 _HIDING = ('"', "\0", *MASKS.values())
 
 
 def parse_columns(
     body: bytes, precision: Precision = "ns", max_line_bytes: int = MAX_LINE_BYTES
 ) -> ParsedColumns:
-    """The same lines and refusals as `parse`, the lines as one block of columns a schema.
+    """Return the same lines and refusals as `parse`, with the lines as one block of columns per schema.
 
     A schema is the measurement, the tag keys, the field keys in order, and the fields' types.
     """
@@ -58,9 +58,9 @@ class _Schema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """Rows of one schema: the texts of tags, fields and time of each, and the rows' indexes.
+    """Rows of one schema: each row's texts of tags, fields and time, and the rows' indexes.
 
-    Without a schema there is something unusual in the names.
+    The schema is None when something in the names is unusual.
     """
 
     schema: _Schema | None
@@ -72,7 +72,7 @@ _BlockKey = tuple[str, tuple[str, ...], tuple[str, ...], tuple[type[Value], ...]
 
 
 class _Work:
-    """One body on its way into blocks."""
+    """One body while it is turned into blocks."""
 
     def __init__(self, reader: LineReader, scale: int) -> None:
         self.reader = reader
@@ -82,7 +82,7 @@ class _Work:
         self.refused: list[Refusal] = []
 
     def sort_rows(self, rows: list[str], max_line_bytes: int) -> None:
-        """Put every row with its schema, and read those that are not three plain parts."""
+        """Group every row by its schema; fully parse rows that are not three plain parts."""
         resume = 0
         for index, row in enumerate(rows):
             if index < resume:
@@ -91,7 +91,8 @@ class _Work:
             if not 2 <= len(parts) <= 3 or _unusual(self.reader.rows[index], max_line_bytes):
                 resume = self.read_in_full(index)
                 continue
-            # The sign stays with its key: a key without one, or a value with one, shows.
+            # The equals sign stays with its key: a key without one, or a value with one, is then
+            # visible.
             head = parts[0].replace("=", "=,").split(",")
             body = parts[1].replace("=", "=,").split(",")
             at = parts[2] if len(parts) == 3 else ""
@@ -108,7 +109,7 @@ class _Work:
             group.indexes.append(index)
 
     def settle(self, schema: _Schema | None, cells: list[list[str]], indexes: list[int]) -> None:
-        """Turn rows of one schema into columns; those that cannot be are read in full."""
+        """Turn rows of one schema into columns; rows that do not convert are parsed in full."""
         block = schema and _block(schema, cells, indexes, self.scale)
         if block:
             self._add(block)
@@ -121,7 +122,7 @@ class _Work:
             self.settle(schema, cells[half:], indexes[half:])
 
     def read_in_full(self, index: int) -> int:
-        """Have the full parser read the row; the answer is the index to go on at."""
+        """Parse the row with the full parser; return the index to continue at."""
         found, resume = self.reader.read(index)
         if isinstance(found, Line):
             self._add(_block_of_line(found, index))
@@ -138,14 +139,14 @@ class _Work:
 
 
 def _masked(text: str) -> list[str]:
-    """The rows with escaped delimiters masked and without the CR of a CR LF."""
+    """Return the rows with escaped delimiters masked and without the CR of a CR LF."""
     for escaped, mask in MASKS.items():
         text = text.replace(escaped, mask)
     return [row.removesuffix("\r") for row in text.split("\n")]
 
 
 def _unusual(row: str, max_line_bytes: int) -> bool:
-    """Whether a row must be read in full: too long, not UTF-8, or with a sign that hides others."""
+    """Return whether a row must be parsed in full: too long, not UTF-8, or with a hiding character."""
     try:
         too_long = len(row.encode()) > max_line_bytes
     except UnicodeEncodeError:
@@ -154,7 +155,7 @@ def _unusual(row: str, max_line_bytes: int) -> bool:
 
 
 def _schema(measurement: str, tag_keys: list[str], field_keys: list[str]) -> _Schema | None:
-    """The schema that the names say, each key still with its equals sign; None if unusual."""
+    """Return the schema that the names give, each key still with its equals sign; None if unusual."""
     keys = tag_keys + field_keys
     if not measurement or measurement[0] in "#\t" or "=" in measurement:
         return None
@@ -165,7 +166,7 @@ def _schema(measurement: str, tag_keys: list[str], field_keys: list[str]) -> _Sc
     if len(tag_keys) > MAX_TAGS:
         return None
     return _Schema(
-        # A measurement has no escape for the equals sign, so its backslash stands for itself.
+        # A measurement has no escape for the equals sign, so its backslash is literal.
         measurement=unmasked(measurement.replace("\x03", "\\=")),
         tag_keys=tuple(unmasked(key[:-1]) for key in tag_keys),
         field_keys=tuple(unmasked(key[:-1]) for key in field_keys),
@@ -175,7 +176,7 @@ def _schema(measurement: str, tag_keys: list[str], field_keys: list[str]) -> _Sc
 def _block(
     schema: _Schema, cells: list[list[str]], indexes: list[int], scale: int
 ) -> ColumnBlock | None:
-    """The rows as columns, or None when any value of any row is not what its column is."""
+    """Return the rows as columns; None when any value does not fit its column's type."""
     columns = list(zip(*cells, strict=True))
     at_ns = convert.times(columns.pop(), scale)
     tag_count = len(schema.tag_keys)
@@ -210,13 +211,13 @@ def _block_of_line(line: Line, index: int) -> ColumnBlock:
 
 
 def _columns(block: ColumnBlock) -> Iterable[list[object]]:
-    """Every column of the block, to be changed in place."""
+    """Return every column of the block, to be changed in place."""
     columns = [*block.tags, *block.fields, block.at_ns, block.numbers]
     return cast("list[list[object]]", columns)
 
 
 def _order(block: ColumnBlock) -> None:
-    """Bring the rows into the order of the body."""
+    """Sort the rows into the order of the body."""
     if all(map(int.__lt__, block.numbers, block.numbers[1:])):
         return
     order = sorted(range(len(block.numbers)), key=block.numbers.__getitem__)

@@ -1,6 +1,6 @@
-"""The texts of one column to its values, every value checked, a column at once.
+"""Converts the texts of one column to its values, checking every value, a column at once.
 
-Each function answers None when any text of the column is not what it must be.
+Each function returns None when any text of the column is invalid.
 """
 
 from array import array
@@ -10,17 +10,17 @@ from math import isfinite
 from gpuvigil.lineprotocol.model import Column
 from gpuvigil.lineprotocol.parser import BOOLEANS, FLOAT_CHARACTERS, INTEGER_CHARACTERS
 
-# An escaped delimiter is masked by a control character while the row is cut at the bare ones.
+# An escaped delimiter is masked by a control character while the row is cut at the plain ones.
 MASKS = {"\\ ": "\x01", "\\,": "\x02", "\\=": "\x03"}
 
 
 def unmasked(text: str) -> str:
-    """`text` with every masked delimiter as itself."""
+    """Return `text` with every masked delimiter restored."""
     return text.replace("\x01", " ").replace("\x02", ",").replace("\x03", "=")
 
 
 def tags(column: Sequence[str]) -> list[str] | None:
-    """The tag values, unmasked; none may be empty or hold a bare equals sign."""
+    """Return the tag values, unmasked; none may be empty or contain a plain equals sign."""
     text = "".join(column)
     if "=" in text or "" in column:
         return None
@@ -30,7 +30,7 @@ def tags(column: Sequence[str]) -> list[str] | None:
 
 
 def values(column: Sequence[str]) -> Column | None:
-    """The field values, all of the type of the first."""
+    """Return the field values, all of the type of the first."""
     first = column[0]
     if first.endswith("i"):
         return _integers(column, "i", "q")
@@ -44,13 +44,13 @@ def values(column: Sequence[str]) -> Column | None:
 
 def _integers(column: Sequence[str], suffix: str, code: str) -> list[int] | None:
     text = ",".join(column)
-    # What follows the last suffix is empty, and no comma is left, if every value has one.
+    # If every value has its suffix, the rest after the last one is empty and no comma is left.
     digits = f"{text},".split(f"{suffix},")
     if digits.pop() or not _made_of("".join(digits), INTEGER_CHARACTERS):
         return None
     try:
         numbers = list(map(int, digits))
-        # An array of 64-bit integers refuses what does not fit.
+        # An array of 64-bit integers refuses values that do not fit.
         array(code, numbers)
     except (ValueError, OverflowError):
         return None
@@ -69,7 +69,7 @@ def _floats(column: Sequence[str]) -> list[float] | None:
 
 
 def times(column: Sequence[str], scale: int) -> list[int | None] | None:
-    """Unix nanoseconds; a column that starts without a time has none at all."""
+    """Return Unix times in nanoseconds; if the first time is empty, all are taken as None."""
     if not column[0]:
         return [None] * len(column)
     if not _made_of("".join(column), INTEGER_CHARACTERS):

@@ -1,4 +1,4 @@
-"""What line protocol says, as values."""
+"""Parsed line protocol, as values."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +19,7 @@ MAX_TAGS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One measured moment of one subject; `at_ns` is Unix time, None when the sender gave none.
+    """One sample of one subject; `at_ns` is Unix time, None when the sender gave none.
 
     Tags are sorted by key, keys are unique. Fields keep the order of the line, at least one.
     """
@@ -32,7 +32,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why the line that starts at row `number` of the body (the first is 1) was not taken."""
+    """Why the line that starts at row `number` of the body (the first is 1) was refused."""
 
     number: int
     reason: str
@@ -40,7 +40,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """The good lines and the refused ones, each in the order of the body."""
+    """The accepted lines and the refused ones, each in the order of the body."""
 
     lines: list[Line]
     refused: list[Refusal]
@@ -48,7 +48,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnBlock:
-    """Lines of one schema, a column a tag and a field; every column has one value a line.
+    """Lines of one schema, one column per tag and field; every column has one value per line.
 
     `tag_keys` are sorted; `field_keys` keep the order of the lines; `field_types[i]` is the type
     of every value of `fields[i]`. An int lies within int64 or, sent with the suffix `u`, uint64.
@@ -67,7 +67,7 @@ class ColumnBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedColumns:
-    """The good lines, one block a schema, and the refused ones in the order of the body."""
+    """The accepted lines, one block per schema, and the refused ones in the order of the body."""
 
     tables: list[ColumnBlock]
     refused: list[Refusal]

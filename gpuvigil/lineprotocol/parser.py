@@ -1,8 +1,8 @@
-"""From line protocol to lines, one at a time: the whole grammar, every check.
+"""Parses line protocol into lines, one at a time, with the whole grammar and every check.
 
 A row is the text between two newlines. A line is one row, or several when a quoted string in it
-holds newlines. Whatever is wrong with a line, its first row is refused and reading goes on at the
-next row, so nothing that a sender writes can hide the lines after it.
+contains newlines. Whatever is wrong with a line, its first row is refused and reading continues at
+the next row, so nothing that a sender writes can hide the lines after it.
 """
 
 import re
@@ -28,13 +28,13 @@ BOOLEANS = {
     **dict.fromkeys(("t", "T", "true", "True", "TRUE"), True),
     **dict.fromkeys(("f", "F", "false", "False", "FALSE"), False),
 }
-# Python's int() and float() take more than line protocol does: spaces, underscores, other digits.
+# Python's int() and float() accept more than line protocol: spaces, underscores, other digits.
 INTEGER_CHARACTERS = "-0123456789"
 FLOAT_CHARACTERS = "+-.0123456789eE"
 
-# A backslash escapes only a character that would end the name; before any other it stands for
-# itself. Each pattern takes the longest name; none may get a tail, which would let it back out of
-# an escape.
+# A backslash escapes only a character that would end the name; before any other it is literal. Each
+# pattern takes the longest name; nothing may be appended to it, or it could backtrack out of an
+# escape.
 _MEASUREMENT = re.compile(r"[^, \\\n]*(?:\\[, ]?[^, \\\n]*)*")
 _NAME = re.compile(r"[^,= \\\n]*(?:\\[,= ]?[^,= \\\n]*)*")
 _MEASUREMENT_ESCAPE = re.compile(r"\\([, ])")
@@ -58,10 +58,10 @@ class _Unclosed(_Malformed):
 
 
 def parse(body: bytes, precision: Precision = "ns", max_line_bytes: int = MAX_LINE_BYTES) -> Parsed:
-    """Every good line of `body`, and for every other its number and what is wrong with it.
+    """Return every valid line of `body`, and the number and the mistake of every other.
 
     `precision` is the unit of the timestamps in `body`. Never raises for anything in `body`.
-    Blank rows and comments are skipped; a row may end in CR LF. Of a field named twice the last
+    Blank rows and comments are skipped; a row may end in CR LF. If a field is named twice, the last
     value holds.
     """
     reader = LineReader(text_of(body), precision, max_line_bytes)
@@ -78,7 +78,7 @@ def parse(body: bytes, precision: Precision = "ns", max_line_bytes: int = MAX_LI
 
 
 def text_of(body: bytes) -> str:
-    """`body` with each byte that is not UTF-8 as a lone surrogate; no newline is lost to one."""
+    """Decode `body`, with each byte that is not UTF-8 as a lone surrogate; no newline is lost."""
     return body.decode("utf-8", "surrogateescape")
 
 
@@ -93,11 +93,11 @@ class LineReader:
 
     @cached_property
     def _starts(self) -> list[int]:
-        """Where each row starts in the text."""
+        """The offset of each row's start in the text."""
         return [0, *accumulate(len(row) + 1 for row in self.rows)]
 
     def read(self, index: int) -> tuple[Line | Refusal | None, int]:
-        """What starts at `rows[index]` (None: blank or comment), and the index to go on at."""
+        """Return what starts at `rows[index]` (None: blank or comment), and the index to continue at."""
         row = self.rows[index]
         start = row.strip(" \t\r")
         if not start or start.startswith("#"):
@@ -113,11 +113,11 @@ class LineReader:
             return Refusal(number=index + 1, reason=str(malformed)), index + 1
 
     def _read_across(self, index: int) -> tuple[Line, int]:
-        """The line that starts at `rows[index]` and goes on in the rows after it."""
+        """Return the line that starts at `rows[index]` and continues in later rows, and the next index."""
         # Little is read in vain: a row that opens a string of its own always ends the string that
-        # reaches it, so no row is read for many lines before it.
+        # reaches it, so no row is read for many earlier lines.
         start = self._starts[index]
-        # One more than allowed, so that a line that was cut is seen to be too long.
+        # One more than allowed, so that a line that was cut is recognised as too long.
         limit = start + self._max_line_bytes + 1
         line, end = _Scanner(self._text, start, limit, self._scale).line()
         self._check(self._text[start:end])
@@ -142,7 +142,7 @@ class _Scanner:
         self._scale = scale
 
     def line(self) -> tuple[Line, int]:
-        """The line and where it ends in the text, its newline excluded."""
+        """Return the line and where it ends in the text, without its newline."""
         self._take(_MARGIN)
         measurement = _MEASUREMENT_ESCAPE.sub(r"\1", self._take(_MEASUREMENT))
         if not measurement:
@@ -170,7 +170,7 @@ class _Scanner:
         return self._text.startswith(character, self._at, self._limit)
 
     def _passes(self, character: str) -> bool:
-        """Whether `character` comes next; if so it is taken."""
+        """Return whether `character` comes next, and skip it if so."""
         passes = self._next_is(character)
         self._at += passes
         return passes
@@ -180,7 +180,7 @@ class _Scanner:
         return f"{_shown(rest)} {where}" if rest else f"ends {where}"
 
     def _key(self, what: str) -> str:
-        """A tag or field key, with the equals sign after it."""
+        """Read a tag or field key and the equals sign after it."""
         key = _NAME_ESCAPE.sub(r"\1", self._take(_NAME))
         if not key:
             raise _Malformed(f"a {what} has no key")
@@ -222,7 +222,7 @@ class _Scanner:
         return _STRING_ESCAPE.sub(r"\1", match.group(1))
 
     def _time(self) -> int | None:
-        """The time at the end of the line, in nanoseconds, and the end itself."""
+        """Read the time at the end of the line, in nanoseconds, and the end itself; None without a time."""
         at_ns = None
         if self._take(_SPACES) and (text := self._take(_TIMESTAMP)):
             at_ns = _integer(text, "time", INT64_MIN, INT64_MAX) * self._scale
@@ -275,5 +275,5 @@ def _float(text: str, what: str) -> float:
 
 
 def _shown(text: str) -> str:
-    """`text` as a person can read it in one short line."""
+    """Return `text` in one short, readable line."""
     return ascii(text if len(text) <= 40 else text[:39] + "…")

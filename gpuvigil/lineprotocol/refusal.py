@@ -1,7 +1,7 @@
-"""What servers that take line protocol mean when they refuse some; the table is in docs/stores.md.
+"""The meaning of servers' refusals of line protocol; the table is in docs/stores.md.
 
-The words are those of InfluxDB 1.6 and VictoriaMetrics 1.79 as they were heard, and of InfluxDB 2
-and 3 and of newer VictoriaMetrics by their makers' documentation, issues and sources, read 2026-11.
+The words of InfluxDB 1.6 and VictoriaMetrics 1.79 are as observed; those of InfluxDB 2 and 3 and of
+newer VictoriaMetrics are from their documentation, issues and sources, read 2026-11.
 """
 
 import json
@@ -20,7 +20,7 @@ class Meaning(Enum):
     LATER = "the same may be taken when somebody has put something right"
 
 
-# InfluxDB 2.0 said 500 to lines older than its retention, and had kept the others.
+# InfluxDB 2.0 answered 500 for lines older than its retention, and had kept the others.
 _ABOUT_LINES = frozenset({400, 422, 500})
 _PARTLY = "partial write"
 _A_LINE = re.compile(
@@ -29,12 +29,12 @@ _A_LINE = re.compile(
     r"|incorrect influx line|too long line"  # VictoriaMetrics; before 1.105 it passed bad lines over
     r"|field type conflict"
 )
-# How Go's own server, and so InfluxDB 1, says it; a proxy's page says something else.
+# As Go's own server, and so InfluxDB 1, says it; a proxy's page says something else.
 _GO_NOT_FOUND = "404 page not found"
 
 
 def meaning(status: int, said: str) -> Meaning:
-    """What an answer to a write means that is none of 204; `said` is its body."""
+    """Return the meaning of an answer to a write other than 204; `said` is the answer's body."""
     if status == 413:
         return Meaning.TOO_LARGE
     if status in _ABOUT_LINES and _PARTLY in said:
@@ -47,10 +47,10 @@ def meaning(status: int, said: str) -> Meaning:
 
 
 def refused_lines(said: str, lines: int) -> int:
-    """How many of `lines` a server did not keep that kept the others; at least one.
+    """Return how many of `lines` a server refused while keeping the others; at least one.
 
-    InfluxDB 1 counts either conflicts (`dropped=2`) or what it could not parse, not both: then it
-    says `dropped=0` and names every such line. InfluxDB 3 names up to a hundred.
+    InfluxDB 1 counts either conflicts (`dropped=2`) or what it could not parse, not both: in the second
+    case it says `dropped=0` and names every such line. InfluxDB 3 names up to a hundred.
     """
     counted = map(int, re.findall(r"\bdropped=(\d+)", said))
     named = len(re.findall(r"unable to parse '|error parsing line", said))
@@ -58,19 +58,19 @@ def refused_lines(said: str, lines: int) -> int:
 
 
 def in_short(said: str, secret: str = "") -> str:
-    """What a server says in plain text or JSON, in a line for people; nothing of a web page.
+    """Return a server's plain text or JSON answer in one line for people; nothing of a web page.
 
-    A proxy may repeat the secret that it did not know (vmauth does): that is never shown.
+    A proxy may repeat an invalid secret (vmauth does): the secret is masked.
     """
     text = said.strip()
     if text.startswith("<"):
         return "a web page"
     try:
         value = json.loads(text)
-        # InfluxDB 1 and 3 say `error` where 2 says `message`.
+        # InfluxDB 1 and 3 use `error` where 2 uses `message`.
         text = str(value.get("message") or value.get("error") or text)
     except (ValueError, AttributeError):
-        # VictoriaMetrics begins with who asked for what.
+        # VictoriaMetrics begins with the client's address and the URI.
         text = re.sub(r"^remoteAddr: \S+ requestURI: \S+ ", "", text)
     if secret:
         text = text.replace(secret, "***")

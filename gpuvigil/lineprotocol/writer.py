@@ -1,4 +1,4 @@
-"""From values to line protocol."""
+"""Writes values as line protocol."""
 
 import re
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ def encode(
     fields: Mapping[str, Value | None],
     at_ns: int | None,
 ) -> str | None:
-    """One line without its newline, or None when no field was measured.
+    """Return one line without its newline, or None when no field was measured.
 
     A field that is None, NaN or infinite was not measured and is left out; so is an empty tag.
-    ValueError for what line protocol cannot say: an empty name, a control character in a name or
+    ValueError for what line protocol cannot express: an empty name, a control character in a name or
     tag, one that ends in a backslash, a measurement that starts with `#`, a NUL or a lone
     surrogate anywhere, an integer or a time (Unix nanoseconds) outside int64.
     """
@@ -30,7 +30,7 @@ def encode(
 
 
 class LineTemplate:
-    """Writes many lines of one measurement and one set of tags; rules and errors as `encode`."""
+    """Writes many lines of one measurement and one set of tags; rules and errors are those of `encode`."""
 
     __slots__ = ("_prefix",)
 
@@ -47,7 +47,7 @@ class LineTemplate:
     def line(
         self, fields: Mapping[str, Value | None], at_ns: int | None, more: str = ""
     ) -> str | None:
-        """One line without its newline, or None when no field was measured.
+        """Return one line without its newline, or None when no field was measured.
 
         `more` are further fields as `fields_text` writes them.
         """
@@ -58,10 +58,10 @@ class LineTemplate:
 
 
 def fields_text(fields: Mapping[str, Value | None]) -> str:
-    """The fields of a line; empty when none was measured."""
+    """Return the fields of a line as text; empty when none was measured."""
     parts = []
     for key, value in fields.items():
-        # Numbers are what the collector writes most; x - x is 0 only for a finite x.
+        # Numbers are what the collector mostly writes; x - x is 0 only for a finite x.
         if type(value) is int and INT64_MIN <= value <= INT64_MAX:
             parts.append(f"{_field_key(key)}{value}i")
         elif type(value) is float:
@@ -81,7 +81,7 @@ def _time(at_ns: int | None) -> str:
 
 
 def _name(what: str, text: str) -> str:
-    """`text` unchanged, if line protocol can carry it as a name or tag."""
+    """Return `text` unchanged; raise ValueError when line protocol cannot carry it as a name or tag."""
     if not text:
         raise ValueError(f"{what} is empty")
     if _CONTROL.search(text):
@@ -115,5 +115,5 @@ def _value_text(key: str, value: Value) -> str | None:
         if "\0" in value:
             raise ValueError(f"field {key!r} holds a NUL")
         return f'"{_as_utf8(f"field {key!r}", value).translate(_IN_STRING)}"'
-    # A subclass of float may print itself otherwise, as NumPy's does.
+    # A subclass of float may have another repr, as NumPy's does.
     return float.__repr__(value) if isfinite(value) else None

@@ -1,1 +1,1 @@
-"""Which incidents and jobs a person means: matchers and silences."""
+"""Selects the incidents and jobs that a person means: matchers, silences and annotations."""

@@ -1,4 +1,4 @@
-"""How a person makes an annotation, by command or on a page: the same rules for both."""
+"""Validation of annotations, with the same rules for the command and the page."""
 
 import os
 from collections.abc import Collection, Iterable
@@ -9,12 +9,15 @@ from ..model.annotation import LONGEST, Annotation
 
 
 def new_id() -> str:
-    """A name for an annotation that no other has."""
+    """Return a new unique id for an annotation."""
     return f"n-{os.urandom(4).hex()}"
 
 
 def checked(said: Annotation, known: Iterable[tuple[str, str]]) -> Annotation:
-    """The same annotation; ConfigError says what is wrong with it. `known`: cluster and node of each."""
+    """Return the annotation if it is valid; raise ConfigError that says what is wrong with it.
+
+    `known` has the cluster and name of each node.
+    """
     if not said.note:
         raise ConfigError("say what was done")
     if not said.by:

@@ -1,8 +1,8 @@
 """Matchers, in Alertmanager's words: `owner="alice"`, `rack=~"r1.*"`, `severity!="info"`.
 
-An incident has several values of some labels (its owners, its nodes). `=` and `=~` hold when one of
-them fits, `!=` and `!~` when none does; a label without a value is as if it were empty. Silences are
-narrower (`covered`): they must speak of all that the incident is about.
+An incident has several values for some labels (its owners, its nodes). `=` and `=~` hold when any
+value fits, `!=` and `!~` when none does; a label without a value counts as empty. Silences are
+narrower (`covered`): they must match everything that the incident is about.
 """
 
 import re
@@ -14,7 +14,7 @@ from ..model import Incident, Subject
 
 Labels = Mapping[str, Sequence[str]]
 
-# What an incident can be matched by.
+# The labels that an incident can be matched by.
 LABELS = (
     *("incident", "severity", "fault", "cluster", "rack", "node", "gpu", "device", "port"),
     *("owner", "account", "partition", "holder", "simulated"),
@@ -36,7 +36,7 @@ class Matcher:
     value: str
 
     def __str__(self) -> str:
-        """As `matcher` reads it: a pattern keeps its own backslashes, of which each means something."""
+        """Return the text that `matcher` parses. A pattern keeps its own backslashes: each has a meaning."""
         if "~" in self.operator:
             escaped = _PAIR_OR_QUOTE.sub(lambda found: found[1] or '\\"', self.value)
         else:
@@ -44,11 +44,11 @@ class Matcher:
         return f'{self.label}{self.operator}"{escaped}"'
 
     def fits(self, labels: Labels) -> bool:
-        """Whether the condition holds: of any value, or of none where it is negative."""
+        """Return whether the condition holds: for any value, or for none if it is negative."""
         return any(self._found(labels)) == self._positive
 
     def covers(self, labels: Labels) -> bool:
-        """Whether it holds for every value: of all that the incident is about."""
+        """Return whether the condition holds for every value, so for all that the incident is about."""
         return all(found == self._positive for found in self._found(labels))
 
     @property
@@ -66,7 +66,7 @@ class Matcher:
 
 @lru_cache(maxsize=4096)
 def matcher(text: str) -> Matcher:
-    """The matcher that `text` says; ValueError says what is wrong with it."""
+    """Parse a matcher; raise ValueError that says what is wrong with it."""
     found = _MATCHER.fullmatch(text)
     if found is None:
         raise ValueError(f'{text!r} is not a matcher like owner="alice" or rack=~"r1.*"')
@@ -85,7 +85,7 @@ def matcher(text: str) -> Matcher:
 
 
 def _check(pattern: str) -> None:
-    """ValueError says why it is no pattern; who cannot match, as on a node, takes it as it is."""
+    """Raise ValueError if the pattern is invalid; without the library, as on a node, accept any."""
     try:
         from .patterns import check  # noqa: PLC0415 - as above
     except ModuleNotFoundError:
@@ -94,21 +94,22 @@ def _check(pattern: str) -> None:
 
 
 def fit(texts: Iterable[str], labels: Labels) -> bool:
-    """Whether all of these matchers hold; ValueError when one is none."""
+    """Return whether all of these matchers hold; raise ValueError for an invalid one."""
     return all(matcher(text).fits(labels) for text in texts)
 
 
 def covered(texts: Iterable[str], labels: Labels) -> bool:
-    """Whether a silence with these matchers speaks of the whole incident; of none it never does.
+    """Return whether a silence with these matchers covers the whole incident; without matchers it never does.
 
-    A silence of one node is thus none of an incident of forty. ValueError when one is no matcher.
+    A silence of one node thus does not cover an incident of forty. ValueError for an invalid
+    matcher.
     """
     asked = [matcher(text) for text in texts]
     return bool(asked) and all(one.covers(labels) for one in asked)
 
 
 def labels_of(incident: Incident, racks: Mapping[str, str] | None = None) -> Labels:
-    """What an incident is matched by; `racks` are those of nodes, by the node's key."""
+    """Return the label values that an incident is matched by. `racks` maps a node's key to its rack."""
     subjects = [incident.subject, *_subjects(incident.members)]
     found: dict[str, Iterable[str | None]] = {
         "incident": [incident.id],

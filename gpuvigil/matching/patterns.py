@@ -1,26 +1,26 @@
-"""Patterns that people type, matched in a time that grows with the text only, whatever they are.
+"""Regular expressions that people type, matched in time linear in the text.
 
-RE2's, as Alertmanager's own: no references back and no looking around, of which `re` may need a time
-that doubles with every letter while nothing else of the process runs. Who matches needs `google-re2`;
-a node's collector, which reads the settings of routes too, does not.
+They are RE2's, as in Alertmanager: without back-references and look-around, for which `re` may need a
+time that doubles with every letter while the rest of the process stands still. Matching needs
+`google-re2`; a node's collector also reads the settings of routes, but matches nothing.
 """
 
 from functools import lru_cache
 
 import re2
 
-# Of each pattern, for its program and what it remembers while it matches; RE2 refuses larger ones.
+# Memory limit of each pattern, for its program and its cache while matching; RE2 refuses larger ones.
 _MOST_BYTES = 1 << 20
 
 
 def check(text: str) -> None:
-    """ValueError says why it is no pattern."""
+    """Raise ValueError that says why the text is no valid pattern."""
     _compiled(text)
 
 
 def fits(text: str, value: str) -> bool:
-    """Whether the pattern fits the whole value; ValueError when it is none."""
-    # A lone surrogate, which JSON may hold, fits what stands for any letter.
+    """Return whether the pattern matches the whole value; raise ValueError for an invalid pattern."""
+    # A lone surrogate, which JSON may hold, is matched as a replacement character.
     clean = value.encode("utf-8", "replace").decode("utf-8")
     return _compiled(text).fullmatch(clean) is not None
 

@@ -1,4 +1,4 @@
-"""How a person makes a silence, by command or on the page: the same rules for both."""
+"""Creation of silences, with the same rules for the command and the page."""
 
 import os
 from collections.abc import Iterable
@@ -9,12 +9,12 @@ from ..errors import ConfigError
 from ..model import Silence
 from .matchers import matcher
 
-# What has to be silent for longer is a matter of routes.
+# Anything that has to be muted for longer belongs in the routes.
 LONGEST = timedelta(days=90)
 
 
 def new_id() -> str:
-    """A name for a silence that no other has."""
+    """Return a new unique id for a silence."""
     return f"s-{os.urandom(4).hex()}"
 
 
@@ -28,9 +28,9 @@ def made(  # noqa: PLR0913 - each is something that its author says
     *,
     id_: str = "",
 ) -> Silence:
-    """A new silence; ConfigError says what is wrong with it.
+    """Return a new silence; raise ConfigError that says what is wrong with it.
 
-    Made again by the same id, corrected perhaps, it follows what was made before.
+    With the id of an existing silence, this is a later version that replaces it.
     """
     try:
         texts = tuple(str(matcher(text)) for text in matchers)

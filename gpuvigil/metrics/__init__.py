@@ -1,4 +1,4 @@
-"""One catalogue of every number that is collected.
+"""The catalogue of all metrics that are collected.
 
 The collector's fields, the store's columns, the Prometheus names, the dashboard's labels and
 `docs/metrics.md` all come from these tables. A metric that nothing reads is not in them.
@@ -14,7 +14,7 @@ from .model import Kind, Measurement, Metric, Seen
 MEASUREMENTS: dict[str, Measurement] = {
     m.name: m for m in (GPU, NVLINK, MIG, PORT, NODE, INFERENCE)
 }
-# What `/metrics` shows: also what is for whoever looks at one node, and is stored nowhere.
+# What `/metrics` shows: this includes what is only for a look at one node and is not stored.
 EXPORTED: tuple[Measurement, ...] = (
     *MEASUREMENTS.values(),
     GPU_INFO,

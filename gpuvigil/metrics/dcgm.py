@@ -1,4 +1,4 @@
-"""In which units DCGM tells what the catalogue has, by its own name for it.
+"""Conversion of DCGM's units to the catalogue's, by DCGM's field names.
 
 Units: the help texts of dcgm-exporter's etc/default-counters.csv and the field list of DCGM's API
 reference, both read 2026-11.
@@ -8,7 +8,7 @@ _MIB, _MEGA = 1024 * 1024, 1_000_000
 
 
 def times(name: str) -> float | None:
-    """What turns DCGM's value into the catalogue's; None where it is another in other versions of DCGM."""
+    """Return the factor from DCGM's value to the catalogue's; None where the unit depends on DCGM's version."""
     if name.endswith("_VIOLATION"):
         return None
     if name.startswith(("DCGM_FI_DEV_FB_", "DCGM_FI_DEV_BAR1_")):

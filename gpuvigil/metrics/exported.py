@@ -1,4 +1,4 @@
-"""What is on `/metrics` of a node alone: for whoever looks there, and stored nowhere."""
+"""Metrics that are only on a node's `/metrics` and not stored."""
 
 from .model import Measurement, table
 

@@ -1,4 +1,4 @@
-"""What is collected of a GPU."""
+"""Metrics of a GPU."""
 
 from .model import Measurement, table
 

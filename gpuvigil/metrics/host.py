@@ -1,4 +1,4 @@
-"""What is collected of network ports, and of a node as a whole."""
+"""Metrics of network ports, and of a node as a whole."""
 
 from .model import Measurement, table
 

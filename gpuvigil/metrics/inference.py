@@ -1,4 +1,4 @@
-"""What is collected of inference servers: what waits and runs at each replica of a model."""
+"""Metrics of inference servers: requests that wait and run at each replica of a model."""
 
 from .model import Measurement, table
 

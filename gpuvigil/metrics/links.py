@@ -1,4 +1,4 @@
-"""What is collected of single NVLinks, and of MIG devices."""
+"""Metrics of single NVLinks, and of MIG devices."""
 
 from .model import Measurement, table
 

@@ -1,26 +1,26 @@
-"""What a metric and a measurement are, and how their tables are written."""
+"""The types of metrics and measurements, and the format of their tables."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Kind(str, Enum):
-    """How a metric behaves over time."""
+    """The behaviour of a metric over time."""
 
     GAUGE = "gauge"  # goes up and down
-    COUNTER = "counter"  # only grows: made monotone by the collector
-    STATE = "state"  # a whole number that stands for something
+    COUNTER = "counter"  # only grows: the collector makes it monotone
+    STATE = "state"  # a whole number that stands for a state
 
 
 class Seen(str, Enum):
-    """Where a value of a metric has been read so far."""
+    """Where a metric's value has been read so far."""
 
     HARDWARE = "read on hardware"
-    FIXTURE = "fixture"  # in tests, from values in the form that a source describes
+    FIXTURE = "fixture"  # in tests, from values in the format that a source describes
     NEVER = "never seen"
 
 
-# There is one of each, so they are compared by what they are: quick keys of what is kept by them.
+# Compared by identity, since there is one of each: that makes them fast dictionary keys.
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Metric:
     """One column of one measurement."""
@@ -34,7 +34,7 @@ class Metric:
     seen: Seen
     seen_in: str  # the source of the fixture
     sentence: str
-    dcgm: str | None = None  # the name under which dcgm-exporter publishes the same thing
+    dcgm: str | None = None  # dcgm-exporter's name for the same metric
 
     @property
     def prometheus(self) -> str:
@@ -43,9 +43,9 @@ class Metric:
         return f"gpuvigil_{self.measurement}_{self.name}{suffix}"
 
     def misfit(self, value: float | int | bool | str) -> str | None:
-        """Why a store must refuse this value, None when it fits.
+        """Return why a store must refuse this value; None when it fits.
 
-        A whole number fits everywhere, a float where a whole number belongs only if it is whole.
+        An integer fits everywhere; a float fits an integer metric only if it is whole.
         """
         name = f"field {self.measurement}.{self.name}"
         if isinstance(value, bool | str):
@@ -59,7 +59,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measurement:
-    """A table of the store: the tags name a subject, one line per subject and tick."""
+    """A table of the store: the tags name a subject, with one row per subject and tick."""
 
     name: str
     tags: tuple[str, ...]
@@ -67,7 +67,7 @@ class Measurement:
     sentence: str
 
     def metric(self, name: str) -> Metric:
-        """The metric of that name; KeyError when there is none."""
+        """Return the metric of that name; raise KeyError when there is none."""
         return {metric.name: metric for metric in self.metrics}[name]
 
 
@@ -75,7 +75,7 @@ _SEEN = {"hardware": Seen.HARDWARE, "-": Seen.NEVER}
 
 
 def table(measurement: str, rows: str) -> tuple[Metric, ...]:
-    """Metrics from `name | kind | source | used by | seen | DCGM name or - | sentence` lines.
+    """Parse metrics from lines `name | kind | source | used by | seen | DCGM name or - | sentence`.
 
     `gauge` holds a float; `integer`, `counter` and `state` hold whole numbers, `float counter` a
     counter with a fraction. `seen` is `hardware`, `-` for never, or the source of the fixture.

@@ -1,4 +1,4 @@
-"""The words that services share. Values are frozen: a change is a new value.
+"""Data types that services share. Values are frozen: a change is a new value.
 
 Times are aware and in UTC. `None` means "not measured" or "not known", and never becomes 0.
 """

@@ -10,13 +10,13 @@ from .subject import Subject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """The last one of a node counts."""
+    """A person's acceptance of a tested node; the latest one of a node counts."""
 
     node: Subject
     by: str
     note: str  # what was tested, and with what result
     at: datetime
-    tested: bool = False  # whether the note is what the output of the tests says
+    tested: bool = False  # whether the note is the output of the tests
 
     def to_record(self) -> Record:
         """Kind `acceptance`, named after its node; the version is its time in microseconds."""
@@ -31,7 +31,7 @@ class Acceptance:
 
     @classmethod
     def from_record(cls, record: Record) -> "Acceptance":
-        """ValueError, KeyError or TypeError when it is none."""
+        """Parse an acceptance from a record; raise ValueError, KeyError or TypeError if it is not one."""
         return cls(
             node=Subject.parse(record.subject),
             by=str(record.body["by"]),

@@ -1,4 +1,4 @@
-"""What `gpuvigil act` did to a node, for an incident: so that every process knows it, and people see it."""
+"""Actions of `gpuvigil act` on a node for an incident, recorded for all processes and people."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from .subject import Subject
 
 
 class Act(str, Enum):
-    """What was done."""
+    """The kind of action taken on a node."""
 
     DRAIN = "drain"  # in Kubernetes: cordon
     RESUME = "resume"
@@ -18,16 +18,19 @@ class Act(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAction:
-    """One thing done; the newest of an incident and its node counts, and the one before stays."""
+    """One action taken; the newest for an incident and its node counts, and earlier ones are kept."""
 
     incident: str
     node: Subject
     act: Act
     at: datetime
-    undo: str  # the command that takes it back
+    undo: str  # the command that reverts it
 
     def to_record(self) -> Record:
-        """Kind `action`; its parent is the incident, the version its time in microseconds."""
+        """Return a record of kind `action`.
+
+        Its parent is the incident, its version the time in microseconds.
+        """
         return Record(
             kind=RecordKind.ACTION,
             id=f"{self.incident}:{self.act.value}",
@@ -40,7 +43,7 @@ class NodeAction:
 
     @classmethod
     def from_record(cls, record: Record) -> "NodeAction":
-        """ValueError, KeyError or TypeError when it is none."""
+        """Parse an action from a record; raise ValueError, KeyError or TypeError if it is not one."""
         return cls(
             incident=str(record.parent),
             node=Subject.parse(record.subject),

@@ -1,4 +1,4 @@
-"""What a person says happened in a cluster at a time, so that charts of that time show it."""
+"""Notes by people on what happened in a cluster, shown on charts of that time."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -7,34 +7,34 @@ from ..clock import from_text, to_text
 from .record import Record, RecordKind
 from .subject import Subject
 
-# Maintenance that takes longer is told by several; charts look so far back for one that goes on.
+# Longer maintenance needs several annotations; charts look this far back for one that still lasts.
 LONGEST = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
-    """A deploy, a roll-out or maintenance in somebody's words; one of no nodes is of the whole cluster."""
+    """A deploy, a roll-out or maintenance, in somebody's words; without nodes it is about the whole cluster."""
 
     id: str
     cluster: str
     note: str
     by: str
-    at: datetime  # when it happened or began, or will: not when it was written
-    until: datetime | None = None  # when it was over; None: it is of one moment
+    at: datetime  # when it happened, began or will begin, not when it was written
+    until: datetime | None = None  # when it was over; None: a single moment
     nodes: tuple[str, ...] = ()
     deleted: bool = False
     version: int = 1
 
     def is_of(self, node: Subject) -> bool:
-        """Whether it tells of that node."""
+        """Return whether the annotation is about that node."""
         return self.cluster == node.cluster and (not self.nodes or node.node in self.nodes)
 
     def without(self) -> "Annotation":
-        """Its next version, which no chart shows."""
+        """Return the next version, marked as deleted, which no chart shows."""
         return replace(self, deleted=True, version=self.version + 1)
 
     def to_record(self) -> Record:
-        """Kind `annotation`; its subject is the cluster, as those of its nodes begin."""
+        """Return a record of kind `annotation`; its subject is the cluster, quoted as in nodes' subjects."""
         from urllib.parse import quote  # noqa: PLC0415 - as in `subject.py`
 
         return Record(
@@ -54,7 +54,7 @@ class Annotation:
 
     @classmethod
     def from_record(cls, record: Record) -> "Annotation":
-        """ValueError, KeyError or TypeError when it is none."""
+        """Parse an annotation from a record; raise ValueError, KeyError or TypeError if it is not one."""
         from urllib.parse import unquote  # noqa: PLC0415 - as above
 
         until = record.body.get("until")

@@ -1,4 +1,4 @@
-"""Who did what, and when: kept beside what they did, and never with a secret."""
+"""The audit trail: who did what, and when. It never holds a secret."""
 
 import os
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from .record import Record, RecordKind
 
 
 class Deed(str, Enum):
-    """What can be done that is worth an entry."""
+    """A deed that is recorded in the audit trail."""
 
     SIGN_IN = "sign-in"
     WRONG_SIGN_IN = "wrong sign-in"
@@ -20,23 +20,23 @@ class Deed(str, Enum):
     OPINION = "opinion"
     RMA = "rma"
     ANNOTATION = "annotation"
-    PERSON = "person"  # added, removed, another role or password
-    REPORT = "report"  # one was written: names leave in it
+    PERSON = "person"  # added, removed, or changed role or password
+    REPORT = "report"  # one was written: names leave the system in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """One entry; it is written once and never replaced."""
+    """One audit entry; it is written once and never replaced."""
 
     deed: Deed
-    person: str  # who did it, empty for who has no name; of a wrong sign-in the name that was given
+    person: str  # who did it, empty without a name; for a wrong sign-in the name given
     about: str = ""  # an incident, a silence, another person
     detail: str = ""
-    address: str = ""  # where they came from
+    address: str = ""  # the client's network address
     at: datetime
 
     def to_record(self) -> Record:
-        """Kind `audit`; its subject is the word itself, since it may be about anything."""
+        """Return a record of kind `audit`; its subject is the word `audit`, since it may be about anything."""
         return Record(
             kind=RecordKind.AUDIT,
             id=f"{to_text(self.at)}|{os.urandom(8).hex()}",
@@ -53,7 +53,7 @@ class Audit:
 
     @classmethod
     def from_record(cls, record: Record) -> "Audit":
-        """ValueError, KeyError or TypeError when it is none."""
+        """Parse an audit entry from a record; raise ValueError, KeyError or TypeError if it is not one."""
         body = record.body
         return cls(
             deed=Deed(body["deed"]),

@@ -1,4 +1,4 @@
-"""Why an incident came to where it is, as values: words are made from them for people, once."""
+"""Why an incident changed its state, as values from which the text for people is made in one place."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from .collected import EventKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoveredBy:
-    """Another incident explains it, and ended it: its own fault may well be there still."""
+    """Another incident explains this one and ended it; this one's own fault may well still be there."""
 
-    fingerprint: str  # of the incident that explains it in the end; "" in what was written before
+    fingerprint: str  # of the incident that finally explains it; "" in older records
     what: str  # as people read it: "node-1: Node stopped reporting"
 
     @property
@@ -24,7 +24,7 @@ class CoveredBy:
 
 @dataclass(frozen=True, slots=True)
 class Uncovered:
-    """Nothing explains it any more: it stands for itself again, and did not come back."""
+    """No incident explains this one any more: it stands by itself again, and did not come back."""
 
     @property
     def text(self) -> str:
@@ -32,27 +32,27 @@ class Uncovered:
 
 
 class EndedBy(str, Enum):
-    """How an incident came to its end, other than by one that covers it."""
+    """The ways in which an incident ends, other than by one that covers it."""
 
-    EVENT = "event"  # its cure: a reset, a boot, a port that is up
-    REPORTS_AGAIN = "reports_again"  # its node, or its nodes
-    RETIRED = "retired"  # its node, by a person or by gpuvigil
-    GONE = "gone"  # all of its nodes
-    APART = "apart"  # what was one is told for each node
-    NOT_SHOWN = "not_shown"  # no job runs that could show it
+    EVENT = "event"  # a cure: a reset, a boot, a port that is up
+    REPORTS_AGAIN = "reports_again"  # the node, or the nodes, do
+    RETIRED = "retired"  # the node was, by a person or by gpuvigil
+    GONE = "gone"  # all of the nodes are
+    APART = "apart"  # a shared incident is split into one for each node
+    NOT_SHOWN = "not_shown"  # no job runs that could show the fault
     NOT_SEEN = "not_seen"  # looked for, and not found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """It is over; what else is known of that depends on how."""
+    """The end of an incident; which further fields are set depends on how it ended."""
 
     by: EndedBy
-    at: datetime | None = None  # of the event, of the retirement, or since when it reports
+    at: datetime | None = None  # time of the event or the retirement, or since when it reports
     event: EventKind | None = None
-    who: str = ""  # retired its node
-    seconds: float | None = None  # for how long it was looked for
-    left: tuple[int, int] | None = None  # nodes of a cluster that still have it, of how many
+    who: str = ""  # the person who retired the node
+    seconds: float | None = None  # for how long the fault was looked for
+    left: tuple[int, int] | None = None  # a cluster's nodes that still have it, of how many
 
     @property
     def text(self) -> str:
@@ -77,7 +77,7 @@ _COVERED, _UNCOVERED = "covered by ", "no longer covered"
 
 
 def cause_to_json(cause: Cause | None) -> dict[str, Any] | None:
-    """As a record keeps it; what is not known of an end is left out."""
+    """Return the cause as a record keeps it; unknown fields of an end are left out."""
     if isinstance(cause, Ended):
         found = {
             "at": None if cause.at is None else to_text(cause.at),
@@ -94,7 +94,7 @@ def cause_to_json(cause: Cause | None) -> dict[str, Any] | None:
 
 
 def cause_from_json(value: Mapping[str, Any] | None) -> Cause | None:
-    """The cause that `cause_to_json` wrote; None for a kind that only a newer version knows."""
+    """Return the cause that `cause_to_json` wrote; None for a kind that only a newer version knows."""
     kind = None if value is None else value.get("kind")
     if value is not None and kind == "covered_by":
         return CoveredBy(fingerprint=str(value["fingerprint"]), what=str(value["what"]))

@@ -1,4 +1,4 @@
-"""What a collector tells beside numbers: events, who holds a GPU, what a node has."""
+"""A collector's reports besides metrics: events, allocations of GPUs, and a node's inventory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,9 +15,10 @@ from .subject import Subject
 
 
 class EventKind(str, Enum):
-    """A thing that happened once, reported by a collector when it happened.
+    """A kind of event that a collector reports when it happens.
 
-    Told and kept under its name in lower case: who renames one keeps that word.
+    Events are sent and kept under the kind's name in lower case: a renamed kind must keep that
+    word.
     """
 
     @staticmethod
@@ -38,23 +39,23 @@ class EventKind(str, Enum):
     MACHINE_CHECK = auto()
     KERNEL_HANG = auto()  # the kernel says that a processor or a task makes no progress
     STORAGE_ERROR = auto()  # a drive of the machine is gone, or a file system on it read-only
-    LOGS = auto()  # collected, or not: its message says where or why not
-    HOST = auto()  # a supply, a fan or a mount that fails, or is well again: its message names it
-    SHUTDOWN = auto()  # the machine goes down in order; its message begins with what comes then
-    STOPPED = auto()  # the collector was stopped in order, and the machine stays
+    LOGS = auto()  # logs are collected or not: the message says where, or why not
+    HOST = auto()  # a supply, fan or mount fails, or has recovered: the message names it
+    SHUTDOWN = auto()  # the machine shuts down in order; the message begins with what follows
+    STOPPED = auto()  # the collector was stopped in order, and the machine stays up
     BOOT = auto()  # its time is when the machine started, not when the collector did
-    COLLECTIVE = auto()  # what a job's NCCL or PyTorch says of where its ranks stand
+    COLLECTIVE = auto()  # what a job's NCCL or PyTorch says about its ranks' progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """A change of state that a collector saw: an Xid, a GPU lost or back, a port down or up.
 
-    `count` is how often it happened since the event before of its kind, when it comes too often
-    to be told each time; then `at` and `message` are of the last time. A higher `version` says the
-    same thing in better words. `gone`: a port that is down because its device has left the system,
-    as it does while its driver is reloaded. `collectives`: of one look at one job, one for each
-    of its groups that says something.
+    `count` is how often the event happened since the previous one of its kind, when it is too frequent
+    to be reported each time; then `at` and `message` are those of the last occurrence. A higher
+    `version` says the same thing in better words. `gone`: the port is down because its device has left
+    the system, as while its driver is reloaded. `collectives`: from one look at one job, one for each
+    of its groups that reports something.
     """
 
     kind: EventKind
@@ -71,7 +72,7 @@ class Event:
 
     @property
     def code(self) -> int:
-        """The Xid or SXid that it reports; 0, which is neither, where it reports none."""
+        """The Xid or SXid that the event reports; 0, which is neither, when it reports none."""
         return self.xid or self.sxid or 0
 
     def to_record(self) -> Record:
@@ -97,7 +98,7 @@ class Event:
 
     @classmethod
     def from_record(cls, record: Record) -> "Event":
-        """ValueError when the record is not an event or its kind is unknown to this version."""
+        """Parse an event from a record; raise ValueError for another record or an unknown kind of event."""
         xid, sxid = record.body.get("xid"), record.body.get("sxid")
         return cls(
             kind=EventKind(record.body.get("event")),
@@ -118,7 +119,7 @@ _OF_JOBS = ("partition", "account", "array", "exit_code", "pod", "place", "part"
 
 
 class AllocationState(str, Enum):
-    """What the hub can be asked for, by `Allocation.ended_at`."""
+    """The states of an allocation that the hub can be queried by, derived from `Allocation.ended_at`."""
 
     HELD = "held"
     ENDED = "ended"
@@ -126,9 +127,10 @@ class AllocationState(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """Who holds one GPU, from when to when; `ended_at` is None while it is held.
+    """The holder of one GPU over a time; `ended_at` is None while it is held.
 
-    A job has a GPU since its prolog gave it one; a pod and a process since they were first seen on it.
+    A job's allocation starts when its prolog got the GPU; a pod's and a process's when first seen
+    on it.
     """
 
     subject: Subject
@@ -142,14 +144,15 @@ class Allocation:
     account: str | None = None
     array: str | None = None  # "17_3": the third task of the array job 17
     exit_code: str | None = None  # "3:0" is exit(3), "0:9" is SIGKILL
-    # Of pods, "namespace/name"; it names the allocation also when the holder is the pod's job.
+    # Of pods, "namespace/name"; it also names the allocation when the holder is the pod's job.
     pod: str | None = None
-    # What it runs in: a pod's containers, "docker 4f1e0c5b7a92", or a unit of systemd's.
+    # What the holder runs in: a pod's containers, "docker 4f1e0c5b7a92", or a systemd unit.
     place: str | None = None
-    # What of the GPU is held, where it is not all of it: MIG devices, or "shared" by time slicing or MPS.
+    # The part of the GPU that is held, if not all of it: MIG devices, or "shared" by time slicing or
+    # MPS.
     part: str | None = None
-    # It held the GPU already when the GPU was looked at for the first time, or again after a gap:
-    # it began at `started_at` or earlier.
+    # The holder had the GPU already at the first look at it, or the first after a gap: the allocation
+    # began at `started_at` or earlier.
     began_before: bool = False
 
     @property
@@ -159,14 +162,14 @@ class Allocation:
 
     @property
     def version(self) -> int:
-        """1 while held and 2 when ended; of a pod 3 then, since its job makes it one more."""
+        """1 while held and 2 when ended; for a pod 1 and 3, plus 1 once its job is known."""
         ended = self.ended_at is not None
         if self.pod is None:
             return 2 if ended else 1
         return (3 if ended else 1) + (self.holder != pod_holder(self.pod))
 
     def to_record(self) -> Record:
-        """As `version` says: an end is newer than any beginning."""
+        """Return a record of kind `allocation`; by its `version` an end is newer than any beginning."""
         ended = None if self.ended_at is None else to_text(self.ended_at)
         before = {"began_before": True} if self.began_before else {}
         return Record(
@@ -215,19 +218,19 @@ class GpuIdentity:
     inforom: str | None = None
     gsp_firmware: str | None = None
     minor: int | None = None  # of its device file: 3 of /dev/nvidia3
-    # Of an NVLink domain that spans nodes, as NVML's fabric info tells it; none of a GPU alone in its host.
+    # Its NVLink domain across nodes, from NVML's fabric info; None for a GPU that is in no domain.
     fabric_cluster: str | None = None  # clusterUuid
     fabric_clique: int | None = None  # cliqueId
 
     @property
     def nvlink_domain(self) -> str | None:
-        """`UUID.clique`, as the label `nvidia.com/gpu.clique` names it; None of a GPU in no domain."""
+        """The domain as `UUID.clique`, as in the label `nvidia.com/gpu.clique`; None for a GPU in no domain."""
         if self.fabric_cluster is None or self.fabric_clique is None:
             return None
         return f"{self.fabric_cluster}.{self.fabric_clique}"
 
 
-# A record without them says the same: most sites have no use for the one, or cannot tell the others.
+# Left out of records when empty: most sites have no use for some, or cannot tell the others.
 _OPTIONAL = frozenset(
     {
         *("minor", "firmware", "switch", "switch_port", "fabric_cluster", "fabric_clique"),
@@ -253,22 +256,22 @@ class PortIdentity:
     port: str
     kind: str  # infiniband, roce, ethernet, efa
     role: str  # fabric, storage, management
-    was_up: bool = False  # a port that was never seen up is unprovisioned, not broken
+    was_up: bool = False  # a port that was never up is unprovisioned, not broken
     firmware: str | None = None  # of its device
-    # At the other end of its cable, as the switch named itself when it was last heard (LLDP):
+    # The other end of its cable, as the switch last named itself (LLDP):
     switch: str | None = None
     switch_port: str | None = None
-    # Of plain Ethernet: its own IP addresses, and those that answer late to what it sends.
+    # For plain Ethernet: its own IP addresses, and peers' addresses that answer late.
     addresses: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
-    # By what other hosts reach it over RDMA: kinds of its GIDs (`RoCE v2 IPv4`), or partitions
-    # (`partition 0x8001`); None: nobody looked.
+    # How other hosts reach it over RDMA: kinds of its GIDs (`RoCE v2 IPv4`), or partitions (`partition
+    # 0x8001`); None: nobody looked.
     addressing: tuple[str, ...] | None = None
     mtu: int | None = None  # of its network interface, in bytes
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> "PortIdentity":
-        """Fields that this version does not know are left out."""
+        """Parse a port's identity; fields that this version does not know are ignored."""
         lists = {key: tuple(told.get(key) or ()) for key in ("addresses", "waits_for")}
         reached = told.get("addressing")
         by = {"addressing": None if reached is None else tuple(reached)}
@@ -277,7 +280,7 @@ class PortIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusGpu:
-    """One GPU on a node's PCI bus, and the kernel driver that holds it; None: none does."""
+    """One GPU on a node's PCI bus, and the kernel driver bound to it; None when none is."""
 
     address: str  # 0000:9b:00.0
     driver: str | None = None
@@ -285,13 +288,13 @@ class BusGpu:
 
     @property
     def words(self) -> str:
-        """`AMD GPU 0000:43:00.0 (amdgpu)`."""
+        """The GPU in words: `AMD GPU 0000:43:00.0 (amdgpu)`."""
         return f"{self.vendor} GPU {self.address}" + (f" ({self.driver})" if self.driver else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """What a node has, and how its collector looks at it; one record per node, newest wins."""
+    """A node's hardware, and how its collector reads it; one record per node, the newest wins."""
 
     subject: Subject
     at: datetime
@@ -300,34 +303,34 @@ class Inventory:
     version: str
     gpus: tuple[GpuIdentity, ...] = ()
     ports: tuple[PortIdentity, ...] = ()
-    nics: tuple[Nic, ...] = ()  # whose PCIe links tell what they run at
+    nics: tuple[Nic, ...] = ()  # network cards whose PCIe link speed is known
     driver: str | None = None
     driver_state: str = "no driver"  # "loaded", "no driver", or why it cannot be read
     kernel: str | None = None  # its release, as `uname -r` says it
     rack: str | None = None
-    missing: Mapping[str, datetime] = field(default_factory=dict)  # lost GPUs: UUID, since when
+    missing: Mapping[str, datetime] = field(default_factory=dict)  # lost GPUs: UUID, and since when
     on_bus: tuple[BusGpu, ...] = ()
-    driverless_since: datetime | None = None  # NVIDIA GPUs are on the bus and no driver is loaded
-    expects_gpus: bool = False  # they were read here before, or Slurm's gres.conf names some
+    driverless_since: datetime | None = None  # since when NVIDIA GPUs on the bus have no driver
+    expects_gpus: bool = False  # GPUs were read here before, or Slurm's gres.conf names some
 
     @property
     def fabric_role(self) -> str:
-        """The role of those ports through which its jobs talk: of a node without RDMA, its other Ethernet."""
+        """The role of the ports that its jobs communicate over; without RDMA, its other Ethernet ports."""
         roles = {port.role for port in self.ports}
         return next((role for role in ("fabric", "storage") if role in roles), "management")
 
     @property
     def unsupported(self) -> tuple[BusGpu, ...]:
-        """GPUs on the bus that no collector reads."""
+        """GPUs on the bus that no collector can read."""
         return tuple(gpu for gpu in self.on_bus if gpu.vendor != "NVIDIA")
 
     @property
     def collected(self) -> bool:
-        """Whether a collector of ours wrote it; else it is made of what others collect."""
+        """Whether one of our collectors wrote it; otherwise it is derived from others' data."""
         return bool(self.version)
 
     def to_record(self) -> Record:
-        """The version is the time in microseconds, so that the newest wins."""
+        """Return a record of kind `inventory`; its version is the time in microseconds: the newest wins."""
         body = {
             "boot": self.boot,
             "tick_seconds": self.tick_seconds,

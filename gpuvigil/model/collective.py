@@ -1,4 +1,4 @@
-"""What a job's own communication library says of the collective that its ranks stand in."""
+"""Reports by a job's communication library on the collective that its ranks are in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from typing import Any
 from .rank_spans import Spans, read_spans
 from .record import known, plain
 
-# Of one look; how many there are in all is told beside them.
+# Limit on named ranks per look; their total is given beside them.
 MOST_RANKS = 64
 LONGEST_WORD = 128
-_MOST = 2**53  # what JSON's readers keep of a whole number
+_MOST = 2**53  # largest integer that JSON readers keep exactly
 
 
 class Source(str, Enum):
-    """Who said it."""
+    """The source of a statement about a collective."""
 
     RAS = "ras"  # NCCL's own status socket
     FLIGHT_RECORDER = "flight_recorder"  # PyTorch's dumps
@@ -23,36 +23,36 @@ class Source(str, Enum):
 
 
 class Stand(str, Enum):
-    """How a job or a rank stands; of several that are true the first here is told."""
+    """The position of a job or a rank in a collective; of several that apply, the first one counts."""
 
     DEAD = "dead"  # NCCL has given the process up
-    UNREACHABLE = "unreachable"  # the others' NCCL hears nothing of it
-    FAILED = "failed"  # it says itself that it has an error, or was aborted
-    BEHIND = "behind"  # it never entered what the others wait in
-    DIFFERENT = "different"  # at the same place it calls something else than the others do
-    STARTING = "starting"  # its communicator is not made yet, and was not half a minute before
-    SILENT = "silent"  # the node's own process takes the question and never answers
-    FIRST = "first"  # it waits least for the others: they wait for it
-    TOGETHER = "together"  # all stand at one place: stalled or idle
-    WAITING = "waiting"  # it is in the collective, where those behind are missing
+    UNREACHABLE = "unreachable"  # the others' NCCL hears nothing from it
+    FAILED = "failed"  # it reports an error itself, or was aborted
+    BEHIND = "behind"  # it never entered the collective that the others wait in
+    DIFFERENT = "different"  # it calls another operation than the others at the same point
+    STARTING = "starting"  # its communicator is not ready, nor was it half a minute before
+    SILENT = "silent"  # the node's own process takes the query and never answers
+    FIRST = "first"  # it waits least: the others wait for it
+    TOGETHER = "together"  # all are at the same point: stalled or idle
+    WAITING = "waiting"  # it is in the collective that those behind have not entered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStand:
-    """One rank, by its number in the job's largest communicator."""
+    """One rank's position, by its number in the job's largest communicator."""
 
     rank: int
     stand: Stand
-    gpu: str | None = None  # UUID, where it is on the node that tells
-    host: str = ""  # as the library names its node: an address
-    device: int | None = None  # its GPU's number by NVML, as that rank counts
+    gpu: str | None = None  # UUID, if it is on the reporting node
+    host: str = ""  # its node as the library names it: an address
+    device: int | None = None  # NVML index of its GPU, as that rank counts
     reached: int | None = None  # the last collective that it entered
-    microseconds: int | None = None  # that it mostly is in a collective, where that is measured
+    microseconds: int | None = None  # typical time in a collective, where measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """One look at one job, as one node saw it; numbers, and no sentence."""
+    """One look at one job from one node; numbers, and no prose."""
 
     by: Source
     holder: str  # as in allocations: "job 17"
@@ -61,29 +61,27 @@ class Collective:
     size: int = 0  # ranks in it
     operation: str = ""  # AllReduce, all_reduce
     entered: int | None = None  # the last collective that anybody entered
-    count: int = 0  # ranks that stand so, also beyond those that are named
+    count: int = 0  # ranks in this position, including those not named
     ranks: tuple[RankStand, ...] = ()
-    # Of dumps all that were read, also beyond those that are named: who waits in `entered`, who has left it, and
-    # who never came to it.
+    # From dumps, all ranks that were read, including those not named: those waiting in `entered`,
+    # those that have left it, and those that never entered it.
     waiting: Spans = ()
     left: Spans = ()
     late: Spans = ()
-    compared: int = 0  # collectives of which all these ranks told how long they were in them
-    percent: int | None = None  # of those, in how many this rank was in it for the shortest time
-    microseconds: int | None = None  # that the others mostly are in one
-    cost: int | None = (
-        None  # of a thousand of the job's time, in which the others wait for this rank
-    )
-    cost_before: int | None = None  # the same when the job was young
-    hosts: tuple[str, ...] = ()  # the addresses by which the library knows the node that tells
+    compared: int = 0  # collectives for which all these ranks reported their time
+    percent: int | None = None  # percentage of those in which this rank's time was the shortest
+    microseconds: int | None = None  # the others' typical time in one
+    cost: int | None = None  # thousandths of the job's time in which the others wait for this rank
+    cost_before: int | None = None  # the same, when the job was young
+    hosts: tuple[str, ...] = ()  # the library's addresses of the reporting node
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {**plain(self), "ranks": [plain(rank) for rank in self.ranks]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Collective":
-        """ValueError, KeyError or TypeError for what is none; names and numbers are bounded."""
+        """Parse a collective; raise ValueError, KeyError or TypeError. Names and numbers are bounded."""
         said = known(cls, value)
         ranks = list(value.get("ranks", ()))[:MOST_RANKS]
         texts = {name: _word(said.get(name, "")) for name in ("holder", "group", "operation")}
@@ -123,7 +121,7 @@ def _rank(value: Mapping[str, Any]) -> RankStand:
 
 
 def _word(text: object) -> str:
-    """A name from outside: short, and nothing that a terminal or a page would obey."""
+    """Return an untrusted name, shortened and without anything that a terminal or a page would obey."""
     if not isinstance(text, str):
         raise TypeError("a name must be a text")
     said = "".join(ch if ch.isprintable() else "?" for ch in text[:LONGEST_WORD])
@@ -131,7 +129,7 @@ def _word(text: object) -> str:
 
 
 def _number(value: object) -> int | None:
-    """A whole number; None is not known. What is no number, or none that is counted, is an error."""
+    """Return a count; None means not known. Anything else than an integer from -1 on is an error."""
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < _MOST:

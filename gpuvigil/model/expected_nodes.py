@@ -1,6 +1,6 @@
 """Which nodes are expected: shown, counted and missed, however long they are silent.
 
-A node is expected from its first inventory or body until it is retired by somebody or by its
+A node is expected from its first inventory or body until it is retired, by a person or by its
 scheduler, which deleted it. A retired node that is heard again is expected again.
 """
 
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from . import SELFTEST_CLUSTER, SIMULATED_CLUSTER
 
-# A simulated node was played by a process that has ended.
+# A simulated node belongs to a process that has ended when it is silent this long.
 SIMULATED_LEFT_AFTER = timedelta(minutes=10)
 
 NodeName = tuple[str, str]  # cluster and node
@@ -22,10 +22,10 @@ def expected(
     now: datetime,
     listening_since: datetime | None,
 ) -> frozenset[NodeName]:
-    """The nodes that are expected at `now`.
+    """Return the nodes that are expected at `now`.
 
-    `told_at`: when each known node was last heard, else when it said what it has. `incidents`: nodes of which
-    an incident stands; they stay whatever else holds. `listening_since`: when the hub was started.
+    `told_at`: when each known node was last heard, else the time of its inventory. `incidents`: nodes
+    with a standing incident, which stay expected in any case. `listening_since`: when the hub started.
     """
     kept = frozenset(incidents)
     return frozenset(
@@ -46,12 +46,12 @@ def expected(
 
 
 def is_retired(retired_at: datetime | None, told_at: datetime | None) -> bool:
-    """Whether a node was retired, and not heard since."""
+    """Return whether a node was retired, and has not been heard since."""
     return retired_at is not None and (told_at is None or told_at <= retired_at)
 
 
 def is_played_out(told_at: datetime, now: datetime, listening_since: datetime | None) -> bool:
-    """Whether a simulated node is one of an earlier simulation, which nobody will play again."""
+    """Return whether a simulated node is from an earlier simulation, which will not resume."""
     if listening_since is not None and told_at >= listening_since:
         return False
     return now - told_at > SIMULATED_LEFT_AFTER

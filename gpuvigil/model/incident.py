@@ -1,4 +1,4 @@
-"""What the analyzer says: findings, incidents, and the steps in their lives."""
+"""The analyzer's results: findings, incidents, and the transitions of incidents."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,17 +16,17 @@ from .subject import Severity, Subject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One number that a finding rests on, with what it was held against."""
+    """One measured value that a finding rests on, and what it was compared with."""
 
     name: str
     value: str  # with its unit, as people read it
     limit: str | None = None  # what would be normal: "8", "fewer than 3"
     peers: str | None = None
-    detail: bool = False  # for who looks closely: on the page, not in messages
+    detail: bool = False  # details for a closer look: on the page, not in messages
 
     @property
     def text(self) -> str:
-        """The whole in one line: `rate: 3 Gbit/s (normal: 80, peers 91 Gbit/s)`."""
+        """The evidence in one line: `rate: 3 Gbit/s (normal: 80, peers 91 Gbit/s)`."""
         held_against = [f"normal: {self.limit}"] if self.limit else []
         held_against += [f"peers {self.peers}"] if self.peers else []
         return f"{self.name}: {self.value}" + (
@@ -36,16 +36,16 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class OutOfService:
-    """Why a node takes no work as somebody wants it."""
+    """Why somebody keeps a node from taking work."""
 
-    # Its scheduler's word for it: DRAIN, REBOOT, CORDONED. One that goes on to another, as DRAINING
-    # to DRAINED, tells people nothing new.
+    # The scheduler's word for it: DRAIN, REBOOT, CORDONED. Not compared: a change such as DRAINING to
+    # DRAINED tells people nothing new.
     state: str = field(compare=False)
     text: str  # as people read it: "drained: fan [ada@now]"
 
 
 class GroupKind(str, Enum):
-    """What nodes have in common."""
+    """The thing that the nodes of a group have in common."""
 
     RACK = "rack"
     CLUSTER = "cluster"
@@ -54,25 +54,25 @@ class GroupKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes that share what fails; a finding about them has one of them for its subject."""
+    """Nodes that share what fails; a finding about a group has one of the nodes as its subject."""
 
     kind: GroupKind
     name: str
 
     @property
     def key(self) -> str:
-        """What stands for it in a fingerprint, for ever."""
+        """The group's permanent key in fingerprints."""
         return "the whole cluster" if self.kind is GroupKind.CLUSTER else self.label
 
     @property
     def label(self) -> str:
-        """As people call it: `rack r1`."""
+        """The group's name for people: `rack r1`."""
         return f"{self.kind.value} {self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One detector's claim about one subject, with the evidence it rests on."""
+    """One detector's claim about one subject, with the evidence for it."""
 
     fault: str  # a key of `gpuvigil.faults.FAULTS`
     subject: Subject
@@ -82,34 +82,34 @@ class Finding:
     detector: str
     action: str  # first thing to do, in plain words
     source: str  # where the rule comes from
-    own_limit: bool = False  # a limit in it is gpuvigil's own and no vendor's
-    certain: bool = False  # true at first sight: no second look is needed
+    own_limit: bool = False  # a limit in it is gpuvigil's own, not a vendor's
+    certain: bool = False  # true at first sight: needs no second look
     late: bool = False  # rests only on events that came late from a spool
-    title: str = ""  # where the fault's own title says too little
-    # What that title says, as a value: a key of `gpuvigil.faults.conditions.CONDITIONS`, of
-    # `gpuvigil.silence_conditions`, of what slows a GPU, or one of the detector's own.
+    title: str = ""  # replaces the fault's own title where that says too little
+    # What that title says, as a value: a key of `gpuvigil.faults.conditions.CONDITIONS` or of
+    # `gpuvigil.silence_conditions`, a reason why a GPU is slow, or one of the detector's own.
     condition: str = ""
-    xid: int | None = None  # the code that it is called by
+    xid: int | None = None  # the code in its title
     sxid: int | None = None
-    members: tuple[Subject, ...] = ()  # the GPUs that it is about, when it is about several
-    holder: str = ""  # whose GPUs those are: each holder's are a matter of their own
-    group: Group | None = None  # of nodes, where it is about what they share
-    confined: bool = False  # to one program: whatever else its holder has goes on
-    lost: float = 0.0  # of a port: which share of its jobs' traffic no longer gets through
-    # The fingerprint of the incident that it goes on as, where that began as another fault.
+    members: tuple[Subject, ...] = ()  # the GPUs that it is about, if several
+    holder: str = ""  # who holds those GPUs: each holder has a finding of its own
+    group: Group | None = None  # the nodes, where it is about what they share
+    confined: bool = False  # to one program: the rest of its holder's work goes on
+    lost: float = 0.0  # for a port: share of its jobs' traffic that no longer gets through
+    # The fingerprint of the incident that this continues, if that began as another fault.
     goes_on: str = ""
 
     @property
     def fingerprint(self) -> str:
-        """The same fault on the same subject always has the same 16 hex digits."""
+        """16 hex digits, always the same for the same fault on the same subject."""
         own = self.group.key if self.group else self.holder
         return self.goes_on or fingerprint(self.fault, self.subject, own)
 
 
 @lru_cache(maxsize=65_536)
 def fingerprint(fault: str, subject: Subject, holder: str = "") -> str:
-    """16 hex digits that name a fault on a subject, for ever; `holder` also: a group's key."""
-    import hashlib  # noqa: PLC0415 - loads OpenSSL, which the reader on a node has no use for
+    """Return 16 hex digits that name a fault on a subject for ever; `holder` may also be a group's key."""
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, which the reader on a node does not need
 
     named = f"{fault}|{subject.key}" + (f"|{holder}" if holder else "")
     return hashlib.sha256(named.encode()).hexdigest()[:16]
@@ -117,20 +117,20 @@ def fingerprint(fault: str, subject: Subject, holder: str = "") -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impact:
-    """Who is hit: GPUs that cannot do their work, and the holders of them."""
+    """The impact of an incident: the number of GPUs that cannot do their work, and their holders."""
 
     gpus: int = 0
     holders: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     text: str = ""  # one sentence
-    accounts: tuple[str, ...] = ()  # of the holders that are jobs, as far as their nodes were told
+    accounts: tuple[str, ...] = ()  # of the holders that are jobs, where their nodes know them
     partitions: tuple[str, ...] = ()
-    running: bool = False  # whether any of the holders had not ended when last heard
+    running: bool = False  # whether any holder had not ended when last heard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """Findings with one cause, and a life (`gpuvigil.lifecycle`)."""
+    """Findings with one cause, and a state (`gpuvigil.lifecycle`)."""
 
     id: str
     fingerprint: str
@@ -147,30 +147,29 @@ class Incident:
     action: str = ""
     source: str = ""
     own_limit: bool = False  # see `Finding`
-    members: tuple[str, ...] = ()  # keys of the subjects it covers, itself included
+    members: tuple[str, ...] = ()  # keys of the subjects it covers, its own included
     covers: tuple[str, ...] = ()  # findings hidden behind this cause, in words
-    label: str = ""  # the subject as people call it: "sim-003 GPU 5"
-    gpus: str = ""  # of a node's incident, which of its GPUs: "8 GPUs (GPU 0-7)"
+    label: str = ""  # the subject's name for people: "sim-003 GPU 5"
+    gpus: str = ""  # for a node's incident, its affected GPUs: "8 GPUs (GPU 0-7)"
     version: int = 1
     late: bool = False  # rests only on data that came late from a spool: pages nobody
     acknowledged_by: str = ""  # the person who took it, while it stands
-    # Of one GPU's: which one it was, and where it sat then.
+    # For one GPU's incident: which GPU it was, and where it sat then.
     serial: str = ""
     slot: str = ""  # its PCI address
-    earlier: tuple[
-        datetime, ...
-    ] = ()  # since when it was there before, where a repair did not hold
-    held: str = ""  # why nobody is told of it: its nodes are out of service on purpose
-    held_state: str = ""  # the state of its scheduler that says so
-    covered_by: str = ""  # the fingerprint of what explains it, where it ended because of that
-    condition: str = ""  # see `Finding`, these three: they say what the title says
+    # When it began the times before, where a repair did not hold.
+    earlier: tuple[datetime, ...] = ()
+    held: str = ""  # why nobody is notified: its nodes are out of service on purpose
+    held_state: str = ""  # the scheduler's state that says so
+    covered_by: str = ""  # the fingerprint of the incident that explains it, if that ended it
+    condition: str = ""  # see `Finding` for these three: what the title says, as values
     xid: int | None = None
     sxid: int | None = None
     group: Group | None = None
 
     @property
     def out_of_service(self) -> OutOfService | None:
-        """Why nobody is told of it."""
+        """Why nobody is notified of the incident; None when its nodes are in service."""
         return OutOfService(self.held_state, self.held) if self.held else None
 
     @property
@@ -182,7 +181,7 @@ class Incident:
         return self.subject.marked
 
     def to_record(self) -> Record:
-        """Kind `incident`; `version` must grow with every change."""
+        """Return a record of kind `incident`; `version` must grow with every change."""
         body = plain(self)
         for key in ("id", "subject", "version"):
             del body[key]
@@ -232,7 +231,7 @@ def _group(value: Mapping[str, Any] | None) -> Group | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """One step in an incident's life; alerts claim it and tell people, or say why not."""
+    """One step in an incident's life; alerts claims it and notifies people, or records why not."""
 
     incident: str
     number: int  # 1, 2, 3 ... within the incident
@@ -250,7 +249,10 @@ class Transition:
         return f"{self.incident}:{self.number}"
 
     def to_record(self) -> Record:
-        """Due at once: `Hub.claim(RecordKind.TRANSITION, ...)` hands it to one alerts process."""
+        """Return a record that is due at once:
+
+        `Hub.claim(RecordKind.TRANSITION, ...)` gives it to one process.
+        """
         return Record(
             kind=RecordKind.TRANSITION,
             id=self.id,
@@ -290,18 +292,18 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledgement:
-    """A person took an incident, or wrote something down about one that was taken already."""
+    """A person took an incident, or added a note to one already taken."""
 
-    id: str  # of the record: whoever writes it makes it up, once
+    id: str  # the record's id, made up once by its writer
     incident: str
     subject: Subject
     by: str
     note: str
     at: datetime
-    to: str = ""  # whom it was handed over to
+    to: str = ""  # the person it was handed over to
 
     def to_record(self) -> Record:
-        """Kind `acknowledgement`; its parent is the incident."""
+        """Return a record of kind `acknowledgement`; its parent is the incident."""
         return Record(
             kind=RecordKind.ACKNOWLEDGEMENT,
             id=self.id,

@@ -1,4 +1,4 @@
-"""What a scheduler says of its jobs and of itself."""
+"""A scheduler's reports on its jobs and on itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from .holder import Holder, job_holder
 from .record import Record, RecordKind, known, plain
 from .subject import Subject
 
-# The last states of a job (squeue(1), "JOB STATE CODES"), and our word for one that Slurm forgot.
+# The final states of a job (squeue(1), "JOB STATE CODES"), and our word for one that Slurm forgot.
 ENDED_STATES = frozenset(
     {
         *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
@@ -22,14 +22,14 @@ _TIMES = ("submitted_at", "started_at", "ended_at", "seen_at")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job with GPUs as Slurm's controller tells of it; None is what it did not tell.
+    """A GPU job as Slurm's controller reports it; None for what the controller did not report.
 
     `state` is Slurm's word: PENDING, RUNNING, COMPLETED, FAILED, TIMEOUT, CANCELLED, PREEMPTED, NODE_FAIL, OUT_OF_MEMORY
-    and so on; UNKNOWN when it forgot a job of whose end it had not told.
+    and so on; UNKNOWN when Slurm forgot a job without having reported its end.
     """
 
-    told_by: Subject  # the machine that asked
-    number: str  # "17": of an array's task its own number
+    told_by: Subject  # the machine that queried the scheduler
+    number: str  # "17": for an array's task its own number
     state: str
     submitted_at: datetime
     seen_at: datetime
@@ -43,20 +43,23 @@ class Job:
     array: str | None = (
         None  # "17_3": the third task of the array job 17; "17_[4-9]" are still to come
     )
-    reason: str | None = None  # why it waits, or how it came to its end
+    reason: str | None = None  # why it waits, or how it ended
     nodes: tuple[str, ...] = ()
-    gpus: int | None = None  # allocated, or asked for while it waits
-    numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # Slurm's, by node
+    gpus: int | None = None  # allocated, or requested while it waits
+    numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # Slurm's numbers, by node
     limit_seconds: int | None = None
     exit_code: str | None = None  # "3:0" is exit(3), "0:9" is SIGKILL
-    pods: tuple[str, ...] = ()  # of Kubernetes' jobs, as "namespace/name": the first 1,000
+    pods: tuple[str, ...] = ()  # of Kubernetes jobs, as "namespace/name": the first 1,000
 
     @property
     def holder(self) -> Holder:
         return job_holder(self.number)
 
     def to_record(self) -> Record:
-        """Kind `job`, below the machine that asked; the version is the time of the look in microseconds."""
+        """Return a record of kind `job`, below the querying machine.
+
+        Its version is `seen_at` in microseconds.
+        """
         body = plain(self)
         for key in ("told_by", "submitted_at"):
             del body[key]
@@ -86,9 +89,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledNode:
-    """A node's state in Slurm's words (IDLE, MIXED, DOWN, DRAIN ...) and why.
+    """A node's state in Slurm's words (IDLE, MIXED, DOWN, DRAIN ...) and the reason.
 
-    `since` when it was seen so, None where it was at the first look; `until` when it was not any more.
+    `since`: when this state was first seen, None if at the first look; `until`: when it was over.
     """
 
     name: str
@@ -102,16 +105,16 @@ class ScheduledNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduler:
-    """What one look at a scheduler gave: `why` says why nothing is known of it, and is empty when it answered.
+    """The result of one look at a scheduler; `why` says why it gave nothing, and is empty on success.
 
-    `nodes` are those that have a reason or a state beyond running jobs; None is not known, and never none.
-    `left` is how nodes were until shortly before that took no jobs then.
+    `nodes` are those with a reason or a state other than running jobs; None means not known, never "no
+    nodes". `left` gives the earlier states of nodes that took no jobs until shortly before.
     """
 
     told_by: Subject
     at: datetime
     why: str = ""
-    answered_at: datetime | None = None  # the last time that it did
+    answered_at: datetime | None = None  # when it last answered
     nodes: tuple[ScheduledNode, ...] | None = None
     query_seconds: float | None = None
     left: tuple[ScheduledNode, ...] = ()

@@ -7,27 +7,27 @@ from typing import Any
 
 from .record import known, plain
 
-# Bits that arrive of those that a lane carries: Linux, drivers/pci/pci.h, `PCIE_SPEED2MBS_ENC`.
+# Share of a lane's bits that encoding leaves: Linux, drivers/pci/pci.h, `PCIE_SPEED2MBS_ENC`.
 _ENCODED = {2.5: 8 / 10, 5.0: 8 / 10, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130, 64.0: 1.0}
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PcieLink:
-    """Lanes, and what each of them carries in gigatransfers a second."""
+    """A PCIe link: its lanes, and each lane's speed in gigatransfers per second."""
 
     lanes: int
     gigatransfers: float
 
     @property
     def bits_per_second(self) -> float:
-        """What its encoding leaves, in each direction; packets' headers take some of it."""
+        """Bits per second in each direction after encoding; packet headers take some of it."""
         encoded = _ENCODED.get(self.gigatransfers, 1.0)
         return self.lanes * self.gigatransfers * 1e9 * encoded
 
     @property
     def words(self) -> str:
-        """`x16 Gen5`."""
+        """The link in words: `x16 Gen5`."""
         generation = _GENERATIONS.get(self.gigatransfers)
         speed = f"{self.gigatransfers:g} GT/s" if generation is None else f"Gen{generation}"
         return f"x{self.lanes} {speed}"
@@ -42,24 +42,24 @@ class Beside(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nic:
-    """One network card, or one function of it, as sysfs tells of it."""
+    """One network card, or one function of it, as sysfs describes it."""
 
     address: str  # 0000:9b:00.0
-    devices: tuple[str, ...]  # of its ports: mlx5_0, eth0
+    devices: tuple[str, ...]  # names of its ports' devices: mlx5_0, eth0
     model: str  # PCI vendor and device: 15b3:1021
-    link: PcieLink  # as it is trained now
-    best: PcieLink  # what both ends, card and slot, can do
-    beside: Beside | None = None  # None where no GPU is known to be near
-    gpus: tuple[str, ...] = ()  # PCI addresses of those that share it
+    link: PcieLink  # as currently trained
+    best: PcieLink  # the most that both ends, card and slot, support
+    beside: Beside | None = None  # None when no GPU is known to be near
+    gpus: tuple[str, ...] = ()  # PCI addresses of the GPUs that share it
 
     @property
     def is_degraded(self) -> bool:
-        """Whether the link is trained below what both of its ends can do."""
+        """Whether the link is trained below what both of its ends support."""
         fewer = self.link.lanes < self.best.lanes
         return fewer or self.link.gigatransfers < self.best.gigatransfers
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; what is not known is left out."""
+        """Return plain JSON values; what is not known is left out."""
         near = {"beside": self.beside.value, "gpus": list(self.gpus)} if self.beside else {}
         return {
             "address": self.address,
@@ -72,7 +72,7 @@ class Nic:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Nic":
-        """What `to_json` wrote; KeyError or ValueError for anything else."""
+        """Parse what `to_json` wrote; raise KeyError or ValueError for anything else."""
         beside = value.get("beside")
         return cls(
             address=str(value["address"]),

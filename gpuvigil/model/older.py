@@ -1,6 +1,6 @@
-"""What records of the version before say in words only. To be deleted with the version after this.
+"""Reads records of the previous version, which say some values in words only. Delete with the next version.
 
-The words stand here as they were written then: what is called otherwise now changes nothing here.
+The words here are those written at that time: renaming things today does not change them.
 """
 
 import re
@@ -12,7 +12,7 @@ from .cause import Cause, CoveredBy, Uncovered
 
 
 def cause_in_words(reason: str) -> Cause | None:
-    """The cause that a transition or a notice tells in its reason alone."""
+    """Return the cause that an older transition or notice gives only in its reason; None if there is none."""
     what = reason.removeprefix("covered by ")
     if what != reason:
         _warn()
@@ -25,7 +25,7 @@ def cause_in_words(reason: str) -> Cause | None:
 
 @cache
 def _warn() -> None:
-    """Once in a process: there may be thousands of such records."""
+    """Warn once per process: there may be thousands of such records."""
     import logging  # noqa: PLC0415 - the collector's reader carries no logging
 
     logging.getLogger(__name__).warning(
@@ -34,7 +34,7 @@ def _warn() -> None:
 
 
 def values_in_words(body: Mapping[str, Any], subject: str) -> dict[str, Any]:
-    """The fields of an incident that its title, label and source told alone."""
+    """Return the fields that an older incident gives only in its title, label and source."""
     _warn()
     title, fault = str(body["title"]), str(body["fault"])
     code = _CODE.match(title)

@@ -1,4 +1,4 @@
-"""A vote on a message: useful, or noise."""
+"""A person's vote on a message: useful, or noise."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,9 +11,9 @@ from .subject import Subject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opinion:
-    """One person's word on one incident; a later one replaces it."""
+    """One person's vote on one incident; a later vote replaces it."""
 
-    id: str  # of the record: one per person and incident
+    id: str  # the record's id: one per person and incident
     incident: str
     fault: str
     subject: Subject
@@ -23,7 +23,7 @@ class Opinion:
 
     @classmethod
     def given(cls, incident: Incident, by: str, *, useful: bool, at: datetime) -> "Opinion":
-        """Somebody's word at `at`; the same person's next word on the incident replaces it, wherever it is said."""
+        """Return a person's vote at `at`; their next vote on the incident replaces it, wherever given."""
         import hashlib  # noqa: PLC0415 - as in `incident.py`
 
         named = "\0".join((incident.id, by))
@@ -38,7 +38,10 @@ class Opinion:
         )
 
     def to_record(self) -> Record:
-        """Kind `opinion`; its parent is the incident, the version its time in microseconds."""
+        """Return a record of kind `opinion`.
+
+        Its parent is the incident, its version the time in microseconds.
+        """
         return Record(
             kind=RecordKind.OPINION,
             id=self.id,

@@ -1,16 +1,16 @@
-"""Many ranks in few words: `((0, 511), (513, 1023))`."""
+"""Compact sets of ranks: `((0, 511), (513, 1023))`."""
 
 from collections.abc import Iterable
 
-Spans = tuple[tuple[int, int], ...]  # the first and the last of each, in order
+Spans = tuple[tuple[int, int], ...]  # the first and the last rank of each span, in order
 
-# Ours: half of 1,024 ranks in any order. A rank's number in a file's name has six digits.
+# Ours: half of 1,024 ranks in any order. A rank number in a file name has six digits.
 MOST_SPANS, MOST_SPANNED = 512, 65_536
 _MOST = 1_000_000
 
 
 def spans(ranks: Iterable[int]) -> Spans:
-    """Of these ranks; beyond so many the rest is left out."""
+    """Return the spans of these ranks, at most `MOST_SPANS`; the rest is left out."""
     found: list[tuple[int, int]] = []
     for rank in sorted(set(ranks)):
         if found and rank == found[-1][1] + 1:
@@ -21,12 +21,12 @@ def spans(ranks: Iterable[int]) -> Spans:
 
 
 def ranks_in(them: Spans) -> frozenset[int]:
-    """All ranks of them."""
+    """Return all ranks of the spans."""
     return frozenset(rank for first, last in them for rank in range(first, last + 1))
 
 
 def read_spans(value: object) -> Spans:
-    """From JSON; ValueError or TypeError for what is none, or for very many ranks."""
+    """Parse spans from JSON; raise ValueError or TypeError for invalid ones, or for too many ranks."""
     if not isinstance(value, list | tuple) or len(value) > MOST_SPANS:
         raise TypeError("a list of spans was expected")
     found = tuple((_rank(first), _rank(last)) for first, last in value)

@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class RecordKind(str, Enum):
-    """What the hub keeps beside telemetry."""
+    """The kinds of records that the hub keeps beside telemetry."""
 
     EVENT = "event"
     ALLOCATION = "allocation"
@@ -24,34 +24,34 @@ class RecordKind(str, Enum):
     PULSE = "pulse"
     ACKNOWLEDGEMENT = "acknowledgement"
     USAGE = "usage"
-    USAGE_SPAN = "usage_span"  # hours and days of it, added up
-    WASTE = "waste"  # an hour of who got little out of their GPUs
+    USAGE_SPAN = "usage_span"  # hours and days of usage, added up
+    WASTE = "waste"  # one hour's holders who got little out of their GPUs
     SILENCE = "silence"
     OPINION = "opinion"
     JOB = "job"
     SCHEDULER = "scheduler"
-    RMA = "rma"  # a return to the maker
-    ACTION = "action"  # what was done to a node
+    RMA = "rma"  # a return to the manufacturer
+    ACTION = "action"  # something done to a node
     ACCEPTANCE = "acceptance"  # that a node was tested and may take jobs again
-    ANNOTATION = "annotation"  # what a person says happened at a time
-    RETIREMENT = "retirement"  # that a node is not expected any more
-    SETUP = "setup"  # what a node runs on, from a time on
-    AUDIT = "audit"  # who did what: sign-ins, acknowledgements, silences, changes of people
-    REPORT = "report"  # one that was made by itself
-    LETTER = "letter"  # how far it is on its way to one receiver
-    SWITCH = "switch"  # a switch's ports, as whoever reads the fabric sees them
-    USUAL = "usual"  # how a node's GPUs usually are beside their peers
+    ANNOTATION = "annotation"  # something that a person says happened
+    RETIREMENT = "retirement"  # a node is not expected any more
+    SETUP = "setup"  # a node's versions, model and place, from a time on
+    AUDIT = "audit"  # an audit entry: sign-ins, acknowledgements, silences, changes of people
+    REPORT = "report"  # a report made on schedule
+    LETTER = "letter"  # the delivery of a report to one receiver
+    SWITCH = "switch"  # a switch's ports, as the reader of the fabric sees them
+    USUAL = "usual"  # the usual deviation of a node's GPUs from their peers
 
 
-# What a node says of itself, and what who asks a scheduler or a fabric says of a whole cluster; all
-# else is for services.
+# Kinds that a node may write about itself, and kinds that a reader of a scheduler or a fabric may
+# write about a cluster; all others are for services.
 COLLECTOR_KINDS = frozenset({RecordKind.EVENT, RecordKind.ALLOCATION, RecordKind.INVENTORY})
 SCHEDULER_KINDS = frozenset({RecordKind.JOB, RecordKind.SCHEDULER, RecordKind.SWITCH})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One small, transactional fact as the hub keeps it: `(kind, id)` names it, `body` says it.
+    """One small, transactional fact as the hub keeps it: `(kind, id)` names it, `body` holds it.
 
     Writing the same `(kind, id, version)` again changes nothing; a higher version replaces the
     lower. `sequence` is the hub's commit order. A record with `due_at` is work that a service
@@ -70,11 +70,11 @@ class Record:
 
     @property
     def marked(self) -> bool:
-        """Whether it is about the selftest's nodes (`Subject.marked`)."""
+        """Whether the record is about the selftest's nodes (`Subject.marked`)."""
         return self.subject.partition("/")[0] == SELFTEST_CLUSTER
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; times as RFC 3339 text."""
+        """Return plain JSON values; times are RFC 3339 text."""
         return {
             "kind": self.kind.value,
             "id": self.id,
@@ -89,7 +89,7 @@ class Record:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Record":
-        """The record that `to_json` wrote; ValueError names the key that is missing or wrong."""
+        """Parse the record that `to_json` wrote; raise ValueError that names a missing or wrong key."""
         try:
             due_at = value.get("due_at")
             return cls(
@@ -107,12 +107,12 @@ class Record:
             raise ValueError(f"a record needs {error}") from error
 
 
-# What reading a record raises that another version wrote differently.
+# What reading may raise for a record that another version wrote differently.
 UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
 
 
 def readable(records: Iterable[Record], read: Callable[[Record], Value]) -> Iterator[Value]:
-    """Those that this version can read: what another one wrote takes no other record down."""
+    """Yield the values of the records that this version can read, skipping those that it cannot."""
     for record in records:
         try:
             value = read(record)
@@ -122,7 +122,7 @@ def readable(records: Iterable[Record], read: Callable[[Record], Value]) -> Iter
 
 
 def plain(value: Any) -> dict[str, Any]:
-    """A dataclass's own fields as JSON values: times as text, enums as values, tuples as lists."""
+    """Return a dataclass's own fields as JSON values: times as text, enums as values, tuples as lists."""
     values: dict[str, Any] = {}
     for name in value.__dataclass_fields__:
         item = getattr(value, name)
@@ -137,7 +137,7 @@ def plain(value: Any) -> dict[str, Any]:
 
 
 def known(cls: type[Any], value: Mapping[str, Any]) -> dict[str, Any]:
-    """Only the keys that `cls` knows: a newer version may have written more."""
+    """Return only the keys that are fields of `cls`: a newer version may have written more."""
     fields = cls.__dataclass_fields__
     return {key: value[key] for key in value if key in fields}
 

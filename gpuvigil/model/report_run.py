@@ -1,4 +1,4 @@
-"""A report that was made by itself, and the letters in which it went out."""
+"""A scheduled report, and its delivery to each receiver."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -11,25 +11,26 @@ from typing import Any
 from ..clock import from_text, to_text
 from .record import Record, RecordKind
 
-# What stands for all clusters in the place of a subject.
+# The subject of reports, which are about all clusters.
 REPORTS = "reports"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRun:
-    """One report at one time. `html` is empty until it was made; who is due gets it once.
+    """One scheduled report. `html` is empty until it is made; each receiver gets it once.
 
-    A preview says what is known by then of the report that is due at `final_at`.
+    A preview shows what is known so far of the report that is due at `final_at`.
     """
 
     name: str
-    due_at: datetime  # when it was to be made, by its schedule
+    due_at: datetime  # when its schedule says it is to be made
     final_at: datetime | None = None
     title: str = ""
     span: str = ""
     summary: str = ""  # the first lines, as Markdown
     html: str = ""
-    # What is kept of each cluster's numbers and of what they came from (`report.revised`).
+    # Each cluster's numbers and what they were calculated from, for later comparison
+    # (`report.revised`).
     numbers: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -38,7 +39,7 @@ class ReportRun:
         return f"{self.name}|{to_text(self.due_at)}{preview}"
 
     def to_record(self, version: int, work_at: datetime | None = None) -> Record:
-        """Kind `report`; work until `work_at` is None."""
+        """Return a record of kind `report`, due as work at `work_at`; None when no work is left."""
         packed = b64encode(compress(self.html.encode(), mtime=0)).decode("ascii")
         return Record(
             kind=RecordKind.REPORT,
@@ -60,7 +61,7 @@ class ReportRun:
 
     @classmethod
     def from_record(cls, record: Record) -> "ReportRun":
-        """ValueError, KeyError or TypeError when it is none."""
+        """Parse a report run from a record; raise ValueError, KeyError or TypeError if it is not one."""
         body = record.body
         packed = body["html"]
         return cls(
@@ -76,17 +77,17 @@ class ReportRun:
 
 
 class LetterState(str, Enum):
-    """How far a letter is."""
+    """The state of a letter's delivery."""
 
-    SENDING = "sending"  # it is about to be handed over: whether it was, only its receiver knows
-    WAITING = "waiting"  # the receiver has not taken it, and said so
+    SENDING = "sending"  # about to be handed over: only the receiver knows whether it was
+    WAITING = "waiting"  # the receiver has not accepted it, and said so
     SENT = "sent"
-    REFUSED = "refused"  # for good
+    REFUSED = "refused"  # refused for good
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """One report on its way to one receiver: an address, or `channel NAME`."""
+    """The delivery of one report to one receiver: an address, or `channel NAME`."""
 
     run: str
     to: str
@@ -100,7 +101,7 @@ class Letter:
         return f"{self.run}|{self.to}"
 
     def to_record(self) -> Record:
-        """Kind `letter`, below its report; each step is the next version."""
+        """Return a record of kind `letter`, below its report; each step is a new version."""
         ending = 0 if self.state is LetterState.SENDING else 1
         return Record(
             kind=RecordKind.LETTER,
@@ -120,7 +121,7 @@ class Letter:
 
     @classmethod
     def from_record(cls, record: Record) -> "Letter":
-        """ValueError, KeyError or TypeError when it is none."""
+        """Parse a letter from a record; raise ValueError, KeyError or TypeError if it is not one."""
         body = record.body
         return cls(
             run=str(record.parent),

@@ -4,14 +4,15 @@ from collections.abc import Collection, Hashable, Mapping
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-# Of a node that reports more seldom than every ten seconds so many ticks have to be missing.
+# A node that reports less often than every ten seconds must miss this many ticks.
 TICKS = 3
 
-# Of the nodes that report; NVSentinel's circuit breaker opens at half of them within five minutes.
+# Share of the reporting nodes; NVSentinel's circuit breaker opens at half of them within five minutes.
 SHARE = 0.5
-# Of nodes whose racks have others that are heard, so many suffice: neither power nor a rack's switch picks them.
+# Share for nodes whose racks have others that are heard: neither power nor a rack's switch picks nodes
+# like that.
 MIXED = 0.25
-# Of three nodes two are half, and two of them are chance.
+# Two of three nodes are more than half, but may well be chance.
 LEAST = 4
 TOGETHER = timedelta(minutes=5)
 # A body is sent a moment after its tick, and may have to be sent again.
@@ -21,7 +22,7 @@ Node = TypeVar("Node", bound=Hashable)
 
 
 def are_most(some: int, nodes: int, share: float = SHARE) -> bool:
-    """Whether what befell so many of a cluster's nodes at once has one cause that they share."""
+    """Return whether so many of a cluster's nodes failed at once that they must share a cause."""
     return some >= max(LEAST, share * nodes)
 
 
@@ -31,12 +32,12 @@ def in_the_middle(
     racks: Mapping[Node, str],
     within: timedelta = TOGETHER,
 ) -> frozenset[Node]:
-    """The late nodes of a cluster whose cause is the hub or the way to it; none where it is theirs.
+    """Return the late nodes whose cause is the hub or the way to it; none when the cause is theirs.
 
-    Those are most of the nodes that went late at once, since nodes do not do so by themselves; a
-    quarter where they are of several racks and most of these have nodes that are heard. A rack that
-    is late while another is heard has a cause of its own. `late`: when each was last heard; `heard`:
-    the nodes that are; `racks`: of both, where one is named.
+    These are most of the nodes that went late at once, since nodes do not do so by themselves. A
+    quarter is enough when they are in several racks and most of these have nodes that are heard. If a
+    whole rack is late while others are heard, the rack has a cause of its own. `late`: when each late node was
+    last heard; `heard`: the nodes that are heard; `racks`: the rack of each, where known.
     """
     alike = at_once(late, within)
     others = frozenset(heard) - alike
@@ -51,7 +52,7 @@ def in_the_middle(
 
 
 def at_once(times: Mapping[Node, datetime], within: timedelta = TOGETHER) -> frozenset[Node]:
-    """The most to which it happened within this time of each other."""
+    """Return the largest set of nodes whose times lie within `within` of each other."""
     ordered = sorted(times.items(), key=lambda item: item[1])
     best, first = (0, 0), 0
     for last, (_, at) in enumerate(ordered):
@@ -62,12 +63,12 @@ def at_once(times: Mapping[Node, datetime], within: timedelta = TOGETHER) -> fro
 
 
 def late_after(tick_seconds: float) -> timedelta:
-    """After how long without a body one is overdue; its node has not stopped reporting by that."""
+    """Return after how long without a body a node is overdue; it has not stopped reporting by then."""
     return timedelta(seconds=1.5 * tick_seconds) + ARRIVAL
 
 
 def silent_after(silent_after_seconds: float, tick_seconds: float) -> timedelta:
-    """How long a node that reports every `tick_seconds` may send nothing before it has stopped.
+    """Return how long a node that reports every `tick_seconds` may be silent before it has stopped.
 
     `silent_after_seconds` is the setting `analyzer.silent_after_seconds`.
     """

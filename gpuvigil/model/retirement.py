@@ -10,7 +10,7 @@ from .subject import Subject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retirement:
-    """The last one of a node counts, until the node is heard again."""
+    """A node's retirement; the latest one counts, until the node is heard again."""
 
     node: Subject
     by: str
@@ -18,7 +18,10 @@ class Retirement:
     at: datetime
 
     def to_record(self) -> Record:
-        """Kind `retirement`, named after its node; the version is its time in microseconds."""
+        """Return a record of kind `retirement`, named after its node.
+
+        Its version is the time in microseconds.
+        """
         return Record(
             kind=RecordKind.RETIREMENT,
             id=self.node.key,
@@ -30,7 +33,7 @@ class Retirement:
 
     @classmethod
     def from_record(cls, record: Record) -> "Retirement":
-        """ValueError, KeyError or TypeError when it is none."""
+        """Parse a retirement from a record; raise ValueError, KeyError or TypeError if it is not one."""
         return cls(
             node=Subject.parse(record.subject),
             by=str(record.body["by"]),

@@ -1,4 +1,4 @@
-"""How far a part's return to its maker is: as a person said, or as its slot shows."""
+"""The progress of a part's return to its manufacturer, as a person reports it or its slot shows it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,20 +10,20 @@ from .subject import Subject
 
 
 class RmaState(str, Enum):
-    """The steps of a return to the maker."""
+    """The steps of a return to the manufacturer."""
 
-    OPEN = "open"  # a case is open with the maker
+    OPEN = "open"  # a case is open with the manufacturer
     SHIPPED = "shipped"  # the part, or its replacement, is on its way
-    REPLACED = "replaced"  # another one sits in the slot
+    REPLACED = "replaced"  # another part sits in the slot
 
 
-# Who says so where a serial number in the slot has changed.
+# The author of a step that gpuvigil saw by a changed serial number in the slot.
 SEEN = "gpuvigil"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rma:
-    """One step, said of one incident: the newest counts, the others stay, and a step said again is the last word."""
+    """One step for one incident: the newest step counts, earlier ones are kept, repeating one replaces it."""
 
     incident: str
     subject: Subject
@@ -31,16 +31,16 @@ class Rma:
     by: str
     at: datetime
     note: str = ""
-    serial: str = ""  # of the part that goes back
+    serial: str = ""  # of the part that is returned
     slot: str = ""
 
     @property
     def id(self) -> str:
-        """One record for each state: the same one said again replaces what was said of it."""
+        """The record's id, one per state: repeating a state replaces its record."""
         return f"{self.incident}:rma:{self.state.value}"
 
     def to_record(self) -> Record:
-        """Kind `rma`; its parent is the incident, the version its time in microseconds."""
+        """Return a record of kind `rma`; its parent is the incident, its version the time in microseconds."""
         return Record(
             kind=RecordKind.RMA,
             id=self.id,

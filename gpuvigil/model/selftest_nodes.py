@@ -1,8 +1,8 @@
-"""What the selftest's nodes are called, and when what they left behind is over.
+"""The names of the selftest's nodes, and when what they left behind is over.
 
-`gpuvigil selftest` plays nodes of the cluster `selftest` (`Subject.marked`) towards the hub. They are
-called `<run>.<what>`, so that a run never meets what an earlier one left. A run is over once none of
-its nodes has been heard for a while, also when it was killed: nothing has to be taken away then.
+`gpuvigil selftest` simulates nodes of the cluster `selftest` (`Subject.marked`) for the hub. They are
+named `<run>.<what>`, so that a run never meets the remains of an earlier one. A run is over once none of
+its nodes has been heard for a while, even if it was killed: then nothing has to be cleaned up.
 """
 
 from collections.abc import Mapping
@@ -11,19 +11,19 @@ from typing import Any
 
 from . import SELFTEST_CLUSTER
 
-# Its nodes speak every few seconds, and one of them falls silent for half a minute on purpose.
+# Its nodes send every few seconds, and one of them falls silent for half a minute on purpose.
 OVER_AFTER = timedelta(seconds=30)
 
 _PREFIX = f"{SELFTEST_CLUSTER}/"
 
 
 def node_name(run: str, what: str) -> str:
-    """The name of a run's node."""
+    """Return the name of a run's node."""
     return f"{run}.{what}"
 
 
 def without_marked(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The hub's status without the selftest's nodes: for everybody but who looks for faults."""
+    """Return the hub's status without the selftest's nodes, for everybody but the fault detectors."""
     lists = {
         name: [node for node in status.get(name, ()) if node["cluster"] != SELFTEST_CLUSTER]
         for name in ("nodes", "wrong_clocks")
@@ -32,7 +32,7 @@ def without_marked(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def over(heard: Mapping[str, datetime], now: datetime) -> frozenset[str]:
-    """Of the nodes that were `heard`, by key, those of runs that are over."""
+    """Return the keys of the `heard` nodes that belong to runs that are over."""
     runs: dict[str, datetime] = {}
     marked = [key for key in heard if key.startswith(_PREFIX)]
     for key in marked:

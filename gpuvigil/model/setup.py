@@ -1,7 +1,7 @@
-"""What a node ran on from a time on: versions, its model and its place.
+"""A node's versions, model and place, from a time on.
 
-A node's inventory says what it has now. Whether a roll-out did harm is only known by what each node
-had when something failed, so every change of these few values is a record that stays.
+A node's inventory says what it has now. Whether a roll-out did harm can only be told from what each
+node had when something failed, so every change of these few values is a record that is kept.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from .subject import Subject
 
 
 class Attribute(str, Enum):
-    """By what nodes are compared; the value is its name for people and in records."""
+    """An attribute by which nodes are compared; the value is its name for people and in records."""
 
     DRIVER = "driver"
     VBIOS = "vbios"
@@ -27,11 +27,11 @@ class Attribute(str, Enum):
 
     @property
     def lasts(self) -> bool:
-        """Whether what is said first was so before: nobody rolls it out."""
+        """Whether the first known value also held before: this attribute is not rolled out."""
         return self in {Attribute.MODEL, Attribute.RACK}
 
 
-# As they are listed for people.
+# In the order in which people see them.
 TITLES: Mapping[Attribute, str] = {
     Attribute.MODEL: "GPU model",
     Attribute.DRIVER: "Driver",
@@ -44,7 +44,7 @@ TITLES: Mapping[Attribute, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """From `at` until the next one of the same node; what nobody has said yet is absent."""
+    """A node's attributes from `at` until its next setup; unknown attributes are absent."""
 
     node: Subject
     at: datetime
@@ -52,7 +52,7 @@ class Setup:
 
     @classmethod
     def of(cls, inventory: Inventory, before: "Setup | None" = None) -> "Setup":
-        """What an inventory says, and of what it leaves open what was said before.
+        """Return an inventory's attributes; those that it leaves open are taken from `before`.
 
         A driver that is being reloaded, or a port that has gone, is no change of version.
         """
@@ -70,7 +70,7 @@ class Setup:
         return cls(node=inventory.subject, at=inventory.at, values=values)
 
     def to_record(self) -> Record:
-        """Kind `setup`, named after its node and time; it never changes."""
+        """Return a record of kind `setup`, named after its node and time; it never changes."""
         return Record(
             kind=RecordKind.SETUP,
             id=f"{self.node.key}|{to_text(self.at)}",
@@ -81,7 +81,7 @@ class Setup:
 
     @classmethod
     def from_record(cls, record: Record) -> "Setup":
-        """What another version tells beside them is left out."""
+        """Parse a setup from a record; attributes of other versions are ignored."""
         values = {
             attribute: str(value)
             for attribute in Attribute
@@ -91,5 +91,5 @@ class Setup:
 
 
 def _joined(values: Iterable[str | None]) -> str:
-    """Those of several parts that differ are one value: a mixed node is like no other."""
+    """Join the differing values of several parts into one: a mixed node is like no other."""
     return ", ".join(sorted({value for value in values if value}))

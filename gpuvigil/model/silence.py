@@ -10,9 +10,9 @@ from .record import Record, RecordKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """Who silenced what, why and until when; it may begin later, as planned maintenance does.
+    """A silence of matching alerts: its author, reason and span, which may begin later, as for maintenance.
 
-    It holds for whatever fits its matchers, also for what begins, ends and comes back meanwhile.
+    A silence covers whatever fits its matchers, including what begins, ends or returns meanwhile.
     """
 
     id: str
@@ -28,15 +28,15 @@ class Silence:
         return self.starts_at <= now < self.ends_at
 
     def is_over(self, now: datetime) -> bool:
-        """Whether it is past, or was called off before it began."""
+        """Return whether the silence is past, or was cancelled before it began."""
         return self.ends_at <= max(now, self.starts_at)
 
     def ended(self, now: datetime) -> "Silence":
-        """Its next version, over by now."""
+        """Return the next version, which ends now."""
         return replace(self, ends_at=max(now, self.starts_at), version=self.version + 1)
 
     def to_record(self) -> Record:
-        """Kind `silence`; its subject is the word itself, since it may be about anything."""
+        """Return a record of kind `silence`; its subject is the word `silence`: it may be about anything."""
         body: dict[str, Any] = {
             "matchers": list(self.matchers),
             "by": self.by,

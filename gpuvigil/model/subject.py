@@ -1,41 +1,41 @@
-"""What is spoken about, and in which words its state is said."""
+"""The subjects of findings and records, and the vocabulary of their states."""
 
 import re
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
 # Every row, event and finding of a simulated node carries this cluster name, and a real collector
-# refuses it: simulated and real can then never be mixed up, nor summed.
+# refuses it: simulated and real data can then never be mixed up or summed.
 SIMULATED_CLUSTER = "simulated"
-# So does everything that `gpuvigil selftest` makes happen: it goes the way of a real fault to an
-# incident, and no further. See `gpuvigil.model.selftest_nodes`.
+# The same for everything that `gpuvigil selftest` makes happen: it becomes an incident like a real
+# fault, and goes no further. See `gpuvigil.model.selftest_nodes`.
 SELFTEST_CLUSTER = "selftest"
 # Names that no site may give to a cluster of its own.
 RESERVED_CLUSTERS = frozenset({SIMULATED_CLUSTER, SELFTEST_CLUSTER})
 
-# Names that are their own key, and what stands between them.
+# Matches keys that need no quoting.
 _PLAIN = re.compile(r"[A-Za-z0-9:._~/-]*").fullmatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What something is said about: a node, one of its GPUs (by UUID), or one of its ports."""
+    """The thing that something is about: a node, one of its GPUs (by UUID), or one of its ports."""
 
     cluster: str
     node: str
     gpu: str | None = None
     device: str | None = None
     port: str | None = None
-    # A pass over a large fleet asks for very many keys.
+    # Cached: a pass over a large fleet asks for very many keys.
     _key: str = field(default="", init=False, repr=False, compare=False)
     _node: "Subject | None" = field(default=None, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
-        # The same subject has the same key, and a text knows its own hash.
+        # Equal subjects have equal keys, and a string caches its hash.
         return hash(self._key or self.key)
 
     def __lt__(self, other: "Subject") -> bool:
-        """A node before what is in it, whatever that is: what one has not comes first."""
+        """Sort a node before its parts: a missing field comes first."""
         return self._order < other._order
 
     @property
@@ -51,7 +51,7 @@ class Subject:
 
     @property
     def key(self) -> str:
-        """A text that names the subject everywhere: `cluster/node[/gpu/uuid | /port/device/port]`."""
+        """The text that names the subject everywhere: `cluster/node[/gpu/uuid | /port/device/port]`."""
         if not self._key:
             object.__setattr__(self, "_key", self._named())
         return self._key
@@ -66,7 +66,7 @@ class Subject:
         # Most names need no quoting.
         if _PLAIN(text) and text.count("/") == len(parts) - 1:
             return text
-        from urllib.parse import quote  # noqa: PLC0415 - few need it, and no reader on a node
+        from urllib.parse import quote  # noqa: PLC0415 - rarely needed, never by a node's reader
 
         return "/".join(quote(part, safe=":._-") for part in parts)
 
@@ -76,16 +76,16 @@ class Subject:
 
     @property
     def marked(self) -> bool:
-        """Whether it is the selftest's: told to nobody, counted nowhere."""
+        """Whether the subject is the selftest's: notified to nobody and counted nowhere."""
         return self.cluster == SELFTEST_CLUSTER
 
     @property
     def real(self) -> bool:
-        """Whether there is such a machine: neither a simulation nor the selftest plays it."""
+        """Whether the machine exists: not simulated, and not the selftest's."""
         return self.cluster not in RESERVED_CLUSTERS
 
     def of_node(self) -> "Subject":
-        """The node this subject belongs to."""
+        """Return the node that this subject belongs to."""
         node = self._node
         if node is None:
             if self.gpu is None and self.device is None and self.port is None:
@@ -96,7 +96,7 @@ class Subject:
 
     @classmethod
     def parse(cls, key: str) -> "Subject":
-        """The subject that `key` names; ValueError when it names none."""
+        """Parse a key; raise ValueError when it names no subject."""
         parts = key.split("/")
         if "%" in key:
             from urllib.parse import unquote  # noqa: PLC0415 - as above
@@ -113,7 +113,7 @@ class Subject:
 
 
 class Severity(str, Enum):
-    """What people do: wake up now, look in working hours, read it in the digest."""
+    """The urgency of an incident: wake up now, look in working hours, read it in the digest."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -121,7 +121,7 @@ class Severity(str, Enum):
 
     @property
     def rank(self) -> int:
-        """0 is the most severe."""
+        """The severity's rank; 0 is the most severe."""
         return _RANKS[self]
 
 
@@ -129,7 +129,7 @@ _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 class GpuState(str, Enum):
-    """A GPU is always in exactly one of these."""
+    """The states of a GPU, which is always in exactly one of them."""
 
     ACTIVE = "active"
     IDLE = "idle"  # held by a process or a job, nothing computed
@@ -139,7 +139,7 @@ class GpuState(str, Enum):
 
 
 class Unmeasured(IntEnum):
-    """Why a subject's numbers are absent; travels as the number in `unmeasured_reason`."""
+    """Why a subject's metrics are missing; sent as the number in `unmeasured_reason`."""
 
     NOT_SUPPORTED = 1
     NO_PERMISSION = 2

@@ -1,4 +1,4 @@
-"""What whoever reads a whole fabric says of one switch: its ports, and what is at their other ends."""
+"""One switch as the reader of a fabric reports it: its ports, and what is at their other ends."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from ..clock import from_text, micros, to_text
 from .record import Record, RecordKind, known, plain
 from .subject import Subject
 
-# What stands where a node's port has its device: a switch has ports and no devices.
+# The device of a switch's port, since only nodes' ports have a real one.
 SWITCH_DEVICE = "switch"
 
 
-# Of an `ErrorCount`, what a cable or a port does wrong; the others come with traffic.
+# Fields of `ErrorCount` that are faults of a cable or a port; the others come with traffic.
 ERROR_COUNTS = ("symbol_errors", "receive_errors", "link_recoveries", "local_integrity_errors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorCount:
-    """What a port had counted at one moment, since its counters began: see `perfquery(8)`.
+    """A port's counters at one moment, since they were last reset: see `perfquery(8)`.
 
-    None is not measured. Discards are packets that the switch could not send; frames of pause count
-    those of every priority.
+    None means not measured. Discards are packets that the switch could not send; pause frames are
+    summed over all priorities.
     """
 
     at: datetime
@@ -37,19 +37,19 @@ class ErrorCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchPort:
-    """One port that once had a link.
+    """A switch's port that has had a link at some time.
 
-    `since`: from when on it is up or down, at this speed and with this peer. A port that is down keeps
-    the peer that it had. `best_bits_per_second` is the most that the link to this peer ever had.
+    `since`: from when on it has been up or down, at this speed and with this peer. A port that is down
+    keeps its last peer. `best_bits_per_second` is the highest speed that the link to this peer has had.
     """
 
     number: int
     up: bool
     since: datetime
-    name: str = ""  # where the switch calls it so, and not by its number
+    name: str = ""  # if the switch names it, rather than numbers it
     physical_state: str = ""  # as the tools write it: LinkUp, Polling, Disabled
     peer: str = ""  # a switch's name, or `host device`
-    peer_guid: str = ""  # of the port or the switch there: a name may be changed
+    peer_guid: str = ""  # of the port or the switch there: names may change
     peer_port: int = 0
     peer_port_name: str = ""
     at_switch: bool = False
@@ -57,30 +57,30 @@ class SwitchPort:
     lanes: int | None = None
     best_bits_per_second: int | None = None
     counts: tuple[ErrorCount, ...] = ()
-    """The count before the last hour and each that differs since, the oldest first."""
+    """The last count from over an hour ago and each that differs since, oldest first."""
 
     @property
     def id(self) -> str:
-        """What the switch calls it: its name, or its number."""
+        """The switch's own name for the port, or its number."""
         return self.name or str(self.number)
 
     @property
     def peer_id(self) -> str:
-        """The same of the port at the other end; empty where that is not known."""
+        """The name or number of the port at the other end; empty when not known."""
         return self.peer_port_name or (str(self.peer_port) if self.peer_port else "")
 
     @property
     def host(self) -> tuple[str, str] | None:
-        """The host and the device at the other end, where it is described as `rdma-ndd` does."""
+        """The host and device at the other end, if described as `rdma-ndd` does; None otherwise."""
         words = () if self.at_switch else tuple(self.peer.split())
         return (words[0], words[1]) if len(words) == len(("host", "device")) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """One switch at one look; `lost_at`: since when it does not answer, while others do.
+    """One switch at one look; `lost_at`: since when it does not answer while others do.
 
-    Without ports it goes by another name now, or was forgotten.
+    Without ports, the switch now has another name, or was forgotten.
     """
 
     subject: Subject
@@ -90,7 +90,7 @@ class Switch:
     ports: tuple[SwitchPort, ...] = ()
 
     def port_subject(self, id_: str | int) -> Subject:
-        """A port of it, as incidents name it; port 0 is the switch itself, as InfiniBand has it."""
+        """Return a port's subject as incidents name it; port 0 is the switch itself, as in InfiniBand."""
         return Subject(
             cluster=self.subject.cluster,
             node=self.subject.node,
@@ -99,7 +99,7 @@ class Switch:
         )
 
     def to_record(self) -> Record:
-        """Kind `switch`, named after itself; its version is the time in microseconds."""
+        """Return a record of kind `switch`, named after itself; its version is the time in microseconds."""
         return Record(
             kind=RecordKind.SWITCH,
             id=self.subject.key,
@@ -129,7 +129,7 @@ class Switch:
         )
 
 
-# A record is another program's word: detectors calculate with these.
+# Checked, since another program wrote the record and detectors calculate with these.
 _NUMBERS = frozenset(
     {"number", "peer_port", "bits_per_second", "lanes", "best_bits_per_second"}
     | (ErrorCount.__dataclass_fields__.keys() - {"at"})
@@ -147,7 +147,7 @@ def _port(said: Mapping[str, Any]) -> SwitchPort:
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:
-    """TypeError for a value that is none of its kind."""
+    """Return the fields; raise TypeError for a value of the wrong type."""
     for name, value in fields.items():
         if name in _NUMBERS and not (value is None or type(value) is int):
             raise TypeError(f"{name} of a switch's port is no whole number")
@@ -157,5 +157,5 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_domain(name: str) -> str:
-    """A switch's name without its domain; an address is no name with a domain."""
+    """Return a switch's name without its domain; an address is returned whole."""
     return name if name.replace(".", "").isdigit() else name.partition(".")[0]

@@ -1,22 +1,22 @@
-"""Which neighbours of a switch are hosts: a port for management has a neighbour that is none, too."""
+"""Which neighbours of a switch are hosts: a management port's neighbour is not one."""
 
 from collections.abc import Iterable, Mapping
 
 from .switch import Switch, SwitchPort
 
-# So many of a spine's neighbours may be no switches that are read: for management, and one beside it.
+# A spine may have this many neighbours that are no known switches: for management, and one beside it.
 _FEW = 2
-# Of fewer switches beside it is not known what most of them see.
+# Fewer neighbouring switches than this do not show what most of them see.
 _LEAST = 2
 Place = tuple[str, str]  # cluster and name of a switch
 
 
 def hosts_by_switch(switches: Iterable[Switch]) -> Mapping[Place, frozenset[str]]:
-    """The names of the hosts at each switch.
+    """Return the names of the hosts at each switch.
 
-    Where a switch has hardly a neighbour but switches, it is a spine. What it and most of the switches
-    beside it see is a network for management, at whichever switch; and what it has beside that is no host
-    where most of them have more.
+    A switch with hardly any neighbour but switches is a spine. A name that a spine and most of its
+    neighbouring switches see is on a management network, at every switch. What else the spine sees is no
+    host if most of its neighbouring switches see more.
     """
     known = {(it.subject.cluster, it.subject.node): it for it in switches}
     seen = {
@@ -49,7 +49,7 @@ def hosts_by_switch(switches: Iterable[Switch]) -> Mapping[Place, frozenset[str]
 
 
 def neighbour(port: SwitchPort) -> str:
-    """Who is at the other end, where it is no switch that is read; empty where nobody knows."""
+    """Return who is at the other end, unless it is a known switch; "" when nobody knows."""
     words = () if port.at_switch else port.peer.split()
     return words[0] if words else ""
 

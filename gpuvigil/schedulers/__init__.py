@@ -1,1 +1,1 @@
-"""What Slurm and Kubernetes say of jobs and nodes, for everybody who asks."""
+"""Jobs and nodes according to Slurm and Kubernetes, for all services."""

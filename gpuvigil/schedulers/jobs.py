@@ -1,4 +1,4 @@
-"""What two sources say of one job: the node's prolog of its GPUs, Slurm's controller of all else."""
+"""Combines two sources about a job: the node's prolog for its GPUs, Slurm's controller for the rest."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,13 +17,13 @@ from ..model import (
     readable,
 )
 
-# The controller hears of a node's prolog and epilog when it can, and is asked once in a while.
+# The controller hears of a node's prolog and epilog late, and is asked only now and then.
 _SETTLED = timedelta(minutes=3)
 _RUNS = "RUNNING"
 _GOING_ON = ("RUNNING", "COMPLETING", "SUSPENDED", "PENDING")
-# Whoever asks a scheduler says so every ten minutes at least, also when nothing is new.
+# The reader of a scheduler reports at least every ten minutes, even when nothing is new.
 _SUCCEEDED = timedelta(minutes=30)
-# The most that the hub gives in one answer.
+# The most records that the hub gives in one answer.
 MOST = 100_000
 _FIRST = 500
 
@@ -32,14 +32,18 @@ Jobs = Mapping[tuple[str, Holder], tuple[Job, ...]]  # by cluster and holder, th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """Jobs of a span, as far as answers of the hub hold them."""
+    """Jobs within a span, as far as the hub's answers contain them."""
 
     jobs: Jobs
-    whole_from: datetime | None = None  # of ends before it some are missing; None where none are
+    whole_from: datetime | None = None  # before it some ended jobs are missing; None: none are
 
 
 def by_holder(jobs: Iterable[Job]) -> Jobs:
-    """Of a number that was given twice both jobs; of two that asked, the newer look."""
+    """Group jobs by cluster and holder.
+
+    A number that was used twice keeps both jobs; of two readers' looks at a job the newer one
+    counts.
+    """
     newest: dict[tuple[str, Holder, datetime], Job] = {}
     for job in sorted(jobs, key=lambda one: one.seen_at):
         newest[job.told_by.cluster, job.holder, job.submitted_at] = job
@@ -50,7 +54,7 @@ def by_holder(jobs: Iterable[Job]) -> Jobs:
 
 
 def jobs_since(hub: Hub, cluster_key: str | None, oldest: datetime) -> Jobs:
-    """Jobs that had not ended at `oldest`, as far as Slurm is asked: all clusters' where none is named.
+    """Return the jobs that had not ended at `oldest`; those of all clusters if none is named.
 
     HubUnavailable or HubRefused when the hub does not answer.
     """
@@ -58,7 +62,7 @@ def jobs_since(hub: Hub, cluster_key: str | None, oldest: datetime) -> Jobs:
 
 
 def told_since(hub: Hub, cluster_key: str | None, oldest: datetime, most: int = MOST) -> Told:
-    """The same, and since when they are all: of those that have ended the newest `most` are read."""
+    """Return the same jobs, and since when they are complete: only the newest `most` ended ones are read."""
     ended, whole_from = _ended(hub, cluster_key, oldest, most)
     jobs = (*going_on(hub, _GOING_ON, cluster_key), *ended)
     return Told(
@@ -68,10 +72,10 @@ def told_since(hub: Hub, cluster_key: str | None, oldest: datetime, most: int = 
 
 
 def going_on(hub: Hub, states: Collection[str], cluster_key: str | None = None) -> tuple[Job, ...]:
-    """Jobs in these states, which are none of an end.
+    """Return jobs in these states, which must not be final states.
 
-    Where another machine of a cluster asks now, what the first one told last is no longer so: all that goes on
-    is told anew by the second.
+    When another machine has taken over as a cluster's reader, the first one's last reports are outdated:
+    the second one reports everything that is still going on again.
     """
     records = hub.records(RecordKind.JOB, subject=cluster_key, states=states, limit=MOST)
     jobs = tuple(readable(records, Job.from_record))
@@ -89,10 +93,11 @@ def going_on(hub: Hub, states: Collection[str], cluster_key: str | None = None) 
 def _ended(
     hub: Hub, cluster_key: str | None, oldest: datetime, most: int
 ) -> tuple[tuple[Job, ...], datetime | None]:
-    """The newest that have ended, and as many more as it takes to reach `oldest`; not all that there ever were.
+    """Return the newest ended jobs, with as many more as it takes to reach `oldest`, not all there were.
 
-    They come in the order in which they were told, which a cluster that was away for a while upsets: therefore
-    a whole half of them has to be older. Where `most` do not reach back, also since when they are all.
+    They come in the order in which they were reported, which a cluster that was away for a while upsets:
+    therefore a whole half of them has to be older. The second value is None, or, where `most` jobs do
+    not reach back, the time from which on they are complete.
     """
     states, limit = sorted(ENDED_STATES), min(_FIRST, most)
     while True:
@@ -108,7 +113,10 @@ def _ended(
 
 
 def job_of(allocation: Allocation, jobs: Jobs) -> Job | None:
-    """The job that an allocation is of: of those with its number, the last one submitted before it began."""
+    """Return the job of an allocation: the last one with its number submitted before it began.
+
+    None when there is no such job.
+    """
     named = jobs.get((allocation.subject.cluster, allocation.holder), ())
     # Clocks of node and controller may differ by seconds.
     before = allocation.started_at + timedelta(seconds=30)
@@ -117,7 +125,7 @@ def job_of(allocation: Allocation, jobs: Jobs) -> Job | None:
 
 
 def filled(allocation: Allocation, jobs: Jobs) -> Allocation:
-    """The allocation with what the node was not told; what it was told stays."""
+    """Return the allocation with gaps filled in from its job; what the node knows stays."""
     job = job_of(allocation, jobs)
     if job is None:
         return allocation
@@ -135,9 +143,9 @@ def filled(allocation: Allocation, jobs: Jobs) -> Allocation:
 def disagreements(
     node: Subject, held: Iterable[Allocation], jobs: Jobs, now: datetime
 ) -> Mapping[Holder, str]:
-    """By holder, in what Slurm's word is another than that of a node; empty where both say the same.
+    """Return, by holder, where Slurm contradicts a node; empty where both agree.
 
-    `held` are the node's open allocations. What changed in the last three minutes is not held against anybody.
+    `held` are the node's open allocations. Changes within the last three minutes are not counted.
     """
     here: dict[Holder, list[Allocation]] = {}
     for one in held:

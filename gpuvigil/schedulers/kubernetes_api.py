@@ -1,8 +1,9 @@
-"""Requests to a Kubernetes API server: lists, watches, single objects and changes, with the standard library alone.
+"""Requests to a Kubernetes API server: lists, watches, single objects and changes.
 
-The rules are those of "Kubernetes API Concepts" (kubernetes.io/docs/reference/using-api/api-concepts): a list
-comes in pages and has a version; a watch goes on after a version and tells changes, a JSON object a line;
-410 says that the version is too old, whether as the answer's status or as an event of type ERROR.
+It uses the standard library alone. The rules are those of "Kubernetes API Concepts"
+(kubernetes.io/docs/reference/using-api/api-concepts): a list comes in pages and has a version; a watch
+continues from a version and reports changes, one JSON object per line; 410 says that the version is too
+old, whether as the answer's status or as an event of type ERROR.
 """
 
 import http.client
@@ -25,8 +26,9 @@ T = TypeVar("T")
 
 _PAGE = 500
 _TIMEOUT_SECONDS = 20.0
-# The server ends a watch after this time; a connection that says nothing for longer is dead. Until then what it
-# does not tell is taken for known: so it is short, and a new watch goes on where the old one ended.
+# The server ends a watch after this time; a connection that is silent for longer is dead. Until then,
+# silence counts as "no change": so the time is short, and a new watch continues where the old one
+# ended.
 _WATCH_SECONDS = 60
 _WATCH_SLACK_SECONDS = 15.0
 _LONGEST_ANSWER = 256 * 1024 * 1024
@@ -34,42 +36,42 @@ _LONGEST_LINE = 8 * 1024 * 1024
 
 
 class ApiError(Exception):
-    """The API server did not answer as asked: nothing is known by it."""
+    """The API server did not answer as expected, so the state of things is unknown."""
 
 
 class Gone(ApiError):
-    """The version is too old to go on from: everything has to be listed anew."""
+    """The version is too old to continue from: everything has to be listed again."""
 
 
 class Forbidden(ApiError):
-    """The server knows who asks, and does not allow it; or does not know who asks."""
+    """The server refuses the client, or does not know it."""
 
 
 class Unauthorized(Forbidden):
-    """The server does not know who asks, whatever is asked for."""
+    """The server does not know the client, whatever is requested."""
 
 
 class NotThere(ApiError):
-    """There is no such object, or no such sort of object."""
+    """There is no such object, or no such kind of object."""
 
 
 class Conflict(ApiError):
-    """The object is of another version than the one that was to be changed."""
+    """The object's version is not the one that was to be changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of the objects of one sort; every page of a list is of one version."""
+    """Some objects of one kind; all pages of a list have the same version."""
 
     objects: tuple[Object, ...]
     version: str
 
 
 class ApiServer:
-    """One API server; a connection for each request. Every method may raise ApiError."""
+    """One API server, with a new connection for each request. Every method may raise ApiError."""
 
     def __init__(self, url: str, token_file: Path | None, ca_file: Path | None) -> None:
-        """The files are read for each request: tokens and authorities of a pod are renewed."""
+        """Set up a client. Both files are read for each request: a pod's token and CA are renewed."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ConfigError(f"kubernetes.api_url: {url!r} is no address as https://host:6443")
@@ -80,7 +82,7 @@ class ApiServer:
         self._ca_file = ca_file
 
     def pages(self, path: str) -> Iterator[Page]:
-        """All objects below `path`, never all at once; Gone when it took so long that the version is lost."""
+        """Yield all objects below `path` page by page; raise Gone when the list's version has expired."""
         query = {"limit": str(_PAGE)}
         while True:
             page = self.get(f"{path}?{urlencode(query)}")
@@ -91,7 +93,7 @@ class ApiServer:
             query["continue"] = metadata["continue"]
 
     def watch(self, path: str, version: str) -> Iterator[Object]:
-        """Events after a version until the server ends the watch; ApiError when it is cut."""
+        """Yield events after a version until the server ends the watch; raise ApiError when it is cut."""
         query = urlencode(
             {
                 "watch": "true",
@@ -111,13 +113,13 @@ class ApiServer:
                 yield event
 
     def get(self, path: str) -> Object:
-        """One object, or one page of a list."""
+        """Return one object, or one page of a list."""
         return self._asked(path)
 
     def patch(self, path: str, change: Object, manager: str) -> Object:
-        """One object after a JSON merge patch (RFC 7396), of which `manager` is said to be the author.
+        """Apply a JSON merge patch (RFC 7396) in the name of `manager`; return the changed object.
 
-        Conflict when `change` names a `metadata.resourceVersion` that is not the object's any more.
+        Conflict when `change` names a `metadata.resourceVersion` that is no longer the object's.
         """
         return self._asked(f"{path}?{urlencode({'fieldManager': manager})}", json.dumps(change))
 
@@ -166,7 +168,7 @@ class ApiServer:
         return http.client.HTTPSConnection(self._host, self._port, timeout=seconds, context=context)
 
     def _attempt(self, work: Callable[[], T]) -> T:
-        """What `work` gives; whatever a connection can do wrong is an ApiError."""
+        """Return the result of `work`; turn every connection error into an ApiError."""
         try:
             return work()
         except ssl.SSLCertVerificationError as error:
@@ -177,7 +179,7 @@ class ApiServer:
 
 
 def path_of(group_version: str, plural: str, namespace: str | None, name: str | None = None) -> str:
-    """Where objects of a sort are: `v1` is the core group."""
+    """Return the path of an object, or of a kind's objects; `v1` is the core group."""
     base = f"/api/{group_version}" if "/" not in group_version else f"/apis/{group_version}"
     parts = [base, *(("namespaces", quote(namespace, safe="")) if namespace else ()), plural]
     return "/".join([*parts, *((quote(name, safe=""),) if name else ())])
@@ -194,7 +196,7 @@ def _object(body: bytes) -> Object:
 
 
 def _refusal(status: Object) -> ApiError:
-    """A `Status` of Kubernetes as an error; one that has no code is none that we know."""
+    """Return a Kubernetes `Status` as an error; without a known code a plain ApiError."""
     code, message = status.get("code"), str(status.get("message") or "no reason given")
     if code == http.client.GONE:
         return Gone(message)
@@ -210,12 +212,12 @@ def _refusal(status: Object) -> ApiError:
 
 
 def api_server(settings: KubernetesSettings) -> ApiServer:
-    """The one that is configured; ConfigError as `api_url`."""
+    """Return the configured API server; raise ConfigError as `api_url` does."""
     return ApiServer(api_url(settings), settings.token_file, settings.ca_file)
 
 
 def api_url(settings: KubernetesSettings, environment: Mapping[str, str] = os.environ) -> str:
-    """As it is set; in a pod, as every pod is told; ConfigError elsewhere."""
+    """Return the configured URL, or in a pod the one from its environment; ConfigError elsewhere."""
     if settings.api_url:
         return settings.api_url
     host = environment.get("KUBERNETES_SERVICE_HOST")

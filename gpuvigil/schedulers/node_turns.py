@@ -1,4 +1,4 @@
-"""Since when nodes are out of service, by one who looks again and again: a scheduler tells only how they are."""
+"""Since when nodes are out of service, from repeated looks: a scheduler reports only their current state."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -7,14 +7,14 @@ from datetime import datetime
 from ..model import ScheduledNode, Scheduler
 from .out_of_service import SPEAKS_FOR, kept_from_jobs
 
-# Whoever counts a quarter of an hour does so minutes after its end, or not at all by what was said.
+# Quarter-hours are counted minutes after their end, or never from these reports.
 KEPT_FOR = SPEAKS_FOR
 _MOST = 2000
 Word = tuple[frozenset[str], str | None]
 
 
 class NodeTurns:
-    """Remembers the nodes that take no jobs, and for an hour what they were before."""
+    """Remembers the nodes that take no jobs, and for an hour their earlier states."""
 
     def __init__(self) -> None:
         self._looked = False
@@ -22,9 +22,10 @@ class NodeTurns:
         self._left: tuple[ScheduledNode, ...] = ()
 
     def resume(self, before: Scheduler, now: datetime) -> None:
-        """Go on from what was said before a restart: what is other at the next look turned meanwhile.
+        """Continue from the last report before a restart: later differences happened in between.
 
-        Not from what is so old that nobody could say in which hour it did.
+        A report that is too old is ignored, since nobody could say in which hour the change
+        happened.
         """
         if before.nodes is not None and now - before.at <= KEPT_FOR:
             self._looked, self._left = True, before.left
@@ -33,7 +34,7 @@ class NodeTurns:
     def take(
         self, nodes: Iterable[ScheduledNode], at: datetime
     ) -> tuple[tuple[ScheduledNode, ...], tuple[ScheduledNode, ...]]:
-        """All nodes that are told at one look, with since when they are so; and how others were until lately."""
+        """Return one look's nodes with since when they are like this, and the recent earlier states of others."""
         told = tuple(self._since(one, at) for one in nodes)
         standing = {one.name: one for one in told if _word(one)[0]}
         gone = [
@@ -54,5 +55,5 @@ class NodeTurns:
 
 
 def _word(node: ScheduledNode) -> Word:
-    """What is new when it changes: which jobs are still there is not."""
+    """Return what makes a node's state new when it changes; whether jobs still run does not."""
     return kept_from_jobs(frozenset(node.states)), node.reason

@@ -1,8 +1,8 @@
-"""Whether a node is in service, and why not: one home for what schedulers' states and reasons mean.
+"""Whether a node is in service, and why not: the one place that interprets schedulers' states and reasons.
 
 A node is out of service when its scheduler gives it no more jobs, or when a fault stands with which
-none of its GPUs can be used. What it was taken out for is told by the states, by who wrote the reason
-and in which words, by returns to the maker, and where nobody wrote anything by what stands against it.
+none of its GPUs can be used. The purpose is told by the states, by who wrote the reason and in which
+words, by returns to the manufacturer, and where nobody wrote anything by the incidents that stand.
 """
 
 import re
@@ -15,7 +15,8 @@ from ..config import AnalyzerSettings
 from ..faults import About, Shows, where
 from ..model import OutOfService, ScheduledNode, Subject
 
-# For so long a scheduler's last word counts; Slurm's is told every ten minutes, Kubernetes' every minute.
+# A scheduler's last report is valid for this long; Slurm reports every ten minutes, Kubernetes every
+# minute.
 SPEAKS_FOR = timedelta(hours=1)
 # States in which a node takes jobs, or would: scontrol(1) and sinfo(1), "NODE STATE CODES".
 _IN_SERVICE = frozenset(
@@ -27,7 +28,8 @@ _IN_SERVICE = frozenset(
 )
 NOT_RESPONDING = "NOT_RESPONDING"
 DELETED = OutOfService("DELETED", "deleted from the cluster")
-# Whatever the reason: sinfo(1), NODE STATE CODES; nobody loses power or is rebooted by a fault.
+# Deliberate, whatever the reason says: sinfo(1), NODE STATE CODES; no fault powers a node down or
+# reboots it.
 _LEAVING: Mapping[str, str] = {
     DELETED.state: DELETED.text,
     "POWERED_DOWN": "powered down by the scheduler",
@@ -40,10 +42,10 @@ _LEAVING: Mapping[str, str] = {
     "REBOOT_REQUESTED": "to be rebooted by the scheduler",
     "REBOOT_ISSUED": "being rebooted by the scheduler",
     "LEAVING": "leaving the cluster",
-    # NVSentinel and its like cordon the sick; the last here, since the others are clearer.
+    # NVSentinel and its like cordon faulty nodes; last here, since the others are clearer.
     "CORDONED": "cordoned",
 }
-# Of these, who did it counts.
+# For these states, who set them counts.
 _TAKEN: Mapping[str, str] = {
     "DRAIN": "drained",
     "DRAINING": "drained",
@@ -52,7 +54,7 @@ _TAKEN: Mapping[str, str] = {
     "FAIL": "set to fail",
     "FAILING": "set to fail",
 }
-# With these jobs go on to their end, which may be days away.
+# In these states running jobs continue to their end, which may be days away.
 RUN_ON = frozenset(
     {
         *("DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "CORDONED"),
@@ -62,27 +64,27 @@ RUN_ON = frozenset(
 _SAID = {**_TAKEN, **_LEAVING, "NOT_READY": "not ready"}
 _BY = re.compile(r"\s*\[([^\[\]@]+)@[^\[\]]*\]$")
 # What slurmctld and slurmd write as reasons, for clusters whose SlurmUser is root; the prefixes of
-# health checks; and of our own.
+# health checks; and our own.
 _MACHINES = re.compile(
     r"(?i)(not responding|node unexpectedly rebooted|low (realmemory|tmpdisk|cpus|socket)|gres/"
     r"|kill task failed|prolog error|epilog error|batch job complete failure|duplicate jobid"
     r"|resumetimeout|reboot timed out|node_?health|nhc|check[_ ]|\[?gpuvigil)"
 )
-# What health checks name that run as root or as a user of their own, and people, too.
+# Words of health checks that run as root or as a user of their own, and of people.
 _OF_FAULTS = re.compile(r"(?i)\b(gpu|xid|sxid|dcgm|ecc|nvlink|nvswitch|hc\b|fell off)|health|diag")
 _NUMBERS = re.compile(r"[\d.:]+")
-# Out of service for what somebody does to the node, whatever the reason says.
+# Out of service for work on the node, whatever the reason says.
 _MAINTENANCE = frozenset(
     {
         *("MAINT", "MAINTENANCE", "LEAVING", "DELETED"),
         *("REBOOT", "REBOOT_REQUESTED", "REBOOT_ISSUED"),
     }
 )
-# A machine's judgement of the node: sinfo(1), and the kubelet's own word.
+# A machine's verdict on the node: sinfo(1), and the kubelet's own word.
 _FAILED = frozenset({"FAIL", "FAILING", "ERROR", "INVAL", "INVALID_REG", "NOT_READY"})
-# What people write of hardware that is being mended.
+# Words of people about hardware that is being repaired.
 _OF_REPAIRS = re.compile(r"(?i)\b(rma|repair|replac|swap|reseat|vendor|spare|exchange)")
-# With these no GPU of a node can be used.
+# With these faults no GPU of a node can be used.
 STOPS_NODE = where(
     lambda row: row.about is About.NODE and row.shows in {Shows.HANGS, Shows.NO_DRIVER}
 )
@@ -90,10 +92,10 @@ STOPS_NODE = where(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
-    """What a site says of its health checks, beside what is known of the usual ones.
+    """A site's own health checks, beside the well-known ones.
 
-    `users` and the beginnings of `reasons`, in lower case, by which they take nodes out. `held_for`:
-    how long a critical is held where it cannot be told whether a health check or a person did.
+    `users` and the beginnings of `reasons`, in lower case, with which they take nodes out. `held_for`:
+    how long a critical is held where a health check cannot be told from a person.
     """
 
     users: frozenset[str] = frozenset()
@@ -109,7 +111,7 @@ class Checks:
         )
 
     def did(self, reason: str) -> bool:
-        """Whether one of them took a node out, by the reason that its scheduler gives."""
+        """Return whether one of them took a node out, going by the reason that its scheduler gives."""
         by = _BY.search(reason)
         named = by is not None and by[1] in self.users
         return named or (bool(self.reasons) and reason.lower().startswith(self.reasons))
@@ -121,9 +123,9 @@ USUAL = Checks()
 class LostTo(str, Enum):
     """What a node is out of service for, and so what its GPU-hours are lost to."""
 
-    FAULT = "fault"  # found by a machine or a person, and nobody is known to mend it
-    REPAIR = "repair"  # it is being mended, or a part is on its way to the maker and back
-    MAINTENANCE = "maintenance"  # somebody wants it so
+    FAULT = "fault"  # found by a machine or a person, and not known to be under repair
+    REPAIR = "repair"  # under repair, or a part is on its way to the manufacturer and back
+    MAINTENANCE = "maintenance"  # deliberate
     UNKNOWN = "unknown"
 
 
@@ -134,11 +136,11 @@ def lost_to(
     in_repair: bool = False,
     checks: Checks = USUAL,
 ) -> LostTo | None:
-    """What a node is out of service for; None while it is in service.
+    """Return what a node is out of service for; None while it is in service.
 
-    `node`: what its scheduler says of it, None where it says nothing. `faults`: the keys of the
-    critical incidents that stand of the node and its GPUs. `in_repair`: whether a part of it is on
-    its way to the maker and back.
+    `node`: what its scheduler says about it, None where it says nothing. `faults`: the keys of the
+    standing critical incidents of the node and its GPUs. `in_repair`: whether a part of it is on
+    its way to the manufacturer and back.
     """
     if node is None or not kept_from_jobs(frozenset(node.states)):
         return LostTo.FAULT if STOPS_NODE.intersection(faults) else None
@@ -155,17 +157,17 @@ def lost_to(
 
 
 def _written(node: ScheduledNode, reason: str, faults: Collection[str]) -> LostTo:
-    """By words that no machine is known to write."""
+    """Decide by a reason that no machine is known to write."""
     if _OF_REPAIRS.search(reason):
         return LostTo.REPAIR
     if _OF_FAULTS.search(reason) or _FAILED.intersection(node.states):
         return LostTo.FAULT
-    # A health check that runs as root may have written them.
+    # A health check that runs as root may have written it.
     return LostTo.FAULT if faults and may_be_ill(node) else LostTo.MAINTENANCE
 
 
 def why_out(node: ScheduledNode) -> str:
-    """Why its scheduler gives a node no jobs, in its words; empty while it does, whatever stands."""
+    """Return why a scheduler gives a node no jobs, in its words; "" while the node is in service."""
     if lost_to(node) is None:
         return ""
     words = next((said for state, said in _SAID.items() if state in node.states), "out of service")
@@ -173,17 +175,17 @@ def why_out(node: ScheduledNode) -> str:
 
 
 def kept_from_jobs(states: frozenset[str]) -> frozenset[str]:
-    """Those of a node's states with which it takes no jobs; one that does not answer for now may take them."""
+    """Return the states that keep a node from jobs; a node that does not answer at the moment may take them."""
     return states - _IN_SERVICE - {NOT_RESPONDING}
 
 
 def takes_jobs(states: frozenset[str]) -> bool:
-    """Whether a node in these states is in service."""
+    """Return whether a node in these states is in service."""
     return states <= _IN_SERVICE
 
 
 def taken_out(node: ScheduledNode, checks: Checks = USUAL) -> OutOfService | None:
-    """Why a node takes no work as somebody wants it, None when nobody does."""
+    """Return why a node is out of service on purpose; None when it is not."""
     leaving = _leaving(node)
     if (not leaving or leaving == "CORDONED") and checks.did(node.reason or ""):
         return None
@@ -197,7 +199,7 @@ def taken_out(node: ScheduledNode, checks: Checks = USUAL) -> OutOfService | Non
 
 
 def may_be_ill(node: ScheduledNode) -> bool:
-    """Whether one that is out of service may be so because of a fault that nobody was told of."""
+    """Return whether a node may be out of service because of a fault that nobody was notified of."""
     leaving = _leaving(node)
     if leaving:
         return leaving == "CORDONED"
@@ -216,6 +218,6 @@ def _is_a_machines(reason: str) -> bool:
 
 
 def name_of(node: Subject) -> tuple[str, str]:
-    """A node's collector may know it by its full name, and its scheduler by the short one."""
+    """Return cluster and short name: a collector may know the full name, its scheduler the short one."""
     name = node.node if _NUMBERS.fullmatch(node.node) else node.node.partition(".")[0]
     return node.cluster, name.lower()

@@ -1,7 +1,7 @@
-"""Slurm's nodes as `scontrol -o show node` prints them, and how many of them may be out of service.
+"""Slurm's nodes as `scontrol -o show node` prints them, and how many may be out of service.
 
-What states mean is in `gpuvigil.schedulers.out_of_service`; run with Slurm 22.05. `SLURM_TIME_FORMAT=%s`
-makes the time behind a reason seconds since 1970.
+The meaning of states is in `gpuvigil.schedulers.out_of_service`; run with Slurm 22.05.
+`SLURM_TIME_FORMAT=%s` gives a reason's time as seconds since 1970.
 """
 
 import re
@@ -15,7 +15,7 @@ DRAINED = "DRAIN"
 
 _NAME = re.compile(r"NodeName=(\S+)")
 _STATE = re.compile(r"\sState=(\S+)")
-# What people write stands behind everything else, and may look like any key.
+# Text that people write comes after everything else, and may look like any key.
 _WRITTEN = re.compile(r"\s(?:Reason|Comment|Extra)=")
 _REASON = re.compile(r"\sReason=(.*?)(?: \[[^\[\]]*@([^\[\]]*)\])?(?:\sComment=.*)?$")
 _GPUS = re.compile(r"\bgpu(?::[^:,()\s=]+)?:(\d+)")
@@ -24,7 +24,7 @@ _GRES = re.compile(r"\sGres=(\S+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmNode:
-    """A node as the controller describes it; `reason_at` is None where no reason has a time."""
+    """A node as the controller describes it; `reason_at` is None when no reason has a time."""
 
     name: str
     states: frozenset[str]
@@ -34,25 +34,27 @@ class SlurmNode:
 
     @property
     def out_of_service(self) -> bool:
-        """Drained, down or failing. One that does not respond is not: Slurm says so for a moment after
-        every undrain, and sets the node down when it lasts (`SlurmdTimeout`).
+        """Whether the node is drained, down or failing.
+
+        A node that does not respond is not: Slurm says so for a moment after every undrain, and sets the node
+        down when it lasts (`SlurmdTimeout`).
         """
         return not takes_jobs(self.states - {NOT_RESPONDING})
 
 
 def most_out_of_service(nodes: int, most_percent: float) -> int:
-    """How many of so many nodes may be out of service at once: whole nodes, rounded down."""
+    """Return how many of these nodes may be out of service at once: whole nodes, rounded down."""
     return int(nodes * most_percent / 100.0)
 
 
 def nodes(shown: str) -> Mapping[str, SlurmNode]:
-    """By name, what `scontrol -o show node` printed, a node a line; other lines are left out."""
+    """Parse the output of `scontrol -o show node`, a node per line, by name; other lines are ignored."""
     found = (_node(line) for line in shown.split("\n"))
     return {one.name: one for one in found if one is not None}
 
 
 def _node(line: str) -> SlurmNode | None:
-    """`State=IDLE+DRAIN*`: the signs behind a state are about power, reboots and answers."""
+    """Parse a line. In `State=IDLE+DRAIN*` the trailing signs are about power, reboots and answers."""
     slurms = _WRITTEN.split(line, maxsplit=1)[0]
     name, state = _NAME.match(slurms), _STATE.search(slurms)
     if name is None or state is None:

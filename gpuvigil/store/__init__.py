@@ -1,8 +1,8 @@
-"""The time-series store as a protocol: five verbs whose docstrings are the law.
+"""The time-series store as a protocol: five methods whose docstrings are the specification.
 
 Times are aware and in UTC; ranges are `[start, end)`. Answers are Arrow tables. Columns of tags are
-strings; a value that was not measured is null, never 0. Simulated and real rows lie side by side
-and are told apart by their `cluster` tag.
+strings; a value that was not measured is null, never 0. Simulated and real rows are stored together
+and told apart by their `cluster` tag.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,13 +14,13 @@ from typing import Protocol
 
 import pyarrow as pa
 
-# Lines of other times are refused: they come from a clock that was never set.
+# Lines with other times are refused: they come from a clock that was never set.
 EARLIEST_NS = 0
 LATEST_NS = 7_258_118_400_000_000_000  # 2200-01-01
 
 
 class Function(str, Enum):
-    """What can be asked about one field over a window, per subject."""
+    """Functions of one field over a window, per subject."""
 
     COUNT = "count"  # samples in which the field was measured
     MEAN = "mean"
@@ -33,11 +33,11 @@ class Function(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Aggregate:
-    """One function of one field."""
+    """One function applied to one field."""
 
     function: Function
     field: str
-    # The name of its column: `utilization_percent_mean`. A pass asks for very many.
+    # Its column's name: `utilization_percent_mean`. Stored, since a pass asks for very many.
     column: str = value(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -45,21 +45,21 @@ class Aggregate:
 
 
 class Store(Protocol):
-    """Where telemetry lives. Methods raise StoreError for a measurement or field that is unknown."""
+    """The store of telemetry. Methods raise StoreError for a measurement or field that is unknown."""
 
     def write(self, lines: bytes) -> None:
-        """Keep a body of line protocol in nanoseconds; returns once it is committed.
+        """Store a body of line protocol in nanoseconds; return once it is committed.
 
         A line is refused when a field of the catalogue does not fit (`Metric.misfit`) or its time
-        is not from 1970 to 2200; the good lines are kept, and StoreError says how many were not.
-        Measurements and fields that the catalogue does not know do no harm. A line without any
-        field that it knows is none of the measurement's lines.
+        is not from 1970 to 2200; the good lines are kept, and StoreError says how many were refused.
+        Measurements and fields that are not in the catalogue are ignored. A line without any known
+        field does not count as a line of the measurement.
         """
 
     def window(
         self, measurement: str, aggregates: Sequence[Aggregate], start: datetime, end: datetime
     ) -> pa.Table:
-        """One row per subject with a line in the range, in the order of its tags.
+        """Return one row per subject with a line in the range, ordered by its tags.
 
         Columns: the measurement's tags; `samples` (int64, lines in the range); `first_at` and
         `last_at` (timestamp[us, UTC]); then one column per aggregate, named `Aggregate.column`.
@@ -73,17 +73,18 @@ class Store(Protocol):
         span: tuple[datetime, datetime],
         step: timedelta,
     ) -> pa.Table:
-        """Means per subject and step, for charts: tags, `at` (start of the step), the fields.
+        """Return means per subject and step, for charts: tags, `at` (start of the step), the fields.
 
-        `offset_seconds` is how long after `at` the step's lines are on average: the moment that
-        the means are of, also where a step was measured in part only.
+        `offset_seconds` is how long after `at` the step's lines are on average: the time that the
+        means stand for, even if only a part of the step was measured.
         Only subjects whose tags equal `where`. Steps without a line are absent: a gap is a gap.
         Ordered by tags, then `at`.
         """
 
     def latest(self, measurement: str, fields: Collection[str], since: datetime) -> pa.Table:
-        """The newest line of every subject not older than `since`: tags, `at`, the fields as that
-        line has them. Ordered by tags.
+        """Return the newest line of every subject not older than `since`, ordered by tags.
+
+        Columns: tags, `at`, and the fields as that line has them.
         """
 
     def forget(self, before: datetime) -> None:

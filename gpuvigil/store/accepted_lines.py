@@ -1,4 +1,4 @@
-"""Which lines a store keeps, and as what: the same for every store that reads them in Python."""
+"""Which lines a store keeps, and in what form: the same for every store that parses them in Python."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from . import EARLIEST_NS, LATEST_NS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line: its subject, its time, and the fields that were measured, as the catalogue types them."""
+    """One line: its subject, its time, and its measured fields, typed as in the catalogue."""
 
     measurement: str
     tags: tuple[str, ...]
@@ -20,7 +20,7 @@ class Row:
 
 
 def read(lines: bytes, now_ns: int) -> tuple[list[Row], list[str]]:
-    """The lines of the catalogue's measurements, and why others are refused (`Store.write`).
+    """Return the lines of the catalogue's measurements, and why others are refused (`Store.write`).
 
     A line without a time gets `now_ns`.
     """
@@ -37,7 +37,7 @@ def read(lines: bytes, now_ns: int) -> tuple[list[Row], list[str]]:
 
 
 def marked(row: Row, labels: Mapping[str, str]) -> str:
-    """The row as line protocol with its mark and more tags."""
+    """Return the row as line protocol with its mark and additional tags."""
     tags = dict(labels) | dict(zip(MEASUREMENTS[row.measurement].tags, row.tags, strict=True))
     fields = {**row.fields, MARK: row.at_ns // 1000}
     line = encode(row.measurement, tags, fields, row.at_ns)
@@ -55,7 +55,7 @@ def _why_not(line: Line) -> str | None:
 
 
 def _row(line: Line, now_ns: int) -> Row | None:
-    """The line as the catalogue knows it; None when it knows nothing of it."""
+    """Return the catalogue's part of a line; None when the catalogue knows nothing of it."""
     catalogue = MEASUREMENTS.get(line.measurement)
     if catalogue is None:
         return None

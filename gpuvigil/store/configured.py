@@ -1,4 +1,4 @@
-"""Which store the configuration names."""
+"""Opens the store that the configuration names."""
 
 from collections.abc import Callable
 
@@ -11,9 +11,9 @@ from .external import Heard, HubBeside
 
 
 def open_store(settings: StoreSettings, clock: Clock | None = None) -> Store:
-    """The store that is not the hub's; ConfigError for a secret's file that cannot be read.
+    """Return the configured store outside the hub; ConfigError for a secret's file that cannot be read.
 
-    What a kind of store needs is loaded only for it.
+    The libraries of a kind of store are loaded only when it is used.
     """
     clock = clock or SystemClock()
     if settings.kind == "victoriametrics":
@@ -32,9 +32,9 @@ def open_store(settings: StoreSettings, clock: Clock | None = None) -> Store:
 
 
 def hubs(config: Config) -> Callable[[], Hub]:
-    """Makes clients for services that read telemetry, wherever it is kept (`beside.store_of`).
+    """Return a factory of clients for services that read telemetry from any store (`external.store_of`).
 
-    ConfigError at once for a token that is not there.
+    ConfigError at once for a missing token.
     """
     connect = service_hubs(config.hub)
     if config.store.kind == "hub":

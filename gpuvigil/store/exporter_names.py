@@ -1,7 +1,7 @@
-"""How dcgm-exporter and node_exporter name what the catalogue has, and in which units.
+"""Names and units of dcgm-exporter and node_exporter for the catalogue's metrics.
 
-DCGM's names are the catalogue's aliases, with its units in `metrics.dcgm`; node_exporter names its
-own in the names. Read 2026-11.
+DCGM's names are the catalogue's aliases, with the units in `metrics.dcgm`; node_exporter's names contain
+their units. Read 2026-11.
 """
 
 import re
@@ -16,20 +16,20 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """The metric that a field is, and what turns its value into the field's unit."""
+    """The metric that provides a field, and the factor to the field's unit."""
 
     metric: str
     times: float = 1
-    equals: float | None = None  # the field is 1 where the metric is this, else 0
+    equals: float | None = None  # the field is 1 where the metric has this value, else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exporter:
-    """One kind of target that tells lines of a measurement.
+    """One kind of target that provides lines of a measurement.
 
-    A line is there where one of `presence` is: they are told in every scrape. `subject` gives the
-    tags after cluster and node. `derived` are fields that follow from the line itself. What a
-    `fallback` tells counts only of subjects of which no other target tells.
+    A line exists where one of `presence` does: these metrics are in every scrape. `subject` gives the
+    tags after cluster and node. `derived` are fields that follow from the labels. A `fallback` counts only
+    for subjects that no other target provides.
     """
 
     measurement: Measurement
@@ -37,23 +37,23 @@ class Exporter:
     columns: Mapping[str, Column]
     matchers: tuple[str, ...] = ()
     subject: Callable[[Labels], tuple[str, ...]] = lambda _: ()
-    labels: Mapping[str, str] = field(default_factory=dict)  # tags that are labels as they are
+    labels: Mapping[str, str] = field(default_factory=dict)  # tags that are labels: tag, label
     derived: Mapping[str, Callable[[Labels], int | None]] = field(default_factory=dict)
     fallback: bool = False
 
 
 def node_of(labels: Labels) -> str:
-    """The node's name: the label `node`, what the exporter says, or the target's host."""
+    """Return the node's name: the label `node`, the exporter's own label, or the target's host."""
     named = labels.get("node") or labels.get("Hostname") or labels.get("nodename")
     return named or re.sub(r":\d+$", "", labels.get("instance", ""))
 
 
 def holder_of(labels: Labels) -> tuple[Holder, str | None] | None:
-    """Whom dcgm-exporter names for a GPU, as `Allocation` has holder and pod; None for nobody.
+    """Return holder and pod as in `Allocation` that dcgm-exporter names for a GPU; None for nobody.
 
     Jobs are in `hpc_job`; pods in `pod` and `namespace`, or `pod_name` and `pod_namespace` with
-    --use-old-namespace. A Prometheus that has labels of these names for its targets renames the
-    exporter's to `exported_pod`, and of a GPU without one `pod` is the exporter's own. Names: its
+    --use-old-namespace. If Prometheus has labels of these names for its targets, it renames the
+    exporter's to `exported_pod`; for a GPU without one, `pod` is then the exporter's own. Names: its
     internal/pkg/transformation/const.go, read 2026-11.
     """
     if job := labels.get("hpc_job"):
@@ -74,7 +74,7 @@ _PODS = (
 
 
 def _dcgm_columns() -> dict[str, Column]:
-    """By the catalogue's aliases; what has another unit in other versions of DCGM is left out."""
+    """Return columns by the catalogue's aliases; metrics whose unit depends on DCGM's version are left out."""
     columns = {}
     for metric in GPU.metrics:
         name = metric.dcgm
@@ -90,7 +90,7 @@ def _index(labels: Labels) -> int | None:
 
 
 _DCGM_PRESENCE = ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL")
-# Slices of a GPU are told beside it, under its UUID.
+# MIG slices of a GPU have series of their own, under the GPU's UUID.
 _WHOLE_GPU = ('UUID!=""', 'GPU_I_ID=""')
 
 DCGM = Exporter(
@@ -100,7 +100,7 @@ DCGM = Exporter(
     matchers=_WHOLE_GPU,
     subject=lambda labels: (labels["UUID"], labels.get("modelName", "")),
     labels={"uuid": "UUID", "model": "modelName"},
-    # DCGM tells of no GPU that does not answer.
+    # DCGM has no series for a GPU that does not answer.
     derived={"up": lambda _: 1, "index": _index},
 )
 _HOSTS = Exporter(
@@ -112,7 +112,7 @@ _HOSTS = Exporter(
         "memory_total_bytes": Column(metric="node_memory_MemTotal_bytes"),
     },
 )
-# A node is there also where nobody tells of more than its GPUs.
+# A node exists even if only its GPUs have series.
 _GPU_HOSTS = Exporter(
     measurement=NODE,
     presence=_DCGM_PRESENCE,
@@ -120,7 +120,7 @@ _GPU_HOSTS = Exporter(
     matchers=_WHOLE_GPU,
     fallback=True,
 )
-# What is no network card: node_exporter tells of every interface.
+# Interfaces that are no network cards: node_exporter has series for every interface.
 _VIRTUAL = "lo|veth.*|docker.*|br-.*|virbr.*|cali.*|cni.*|flannel.*|cilium.*|lxc.*|tun.*|tap.*|ib.*|bond.*|vlan.*|dummy.*|.*[.].*"
 _ETHERNET = Exporter(
     measurement=PORT,
@@ -182,8 +182,8 @@ def _uuid(labels: Labels) -> str:
     return uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
 
 
-# nvidia_gpu_exporter, which asks nvidia-smi: names as its METRICS.md has them, read 2026-11. It is no
-# part of EXPORTERS: where dcgm-exporter runs as well, each GPU would be there twice.
+# nvidia_gpu_exporter, which runs nvidia-smi: names as in its METRICS.md, read 2026-11. It is not in
+# EXPORTERS: where dcgm-exporter runs as well, each GPU would appear twice.
 NVIDIA_SMI = Exporter(
     measurement=GPU,
     presence=("nvidia_smi_utilization_gpu_ratio",),

@@ -1,4 +1,4 @@
-"""A hub whose telemetry is kept elsewhere: who asks it for either gets both from one client."""
+"""A hub whose telemetry is stored elsewhere: one client gives access to both."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -13,17 +13,17 @@ from ..metrics import NODE
 from . import Store
 from .hub import HubStore
 
-# A node that has been silent for longer before the first look was never heard by this process.
+# A node silent for longer than this before the first look counts as never heard by this process.
 _FIRST_LOOK = timedelta(hours=1)
-# What is in the store this long after it was measured is seen at the next look.
+# A line that reaches the store up to this long after its time is seen at the next look.
 _LATER_LOOK = timedelta(minutes=5)
-# Everybody who asks within this time gets the same answer.
+# All callers within this time get the same answer.
 _FRESH = timedelta(seconds=1)
 _Node = tuple[str, str]
 
 
 class Heard:
-    """When each node was last heard, as the newest line in the store says; threads may share it."""
+    """When each node was last heard, from the newest line in the store; threads may share it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class Heard:
         self._looked_at: datetime | None = None
 
     def look(self, now: datetime) -> Mapping[_Node, datetime]:
-        """By cluster and node; a line of a clock that is ahead counts as of `now`."""
+        """Return times by cluster and node; a line from a clock that is ahead counts as of `now`."""
         with self._lock:
             if self._looked_at is None or not timedelta() <= now - self._looked_at < _FRESH:
                 self._ask(now)
@@ -51,7 +51,7 @@ class Heard:
 
 
 class TellsStore:
-    """A client of the hub that says itself where the telemetry is."""
+    """A client of the hub that also knows where the telemetry is."""
 
     store: Store
 
@@ -59,8 +59,8 @@ class TellsStore:
 class HubBeside(Hub, TellsStore):
     """The hub's client, with the store that keeps the telemetry; raises StoreError beside HubError.
 
-    `status` tells of the nodes that the store has heard as if the hub had, without what only a
-    body's headers say: nobody's clock is corrected, and no version is known.
+    `status` lists the nodes that the store has heard as if the hub had heard them, without what only a
+    body's headers contain: no clock is corrected, and no version is known.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class HubBeside(Hub, TellsStore):
 
 
 def store_of(hub: Hub) -> Store:
-    """Where the telemetry is that belongs to this hub's records."""
+    """Return the store with the telemetry that belongs to this hub's records."""
     if isinstance(hub, TellsStore):
         return hub.store
     return store_of(hub.behind) if isinstance(hub, SeenHub) else HubStore(hub)

@@ -1,4 +1,4 @@
-"""HTTP to a store that is not ours."""
+"""HTTP requests to a third-party store."""
 
 import json
 import time
@@ -17,14 +17,14 @@ from ..lineprotocol.refusal import in_short
 
 _CONNECT_SECONDS = 5.0
 _TIMEOUT = urllib3.Timeout(connect=_CONNECT_SECONDS, read=60.0)
-# Of one beyond these that comes back at once with others urllib3 writes a line into the log.
+# urllib3 logs a line for each connection beyond these that is returned at the same time as others.
 _CONNECTIONS_KEPT = 64
 _PIECE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one answer, inflated: it comes whole within `seconds` or is given up."""
+    """Limits on one answer: its inflated size, and the seconds in which it must arrive completely."""
 
     seconds: float
     bytes: int
@@ -33,14 +33,14 @@ class Limits:
 class Web:
     """Requests to one server; threads may share it.
 
-    StoreUnavailable when it does not answer, or asks to come back later; StoreError for a refusal.
+    StoreUnavailable when the server does not answer, or asks to come back later; StoreError for a refusal.
     Secrets are read again when their files change, and never shown.
     """
 
     def __init__(
         self, settings: StoreSettings, section: str = "store", limits: Limits | None = None
     ) -> None:
-        """`section` is that of the settings. ConfigError when a secret's file cannot be read."""
+        """Set up requests; `section` names the settings' section. ConfigError for an unreadable secret's file."""
         self._name, self._limits = settings.kind, limits
         secure = any(url.startswith("https:") for url in (settings.url, settings.write_url))
         believed = Trust(ca_file=settings.ca_file).context(section) if secure else None
@@ -50,11 +50,11 @@ class Web:
         self._authorization = authorization(settings, section)
 
     def post(self, url: str, query: Mapping[str, str]) -> Any:
-        """JSON, asked by a form, which may be longer than an address."""
+        """Return JSON, requested by a form, which may be longer than an address."""
         return self._json(self.request("POST", url, fields=query), url)
 
     def get(self, url: str) -> Any:
-        """JSON, asked by an address alone."""
+        """Return JSON, requested by an address alone."""
         return self._json(self.request("GET", url), url)
 
     def request(
@@ -65,7 +65,7 @@ class Web:
         fields: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> bytes:
-        """The body of an answer of 2xx."""
+        """Return the body of a 2xx answer."""
         headers = {"User-Agent": f"gpuvigil/{__version__}", "Accept-Encoding": "gzip"}
         if value := self.authorization():
             headers["Authorization"] = value
@@ -85,7 +85,7 @@ class Web:
         raise refusal(self._place(url), status, content, secret_in(value))
 
     def _answer(self, method: str, url: str, given: Mapping[str, Any]) -> tuple[int, bytes]:
-        """Its status and its body."""
+        """Return the answer's status and body."""
         if self._limits is None:
             answer = self._pool.request(method, url, **given)
             return answer.status, answer.data
@@ -114,14 +114,14 @@ class Web:
         return bytes(found)
 
     def authorization(self) -> str:
-        """The header of that name, as it is now; empty for none."""
+        """Return the current Authorization header; empty for none."""
         try:
             return self._authorization()
         except ConfigError as error:  # a file in the middle of a rotation
             raise StoreUnavailable(f"{self._name} is not asked: {error}") from None
 
     def close(self) -> None:
-        """Let the connections go; the next request opens a new one."""
+        """Close the connections; the next request opens a new one."""
         self._pool.clear()
 
     def _json(self, content: bytes, url: str) -> Any:
@@ -138,7 +138,7 @@ class Web:
 
 
 def authorization(settings: StoreSettings, section: str = "store") -> Callable[[], str]:
-    """The header of that name, as it is now; empty for none. ConfigError for an unreadable file."""
+    """Return a source of the current Authorization header, "" for none; ConfigError for unreadable files."""
     if settings.user:
         key, what = f"{section}.password_file", f"{section}'s password"
         password = secret_source(settings.password_file, key, what)
@@ -152,12 +152,12 @@ def authorization(settings: StoreSettings, section: str = "store") -> Callable[[
 
 
 def secret_in(authorization: str) -> str:
-    """What must not be shown of the header of that name; a proxy may repeat it in its answer."""
+    """Return the secret in an Authorization header, to be masked; a proxy may repeat it in its answer."""
     return authorization.partition(" ")[2]
 
 
 def refusal(place: str, status: int, content: bytes | None, secret: str = "") -> StoreError:
-    """What an answer that is none means, with what the server says of it, but for the secret."""
+    """Return an error for an unsuccessful answer, with the server's words except for the secret."""
     said = in_short((content or b"").decode(errors="replace"), secret)
     text = f"{place}: status {status}: {said or 'no reason given'}"
     again = status == 429 or not 400 <= status < 500
@@ -167,6 +167,6 @@ def refusal(place: str, status: int, content: bytes | None, secret: str = "") ->
 
 
 def why(error: urllib3.exceptions.HTTPError) -> str:
-    """What went wrong on the way, without what the library says of its own objects."""
+    """Return the cause of a transport error, without the library's words about its own objects."""
     cause = error.__cause__ or error.__context__
     return getattr(cause, "strerror", None) or str(error).rpartition(": ")[2]

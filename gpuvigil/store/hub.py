@@ -1,4 +1,4 @@
-"""The embedded store, asked through the hub that owns it."""
+"""The embedded store, accessed through the hub that owns it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta

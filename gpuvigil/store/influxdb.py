@@ -1,7 +1,7 @@
-"""Telemetry in InfluxDB 1, 2 or 3: written as line protocol, asked in InfluxQL at `/query`.
+"""Telemetry in InfluxDB 1, 2 or 3: written as line protocol, queried in InfluxQL at `/query`.
 
-InfluxQL is the one language that all three speak. The lines bear a mark (`MARK`), since
-InfluxQL counts values of fields, not lines. Long spans are asked in pieces.
+InfluxQL is the one language that all three support. The lines have a mark (`MARK`), since
+InfluxQL counts values of fields, not lines. Long spans are queried in pieces.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,10 +35,10 @@ Span = tuple[datetime, datetime]
 
 
 class InfluxStore:
-    """`gpuvigil.store.Store` in one database of an InfluxDB."""
+    """`gpuvigil.store.Store` in one InfluxDB database."""
 
     def __init__(self, settings: StoreSettings, clock: Clock | None = None) -> None:
-        """ConfigError when a file of the settings cannot be read."""
+        """Open the store; ConfigError when a file of the settings cannot be read."""
         self._url = settings.url.rstrip("/")
         self._database = settings.bucket
         self._longest = timedelta(hours=settings.span_hours)
@@ -46,7 +46,7 @@ class InfluxStore:
         self._writer = Writer(settings, clock or SystemClock(), self._web)
 
     def write(self, lines: bytes) -> None:
-        """See `Store.write`; of lines with the same tags and time the last one's fields stay."""
+        """See `Store.write`; for lines with the same tags and time, the last one's fields are kept."""
         self._writer.write(lines)
 
     def window(
@@ -119,7 +119,7 @@ class InfluxStore:
         return reduction.latest(catalogue, names, lines)
 
     def forget(self, before: datetime) -> None:
-        """See `Store.forget`; StoreError from InfluxDB 3, which deletes nothing by time."""
+        """See `Store.forget`; StoreError from InfluxDB 3, which cannot delete by time."""
         bound = min(to_ns(before), LATEST_NS + 1)
         for name in MEASUREMENTS:
             self._ask(f"DELETE FROM {_identifier(name)} WHERE time < {bound}")
@@ -134,9 +134,10 @@ class InfluxStore:
         *,
         timed: bool = False,
     ) -> list[list[Any]]:
-        """Rows of tags, the time if `timed`, and what is asked for.
+        """Return rows of tags, the time if `timed`, and the requested values.
 
-        Of what somebody else wrote, without a mark, the first that is asked for is null: no lines.
+        Rows without a mark, which somebody else wrote, have null as their first value and are left
+        out.
         """
         bounds = [f"time >= {max(to_ns(span[0]), 0)}", f"time < {to_ns(span[1])}"]
         bounds += [f"{_identifier(tag)} = {_literal(value)}" for tag, value in where.items()]
@@ -158,7 +159,7 @@ class InfluxStore:
         return rows
 
     def _ask(self, query: str) -> list[Any]:
-        """The series of the answer to one statement; times are microseconds."""
+        """Return the series of the answer to one statement; times are microseconds."""
         form = {"q": query, "db": self._database, "epoch": "u"}
         answer = self._web.post(f"{self._url}/query", form)
         (result,) = answer["results"]
@@ -169,7 +170,7 @@ class InfluxStore:
 
 
 def _pieces(span: Span, longest: timedelta) -> Iterator[Span]:
-    """The span in parts, oldest first; at least one, which may be empty."""
+    """Split the span into pieces, oldest first; at least one, which may be empty."""
     start, end = span
     while end - start > longest:
         yield start, start + longest
@@ -180,7 +181,7 @@ def _pieces(span: Span, longest: timedelta) -> Iterator[Span]:
 def _table(
     catalogue: Measurement, kinds: Sequence[tuple[str, pa.DataType]], rows: Sequence[Sequence[Any]]
 ) -> pa.Table:
-    """Rows as columns; a number is written without its fraction where that is 0."""
+    """Return rows as columns; the server writes a float without its fraction if that is 0."""
     schema = pa.schema([*((tag, pa.string()) for tag in catalogue.tags), *kinds])
     columns: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = []
@@ -204,6 +205,6 @@ def _identifier(name: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """A string of InfluxQL (the specification, "Strings")."""
+    """Return a string literal of InfluxQL (the specification, "Strings")."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
     return f"'{escaped}'"

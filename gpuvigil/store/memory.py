@@ -1,4 +1,4 @@
-"""The store protocol in plain Python: small, slow, and what every other store is held against."""
+"""The store protocol in plain Python: small and slow, the reference for every other store."""
 
 import math
 import threading
@@ -22,7 +22,7 @@ _Number = int | float
 
 @dataclass(slots=True)
 class MemoryStore:
-    """`gpuvigil.store.Store` in memory; it is gone with its process."""
+    """`gpuvigil.store.Store` in memory; lost when the process ends."""
 
     clock: Clock = field(default_factory=SystemClock)
     _rows: dict[str, list[Row]] = field(default_factory=lambda: {it: [] for it in MEASUREMENTS})
@@ -104,7 +104,7 @@ class MemoryStore:
     def _subjects(
         self, catalogue: Measurement, start_ns: int, end_ns: int
     ) -> Iterable[tuple[_Tags, list[Row]]]:
-        """Subjects in order, each with its lines of `[start, end)`, oldest first."""
+        """Return subjects in order, each with its lines in `[start, end)`, oldest first."""
         with self._lock:
             rows = [row for row in self._rows[catalogue.name] if start_ns <= row.at_ns < end_ns]
         found: dict[_Tags, list[Row]] = {}
@@ -134,5 +134,5 @@ _FUNCTIONS: dict[Function, Callable[[Sequence[_Number]], _Number | None]] = {
 
 def _aggregated(aggregate: Aggregate, rows: Iterable[Row]) -> _Number | None:
     value = _FUNCTIONS[aggregate.function](_measured(rows, aggregate.field))
-    # A difference of two 64-bit numbers that does not fit into one is not known.
+    # A difference of two 64-bit integers that does not fit into 64 bits is not known.
     return None if isinstance(value, int) and value >= 2**63 else value

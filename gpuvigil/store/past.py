@@ -1,4 +1,4 @@
-"""A store as of a moment: what was measured later is not in it."""
+"""A store as of a past time: later measurements are hidden."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,24 +13,24 @@ from .schema import fields_of, latest_schema, measurement_of
 
 # Bounds of ranges are exclusive.
 _JUST_AFTER = timedelta(microseconds=1)
-# Most nodes tick within this: their newest lines are read one by one. Of others the newest lie in
-# coarser steps, since a large fleet has very many lines.
+# Most nodes tick within this: their newest lines are read one by one. Newest lines of other nodes are
+# read in coarser steps, since a large fleet has very many lines.
 _NEAR, _LINE, _COARSE = timedelta(seconds=12), timedelta(seconds=1), timedelta(seconds=5)
 
 
 class PastStore:
-    """`gpuvigil.store.Store` without what came after `at`; nobody writes into the past."""
+    """`gpuvigil.store.Store` without lines after `at`; it cannot be written to."""
 
     def __init__(self, behind: Store, at: datetime) -> None:
         self._behind = behind
         self._end = at + _JUST_AFTER
 
     def write(self, lines: bytes) -> None:
-        """Nobody does."""
+        """Refuse: the past cannot be changed."""
         raise StoreError("what was measured is not changed afterwards")
 
     def forget(self, before: datetime) -> None:
-        """Nobody does."""
+        """Refuse: the past cannot be changed."""
         raise StoreError("what was measured is not changed afterwards")
 
     def window(
@@ -52,7 +52,7 @@ class PastStore:
         return self._behind.series(measurement, fields, where, self._cut(span), step)
 
     def latest(self, measurement: str, fields: Collection[str], since: datetime) -> pa.Table:
-        """See `Store.latest`: the newest line of each subject that there was then."""
+        """See `Store.latest`: each subject's newest line as of that time."""
         catalogue = measurement_of(measurement)
         names = fields_of(catalogue, fields)
         near = max(since, self._end - _NEAR)
@@ -69,7 +69,7 @@ class PastStore:
         span: tuple[datetime, datetime],
         step: timedelta,
     ) -> pa.Table:
-        """Means of steps as if each were a line: of a step of one line they are that line."""
+        """Return means per step as if each were a line: for a step with one line they equal that line."""
         table = self._behind.series(catalogue.name, names, {}, span, step)
         micros = pc.multiply(pc.coalesce(table["offset_seconds"], pa.scalar(0.0)), 1e6)
         at = pc.add(table["at"].cast(pa.int64()), pc.cast(pc.round(micros), pa.int64()))

@@ -1,7 +1,7 @@
-"""Telemetry of dcgm-exporter and node_exporter, read from any server that speaks Prometheus' API.
+"""Telemetry of dcgm-exporter and node_exporter, read from any server with Prometheus' API.
 
-Nothing is written. Raw samples are read, and reduced here: their times are those of scrapes, so the
-metrics of a target that were scraped together are one line.
+Nothing is written. Raw samples are read and reduced here: their times are those of scrapes, so the
+metrics of a target that were scraped together form one line.
 """
 
 from collections import defaultdict
@@ -24,28 +24,28 @@ from .promql import Tags, seconds, selector
 from .schema import fields_of, latest_schema, measurement_of, series_schema, tags_of
 
 _MILLISECOND = timedelta(milliseconds=1)
-# A scrape is given the server's own time: it may be ahead of ours by so much.
+# A scrape has the server's own time, which may be ahead of ours by this much.
 _AHEAD = timedelta(minutes=5)
-# Steps of a series that are asked one by one.
+# Steps of a series that are queried one by one.
 _LONG_STEP, _FEW_STEPS = timedelta(minutes=1), 100
 _READ_ONLY = "Prometheus is only read: it scrapes what it keeps, and forgets by its own retention"
 
-# Of one subject: by field, times in milliseconds and values.
+# For one subject: by field, times in milliseconds and values.
 _Samples = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 class PrometheusStore:
-    """`gpuvigil.store.Store` that is only read; `write` and `forget` raise StoreError."""
+    """A read-only `gpuvigil.store.Store`; `write` and `forget` raise StoreError."""
 
     def __init__(self, settings: StoreSettings, clock: Clock | None = None) -> None:
-        """ConfigError when a file of the settings cannot be read."""
+        """Open the store; ConfigError when a file of the settings cannot be read."""
         self._clock = clock or SystemClock()
         self._url = settings.url.rstrip("/")
         self._cluster = settings.cluster
         self._web = Web(settings)
 
     def write(self, lines: bytes) -> None:
-        """Refused: see the class."""
+        """Refuse: the store is read-only."""
         raise StoreError(_READ_ONLY)
 
     def window(
@@ -67,8 +67,8 @@ class PrometheusStore:
     ) -> pa.Table:
         """See `Store.series`.
 
-        Without fields and with few long steps the server says who is in them; then `offset_seconds`
-        is the middle of what the span has of a step.
+        Without fields and with few long steps, the server says which subjects are present; then
+        `offset_seconds` is the middle of the step's part within the span.
         """
         catalogue = measurement_of(measurement)
         names, wanted = fields_of(catalogue, fields), tags_of(catalogue, where)
@@ -85,13 +85,13 @@ class PrometheusStore:
         return reduction.latest(catalogue, names, lines)
 
     def forget(self, before: datetime) -> None:
-        """Refused: see the class."""
+        """Refuse: the store is read-only."""
         raise StoreError(_READ_ONLY)
 
     def holders(self, now: datetime) -> Mapping[Tags, frozenset[tuple[Holder, str | None]]]:
-        """Whom dcgm-exporter names as holders now, by cluster, node, UUID and model of every GPU.
+        """Return the holders that dcgm-exporter names now, by cluster, node, UUID and model of every GPU.
 
-        A GPU of which it tells, and for which it names nobody, has none.
+        A GPU that it reports without naming anybody has no holder.
         """
         matchers = selector(DCGM.presence, {}, DCGM.matchers)
         found: dict[Tags, set[tuple[Holder, str | None]]] = defaultdict(set)
@@ -122,13 +122,13 @@ class PrometheusStore:
         return pa.Table.from_pylist(rows, schema=series_schema(catalogue, ())).sort_by(keys)
 
     def _present(self, catalogue: Measurement, span: tuple[datetime, datetime]) -> set[Tags]:
-        """The subjects with a line in `[start, end)`."""
+        """Return the subjects with a line in `[start, end)`."""
         start, end = ((at - EPOCH) // _MILLISECOND for at in span)
         found: set[Tags] = set()
         for exporter in EXPORTERS:
             for metric in exporter.presence if exporter.measurement is catalogue else ():
                 matchers = selector([metric], {}, exporter.matchers)
-                # Up to version 2 a range holds both its ends.
+                # Up to version 2 a range includes both ends.
                 query = f"count_over_time({matchers}[{max(end - start - 1, 1)}ms])"
                 for one in self._ask(query, end - 1):
                     found.add(self._tags(exporter, one["metric"]))
@@ -151,7 +151,7 @@ class PrometheusStore:
         where: Mapping[str, str],
         span: tuple[datetime, datetime],
     ) -> pa.Table:
-        """The lines of `[start, end)` as they were scraped."""
+        """Return the lines in `[start, end)` as they were scraped."""
         found: dict[Tags, _Samples] = {}
         for exporter in EXPORTERS:
             if exporter.measurement is not catalogue:
@@ -174,7 +174,7 @@ class PrometheusStore:
         where: Mapping[str, str],
         span: tuple[datetime, datetime],
     ) -> dict[Tags, _Samples]:
-        """By subject; presence is told as the field `""`."""
+        """Return samples by subject and field; presence is the field `""`."""
         columns = {name: exporter.columns[name] for name in names if name in exporter.columns}
         derived = {name: exporter.derived[name] for name in names if name in exporter.derived}
         fields: dict[str, list[str]] = defaultdict(list)
@@ -207,7 +207,7 @@ class PrometheusStore:
             exporter.labels[tag]: value for tag, value in where.items() if tag in exporter.labels
         }
         matchers = selector(metrics, equal, exporter.matchers)
-        # From version 3 on a range leaves out its start, before it did not: what is too much is cut.
+        # From version 3 on a range excludes its start, before it included it: the excess is cut.
         found = []
         for one in self._ask(f"{matchers}[{end - start}ms]", end - 1):
             times = np.array([round(at * 1000) for at, _ in one["values"]], dtype=np.int64)
@@ -218,7 +218,7 @@ class PrometheusStore:
 
 
 def _put(samples: _Samples, name: str, times: np.ndarray, values: np.ndarray) -> None:
-    """Add samples; where two series tell of one moment, the one that came first stays."""
+    """Add samples; if two series have a value for one time, the earlier one is kept."""
     if name in samples:
         before, known = samples[name]
         times, values = np.concatenate([before, times]), np.concatenate([known, values])
@@ -234,7 +234,7 @@ def _converted(column: Column, values: np.ndarray) -> np.ndarray:
 
 
 def _table(catalogue: Measurement, names: Sequence[str], tags: Tags, samples: _Samples) -> pa.Table:
-    """The lines of one subject: at each time what was scraped then."""
+    """Return the lines of one subject: for each time the values scraped then."""
     schema = latest_schema(catalogue, names)
     times = np.unique(np.concatenate([at for at, _ in samples.values()]))
     arrays = [pa.array([tag] * len(times), pa.string()) for tag in tags]

@@ -12,9 +12,9 @@ Tags = tuple[str, ...]
 
 
 def selector(names: Sequence[str], labels: Mapping[str, str], more: Sequence[str] = ()) -> Selector:
-    """The series of these names whose labels are equal to `labels`; empty is absent.
+    """Return a selector for the series of these names whose labels equal `labels`; "" means absent.
 
-    `more` are further matchers as they are.
+    `more` are further matchers, used as they are.
     """
     name = "|".join(re.escape(name) for name in names)
     matches = [f"__name__=~{quoted(name)}"]
@@ -23,24 +23,24 @@ def selector(names: Sequence[str], labels: Mapping[str, str], more: Sequence[str
 
 
 def quoted(text: str) -> str:
-    """A string as the query language reads it: Go's escapes are a superset of JSON's."""
+    """Return a string literal for the query language: Go's escapes are a superset of JSON's."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def subject(catalogue: Measurement, labels: Mapping[str, str]) -> tuple[Tags, str]:
-    """Whose series this is, and of which field, by names `<measurement>_<field>`."""
+    """Return the subject and the field of a series that is named `<measurement>_<field>`."""
     tags = tuple(labels.get(tag, "") for tag in catalogue.tags)
     return tags, labels["__name__"].removeprefix(f"{catalogue.name}_")
 
 
 def seconds(milliseconds: int) -> str:
-    """A time as the server reads it, exact to the millisecond."""
+    """Format a time for the server in seconds, exact to the millisecond."""
     whole, rest = divmod(milliseconds, 1000)
     return f"{whole}.{rest:03d}"
 
 
 def number(text: str, *, whole: bool) -> int | float | None:
-    """A number that a server wrote; None for none, or for one that a column cannot hold."""
+    """Parse a server's number; None for an invalid one, or one that a column cannot hold."""
     try:
         value = float(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""What an engine does not answer by itself is finished here, in Arrow.
+"""Completes in Arrow what a storage engine cannot answer by itself.
 
 Lines are a table of a measurement's tags, `at`, and fields, in any order; a value that was not
-measured is null. Answers have the shapes of `gpuvigil.store.Store`.
+measured is null. Answers have the shapes that `gpuvigil.store.Store` specifies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def asked(aggregates: Sequence[Aggregate]) -> list[Aggregate]:
-    """The aggregates that an engine is asked for: an increase is made of two of them."""
+    """Return the aggregates to request from an engine: an increase needs two of them."""
     wanted: dict[Aggregate, None] = {}
     for it in aggregates:
         functions = [it.function]
@@ -37,7 +37,7 @@ def asked(aggregates: Sequence[Aggregate]) -> list[Aggregate]:
 
 
 def window(catalogue: Measurement, aggregates: Sequence[Aggregate], lines: pa.Table) -> pa.Table:
-    """The answer to `Store.window` from the lines of the range."""
+    """Return the answer to `Store.window` from the lines of the range."""
     tags = list(catalogue.tags)
     ordered = lines.sort_by([(name, "ascending") for name in (*tags, "at")])
     parts = asked(aggregates)
@@ -53,7 +53,7 @@ def window(catalogue: Measurement, aggregates: Sequence[Aggregate], lines: pa.Ta
 def finished_window(
     catalogue: Measurement, aggregates: Sequence[Aggregate], parts: pa.Table
 ) -> pa.Table:
-    """The answer to `Store.window` from the columns of `asked` aggregates, subjects in any order."""
+    """Return the answer to `Store.window` from the columns of `asked` aggregates, subjects in any order."""
     wanted = list(dict.fromkeys(aggregates))
     for it in wanted:
         if it.function is Function.INCREASE:
@@ -68,7 +68,7 @@ def finished_window(
 def series(
     catalogue: Measurement, fields: Sequence[str], lines: pa.Table, step: timedelta
 ) -> pa.Table:
-    """The answer to `Store.series` from the lines of the span."""
+    """Return the answer to `Store.series` from the lines of the span."""
     step_us = pa.scalar(step // _MICROSECOND, pa.int64())
     at_us = lines.column("at").cast(pa.int64())
     start_us = pc.multiply(pc.divide(at_us, step_us), step_us)
@@ -85,7 +85,7 @@ def series(
 
 
 def latest(catalogue: Measurement, fields: Sequence[str], lines: pa.Table) -> pa.Table:
-    """The answer to `Store.latest` from lines that are not too old."""
+    """Return the answer to `Store.latest` from lines that are recent enough."""
     tags = list(catalogue.tags)
     ordered = lines.sort_by([(name, "ascending") for name in (*tags, "at")])
     numbered = ordered.append_column("number", pa.array(range(len(ordered)), pa.int64()))
@@ -95,9 +95,9 @@ def latest(catalogue: Measurement, fields: Sequence[str], lines: pa.Table) -> pa
 
 
 def joined_means(parts: pa.Table, keys: Sequence[str], weights: Mapping[str, str]) -> pa.Table:
-    """One row for each key, from rows of parts of it.
+    """Join rows with the same key into one.
 
-    `weights` names, for each column of means, the column that counts what it is the mean of;
+    `weights` names, for each column of means, the column with the number of values; these
     counts are added up. A mean is null where nothing was counted.
     """
     counts = list(dict.fromkeys(weights.values()))
@@ -117,9 +117,9 @@ def joined_means(parts: pa.Table, keys: Sequence[str], weights: Mapping[str, str
 def joined_windows(
     catalogue: Measurement, parts: Sequence[pa.Table], wanted: Sequence[Aggregate]
 ) -> pa.Table:
-    """One row for each subject, from windows that follow one another, oldest first.
+    """Join consecutive windows, oldest first, into one row per subject.
 
-    `wanted` has a count for each mean.
+    `wanted` must have a count for each mean.
     """
     tags, table = list(catalogue.tags), pa.concat_tables(parts)
     rules = [("samples", "sum"), ("first_at", "min"), ("last_at", "max")]
@@ -139,16 +139,16 @@ def joined_windows(
 
 
 def _increase(parts: pa.Table, field: str) -> pa.ChunkedArray:
-    """max - min; null where a difference of two 64-bit numbers does not fit into one."""
+    """Return max - min; null where a difference of two 64-bit integers does not fit into 64 bits."""
     least, most = (
         parts.column(Aggregate(function=function, field=field).column)
         for function in (Function.MIN, Function.MAX)
     )
-    difference = pc.subtract(most, least)  # wraps round
+    difference = pc.subtract(most, least)  # may wrap round
     return pc.if_else(pc.less(difference, 0), None, difference)
 
 
 def _shaped(table: pa.Table, schema: pa.Schema, keys: Sequence[str]) -> pa.Table:
-    """The columns of the schema, in the order of the keys."""
+    """Return the schema's columns, sorted by the keys."""
     found = table.select(schema.names).cast(schema)
     return found.sort_by([(name, "ascending") for name in keys]).combine_chunks()

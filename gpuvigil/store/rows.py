@@ -1,4 +1,4 @@
-"""`Table.to_pylist` in half of its time: by columns, through numpy."""
+"""A replacement for `Table.to_pylist` in half its time: by columns, through numpy."""
 
 from datetime import timezone
 from typing import Any
@@ -7,7 +7,7 @@ import pyarrow as pa
 
 
 def rows(table: pa.Table) -> list[dict[str, Any]]:
-    """One dictionary a row, None where there is no value."""
+    """Return one dictionary per row, with None where there is no value."""
     names = table.column_names
     columns = [_values(column) for column in table.columns]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
@@ -18,7 +18,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     if kind == pa.timestamp("us", "UTC") and not column.null_count:
         return [at.replace(tzinfo=timezone.utc) for at in column.to_numpy().tolist()]
     if pa.types.is_floating(kind) or pa.types.is_integer(kind):
-        # Whole numbers stay whole, and a null is no NaN.
+        # Integers stay integers, and nulls do not become NaN.
         found = column.fill_null(0).to_numpy()
         if column.null_count:
             found = found.astype(object)

@@ -1,7 +1,7 @@
-"""Telemetry in VictoriaMetrics: written as line protocol, asked in MetricsQL.
+"""Telemetry in VictoriaMetrics: written as line protocol, queried in MetricsQL.
 
 A field of a measurement is a series `<measurement>_<field>`; times are milliseconds, values floats.
-What is said of lines comes from their mark (`MARK`), a series like any other. A cluster is
+Facts about lines come from their mark (`MARK`), a series like any other. A cluster is
 the same under other addresses (docs.victoriametrics.com/cluster-victoriametrics, "URL format").
 """
 
@@ -42,32 +42,33 @@ _ROLLUPS: Mapping[Function, str] = {
     Function.LAST: "last_over_time",
 }
 _MILLISECOND = timedelta(milliseconds=1)
-# The server gives no more points of a series at once (-search.maxPointsPerTimeseries, 30,000).
+# The server returns no more points of a series at once (-search.maxPointsPerTimeseries, 30,000).
 _MOST_POINTS = 20_000
-# It takes nothing of a time later than this (lib/storage of 1.79).
+# The server accepts no time further ahead than this (lib/storage of 1.79).
 _AHEAD_MS = 2 * 86_400_000
-# Of so many fields at once: 300,000 series may be in one answer (-search.maxUniqueTimeseries).
+# Fields per query: 300,000 series may be in one answer (-search.maxUniqueTimeseries).
 _FIELDS_AT_ONCE = 16
-# In this last time it doubts what it has, and repeats an older point (-search.latencyOffset, 30 s).
+# For recent times the server distrusts its data and repeats an older point (-search.latencyOffset, 30
+# s).
 _DOUBTED_MS = 120_000
 
-# A cluster of which a part is away shall say so, and not answer with the rest.
+# If a part of a cluster is away, the query must fail, not return the rest.
 _WHOLE = {"deny_partial_response": "1"}
 # How a line of an export begins; the name of the series follows.
 _NAMED = b'{"metric":{"__name__":"'
 
-# What was found for each field, as the server writes it.
+# The values found for each field, as the server writes them.
 _Texts = dict[str, str]
 
 
 class VictoriaMetricsStore:
     """`gpuvigil.store.Store` in VictoriaMetrics, a single server or a cluster.
 
-    Whole numbers beyond 2^53 are not exact, and null where they do not fit into 64 bits.
+    Integers beyond 2^53 are not exact, and null where they do not fit into 64 bits.
     """
 
     def __init__(self, settings: StoreSettings, clock: Clock | None = None) -> None:
-        """ConfigError when a file of the settings cannot be read."""
+        """Open the store; ConfigError when a file of the settings cannot be read."""
         self._clock = clock or SystemClock()
         self._url = settings.url.rstrip("/")
         self._bucket = settings.bucket
@@ -75,7 +76,7 @@ class VictoriaMetricsStore:
         self._writer = Writer(settings, self._clock, self._web)
 
     def write(self, lines: bytes) -> None:
-        """See `Store.write`; it is acknowledged before it is on disk, and seen seconds later."""
+        """See `Store.write`; lines are acknowledged before they are on disk, and visible seconds later."""
         self._writer.write(lines)
 
     def window(
@@ -122,8 +123,8 @@ class VictoriaMetricsStore:
         catalogue = measurement_of(measurement)
         names, wanted = fields_of(catalogue, fields), tags_of(catalogue, where)
         start, end, step_ms = _ms(span[0]), _ms(span[1]), step // _MILLISECOND
-        # Whole steps are averaged by the server; what is cut at the ends, and steps as fine as
-        # lines, are averaged here.
+        # The server averages whole steps; partial steps at the ends, and steps as fine as lines, are
+        # averaged here.
         first, last = -(-start // max(step_ms, 1)), end // max(step_ms, 1)
         until = max(last, (_ms(self._clock.now()) // max(step_ms, 1)) + 3)
         doubted = last * step_ms > _ms(self._clock.now()) - _DOUBTED_MS
@@ -160,7 +161,7 @@ class VictoriaMetricsStore:
         return reduction.latest(catalogue, names, lines)
 
     def forget(self, before: datetime) -> None:
-        """Refused with StoreError: the server forgets by itself, after its -retentionPeriod."""
+        """Refuse with StoreError: the server forgets by itself, after its -retentionPeriod."""
         raise StoreError(
             "VictoriaMetrics drops no time range: set -retentionPeriod where it is started"
         )
@@ -174,11 +175,11 @@ class VictoriaMetricsStore:
     def _rolled(
         self, catalogue: Measurement, rollup: str, names: Sequence[str], span: tuple[int, int]
     ) -> dict[Tags, _Texts]:
-        """A rollup of each field over `[start, end)` in milliseconds, by subject."""
+        """Return a rollup of each field over `[start, end)` in milliseconds, by subject."""
         found: dict[Tags, _Texts] = {}
         start, end = span
         for few in _few(names) if start < end else ():
-            # The server's windows leave out their start and hold their end.
+            # The server's windows exclude their start and include their end.
             query = f"{rollup}({self._selector(catalogue, few, {})}[{end - start}ms])"
             answer = self._ask("query", f"{query} keep_metric_names", time=seconds(end - 1))
             for one in answer:
@@ -194,7 +195,7 @@ class VictoriaMetricsStore:
         steps: tuple[int, int, int],
         step_ms: int,
     ) -> pa.Table:
-        """The means of the steps from the first to before the second; to the third are asked for."""
+        """Return the means of steps from the first to before the second; the query extends to the third."""
         first, last, until = steps
         rows: dict[tuple[Tags, int], dict[str, Any]] = {}
         for few in _few([MARK, *names]):
@@ -228,7 +229,7 @@ class VictoriaMetricsStore:
         where: Mapping[str, str],
         span: tuple[int, int],
     ) -> pa.Table:
-        """The lines of `[start, end)` as they are."""
+        """Return the lines in `[start, end)` as they were written."""
         rows: dict[tuple[Tags, int], dict[str, Any]] = {}
         for tags, name, times, values in self._exported(catalogue, names, where, span):
             whole = name == MARK or catalogue.metric(name).integer
@@ -246,7 +247,7 @@ class VictoriaMetricsStore:
         where: Mapping[str, str],
         span: tuple[int, int],
     ) -> Iterator[tuple[Tags, str, list[int], list[float | int | None]]]:
-        """Each series of the fields, and of the mark, with its times and values, oldest first."""
+        """Yield each series of the fields and of the mark, with its times and values, oldest first."""
         known: dict[bytes, Tags] = {}
         for few in _few([MARK, *names]) if span[0] < span[1] else ():
             form = {
@@ -258,8 +259,8 @@ class VictoriaMetricsStore:
             for line in self._web.request(
                 "POST", f"{self._url}/api/v1/export", fields=form
             ).splitlines():
-                # Inside of a text quotes are escaped, so this is found nowhere else. Most of a line
-                # are labels, which are alike for all fields of a subject: they are read once.
+                # Quotes are escaped inside strings, so this separator is unique. Most of a line are
+                # labels, which are the same for all fields of a subject: they are parsed once.
                 head, _, rest = line.rpartition(b',"values":')
                 values, _, times = rest.rpartition(b',"timestamps":')
                 named, _, labels = head.partition(b'",')
@@ -271,7 +272,7 @@ class VictoriaMetricsStore:
                 yield tags, name, json.loads(times.removesuffix(b"}")), json.loads(values)
 
     def _ask(self, what: str, query: str, **given: str) -> list[Any]:
-        """The results of a query; the server's cache and its rounding of times are not wanted."""
+        """Return the results of a query, without the server's cache and its rounding of times."""
         form = {"query": query, "nocache": "1", **_WHOLE, **given}
         answer = self._web.post(f"{self._url}/api/v1/{what}", form)
         if answer.get("isPartial"):
@@ -281,7 +282,7 @@ class VictoriaMetricsStore:
 
 
 def _ms(at: datetime) -> int:
-    """Milliseconds since 1970, cut as the server cuts the times of lines."""
+    """Return milliseconds since 1970, truncated as the server truncates times of lines."""
     return (at - EPOCH) // _MILLISECOND
 
 
@@ -293,14 +294,14 @@ def _few(names: Sequence[str]) -> Iterator[Sequence[str]]:
 def _fill(
     rows: Mapping[Tags, dict[str, Any]], texts: Mapping[Tags, str], column: str, kind: pa.DataType
 ) -> None:
-    """Put what was found into a column of the rows."""
+    """Put the values found into a column of the rows."""
     for tags, text in texts.items():
         if tags in rows:
             rows[tags][column] = number(text, whole=kind != pa.float64())
 
 
 def _kept(value: float | int | None, whole: bool) -> float | int | None:
-    """A value of an export as its column holds it."""
+    """Return a value of an export in its column's type; None where it does not fit."""
     if value is None:
         return None
     if not whole:
@@ -311,7 +312,7 @@ def _kept(value: float | int | None, whole: bool) -> float | int | None:
 def _table(
     schema: pa.Schema, subjects: Sequence[Tags], columns: Mapping[str, Sequence[Any]]
 ) -> pa.Table:
-    """Columns of the schema: the subjects' tags, then those that are given."""
+    """Return a table of the schema: the subjects' tags, then the given columns."""
     tags: Sequence[Sequence[str]] = list(zip(*subjects, strict=True))
     given = [*(tags or [()] * (len(schema) - len(columns))), *columns.values()]
     arrays = [pa.array(it, kind) for it, kind in zip(given, schema.types, strict=True)]

@@ -1,4 +1,4 @@
-"""Keeps pandas out of services that store and read telemetry, also where it is installed for the pages."""
+"""Keeps pandas out of services that store and read telemetry, even where the dashboard has installed it."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ _NAME = "pandas"
 
 
 class _NotInstalled(MetaPathFinder):
-    """Answers for pandas as if it was not installed, which the service's own extra does not do."""
+    """Makes pandas appear not installed, as it is with the service's own extra alone."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -19,10 +19,10 @@ class _NotInstalled(MetaPathFinder):
 
 
 def go_without_pandas() -> None:
-    """Let no library of this process load pandas; for a process of ours alone, at its start.
+    """Prevent this process from loading pandas; for our own processes only, at their start.
 
     Arrow and DuckDB load it at the first value they convert, only to see whether the value is one
     of pandas': 300 modules, 0.4 s of a core and 35 MiB. None in `sys.modules` would not do: DuckDB
-    takes that for a pandas which is loaded, and fails.
+    takes that for a loaded pandas, and fails.
     """
     sys.meta_path.insert(0, _NotInstalled())

@@ -1,4 +1,4 @@
-"""Lines on their way to a store that speaks line protocol: `influxdb-client`, or plain HTTP."""
+"""Sends lines to a store that accepts line protocol: by `influxdb-client`, or plain HTTP."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from .http import Web, refusal, secret_in, why
 
 @dataclass(slots=True)
 class Writer:
-    """Writes to one server through its v2 API, and through v1's where it has no v2."""
+    """Writes to one server through its v2 API, or through the v1 API where there is no v2."""
 
     settings: StoreSettings
     clock: Clock
@@ -23,9 +23,9 @@ class Writer:
     _has_v2: bool = field(default=True, init=False)
 
     def write(self, lines: bytes) -> None:
-        """Send the good lines with their marks; StoreError says how many were not good."""
+        """Send the good lines with their marks; StoreError says how many were refused."""
         rows, refused = read(lines, to_ns(self.clock.now()))
-        # VictoriaMetrics has no buckets; its own name for one is a label.
+        # VictoriaMetrics has no buckets; its equivalent is a label.
         labels = {"db": self.settings.bucket} if self.settings.kind == "victoriametrics" else {}
         if rows:
             self.send("\n".join(marked(row, labels) for row in rows).encode())
@@ -42,7 +42,7 @@ class Writer:
         self.web.request("POST", url, body=content)
 
     def _sent_by_v2(self, content: bytes) -> bool:
-        """False where the server knows no such path."""
+        """Return False where the server knows no such path."""
         library, synchronous = _library()
         settings = self.settings
         client = library.InfluxDBClient(
@@ -64,7 +64,7 @@ class Writer:
                 return False
             place = f"{settings.kind} at {self._url()}"
             if not error.status:
-                # It never came so far: a certificate that is not trusted, say.
+                # The request never got that far: for example, a certificate is not trusted.
                 raise StoreUnavailable(f"{place} does not answer: {_line(error)}") from error
             secret = secret_in(self.web.authorization())
             raise refusal(place, error.status, said.encode(), secret) from None
@@ -80,12 +80,12 @@ class Writer:
 
 
 def _line(error: Any) -> str:
-    """Why, without the library's own words around it."""
+    """Return the reason, without the library's own words around it."""
     return " ".join(str(error.reason).split())[:300]
 
 
 def _library() -> tuple[Any, Any]:
-    """The client library and its synchronous mode; it is loaded by whoever writes."""
+    """Return the client library and its synchronous mode, loaded only for writing."""
     try:
         import influxdb_client  # noqa: PLC0415 - an extra
         from influxdb_client.client.write_api import SYNCHRONOUS  # noqa: PLC0415

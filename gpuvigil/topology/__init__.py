@@ -1,4 +1,4 @@
-"""Which port of a node is at which switch: from files that say it, from LLDP, and from what follows."""
+"""The switch of each node's port: from topology files, from LLDP, and by inference."""
 
 from .files import Files
 from .infiniband import from_switches

@@ -1,4 +1,4 @@
-"""Contradictions in a fabric, each in a sentence that says where to look."""
+"""Contradictions in a fabric, each as a sentence that says where to look."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -12,21 +12,21 @@ from .pods import AGREE, HOSTS, Norm, Pods
 
 @dataclass(frozen=True, slots=True)
 class _Misfit:
-    """A port that is elsewhere than nearly all others of its name in its pod."""
+    """A port that is at another switch than nearly all others of its name in its pod."""
 
     link: Link
     at: str
     norm: Norm
-    of: int  # ports of its host that can be compared
+    of: int  # number of its host's ports that can be compared
 
 
 _PAIR = 2
-# More hosts than that without the same rails, or leaves without an uplink, are meant so [own].
+# More hosts lacking the same rails, or leaves without an uplink, are taken as intended [own].
 _FEW, _FEW_SHARE = 2, 0.01
 
 
 def judged(links: Iterable[Link], pods: Pods) -> frozenset[tuple[str, str]]:
-    """Node and name of each port that can be compared with enough others of its name."""
+    """Return node and name of each port that can be compared with enough others of its name."""
     return frozenset((link.node, link.name) for link, _, _ in _judged(links, pods))
 
 
@@ -38,14 +38,14 @@ def _judged(links: Iterable[Link], pods: Pods) -> Iterator[tuple[Link, str, Norm
 
 
 def miswired(links: Iterable[Link], pods: Pods) -> list[Doubt]:
-    """Cables in the wrong rail; two that are each where the other belongs are swapped."""
+    """Return cables in the wrong rail; two ports that are each where the other belongs are swapped."""
     judged = list(_judged(links, pods))
     of = Counter(link.node for link, _, _ in judged)
     misfits = [
         _Misfit(link, at, norm, of[link.node]) for link, at, norm in judged if at != norm.leaf
     ]
     found, paired = [], set[int]()
-    # A swap within one host first: that is where a hand reaches both.
+    # Swaps within one host first, since that is where a hand reaches both cables.
     for same_host in (True, False):
         for number, one in enumerate(misfits):
             other = _partner(number, misfits, paired, same_host=same_host)
@@ -85,7 +85,7 @@ def _swapped(one: _Misfit, other: _Misfit, pods: Pods) -> Doubt:
         switches=(one.at, other.at),
         rails=(pods.rail(node, one.at), pods.rail(node, other.at)),
         basis=_basis(one.norm),
-        # A host that has these two alone and counts them the other way round looks the same.
+        # A host that has only these two, and numbers them the other way round, looks the same.
         certain=not is_one_host or one.of > _PAIR or node in pods.alike,
     )
 
@@ -109,9 +109,9 @@ def _basis(norm: Norm) -> str:
 
 
 def without_uplink(leaves: Iterable[str], uplinks: Iterable[Uplink]) -> list[Doubt]:
-    """Leaves that no cable leads up from, where one does from most others.
+    """Return leaves without an uplink where most others have one.
 
-    Where nobody says how switches are connected, nothing is said of any.
+    When nothing is known about the cables between switches, the result is empty.
     """
     known = set(leaves)
     have = known & {end for up in uplinks for end in (up.lower, up.upper)}
@@ -134,9 +134,9 @@ def without_uplink(leaves: Iterable[str], uplinks: Iterable[Uplink]) -> list[Dou
 def rails_missing(
     links: Sequence[Link], pods: Pods, builds: Mapping[str, str] = MappingProxyType({})
 ) -> list[Doubt]:
-    """Hosts with fewer rails than nearly all others of their pod; `builds`: what they are built with.
+    """Return hosts with fewer rails than nearly all others of their pod; `builds`: each host's GPU models.
 
-    Where several lack the same, or one is built otherwise, it may be meant so.
+    If several hosts lack the same rails, or a host is built differently, it may be intended.
     """
     rails, never_up, by_pod = _rails(links, pods)
     short = [
@@ -159,7 +159,7 @@ def rails_missing(
 
 
 def with_rails(links: Iterable[Link], pods: Pods) -> frozenset[str]:
-    """The hosts whose rails can be compared with enough others."""
+    """Return the hosts whose rails can be compared with enough others."""
     _, _, by_pod = _rails(links, pods)
     return frozenset(node for nodes in by_pod.values() if len(nodes) >= HOSTS for node in nodes)
 
@@ -168,11 +168,11 @@ def _are_few(those: Sequence[str], of: Collection[str]) -> bool:
     return len(those) <= max(_FEW, _FEW_SHARE * len(of))
 
 
-_Names = Mapping[str, Set[str]]  # of rails, by node
+_Names = Mapping[str, Set[str]]  # names of rails, by node
 
 
 def _rails(links: Iterable[Link], pods: Pods) -> tuple[_Names, _Names, Mapping[str, list[str]]]:
-    """The rails of each host that were up, those that never were, and hosts by pod."""
+    """Return each host's rails that were up at some time, those that never were, and hosts by pod."""
     rails: dict[str, set[str]] = defaultdict(set)
     never_up: dict[str, set[str]] = defaultdict(set)
     for link in links:
@@ -187,7 +187,7 @@ def _rails(links: Iterable[Link], pods: Pods) -> tuple[_Names, _Names, Mapping[s
 def _short_of(
     nodes: Sequence[str], rails: _Names, builds: Mapping[str, str]
 ) -> Iterator[tuple[str, list[str], int, str | None]]:
-    """Hosts that lack rails, which ones, how many hosts have them all, and how most of these are built."""
+    """Yield hosts that lack rails, the rails, how many hosts have all, and how most of these are built."""
     usual, agree = Counter(frozenset(rails[node]) for node in nodes).most_common(1)[0]
     if len(nodes) < HOSTS or agree < AGREE * len(nodes):
         return
@@ -201,7 +201,7 @@ def _short_of(
 def _missing(
     node: str, missing: Mapping[str, bool], have: tuple[int, str], *, certain: bool
 ) -> Doubt:
-    """`missing`: whether there is such a port that was never up."""
+    """Return the doubt; `missing` says for each rail whether there is a port that was never up."""
     words = (
         f"{rail} was never up" if is_there else f"no port at {rail}"
         for rail, is_there in missing.items()

@@ -1,4 +1,4 @@
-"""Looks up what topology files say of one node's ports."""
+"""Looks up what topology files say about one node's ports."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from .model import Imported, Placed, Wire
 
 
 class Files:
-    """What imported files say, by node."""
+    """The content of imported topology files, by node."""
 
     def __init__(self, said: Iterable[Imported] = ()) -> None:
         self._wires: dict[str, list[Wire]] = defaultdict(list)
@@ -22,7 +22,7 @@ class Files:
                 self._places[stated.short(placed.node)].append(placed)
 
     def completed(self, node: Inventory) -> Inventory:
-        """With the switch of ports that heard of none, where a file names it."""
+        """Fill in the switch of ports that heard none by LLDP, where a file names it."""
         name = stated.short(node.subject.node or "")
         said = Imported(
             wires=tuple(self._wires.get(name, ())), places=tuple(self._places.get(name, ()))

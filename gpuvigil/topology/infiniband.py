@@ -1,7 +1,7 @@
-"""What `ibnetdiscover` prints of an InfiniBand subnet (infiniband-diags, ibnetdiscover(8)), or `gpuvigil infiniband` tells.
+"""Topology of an InfiniBand subnet from `ibnetdiscover` or `gpuvigil infiniband`.
 
-A port of a node goes by its description, which rdma-ndd writes as `host device` (rdma-ndd(8)); one
-that nobody has described names no node.
+Format: infiniband-diags, ibnetdiscover(8). A node's port is identified by its description, which
+rdma-ndd writes as `host device` (rdma-ndd(8)); a port without one names no node.
 """
 
 import re
@@ -17,15 +17,15 @@ _HEAD = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s+#\s+"(.*?)"')
 _PORT = re.compile(
     r'\[(\d+)\](?:\(\w+\))?\s+"([^"]+)"\[(\d+)\](?:\(\w+\))?\s+#\s.*?"(.*)"\s+lid\s+\d+\s+\S+\s*$'
 )
-# How a managed switch of NVIDIA's describes itself: MF0;name:model/U1.
+# How NVIDIA's managed switches describe themselves: MF0;name:model/U1.
 _MANAGED = re.compile(r"MF0;([^:;]+):[^/:]+/U\d+")
 _HOST = re.compile(r"(\S+)\s+(\S+)")
 
 
 def from_ibnetdiscover(text: str) -> Imported:
-    """Hosts at switches, and switches at switches; the two ends of a cable are one fact.
+    """Return hosts at switches, and switches at switches; the two ends of a cable count once.
 
-    Which of two switches is nearer to the nodes is told by who has some: `lower` is the one that does.
+    Of two connected switches, the one that has nodes is nearer to them: it is `lower`.
     """
     kinds: dict[str, tuple[str, str]] = {}
     cables: list[_Cable] = []
@@ -50,7 +50,7 @@ def from_ibnetdiscover(text: str) -> Imported:
 
 
 class _Cable(NamedTuple):
-    """One end as the file tells it: by GUID and port."""
+    """One end of a cable as the file lists it: by GUID and port."""
 
     here: str
     port: str
@@ -70,12 +70,12 @@ def _wire(it: _Cable, host: re.Match[str], switch: str) -> Wire:
 
 
 def _uplinks(cables: list[_Cable], names: Mapping[str, str]) -> Iterator[Uplink]:
-    """Each cable between switches once: it stands in the file at both of its ends."""
+    """Yield each cable between switches once: the file lists it at both ends."""
     at_nodes = {it.far for it in cables if it.far in names and it.here not in names}
     for it in cables:
         if it.here not in names or it.far not in names:
             continue
-        # Of two alike the name decides.
+        # If both or neither have nodes, the name decides.
         ends = [
             (guid not in at_nodes, names[guid], port)
             for guid, port in ((it.here, it.port), (it.far, it.far_port))
@@ -91,9 +91,9 @@ def _uplinks(cables: list[_Cable], names: Mapping[str, str]) -> Iterator[Uplink]
 
 
 def switch_names(told: Mapping[str, str]) -> dict[str, str]:
-    """What switches are called, by GUID, from how they describe themselves.
+    """Return the names of switches by GUID, derived from their descriptions.
 
-    Those that are called alike, as those that nobody has named, go by their GUID too.
+    Switches with the same name, such as those that nobody has named, get their GUID as well.
     """
     names = {guid: _MANAGED.sub(r"\1", name.strip()) or guid for guid, name in told.items()}
     times = Counter(names.values())
@@ -104,9 +104,9 @@ def switch_names(told: Mapping[str, str]) -> dict[str, str]:
 
 
 def from_switches(switches: Iterable[Switch]) -> Imported:
-    """The same from what readers of switches tell the hub, of cables that have or had a link.
+    """Return the same from readers of switches, of cables that have or had a link.
 
-    What hangs at a port with a name a switch knows by LLDP: of hosts, these say it better.
+    For switches read by LLDP, whose ports have names, hosts are left out: the hosts know better.
     """
     known = sorted(switches, key=lambda it: it.subject.key)
     hosts = hosts_by_switch(known)

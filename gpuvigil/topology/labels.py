@@ -1,6 +1,6 @@
 """Labels with which Kubernetes, clouds and topograph say where a node is, nearest first.
 
-Kubernetes' own say region and zone, which are no part of a fabric. Sources: topograph,
+Kubernetes' own labels name region and zone, which are not part of a fabric. Sources: topograph,
 docs/providers and its README (`fabric.topograph.run/tier-N`, `network.topology.nvidia.com/tier-N`
 before, 0 nearest); NVIDIA GPU feature discovery (`nvidia.com/gpu.clique`); AWS, EC2 instance topology
 (`topology.k8s.aws/network-node-layer-N`, 1 on top); GKE, `cloud.google.com/gce-topology-*`; Oracle,
@@ -14,7 +14,7 @@ from typing import Any
 
 from .model import Imported, Placed, Source, Uplink
 
-# Each is a series of labels, the nearest to the node first; a node may have only some of them.
+# Each is a series of labels, nearest to the node first; a node may have only some of them.
 _SERIES: tuple[tuple[str, ...], ...] = (
     tuple(f"fabric.topograph.run/tier-{n}" for n in range(6)),
     tuple(f"network.topology.nvidia.com/tier-{n}" for n in range(6)),
@@ -25,14 +25,14 @@ _SERIES: tuple[tuple[str, ...], ...] = (
         for part in ("local_block", "network_block", "hpc_island")
     ),
 )
-# A rack of GPUs on one NVLink: a place, and no switch of the network.
+# A rack of GPUs on one NVLink domain: a place, not a switch of the network.
 _CLIQUE = "nvidia.com/gpu.clique"
-# It names the machine below a virtual one: nobody else is there.
+# This label names the machine that hosts a virtual one: no other node is there.
 _OWN = "cloud.google.com/gce-topology-host"
 
 
 def from_json(text: str) -> Imported:
-    """What `kubectl get nodes -o json` or topograph's graph says; ValueError or TypeError for others."""
+    """Parse `kubectl get nodes -o json` or topograph's graph; raise ValueError or TypeError for others."""
     whole = json.loads(text)
     if not isinstance(whole, Mapping):
         raise TypeError("neither nodes of Kubernetes nor a graph of topograph")
@@ -46,7 +46,7 @@ def from_json(text: str) -> Imported:
 
 
 def layers(labels: Mapping[str, str]) -> list[str]:
-    """The names of what a node with these labels is in, nearest first; of the first series it has."""
+    """Return the names of what a labelled node is in, nearest first; from the first series that it has."""
     for series in _SERIES:
         found = [labels[key] for key in series if labels.get(key) and key != _OWN]
         if found:

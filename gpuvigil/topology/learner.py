@@ -1,7 +1,7 @@
-"""A cluster's fabric from what is said outright and what follows from it.
+"""Learns a cluster's fabric from stated facts and from what follows from them.
 
-What follows is marked as such, with the share of the evidence that agrees, and is left out where there
-is no clear majority: a switch that is not known is better than a wrong one.
+Inferred facts are marked as such, with the share of the evidence that agrees, and are left out without
+a clear majority: an unknown switch is better than a wrong one.
 """
 
 from collections import Counter, defaultdict
@@ -23,7 +23,7 @@ def learn(
     imported: Imported = _NOTHING,
     events: Iterable[Event] = (),
 ) -> Topology:
-    """The fabric of one cluster's nodes. `events`: of their ports, those that went down count."""
+    """Return the fabric of one cluster's nodes. `events`: ports that went down are evidence, too."""
     nodes = list(inventories)
     told = stated.alike(nodes, imported)
     links, said = stated.links(nodes, told)
@@ -47,7 +47,7 @@ def learn(
 def contradictions(
     inventories: Iterable[Inventory], imported: Imported = _NOTHING
 ) -> Contradictions:
-    """Of one cluster's nodes what does not fit together, by what is said outright."""
+    """Return the contradictions among one cluster's nodes, judged by stated facts only."""
     nodes = list(inventories)
     told = stated.alike(nodes, imported)
     links, _ = stated.links(nodes, told)
@@ -78,7 +78,7 @@ def _leaves(links: Iterable[Link]) -> set[str]:
 
 
 def _builds(nodes: Iterable[Inventory]) -> Mapping[str, str]:
-    """What each node is built with: hosts that differ in it may differ in their rails."""
+    """Return each node's GPU models: hosts that differ in them may differ in their rails."""
     return {
         one.subject.node or "": ", ".join(sorted(gpu.model for gpu in one.gpus)) for one in nodes
     }
@@ -91,9 +91,9 @@ def _is_fabric(link: Link) -> bool:
 def _where_peers_are(
     links: Iterable[Link], of_pods: Pods, fell: Mapping[together.Port, Fact]
 ) -> list[Link]:
-    """With the switch of ports of which it was not said: where that port of their peers is.
+    """Fill in the switches of ports for which none was stated: where that port of their peers is.
 
-    A port that was never up is plugged in nowhere, as far as anybody knows.
+    A port that was never up is taken as unplugged.
     """
     found = []
     for link in links:
@@ -118,7 +118,7 @@ def _by_peers(link: Link, of_pods: Pods) -> Fact | None:
 
 
 def _named_rails(links: Sequence[Link], of_pods: Pods) -> list[Link]:
-    """With the rail of each port: the name that the port has on the hosts at its leaf."""
+    """Fill in the rail of each port: the name that ports have on the hosts at its leaf."""
     fabric = [link for link in links if _is_fabric(link)]
     hosts = len({link.node for link in fabric})
     names = Counter(name for _, name in {(link.node, link.name) for link in fabric})
@@ -137,7 +137,11 @@ def _named_rails(links: Sequence[Link], of_pods: Pods) -> list[Link]:
 def _rail(
     link: Link, of_pods: Pods, at_leaf: Mapping[str, Counter[str]], share: float
 ) -> Fact | None:
-    """By its own name where that is where it belongs, else by its leaf's, else by its own."""
+    """Return the rail of a port; None for a host that numbers its ports differently.
+
+    The rail is the port's own name where its pod has a norm for it, else the name of most ports at its leaf,
+    else its own name.
+    """
     norm = of_pods.norm(link)
     if norm is not None:
         confidence = round(norm.share, 3)
@@ -156,7 +160,7 @@ def _rail(
 def _reached(
     uplinks: Iterable[Uplink], links: Iterable[Link], places: Mapping[str, Fact]
 ) -> tuple[Uplink, ...]:
-    """Of the cables between switches those that this cluster's nodes are connected by."""
+    """Return the cables between switches that this cluster's nodes are connected by."""
     beside: dict[str, set[str]] = defaultdict(set)
     known = list(uplinks)
     for up in known:

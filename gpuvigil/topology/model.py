@@ -1,4 +1,4 @@
-"""A fabric as far as it is known: ports of nodes at switches, switches at switches, and whose word that is."""
+"""A fabric as far as it is known: nodes' ports and switches, their connections, and the sources."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,20 +6,20 @@ from enum import Enum
 
 
 class Source(str, Enum):
-    """Whose word a fact is. Of two that contradict each other the earlier counts."""
+    """The source of a fact. If two sources contradict each other, the earlier one here counts."""
 
-    LLDP = "LLDP"  # the switch's own, heard by the node
+    LLDP = "LLDP"  # the switch's own announcement, heard by the node
     IBNETDISCOVER = "ibnetdiscover"  # the subnet's own
-    FILE = "file"  # a person's
+    FILE = "file"  # a person's file
     SLURM = "Slurm"
     LABELS = "labels"  # of Kubernetes, a cloud or topograph
-    PEERS = "peers"  # where the same port of nodes at the same switches is
-    DOWN_TOGETHER = "down together"  # with ports whose switch is known
+    PEERS = "peers"  # inferred from where the same port of nodes at the same switches is
+    DOWN_TOGETHER = "down together"  # inferred from going down with ports whose switch is known
     PORT_NAMES = "port names"
 
     @property
     def rank(self) -> int:
-        """0 is believed first."""
+        """The priority of the source; 0 is trusted most."""
         return _RANKS[self]
 
 
@@ -28,9 +28,9 @@ _RANKS = {source: rank for rank, source in enumerate(Source)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A name, and who says so.
+    """A name, and its source.
 
-    `confidence`: 1 for what was said outright, else the share of what speaks about it that agrees.
+    `confidence`: 1 for a stated fact, else the share of the evidence that agrees.
     """
 
     value: str
@@ -40,7 +40,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """Somebody's word that a port is at a switch. `device` None: it was told of the node alone."""
+    """A statement that a port is at a switch. `device` None: it is about the node alone."""
 
     node: str
     switch: str
@@ -53,7 +53,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uplink:
-    """A cable between two switches, of which `lower` is nearer to the nodes where that is known."""
+    """A cable between two switches; `lower` is nearer to the nodes where that is known."""
 
     lower: str
     upper: str
@@ -64,7 +64,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """Where a node is without a port of it being named: its block or its lowest switch by name."""
+    """Where a node is when no port is named: its block, or the name of its lowest switch."""
 
     node: str
     place: str
@@ -73,7 +73,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What one file says."""
+    """The content of one topology file."""
 
     wires: tuple[Wire, ...] = ()
     uplinks: tuple[Uplink, ...] = ()
@@ -89,7 +89,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One port of a node. What is None is not known."""
+    """One port of a node. None means not known."""
 
     node: str
     device: str
@@ -102,12 +102,12 @@ class Link:
 
     @property
     def name(self) -> str:
-        """`mlx5_0`, and `mlx4_0/2` of a device with several ports."""
+        """The port's name: `mlx5_0`, or `mlx4_0/2` for a device with several ports."""
         return self.device if self.port == "1" else f"{self.device}/{self.port}"
 
 
 class Question(str, Enum):
-    """What does not fit together."""
+    """The kind of a contradiction."""
 
     SWAPPED = "swapped cables"
     WRONG_RAIL = "cable in the wrong rail"
@@ -118,11 +118,11 @@ class Question(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """One contradiction, with the ports it is about: node and port, as `Link.name` has it.
+    """One contradiction, with the ports it is about: node and port, as in `Link.name`.
 
-    Of a cable in the wrong rail the first switch is where the first port is, the second where it
-    belongs; `rails` are the names of most hosts' ports there, `basis` says how many hosts agree. Of
-    rails that a host lacks, `rails` are their names, and `details` says what of each.
+    For a cable in the wrong rail, the first switch is where the first port is, the second where it
+    belongs; `rails` are the names of most hosts' ports there, and `basis` says how many hosts agree. For
+    rails that a host lacks, `rails` are their names, and `details` says what is wrong with each.
     """
 
     question: Question
@@ -132,23 +132,23 @@ class Doubt:
     rails: tuple[str, ...] = ()
     basis: str = ""
     details: str = ""
-    certain: bool = True  # False: or the host counts its ports in another order, or is built so
+    certain: bool = True  # False: the host may number its ports differently, or be built so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contradictions:
-    """What does not fit together by what is said outright, and what could be compared with others."""
+    """Contradictions among stated facts, and what could be compared with others."""
 
     doubts: tuple[Doubt, ...] = ()
-    judged: frozenset[tuple[str, str]] = frozenset()  # node and name of ports
-    hosts: frozenset[str] = frozenset()  # by their rails
-    # The leaf of each fabric port: said outright, or where nearly all such ports of its pod are.
+    judged: frozenset[tuple[str, str]] = frozenset()  # node and name of each compared port
+    hosts: frozenset[str] = frozenset()  # compared by their rails
+    # The leaf of each fabric port: stated, or where nearly all such ports of its pod are.
     leaves: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """A cluster's fabric: every port that its nodes have, cables between switches, contradictions."""
+    """A cluster's fabric: all ports of its nodes, cables between switches, and contradictions."""
 
     links: tuple[Link, ...] = ()
     uplinks: tuple[Uplink, ...] = ()
@@ -157,5 +157,5 @@ class Topology:
 
     @property
     def leaves(self) -> frozenset[str]:
-        """Switches that a port of a node is at."""
+        """The switches that a port of a node is at."""
         return frozenset(link.switch.value for link in self.links if link.switch is not None)

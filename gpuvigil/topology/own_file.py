@@ -13,7 +13,7 @@ _SWITCH_KEYS = frozenset({"names", "uplinks"})
 
 
 def from_toml(text: str) -> Imported:
-    """What it says; ValueError or TypeError names the table and the key that is wrong."""
+    """Parse the file's text; ValueError or TypeError names the table and the key that is wrong."""
     whole = tomllib.loads(text)
     if unknown := set(whole) - {"ports", "switches"}:
         raise ValueError(f"{sorted(unknown)[0]} is unknown: known are ports and switches")
@@ -43,7 +43,7 @@ def from_toml(text: str) -> Imported:
 def _tables(
     whole: Mapping[str, Any], name: str, known: frozenset[str], needed: tuple[str, ...]
 ) -> list[dict[str, str]]:
-    """The entries of a list of tables, every value a text."""
+    """Return the entries of a list of tables, with every value as text."""
     found = []
     tables = whole.get(name, [])
     if not isinstance(tables, list):

@@ -1,4 +1,4 @@
-"""Which leaves serve the same nodes, and at which of them each port of such nodes belongs.
+"""Which leaves serve the same nodes, and at which leaf each port of such nodes belongs.
 
 In a rail-optimised fabric the nodes of one pod have port 0 at one leaf, port 1 at the next and so on
 (NVIDIA DGX SuperPOD reference architecture); other pods have other leaves. So a port is compared with
@@ -15,15 +15,15 @@ from ..model import Inventory
 from ..numbers_in_words import natural
 from .model import Fact, Link
 
-AGREE = 0.8  # of hosts, that a majority takes
-HOSTS = 5  # at least, before one is told that it differs
-PEERS = 3  # at least, before a port is taken to be where theirs are
-_RENUMBERED = 2  # more misfits than one swap makes
+AGREE = 0.8  # share of hosts that makes a clear majority
+HOSTS = 5  # at least, before a host is said to differ
+PEERS = 3  # at least, before a port is assumed to be where theirs are
+_RENUMBERED = 2  # more misfits than one swap causes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Norm:
-    """The leaf at which a port of this name is in a pod, by so many of so many hosts."""
+    """The leaf of a pod's ports of one name, and how many of how many hosts agree."""
 
     leaf: str
     agree: int
@@ -36,28 +36,29 @@ class Norm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
-    """The pods of a cluster's nodes; a pod goes by the first of its leaves.
+    """The pods of a cluster's nodes; a pod is named after the first of its leaves.
 
-    `renumbered`: nodes whose ports are numbered otherwise than in the rest of their pod.
+    `renumbered`: nodes that number their ports differently from the rest of their pod.
     """
 
     of_node: Mapping[str, str] = field(default_factory=dict)
-    norms: Mapping[tuple[str, str], Norm] = field(default_factory=dict)  # pod and port
+    norms: Mapping[tuple[str, str], Norm] = field(default_factory=dict)  # by pod and port name
     renumbered: frozenset[str] = frozenset()
     of_all: Mapping[tuple[str, str], Norm] = field(default_factory=dict)  # with those hosts
-    heard: frozenset[str] = frozenset()  # nodes of which a port's switch is known
+    heard: frozenset[str] = frozenset()  # nodes for which some port's switch is known
     alike: frozenset[str] = frozenset()  # nodes that are known to number their ports as most do
 
     def rail(self, node: str, leaf: str) -> str:
-        """What most hosts of the node's pod call their ports at a leaf."""
+        """Return the names of the ports that most hosts of the node's pod have at a leaf."""
         pod = self.of_node.get(node)
         names = (name for (of, name), norm in self.norms.items() if of == pod and norm.leaf == leaf)
         return ", ".join(sorted(names, key=natural))
 
     def likely(self, link: Link) -> Norm | None:
-        """Where a port of which nothing was said most likely is.
+        """Return where a port without stated facts most likely is; None without a clear majority.
 
-        A host that says nothing at all may be numbered otherwise as well as those that are known to.
+        A host without any stated facts may be renumbered, like those that are known to be: so these
+        count.
         """
         if link.node in self.heard or self.norm(link) is None:
             return self.norm(link)
@@ -65,7 +66,7 @@ class Pods:
         return found if found.share >= AGREE else None
 
     def norm(self, link: Link) -> Norm | None:
-        """Where the majority has this port; None where there is no clear majority."""
+        """Return where the majority of the pod has this port; None without a clear majority."""
         if link.node in self.renumbered or link.node not in self.of_node:
             return None
         found = self.norms.get((self.of_node[link.node], link.name))
@@ -76,7 +77,7 @@ Cards = Mapping[tuple[str, str], str]  # by node and device: the PCI address of 
 
 
 def cards(inventories: Iterable[Inventory]) -> Cards:
-    """Where the cards of these nodes sit, as far as nodes tell it."""
+    """Return the PCI addresses of these nodes' network cards, where nodes report them."""
     return {
         (one.subject.node or "", device): nic.address
         for one in inventories
@@ -88,10 +89,10 @@ def cards(inventories: Iterable[Inventory]) -> Cards:
 def pods(
     links: Iterable[Link], groups: Iterable[Mapping[str, str]], where: Cards = MappingProxyType({})
 ) -> Pods:
-    """From the fabric ports whose switch is known. `groups`: racks and blocks of nodes, by node.
+    """Group nodes into pods by their fabric ports with known switches. `groups`: racks and blocks, by node.
 
-    A node none of whose switches is known is in the pod that its group is in. `where`: a node whose
-    ports are in another order than its pod's by their cards counts them otherwise.
+    A node without a known switch is put into the pod of its group. `where`: a node whose ports are in
+    another order than its pod's, going by their cards, numbers them differently.
     """
     known = [link for link in links if link.role == "fabric" and link.switch is not None]
     by_node: dict[str, list[Link]] = defaultdict(list)
@@ -121,7 +122,7 @@ def pods(
 
 
 def majority(votes: Counter[str], over: float) -> str | None:
-    """What has more than this share of the votes."""
+    """Return the value with more than this share of the votes; None without one."""
     if not votes:
         return None
     ((first, count),) = votes.most_common(1)
@@ -135,7 +136,7 @@ def _leaf(link: Link) -> str:
 
 
 def _of_leaf(leaves_of: Mapping[str, set[str]]) -> dict[str, str]:
-    """The pod of each leaf: two are of one when more than half of the smaller one's nodes share them."""
+    """Return each leaf's pod: two leaves share one if they share over half of the smaller one's nodes."""
     sizes, both = Counter[str](), Counter[tuple[str, str]]()
     for leaves in leaves_of.values():
         sizes.update(leaves)
@@ -155,7 +156,7 @@ def _of_leaf(leaves_of: Mapping[str, set[str]]) -> dict[str, str]:
 
 
 def _of_group(group: Mapping[str, str], of_node: Mapping[str, str]) -> dict[str, str]:
-    """The pod of nodes without one, where nearly all others of their group are in the same."""
+    """Return the pods of nodes without one, where nearly all others of their group are in the same pod."""
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     for node, name in group.items():
         if node in of_node:
@@ -183,8 +184,10 @@ def _norms(known: Iterable[Link], of_node: Mapping[str, str]) -> dict[tuple[str,
 def _by_cards(
     by_node: Mapping[str, Sequence[Link]], of_node: Mapping[str, str], where: Cards
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Nodes that have each port at the card where most of their pod have it, and those that have one
-    where most have another one.
+    """Return the nodes whose cards order their ports as usual, and those where they do not.
+
+    The first have every port at the card where most of their pod have it, the others have one at a card
+    where most have another port.
     """
     votes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     told: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
@@ -213,7 +216,7 @@ def _by_cards(
 
 
 def _is_renumbered(ports: Iterable[Link], pods_: Pods) -> bool:
-    """Whether most ports of a node are elsewhere: then its driver counts them otherwise."""
+    """Return whether most ports of a node are at other leaves: then its driver numbers them differently."""
     norms = [(one, norm) for one in ports if (norm := pods_.norm(one)) is not None]
     misfits = [(_leaf(one), norm.leaf) for one, norm in norms if norm.leaf != _leaf(one)]
     if len(misfits) > max(_RENUMBERED, len(norms) / 2):

@@ -1,4 +1,4 @@
-"""A file about a fabric, in whichever of the known forms it is."""
+"""Reads a topology file in any of the known formats."""
 
 import re
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _FORMS = (
 
 
 def read(path: Path) -> Imported:
-    """What the file says; ConfigError names the file, and says what is wrong with it."""
+    """Return the file's content; ConfigError names the file, and says what is wrong with it."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -43,7 +43,7 @@ def read(path: Path) -> Imported:
         raise ConfigError(f"{path} is none of the forms that are read: {_FORMS}")
     try:
         found = parse(text)
-    # What is no form at all may fail anywhere in it: a JSON without names, a list for a table.
+    # A file in no known format may fail anywhere: a JSON without names, a list for a table.
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path}: {error}") from None
     if not (found.wires or found.uplinks or found.places):

@@ -1,6 +1,6 @@
 """Slurm's topology.conf and topology.yaml (their manual pages, topology.conf(5) and topology.yaml(5)).
 
-Slurm says of a node which switch or block it is in, and not by which of its ports.
+Slurm says which switch or block a node is in, but not by which of its ports.
 """
 
 import re
@@ -16,7 +16,7 @@ _PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
 
 
 def from_conf(text: str) -> Imported:
-    """What a topology.conf says: trees by `SwitchName`, blocks by `BlockName`; keys in any case."""
+    """Parse a topology.conf: trees by `SwitchName`, blocks by `BlockName`; keys in any case."""
     found = Imported()
     joined = re.sub(r"\\\n", " ", text)
     for line in joined.splitlines():
@@ -28,7 +28,7 @@ def from_conf(text: str) -> Imported:
 
 
 def from_yaml(text: str) -> Imported:
-    """What a topology.yaml says, of each topology that it has; ValueError or TypeError when it is none."""
+    """Parse a topology.yaml with all its topologies; raise ValueError or TypeError when it is not one."""
     try:
         whole = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -42,7 +42,7 @@ def from_yaml(text: str) -> Imported:
 
 
 def _entries(topology: Any) -> Iterator[tuple[str, str, str]]:
-    """A switch or block, its nodes and the switches below it."""
+    """Yield each switch or block, its nodes and the switches below it."""
     for form, entries, key in (("tree", "switches", "switch"), ("block", "blocks", "block")):
         shape = topology.get(form) if isinstance(topology, Mapping) else None
         listed = shape.get(entries) if isinstance(shape, Mapping) else None

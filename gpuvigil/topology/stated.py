@@ -1,4 +1,4 @@
-"""Facts stated about ports: by LLDP in inventories, by imported files."""
+"""Facts stated about ports: by LLDP in inventories, and by imported files."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from .model import Doubt, Fact, Imported, Link, Placed, Question, Source, Wire
 
 
 def links(inventories: Iterable[Inventory], imported: Imported) -> tuple[list[Link], list[Doubt]]:
-    """Every port of the nodes, ordered, and where two sources name different switches for one."""
+    """Return every port of the nodes, ordered, and where two sources name different switches for one."""
     nodes = sorted(inventories, key=lambda one: natural(one.subject.node or ""))
     real = Names(node.subject.node or "" for node in nodes)
     told: dict[tuple[str, str, str], list[Wire]] = defaultdict(list)
@@ -41,7 +41,7 @@ def links(inventories: Iterable[Inventory], imported: Imported) -> tuple[list[Li
 
 
 def places(inventories: Iterable[Inventory], imported: Imported) -> dict[str, Fact]:
-    """The block or lowest switch of each node that one is told of."""
+    """Return the block or lowest switch of each node for which one is stated."""
     real = Names(one.subject.node or "" for one in inventories)
     found: dict[str, Placed] = {}
     for placed in imported.places:
@@ -52,7 +52,7 @@ def places(inventories: Iterable[Inventory], imported: Imported) -> dict[str, Fa
 
 
 def of_only_ports(links: Sequence[Link], places: Mapping[str, Fact]) -> list[Link]:
-    """A node with one port in the fabric has it at the switch that the node is at."""
+    """Place each node's only fabric port at the switch that the node is at."""
     count = Counter(link.node for link in links if link.role == "fabric")
     return [
         replace(link, switch=places[link.node])
@@ -67,7 +67,7 @@ def of_only_ports(links: Sequence[Link], places: Mapping[str, Fact]) -> list[Lin
 
 
 def alike(inventories: Iterable[Inventory], imported: Imported) -> Imported:
-    """The same, with switches by the names that they have by LLDP: with their domain, say."""
+    """Return the imported facts with switches named as in LLDP, for example with their domain."""
     heard = Names({it.switch for one in inventories for it in one.ports if it.switch is not None})
 
     def name(said: str) -> str:
@@ -83,7 +83,7 @@ def alike(inventories: Iterable[Inventory], imported: Imported) -> Imported:
 
 
 class Names:
-    """Machines by what others call them: in any case, and with a domain or without."""
+    """Finds machines by the names that others use: in any case, and with or without a domain."""
 
     def __init__(self, nodes: Iterable[str]) -> None:
         self._exact: dict[str, str] = {}
@@ -93,7 +93,7 @@ class Names:
             self._short[short(node)].add(node)
 
     def of(self, said: str) -> str | None:
-        """The one that is meant; None where there is none, or several may be."""
+        """Return the machine that is meant; None where there is none, or where several may be."""
         if (exact := self._exact.get(said.casefold())) is not None:
             return exact
         alike = self._short.get(short(said), set())
@@ -101,7 +101,7 @@ class Names:
 
 
 def short(name: str) -> str:
-    """A name without its domain, in small letters."""
+    """Return a name without its domain, in lower case."""
     return name.partition(".")[0].casefold()
 
 

@@ -1,4 +1,4 @@
-"""Learns a port's switch from the ports that went down together with it."""
+"""Infers a port's switch from the ports that went down together with it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,17 +8,17 @@ from ..model import Event, EventKind
 from .model import Fact, Link, Source
 from .pods import AGREE, PEERS
 
-# A collector looks once a second (`port_poll_seconds`), and clocks of nodes differ a little.
+# A collector looks once a second (`port_poll_seconds`), and nodes' clocks differ a little.
 _TOGETHER = timedelta(seconds=2)
 
 Port = tuple[str, str, str]
 
 
 def switches(links: Sequence[Link], events: Iterable[Event]) -> dict[Port, Fact]:
-    """The switch of ports of which none is known, from those that went down with them.
+    """Return the switches of ports without a known one, from those that went down with them.
 
-    It takes a switch nearly all of whose known ports went down, at least three, and with them nearly
-    nothing else. A node that lost several ports at once may have failed itself.
+    Evidence is a group in which nearly all known ports of one switch went down, at least three, and hardly
+    any others. A node that lost several ports at once may have failed itself and does not count.
     """
     leaf_of = {_key(one): one.switch.value for one in links if one.switch is not None}
     sizes = Counter(leaf_of.values())
@@ -45,7 +45,7 @@ def switches(links: Sequence[Link], events: Iterable[Event]) -> dict[Port, Fact]
 
 
 def _groups(events: Iterable[Event]) -> Iterator[set[Port]]:
-    """Ports that went down within two looks of the first of them."""
+    """Yield ports that went down within two looks of the first of them."""
     downs = [one for one in events if one.kind is EventKind.PORT_DOWN and not one.gone]
     group: list[Event] = []
     for event in sorted(downs, key=lambda one: one.at):

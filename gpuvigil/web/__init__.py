@@ -1,1 +1,1 @@
-"""What the web servers of all services share."""
+"""Code that the web servers of all services share."""

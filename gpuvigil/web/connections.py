@@ -1,4 +1,4 @@
-"""Limits on the connections of a web server: on time, memory and places."""
+"""Limits on the connections of a web server: on time, memory and number."""
 
 import resource
 import sys
@@ -11,35 +11,35 @@ from ipaddress import IPv6Address, ip_address
 from ..log import Log
 from .limits import Shares
 
-# Files that are no connections: those of a store, of records, of libraries.
+# Open files that are not connections: those of stores, records and libraries.
 _OTHER_FILES = 256
-# Beyond the bound so many more are heard, for the one path that is always answered.
+# Extra connections beyond the limit, for the one path that is always answered.
 _CROWD_COUNT = 64
 _TELL_AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one connection may take; None: the application bounds it."""
+    """Limits on one connection; None: the application sets the limit."""
 
-    # From the first byte of a request, or from the connection, to the end of the headers.
+    # From a request's first byte, or from the connection's start, to the end of the headers.
     head_seconds: float = 10.0
-    # The request line and the headers, with their line ends; and what is around a body's pieces.
+    # The request line and the headers, with their line ends; also the framing around a body's chunks.
     head_bytes: int = 64 * 1024
     # From the headers to the end of the body.
     body_seconds: float | None = None
     body_bytes: int | None = None
     # For the rest of a body that was answered before its end.
     rest_seconds: float = 10.0
-    # For a piece of an answer that waits to be read by a client that reads slowly, or no longer.
+    # For a piece of an answer to be read by a client that reads slowly, or has stopped reading.
     drain_seconds: float = 10.0
-    # Requests that are sent before the answer to the one before: one stood in for a whole packet.
+    # Requests sent before the previous answer: without a limit, a packet could hold very many.
     pipelined_count: int = 16
 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A connection's place; `crowded` where only the path that is always answered has room."""
+    """A connection's slot; if `crowded`, only the path that is always answered is served."""
 
     crowded: bool
     who: Hashable
@@ -49,23 +49,23 @@ class Place:
     _left: bool = False
 
     def heard(self) -> None:
-        """Its client has said what it wants: the place is kept for it."""
+        """Mark that the client has sent a request: the slot is kept for it."""
         self._silent.pop(self, None)
 
     def leave(self) -> None:
-        """Make room for another."""
+        """Free the slot."""
         self.heard()
         if not self._left:
             self._left = True
             self._shares.give_back(self.who, 1)
 
     def end(self) -> None:
-        """Make room for another, and end the connection."""
+        """Free the slot, and end the connection."""
         self.leave()
         self._end()
 
     def hand_over(self) -> None:
-        """End the connection; another of the same address has its place."""
+        """End the connection; another one of the same address gets its slot."""
         self.heard()
         self._left = True
         self._end()
@@ -73,9 +73,9 @@ class Place:
 
 @dataclass(slots=True)
 class Places:
-    """`most` connections at a time, of which one address takes no more than it leaves for others.
+    """Up to `most` simultaneous connections; one address gets at most as many as it leaves for others.
 
-    Where there is no room, who has been silent longest makes some, so that half-sent requests keep
+    When all are taken, the client that has been silent longest is ended, so that half-sent requests keep
     nobody out. An address that is `exempt` has no share: a proxy's, from which everybody comes.
     """
 
@@ -93,9 +93,9 @@ class Places:
         self._crowd = Shares(_CROWD_COUNT)
 
     def take(self, address: str, end: Callable[[], None]) -> Place | None:
-        """A place for one more connection from `address`, which `end` ends.
+        """Return a slot for one more connection from `address`; `end` ends the connection.
 
-        None where there is not even a crowded one.
+        None when not even a crowded slot is free.
         """
         exempt = self.exempt(address)
         who: Hashable = object() if exempt else sender(address)
@@ -120,7 +120,7 @@ class Places:
 def _made_room(
     shares: Shares, silent: dict[Place, None], who: Hashable, most: int, *, exempt: bool
 ) -> bool:
-    """Whether `who` has one of `shares` more, be it that of a client which has said nothing yet."""
+    """Return whether `who` got one more share, if need be that of a client which has sent nothing yet."""
     if shares.take(who, 1):
         return True
     if not exempt and (own := next((place for place in silent if place.who == who), None)):
@@ -133,7 +133,7 @@ def _made_room(
 
 
 def sender(address: str) -> str:
-    """Whose an address is: of IPv6 the /64, since whoever has one address has all of it (RFC 6177)."""
+    """Return the sender of an address: for IPv6 the /64, since its owner has all of it (RFC 6177)."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -146,14 +146,14 @@ def sender(address: str) -> str:
 
 
 def raise_open_files() -> None:
-    """Take as many open files as the system grants: each connection is one."""
+    """Raise the limit of open files as far as the system allows: each connection is one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def most_connections(wanted: int) -> int:
-    """`wanted`, or as many as there may be open files, less those that are no connections."""
+    """Return `wanted`, or fewer if the limit of open files, less other files, does not allow it."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     granted = sys.maxsize if allowed == resource.RLIM_INFINITY else max(allowed - _OTHER_FILES, 64)
     return min(wanted, granted)

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP connections, with a limit to everything that a client may take of them."""
+"""uvicorn's HTTP connections, with a limit on everything that a client may use."""
 
 import asyncio
 import contextlib
@@ -18,29 +18,29 @@ from .connections import Limits, Place, Places
 Scope = MutableMapping[str, Any]
 App = Callable[..., Awaitable[None]]
 
-# For a machine that acknowledges nothing of what was sent to it.
+# For a machine that acknowledges nothing that was sent to it.
 _GONE_MILLISECONDS = 60_000
-# What arrived is looked at in pieces of this size while headers are expected, since the parser
-# keeps the whole of one that has not ended.
+# While headers are expected, incoming data is fed in pieces of this size, since the parser keeps the
+# whole of a header that has not ended.
 _PIECE_BYTES = 16 * 1024
-# The method is counted on its own: "GET" " /path" " HTTP/1.1\r\n" ... "\r\n".
+# The method is counted separately: "GET" " /path" " HTTP/1.1\r " ... "\r ".
 _LINE_BYTES = len(b"  HTTP/1.1\r\n\r\n")
 _HEADER_BYTES = len(b": \r\n")
-# A chunk of one byte has five around it, six with a leading zero.
+# A chunk of one byte has five bytes around it, six with a leading zero.
 _MOST_FRAMING = 8
-# Who has no place but wants to know whether the server lives says so at once.
+# A client without a slot that wants to know whether the server is alive asks at once.
 _CROWDED_SECONDS = 2.0
-# The one path that is answered when there are too many connections.
+# The one path that is answered even with too many connections.
 _ALIVE = "/healthz"
 
 
-# What strangers send by mistake or to fill the log is not worth a line each.
+# Requests that strangers send by mistake, or to fill the log, are not worth a line each.
 _FAILURES = logging.getLogger("uvicorn.error.http")
 _FAILURES.setLevel(logging.ERROR)
 
 
 class _At(enum.Enum):
-    """Of what a connection's next bytes are expected to be."""
+    """The part of a request that a connection's next bytes are expected to be."""
 
     BETWEEN = enum.auto()  # requests
     HEAD = enum.auto()
@@ -48,18 +48,20 @@ class _At(enum.Enum):
 
 
 class _Refused(Exception):
-    """Raised in a parser's call, which ends the connection."""
+    """Raised in a parser's callback to end the connection."""
 
 
 def limited(places: Places, limits: Limits, crowded: App) -> type[asyncio.Protocol]:
-    """What `uvicorn.Config(http=...)` makes connections with; `crowded` answers who has no place."""
+    """Return the protocol for `uvicorn.Config(http=...)`; `crowded` answers clients without a slot."""
     made = partial(LimitedProtocol, places=places, limits=limits, crowded=crowded)
     return cast(type[asyncio.Protocol], made)
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which by itself waits for a request's headers for ever, takes any number of
-    them, and waits for the rest of a body that nobody reads any more.
+    """uvicorn's protocol with limits.
+
+    By itself uvicorn waits for a request's headers for ever, accepts any number of them, and waits for the
+    rest of a body that nobody reads any more.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._at = _At.BETWEEN
         self._upgraded = False
         self._heads = 0  # that were read to their end
-        self._arrived_bytes = 0  # of a head that has not ended
+        self._arrived_bytes = 0  # of a header section that has not ended
         self._head_bytes = 0
         self._body_bytes = 0
         self._framing_bytes = 0
@@ -91,7 +93,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         one = transport.get_extra_info("socket")
         if one is not None:
-            # What is sent to a machine that is gone is not kept for a quarter of an hour.
+            # Data sent to a machine that is gone is not kept for a quarter of an hour.
             with contextlib.suppress(OSError):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE_MILLISECONDS)
         self._wait_for_head()
@@ -153,7 +155,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._at is _At.HEAD:  # else it stands behind a body, and nobody asks for it
+        if self._at is _At.HEAD:  # otherwise it is a trailer behind a body, which nobody needs
             self._count_head(len(name) + _HEADER_BYTES + len(value))
             super().on_header(name, value)
 
@@ -193,7 +195,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def _check_framing(self) -> None:
-        """Chunks that are all framing, and what stands behind the last, grow without a body."""
+        """Refuse chunks that are nearly all framing, and long trailers, which grow without a body."""
         most = self._limits.head_bytes + _MOST_FRAMING * self._body_bytes
         if self._framing_bytes > most:
             self._refuse(400, "There is more around the body than in it.")
@@ -203,7 +205,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._at = _At.BETWEEN
         self._stop("body")
         if self._stop("rest") and not self.transport.is_closing():
-            # The bytes of the rest have ended the wait for the next request.
+            # The bytes of the rest have cancelled the wait for the next request.
             self._unset_keepalive_if_required()
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -213,7 +215,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refuse(*(self._refusal or (400, msg)))
 
     def _refuse(self, status: int, sentence: str) -> None:
-        """Say why, unless an answer is on its way already, and end the connection."""
+        """Send the reason, unless an answer is already under way, and end the connection."""
         self._stop_all()
         before = (
             self._at is not _At.BODY and self.cycle is not None and self.cycle.response_complete
@@ -254,7 +256,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._start("body", seconds, partial(self._refuse, 408, sentence))
 
     def _start(self, what: str, seconds: float, then: Callable[[], object]) -> None:
-        """Most requests come in one piece, and need no timer; one that runs goes on."""
+        """Start a timer unless it runs already; most requests come in one piece and need none."""
         if what not in self._timers:
             self._timers[what] = self.loop.call_later(seconds, then)
 
@@ -270,7 +272,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def refusal(status: int, sentence: str) -> bytes:
-    """A whole answer, after which the connection ends."""
+    """Return a complete answer, after which the connection ends."""
     phrase, body = http.HTTPStatus(status).phrase, sentence.encode() + b"\n"
     head = (
         f"HTTP/1.1 {status} {phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
@@ -280,7 +282,7 @@ def refusal(status: int, sentence: str) -> bytes:
 
 
 def break_off(transport: asyncio.Transport) -> None:
-    """End a connection at once; the kernel drops what it still has to send, too."""
+    """End a connection at once; the kernel drops unsent data, too."""
     one = transport.get_extra_info("socket")
     if one is not None:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -5,10 +5,10 @@ from collections.abc import Hashable
 
 
 class Shares:
-    """What many hold of one thing, bytes or connections, bounded together; any thread may call.
+    """Shares of one resource, such as bytes or connections, under a common limit; thread-safe.
 
-    Whoever holds some gets more only while at least as much as it then holds would be left for
-    others: alone it comes to a half, of two each to a third. Who holds nothing gets what is free.
+    A holder gets more only while at least as much as it would then hold is left for others: alone it
+    can get a half, two can get a third each. A client that holds nothing gets what is free.
     """
 
     def __init__(self, most: int) -> None:
@@ -18,15 +18,15 @@ class Shares:
         self.held = 0
 
     def fits(self, who: Hashable, size: int) -> bool:
-        """Whether `who` may hold `size` more; one thing of any size while nobody holds any.
+        """Return whether `who` may hold `size` more; any size fits while nobody holds anything.
 
-        Another may take them before `who` does.
+        Another may take it before `who` does.
         """
         with self._lock:
             return self._fits(who, size)
 
     def take(self, who: Hashable, size: int) -> bool:
-        """Hold `size` more if that fits; whether it did."""
+        """Hold `size` more if that fits; return whether it did."""
         with self._lock:
             if not self._fits(who, size):
                 return False
@@ -35,7 +35,7 @@ class Shares:
             return True
 
     def has(self, who: Hashable) -> bool:
-        """Whether `who` holds any."""
+        """Return whether `who` holds any."""
         with self._lock:
             return who in self._by_holder
 

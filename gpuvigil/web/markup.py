@@ -1,10 +1,10 @@
-"""HTML whose every text is escaped: job, user and node names come from strangers."""
+"""HTML in which all text is escaped: names of jobs, users and nodes come from strangers."""
 
 import re
 from html import escape
 
-# The browser's sanitiser drops an attribute whole whose value could end a comment or a raw text
-# element: with a space in it the value stays, and is read the same.
+# The browser's sanitiser drops an attribute whose value could end a comment or a raw text element:
+# with a space inserted the value is kept, and means the same.
 _ENDINGS = re.compile(
     r"(--!?|])(?=>)"
     r"|<(?=/(?:style|script|title|xmp|textarea|noscript|iframe|noembed|noframes))",
@@ -13,13 +13,13 @@ _ENDINGS = re.compile(
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def tag(name: str, *children: str, **attributes: str | None) -> Html:
-    """An element; children are escaped unless they are `Html`, attributes always.
+    """Return an element; children are escaped unless they are `Html`, attributes always.
 
     `class_` and `aria_label` stand for `class` and `aria-label`; an attribute of None is left out.
     """
@@ -32,7 +32,7 @@ def tag(name: str, *children: str, **attributes: str | None) -> Html:
 
 
 def joined(*children: str) -> Html:
-    """Children one after the other, escaped unless they are `Html`."""
+    """Return the children concatenated, escaped unless they are `Html`."""
     return Html("".join(c if isinstance(c, Html) else escape(c) for c in children))
 
 

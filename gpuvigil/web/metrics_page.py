@@ -1,4 +1,4 @@
-"""A service's own `/metrics`: how its numbers are written, and who answers there."""
+"""A service's own `/metrics`: the text format, and the server."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -11,13 +11,13 @@ Sample = tuple[Mapping[str, object], float | int]
 
 
 def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
-    """A metric with its samples in Prometheus's text format; its head stands also without any."""
+    """Return a metric and its samples in Prometheus's text format, with its header even if there are none."""
     rows = [f"{name}{labels_text(labels)} {value}\n" for labels, value in samples]
     return f"# HELP {name} {text}\n# TYPE {name} {kind}\n" + "".join(rows)
 
 
 def labels_text(labels: Mapping[str, object]) -> str:
-    """`{name="value"}`, escaped; empty without any."""
+    """Return escaped labels such as `{name="value"}`; empty without labels."""
     pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
     return f"{{{pairs}}}" if pairs else ""
 
@@ -27,9 +27,9 @@ def _escaped(value: object) -> str:
 
 
 class Exporter:
-    """Answers `/metrics` while the `with` block runs; ConfigError when it cannot listen there.
+    """Serves `/metrics` while the `with` block runs; ConfigError when it cannot listen.
 
-    `section` is whose settings `metrics_listen` and `metrics_port` are.
+    `section` is the settings' section that has `metrics_listen` and `metrics_port`.
     """
 
     def __init__(self, listen: str, port: int, text: Callable[[], str], section: str) -> None:

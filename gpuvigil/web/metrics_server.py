@@ -1,6 +1,6 @@
-"""`/metrics` for Prometheus, on a thread per scraper.
+"""`/metrics` for Prometheus, with a thread per scraper.
 
-`http.server` would cost a node a MiB, and a name look-up at start.
+`http.server` would cost a node a MiB of memory, and a name look-up at start.
 """
 
 import gzip
@@ -21,14 +21,14 @@ _Request = socket.socket | tuple[bytes, socket.socket]  # as `socketserver` has 
 _CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 # A scraper keeps its connection between scrapes, which are usually a minute apart at most.
 _IDLE_SECONDS = 75.0
-# From the first byte of a request to the end of its headers, and for the answer.
+# From a request's first byte to the end of its headers, and for sending the answer.
 _HEAD_SECONDS = 10.0
 _SEND_SECONDS = 30.0
-# Each has a thread and a descriptor. One that asks nothing makes room for one more.
+# Each has a thread and a descriptor. When all are in use, an idle one is closed for a new one.
 _MOST_CONNECTIONS = 16
-_ROOM_SECONDS = 1.0  # for a connection that was closed to end
-_REST_SECONDS = 0.2  # where no descriptor is free for one more
-# A request that is longer is not a scraper's.
+_ROOM_SECONDS = 1.0  # for a closed connection to end
+_REST_SECONDS = 0.2  # when no descriptor is free for one more
+# A longer request is not a scraper's.
 _LONGEST_LINE = 8192
 _MOST_BYTES = 64 * 1024
 _MOST_LINES = 100
@@ -53,18 +53,18 @@ class MetricsServer(socketserver.ThreadingTCPServer):
         self._places = threading.Semaphore(_MOST_CONNECTIONS)
         self._crowded = False
         self._idle_lock = threading.Lock()
-        # Longest idle first; True where it has asked before, as a scraper between two scrapes.
+        # Longest idle first; True for one that has asked before, as a scraper between two scrapes.
         self._idle: dict[socket.socket, bool] = {}
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
     def accept_always(self) -> None:
-        """Unlike `serve_forever`, without a look every half second whether it shall end."""
+        """Serve for ever, without `serve_forever`'s check for shutdown every half second."""
         while True:
             self.handle_request()
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """The next connection; OSError, after a rest, when it cannot be taken."""
+        """Return the next connection; raise OSError, after a rest, when it cannot be accepted."""
         try:
             return super().get_request()
         except OSError:
@@ -72,10 +72,10 @@ class MetricsServer(socketserver.ThreadingTCPServer):
             raise
 
     def process_request(self, request: _Request, client_address: Any) -> None:
-        """Serve one more; where all places are taken, in place of one that asks nothing.
+        """Serve one more connection; when all slots are taken, close an idle one for it.
 
-        Those that never asked go first, then those that have been idle longest. Where every
-        connection is being answered, the newest is closed.
+        Connections that never asked are closed first, then those idle longest. If every connection is
+        being answered, the newest is closed.
         """
         taken = self._places.acquire(blocking=False)
         if not taken and self._close_idle():
@@ -94,19 +94,19 @@ class MetricsServer(socketserver.ThreadingTCPServer):
             raise
 
     def _close_idle(self) -> bool:
-        """Close one connection that asks nothing; false when there is none."""
+        """Close one idle connection; return False when there is none."""
         with self._idle_lock:
             idle = min(self._idle, key=lambda it: self._idle[it], default=None)
             if idle is None:
                 return False
             del self._idle[idle]
-            with suppress(OSError):  # it has hung up meanwhile
+            with suppress(OSError):  # it has hung up in the meantime
                 idle.shutdown(socket.SHUT_RDWR)
             return True
 
     @contextmanager
     def idle(self, connection: socket.socket, *, asked: bool) -> Iterator[None]:
-        """While `connection` asks nothing; `asked`: it has before."""
+        """Mark `connection` as idle in the `with` block; `asked`: it has sent a request before."""
         with self._idle_lock:
             self._idle[connection] = asked
         try:
@@ -116,20 +116,20 @@ class MetricsServer(socketserver.ThreadingTCPServer):
                 self._idle.pop(connection, None)
 
     def process_request_thread(self, request: _Request, client_address: Any) -> None:
-        """One connection, to its end."""
+        """Serve one connection to its end, then free its slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._places.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A scraper that hangs up half-way is its own affair."""
+        """Ignore the error: a scraper that hangs up half-way is its own affair."""
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    """Answers GET after GET on one connection, as HTTP/1.1 has it (RFC 9112)."""
+    """Answers GET after GET on one connection, as in HTTP/1.1 (RFC 9112)."""
 
-    # Without it the answer waits for the scraper's delayed acknowledgement of the one before.
+    # Otherwise the answer waits for the scraper's delayed acknowledgement of the previous one.
     disable_nagle_algorithm = True
     server: MetricsServer
 
@@ -139,7 +139,7 @@ class _Handler(socketserver.StreamRequestHandler):
             self._asked = True
 
     def _answer(self) -> bool:
-        """Answer one request; false when the connection is to end."""
+        """Answer one request; return False when the connection is to end."""
         lines = self._head()
         if not lines:
             return False
@@ -159,7 +159,7 @@ class _Handler(socketserver.StreamRequestHandler):
         return version == b"HTTP/1.1" and not close
 
     def _head(self) -> list[bytes]:
-        """The next request's lines; none when it is too long or does not end."""
+        """Return the next request's lines; none when it is too long or does not end."""
         self.connection.settimeout(_IDLE_SECONDS)
         with self.server.idle(self.connection, asked=self._asked):
             self._waiting()
@@ -174,7 +174,7 @@ class _Handler(socketserver.StreamRequestHandler):
         return lines
 
     def _line(self, until: float) -> bytes:
-        """The next line as far as it is allowed; TimeoutError at the monotonic time `until`."""
+        """Return the next line, up to its limit; raise TimeoutError at the monotonic time `until`."""
         line = b""
         while not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
             left = until - time.monotonic()
@@ -189,7 +189,7 @@ class _Handler(socketserver.StreamRequestHandler):
         return line
 
     def _waiting(self) -> bytes:
-        """What has arrived, at least a byte unless the scraper has hung up."""
+        """Return what has arrived, at least one byte unless the scraper has hung up."""
         assert isinstance(self.rfile, io.BufferedReader)
         return self.rfile.peek(1)
 
@@ -203,7 +203,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 def _takes_gzip(headers: Iterable[tuple[bytes, bytes, bytes]]) -> bool:
-    """Whether a request accepts gzip (RFC 9110, 12.5.3); a weight of 0 is a refusal."""
+    """Return whether a request accepts gzip (RFC 9110, 12.5.3); a weight of 0 is a refusal."""
     for name, _, value in headers:
         for coding in value.split(b",") if name.strip() == b"accept-encoding" else ():
             word, _, weight = coding.partition(b";")

@@ -1,8 +1,8 @@
-"""Links in a message that work without a sign-in: signed, and for a while.
+"""Links in messages that work without a sign-in: signed, and for a limited time.
 
-A link holds the incident, the time until when it is good, and a signature over both by a key that
+A link holds the incident, the time until which it is valid, and a signature over both with a key that
 alerts and dashboard share. It opens a page; only the form on that page changes anything, since chats
-and mail programs open links by themselves to show what is behind them.
+and mail programs open links by themselves for previews.
 """
 
 import base64
@@ -21,25 +21,25 @@ _DIGEST_BYTES = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """Whose incident somebody may answer for, and until when."""
+    """The incident that somebody may answer for, and until when."""
 
     incident: str
     ends_at: datetime
 
 
 class Seal:
-    """Makes and opens links with the key as it is now, since it may be rotated."""
+    """Makes and opens links with the current key, since it may be rotated."""
 
     def __init__(self, key: Callable[[], str]) -> None:
         self._key = key
 
     def token(self, incident: str, now: datetime) -> str:
-        """A token for a link, good for a week."""
+        """Return a token for a link, valid for a week."""
         claim = f"{int((now + LIFE).timestamp())}.{incident}".encode()
         return f"{_text(self._signature(claim))}.{_text(claim)}"
 
     def opened(self, token: str, now: datetime) -> Offer | None:
-        """What a token offers; None when it is not ours, or too old."""
+        """Return what a token offers; None when it is not ours, or too old."""
         signature, _, text = token.partition(".")
         try:
             given, claim = _bytes(signature), _bytes(text)
@@ -57,7 +57,7 @@ class Seal:
 
 
 def seal(settings: AlertsSettings) -> Seal | None:
-    """By `alerts.link_key_file`; None without one. ConfigError when it cannot be read."""
+    """Return a seal with `alerts.link_key_file`; None without one. ConfigError when it cannot be read."""
     if settings.link_key_file is None:
         return None
     return Seal(secret_source(settings.link_key_file, "alerts.link_key_file", "key of the links"))

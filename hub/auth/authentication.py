@@ -1,4 +1,4 @@
-"""Authentication: nobody comes in without a token, and a token allows what its scope says."""
+"""Authentication: a request needs a token whose scope allows the call, except on open paths."""
 
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
@@ -18,21 +18,21 @@ Call = tuple[str, str]
 WRITE: Call = ("POST", "/api/v2/write")
 JOIN: Call = ("POST", JOIN_PATH)
 
-# Answered to everybody: whether the hub lives, how it fares in numbers, and who has signed its certificate.
+# Paths that need no token: liveness and readiness, metrics, and the CA certificate of the hub.
 OPEN_PATHS = frozenset({"/ping", "/health", "/healthz", "/readyz", "/metrics", AUTHORITY})
 
 _RECORDS: Call = ("POST", "/api/v1/records")
-# All that a collector's and a node's token open; `records` looks at the kinds itself. A node that
-# has lost its own memory asks what it had.
+# Calls open to a collector's and a node's token; the records endpoint checks the kinds itself. A
+# node that has lost its local state asks for its inventory.
 _COLLECTOR_CALLS: Collection[Call] = frozenset({WRITE, _RECORDS, ("GET", "/api/v1/inventory")})
-# Questions that are long enough to be posted change nothing.
+# Queries are sent by POST because of their length; they change nothing.
 _READER_CALLS: Collection[Call] = frozenset(
     {
         *(("GET", f"/api/v1/{name}") for name in ("records", "inventory", "changes", "status")),
         *(("POST", f"/api/v1/telemetry/{verb}") for verb in ("window", "series", "latest")),
     }
 )
-# `records` looks at the kinds here, too.
+# The records endpoint checks the kinds here, too.
 _SCHEDULER_CALLS: Collection[Call] = frozenset(
     {_RECORDS, ("GET", "/api/v1/records"), ("GET", "/api/v1/changes")}
 )
@@ -55,7 +55,9 @@ _ALLOWED: dict[Scope, tuple[Collection[Call], str]] = {
 
 
 def refusal(bearer: Scope, call: Call) -> str | None:
-    """Why a bearer may not call that; None when it may. A scope that is not named may nothing."""
+    """Return why a scope may not make this call; None when it may. A scope without an entry may
+    make none.
+    """
     if bearer is Scope.SERVICE:
         return None
     calls, reason = _ALLOWED.get(bearer, (frozenset(), "this token opens nothing"))
@@ -63,10 +65,12 @@ def refusal(bearer: Scope, call: Call) -> str | None:
 
 
 class Authentication:
-    """ASGI middleware in front of everything; it also takes the write path's short way in."""
+    """ASGI middleware in front of all endpoints; it calls the write endpoint directly, without a
+    router.
+    """
 
     def __init__(self, app: App, write: App, tokens: Tokens) -> None:
-        """`write` answers `POST /api/v2/write`: per body a router costs as much as all the rest."""
+        """`write` answers `POST /api/v2/write`: routing a body would cost as much as all the rest."""
         self._app = app
         self._write = write
         self._tokens = tokens

@@ -1,4 +1,6 @@
-"""Authorization: which records a token may write, and about whom; of reading only a scheduler's."""
+"""Authorization: which records a token may write, about which subjects, and what a scheduler may
+read.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -8,7 +10,7 @@ from gpuvigil.model import COLLECTOR_KINDS, SCHEDULER_KINDS, Record, RecordKind,
 from ..http.bearer import Bearer, Scope, foreign
 from ..http.responses import Refused
 
-# How a scheduler gets a token of its own; people read it in an answer and in the log.
+# The command that issues a scheduler's token, as answers and the log show it.
 MAKE_TOKEN = "gpuvigil token create --scope scheduler --cluster CLUSTER --name slurm"
 
 Keys = Collection[tuple[str, str]]
@@ -16,15 +18,15 @@ _KINDS: Mapping[Scope, frozenset[RecordKind]] = {
     Scope.SERVICE: frozenset(RecordKind),
     Scope.COLLECTOR: COLLECTOR_KINDS,
     Scope.NODE: COLLECTOR_KINDS,
-    # Whose job a pod's GPUs are of, which its node does not know.
+    # Which job a pod's GPUs belong to is unknown to its node.
     Scope.SCHEDULER: SCHEDULER_KINDS | {RecordKind.ALLOCATION},
 }
-# What `gpuvigil kubernetes` goes on from.
+# What `gpuvigil kubernetes` reads to resume its work.
 _SCHEDULER_READS = frozenset({RecordKind.JOB, RecordKind.ALLOCATION, RecordKind.SCHEDULER})
 
 
 def check_kinds(bearer: Bearer, kinds: Collection[RecordKind]) -> None:
-    """Refused with 403 when a bearer may not write a record of one of these kinds."""
+    """Raise Refused (403) if the bearer may not write records of one of these kinds."""
     over = frozenset(kinds) - _KINDS.get(bearer.scope, frozenset())
     if not over:
         return
@@ -38,10 +40,12 @@ def check_kinds(bearer: Bearer, kinds: Collection[RecordKind]) -> None:
 def check_subjects(
     bearer: Bearer, records: Sequence[Record], subjects: Callable[[Keys], Iterable[str]]
 ) -> None:
-    """Refused with 403 when a record is, or would replace one, of somebody whom a bearer may not
-    speak about; with 400 when it is none of its kind. A service may speak about everybody.
+    """Raise Refused unless the bearer may write all of these records.
 
-    `subjects` says whose the records of some kinds and ids are, as far as there are any.
+    403 when a record, or one that it would replace, is about a subject the bearer may not write
+    for; 400 when its subject is malformed. A service may write about every subject.
+
+    `subjects` returns the subjects of the stored records with some kinds and ids.
     """
     if bearer.scope is Scope.SERVICE:
         return
@@ -61,9 +65,9 @@ def check_subjects(
 
 
 def check_reading(bearer: Bearer, kinds: Collection[RecordKind]) -> str | None:
-    """The key of the cluster to which a bearer's view is bound; None sees all clusters.
+    """Return the key of the only cluster a bearer may read; None when it may read all clusters.
 
-    Refused with 403 when a scheduler asks for other kinds than it needs, or names none.
+    Raise Refused (403) when a scheduler asks for kinds it does not need, or names none.
     """
     if bearer.scope is not Scope.SCHEDULER:
         return None
@@ -74,7 +78,7 @@ def check_reading(bearer: Bearer, kinds: Collection[RecordKind]) -> str | None:
 
 
 class _Own:
-    """What a bearer may speak about: all, one cluster, or one node."""
+    """The subjects a bearer may write about: all, those of one cluster, or those of one node."""
 
     def __init__(self, bearer: Bearer) -> None:
         self._bearer = bearer
@@ -91,7 +95,7 @@ class _Own:
             raise Refused(403, foreign(self._bearer, subject))
 
     def check_id(self, it: Record) -> None:
-        """An id that somebody else would use would keep their record out."""
+        """Raise Refused (403) for an id of another subject: a record with it would keep theirs out."""
         below = (*self._below, f"{self._whole}|") if self._whole else self._below
         if it.id != self._whole and not it.id.startswith(below):
             raise Refused(403, foreign(self._bearer, f"a record with the id {it.id[:200]!r}"))
@@ -100,7 +104,7 @@ class _Own:
 
 
 def _check_form(it: Record) -> None:
-    """Refused with 400 for a subject that is none, or for work, which is a service's."""
+    """Raise Refused: 400 for a malformed subject, 403 for a due record, which only services write."""
     try:
         plain = Subject.parse(it.subject).key == it.subject
     except ValueError:
@@ -114,7 +118,7 @@ def _check_form(it: Record) -> None:
 
 
 def _check_told_by_scheduler(it: Record) -> None:
-    """Refused with 403 for an id or a parent that is not of the record's own subject."""
+    """Raise Refused (403) when a record's id or parent does not belong to its subject."""
     if it.kind in {RecordKind.SCHEDULER, RecordKind.SWITCH}:
         right = it.id == it.subject and it.parent is None
     elif it.kind is RecordKind.JOB:

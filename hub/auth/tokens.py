@@ -15,12 +15,12 @@ _LOG = Log("hub")
 
 
 class Secret:
-    """The token of a file, read again when the file changes."""
+    """A token read from a file, and read again when the file changes."""
 
     def __init__(self, path: Path, what: str) -> None:
         self._path = path
         self._what = what
-        # First: a file that is replaced while it is read is read again.
+        # Stamped before the read: a file that is replaced during the read is read again.
         self._stamp = self._state()
         self._token = read_secret(path, what)
 
@@ -29,14 +29,14 @@ class Secret:
 
     @property
     def token(self) -> str:
-        """As it was read last."""
+        """The token as last read from the file."""
         return self._token
 
     def matches(self, given: bytes) -> bool:
-        """Whether `given` is the token, in a time that says nothing about it."""
+        """Return whether `given` is the token, compared in constant time."""
         stamp = self._state()
         if stamp != self._stamp:
-            # A file in the middle of a rotation: the old token holds until a new one is there.
+            # In the middle of a rotation: the old token stays valid until a new one can be read.
             self._stamp = stamp
             try:
                 self._token = read_secret(self._path, self._what)
@@ -53,8 +53,10 @@ class Secret:
 
 
 class Tokens:
-    """Every token that is good; ConfigError when one of the service's and the collector's is missing,
-    or two are the same. Not every site has a scheduler, and its token may be an issued one.
+    """All valid tokens: those of the configuration and those that the hub issued.
+
+    Raises ConfigError when the service's or the collector's token is not set, or when two tokens
+    are the same. Not every site has a scheduler, and its token may be an issued one.
     """
 
     def __init__(self, settings: HubSettings) -> None:
@@ -78,16 +80,18 @@ class Tokens:
                 )
 
     def service_secret(self) -> str:
-        """What all services and hubs of a site share, and nobody else knows."""
+        """Return the service token: the secret that a site's services and hubs share, and nobody
+        else knows.
+        """
         return self._secrets[0][1].token
 
     def bearer(self, authorization: bytes) -> Bearer | None:
-        """Who comes with an `Authorization` header; None for a stranger."""
+        """Return the bearer of the token in an `Authorization` header; None for an unknown token."""
         scheme, _, token = authorization.partition(b" ")
         if scheme.lower() not in {b"token", b"bearer"}:
             return None
         given = token.strip()
-        # Each is compared, so that the time does not tell which one it was.
+        # All are compared, so that the time does not reveal which one matched.
         found = [bearer for bearer, secret in self._secrets if secret.matches(given)]
         if found or self.issued_tokens is None:
             return found[0] if found else None

@@ -1,6 +1,7 @@
-"""What a viewer's, a team's and a person's token are shown of records: what these roles see on pages.
+"""Records as viewers', teams' and persons' tokens see them: as these roles see them on the
+dashboard.
 
-Names are taken out here, before an answer is written, by the rules of the pages (`accounting.people`).
+Names are removed here, before an answer is written, by the dashboard's rules (`accounting.people`).
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from gpuvigil.model import UNREADABLE, Record, RecordKind
 from ..http.bearer import Bearer, Scope
 from ..records.record_book import Book, holder_text
 
-# Whose words say what people and pods are called; sentences of all other kinds may repeat it.
+# Kinds whose fields name people and pods; texts of all other kinds may repeat these names.
 _NAMING = (
     RecordKind.ALLOCATION,
     RecordKind.JOB,
@@ -32,7 +33,8 @@ _NAMING = (
     RecordKind.AUDIT,
 )
 Rows = list[dict[str, Any]]
-# All others see everything. The bearer's name is whose jobs they are; of a viewer it names nobody.
+# All other scopes see everything. The bearer's name is the user or account whose jobs are shown; a
+# viewer's names nobody.
 _PEOPLE: Mapping[Scope, Callable[[str], Person]] = {
     Scope.VIEWER: lambda _: Person(name="", role=Role.VIEWER),
     Scope.TEAM: lambda account: Person(name="", role=Role.TEAM, teams=frozenset({account})),
@@ -41,10 +43,12 @@ _PEOPLE: Mapping[Scope, Callable[[str], Person]] = {
 
 
 class Viewing:
-    """Rows of the book as each bearer may see them; threads may share it."""
+    """The rows of the record book as each bearer may see them. Thread-safe."""
 
     def __init__(self, book: Book, clock: Clock, secret: Callable[[], str]) -> None:
-        """`secret` makes the numbers that stand for pods: the same at every hub that shares it."""
+        """`secret` keys the numbers that stand for pods: they are the same at every hub that shares
+        it.
+        """
         self._book = book
         self._clock = clock
         self._secret = secret
@@ -53,7 +57,11 @@ class Viewing:
         self._read_to = 0
 
     def shown(self, bearer: Bearer, rows: Rows, asked: Mapping[str, str] | None = None) -> Rows:
-        """Those that fit what was `asked` once names are out: any other would confirm a guess."""
+        """Return the rows as the bearer may see them.
+
+        Rows that no longer match the query `asked` once names are removed are left out: a match
+        would confirm a guessed name.
+        """
         made = _PEOPLE.get(bearer.scope)
         if made is None or not rows:
             return rows
@@ -64,7 +72,7 @@ class Viewing:
         return [one for one in seen if _fits(one, asked or {})]
 
     def _learn(self) -> None:
-        """Names that were told before, and by now: all of the book, once."""
+        """Learn the names in all records of the book up to now, each record once."""
         with self._learning:
             while True:
                 rows, end = self._book.changes(self._read_to, _NAMING)
@@ -86,7 +94,7 @@ def _records(rows: Iterable[Mapping[str, Any]]) -> list[Record]:
         try:
             found.append(Record.from_json({**row, "body": json.loads(row["body"])}))
         except UNREADABLE:
-            continue  # of another version: what cannot be read cannot be shown
+            continue  # written by another version: what cannot be read cannot be shown
     return found
 
 

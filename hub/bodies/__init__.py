@@ -1,1 +1,1 @@
-"""From a body of line protocol to tables, and whether it came before."""
+"""Parsing of line-protocol bodies into tables, and detection of bodies that are sent again."""

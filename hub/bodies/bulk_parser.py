@@ -1,9 +1,9 @@
-"""Line protocol of many bodies straight into Arrow columns, for lines as collectors write them.
+"""Bulk parser of line protocol into Arrow columns, for lines as collectors write them.
 
-The bodies of a commit are cut as one text: NumPy finds the signs between names and values, and what
-is left of a line without its values tells its schema. Each value is a slice of the text that Arrow
-turns into a number, so that no value ever is a Python object. Whatever is unusual in any way is
-left to the parser and `fit`, line by line, so both say the same about every line.
+The bodies of a commit are cut as one text. NumPy finds the separators between names and values; a
+line without its values identifies its schema. Each value is a slice of the text that Arrow turns
+into a number, so that no value ever is a Python object. Unusual lines are left to the full parser
+and `fit`, line by line; both ways give the same result for every line.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,11 +21,11 @@ from .line_protocol_scanner import Cut, Indexes, Origin
 from .schema import Schema, schema_of
 from .tables import TIME
 
-# A body that holds one of these is read in full: quoted strings may hide the end of a line.
+# A body with one of these is left to the full parser: quoted strings may hide the end of a line.
 _UNUSUAL = (b'"', b"\0", b"\r", b"\t")
 # Offsets into the text are 32-bit integers.
 _MOST_BYTES = 2**31 - 2**16
-# Of fewer lines than this a column costs more than their values one by one.
+# For fewer lines of a schema than this, a column costs more than parsing its values one by one.
 _FEWEST_LINES = 16
 
 _Row = tuple[int, bytes]
@@ -33,11 +33,12 @@ _Row = tuple[int, bytes]
 
 @dataclass(slots=True)
 class Read:
-    """What became of the lines of some texts.
+    """The result of reading some texts.
 
-    `tables` are rows of measurements' own tables, `beside` holds the fields that the catalogue does
-    not know, `lines` is how many lines of each text are in them. `rest` are the rows of each text
-    that must be read in full, with their numbers from 1; `refused` are those that a censor struck.
+    `tables` holds rows of the measurements' own tables, `beside` the fields that the catalogue does
+    not know, and `lines` how many lines of each text are in them. `rest` holds the rows of each
+    text that are left to the full parser, with their line numbers from 1; `refused` holds those
+    that the censor refused, with the reason.
     """
 
     lines: list[int]
@@ -48,16 +49,20 @@ class Read:
 
 
 def is_plain(text: bytes) -> bool:
-    """Whether each row of `text` stands for itself: ASCII, and no sign that spans or hides rows."""
+    """Return whether each row of `text` stands alone: ASCII, without characters that span or hide
+    rows.
+    """
     return text.isascii() and not any(sign in text for sign in _UNUSUAL)
 
 
 def read(
     texts: Sequence[bytes], scale: int, shifts_ns: Sequence[int], censor: "Censor | None" = None
 ) -> Read:
-    """Read plain texts whose times are in units of `scale` ns; `shifts_ns` is added to each's.
+    """Read plain texts whose times are in units of `scale` ns; each text's entry in `shifts_ns` is
+    added to its times.
 
-    `censor` gets every head of each text, an unusual one too, and says which lines are left out.
+    `censor` gets every head of each text, those of unusual lines too, and says which lines to
+    refuse.
     """
     found = Read([0] * len(texts), [[] for _ in texts], [[] for _ in texts])
     text = b"\n".join([b"", *texts, b""])
@@ -76,17 +81,19 @@ def read(
 
 
 class Censor(Protocol):
-    """Decides about lines by what stands before their fields."""
+    """Decides which lines to refuse by their heads: what stands before the fields."""
 
     def look(self, heads: Sequence[tuple[int, str, int]]) -> Sequence[str | None]:
-        """For each text's index, head and number of lines, why the lines are refused, or None."""
+        """Return, for each text index, head and number of lines, why these lines are refused, or
+        None.
+        """
 
     def silenced(self) -> Collection[int]:
-        """The indexes of texts of which nothing may be read."""
+        """Return the indexes of the texts of which no line may be read."""
 
 
 class _Work:
-    """Some rows on their way into tables."""
+    """Rows that are being turned into tables."""
 
     def __init__(
         self, found: Read, origin: Origin, cut: Cut, scale: int, shifts_ns: Indexes
@@ -98,7 +105,7 @@ class _Work:
         self._shifts_ns = shifts_ns
 
     def ask(self, censor: Censor) -> None:
-        """Leave out what a censor strikes."""
+        """Leave out the lines that a censor refuses."""
         heads = self._cut.heads()
         codes, names = heads.indices.to_numpy(), heads.dictionary.to_pylist()
         both = self._origin.texts * len(names) + codes
@@ -141,13 +148,15 @@ class _Work:
         self._cut = Cut(b"\n".join([b"", *self._cut.rows(kept), b""]))
 
     def _leave(self, rows: Indexes) -> None:
-        """Have rows read in full."""
+        """Leave rows to the full parser."""
         texts, numbers = self._origin.texts[rows].tolist(), self._origin.numbers[rows].tolist()
         for text, number, row in zip(texts, numbers, self._cut.rows(rows), strict=True):
             self._found.rest[text].append((number, row))
 
     def _settle(self, schema: Schema, rows: Indexes) -> None:
-        """Turn rows of one schema into columns; the rows with a value at fault are left."""
+        """Turn rows of one schema into columns; rows with an invalid value are left to the full
+        parser.
+        """
         wrong = np.zeros(len(rows), bool)
         columns = self._columns(schema, rows, wrong)
         if wrong.any():
@@ -166,7 +175,9 @@ class _Work:
             self._found.lines[text] += count
 
     def _columns(self, schema: Schema, rows: Indexes, wrong: Any) -> list[pa.Array]:
-        """Tags, fields and time of some rows; those with a value at fault are marked in `wrong`."""
+        """Return tag, field and time columns of some rows; rows with an invalid value are marked in
+        `wrong`.
+        """
         columns = []
         for index, (_, suffix) in enumerate(schema.tags):
             columns.append(names(self._cut.values(rows, index), suffix, wrong))
@@ -181,14 +192,14 @@ class _Work:
         wrong |= (at < earliest) | (at > latest)
         at_ns = at * self._scale
         if self._shifts_ns.any():
-            # Held within the times that lines can have; the sum of two may not fit.
+            # Clamped to the times that lines can have; the sum of both may not fit into 64 bits.
             shifts = self._shifts_ns[self._origin.texts[rows]]
             moved = np.maximum(at_ns + shifts, EARLIEST_NS)
             at_ns = np.where(shifts > LATEST_NS - at_ns, LATEST_NS, moved)
         return pa.array(at_ns).cast(TIME)
 
     def _keep(self, schema: Schema, columns: Sequence[pa.Array]) -> None:
-        """Make rows of the measurement's own table, and of what it does not know."""
+        """Add the rows to the measurement's own table, and fields it does not know to `beside`."""
         at = columns[-1]
         tags = {key: column for (key, _), column in zip(schema.tags, columns, strict=False)}
         empty = pa.repeat(pa.scalar("", pa.string()), len(at))

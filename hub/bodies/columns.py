@@ -18,7 +18,7 @@ _EXACT = float(2**53)
 
 
 def names(column: pa.StringArray, suffix: str, wrong: Any) -> pa.Array:
-    """The values of a tag; none may be empty."""
+    """Return the values of a tag; rows with an empty one are marked in `wrong`."""
     found = column.dictionary_encode()
     values = [unescaped(text) + suffix for text in found.dictionary.to_pylist()]
     if "" in values:
@@ -29,7 +29,10 @@ def names(column: pa.StringArray, suffix: str, wrong: Any) -> pa.Array:
 
 
 def numbers(column: pa.StringArray, it: Field, wrong: Any) -> pa.Array | None:
-    """The values of a field in the type that its metric has; None when some are marked."""
+    """Return the values of a field in its metric's type; None when some cannot be converted.
+
+    Rows with an invalid value are marked in `wrong`.
+    """
     numbers = integers(column, wrong) if it.integer else _floats(column, wrong)
     if numbers is None or it.metric is None:
         return numbers
@@ -57,7 +60,9 @@ def _floats(column: pa.StringArray, wrong: Any) -> pa.Array | None:
 def _cast(
     column: pa.StringArray, kind: pa.DataType, signs: bytes, looks: str, wrong: Any
 ) -> pa.Array | None:
-    """The numbers that a column says; None when it says something else, with the rows marked."""
+    """Return the column as numbers of type `kind`; None, with the wrong rows marked, if it cannot
+    be.
+    """
     content = column.buffers()[2]
     if content is not None and not content.to_pybytes().translate(None, signs):
         try:

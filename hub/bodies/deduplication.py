@@ -13,7 +13,7 @@ from gpuvigil.store import EARLIEST_NS, LATEST_NS
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Lane:
-    """One numbered row of bodies: a start of a collector, live or backlog."""
+    """A numbered sequence of bodies: those of one start of a collector, live or backlog."""
 
     cluster: str
     node: str
@@ -23,7 +23,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Whose body this is and which one, as its headers say."""
+    """A body's lane and sequence number, as its headers give them."""
 
     lane: Lane
     sequence: int
@@ -33,7 +33,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """Bodies `first` to `last` of a lane, committed; the rest is said of the newest of them."""
+    """Committed bodies `first` to `last` of a lane; the other fields are those of the newest one."""
 
     lane: Lane
     first: int
@@ -43,29 +43,29 @@ class Arrival:
     version: str = ""
 
 
-# Each lane is remembered for a month, so that its names may not be long.
+# Longest name in a lane; each lane is remembered for a month.
 LONGEST_NAME = 256
 
 _LANE_HEADERS = tuple(f"gpuvigil-{key}" for key in ("cluster", "node", "boot", "lane"))
-# A node's next body is of the same lane.
+# Lanes cached: a node's next body is of the same lane.
 _LANES_AT_HAND = 16_384
 
 # A sequence is stored as a signed 64-bit integer.
 _LARGEST = 2**63 - 1
 
-# Of a lane so many spans are remembered, and of a node so many lanes: two for each start.
+# Spans remembered per lane, and lanes per node: two for each start of its collector.
 MOST_SPANS = 256
 MOST_LANES = 256
-# Beyond, a lane that is silent for so long makes room for a new one, and a node likewise.
+# At these limits, a lane that is silent for so long makes room for a new one, and so does a node.
 SILENT_LANE = timedelta(minutes=10)
 SILENT_NODE = timedelta(hours=12)
 
-BACKLOG = "backlog"  # the lane of what a collector has kept
+BACKLOG = "backlog"  # the lane of bodies that a collector has buffered
 Node = tuple[str, str]
 
 
 def identity(headers: Mapping[str, str]) -> Identity | None:
-    """What the `Gpuvigil-*` headers say; None without them, ValueError when they are wrong."""
+    """Return the identity in the `Gpuvigil-*` headers; None without them, ValueError when invalid."""
     if "gpuvigil-sequence" not in headers:
         return None
     lane = _lane(*[headers.get(name, "") for name in _LANE_HEADERS])
@@ -95,7 +95,9 @@ def _lane(cluster: str, node: str, boot: str, lane: str) -> Lane:
 
 
 def sender(headers: Mapping[str, str]) -> tuple[Node, datetime] | None:
-    """Whose request it is and when it was sent, as its headers say; None when they do not."""
+    """Return the node that sent a request and the time it did, from its headers; None if either is
+    missing.
+    """
     cluster, node = (headers.get(f"gpuvigil-{key}", "") for key in ("cluster", "node"))
     sent_at = _sent_at(headers.get("gpuvigil-sent-at", ""))
     known = 0 < len(cluster) <= LONGEST_NAME and 0 < len(node) <= LONGEST_NAME
@@ -103,7 +105,7 @@ def sender(headers: Mapping[str, str]) -> tuple[Node, datetime] | None:
 
 
 def _sent_at(text: str) -> datetime | None:
-    """None where it is no time, or one of a clock that was never set."""
+    """Return the time in a text; None when it is no time, or one of a clock that was never set."""
     try:
         found = from_text(text)
     except ValueError:
@@ -112,11 +114,11 @@ def _sent_at(text: str) -> datetime | None:
 
 
 class Spans:
-    """A set of whole numbers, small while they have few gaps."""
+    """A set of integers, stored as spans: small while there are few gaps."""
 
     def __init__(self) -> None:
         self._spans: list[tuple[int, int]] = []
-        self.floor = 0  # what is in the set below this is no longer known
+        self.floor = 0  # below this, membership is no longer known
 
     def __contains__(self, number: int) -> bool:
         index = bisect_right(self._spans, (number, _LARGEST)) - 1
@@ -127,7 +129,7 @@ class Spans:
 
     def add(self, first: int, last: int) -> None:
         """Take in `first` to `last`, both included."""
-        # The spans that touch the new one lie side by side, and are joined with it.
+        # Spans that touch the new one are adjacent, and are merged with it.
         start = bisect_right(self._spans, (first - 1, -1))
         if start and self._spans[start - 1][1] >= first - 1:
             start -= 1
@@ -139,7 +141,9 @@ class Spans:
         self._spans[start:end] = [(first, last)]
 
     def trim(self, most: int) -> None:
-        """Forget the lowest of more than `most` spans. A set that is full may have forgotten."""
+        """Forget the lowest spans beyond `most`; a full set may have forgotten some, and moves its
+        floor.
+        """
         del self._spans[:-most]
         if len(self._spans) == most:
             self.floor = max(self.floor, self._spans[0][0])
@@ -152,21 +156,21 @@ class _Known:
 
 
 class Full(Exception):
-    """There are too many lanes, or nodes, for a new one; others come first."""
+    """There are too many lanes, or nodes, to accept a new one."""
 
 
 class Seen:
-    """Every committed body with an identity, and for each node the newest; bounded in both.
+    """The committed bodies with an identity, and each node's newest; both are bounded.
 
-    One thread adds, any may look.
+    One thread adds, any thread may read.
     """
 
     def __init__(self, most_nodes: int = 1_000_000) -> None:
         self._most_nodes = most_nodes
         self._lanes: dict[Lane, _Known] = {}
-        # The lanes of each node, and the nodes: the one that is silent for longest first.
+        # The lanes of each node; nodes and lanes are ordered by silence, the longest silent first.
         self._nodes: OrderedDict[Node, OrderedDict[Lane, None]] = OrderedDict()
-        # Since when the first lane of a node that has as many as it may is silent.
+        # For each node at its limit of lanes: since when its longest silent lane is silent.
         self._full: dict[Node, datetime] = {}
         self._nodes_full: datetime | None = None
 
@@ -175,7 +179,9 @@ class Seen:
         return known is not None and body.sequence in known.spans
 
     def check(self, body: Identity, now: datetime) -> None:
-        """ValueError for a body of which it is not known whether it came before, else Full."""
+        """Raise ValueError if it is unknown whether the body came before, Full if there is no room
+        for its lane.
+        """
         known = self._lanes.get(body.lane)
         if known is not None:
             if body.sequence < known.spans.floor and body.sequence not in known.spans:
@@ -210,7 +216,7 @@ class Seen:
                 self._nodes.setdefault(node, OrderedDict())[lane] = None
                 self._nodes[node].move_to_end(lane)
                 self._nodes.move_to_end(node)
-        # Only now: in the middle there may have been more spans than at the end.
+        # Trimmed only now: in between there may have been more spans than at the end.
         for lane in changed:
             self._lanes[lane].spans.trim(MOST_SPANS)
         for node in {(lane.cluster, lane.node) for lane in changed}:
@@ -239,7 +245,9 @@ class Seen:
         self._full.pop(node, None)
 
     def compact(self, since: datetime) -> list[Arrival]:
-        """The same set in as few arrivals as possible; lanes silent since `since` are forgotten."""
+        """Return the set in as few arrivals as possible; lanes without a body since `since` are
+        forgotten.
+        """
         for lane in [key for key, it in self._lanes.items() if it.newest.received_at < since]:
             node = (lane.cluster, lane.node)
             del self._lanes[lane]
@@ -255,7 +263,7 @@ class Seen:
         ]
 
     def nodes(self) -> list[Arrival]:
-        """The newest arrival of every node, by cluster and node."""
+        """Return the newest arrival of every node, sorted by cluster and node."""
         newest: dict[Node, Arrival] = {}
         for known in list(self._lanes.values()):
             key = (known.newest.lane.cluster, known.newest.lane.node)

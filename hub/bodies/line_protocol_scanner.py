@@ -10,7 +10,7 @@ import pyarrow as pa
 from gpuvigil.lineprotocol import MAX_LINE_BYTES
 
 _NEWLINE, _SPACE, _EQUALS, _SUFFIX, _ESCAPE = b"\n =i\\"
-# By which `bytes.translate` makes every mark 1 and all else 0.
+# Table with which `bytes.translate` makes every separator 1 and all else 0.
 _MARKS = bytes(sign in b"\n ,=" for sign in range(256))
 
 Indexes = np.ndarray[Any, np.dtype[Any]]
@@ -18,14 +18,14 @@ Indexes = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where each row is from: the index of its text, and its number in it."""
+    """The origin of each row: the index of its text, and its line number in it."""
 
     texts: Indexes
     numbers: Indexes
 
     @classmethod
     def of(cls, texts: Sequence[bytes], cut: "Cut") -> "Origin":
-        """Of a text that was joined of several, by newlines and with one at either end."""
+        """Return the origins for texts joined by newlines, with one newline at either end."""
         before = np.cumsum([0, *(len(text) + 1 for text in texts)])[:-1]
         first = np.searchsorted(cut.edges, before)
         of_row = np.repeat(np.arange(len(texts)), np.diff(np.append(first, len(cut.edges) - 1)))
@@ -36,11 +36,12 @@ class Origin:
 
 
 class Cut:
-    """Rows cut in two kinds of pieces by turns: names and signs, and the values between them.
+    """Rows cut alternately into two kinds of pieces: names with separators, and the values between
+    them.
 
-    `edges` are the newlines around the rows, `regular` says which rows can be cut into pairs: a
-    name and its value, of which the last is the time. The suffix of a whole number goes with
-    the names after it, so that the names of a row tell its schema.
+    `edges` are the offsets of the newlines around the rows. `regular` says which rows can be cut
+    into pairs of a name and a value, of which the last is the time. The suffix of an integer goes
+    with the names after it, so that the names of a row identify its schema.
     """
 
     def __init__(self, text: bytes) -> None:
@@ -58,7 +59,7 @@ class Cut:
         self._signs, self._marks, self._kinds, self._times = signs, marks, kinds, times
 
     def heads(self) -> pa.DictionaryArray:
-        """What stands before the first space of each row."""
+        """Return the part of each row before its first space."""
         starts, ends = self.edges[:-1] + 1, self.edges[1:]
         spaces = self._marks[self._kinds == _SPACE]
         first = np.searchsorted(spaces, starts)
@@ -88,14 +89,14 @@ class Cut:
         self._pairs = len(pairs)
 
     def schemas(self) -> pa.DictionaryArray:
-        """Each row without its values."""
+        """Return each row without its values."""
         names = self._pieces.take(pa.array(np.arange(0, 2 * self._pairs, 2)))
         _, offsets, content = names.buffers()
         edges = np.frombuffer(offsets, np.int32)[np.append(self._first, self._pairs)]
         return strings(edges, content).dictionary_encode()
 
     def values(self, rows: Indexes, index: int) -> pa.StringArray:
-        """The value with that index in each of some rows of one schema."""
+        """Return the value at `index` in each of some rows of one schema."""
         return self._pieces.take(pa.array(2 * (self._first[rows] + index) + 1))
 
 

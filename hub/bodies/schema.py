@@ -9,16 +9,16 @@ from gpuvigil.metrics import MEASUREMENTS, Measurement, Metric
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a schema, with what the catalogue says of it."""
+    """A field of a schema, with its metric in the catalogue, if it has one."""
 
     name: str
-    integer: bool  # as it is written
+    integer: bool  # written as an integer in the line
     metric: Metric | None
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What lines of one schema hold, in their order; a tag's suffix is the end of its value."""
+    """The tags and fields of lines of one schema, in order; a tag's suffix is the end of its value."""
 
     measurement: Measurement
     tags: tuple[tuple[str, str], ...]
@@ -27,7 +27,7 @@ class Schema:
 
 @lru_cache(maxsize=4096)
 def schema_of(row: str) -> Schema | None:
-    """The schema of a row without its values; None when anything in it is unusual."""
+    """Return the schema of a row given without its values; None when anything in it is unusual."""
     parts = row[1:].split(" ")
     if len(parts) != 3 or parts[2]:
         return None
@@ -49,11 +49,13 @@ def schema_of(row: str) -> Schema | None:
 
 
 def unescaped(text: str) -> str:
-    """A name or tag as it is meant; a backslash before any other sign stands for itself."""
+    """Return a name or tag without escapes; a backslash before any other character stands for
+    itself.
+    """
     return text.replace("\\ ", " ").replace("\\,", ",").replace("\\=", "=")
 
 
 def _named(text: str) -> tuple[str, str]:
-    """The key of `key=` or `key=i`, and the suffix; no key when it is neither."""
+    """Return key and suffix of `key=` or `key=i`; the key is empty when the text is neither."""
     key, sign, suffix = text.partition("=")
     return (unescaped(key), suffix) if sign and suffix in {"", "i"} else ("", "")

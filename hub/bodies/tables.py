@@ -1,5 +1,5 @@
-"""From parsed columns to the store's tables: what fits the catalogue, what goes beside it, and
-what is refused.
+"""Conversion of parsed columns into the store's tables: what fits the catalogue, what goes into the
+table of extra fields, and what is refused.
 """
 
 import json
@@ -14,7 +14,7 @@ from gpuvigil.lineprotocol import Column, ColumnBlock, ParsedColumns, Refusal
 from gpuvigil.metrics import MEASUREMENTS, Measurement, Metric
 from gpuvigil.store import EARLIEST_NS, LATEST_NS
 
-# Where fields go that the catalogue does not know, one row each.
+# The table of fields that the catalogue does not know, one row each.
 EXTRA = "extra"
 
 TIME = pa.timestamp("ns")
@@ -32,12 +32,13 @@ _INT64 = range(-(2**63), 2**63)
 
 
 def arrow_type(metric: Metric) -> pa.DataType:
-    """Whole numbers are int64, all others float64."""
+    """Return the Arrow type of a metric: int64 for whole numbers, float64 for all others."""
     return pa.int64() if metric.integer else pa.float64()
 
 
 def fit(parsed: ParsedColumns, received_ns: int) -> tuple[list[ColumnBlock], list[Refusal]]:
-    """The blocks with a time in every row and every catalogue field of its type, and all refusals.
+    """Return the blocks with a time in every row and catalogue fields in their types, and all
+    refusals.
 
     A row without a time gets `received_ns`. The refusals are in the order of the body.
     """
@@ -55,7 +56,7 @@ def fit(parsed: ParsedColumns, received_ns: int) -> tuple[list[ColumnBlock], lis
 
 
 def _reasons(block: ColumnBlock) -> dict[int, str]:
-    """For each row that cannot be kept, by its index, the first reason."""
+    """Return the first reason for each row that cannot be kept, by row index."""
     reasons: dict[int, str] = {}
     times = cast("list[int]", block.at_ns)
     if min(times) < EARLIEST_NS or max(times) > LATEST_NS:
@@ -72,14 +73,14 @@ def _reasons(block: ColumnBlock) -> dict[int, str]:
 
 
 def _surely_fits(metric: Metric, kind: type, column: Any) -> bool:
-    """Whether no value of a column needs to be looked at."""
+    """Return whether a column's type and range prove that all its values fit the metric."""
     if kind is float:
         return not metric.integer
     return kind is int and min(column) in _INT64 and max(column) in _INT64
 
 
 def _catalogued(block: ColumnBlock) -> Iterable[tuple[Metric, type, Any]]:
-    """The columns that the catalogue knows, with the type of their values."""
+    """Yield metric, value type and column of each field that the catalogue knows."""
     measurement = MEASUREMENTS.get(block.measurement)
     if measurement is None:
         return
@@ -90,7 +91,7 @@ def _catalogued(block: ColumnBlock) -> Iterable[tuple[Metric, type, Any]]:
 
 
 def without(block: ColumnBlock, dropped: Iterable[int]) -> ColumnBlock:
-    """The block without some rows, by their indexes."""
+    """Return the block without the rows at some indexes."""
     keep = [True] * len(block.numbers)
     for index in dropped:
         keep[index] = False
@@ -104,7 +105,9 @@ def without(block: ColumnBlock, dropped: Iterable[int]) -> ColumnBlock:
 
 
 def _converted(block: ColumnBlock) -> ColumnBlock:
-    """Whole numbers as int where the catalogue says so, all other numbers of it as float."""
+    """Return the block with catalogue fields as int where the catalogue says so, and as float
+    elsewhere.
+    """
     known = {id(column): metric for metric, _, column in _catalogued(block)}
     types, fields = [], []
     for kind, column in zip(block.field_types, block.fields, strict=True):
@@ -126,7 +129,7 @@ class Assembly:
         self.rows = 0
 
     def add(self, blocks: Iterable[ColumnBlock]) -> None:
-        """Take in fitted blocks; their columns may be changed afterwards."""
+        """Add fitted blocks; their columns may be extended in place afterwards."""
         for block in blocks:
             self.rows += len(block.numbers)
             key = (block.measurement, block.tag_keys, block.field_keys, block.field_types)
@@ -136,7 +139,7 @@ class Assembly:
                     mine.extend(more)
 
     def tables(self) -> dict[str, pa.Table]:
-        """One Arrow table per table of the store, with the columns that the rows have."""
+        """Return one Arrow table per table of the store, with the columns that the rows have."""
         pieces: dict[str, list[pa.Table]] = {}
         for block in self._blocks.values():
             measurement = MEASUREMENTS.get(block.measurement)
@@ -160,8 +163,10 @@ def _times(at_ns: Sequence[int | None]) -> pa.Array:
 
 
 def _wide(block: ColumnBlock, measurement: Measurement) -> pa.Table:
-    """The row of a measurement's own table. A tag that the catalogue does not know is left out:
-    a collector of the next version may send one.
+    """Return the rows of a measurement's own table.
+
+    A tag that the catalogue does not know is left out: a collector of the next version may send
+    one.
     """
     given = dict(zip(block.tag_keys, block.tags, strict=True))
     empty = [""] * len(block.numbers)
@@ -173,7 +178,7 @@ def _wide(block: ColumnBlock, measurement: Measurement) -> pa.Table:
 
 
 def _narrow(block: ColumnBlock, known: set[str]) -> pa.Table:
-    """Every field outside `known` as a row: numbers as `value`, texts as `text`."""
+    """Return every field outside `known` as a row: numbers as `value`, texts as `text`."""
     rows = len(block.numbers)
     tags = [
         json.dumps(dict(zip(block.tag_keys, values, strict=True)))
@@ -188,7 +193,7 @@ def _narrow(block: ColumnBlock, known: set[str]) -> pa.Table:
             nothing = [None] * rows
             values += nothing if kind is str else [float(value) for value in column]
             texts += cast("list[str]", column) if kind is str else nothing
-    # One piece: a store takes each of many small ones as if it were large.
+    # One chunk: to the store, each of many small chunks costs as much as a large one.
     times, times_each = _times(block.at_ns), len(fields) // rows
     return pa.table(
         [

@@ -7,12 +7,12 @@ from gpuvigil.store import Function
 
 from .question import Series, Window
 
-# Lines of a sealed hour are also kept as one row per subject and this long.
+# Length of a roll-up bucket: sealed lines are also kept as one row per subject and bucket.
 BUCKET_NS = 600_000_000_000
 
 
 class Piece(str, Enum):
-    """One of them. All but the first and the last value are in the roll-ups."""
+    """One partial aggregate. Roll-ups have all but the first and the last value."""
 
     COUNT = "count"
     SUM = "sum"
@@ -24,7 +24,7 @@ class Piece(str, Enum):
     LAST_AT = "last_time"
 
     def of(self, field: str) -> str:
-        """The name of its column: `power_watts_sum`."""
+        """Return the name of a field's column, such as `power_watts_sum`."""
         return f"{field}_{self.value}"
 
 
@@ -41,7 +41,9 @@ _OF_FUNCTION: Mapping[Function, tuple[Piece, ...]] = {
 
 
 def pieces_of(question: Window | Series) -> dict[str, tuple[Piece, ...]]:
-    """What is needed of each field: always how many values it has, since the rest hangs on it."""
+    """Return the pieces a question needs of each field: always the count, on which the others
+    depend.
+    """
     if isinstance(question, Series):
         wanted = [(name, Function.MEAN) for name in question.fields]
     else:
@@ -54,7 +56,7 @@ def pieces_of(question: Window | Series) -> dict[str, tuple[Piece, ...]]:
 
 
 def can_be_rolled(question: Window | Series) -> bool:
-    """Whether roll-ups of a span answer as its lines would."""
+    """Return whether the roll-ups of a span give the same answer as its lines."""
     if isinstance(question, Series):
         return question.step_ns % BUCKET_NS == 0
     unrolled = (Function.FIRST, Function.LAST)

@@ -20,7 +20,7 @@ _ENDS = {
 
 
 def table_of(question: Window | Series, parts: Parts | None, subjects: Subjects) -> pa.Table:
-    """The table that `gpuvigil.store.Store` describes."""
+    """Return the answer as the table that `gpuvigil.store.Store` describes."""
     schema = _schema(question)
     if parts is None or not len(parts.subject):
         return schema.empty_table()
@@ -78,11 +78,11 @@ def _mean(parts: Parts, field: str) -> pa.Array:
 
 
 def _increase(least: Values, most: Values, count: Ints) -> pa.Array:
-    """The greatest less the least; unknown where that does not fit into 64 bits."""
+    """Return the maximum minus the minimum; null where that does not fit into 64 bits."""
     known = most - least
     return pa.array(known, mask=(count == 0) | (known < 0))
 
 
 def _times(at_ns: Ints) -> pa.Array:
-    """Nanoseconds are cut to microseconds."""
+    """Return times in nanoseconds as timestamps, truncated to microseconds."""
     return pa.array(at_ns // 1000).cast(_TIME)

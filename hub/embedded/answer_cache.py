@@ -10,21 +10,20 @@ import pyarrow as pa
 from .question import Series, Window
 
 Asked = Window | Series
-# Per measurement the first and last time of lines that come in, or that all may be others.
+# First and last time of the incoming lines, by measurement; None when all lines may change.
 Change = Mapping[str, tuple[int, int]] | None
 
 _MOST_BYTES = 64 * 1024 * 1024
-# What an answer takes beside its values, however few: the objects of a table of many columns, and
+# Memory of an answer beside its values, however few: the objects of a table of many columns, and
 # its question. Its texts come on top.
 _EACH_BYTES = 16 * 1024
 
 
 class Remembered:
-    """As many bytes of answers and their questions as it may keep, those asked last; any thread
-    may call.
+    """A cache of the answers asked for last, limited in bytes; any thread may call.
 
-    An answer goes with the first commit that touches its range, and is not kept when it was made
-    while one was under way.
+    An answer is dropped by the first commit that touches its range, and is not cached when it was
+    made while one was under way.
     """
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
@@ -33,10 +32,10 @@ class Remembered:
         self._known: OrderedDict[Asked, pa.Table] = OrderedDict()
         self._bytes = 0
         self._changes: list[Change] = []
-        self._made: dict[object, Asked] = {}  # those that are being made, and true so far
+        self._made: dict[object, Asked] = {}  # being made, and valid so far
 
     def known(self, question: Asked) -> pa.Table | None:
-        """The answer, if it is remembered."""
+        """Return the cached answer, or None."""
         with self._lock:
             found = self._known.get(question)
             if found is not None:
@@ -44,7 +43,7 @@ class Remembered:
             return found
 
     def answer(self, question: Asked, ask: Callable[[Asked], pa.Table]) -> pa.Table:
-        """What `ask` says, remembered from now on."""
+        """Return the answer of `ask`, and cache it."""
         mine = object()
         with self._lock:
             if not any(_touches(change, question) for change in self._changes):
@@ -61,7 +60,7 @@ class Remembered:
 
     @contextmanager
     def changing(self, change: Change) -> Iterator[None]:
-        """While something is committed that changes what answers would be."""
+        """Mark a commit under way that may change answers, and drop the answers that it touches."""
         with self._lock:
             self._changes.append(change)
             for question in [it for it in self._known if _touches(change, it)]:
@@ -72,14 +71,14 @@ class Remembered:
             yield
         finally:
             with self._lock:
-                # By identity: two commits may be alike.
+                # By identity: two commits may be equal.
                 at = next(n for n, it in enumerate(self._changes) if it is change)
                 del self._changes[at]
 
     def _keep(self, question: Asked, found: pa.Table) -> None:
         self._drop(question)
         size = cost_bytes(question, found)
-        # For one that is larger than all may be, nothing else goes.
+        # An answer larger than the whole cache evicts nothing.
         if size > self._most_bytes:
             return
         self._known[question] = found
@@ -94,7 +93,9 @@ class Remembered:
 
 
 def cost_bytes(question: Asked, found: pa.Table) -> int:
-    """What it takes to remember an answer, at most four bytes for each sign of its question."""
+    """Return the memory a cached answer takes: at most four bytes for each character of its
+    question.
+    """
     if isinstance(question, Window):
         texts = [it.column for it in question.aggregates]
     else:

@@ -12,7 +12,7 @@ from .sealed_files import Unit, make_folder
 
 
 def copy_tables(cursor: duckdb.DuckDBPyConnection, path: Path, to: Path) -> None:
-    """Everything of the DuckDB file at `path` as it is now, in a new file."""
+    """Copy the DuckDB file at `path`, as it is now, into a new file."""
     # DuckDB names an open file by its stem.
     cursor.execute(f"ATTACH {text(str(to))} AS backup")
     try:
@@ -22,7 +22,9 @@ def copy_tables(cursor: duckdb.DuckDBPyConnection, path: Path, to: Path) -> None
 
 
 def copy_units(units: list[Unit], folder: Path, to: Path) -> int:
-    """The files of units; returns their bytes. The names of all files and folders are synced."""
+    """Copy the files of units and return their bytes; the names of all files and folders are
+    synced.
+    """
     copied = 0
     for unit in units:
         make_folder(to / unit.measurement)

@@ -8,13 +8,13 @@ import pyarrow as pa
 from .line_arrays import Parts, together
 from .question import TooLarge
 
-# Of one answer; whoever asks for a fortnight of a fleet, line by line, may take all memory there is.
+# Limit of one answer: a fortnight of a fleet, line by line, may take all memory there is.
 ANSWER_BYTES = 256 * 1024 * 1024
 _ROWS_AT_ONCE = 100_000
 
 
 def bounded(executed: duckdb.DuckDBPyConnection, most_bytes: int) -> pa.Table:
-    """The whole answer; TooLarge as soon as it is larger than that."""
+    """Return the whole answer; TooLarge as soon as it has more than `most_bytes`."""
     reader = executed.to_arrow_reader(_ROWS_AT_ONCE)
     batches: list[pa.RecordBatch] = []
     size = 0
@@ -27,7 +27,9 @@ def bounded(executed: duckdb.DuckDBPyConnection, most_bytes: int) -> pa.Table:
 
 
 class Gathered:
-    """Parts of an answer, from several threads: never much more than an answer may take."""
+    """Collects the parts of an answer from several threads, never much more than an answer may
+    take.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -37,7 +39,7 @@ class Gathered:
         self._together_from = most_bytes // 2
 
     def add(self, parts: Parts) -> None:
-        """Take them in; TooLarge when all of them are too much, put together."""
+        """Add parts; TooLarge when all of them, merged, are too large."""
         with self._lock:
             self._parts.append(parts)
             self._bytes += parts.bytes
@@ -46,7 +48,7 @@ class Gathered:
                 self._together_from = self._bytes + self._most_bytes // 2
 
     def together(self) -> Parts | None:
-        """All of them as one; None of none."""
+        """Return all parts merged; None if there are none."""
         with self._lock:
             self._put_together()
             return self._parts[0] if self._parts else None

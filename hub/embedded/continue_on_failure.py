@@ -6,7 +6,9 @@ from gpuvigil.errors import StoreError
 
 
 class ContinueOnFailure:
-    """Goes on after what fails, unless it was stopped; the first failure is raised at the end."""
+    """A context manager for each of several steps: a failure waits until the end, unless it was
+    stopped.
+    """
 
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping = stopping
@@ -14,7 +16,7 @@ class ContinueOnFailure:
         self.done = 0
 
     def __enter__(self) -> None:
-        """Try one."""
+        """Begin a step."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         if not isinstance(error, StoreError) or self._stopping.is_set():
@@ -23,7 +25,7 @@ class ContinueOnFailure:
         return True
 
     def count(self) -> int:
-        """How many were done; StoreError when one was not."""
+        """Return how many steps were done; raise the first failure if there was one."""
         if self._failures:
             raise self._failures[0]
         return self.done

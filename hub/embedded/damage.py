@@ -10,24 +10,24 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-# What DuckDB 1.5 says of a file that was cut short or garbled, seen with each of them; not of a
-# full disk, a lock or a newer format.
+# Errors of DuckDB 1.5 for a file that was truncated or garbled, each of them observed; not those
+# for a full disk, a lock or a newer format.
 _SIGNS = (
     "is not a valid DuckDB database file",
     "Could not read enough bytes from file",
     "Corrupt database file",
     "Corrupt WAL file",
     "replaying checkpoint WAL file",
-    # The first bytes of a log that a kill during a checkpoint has left.
+    # Of the first bytes of a log that a kill during a checkpoint has left.
     "Failed to deserialize",
 )
-# What was committed while a checkpoint was under way, and what a start has put together of both.
+# The log, the log of commits during a checkpoint, and the one that a start has merged from both.
 _LOGS = (".wal", ".wal.checkpoint", ".wal.recovery")
-# How DuckDB 1.5 begins a log: its version, as an entry. One that begins otherwise it passes over
-# without a word, and overwrites it with the next commit.
+# The first bytes of a DuckDB 1.5 log: its version, as an entry. DuckDB silently ignores a log that
+# begins otherwise, and overwrites it with the next commit.
 _LOG_BEGINS = b"\x64\x00\x62\x65\x00"
 
-# What reading a sealed file comes to when it is gone, cut short or garbled.
+# Errors of reading a sealed file that is missing, truncated or garbled.
 OF_SCAN = (OSError, ValueError, LookupError, pa.ArrowException)
 
 _NO_FILE = (
@@ -39,38 +39,39 @@ _NO_FILE = (
     duckdb.TransactionException,
 )
 
-# How DuckDB 1.5 names the first entry of a log that is not as it was written: by where its content
-# begins, after its length and its sum.
+# How DuckDB 1.5 names the first damaged entry of a log: by the offset of its content, which follows
+# its length and its checksum.
 _ENTRY = re.compile(r"entry at byte position (\d+)")
 _ENTRY_HEAD_BYTES = 16
 
 
 class Unreadable(Exception):
-    """A sealed file that a question needs is gone, cut short or garbled, or cannot be opened now."""
+    """A sealed file that a question needs is missing, truncated, garbled, or cannot be opened now."""
 
 
 def of_file(error: duckdb.Error) -> bool:
-    """Whether an error says that the DuckDB file itself, or its log, is damaged."""
+    """Return whether an error says that the DuckDB file itself, or its log, is damaged."""
     text = str(error)
     return any(sign in text for sign in _SIGNS) and ".parquet" not in text
 
 
 def of_sealed_file(error: duckdb.Error) -> bool:
-    """Whether a question may have failed because of a sealed file: not for what it asked, for lack
-    of memory, or because somebody stopped it.
+    """Return whether a question may have failed because of a sealed file, and not because of what
+    it asked, a lack of memory or an interruption.
     """
     return not isinstance(error, _NO_FILE)
 
 
 def logs_of(path: Path) -> list[Path]:
-    """Where a DuckDB file's log may be; most of the time it is one file, or none."""
+    """Return the paths where a DuckDB file's log may be; usually there is one file, or none."""
     return [path.with_name(path.name + suffix) for suffix in _LOGS]
 
 
 def of_log(path: Path) -> str | None:
-    """What is wrong with the beginning of a DuckDB file's log; None for nothing, or no log.
+    """Return what is wrong with the beginning of a DuckDB file's log; None if it is fine or
+    missing.
 
-    A log that is shorter is one that a kill has cut off before anything was committed to it.
+    A log that is shorter was cut off by a kill before anything was committed to it.
     """
     log = logs_of(path)[0]
     if not log.exists():
@@ -82,19 +83,20 @@ def of_log(path: Path) -> str | None:
 
 
 def files_of(path: Path, reason: str) -> list[Path]:
-    """The files of a DuckDB store that a reason speaks of: its log alone, or all."""
+    """Return the files of a DuckDB store that an error is about: its logs alone, or all."""
     logs = logs_of(path)
     of_log = "WAL file" in reason
-    # Where it does not say, the rarest log is looked at first; the next start sees about the rest.
+    # Where the error does not say, the rarest log is set aside first; the next start handles the
+    # rest.
     of_log |= "Failed to deserialize" in reason and logs[1].exists()
     return logs if of_log else [path, *logs]
 
 
 def put_away(path: Path, reason: str, now: datetime) -> dict[Path, Path]:
-    """Take away what a reason speaks of; returns where each file is now.
+    """Set aside the files that an error is about; return where each is now.
 
-    Of a log that is damaged from some entry on, as a power loss may leave the end of one, that end is
-    put away, and what comes before it stays: it was committed.
+    Of a log that is damaged from some entry on, as a power loss may leave it, only that end is set
+    aside: what comes before it was committed, and stays.
     """
     log, *others = logs_of(path)
     found = _ENTRY.search(reason)
@@ -112,7 +114,7 @@ def put_away(path: Path, reason: str, now: datetime) -> dict[Path, Path]:
 
 
 def moved_away(paths: Iterable[Path], now: datetime) -> dict[Path, Path]:
-    """Rename the files that are there to `<name>.damaged-<time>`; returns where each is now."""
+    """Rename the files that exist to `<name>.damaged-<time>`; return where each is now."""
     return {path: path.rename(_unused(_damaged(path, now))) for path in paths if path.exists()}
 
 
@@ -121,6 +123,6 @@ def _damaged(path: Path, now: datetime) -> Path:
 
 
 def _unused(path: Path) -> Path:
-    """The path, with a number behind it when there is such a file already."""
+    """Return the path, with a number appended when there is such a file already."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
     return next(it for it in itertools.chain([path], numbered) if not it.exists())

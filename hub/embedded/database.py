@@ -18,20 +18,21 @@ from .schema import prepare
 
 Cursor = duckdb.DuckDBPyConnection
 Work = Callable[[Cursor], Any]
-# A checkpoint writes the last row group anew, up to 122,880 lines of all columns, so that frequent
-# ones cost more than the lines themselves: with 16 MB (DuckDB's own) ingest takes up to twice the
-# processor time and memory. A log of this length is read again in about two seconds. Until then
-# its lines are in memory, and may be a share of what is allowed.
+# The length of the log that triggers a checkpoint. A checkpoint rewrites the last row group, up to
+# 122,880 lines of all columns, so that frequent ones cost more than the lines themselves: with 16
+# MB (DuckDB's own) ingest takes up to twice the processor time and memory. A log of this length is
+# replayed in about two seconds. Until then its lines are in memory, and may take a share of the
+# limit.
 _LOG_BYTES = 128 * 1024 * 1024
 _LOG_SHARE = 1 / 8
-# What was lost with files that were set aside: each with where it is now, and why.
+# Files that were set aside: each with where it is now, and why.
 Lost = dict[Path, tuple[Path, str]]
 
 
 class Database:
-    """One DuckDB file that this process alone opens; any thread may call.
+    """A DuckDB file that only this process opens; any thread may call.
 
-    Every method raises StoreError with one line when the file cannot serve.
+    Every method raises StoreError with a one-line message when the file cannot be used.
     """
 
     def __init__(
@@ -42,8 +43,9 @@ class Database:
         before_new: Callable[[], None],
         on_open: Callable[[bool, Lost], None],
     ) -> None:
-        """`limits`: bytes of memory, and threads. `before_new` is called before the tables are made
-        anew or go back in time; `on_open` with whether that was so, and what was lost.
+        """`limits`: bytes of memory, and threads. `before_new` is called before the tables are
+        recreated or lose recent commits; `on_open` is called with whether that was so, and what was
+        lost.
         """
         self.path = path
         self._names = Names(path.parent)
@@ -54,19 +56,19 @@ class Database:
             "memory_limit": f"{limits[0]}B",
             "threads": str(limits[1]),
             "checkpoint_threshold": f"{min(_LOG_BYTES, int(limits[0] * _LOG_SHARE))}B",
-            # Otherwise any variable of ours with the name of a table would stand in for it.
+            # Otherwise a Python variable with the name of a table would replace it.
             "python_enable_replacements": "false",
             "autoinstall_known_extensions": "false",
         }
         self._opening = threading.RLock()
-        # Another one each time the file is connected to, and that of a thread's last cursor: several
-        # may meet the same damage, and only the first of them does something about it.
+        # A new object for each connection, and that of a thread's last cursor: several threads may
+        # meet the same damage, and only the first of them handles it.
         self._generation = object()
         self._lent = threading.local()
         self._connection: Cursor | None = None
 
     def cursor(self) -> Cursor:
-        """A cursor of its own for one thread; duckdb.Error is the caller's to hand to `after`."""
+        """Return a new cursor for the calling thread, which passes any duckdb.Error to `after`."""
         with self._opening:
             if self._connection is None:
                 self._open()
@@ -75,7 +77,7 @@ class Database:
             return self._connection.cursor()
 
     def ask(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """All rows that a query gives."""
+        """Return all rows of a query."""
         try:
             with self.cursor() as cursor:
                 return cursor.sql(query, params=list(parameters)).to_arrow_table()
@@ -89,12 +91,12 @@ class Database:
         begin_under: AbstractContextManager[Any] | None = None,
         commit_under: AbstractContextManager[Any] | None = None,
     ) -> Any:
-        """What `work` returns, once all that it did is committed, and survives a power loss."""
+        """Run `work` in a transaction; return its result once the commit survives a power loss."""
         try:
             with self.cursor() as cursor:
                 with begin_under or nullcontext():
                     cursor.begin()
-                    # The snapshot is that of the first statement.
+                    # The snapshot is taken by the first statement.
                     cursor.execute("SELECT 1 FROM schema_version").fetchall()
                 try:
                     done = work(cursor)
@@ -114,8 +116,10 @@ class Database:
             raise self.refused(error) from error
 
     def after(self, error: duckdb.Error) -> None:
-        """Get ready to go on after an error of this thread's last cursor that DuckDB, or its file,
-        does not get over; nothing when that was done since.
+        """Recover from an error of this thread's last cursor that DuckDB, or its file, does not
+        survive.
+
+        Do nothing after any other error, or when that was done since.
         """
         damaged = damage.of_file(error)
         if not damaged and not isinstance(error, duckdb.FatalException):
@@ -129,17 +133,17 @@ class Database:
                 self._set_aside(str(error))
 
     def failure(self, error: duckdb.Error) -> StoreError:
-        """The error in one line."""
+        """Return the error as a StoreError with one line."""
         first = (str(error).splitlines() or [type(error).__name__])[0]
         return StoreError(f"the store in {self.path}: {first}")
 
     def refused(self, error: OSError) -> StoreError:
-        """What the operating system refused, in one line."""
+        """Return an error of the operating system as a StoreError with one line."""
         place = error.filename or self.path
         return StoreError(f"the store: {place}: {error.strerror or error}")
 
     def close(self) -> None:
-        """Write everything into the one file and let it go."""
+        """Write everything into the one file and close it."""
         with self._opening:
             if self._connection is not None:
                 self._connection.close()
@@ -171,9 +175,9 @@ class Database:
         return prepare(self._connection, self.path)
 
     def _set_aside(self, reason: str, before: Lost | None = None) -> None:
-        """Put the damaged file, or its log alone, away, and go on with what of it can be read.
+        """Set aside the damaged file, or its log alone, and go on with what can be read of it.
 
-        `before`: what was put away already; damage may show in one file after the other.
+        `before`: what was set aside already; damage may show in one file after the other.
         """
         first = reason.splitlines()[0]
         try:

@@ -10,7 +10,7 @@ from .aggregates import Piece
 from .line_arrays import REDUCED_BY, Ints, Parts, Values, nothing
 
 _NARROW = (np.int8, np.int16, np.int32)
-# A value that comes with a time, that time, and which of two times it is.
+# A value that has a time, that time, and the comparison that selects it.
 _ENDS = ((Piece.FIRST, Piece.FIRST_AT, np.less), (Piece.LAST, Piece.LAST_AT, np.greater))
 _FIRST = np.int64(np.iinfo(np.int64).max)
 _LAST = np.int64(np.iinfo(np.int64).min)
@@ -18,7 +18,7 @@ _LAST = np.int64(np.iinfo(np.int64).min)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dense:
-    """Of each slot how many lines, from when to when, and the pieces of its fields."""
+    """The count, first and last time of each slot's lines, and the pieces of its fields."""
 
     lines: Values
     first_ns: Values
@@ -27,13 +27,13 @@ class Dense:
 
     @property
     def bytes(self) -> int:
-        """What its arrays take."""
+        """The memory of the arrays, in bytes."""
         arrays = [self.lines, self.first_ns, self.last_ns]
         arrays += [values for pieces in self.fields.values() for values in pieces.values()]
         return sum(it.nbytes if it.strides[0] else it.itemsize for it in arrays)
 
     def packed(self) -> "Dense":
-        """The same in less room."""
+        """Return the same values in less memory."""
         return Dense(
             lines=_packed(self.lines),
             first_ns=_packed(self.first_ns),
@@ -45,7 +45,7 @@ class Dense:
         )
 
     def parts(self, places: Ints) -> Parts:
-        """One row for each slot that has a line; `places`: that of each slot."""
+        """Return one row for each slot that has a line; `places` holds the place of each slot."""
         there = np.flatnonzero(self.lines)
         return Parts(
             subject=places[there],
@@ -62,7 +62,7 @@ class Dense:
 
 
 def dense(parts: Parts, size: int) -> Dense:
-    """Rows, of which each has a slot of its own as its subject, by slot."""
+    """Return rows by slot, in arrays of `size` slots; each row's subject is a slot of its own."""
 
     def spread(values: Values, none: Any) -> Values:
         found = np.full(size, none)
@@ -84,7 +84,7 @@ def dense(parts: Parts, size: int) -> Dense:
 
 
 def summed(like: Dense, others: Sequence[Dense]) -> Dense:
-    """Others put together, in arrays like those of one that has as many slots as any of them."""
+    """Merge others into new arrays like those of `like`, which has as many slots as any of them."""
     whole = Dense(
         lines=np.zeros_like(like.lines),
         first_ns=np.full_like(like.first_ns, _FIRST),
@@ -102,7 +102,7 @@ def summed(like: Dense, others: Sequence[Dense]) -> Dense:
 
 
 def together(whole: Dense, others: Sequence[Dense]) -> None:
-    """Put others, none of which has more slots, into the first, whose arrays are its own."""
+    """Merge others, none of which has more slots, into the first, whose arrays are not shared."""
     for other in others:
         _into(np.add, whole.lines, other.lines)
         _into(np.minimum, whole.first_ns, other.first_ns)
@@ -128,7 +128,9 @@ def _into(how: Any, whole: Values, other: Values) -> None:
 
 
 def _packed(values: Values) -> Values:
-    """The same values: one for all where they are equal, and of whole numbers the fewest bytes."""
+    """Return the values in less memory: equal ones are stored once, whole numbers in the fewest
+    bytes.
+    """
     if not len(values):
         return values
     least, most = values.min(), values.max()

@@ -5,15 +5,15 @@ from pathlib import Path
 
 from gpuvigil.file_sync import sync
 
-# File systems stamp a folder with the time of the last timer tick: names that are made soon after a
-# look may leave its stamp as it was.
+# File systems stamp a folder with the time of the last timer tick: names that are created soon
+# after a check may leave its stamp as it was.
 _TICK_NS = 100_000_000
 
 
 class Names:
-    """Knows whether names in a folder have changed since they were synced.
+    """Syncs the names in a folder when they have changed since the last sync.
 
-    DuckDB makes its log anew after each checkpoint and syncs what is in it, not its name; without
+    DuckDB recreates its log after each checkpoint and syncs its content, but not its name; without
     that a power loss may take the whole log (fsync(2), "Calling fsync() does not necessarily ensure
     that the entry in the directory containing the file has also reached disk").
     """
@@ -23,7 +23,7 @@ class Names:
         self._synced_ns = 0  # the folder's stamp when all its names were on the disk
 
     def sync(self) -> None:
-        """Wait until all names are on the disk; nothing when none has changed."""
+        """Wait until all names are on the disk; do nothing when none has changed."""
         stamp_ns = self._folder.stat().st_mtime_ns
         if stamp_ns == self._synced_ns:
             return

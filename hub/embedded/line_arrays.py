@@ -1,7 +1,7 @@
-"""What is known of many lines, in arrays: one row for each subject, and step of time.
+"""Aggregates of many lines, in arrays: one row for each subject and time step.
 
-Whatever is asked is reduced in two steps: each source (lines, roll-ups, the hot table) gives one
-row per subject and step with counts, sums, bounds, and these rows are put together. So sources of
+Every question is reduced in two steps: each source (lines, roll-ups, the hot table) gives one row
+per subject and step with counts, sums and bounds, and these rows are merged. So sources of
 different spans of time add up to exactly what all the lines would have given.
 """
 
@@ -27,31 +27,31 @@ REDUCED_BY: Mapping[Piece, Any] = {
     Piece.LAST_AT: np.maximum,
 }
 _ONE: Ints = np.ones(1, np.int64)
-# The value that comes with a time, and that time.
+# The value that has a time, and that time.
 _TIME_OF = {Piece.FIRST: Piece.FIRST_AT, Piece.LAST: Piece.LAST_AT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Rows of equal length. Where a field's count is 0, its other pieces are those of `nothing`."""
+    """Arrays of equal length. Where a field's count is 0, its other pieces are those of `nothing`."""
 
-    subject: Ints  # its place in the order of the tags
-    step_ns: Ints | None  # when the step begins; None of a question without steps
+    subject: Ints  # the subject's place in the order of the tags
+    step_ns: Ints | None  # start of the step; None for a question without steps
     lines: Ints
     first_ns: Ints
     last_ns: Ints
-    offset_ns: Floats | None  # sum of what the lines' times lie after their step's begin
+    offset_ns: Floats | None  # sum of how far the lines' times are after the start of their step
     fields: Mapping[str, Mapping[Piece, Values]]
 
     @property
     def bytes(self) -> int:
-        """What its arrays take."""
+        """The memory of the arrays, in bytes."""
         columns = 4 + 2 * (self.step_ns is not None)
         columns += sum(len(pieces) for pieces in self.fields.values())
         return 8 * columns * len(self.subject)
 
     def changed(self, by: Callable[[Values], Values]) -> "Parts":
-        """The parts with `by` done to every array."""
+        """Return the parts with `by` applied to every array."""
         return Parts(
             subject=by(self.subject),
             step_ns=None if self.step_ns is None else by(self.step_ns),
@@ -67,7 +67,7 @@ class Parts:
 
 
 def nothing(piece: Piece, kind: Any) -> Any:
-    """What a piece is where there is no value, so that any value goes before it."""
+    """Return a piece's value for "no value", which any value replaces in a merge."""
     number: Any = np.dtype(kind).type
     if piece in {Piece.COUNT, Piece.SUM, Piece.FIRST, Piece.LAST}:
         return number(0)
@@ -78,7 +78,7 @@ def nothing(piece: Piece, kind: Any) -> Any:
 
 
 def together(parts: Sequence[Parts]) -> Parts | None:
-    """All parts as one, in the order of subjects and steps, with one row for each; None of none."""
+    """Merge parts, ordered by subject and step, with one row for each; None if there are none."""
     if not parts:
         return None
     whole = parts[0] if len(parts) == 1 else one_after_another(parts)
@@ -90,7 +90,7 @@ def together(parts: Sequence[Parts]) -> Parts | None:
 
 
 def collapsed(parts: Parts) -> Parts:
-    """Neighbours of the same subject and step as one row."""
+    """Merge neighbouring rows of the same subject and step."""
     starts = runs(parts.subject, parts.step_ns)
     if len(starts) == len(parts.subject):
         return parts
@@ -98,7 +98,7 @@ def collapsed(parts: Parts) -> Parts:
 
 
 def runs(subject: Ints, step_ns: Ints | None) -> Ints:
-    """Where rows begin that have another subject or step than the one before."""
+    """Return the indexes of the rows whose subject or step differs from the row before."""
     new = np.ones(len(subject), np.bool_)
     new[1:] = subject[1:] != subject[:-1]
     if step_ns is not None:
@@ -106,19 +106,19 @@ def runs(subject: Ints, step_ns: Ints | None) -> Ints:
     return np.flatnonzero(new)
 
 
-# Of lines, several pieces are one and the same array: what was found of an array in one way.
+# Reduced arrays, by reduction and array: for lines, several pieces are one and the same array.
 Known = dict[tuple[Any, int], Values]
 
 
 def ones(count: int) -> Ints:
-    """A row for each line, which costs no memory."""
+    """Return an array of ones, one for each line, that takes no memory."""
     return np.broadcast_to(_ONE, count)
 
 
 def known_of_lines(lines: Ints, starts: Ints, at: Ints | None = None) -> Known:
-    """What `reduced` need not look for, where rows are lines in the order of time.
+    """Return what `reduced` need not compute, where rows are lines in the order of time.
 
-    `lines`: what `ones` made for them.
+    `lines`: the array that `ones` made for them.
     """
     ends = np.append(starts[1:], len(lines))
     known: Known = {(np.add, id(lines)): ends - starts}
@@ -128,7 +128,7 @@ def known_of_lines(lines: Ints, starts: Ints, at: Ints | None = None) -> Known:
 
 
 def reduced(parts: Parts, starts: Ints, known: Known) -> Parts:
-    """The rows from each start to the next as one row."""
+    """Reduce the rows from each start to the next to one row."""
 
     def by(how: Any, values: Values) -> Values:
         return _by(how, values, starts, known)
@@ -147,7 +147,7 @@ def reduced(parts: Parts, starts: Ints, known: Known) -> Parts:
 def reduced_fields(
     fields: Mapping[str, Mapping[Piece, Values]], starts: Ints, known: Known
 ) -> Mapping[str, Mapping[Piece, Values]]:
-    """The fields of `reduced`."""
+    """Return the fields for `reduced`."""
 
     def one(piece: Piece, pieces: Mapping[Piece, Values]) -> Values:
         if piece not in _TIME_OF:
@@ -172,7 +172,7 @@ def _by(how: Any, values: Values, starts: Ints, known: Known) -> Values:
 
 
 def one_after_another(parts: Sequence[Parts]) -> Parts:
-    """The rows of all of them, as they come."""
+    """Concatenate the rows of all parts, in the given order."""
 
     def joined(of: Callable[[Parts], Any]) -> Any:
         return np.concatenate([of(one) for one in parts])
@@ -197,7 +197,7 @@ def one_after_another(parts: Sequence[Parts]) -> Parts:
 
 
 def _in_order(keys: Sequence[Ints]) -> bool:
-    """Whether rows are in the order of the last key, and of the first where that is equal."""
+    """Return whether rows are sorted by the last key, and by the first where the last is equal."""
     last = keys[-1]
     later = last[1:] > last[:-1]
     for key in reversed(keys[:-1]):

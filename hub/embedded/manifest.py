@@ -1,6 +1,6 @@
-"""What is sealed and what is hot, in memory, so that a question need not ask for it.
+"""The manifest in memory: what is sealed and what is hot, so that a question need not query for it.
 
-The tables of the DuckDB file are the truth; this follows them commit by commit.
+The tables of the DuckDB file are authoritative; this follows them commit by commit.
 """
 
 import threading
@@ -31,7 +31,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What a question sees: `hot` is the first and last time that a hot line may have."""
+    """The state that a question sees; `hot` is the first and last time that a hot line may have."""
 
     contents: Contents
     hot: Span | None
@@ -39,9 +39,9 @@ class Sight:
 
 
 class Manifest:
-    """Contents and hot times; any thread may call.
+    """The contents and hot times of a store; any thread may call.
 
-    `read` gives, of one snapshot of the tables, their contents and the hot times.
+    `read` returns contents and hot times from one snapshot of the tables.
     """
 
     def __init__(self, read: Callable[[], tuple[Contents, Mapping[str, Span]]]) -> None:
@@ -50,11 +50,11 @@ class Manifest:
         self._reading = threading.Lock()
         self._contents: Contents | None = None
         self._hot: dict[str, Span] = {}
-        self._version = object()  # another one after each change
+        self._version = object()  # a new object after each change
         self._under_way = 0
 
     def sees(self, measurement: str) -> Sight:
-        """What is there now. A snapshot of the tables taken after that is of the same contents if
+        """Return the current state. A snapshot of the tables taken later has the same contents if
         `still` says so after it.
         """
         while True:
@@ -65,18 +65,20 @@ class Manifest:
             self.renew()
 
     def still(self, version: object) -> bool:
-        """Whether nothing was sealed, joined or dropped since, nor is about to be."""
+        """Return whether nothing was sealed, joined or dropped since, nor is about to be."""
         with self._lock:
             return self._version is version and not self._under_way
 
     def widen(self, measurement: str, times_ns: Span) -> None:
-        """Lines of these times are about to be committed into the hot table."""
+        """Extend the hot times, before lines of these times are committed into the hot table."""
         with self._lock:
             self._hot[measurement] = _both(self._hot.get(measurement), times_ns)
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """While units are entered and struck."""
+        """Mark a commit under way that enters or strikes units; the contents are read again after
+        it.
+        """
         with self._lock:
             self._under_way += 1
             self._version = object()
@@ -84,13 +86,13 @@ class Manifest:
             yield
         finally:
             with self._lock:
-                # Who comes now reads it anew.
+                # The next question reads them again.
                 self._contents = None
                 self._under_way -= 1
                 self._version = object()
 
     def renew(self) -> None:
-        """Read the tables, unless somebody else has meanwhile."""
+        """Read the tables, unless another thread has done so meanwhile."""
         with self._reading:
             with self._lock:
                 if self._contents is not None:
@@ -104,10 +106,11 @@ class Manifest:
                     self._contents = contents
 
     def narrow(self, names: Iterable[str], read_hot: Callable[[], Mapping[str, Span]]) -> None:
-        """Know of these measurements no hot times but those that `read_hot` finds in the tables;
-        no commit of lines is under way.
+        """Replace the hot times of these measurements by those that `read_hot` finds in the tables.
+
+        No commit of lines may be under way.
         """
-        # Not beside `renew`: what it has read since must not be taken back.
+        # Not during `renew`: what it has read since must not be undone.
         with self._reading:
             hot = read_hot()
             with self._lock:
@@ -117,7 +120,7 @@ class Manifest:
 
 
 def read_contents(cursor: duckdb.DuckDBPyConnection) -> Contents:
-    """Contents as the tables tell."""
+    """Read the contents from the tables."""
     found: dict[str, list[Unit]] = {name: [] for name in MEASUREMENTS}
     for unit in units(cursor):
         if unit.measurement in found:
@@ -131,7 +134,7 @@ def read_contents(cursor: duckdb.DuckDBPyConnection) -> Contents:
 def read_hot(
     cursor: duckdb.DuckDBPyConnection, names: Iterable[str] = MEASUREMENTS
 ) -> dict[str, Span]:
-    """The first and last time of each of these hot tables that is not empty."""
+    """Return the first and last time of each of these hot tables that is not empty."""
     found = {}
     for name in names:
         first, last = cursor.execute(
@@ -143,7 +146,7 @@ def read_hot(
 
 
 def times_of(table: pa.Table) -> Ints:
-    """When its lines were measured."""
+    """Return the times of a table's lines in nanoseconds."""
     found: Ints = table["at"].cast(pa.int64()).to_numpy()
     return found
 

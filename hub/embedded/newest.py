@@ -1,5 +1,5 @@
-"""The newest line of every subject, in memory: what a page or a pass asks most, at no cost of the
-history behind it.
+"""The newest line of every subject, in memory: what pages and passes ask for most, at a cost that
+does not grow with the history.
 """
 
 import threading
@@ -22,15 +22,15 @@ from .sealed_sql import lines_of
 Ints = npt.NDArray[np.int64]
 Values = npt.NDArray[Any]  # int64 or float64
 
-# Rows that may wait to be taken in; the next question takes them in at once.
+# Rows that may wait to be merged; the next question merges them at once.
 _MOST_WAITING = 50_000
 
 
 class Newest:
     """The newest lines of one measurement; any thread may call.
 
-    What `add` was given is in every later answer. Of two lines of one subject and time either is
-    the newest.
+    Every answer includes all lines that `add` was given before. Of two lines of one subject and
+    time, either may be the newest.
     """
 
     def __init__(self, measurement: Measurement) -> None:
@@ -49,7 +49,7 @@ class Newest:
         self._tags: list[pa.Array] = []
 
     def add(self, rows: pa.Table) -> None:
-        """Take in committed lines: the tags, `at`, and any of the fields."""
+        """Add committed lines: the tags, `at`, and any of the fields."""
         if not rows.num_rows:
             return
         with self._lock:
@@ -59,7 +59,7 @@ class Newest:
                 self._take_in()
 
     def forget(self, before_ns: int) -> None:
-        """Drop the subjects whose newest line is older: all their lines are."""
+        """Drop the subjects whose newest line, and so all their lines, are older than `before_ns`."""
         with self._lock:
             self._take_in()
             keep = np.nonzero(self._at >= before_ns)[0]
@@ -74,7 +74,9 @@ class Newest:
             self._order = None
 
     def latest(self, fields: Sequence[str], since_ns: int) -> pa.Table:
-        """Tags, `at` in nanoseconds and the fields of every newest line not older, by tags."""
+        """Return tags, `at` in nanoseconds and fields of every newest line since `since_ns`, sorted
+        by tags.
+        """
         with self._lock:
             self._take_in()
             order = self._sorted()
@@ -94,7 +96,7 @@ class Newest:
             return pa.table(columns)
 
     def _sorted(self) -> Ints:
-        """The slots in the order of their tags, and `_tags` in it."""
+        """Return the slots sorted by their tags, and bring `_tags` into that order."""
         if self._order is None:
             names = sorted(self._slots)
             self._order = np.fromiter(
@@ -111,7 +113,7 @@ class Newest:
         self._waiting, self._rows = [], 0
         at = rows["at"].cast(pa.int64()).to_numpy()
         slots = self._slots_of([rows[tag] for tag in self._measurement.tags])
-        # The newest row of each slot, and of those the ones that are newer than what is there.
+        # The newest row of each slot, if it is not older than the one known before.
         order = np.lexsort((at, slots))
         last = np.append(np.diff(slots[order]) != 0, True)
         chosen = order[last]
@@ -130,7 +132,7 @@ class Newest:
             self._values[name][slots] = column.fill_null(0).to_numpy(zero_copy_only=False)
 
     def _slots_of(self, tags: Iterable[pa.ChunkedArray]) -> Ints:
-        """The slot of each row; a subject that is new gets one."""
+        """Return the slot of each row; a new subject gets the next one."""
         codes: Ints | None = None
         names: list[tuple[str, ...]] = [()]
         for column in tags:
@@ -138,7 +140,8 @@ class Newest:
             own = encoded.dictionary.to_pylist()
             indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
             codes = indices if codes is None else codes * len(own) + indices
-            # What no row has is left out at every tag, so that there are never more than rows.
+            # Combinations that no row has are dropped at every tag, so that there are never more
+            # than rows.
             found, codes = np.unique(codes, return_inverse=True)
             size = len(own)
             names = [(*names[code // size], own[code % size]) for code in found.tolist()]
@@ -165,7 +168,9 @@ class Newest:
 def read_newest(
     cursor: duckdb.DuckDBPyConnection, measurement: Measurement, folder: Path, *, from_files: bool
 ) -> Newest:
-    """The newest lines as the tables tell, and the sealed files when the tables are new."""
+    """Read the newest lines from the tables, and also from the sealed files when the tables are
+    new.
+    """
     found = Newest(measurement)
     places = [quoted(measurement.name), quoted(newest_table(measurement))]
     sealed = [it for it in units(cursor, measurement.name) if it.lines_bytes is not None]

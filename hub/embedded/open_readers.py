@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Readers:
-    """Files that nobody can come upon any more are removed when the last old reader is done."""
+    """Removes files that have left the manifest once the last reader that may use them is done."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -17,7 +17,7 @@ class Readers:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Files that are in the manifest now stay until the end."""
+        """Keep the files that are in the manifest now until the context ends."""
         with self._lock:
             self._tickets += 1
             mine = self._tickets
@@ -30,13 +30,13 @@ class Readers:
             self.sweep()
 
     def doom(self, paths: Sequence[Path]) -> None:
-        """Remove files that have just gone out of the manifest, as soon as nobody reads them."""
+        """Remove files that have just left the manifest, as soon as nobody reads them."""
         with self._lock:
             self._doomed.append((self._tickets, paths))
         self.sweep()
 
     def sweep(self) -> None:
-        """Remove what can be removed."""
+        """Remove the files that no reader can use any more."""
         with self._lock:
             oldest = min(self._reading, default=self._tickets + 1)
             due = [paths for ticket, paths in self._doomed if ticket < oldest]

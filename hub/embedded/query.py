@@ -27,14 +27,16 @@ from .thread_pool import WorkerPool
 
 Cursor = duckdb.DuckDBPyConnection
 
-# So many files for each thread are as good as parts of them.
+# With this many files per thread there is no need to split them.
 _MANY = 4
 # Shorter ranges are read line by line.
 ROLLED_FROM_NS = 24 * 3_600_000_000_000
 
 
 class Asking:
-    """Answers from the sealed files below `folder` and the hot tables; any thread may call."""
+    """Answers questions from the sealed files below `folder` and the hot tables; any thread may
+    call.
+    """
 
     def __init__(
         self,
@@ -76,23 +78,23 @@ class Asking:
             if len(due) > 1:
                 self._pool.each(read, _shared(due, self._threads))
             else:
-                # One alone is not worth another thread.
+                # A single one is not worth another thread.
                 list(map(read, due))
         return table_of(question, found.together(), subjects)
 
     def close(self) -> None:
-        """Let the threads go; the next question gets others."""
+        """Stop the threads; the next question starts new ones."""
         self._pool.close()
 
     def _hot(self, question: Window | Series, sight: Sight) -> tuple[Contents, Subjects, Parts]:
-        """What the hot table says, with the contents of the same snapshot, and all subjects, those
-        without a number included.
+        """Return the contents, all subjects, those without a number included, and what the hot
+        table holds for a question, all of one snapshot.
         """
         with self._slices.planned(question) as plan, self._cursor() as cursor:
             cursor.begin()
             read = self._of_slices if plan.kind is not None else self._of_lines
             parts = read(cursor, question, plan)
-            # The snapshot is that of the first statement.
+            # The snapshot was taken by the first statement.
             same = self._manifest.still(sight.version)
             contents = sight.contents if same else read_contents(cursor)
             cursor.commit()
@@ -102,10 +104,10 @@ class Asking:
         return contents, subjects, replace(parts, subject=places[parts.subject])
 
     def _of_slices(self, cursor: Cursor, question: Window | Series, plan: Plan) -> Dense:
-        """By slot; what the plan knows is not read again."""
+        """Return hot lines aggregated by slot, without reading again what the plan knows."""
         made = [self._of_lines(cursor, question, plan, [span]) for span in plan.making]
         rest = self._of_lines(cursor, question, plan)
-        # Only now: the snapshot is begun.
+        # Checked only now, as the snapshot has been taken.
         if not self._slices.holds(plan):
             plan.summed = None
             return dense(
@@ -128,24 +130,26 @@ class Asking:
         plan: Plan,
         spans: Sequence[Span] | None = None,
     ) -> Parts:
-        """By slot; the rest of the plan when no spans are given."""
+        """Return the hot lines of some spans aggregated by slot; without spans, of the plan's rest."""
         text, parameters = of_hot(question, plan.rest if spans is None else spans)
         found = bounded(cursor.execute(text, parameters), self._answer_bytes)
         return _parts_of(found, question, plan.slots.of(found, question.measurement.tags))
 
 
 def _shared(due: Sequence[Stretch], threads: int) -> list[Stretch]:
-    """Few files in halves, so that no thread waits for long while another reads the last one."""
+    """Split few files into halves, so that no thread waits for long while another reads the last
+    one.
+    """
     if len(due) >= _MANY * threads:
         return list(due)
     return [replace(it, share=(half, 2)) for it in due for half in (0, 1)]
 
 
 def stretches(units: Sequence[Unit], folder: Path, question: Window | Series) -> Iterator[Stretch]:
-    """What is to be read of sealed files.
+    """Yield the stretches to be read of sealed files.
 
-    Over more than a day whole buckets come from the roll-ups and the two ends from the lines,
-    where roll-ups can answer at all. A unit whose lines are gone is read as roll-ups always.
+    For more than a day, whole buckets come from the roll-ups and the two ends from the lines, where
+    roll-ups can answer at all. A unit whose lines are gone is always read as roll-ups.
     """
     whole = _range(question)
     inner = _whole_buckets(*whole)
@@ -180,7 +184,7 @@ def _whole_buckets(start_ns: int, end_ns: int) -> Span:
 
 
 def _holds(span: Span, unit: Unit) -> bool:
-    """Whether all lines of a unit are in a span, which also begins and ends with their buckets."""
+    """Return whether a span contains all lines of a unit, from the start of their first bucket on."""
     return span[0] <= unit.first_ns // BUCKET_NS * BUCKET_NS and unit.last_ns < span[1]
 
 
@@ -194,7 +198,7 @@ def _touched(hot: Span | None, question: Window | Series) -> bool:
 
 
 def _parts_of(hot: pa.Table, question: Window | Series, slots: Ints) -> Parts:
-    """The rows of the hot table as parts, of these subjects."""
+    """Return rows of the hot table as parts, with these slots as subjects."""
     stepped = isinstance(question, Series)
     return Parts(
         subject=slots,

@@ -1,4 +1,4 @@
-"""What can be asked of the store: `gpuvigil.store.Store`'s questions, checked, as values.
+"""The questions that the store answers: those of `gpuvigil.store.Store`, checked, as values.
 
 Times are nanoseconds since 1970; ranges are `[start_ns, end_ns)`.
 """
@@ -11,12 +11,12 @@ from gpuvigil.store import Aggregate
 
 
 class TooLarge(StoreError):
-    """The answer would take more memory than one may."""
+    """The answer would take more memory than one answer may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """See `Store.window`; each aggregate once."""
+    """The question of `Store.window`; each aggregate occurs once."""
 
     measurement: Measurement
     aggregates: tuple[Aggregate, ...]
@@ -26,7 +26,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """See `Store.series`; each field once."""
+    """The question of `Store.series`; each field occurs once."""
 
     measurement: Measurement
     fields: tuple[str, ...]
@@ -38,7 +38,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latest:
-    """See `Store.latest`; each field once."""
+    """The question of `Store.latest`; each field occurs once."""
 
     measurement: Measurement
     fields: tuple[str, ...]

@@ -24,25 +24,25 @@ from .sealed_sql import read_values
 from .segment_writer import DAY, DRAFT, HOUR, HOUR_NS, entered_layout
 
 _LINES, _ROLLED = ".lines.parquet", ".rolled.parquet"
-# There while sealed files are to be entered into a new manifest: a start that finds it does so,
-# for one before it was cut off.
+# Exists while sealed files are still to be entered into a new manifest: a start that finds it
+# enters them, as an earlier one was interrupted.
 _MARK = ".adopting"
 
 
 def mark(folder: Path) -> None:
-    """Say on the disk, before there is a new manifest, that sealed files are to be entered."""
+    """Mark on disk, before there is a new manifest, that sealed files are to be entered into it."""
     if any(folder.glob(f"*/*{_ROLLED}")):
         (folder / _MARK).touch()
         sync(folder)
 
 
 def marked(folder: Path) -> bool:
-    """Whether sealed files may not all be in the manifest yet."""
+    """Return whether some sealed files may not be in the manifest yet."""
     return (folder / _MARK).exists()
 
 
 def unmark(folder: Path) -> None:
-    """Say that all sealed files that can be read are in the manifest."""
+    """Remove the mark: all sealed files that can be read are in the manifest."""
     if marked(folder):
         (folder / _MARK).unlink()
         sync(folder)
@@ -62,11 +62,13 @@ def adopted(
     now: datetime,
     after_step: Callable[[str], None],
 ) -> tuple[list[Unit], Lost]:
-    """Enter every unit that the manifest does not know, once the tables have gone back in time:
-    all of them in one commit. Returns them, and the files that cannot be read, which are put away.
+    """Enter every unit that the manifest does not know, after the tables have lost recent commits.
 
-    What such a unit was made of is struck: the units that it replaced, or the hot lines of its hour
-    that are in it. Lines that came while it was made are in the hot table alone.
+    All are entered in one commit. Return them, and the files that cannot be read, which are set
+    aside.
+
+    What such a unit was made of is removed: the units that it replaced, or the hot lines of its
+    hour that are in it. Lines that came while it was made are only in the hot table.
     """
     known = {unit.name: unit for unit in units(cursor)}
     away: Lost = {}
@@ -75,7 +77,7 @@ def adopted(
         del found[name]
     replaced = {name for one in found.values() for name in one.replaces}
     fresh = [one.unit for name, one in found.items() if name not in replaced]
-    # Only now: a file that cannot be read would end the transaction.
+    # Begun only now: a file that cannot be read would end the transaction.
     cursor.begin()
     for unit in fresh:
         after_step("adopting")
@@ -90,7 +92,7 @@ def adopted(
 
 
 def _delete_hot(cursor: duckdb.DuckDBPyConnection, folder: Path, unit: Unit) -> None:
-    """Take the lines of an hour's unit out of the hot table, but none that came since it was made."""
+    """Delete the lines of an hour's unit from the hot table, but none that came since it was made."""
     hour = unit.first_ns // HOUR_NS * HOUR_NS
     table, file = quoted(unit.measurement), unit.lines_file(folder)
     sealed = ""
@@ -108,7 +110,7 @@ def _delete_hot(cursor: duckdb.DuckDBPyConnection, folder: Path, unit: Unit) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """A unit as its files tell of it, and the names of those whose place it took, together with
+    """A unit as its files describe it, and the names of the units that it replaced, together with
     others: `parts` in all.
     """
 
@@ -119,8 +121,9 @@ class _Found:
 
 
 def _poorer(found: Sequence[_Found], known: Mapping[str, Unit]) -> set[str]:
-    """Units of which others of their day are missing, and that have fewer lines than are still
-    there of what they were made of: a crash came between them, or one was damaged meanwhile.
+    """Return units of incomplete days that have fewer lines than is left of what they were made of.
+
+    A crash came between the units of such a day, or one of them was damaged since.
     """
     there = {**known, **{one.unit.name: one.unit for one in found}}
     days: dict[str, list[_Found]] = defaultdict(list)
@@ -142,7 +145,9 @@ def _unknown(
     known: Collection[str],
     put_away: tuple[datetime, Lost],
 ) -> Iterator[_Found]:
-    """Units that are whole; what cannot be read is put away now, and entered into the list."""
+    """Yield the unknown units that are whole; files that cannot be read are set aside, and added to
+    `put_away`.
+    """
     now, away = put_away
     for measurement in (*MEASUREMENTS, BESIDE.name):
         for rolled in sorted((folder / measurement).glob(f"*{_ROLLED}")):
@@ -154,22 +159,23 @@ def _unknown(
             except (OSError, ValueError, KeyError, pa.ArrowException, duckdb.Error) as error:
                 if not _of_file(error):
                     raise
-                # It is no orphan: somebody may want to see what can be saved of it.
+                # Not removed as an orphan: somebody may want to see what can be saved of it.
                 moved = moved_away((rolled, rolled.with_name(name + _LINES)), now)
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 away |= {file: (to, reason) for file, to in moved.items()}
 
 
 def _of_file(error: Exception) -> bool:
-    """Whether an error tells of what is in a file, and not of what the system has none left of.
+    """Return whether an error is about the content of a file, and not about a resource that ran
+    out.
 
-    StoreError for lack of memory, which nobody else tells in one line.
+    Raise StoreError for lack of memory, which nothing else reports in one line.
     """
     if isinstance(error, MemoryError):
         raise StoreError(f"the store: too little memory for its sealed files: {error}") from error
     if isinstance(error, duckdb.Error):
         return of_sealed_file(error)
-    # Arrow tells of a garbled file in an OSError without a number.
+    # Arrow reports a garbled file as an OSError without a number.
     gone = isinstance(error, FileNotFoundError)
     return gone or not isinstance(error, OSError) or error.errno is None
 
@@ -200,7 +206,8 @@ def _read(cursor: duckdb.DuckDBPyConnection, measurement: str, name: str, rolled
         rolled_sha256=sha256(rolled),
         layout=entered_layout(cursor, columns),
     )
-    # The sums are taken here of what is there: nothing else would tell later that it is garbled.
+    # The checksums above are those of the files as found, so nothing else would show that they are
+    # garbled.
     read_values(cursor, rolled)
     if lines.exists():
         read_values(cursor, lines)
@@ -209,7 +216,7 @@ def _read(cursor: duckdb.DuckDBPyConnection, measurement: str, name: str, rolled
     return _Found(
         unit=unit,
         replaces=frozenset(one for one in said["replaces"].split(",") if one),
-        # Files of before say nothing of others.
+        # Older files say nothing of others.
         together=said.get("together", ""),
         parts=int(said.get("parts", "1")),
     )

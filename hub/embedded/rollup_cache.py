@@ -1,8 +1,8 @@
-"""What slices of time hold, for questions that come again and again while time goes on.
+"""A cache of aggregates per time slice, for questions that are repeated while time goes on.
 
-A rule looks at the last half hour, every ten seconds: all but the two ends of that half hour is what
-it was ten seconds ago. Of a question of a kind that came before, what hot lines give for whole slices
-of its range is kept until a commit touches them, and only the rest is read.
+A rule looks at the last half hour every ten seconds: all but the two ends of that half hour is what
+it was ten seconds ago. For a kind of question that came before, the aggregates of hot lines in
+whole slices of its range are kept until a commit touches them, and only the rest is read.
 """
 
 import threading
@@ -20,27 +20,27 @@ from .question import Series, Window
 from .subject_slots import Slots
 
 Span = tuple[int, int]
-# Per measurement the times of hot lines that come or go; None when all may be others.
+# Times of hot lines that are added or removed, by measurement; None when all may change.
 Change = Mapping[str, Ints] | None
 _SECOND_NS = 1_000_000_000
-# A shorter range is read at once.
+# A shorter range is read without the cache.
 _SHORTEST_NS = 300_000_000_000
-# Of a range: the two ends that are read each time are together as long as one of them.
+# Slices of a range: the two ends that are read each time are together as long as one of them.
 _SLICES = 16
-# Lines of a moment ago are often followed by others of that time.
+# A slice that ended less than this ago is not kept: more lines of that time often follow.
 _SETTLED_NS = 5_000_000_000
-# Of those that were lost to a commit, so many are read for one question: a backlog touches all of
-# them again and again. All are read the first time, and once in a while where none is left.
+# Slices dropped by commits that are read again for one question: a backlog touches all of them
+# again and again. All are read the first time, and once in a while where none is left.
 _MOST_MADE = 4
 _ALL_AGAIN = 10  # questions of a kind
 _MOST_KINDS = 64
-# A kind that has not come among so many questions has gone.
+# A kind that has not come among so many questions is dropped.
 _STALE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Questions that differ in nothing but in when they are asked."""
+    """Questions that differ only in the time at which they are asked."""
 
     measurement: str
     pieces: tuple[tuple[str, tuple[Piece, ...]], ...]
@@ -48,34 +48,34 @@ class Kind:
 
     @property
     def step_ns(self) -> int:
-        """How long a slice is, in whole seconds."""
+        """The length of a slice in nanoseconds, in whole seconds."""
         return self.length_ns // _SLICES // _SECOND_NS * _SECOND_NS
 
 
 @dataclass(slots=True)
 class _Kept:
-    asked: int  # among all questions, the last time
+    asked: int  # number, among all questions, of the last one of this kind
     times: int = 0
-    all_due: int = 0  # the time from which on all of them may be read for one question
+    all_due: int = 0  # value of `times` from which all slices may be read for one question
     slices: dict[int, Dense] = field(default_factory=dict)
-    # Some of them put together, and which: they stay the same for a few questions.
+    # The sum of some slices, and which: they stay the same for a few questions.
     summed: tuple[frozenset[int], Dense] | None = None
 
     @property
     def bytes(self) -> int:
-        """What it takes."""
+        """The memory of the slices and their sum, in bytes."""
         summed = 0 if self.summed is None else self.summed[1].bytes
         return summed + sum(it.bytes for it in self.slices.values())
 
     def drop(self, starts: Collection[int]) -> None:
-        """Keep nothing that holds what any of these slices did."""
+        """Drop these slices, and a sum that includes any of them."""
         for start in starts:
             self.slices.pop(start, None)
         if self.summed is not None and not self.summed[0].isdisjoint(starts):
             self.summed = None
 
     def most_made(self, knows_some: bool) -> int:
-        """How many slices may be read for this question."""
+        """Return how many slices may be read for this question."""
         self.times += 1
         if knows_some or self.times < self.all_due:
             return _MOST_MADE
@@ -85,7 +85,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class Plan:
-    """How a question's hot lines are read: what is known, what is to be kept, and the rest."""
+    """How a question's hot lines are read: the known slices, those to be kept, and the rest."""
 
     slots: Slots
     kind: Kind | None
@@ -95,31 +95,33 @@ class Plan:
     made: dict[int, Dense] = field(default_factory=dict)
     # The slices that commits have touched since, or may have; None for all.
     touched: set[int] | None = field(default_factory=set)
-    starts: frozenset[int] = frozenset()  # of those that are known
-    summed: Dense | None = None  # all that is known, put together
+    starts: frozenset[int] = frozenset()  # starts of the known slices
+    summed: Dense | None = None  # the sum of all known slices
 
 
 class Slices:
-    """As many bytes of them as it may keep; any thread may call."""
+    """The slices kept for all kinds of questions, limited in bytes; any thread may call."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
         self._slots: dict[str, Slots] = {}
         self._kept: dict[Kind, _Kept] = {}
-        self._came: OrderedDict[Kind, None] = OrderedDict()  # once, so far
+        self._came: OrderedDict[Kind, None] = OrderedDict()  # kinds that came once so far
         self._asked = 0
         self._open: list[Plan] = []
         self._changes: list[Change] = []
 
     @property
     def bytes(self) -> int:
-        """What is kept."""
+        """The memory of all slices, in bytes."""
         return sum(kept.bytes for kept in self._kept.values())
 
     @contextmanager
     def planned(self, question: Window | Series) -> Iterator[Plan]:
-        """The plan to read by. What is put into `made` is kept, where no commit has touched it."""
+        """Yield the plan to read by; slices put into its `made` are kept, unless a commit has
+        touched them.
+        """
         with self._lock:
             plan = self._plan(question)
             self._open.append(plan)
@@ -133,13 +135,15 @@ class Slices:
                 self._keep(plan)
 
     def holds(self, plan: Plan) -> bool:
-        """Whether what the plan knows is what a snapshot holds that was begun since."""
+        """Return whether the plan's known slices are still right for a snapshot that was taken
+        since.
+        """
         with self._lock:
             return plan.touched is not None and plan.touched.isdisjoint(plan.starts)
 
     @contextmanager
     def changing(self, change: Change) -> Iterator[None]:
-        """While something is committed that changes what slices hold."""
+        """Mark a commit under way that changes slices, and drop those that it touches."""
         with self._lock:
             self._changes.append(change)
             for plan in self._open:
@@ -147,7 +151,7 @@ class Slices:
             for kind, kept in self._kept.items():
                 kept.drop(_starts(kind, change))
             if change is None:
-                # Who has no hot line any more needs no slot.
+                # Subjects without hot lines need no slots.
                 self._slots = {}
                 for kept in self._kept.values():
                     kept.drop(list(kept.slices))
@@ -155,7 +159,7 @@ class Slices:
             yield
         finally:
             with self._lock:
-                # By identity: two commits may be alike.
+                # By identity: two commits may be equal.
                 at = next(n for n, it in enumerate(self._changes) if it is change)
                 del self._changes[at]
 
@@ -183,7 +187,9 @@ class Slices:
         return plan
 
     def _admitted(self, question: Window | Series) -> Kind | None:
-        """The question's kind, from the second time on that it comes."""
+        """Return the question's kind from its second occurrence on; None if its slices are not
+        kept.
+        """
         length_ns = question.end_ns - question.start_ns
         if isinstance(question, Series) or length_ns < _SHORTEST_NS:
             return None
@@ -198,7 +204,7 @@ class Slices:
             return None
         for gone in [it for it, kept in self._kept.items() if kept.asked < self._asked - _STALE]:
             del self._kept[gone]
-        # What is full is full: kinds that took turns would be read anew each time.
+        # A full cache admits no kind: kinds that took turns would be read anew each time.
         if len(self._kept) >= _MOST_KINDS or not self._has_room():
             return None
         del self._came[kind]
@@ -220,7 +226,7 @@ class Slices:
 
 
 def seconds_of(start_ns: int, end_ns: int) -> Ints:
-    """Times in every slice that has any of these times: slices are of whole seconds."""
+    """Return times in every slice that overlaps this range: slices are of whole seconds."""
     return np.arange(start_ns, end_ns, _SECOND_NS)
 
 
@@ -232,7 +238,7 @@ def _touch(plan: Plan, change: Change) -> None:
 
 
 def _starts(kind: Kind, change: Change) -> set[int]:
-    """The slices of that kind that lines of these times are in."""
+    """Return the starts of the slices of a kind that lines of these times are in."""
     times = None if change is None else change.get(kind.measurement)
     return (
         set() if times is None else set((np.unique(times // kind.step_ns) * kind.step_ns).tolist())
@@ -240,11 +246,11 @@ def _starts(kind: Kind, change: Change) -> set[int]:
 
 
 def _without(whole: Span, starts: Collection[int], step_ns: int) -> list[Span]:
-    """What of a range is in none of these slices, which are in order and in it."""
+    """Return the spans of a range that are in none of these slices, which are sorted and in it."""
     rest, at = [], whole[0]
     for start in starts:
         if at < start:
             rest.append((at, start))
         at = start + step_ns
-    # What has not settled is in no slice.
+    # The end, which has not settled, is in no slice.
     return [*rest, (at, whole[1])]

@@ -1,6 +1,6 @@
-"""Sealed files read for a question: only the row groups and columns that it needs.
+"""Reads sealed files for a question: only the row groups and columns that it needs.
 
-Their lines lie together by subject and in the order of time, so that they are reduced run by run.
+Their lines are sorted by subject and time, so that they are reduced run by run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,10 +33,10 @@ from .segment_heads import Head, Heads, joined
 from .subjects import Subjects
 
 Span = tuple[int, int]
-# Values, and which of them there are; None when all.
+# Values, and which of them are not null; None when all are.
 Column = tuple[Values, npt.NDArray[np.bool_] | None]
 
-# Rows that are in memory at a time, for each thread that reads: few enough for its cache.
+# Rows in memory at a time, for each thread that reads: few enough for the processor's cache.
 _ROWS = 65_536
 _FEW = 2  # columns
 _INTS = {Piece.COUNT, Piece.FIRST_AT, Piece.LAST_AT}
@@ -46,17 +46,17 @@ _PLAIN = {Piece.SUM, Piece.MIN, Piece.MAX, Piece.FIRST, Piece.LAST}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Rows of one file and the times of which they count, each `[start_ns, end_ns)`."""
+    """The rows of one file with times in the spans, each `[start_ns, end_ns)`."""
 
     path: Path
     rolled: bool
     spans: tuple[Span, ...]
-    whole: bool  # whether every row of the file is in them
+    whole: bool  # whether every row of the file is in the spans
     share: tuple[int, int] = (0, 1)  # which of how many equal parts of the row groups
 
 
 class Scan:
-    """What a question takes of sealed files, subject by subject; any thread may call."""
+    """Reads what a question needs from sealed files, by subject; any thread may call."""
 
     def __init__(
         self, question: Window | Series, subjects: Subjects, footers: Footers, heads: Heads
@@ -73,16 +73,16 @@ class Scan:
         wanted = subjects.wanted(question.measurement, where)
         self._all = wanted is None
         self._place_of = subjects.by_number if wanted is None else wanted
-        # How many wanted ones there are before each number.
+        # How many wanted subjects there are before each number.
         self._before = np.concatenate([[0], np.cumsum(self._place_of >= 0)])
         self._footers = footers
         self._heads = heads
         pieces = {piece for them in self._pieces.values() for piece in them}
-        # Whether a run's rows are told by their fields alone, once it is known where it begins.
+        # Whether the fields alone need to be read, once it is known where each run begins.
         self._by_heads = self._all and self._step_ns is None and pieces.isdisjoint(_AT_A_TIME)
 
     def read(self, stretch: Stretch) -> Iterator[Parts]:
-        """The parts of a stretch, in pieces; Unreadable when its file cannot be read."""
+        """Yield the parts of a stretch, batch by batch; Unreadable when its file cannot be read."""
         try:
             yield from self._read(stretch)
         except OF_SCAN as error:
@@ -100,8 +100,8 @@ class Scan:
         heads = self._heads.of(stretch.path, stretch.share) if whole else None
         if heads is not None and not footer.columns.isdisjoint(self._of_fields(stretch)):
             fields = self._of_fields(stretch)
-            # Of few columns all rows at once are still few bytes, and fewer steps in Python, which
-            # the threads take in turns.
+            # For few columns, all rows at once are still few bytes, and fewer steps in Python,
+            # which the threads take in turns.
             heads = [joined(heads)] if len(fields) <= _FEW else heads
             rows = max(head.rows for head in heads)
             batches = self._batches(stretch, footer, groups, fields, rows)
@@ -124,7 +124,7 @@ class Scan:
         rows: int = _ROWS,
     ) -> Iterator[pa.RecordBatch]:
         there = [name for name in columns if name in footer.columns]
-        # Read ahead in a buffer of its own, a local file takes half as long again.
+        # With read-ahead into its own buffer, a local file takes half as long again.
         with (
             pa.OSFile(str(stretch.path)) as source,
             pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=False) as file,
@@ -132,11 +132,11 @@ class Scan:
             yield from file.iter_batches(rows, row_groups=groups, columns=there, use_threads=False)
 
     def _of_rows(self, stretch: Stretch) -> list[str]:
-        """The columns that say whose rows these are, and of when."""
+        """Return the columns that hold the rows' subjects and times."""
         if not stretch.rolled:
             return ["subject", "at"]
         named = ["subject", "lines", "first_at", "last_at"]
-        # When they begin is of no interest where all of them count, as one.
+        # Their buckets do not matter where all of them count, as one.
         named += [] if stretch.whole and self._step_ns is None else ["bucket"]
         return named + ([] if self._step_ns is None else ["offset_ns"])
 
@@ -146,7 +146,7 @@ class Scan:
         return [p.of(field) for field, pieces in self._pieces.items() for p in pieces]
 
     def _groups(self, footer: Footer, stretch: Stretch) -> list[int]:
-        """The row groups that may hold something."""
+        """Return the row groups that may hold rows of a stretch."""
         if self._all and stretch.whole:
             return list(range(len(footer.rows)))
         (least, most), (earliest, latest) = footer.numbers, footer.times_ns
@@ -179,7 +179,7 @@ class Scan:
         yield self._placed(found)
 
     def _with_fields(self, head: Head, rows: "_Rows", stretch: Stretch) -> Parts:
-        """What `_parts` gives, of rows of which all but the fields is known."""
+        """Return what `_parts` gives, for rows of which all but the fields is known."""
         if rows.count != head.rows:
             raise Unreadable(f"{stretch.path} has other rows than it had")
         known: Known = {}
@@ -196,7 +196,7 @@ class Scan:
         return replace(parts, subject=self._place_of[parts.subject])
 
     def _kept(self, batch: pa.RecordBatch, stretch: Stretch, time: str) -> Ints | None:
-        """The rows that count; None when all do."""
+        """Return the indexes of the rows that count; None when all do."""
         mask: npt.NDArray[np.bool_] | None = None
         if not stretch.whole:
             at = _ints(batch.column(time))
@@ -259,7 +259,9 @@ class Scan:
         return np.float64 if piece is Piece.SUM else type(self._zeros[field])
 
     def _steps(self, at: Ints) -> tuple[Ints | None, Any]:
-        """When the steps begin that times lie in, and how long after that they are."""
+        """Return the start of the step of each time, and how long after it the time is; None
+        without steps.
+        """
         if self._step_ns is None:
             return None, None
         offset = at % self._step_ns
@@ -279,7 +281,7 @@ class _Rows:
         return self._chosen(_ints(self._batch.column(name)))
 
     def known(self, name: str, instead: Any) -> Column:
-        """A column with `instead` where there is no value, or it is not in the file."""
+        """Return a column with `instead` for nulls, or for every row if the file does not have it."""
         if name not in self._there:
             return np.full(self.count, instead), np.zeros(self.count, np.bool_)
         column = self._batch.column(name)
@@ -295,7 +297,7 @@ class _Rows:
 def _of_values(
     column: Column, pieces: Sequence[Piece], at_and_ones: tuple[Ints, Ints]
 ) -> Mapping[Piece, Values]:
-    """The pieces of a field in lines, each a line's own."""
+    """Return the pieces of a field in lines, one value for each line."""
     values, known = column
     at, ones = at_and_ones
     found: dict[Piece, Values] = {}
@@ -303,7 +305,7 @@ def _of_values(
         if piece is Piece.COUNT:
             found[piece] = ones if known is None else known.astype(np.int64)
         elif piece is Piece.SUM:
-            # Whole numbers may add up to more than one of 64 bits.
+            # The sum of whole numbers may not fit into 64 bits.
             found[piece] = values.astype(np.float64, copy=False)
         else:
             told = values if piece in _PLAIN else at
@@ -313,6 +315,6 @@ def _of_values(
 
 
 def _ints(column: pa.Array) -> Ints:
-    """A column that is never null; times in nanoseconds."""
+    """Return a column without nulls as integers; times in nanoseconds."""
     found: Ints = column.view(pa.int64()).to_numpy()
     return found

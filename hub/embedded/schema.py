@@ -15,7 +15,7 @@ from ..bodies.deduplication import Arrival, Lane
 from ..bodies.tables import EXTRA, TIME, arrow_type
 from .sealed_files import TABLE as UNITS
 
-# Raised when a reader of the old version could not make sense of what the new one writes.
+# Incremented when an older version could not read what a newer one writes.
 # 2: most lines are in sealed files, which version 1 would not find.
 SCHEMA_VERSION = 2
 
@@ -37,22 +37,22 @@ _SEEN_SCHEMA = pa.schema(
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it; names come from the catalogue only."""
+    """Quote a name for SQL; names come from the catalogue only."""
     return f'"{name}"'
 
 
 def text(value: str) -> str:
-    """A text as SQL has it."""
+    """Quote a text for SQL."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def sql_type(metric: Metric) -> str:
-    """The type of a metric's column."""
+    """Return the SQL type of a metric's column."""
     return _TYPES[arrow_type(metric)]
 
 
 def prepare(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
-    """Create what is missing; true when there was nothing.
+    """Create what is missing; return whether there was nothing.
 
     StoreError when a newer version wrote the file.
     """
@@ -89,20 +89,20 @@ def prepare(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
 
 
 def subjects_table(measurement: Measurement) -> str:
-    """The table with the number of each subject, as sealed files have it beside the tags.
+    """Return the table with the number of each subject, which sealed files have beside the tags.
 
-    Lines are grouped by one number in a third of the time that four texts take.
+    Grouping lines by one number takes a third of the time that four texts take.
     """
     return f"subjects_{measurement.name}"
 
 
 def newest_table(measurement: Measurement) -> str:
-    """The table with a newest line of each subject whose lines may all be sealed."""
+    """Return the table with a newest line of each subject whose lines may all be sealed."""
     return f"newest_{measurement.name}"
 
 
 def _columns(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Set[str]]:
-    """The columns of each table that is there."""
+    """Return the columns of each table that exists."""
     rows = connection.execute(
         "SELECT table_name, list(column_name) FROM duckdb_columns() WHERE NOT internal GROUP BY ALL"
     ).fetchall()
@@ -115,14 +115,15 @@ def _prepare_lines(
     measurement: Measurement,
     known: Set[str] | None,
 ) -> None:
-    """A table of lines, whose columns are `known` if it is there; a field that is new in the catalogue
-    is null in the old ones.
+    """Create a table of lines, or add the columns that are missing in `known`, those that it has.
+
+    A field that is new in the catalogue is null in old lines.
     """
     columns = {"at": "TIMESTAMP_NS"}
     columns |= dict.fromkeys(measurement.tags, "VARCHAR DEFAULT ''")
     columns |= {it.name: sql_type(it) for it in measurement.metrics}
     rows = {name: f"{quoted(name)} {type_}" for name, type_ in columns.items()}
-    if known is None:  # a statement for each column is a sixth of a first start
+    if known is None:  # a statement for each column would be a sixth of a first start
         connection.execute(f"CREATE TABLE {quoted(table)} ({', '.join(rows.values())})")
         return
     for row in (row for name, row in rows.items() if name not in known):
@@ -138,7 +139,7 @@ def insert(cursor: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) ->
 
 
 def seen_table(arrivals: Sequence[Arrival]) -> pa.Table:
-    """Arrivals as rows of the table `seen`."""
+    """Return arrivals as rows of the table `seen`."""
     rows = [
         {
             "cluster": it.lane.cluster,
@@ -157,7 +158,7 @@ def seen_table(arrivals: Sequence[Arrival]) -> pa.Table:
 
 
 def arrival(row: Mapping[str, Any]) -> Arrival:
-    """A row of the table `seen`."""
+    """Return a row of the table `seen` as an arrival."""
     return Arrival(
         lane=Lane(cluster=row["cluster"], node=row["node"], boot=row["boot"], lane=row["lane"]),
         first=row["first"],
@@ -174,7 +175,7 @@ def read_through(cursor: duckdb.DuckDBPyConnection, table: str) -> None:
 
 
 def any_older(cursor: duckdb.DuckDBPyConnection, tables: Iterable[str], before_ns: int) -> bool:
-    """Whether any of these tables has a row from before a time."""
+    """Return whether any of these tables has a row from before a time."""
     older = (
         f'EXISTS (SELECT 1 FROM {quoted(it)} WHERE "at" < make_timestamp_ns({before_ns}))'
         for it in tables

@@ -1,9 +1,9 @@
 """Sealed lines: which Parquet files there are, and what is in them.
 
 A unit is a span of one measurement: its lines sorted by subject and time in one file, their
-roll-ups in another. When the lines are older than they are kept for, the roll-ups stay. The table
-`sealed` of the DuckDB file is the manifest: no other file is read, so that a file which a crash
-has left is nothing but a file. Each file repeats its row, for a manifest that was lost.
+roll-ups in another. Once the lines are past their retention, only the roll-ups stay. The table
+`sealed` of the DuckDB file is the manifest: only the files in it are read, so that a file which a
+crash has left does no harm. Each file repeats its row, for a manifest that was lost.
 """
 
 import hashlib
@@ -18,10 +18,10 @@ from gpuvigil.metrics import Measurement, Metric
 
 from ..bodies.tables import EXTRA
 
-# Raised when the old version could not make sense of the files that the new one writes.
+# Incremented when an older version could not read the files that a newer one writes.
 LAYOUT_VERSION = 1
 
-# What the catalogue does not know, a row for each value: sealed as it is, with no sums of it.
+# Values that the catalogue does not know, a row each: sealed as they are, without sums.
 BESIDE = Measurement(
     name=EXTRA,
     sentence="Values that the catalogue does not know.",
@@ -54,18 +54,18 @@ class Unit:
     lines_sha256: str
     rolled_bytes: int
     rolled_sha256: str
-    layout: str  # the name of its columns' list
+    layout: str  # the name of the list of its columns
 
     def lines_file(self, folder: Path) -> Path:
-        """Where its lines are."""
+        """Return the path of the unit's lines."""
         return folder / self.measurement / f"{self.name}.lines.parquet"
 
     def rolled_file(self, folder: Path) -> Path:
-        """Where its roll-ups are."""
+        """Return the path of the unit's roll-ups."""
         return folder / self.measurement / f"{self.name}.rolled.parquet"
 
     def files(self, folder: Path) -> dict[Path, tuple[int, str]]:
-        """Its files, with their sizes and sums."""
+        """Return the unit's files, with their sizes and checksums."""
         found = {self.rolled_file(folder): (self.rolled_bytes, self.rolled_sha256)}
         if self.lines_bytes is not None:
             found[self.lines_file(folder)] = (self.lines_bytes, self.lines_sha256)
@@ -73,15 +73,15 @@ class Unit:
 
     @property
     def bytes(self) -> int:
-        """What its files take."""
+        """The size of the unit's files, in bytes."""
         return (self.lines_bytes or 0) + self.rolled_bytes
 
     def touches(self, start_ns: int, end_ns: int) -> bool:
-        """Whether it may hold lines of `[start_ns, end_ns)`."""
+        """Return whether the unit may hold lines of `[start_ns, end_ns)`."""
         return self.first_ns < end_ns and self.last_ns >= start_ns
 
     def without_lines(self) -> "Unit":
-        """The unit when only its roll-ups are left."""
+        """Return the unit as it is when only its roll-ups are left."""
         return replace(self, lines_bytes=None, lines_sha256="")
 
 
@@ -89,7 +89,7 @@ _NAMES = [field.name for field in fields(Unit)]
 
 
 def units(cursor: duckdb.DuckDBPyConnection, measurement: str | None = None) -> list[Unit]:
-    """The manifest, or what it says of one measurement; the oldest first."""
+    """Return the units of the manifest, or those of one measurement, oldest first."""
     where = "" if measurement is None else "WHERE measurement = ?"
     rows = cursor.execute(
         f"SELECT {', '.join(_NAMES)} FROM sealed {where} ORDER BY first_ns, name",
@@ -112,14 +112,14 @@ def strike(cursor: duckdb.DuckDBPyConnection, gone: Iterable[Unit]) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The sum of a file's bytes."""
+    """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it, where they are missing, and wait until their names are on
-    the disk.
+    disk.
     """
     missing = [it for it in folder.parents if not it.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -128,9 +128,9 @@ def make_folder(folder: Path) -> None:
 
 
 def wrong_with(unit: Unit, folder: Path) -> dict[Path, str]:
-    """What is wrong with a unit's files: every byte is read.
+    """Read every byte of a unit's files and return what is wrong with them.
 
-    OSError when they cannot be read at the moment: that says nothing about what is in them.
+    OSError when they cannot be read at the moment, which says nothing about their content.
     """
     found = {}
     for path, (size, sum_of_bytes) in unit.files(folder).items():
@@ -146,7 +146,7 @@ def wrong_with(unit: Unit, folder: Path) -> dict[Path, str]:
 
 
 def columns_of(measurement: Measurement, metrics: Iterable[Metric] | None = None) -> list[str]:
-    """The columns of lines with these metrics, or with all of today."""
+    """Return the columns of lines with these metrics, or with all of today's catalogue."""
     given = measurement.metrics if metrics is None else metrics
     values = ["value", "text"] if measurement is BESIDE else [it.name for it in given]
     return ["at", *measurement.tags, *values]

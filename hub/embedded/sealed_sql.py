@@ -1,4 +1,4 @@
-"""Sealed lines as SQL, for what DuckDB merges or cuts."""
+"""SQL over sealed lines, for what DuckDB merges or cuts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -20,7 +20,7 @@ def lines_of(
     measurement: Measurement,
     of: Sequence[Unit],
 ) -> str:
-    """All lines of units with the columns of today, as SQL for FROM."""
+    """Return all lines of units with the columns of today's catalogue, as SQL for FROM."""
     wanted = columns_of(measurement)
     parts = []
     for columns, group in _by_layout(cursor, of):
@@ -36,7 +36,7 @@ def lines_of(
 def _by_layout(
     cursor: duckdb.DuckDBPyConnection, of: Iterable[Unit]
 ) -> Iterator[tuple[frozenset[str], list[Unit]]]:
-    """Units by the columns of their lines: files of different ones are read apart."""
+    """Group units by the columns of their lines: files with different columns are read separately."""
     groups: dict[str, list[Unit]] = {}
     for unit in of:
         groups.setdefault(unit.layout, []).append(unit)
@@ -46,7 +46,7 @@ def _by_layout(
 
 
 def undecodable(cursor: duckdb.DuckDBPyConnection, unit: Unit, folder: Path) -> dict[Path, str]:
-    """What is wrong inside of a unit's files: every value is read.
+    """Read every value of a unit's files and return which cannot be decoded, and why.
 
     duckdb.Error when they cannot be read for another reason, such as too little memory.
     """
@@ -63,14 +63,16 @@ def undecodable(cursor: duckdb.DuckDBPyConnection, unit: Unit, folder: Path) -> 
 
 def read_values(cursor: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Read every value of a Parquet file; duckdb.Error when one cannot be."""
-    # A count alone would pass over the values.
+    # A mere count would not read the values.
     cursor.execute(
         f"SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet({text(str(path))})"
     ).fetchall()
 
 
 def rows_of(path: Path) -> int | None:
-    """How many lines a sealed file of lines says it has; None for any other file, or no answer."""
+    """Return how many lines a sealed file of lines says it has; None for any other, or an
+    unreadable one.
+    """
     with suppress(*OF_SCAN):
         if ".lines.parquet" in path.name:
             return int(pq.read_metadata(path).num_rows)

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 
 from .line_arrays import Ints
 
-# Of footers as they lie in their files; ten times that in memory.
+# Size of footers as in their files; they take ten times that in memory.
 _MOST_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
-    """A file's columns and row groups, with the bounds of number and time in each."""
+    """A file's columns and row groups, with the bounds of subject number and time in each."""
 
     metadata: pq.FileMetaData
     columns: frozenset[str]
@@ -26,7 +26,7 @@ class Footer:
 
 
 class Footers:
-    """The footers of the files that were asked lately; any thread may call."""
+    """The footers of recently used files; any thread may call."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -35,7 +35,7 @@ class Footers:
         self._bytes = 0
 
     def of(self, path: Path, time: str) -> Footer:
-        """The footer of a file whose time is in the column `time`.
+        """Return the footer of a file whose time is in the column `time`.
 
         OSError or pyarrow.ArrowException when the file cannot be read.
         """
@@ -70,7 +70,9 @@ def _read(path: Path, time: str) -> Footer:
 
 
 def _bounds(groups: list[pq.RowGroupMetaData], column: int) -> tuple[Ints, Ints]:
-    """The least and the greatest value in each row group: any, where it is not told."""
+    """Return the least and the greatest value in each row group; the whole range without
+    statistics.
+    """
     whole = np.iinfo(np.int64)
     least = np.full(len(groups), whole.min, np.int64)
     most = np.full(len(groups), whole.max, np.int64)

@@ -1,7 +1,7 @@
-"""Which rows of sealed files are whose, kept of those that were read whole, since they never change.
+"""A cache of which rows of a sealed file belong to which subject, for files that were read whole.
 
-Two of the columns that every question needs are those of the subject and the time. A question about
-all lines of a file needs of them only what is here, and reads its fields alone.
+Sealed files never change. Every question needs the columns of the subject and the time; a question
+about all lines of a file needs of them only what is here, and reads its fields alone.
 """
 
 import threading
@@ -22,7 +22,7 @@ _MOST_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Of so many rows of a file: where each subject's begin, and these runs without a field."""
+    """Some rows of a file: where each subject's run begins, and these runs without any field."""
 
     rows: int
     starts: Ints
@@ -30,7 +30,7 @@ class Head:
 
 
 class Heads:
-    """Those of the files that were asked lately; any thread may call."""
+    """The heads of recently used files; any thread may call."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -39,7 +39,9 @@ class Heads:
         self._bytes = 0
 
     def of(self, path: Path, share: tuple[int, int]) -> Sequence[Head] | None:
-        """The heads of a file's part, batch by batch; None when it was not read whole lately."""
+        """Return the heads of a part of a file, batch by batch; None when it was not read whole
+        lately.
+        """
         key = path, share
         with self._lock:
             found = self._known.get(key)
@@ -48,7 +50,7 @@ class Heads:
             return found
 
     def keep(self, path: Path, share: tuple[int, int], heads: Sequence[Head]) -> None:
-        """Take in what was read of all of a part; what was asked longest ago goes for it."""
+        """Keep the heads of a whole part; those used longest ago are evicted for it."""
         key = path, share
         with self._lock:
             if key in self._known:
@@ -61,7 +63,7 @@ class Heads:
 
 
 def joined(heads: Sequence[Head]) -> Head:
-    """Those of a file's batches as one of all their rows."""
+    """Join the heads of a file's batches into one of all their rows."""
     if len(heads) == 1:
         return heads[0]
     rows = [head.rows for head in heads]

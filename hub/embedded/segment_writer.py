@@ -22,19 +22,21 @@ DRAFT = ".draft"
 HOUR, DAY = 0, 1  # levels of units
 HOUR_NS = 3_600_000_000_000
 
-# zstd is an eighth smaller and takes half as long again to read. A row group is the least that is
-# read: some fourteen subjects' day at a line a minute.
+# zstd is an eighth smaller and takes half as long again to read. A row group is the smallest unit
+# that is read: some fourteen subjects' day at a line a minute.
 _FORMAT = "FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 20480"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """Writes units below `folder`; `after_step` is told of each step, so that tests can fail there."""
+    """Writes units below `folder`; `after_step` is called after each step, so that tests can fail
+    there.
+    """
 
     folder: Path
     after_step: Callable[[str], None]
-    most_lines: int = 500_000  # of one file of a day: sorted in memory, also of millions a day
-    made: list[Path] = field(default_factory=list)  # files, also those that are drafts still
+    most_lines: int = 500_000  # in a day's file: it is sorted in memory; a day may have millions
+    made: list[Path] = field(default_factory=list)  # files, drafts included
 
     def make(
         self,
@@ -45,11 +47,12 @@ class Maker:
         replaces: Sequence[Unit] = (),
         beside: tuple[str, int] = ("", 1),
     ) -> Unit | None:
-        """The unit of what `SELECT * FROM {lines}` gives; None when that is nothing.
+        """Write a unit of the rows that `SELECT * FROM {lines}` gives; return it, None when there
+        are none.
 
-        `about`: its level, the start of its span, and now, in nanoseconds. It counts from when it
-        is entered into the manifest. `beside`: the name of those that take the place of `replaces`
-        together, and how many they are.
+        `about`: the unit's level, the start of its span, and now, in nanoseconds. The unit takes
+        effect when it is entered into the manifest. `beside`: the common name of the units that
+        replace `replaces` together, and how many they are.
         """
         level, start_ns, now_ns = about
         known = _about(cursor, measurement, lines)
@@ -88,7 +91,9 @@ class Maker:
         return self._named(unit)
 
     def _named(self, unit: Unit) -> Unit:
-        """The unit with its files on the disk under their own names."""
+        """Sync the unit's files, give them their own names, and return the unit with their sizes
+        and sums.
+        """
         told = []
         for path in (unit.lines_file(self.folder), unit.rolled_file(self.folder)):
             draft = _draft(path)
@@ -105,7 +110,7 @@ class Maker:
 
 
 def entered_layout(cursor: duckdb.DuckDBPyConnection, columns: Iterable[str]) -> str:
-    """The name of a list of columns, which is in the table `layouts` from now on."""
+    """Return the name of a list of columns, entering it into the table `layouts` if it is new."""
     listed = ",".join(columns)
     name = hashlib.sha256(listed.encode()).hexdigest()[:16]
     if not cursor.execute("SELECT 1 FROM layouts WHERE layout = ?", [name]).fetchall():
@@ -128,7 +133,9 @@ def _about(
 def _measured(
     cursor: duckdb.DuckDBPyConnection, measurement: Measurement, lines: str
 ) -> list[Metric]:
-    """The metrics that have a value in any line: the others take no room, nor time to pass over."""
+    """Return the metrics that have a value in any line: the others take neither space nor reading
+    time.
+    """
     if not measurement.metrics:
         return []
     counts = ", ".join(f"count({quoted(it.name)})" for it in measurement.metrics)
@@ -139,7 +146,7 @@ def _measured(
 def _number_subjects(
     cursor: duckdb.DuckDBPyConnection, measurement: Measurement, lines: str
 ) -> None:
-    """Give each subject that has none its number."""
+    """Give each subject without a number the next one."""
     if measurement is BESIDE:
         return
     table, tags = quoted(subjects_table(measurement)), ", ".join(map(quoted, measurement.tags))
@@ -159,7 +166,7 @@ def _draft(path: Path) -> Path:
 
 
 def _sorted(measurement: Measurement, lines: str, names: Sequence[str]) -> str:
-    """All lines in the order of their nodes, subjects and times."""
+    """Return all lines, sorted by node, subject and time, as SQL."""
     columns = ", ".join(map(quoted, names))
     tags = ", ".join(map(quoted, measurement.tags))
     if measurement is BESIDE:
@@ -171,7 +178,7 @@ def _sorted(measurement: Measurement, lines: str, names: Sequence[str]) -> str:
 
 
 def _rolled(measurement: Measurement, lines: str, metrics: Sequence[Metric]) -> str:
-    """The roll-ups of all lines in the order of their nodes, subjects and buckets."""
+    """Return the roll-ups of all lines, sorted by node, subject and bucket, as SQL."""
     tags = ", ".join(map(quoted, measurement.tags))
     at = f'make_timestamp_ns(epoch_ns("at") // {BUCKET_NS} * {BUCKET_NS})'
     columns = ", ".join(f"{how} AS {quoted(name)}" for name, how in rolled_columns(metrics))
@@ -188,6 +195,6 @@ def _rolled(measurement: Measurement, lines: str, metrics: Sequence[Metric]) -> 
 def _copy(
     cursor: duckdb.DuckDBPyConnection, query: str, path: Path, said: Mapping[str, str]
 ) -> None:
-    """Write what a query gives; `said` goes into the file, for when its manifest is lost."""
+    """Write the rows of a query; `said` goes into the file, for when its manifest is lost."""
     pairs = ", ".join(f"{key}: {text(value)}" for key, value in said.items())
     cursor.execute(f"COPY ({query}) TO {text(str(path))} ({_FORMAT}, KV_METADATA {{{pairs}}})")

@@ -1,8 +1,8 @@
 """Compaction: from the hot table to hourly files, from these to daily ones, and out again.
 
-Every function is one transaction's work: what it has read is what it takes out of the hot table,
-so lines that are committed meanwhile stay there. Lines that come late for a sealed hour become a
-unit of their own beside it, and one with it when the day is put together.
+Every function is the work of one transaction: it removes from the hot table what it has read, so
+lines that are committed meanwhile stay there. Lines that come late for a sealed hour become a unit
+of their own beside it, and are merged with it when the day is joined.
 """
 
 import secrets
@@ -21,17 +21,19 @@ from .segment_writer import DAY, HOUR, HOUR_NS, Maker
 
 DAY_NS = 24 * HOUR_NS
 
-# Late lines wait in the hot table until there are so many, or for so long.
+# Late lines wait in the hot table until there are this many, or for this long.
 _MANY_LATE = 50_000
 _LATE_NS = HOUR_NS
-# A day is put together once more for late units when the oldest of them waits for so long.
+# A day is joined again for late units when the oldest of them has waited for this long.
 _LATE_DAY_NS = 6 * HOUR_NS
 
 
 def due_hours(
     cursor: duckdb.DuckDBPyConnection, measurement: Measurement, before_ns: int, now_ns: int
 ) -> list[int]:
-    """The starts of the hours that end before a time and are to be sealed now, oldest first."""
+    """Return the starts of the hours that end before `before_ns` and are to be sealed now, oldest
+    first.
+    """
     rows = cursor.execute(
         f'SELECT epoch_ns("at") // {HOUR_NS} AS hour, count(*) FROM {quoted(measurement.name)}'
         ' WHERE "at" < make_timestamp_ns(?::BIGINT) GROUP BY hour ORDER BY hour',
@@ -55,7 +57,7 @@ def seal(
     start_ns: int,
     now_ns: int,
 ) -> None:
-    """Move the lines of the hour that starts then from the hot table into a unit."""
+    """Move the lines of the hour that starts at `start_ns` from the hot table into a unit."""
     span = (
         f'"at" >= make_timestamp_ns({start_ns}) AND "at" < make_timestamp_ns({start_ns + HOUR_NS})'
     )
@@ -71,7 +73,7 @@ def seal(
 def due_days(
     found: Sequence[Unit], before_ns: int, now_ns: int
 ) -> Iterator[tuple[int, list[Unit]]]:
-    """Days that end before a time and are in more pieces than they need to be; see `join`."""
+    """Yield the days that end before `before_ns` and have more units than they need; see `join`."""
     with_lines = [unit for unit in found if unit.lines_bytes is not None]
     for day, group in groupby(with_lines, key=lambda unit: unit.first_ns // DAY_NS):
         pieces = list(group)
@@ -90,7 +92,7 @@ def join(
     day: tuple[int, Sequence[Unit]],
     now_ns: int,
 ) -> Sequence[Unit]:
-    """Put the units of a day into as few as bear it, split by node; returns those replaced."""
+    """Merge the units of a day into as few as possible, split by node; return those replaced."""
     start_ns, pieces = day
     source = lines_of(cursor, maker.folder, measurement, pieces)
     conditions = list(_parts(cursor, source, maker.most_lines))
@@ -112,7 +114,7 @@ def cut(
     before_ns: int,
     now_ns: int,
 ) -> list[Unit]:
-    """Leave no line older than `before_ns`; returns the units that are gone or replaced."""
+    """Leave no sealed line older than `before_ns`; return the units that are gone or replaced."""
     gone = []
     for unit in units(cursor, measurement.name):
         if unit.first_ns >= before_ns:
@@ -132,7 +134,7 @@ def cut(
 def expire(
     cursor: duckdb.DuckDBPyConnection, lines_before_ns: int, rolled_before_ns: int
 ) -> tuple[list[Unit], list[Unit]]:
-    """Drop what is wholly older than it is kept for: (units that lost their lines, units gone)."""
+    """Drop what is wholly past its retention: (units that lost their lines, units that are gone)."""
     stripped, gone = expiring(units(cursor), lines_before_ns, rolled_before_ns)
     strike(cursor, [*stripped, *gone])
     for unit in stripped:
@@ -143,7 +145,7 @@ def expire(
 def expiring(
     found: Iterable[Unit], lines_before_ns: int, rolled_before_ns: int
 ) -> tuple[list[Unit], list[Unit]]:
-    """What is wholly older than it is kept for: (units that lose their lines, units that go)."""
+    """Return what is wholly past its retention: (units that lose their lines, units that go)."""
     stripped, gone = [], []
     for unit in found:
         # Nobody asks for roll-ups of what the catalogue does not know.
@@ -156,7 +158,7 @@ def expiring(
 
 
 def _parts(cursor: duckdb.DuckDBPyConnection, source: str, most_lines: int) -> Iterator[str]:
-    """Conditions on the node that split lines into parts of a size that can be sorted."""
+    """Yield conditions on the node that split lines into parts small enough to be sorted."""
     rows = cursor.execute(
         f"SELECT node, count(*) FROM {source} GROUP BY node ORDER BY node"
     ).fetchall()

@@ -1,4 +1,4 @@
-"""SQL over lines: how they are rolled up, and what a question takes of the hot table.
+"""SQL over lines: how they are rolled up, and what a question reads from the hot table.
 
 All names come from the catalogue.
 """
@@ -24,7 +24,7 @@ _OF_LINES: dict[Piece, str] = {
 
 
 def rolled_columns(metrics: Iterable[Metric]) -> list[tuple[str, str]]:
-    """Columns of a roll-up beside the tags and `at`: each name, and how lines give it."""
+    """Return the columns of a roll-up beside the tags and `at`: each name, and its SQL over lines."""
     start = f'(epoch_ns("at") // {BUCKET_NS} * {BUCKET_NS})'
     columns = [
         ("lines", "count(*)"),
@@ -43,8 +43,9 @@ def rolled_columns(metrics: Iterable[Metric]) -> list[tuple[str, str]]:
 def of_hot(
     question: Window | Series, spans: Sequence[tuple[int, int]]
 ) -> tuple[str, dict[str, str]]:
-    """A row per subject (and step) of the hot table's lines of these times, each `[start_ns, end_ns)`,
-    and the values of its parameters.
+    """Return the query, and its parameters, for a row per subject (and step) of hot lines.
+
+    `spans`: the times of these lines, each `[start_ns, end_ns)`.
     """
     tags = [quoted(tag) for tag in question.measurement.tags]
     given = ["count(*) AS lines"]

@@ -14,26 +14,28 @@ from .database import Database
 from .schema import quoted
 from .sealed_files import Unit
 
-# Of the most bytes of a store, this share is left to sealed files however much the rest holds.
+# Share of the store's limit that is left to sealed files, however much the rest holds.
 SEALED_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
-    """What had to go because the store was full: lines, and the time of the newest of them."""
+    """What was dropped because the store was full: lines, and the time of the newest of them."""
 
     lines: int = 0
     until_ns: int | None = None
 
     def and_then(self, later: "Dropped") -> "Dropped":
-        """Both together."""
+        """Return the sum of both."""
         times = [it for it in (self.until_ns, later.until_ns) if it is not None]
         return Dropped(lines=self.lines + later.lines, until_ns=max(times, default=None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What `Embedded.verify` has read: sealed units, the lines in them, and the damaged ones."""
+    """The result of `Embedded.verify`: how many sealed units and lines it read, and how many were
+    damaged.
+    """
 
     units: int
     lines: int
@@ -41,7 +43,7 @@ class Verified:
 
 
 def sizes(database: Database, sealed: Iterable[Unit]) -> tuple[dict[str, int], int]:
-    """Lines per table, sealed ones included, and the bytes on disk."""
+    """Return the lines per table, sealed ones included, and the bytes on disk."""
     tables = (*MEASUREMENTS, EXTRA)
     counts = ", ".join(f"(SELECT count(*) FROM {quoted(table)})" for table in tables)
     (found,) = database.ask(f"SELECT [{counts}] AS rows")["rows"].to_pylist()
@@ -55,10 +57,10 @@ def sizes(database: Database, sealed: Iterable[Unit]) -> tuple[dict[str, int], i
 
 
 def held_bytes(database: Database) -> int:
-    """Bytes of the DuckDB file that are in use, and its log: recent lines, and all tables.
+    """Return the bytes in use of the DuckDB file and its log: recent lines, and all tables.
 
-    The file itself never shrinks; a block that was given up is written again. Blocks of lines that
-    were sealed are in use until the next checkpoint, and the log is as long: see `reclaim`.
+    The file itself never shrinks; freed blocks are written again. Blocks of sealed lines stay in
+    use until the next checkpoint, and the log as long: see `reclaim`.
     """
     (told,) = database.ask(
         "SELECT block_size * used_blocks AS bytes FROM pragma_database_size()"
@@ -68,10 +70,10 @@ def held_bytes(database: Database) -> int:
 
 
 def reclaim(database: Database) -> None:
-    """Give up the blocks of lines that were deleted, and shorten the log.
+    """Free the blocks of deleted lines, and shorten the log.
 
-    While a question is being answered the blocks stay; then the first call gives them up that comes
-    after another change of their table.
+    While a question is being answered the blocks stay; then they are freed by the first call that
+    comes after another change of their table.
     """
     database.ask("CHECKPOINT")
 
@@ -81,20 +83,23 @@ def _log_bytes(database: Database) -> int:
 
 
 def room_bytes(most_bytes: int, held: int) -> int:
-    """What sealed files may take where the store may take `most_bytes` and its DuckDB file holds some.
+    """Return the bytes that sealed files may take when the store may take `most_bytes` and its
+    DuckDB file holds `held`.
 
-    At least `SEALED_SHARE` of it: dropping sealed files makes no DuckDB file smaller.
+    At least `SEALED_SHARE` of the limit: dropping sealed files makes no DuckDB file smaller.
     """
     return max(most_bytes - held, int(most_bytes * SEALED_SHARE))
 
 
 def is_crowded(most_bytes: int, held: int) -> bool:
-    """Whether the DuckDB file holds so much that the store takes more than `most_bytes`."""
+    """Return whether the DuckDB file holds so much that the store takes more than `most_bytes`."""
     return most_bytes - held < int(most_bytes * SEALED_SHARE)
 
 
 def beyond(room_bytes: int, sealed: Iterable[Unit]) -> list[Unit]:
-    """The oldest units that must go so that the others have room; `sealed`: the oldest first."""
+    """Return the oldest units that must go so that the others have room; `sealed`: the oldest
+    first.
+    """
     known = list(sealed)
     over = sum(unit.bytes for unit in known) - room_bytes
     gone = []
@@ -107,13 +112,13 @@ def beyond(room_bytes: int, sealed: Iterable[Unit]) -> list[Unit]:
 
 
 def damaged(database: Database) -> list[dict[str, Any]]:
-    """What was set aside because it could not be read: `at_ns, file, reason, moved_to, lines`."""
+    """Return what was set aside as unreadable: `at_ns, file, reason, moved_to, lines`."""
     found: list[dict[str, Any]] = database.ask("SELECT * FROM damaged ORDER BY at_ns").to_pylist()
     return found
 
 
 def oldest(database: Database) -> datetime | None:
-    """The time of the oldest line of a node; None in an empty store."""
+    """Return the time of the oldest line of a node; None in an empty store."""
     found = database.ask(
         "SELECT min(least_ns) AS oldest FROM ("
         'SELECT epoch_ns(min("at")) AS least_ns FROM node UNION ALL SELECT min(first_ns)'

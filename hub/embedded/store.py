@@ -1,5 +1,5 @@
-"""The store as a whole: what is committed goes into the hot table of one DuckDB file, what is over
-into Parquet files beside it, and every question is answered from both in one snapshot.
+"""The store as a whole: commits go into the hot tables of one DuckDB file, hours that are over into
+Parquet files beside it, and every question is answered from both in one snapshot.
 """
 
 import threading
@@ -61,15 +61,15 @@ from .statistics import (
 from .verification import Inspector
 
 _LOG = Log("hub")
-_OF_SLICES = 4  # they may take a quarter of what the tables may, beside it
+_OF_SLICES = 4  # slices may take a quarter of what the tables may, in addition to it
 
 
 class Embedded:
     """Tables of telemetry, one per measurement of the catalogue, and which bodies are in them.
 
     Any thread may call. Every method raises StoreError with one line when the store cannot do it.
-    Of a past that is loaded at once, `append` takes lines of any time; `seal` and then `join` with a
-    `now_ns` after them make of it what the hub would have, hour by hour and day by day.
+    To load a past at once, `append` takes lines of any time; `seal` and then `join` with a `now_ns`
+    after them make of it what the hub would have, hour by hour and day by day.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Embedded:
         answer_bytes: int = ANSWER_BYTES,
         after_step: Callable[[str], None] = lambda _step: None,
     ) -> None:
-        """`after_step` is told each step of what takes several: tests make it fail there."""
+        """`after_step` is called after each step of a longer operation: tests make it fail there."""
         self._path = path
         self.folder = path.with_suffix(".sealed")
         self._clock = clock or SystemClock()
@@ -96,7 +96,8 @@ class Embedded:
         self._after_step = after_step
         self._maker = Maker(folder=self.folder, after_step=self._stepped)
         self._stopping = threading.Event()
-        # What `stop_retention` may interrupt: never a commit, which may be on the disk all the same.
+        # What `stop_retention` may interrupt: never a commit, which may reach the disk all the
+        # same.
         self._busy: duckdb.DuckDBPyConnection | None = None
         self._interrupting = threading.Lock()
         self._newest: dict[str, Newest] = {}
@@ -119,7 +120,7 @@ class Embedded:
         self._database.cursor().close()
 
     def append(self, tables: Mapping[str, pa.Table], arrivals: Sequence[Arrival]) -> None:
-        """Keep rows and the bodies they came in, in one commit: all or nothing."""
+        """Store rows and the bodies they came in, in one commit: all or nothing."""
         incoming = {**tables, "seen": seen_table(arrivals)}
         at_ns = {name: times_of(it) for name, it in tables.items() if it.num_rows}
         times = {name: (int(it.min()), int(it.max())) for name, it in at_ns.items()}
@@ -132,14 +133,14 @@ class Embedded:
                     self._renew(name, table)
 
     def _renew(self, name: str, table: pa.Table) -> None:
-        """Nothing that fails after a commit may look as if the commit had failed."""
+        """Update the newest lines; a failure is only logged, as the commit has succeeded."""
         try:
             self._newest[name].add(table)
         except Exception as error:  # noqa: BLE001 - too little memory, above all
             _LOG.error("newest lines lag", table=name, error=f"{type(error).__name__}: {error}")
 
     def answer(self, question: Question) -> pa.Table:
-        """The answer as `gpuvigil.store.Store` describes it, times in microseconds and UTC."""
+        """Return the answer as `gpuvigil.store.Store` describes it, times in microseconds and UTC."""
         if isinstance(question, Latest):
             found = self._newest[question.measurement.name].latest(
                 question.fields, question.since_ns
@@ -151,7 +152,7 @@ class Embedded:
         return known if known is not None else self._remembered.answer(question, self._answered)
 
     def remembered(self, question: Question) -> pa.Table | None:
-        """The answer at once, where the same was asked before and nothing in it has changed."""
+        """Return the cached answer if nothing in it has changed since; else None."""
         return None if isinstance(question, Latest) else self._remembered.known(question)
 
     def _answered(self, question: Window | Series) -> pa.Table:
@@ -163,7 +164,7 @@ class Embedded:
                 raise self._database.failure(error) from error
             _LOG.warning("a question failed: it is asked again", error=str(error))
         except damage.Unreadable as error:
-            # Nothing else is worth it: every byte of them is read.
+            # Only this is worth it: every byte of them is read.
             _LOG.warning("a question failed: its files are looked through", error=str(error))
             touched = (
                 unit
@@ -172,7 +173,7 @@ class Embedded:
                 and unit.touches(question.start_ns, question.end_ns)
             )
             self._inspector.look_through(touched, decode=True)
-        # Once more without what is damaged; another thread may have found it before.
+        # Asked again without the damaged files; another thread may have found them before.
         try:
             return self._asking.answer(question)
         except duckdb.Error as error:
@@ -183,7 +184,7 @@ class Embedded:
     def forget(self, before_ns: int) -> None:
         """Drop every row of telemetry older than `before_ns`.
 
-        Of lines that are kept as roll-ups only, the whole day in which `before_ns` lies.
+        Where only roll-ups are kept, the whole day in which `before_ns` lies is dropped.
         """
         now_ns = to_ns(self._clock.now())
 
@@ -200,18 +201,18 @@ class Embedded:
             return gone
 
         with self._maintaining:
-            # What is damaged is never written anew as if it were whole.
+            # Damaged files are never rewritten as if they were whole.
             self._inspector.look_through(filter(in_two, self.units()), decode=True)
-            # Commits go on while files are written anew.
+            # Commits go on while files are rewritten.
             self._remove(self._made(work, begin_under=self._writing))
             self._narrow(MEASUREMENTS)
             for newest in self._newest.values():
                 newest.forget(before_ns)
 
     def seal(self, now_ns: int, hot_ns: int) -> int:
-        """Move whole hours that are older than `hot_ns` into files; returns how many.
+        """Move whole hours that are older than `hot_ns` into files; return how many.
 
-        An hour that cannot be sealed keeps no other from it; then StoreError comes at the end.
+        An hour that cannot be sealed does not stop the others; StoreError is raised at the end.
         """
         each = ContinueOnFailure(self._stopping)
         with self._maintaining:
@@ -224,10 +225,10 @@ class Embedded:
         return each.count()
 
     def join(self, now_ns: int, hot_ns: int) -> int:
-        """Put the files of each whole day together; returns how many days.
+        """Merge the files of each whole day; return how many days.
 
-        What is damaged is set aside before. A day that cannot be joined keeps no other from it;
-        then StoreError comes at the end.
+        Damaged files are set aside before. A day that cannot be joined does not stop the others;
+        StoreError is raised at the end.
         """
         each = ContinueOnFailure(self._stopping)
         with self._maintaining:
@@ -239,7 +240,7 @@ class Embedded:
         return each.count()
 
     def expire(self, lines_before_ns: int, rolled_before_ns: int) -> None:
-        """Drop sealed lines and roll-ups wholly older than they are kept for, and hot lines."""
+        """Drop sealed lines and roll-ups that are wholly past their retention, and hot lines."""
         tables = (*MEASUREMENTS, EXTRA, *map(newest_table, MEASUREMENTS.values()))
 
         def is_due(cursor: duckdb.DuckDBPyConnection) -> bool:
@@ -252,7 +253,7 @@ class Embedded:
             return segments.expire(cursor, lines_before_ns, rolled_before_ns)
 
         with self._maintaining:
-            # Looked at each minute, and seldom so: what is remembered stays while nothing changes.
+            # Checked each minute, and seldom due: caches stay as they are while nothing changes.
             if self._database.transaction(is_due):
                 stripped, gone = self._database.transaction(work, commit_under=self._changing())
                 self._readers.doom([it.lines_file(self.folder) for it in stripped])
@@ -261,7 +262,8 @@ class Embedded:
                 newest.forget(lines_before_ns)
 
     def shrink(self, most_bytes: int) -> Dropped:
-        """Drop the oldest sealed telemetry until the store holds no more; returns what went.
+        """Drop the oldest sealed telemetry until the store fits `most_bytes`; return what was
+        dropped.
 
         What the DuckDB file holds counts, and is made smaller first; whatever it holds, half of
         `most_bytes` is left to sealed telemetry.
@@ -283,15 +285,15 @@ class Embedded:
         return now
 
     def held_bytes(self) -> int:
-        """Bytes in use outside of sealed files: recent lines, and all tables."""
+        """Return the bytes in use outside of sealed files: recent lines, and all tables."""
         return held_bytes(self._database)
 
     def seen(self) -> list[Arrival]:
-        """Every body with an identity that was committed."""
+        """Return every body with an identity that was committed."""
         return [arrival(row) for row in self._database.ask("SELECT * FROM seen").to_pylist()]
 
     def replace_seen(self, arrivals: Sequence[Arrival]) -> None:
-        """Put `arrivals` in the place of all that `seen` gives."""
+        """Replace all that `seen` returns by `arrivals`."""
 
         def replace(cursor: duckdb.DuckDBPyConnection) -> None:
             cursor.execute("DELETE FROM seen")
@@ -301,16 +303,16 @@ class Embedded:
             self._database.transaction(replace)
 
     def sizes(self) -> tuple[dict[str, int], int]:
-        """Lines per table, sealed ones included, and the bytes on disk."""
+        """Return the lines per table, sealed ones included, and the bytes on disk."""
         return sizes(self._database, self.units())
 
     def units(self) -> list[Unit]:
-        """The manifest of sealed files, the oldest first."""
+        """Return the units of the manifest, oldest first."""
         found: list[Unit] = self._database.transaction(units)
         return found
 
     def damaged(self) -> list[dict[str, Any]]:
-        """What was set aside because it could not be read: `at_ns, file, reason, moved_to, lines`."""
+        """Return what was set aside as unreadable: `at_ns, file, reason, moved_to, lines`."""
         return damaged(self._database)
 
     def verify(self) -> Verified:
@@ -323,9 +325,9 @@ class Embedded:
         return Verified(units=len(known), lines=lines, damaged=damaged)
 
     def backup(self, to: Path) -> int:
-        """Copy the store into a folder, from which it can be opened; returns its bytes.
+        """Copy the store into a folder, from which it can be opened; return the copy's bytes.
 
-        Commits go on meanwhile; sealing waits. What is damaged is set aside, and not in the copy.
+        Commits go on meanwhile; sealing waits. Damaged files are set aside and not copied.
         """
         with self._maintaining:
             self._inspector.look_through(self.units())
@@ -342,11 +344,11 @@ class Embedded:
             return size + target.stat().st_size
 
     def oldest(self) -> datetime | None:
-        """The time of the oldest line of a node; None in an empty store."""
+        """Return the time of the oldest line of a node; None in an empty store."""
         return oldest(self._database)
 
     def close(self) -> None:
-        """Write everything into the files and let them go; what is asked after that opens them."""
+        """Write everything to the files and close them; the next question opens them again."""
         with self._maintaining, self._writing, self._changing():
             self._database.close()
         self._asking.close()
@@ -359,13 +361,13 @@ class Embedded:
 
     @contextmanager
     def _changing(self, hot: Change = None) -> Iterator[None]:
-        """While a commit enters units, strikes them or drops lines; `hot`: those of the hot tables."""
+        """Mark a commit that changes units or drops lines; `hot`: the times of the hot lines."""
         slices = self._slices.changing(hot)
         with self._remembered.changing(None), slices, self._manifest.changing():
             yield
 
     def _narrow(self, names: Collection[str]) -> None:
-        """Know of no hot times of measurements but those of the lines that are left."""
+        """Reduce the hot times of measurements to those of the lines that are left."""
         read = partial(self._database.transaction, partial(read_hot, names=names))
         with self._writing:
             self._manifest.narrow(names, read)
@@ -377,12 +379,12 @@ class Embedded:
             segments.seal(cursor, self._maker, measurement, start_ns, now_ns)
             if newest is None:
                 return
-            # Whoever has no line in the hot table any more is found here after a restart.
+            # A subject without hot lines is found here after a restart.
             fields = [metric.name for metric in measurement.metrics]
             cursor.execute(f"DELETE FROM {quoted(newest_table(measurement))}")
             insert(cursor, {newest_table(measurement): newest.latest(fields, EARLIEST_NS)})
 
-        # No commit is on its way from the hot table into `newest` while the snapshot is taken.
+        # No commit may be between the hot table and `newest` while the snapshot is taken.
         hour = seconds_of(start_ns, start_ns + HOUR_NS)
         self._made(work, begin_under=self._writing, hot={measurement.name: hour})
         if measurement.name in MEASUREMENTS:
@@ -392,7 +394,7 @@ class Embedded:
     def _join_day(
         self, measurement: Measurement, day: tuple[int, Sequence[Unit]], now_ns: int
     ) -> bool:
-        """Whether there was something to put together: two pieces that are as they were written."""
+        """Merge the undamaged units of a day; return whether there were two or more."""
         start_ns, pieces = day
         left = self._inspector.left_of(pieces)
         pieces = pieces if left is None else left
@@ -418,7 +420,7 @@ class Embedded:
         self._readers.doom([path for unit in gone for path in unit.files(self.folder)])
 
     def stop_retention(self) -> None:
-        """Break off what `seal` and `join` do, which StoreError tells them; nothing is lost."""
+        """Interrupt `seal` and `join`, which then raise StoreError; nothing is lost."""
         self._stopping.set()
         with self._interrupting:
             if self._busy is not None:
@@ -435,7 +437,7 @@ class Embedded:
         begin_under: AbstractContextManager[Any] | None = None,
         hot: Change = None,
     ) -> Any:
-        """A transaction that makes units; when it fails, their files go with it."""
+        """Run a transaction that makes units; when it fails, their files are removed."""
         self._maker.made.clear()
 
         def noted(cursor: duckdb.DuckDBPyConnection) -> Any:
@@ -454,10 +456,11 @@ class Embedded:
             raise
 
     def _unmake(self) -> None:
-        """Remove what a failed transaction has made, but nothing that the manifest names: a commit
-        that is told to have failed may be on the disk.
+        """Remove the files that a failed transaction has made, but none that the manifest names.
+
+        A commit that is reported as failed may be on disk all the same.
         """
-        # What stays for want of an answer is removed at the next start.
+        # What stays because the store gives no answer is removed at the next start.
         with suppress(StoreError, OSError):
             known = {path for unit in self.units() for path in unit.files(self.folder)}
             for path in self._maker.made:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from .line_arrays import Ints
 from .subjects import Subjects, Tags
 
-# Between the tags of a subject, to look them up as one text; that it is in none is looked at.
+# Separates the tags of a subject, which are looked up as one text; collisions are checked for.
 _BETWEEN = "\x1f"
 
 
@@ -29,7 +29,7 @@ class Slots:
         return len(self._numbers)
 
     def of(self, table: pa.Table, tags: Sequence[str]) -> Ints:
-        """The slot of each row; a subject that is new gets one."""
+        """Return the slot of each row; a new subject gets the next one."""
         columns = [_whole(table[tag]) for tag in tags]
         texts = _joined(columns)
         with self._lock:
@@ -42,13 +42,13 @@ class Slots:
             if all(known.take(found).equals(given) for known, given in there):
                 slots: Ints = found.to_numpy().astype(np.int64)
                 return slots
-            # Different tags make the same text.
+            # Different tags have made the same text.
             names = list(_names(columns))
             self._add(names)
             return np.fromiter((self._numbers[name] for name in names), np.int64, len(names))
 
     def places(self, subjects: Subjects) -> tuple[Subjects, Ints]:
-        """The place of each slot, and the subjects with those that have no number yet."""
+        """Return the subjects, with those that have no number yet, and the place of each slot."""
         with self._lock:
             if self._placed is None or self._placed[0] is not subjects:
                 self._placed = (subjects, subjects, np.array([], np.int64))

@@ -22,24 +22,26 @@ class Subjects:
 
     names: Sequence[Tags]  # by place
     place_of: dict[Tags, int]
-    by_number: Ints  # the place of each number; -1 of those that nobody has
+    by_number: Ints  # the place of each number; -1 for a number that no subject has
     columns: Sequence[pa.Array]  # the tags by place
 
     def with_more(self, names: Iterable[Tags]) -> "Subjects":
-        """These and others, which have no number."""
+        """Return these subjects and others, which have no number."""
         numbered = [
             (int(n), self.names[self.by_number[n]]) for n in np.flatnonzero(self.by_number >= 0)
         ]
         return subjects(numbered, {*self.names, *names}, len(self.columns))
 
     def wanted(self, measurement: Measurement, where: Iterable[tuple[str, str]]) -> Ints | None:
-        """The places by number of those that have all these tags, -1 of the others; None of no tags."""
+        """Return places by number, -1 for subjects without all these tags; None when there are no
+        tags.
+        """
         conditions = [
             pc.equal(self.columns[measurement.tags.index(tag)], value) for tag, value in where
         ]
         if not conditions:
             return None
-        # One more, for the place -1, which stays what it is.
+        # One entry more, for the place -1, which stays -1.
         chosen = np.ones(len(self.names) + 1, np.bool_)
         for condition in conditions:
             chosen[:-1] &= condition.to_numpy(zero_copy_only=False)
@@ -47,7 +49,10 @@ class Subjects:
 
 
 def subjects(numbered: Iterable[tuple[int, Tags]], names: Iterable[Tags], tags: int) -> Subjects:
-    """Subjects by number and name; several numbers may have one name. `tags`: how many there are."""
+    """Return subjects by number and name; several numbers may have one name.
+
+    `tags`: how many tags a subject has.
+    """
     ordered = sorted(set(names))
     place_of = {name: place for place, name in enumerate(ordered)}
     pairs = list(numbered)
@@ -64,7 +69,7 @@ def subjects(numbered: Iterable[tuple[int, Tags]], names: Iterable[Tags], tags: 
 
 
 def read_subjects(cursor: duckdb.DuckDBPyConnection, measurement: Measurement) -> Subjects:
-    """All that have a number."""
+    """Read all subjects that have a number."""
     tags = ", ".join(map(quoted, measurement.tags))
     rows = cursor.execute(
         f"SELECT subject, {tags} FROM {quoted(subjects_table(measurement))}"

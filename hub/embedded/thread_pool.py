@@ -10,22 +10,23 @@ _T = TypeVar("_T")
 
 
 class WorkerPool:
-    """So many threads; any thread may give them work, which they take in the order it comes."""
+    """A pool of `count` threads; any thread may give it work, which is taken in the order it comes."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._threads = self._pool()
 
     def each(self, work: Callable[[_T], object], things: Iterable[_T]) -> None:
-        """Do the work with each; nothing of it goes on when one of them fails.
+        """Do the work with each thing; when one fails, the others are not started, and none goes
+        on.
 
         No more of them wait for a thread at a time than there are threads: the next comes behind
-        what others have given meanwhile.
+        what others have submitted meanwhile.
         """
         left, futures = deque(things), list[Future[None]]()
 
         def go_on() -> None:
-            # Several threads may come to the last one.
+            # Several threads may try to take the last one.
             with suppress(IndexError):
                 futures.append(self._threads.submit(turn, left.popleft()))
 
@@ -40,7 +41,8 @@ class WorkerPool:
         for _ in range(self._count):
             go_on()
         try:
-            # Each appends its next before it is done, so that the end of the list is the end.
+            # Each turn appends the next before it is done, so that the end of the list is the end
+            # of the work.
             for future in futures:
                 future.result()
         finally:
@@ -50,7 +52,7 @@ class WorkerPool:
                     wait([future])
 
     def close(self) -> None:
-        """Let the threads go; the next work gets others."""
+        """Stop the threads; the next work starts new ones."""
         gone, self._threads = self._threads, self._pool()
         gone.shutdown()
 

@@ -1,4 +1,4 @@
-"""Verification: every sealed file is read; a damaged one is set aside, and its loss kept by name."""
+"""Verification: every sealed file is read; damaged ones are set aside, and their loss is recorded."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,7 +21,10 @@ _LOG = Log("hub")
 
 
 class Inspector:
-    """Of one store; any thread may call. StoreError when a file cannot be read at the moment."""
+    """Checks the sealed files of one store; any thread may call.
+
+    StoreError when a file cannot be read at the moment.
+    """
 
     def __init__(
         self,
@@ -30,7 +33,7 @@ class Inspector:
         clock: Clock,
         changing: Callable[[], AbstractContextManager[Any]],
     ) -> None:
-        """`place`: the folder of sealed files, and who reads them; `changing` is held while units
+        """`place`: the folder of sealed files, and their readers; `changing` is held while units
         are struck from the manifest.
         """
         self._database = database
@@ -39,9 +42,9 @@ class Inspector:
         self._changing = changing
 
     def look_through(self, known: Iterable[Unit], *, decode: bool = False) -> int:
-        """Read units and set aside those that are damaged; returns how many.
+        """Read units and set aside those that are damaged; return how many.
 
-        `decode` also those whose bytes are as written, and make no sense.
+        With `decode`, also those whose bytes are as written but cannot be decoded.
         """
         damaged = 0
         try:
@@ -62,21 +65,21 @@ class Inspector:
         return damaged
 
     def left_of(self, pieces: Sequence[Unit], *, decode: bool = False) -> Sequence[Unit] | None:
-        """The pieces that are not damaged, once the others are set aside; None: all are well."""
+        """Set aside the damaged pieces and return the others; None when all are fine."""
         if not self.look_through(pieces, decode=decode):
             return None
         left = {unit.name for unit in self._known()}
         return [unit for unit in pieces if unit.name in left]
 
     def set_aside(self, unit: Unit, wrong: Mapping[Path, str]) -> None:
-        """Take a unit out of the manifest; what can still be read of it, by people, stays."""
+        """Remove a unit from the manifest; what people can still read of its files stays."""
         moved = damage.moved_away(unit.files(self._folder), self._clock.now())
         self._database.transaction(partial(strike, gone=[unit]), commit_under=self._changing())
         for path, reason in wrong.items():
             self.tell(path, reason, moved.get(path), unit.lines)
 
     def tell(self, file: Path, reason: str, to: Path | None, lines: int | None) -> None:
-        """Keep what was lost, and say it in the log."""
+        """Record what was lost, and log it."""
         _LOG.error(
             "damaged file set aside", file=str(file), reason=reason, moved_to=str(to), lines=lines
         )

@@ -1,1 +1,1 @@
-"""What the hub answers over HTTP, one file for each family of paths."""
+"""The hub's HTTP endpoints, one file for each family of paths."""

@@ -15,7 +15,7 @@ _NONE = "this hub has no certificate of its own to show: hub.tls_certificate_fil
 
 
 def authority(settings: HubSettings) -> list[Route]:
-    """The one route; what is not there when it is asked for is not found."""
+    """Return the one route; it answers 404 while there is no certificate to show."""
 
     def read() -> str | None:
         file = settings.ca_file

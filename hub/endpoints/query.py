@@ -1,4 +1,4 @@
-"""Telemetry out: the questions of `gpuvigil.store.Store` over HTTP, answered in Arrow."""
+"""Telemetry queries: those of `gpuvigil.store.Store` over HTTP, answered in Arrow."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -20,23 +20,23 @@ from ..http.bearer import Bearer
 from ..http.limits import Turns
 from ..http.responses import Arriving, Refused, answer_of, question_of
 
-# A question names fields and tags; each has its place in a small catalogue.
+# Largest query: it names fields and tags, each from a small catalogue.
 _LARGEST_BYTES = 256 * 1024
 _MOST_ASKING_BYTES = 4 * 1024 * 1024
 
-# Of a tag's value that is asked for.
+# Longest tag value that a query may name.
 _LONGEST_NAME = 256
 
-# Questions at a time; more wait, each reader in turn.
+# Queries answered at a time; others wait, and readers take turns.
 _READING = 8
 _ARROW = "application/vnd.apache.arrow.stream"
 
-# An answer that is remembered and no larger goes out on the spot: a thread would cost more.
+# A cached answer up to this size is sent at once: a thread would cost more.
 _AT_ONCE_BYTES = 1024 * 1024
 
 
 def window(question: Mapping[str, Any]) -> Window:
-    """See `Store.window`."""
+    """Return the checked query for a window; see `Store.window`."""
     measurement = _measurement(question)
     aggregates = _aggregates(question.get("aggregates"), measurement)
     start_ns, end_ns = _range(question)
@@ -49,7 +49,7 @@ def window(question: Mapping[str, Any]) -> Window:
 
 
 def series(question: Mapping[str, Any]) -> Series:
-    """See `Store.series`."""
+    """Return the checked query for a series; see `Store.series`."""
     measurement = _measurement(question)
     fields = _fields(question.get("fields"), measurement)
     where = question.get("where", {})
@@ -75,7 +75,7 @@ def series(question: Mapping[str, Any]) -> Series:
 
 
 def latest(question: Mapping[str, Any]) -> Latest:
-    """See `Store.latest`."""
+    """Return the checked query for latest values; see `Store.latest`."""
     measurement = _measurement(question)
     fields = _fields(question.get("fields"), measurement)
     since_ns = _time(question.get("since"), "since")
@@ -97,7 +97,7 @@ def _measurement(question: Mapping[str, Any]) -> Measurement:
 
 
 def _is_a_name(value: object) -> bool:
-    """Whether it may be a tag's value; half of a surrogate pair is no text that any line has."""
+    """Return whether a value may be a tag's; half of a surrogate pair is no text that any line has."""
     if not isinstance(value, str) or len(value) > _LONGEST_NAME:
         return False
     return not any("\ud800" <= sign <= "\udfff" for sign in value)
@@ -130,7 +130,7 @@ def _range(question: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _time(text: object, key: str) -> int:
-    """Nanoseconds, held within the times that lines can have."""
+    """Return a time in nanoseconds, clamped to the times that lines can have."""
     try:
         at: datetime = from_text(text) if isinstance(text, str) else from_text("")
     except ValueError:
@@ -139,10 +139,10 @@ def _time(text: object, key: str) -> int:
 
 
 class Telemetry:
-    """The questions over HTTP."""
+    """The endpoints that answer telemetry queries."""
 
     def __init__(self, store: Embedded, leaving: Arriving) -> None:
-        """`leaving` has room for answers on their way."""
+        """`leaving` bounds the memory for answers that are being sent."""
         self._store = store
         self._leaving = leaving
         self._asking = Arriving(_MOST_ASKING_BYTES)

@@ -1,4 +1,4 @@
-"""Records over HTTP: what `docs/wire.md` says about them."""
+"""The endpoints for records, as `docs/wire.md` describes them."""
 
 import json
 from collections import Counter
@@ -51,29 +51,29 @@ _LOG = Log("hub")
 
 _MOST_RECORDS = 100_000
 
-# A collector's largest record. One line is parsed in one go, which nothing else can interrupt.
+# Largest record of a collector. A line is parsed in one go, which nothing can interrupt.
 LARGEST_RECORD_BYTES = 1024 * 1024
-# Of one node's token. A node that comes back after a week has less to tell.
+# Limits of one node's token. A node that comes back after a week has fewer records to send.
 RECORDS_PER_HOUR = 20_000
 BYTES_PER_HOUR = 128 * 1024 * 1024
 _HOUR_SECONDS = 3600.0
 _TELL_AGAIN_SECONDS = 600.0
 
-# Long polls of one token: each commit makes every one of them look.
+# Most long polls of one token: each commit makes every one of them query again.
 MOST_WAITING = 500
 
 _MOST_STATES = 100
 _LARGEST_CLAIM_BYTES = 10_000
 _MOST_ASKING_BYTES = 1024 * 1024
 
-# Only one writes at a time, in the database; a few more are read and checked meanwhile.
+# The database takes one writer at a time; a few more bodies are parsed and checked meanwhile.
 _WRITING = 4
 _READING = 8
 _T = TypeVar("_T")
 
 
 class RecordsEndpoint:
-    """Takes records in and hands them out; who waits is woken by each commit."""
+    """Accepts and returns records; each commit wakes the requests that wait for changes."""
 
     def __init__(  # noqa: PLR0913 - the parts of a hub
         self,
@@ -87,9 +87,10 @@ class RecordsEndpoint:
         sent: Callable[[Node, timedelta], None],
         viewing: Viewing,
     ) -> None:
-        """`leaving` has room for answers on their way.
+        """`leaving` bounds the memory for answers that are being sent.
 
-        `sent` is told whose records came, and how far ahead of their arrival they were sent.
+        `sent` is called with the node that sent records, and how far its time of sending is ahead
+        of the hub's time.
         """
         self._leaving = leaving
         self._sent = sent
@@ -99,9 +100,9 @@ class RecordsEndpoint:
         self._settings = settings
         self._clock = clock
         self._counters = counters
-        # One of the largest must find room beside as much that is left for others.
+        # Room for one of the largest bodies, beside as much for all others.
         self._arriving = Arriving(max(settings.queue_bytes, 2 * settings.body_bytes))
-        # Who reads never waits for who writes.
+        # Readers never wait for writers.
         self._asking = Arriving(_MOST_ASKING_BYTES)
         self._writing = Turns(_WRITING)
         self._reading = Turns(_READING)
@@ -133,12 +134,14 @@ class RecordsEndpoint:
                 now = self._clock.monotonic()
                 self._allowed_records.use(bearer, body.count(b"\n") + 1, now)
                 self._allowed_bytes.use(bearer, len(body), now)
-            # What is parsed is many times as large: only of so many bodies at a time.
+            # Parsed bodies are many times as large: only a few are parsed at a time.
             async with self._writing.turn(bearer):
                 return self._kept(*await in_thread(lambda: self._written(bearer, body)))
 
     def _check_allowance(self, bearer: Bearer) -> None:
-        """Refused with 429 when a node writes records without end: nothing else bounds them."""
+        """Raise Refused (429) when a node writes too many records in an hour: nothing else bounds
+        them.
+        """
         now = self._clock.monotonic()
         if self._allowed_records.allows(bearer, 1, now) and self._allowed_bytes.allows(
             bearer, 1, now
@@ -198,9 +201,10 @@ class RecordsEndpoint:
         return await self._looked(bearer, lambda: self._found(bearer, look, asked))
 
     async def inventory(self, request: Request) -> Response:
-        """One node's own, named by its cluster and itself: all that a collector may read.
+        """Answer with the inventory of the node named by `cluster` and `node`: all that a collector
+        may read.
 
-        With `held` also who holds its GPUs, by the allocations that are open.
+        With `held`, also with its open allocations, which say who holds its GPUs.
         """
         asked = request.query_params
         if not asked.get("cluster") or not asked.get("node"):
@@ -248,7 +252,7 @@ class RecordsEndpoint:
             left = end - self._clock.monotonic()
             if found or left <= 0 or self._news.closed:
                 return answer
-            # What was committed so far is of other kinds.
+            # All changes up to here are of other kinds.
             after = sequence
             await self._news.wait(ticket, left)
 
@@ -274,7 +278,7 @@ class RecordsEndpoint:
                 left = min(left, due_in.total_seconds())
             await self._news.wait(ticket, left)
             if await request.is_disconnected():
-                # Whoever asked was killed: a lease for it would hold up everybody else.
+                # The client is gone: a lease for it would block all others.
                 return JSONResponse({"records": []})
 
     async def finish(self, request: Request) -> Response:
@@ -329,7 +333,9 @@ class RecordsEndpoint:
     def _changed(
         self, bearer: Bearer, after: int, kinds: Collection[RecordKind]
     ) -> tuple[Response, int, int]:
-        """The answer to a look, where the next one goes on, and how many records were found."""
+        """Return the answer with the changes, the sequence to go on from, and how many records were
+        found.
+        """
         records, sequence = self._book.changes(after, kinds)
         cluster = check_reading(bearer, kinds)
         if cluster is not None:
@@ -338,7 +344,10 @@ class RecordsEndpoint:
         return self._told(bearer, records, sequence=sequence), sequence, len(records)
 
     def _told(self, bearer: Bearer, records: Iterable[dict[str, Any]], **more: int) -> Response:
-        """As JSON. To write 10,000 at once would hold up all other threads; bodies are JSON."""
+        """Return the records as a JSON answer, written one by one; their bodies are JSON already.
+
+        Writing 10,000 at once would block all other threads.
+        """
         written = ",".join(_written(it) for it in records)
         rest = "".join(f',"{key}":{value}' for key, value in more.items())
         content = f'{{"records":[{written}]{rest}}}'.encode()
@@ -357,7 +366,7 @@ def _written(found: dict[str, Any]) -> str:
 
 
 def _records(body: bytes) -> list[Record]:
-    """A record per line that is not blank; Refused says in which line one is wrong."""
+    """Return the record in each line that is not blank; Refused names the line that is wrong."""
     return [
         record_of(json_of(line, f"line {number}"), f"line {number}")
         for number, line in enumerate(body.split(b"\n"), 1)
@@ -370,7 +379,7 @@ def _taken_in(given: list[Any]) -> list[Record]:
 
 
 def _wanted(asked: Mapping[str, str]) -> list[ColumnElement[bool]]:
-    """What the records that are asked for fulfil."""
+    """Return the conditions that a query sets for records."""
     for key in ("id", "parent", "subject", "holder", "states"):
         _storable(asked.get(key, ""), key)
     wanted = [record.c.kind == _kind(asked.get("kind")).value]
@@ -410,7 +419,7 @@ def _name(asked: Mapping[str, Any], key: str) -> str:
 
 
 def _texts(values: object, key: str) -> Collection[str]:
-    """A list of texts that can be stored, none of them empty."""
+    """Return a list of non-empty texts that can be stored; Refused (400) for anything else."""
     texts = [it for it in values if isinstance(it, str) and it] if isinstance(values, list) else []
     if not isinstance(values, list) or len(texts) < len(values):
         raise Refused(400, f"{key} must be text that is not empty")

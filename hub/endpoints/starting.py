@@ -1,4 +1,4 @@
-"""What is answered while the hub starts: opening its store and its records may take long."""
+"""The hub's answers while it starts: opening its store and its records may take long."""
 
 from ..auth.authentication import App, Message, Send
 from ..http.responses import Receive, failure
@@ -7,7 +7,9 @@ _ALIVE = "/healthz"
 
 
 class Opening:
-    """The application: 503 with what it waits for, until it has one that answers."""
+    """An ASGI application that answers 503 with what the hub waits for, until the real one can
+    answer.
+    """
 
     def __init__(self) -> None:
         self._waits_for = "its store"
@@ -17,7 +19,7 @@ class Opening:
         self._waits_for = what
 
     def opened(self, app: App) -> None:
-        """From now on `app` answers."""
+        """Let `app` answer from now on."""
         self._app = app
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:

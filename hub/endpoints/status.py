@@ -27,15 +27,15 @@ from ..telemetry.clocks import Clocks
 from ..telemetry.committer import Committer
 from ..telemetry.counters import Counters
 
-# The oldest row is looked for no more often than this.
+# The oldest row is looked up no more often than this.
 OLDEST_SECONDS = 60.0
 
-# Less than probes usually wait.
+# Shorter than the timeout that probes usually have.
 _READY_SECONDS = 4
 
 
 class Status:
-    """Answers from the parts of one hub."""
+    """The status endpoints of one hub."""
 
     def __init__(  # noqa: PLR0913 - the parts of a hub
         self,
@@ -59,7 +59,7 @@ class Status:
         self._oldest_at: datetime | None = None
         self._looked = -OLDEST_SECONDS
         self._reading = Turns(2)
-        # Everybody may ask, so that many cost no more than one.
+        # Open to everybody, so many requests at a time cost no more than one.
         self._ready = Once(self._look)
         self._numbers = Once(partial(generate_latest, counters.registry))
         self._looking_at = "the hub"
@@ -110,14 +110,18 @@ class Status:
         return _json({"status": "ready"})
 
     def _oldest(self) -> datetime | None:
-        """The time of the oldest row; who asks for the status asks often, and it moves slowly."""
+        """Return the time of the oldest row, cached: the status is asked for often, and this time
+        moves slowly.
+        """
         now = self._clock.monotonic()
         if self._oldest_at is None or now - self._looked >= OLDEST_SECONDS:
             self._oldest_at, self._looked = self._store.oldest(), now
         return self._oldest_at
 
     def _told(self) -> str:
-        """What there is to tell, node by node: to write thousands at once holds up all threads."""
+        """Return the status as JSON, written node by node: thousands at once would block all
+        threads.
+        """
         clocks = self._committer.clocks
         nodes = ",".join(_json(_node(it, clocks)) for it in self._committer.seen.nodes())
         return f'{_json(self._describe())[:-1]},"nodes":[{nodes}]}}'
@@ -173,7 +177,7 @@ class Status:
         }
 
     def _kept_records(self) -> dict[str, Any]:
-        """None where another than the hub backs them up."""
+        """Return what is known of the records' backups; nothing where somebody else backs them up."""
         if self._backups is None:
             return {"backup_at": None, "repairs": []}
         newest = self._backups.newest()
@@ -184,7 +188,7 @@ class Status:
 
 
 async def _answered(work: Callable[[], Awaitable[str]]) -> Response:
-    """The JSON that `work` writes."""
+    """Answer with the JSON that `work` returns, or 503 when the store fails."""
     try:
         return Response(await work(), media_type="application/json")
     except StoreError as error:
@@ -212,7 +216,7 @@ def _node(arrival: Arrival, clocks: Clocks) -> dict[str, Any]:
     node = (arrival.lane.cluster, arrival.lane.node)
     ahead, state = clocks.offset(node), clocks.state(node)
     if ahead is None and sent_at is not None:
-        # Nothing live has come since the hub started: the last body before is all there is.
+        # No live body has come since the hub started: the last body before is all there is.
         ahead = sent_at - arrival.received_at
     return {
         "cluster": arrival.lane.cluster,

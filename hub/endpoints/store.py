@@ -1,4 +1,4 @@
-"""The store over HTTP: what `gpuvigil store` asks of a running hub. Only a service may."""
+"""The store over HTTP, for `gpuvigil store` with a running hub; only a service's token may use it."""
 
 import sqlite3
 from contextlib import closing
@@ -57,7 +57,9 @@ class StoreEndpoint:
 
 
 def stats(store: Embedded) -> dict[str, Any]:
-    """Lines, files and bytes of each measurement."""
+    """Return the store's size, the lines, files and bytes of each measurement, and the damaged
+    files.
+    """
     tables, size = store.sizes()
     found: dict[str, dict[str, Any]] = {
         name: {"lines": lines, "sealed_lines": 0, "files": 0, "sealed_bytes": 0, "rolled_bytes": 0}
@@ -75,13 +77,15 @@ def stats(store: Embedded) -> dict[str, Any]:
 
 
 def verify(store: Embedded) -> dict[str, Any]:
-    """Every byte read; what is damaged is set aside."""
+    """Read every byte of the store, set damaged files aside, and return the counts."""
     found = store.verify()
     return {"units": found.units, "lines": found.lines, "damaged": found.damaged}
 
 
 def backup(store: Embedded, settings: HubSettings, to: Path) -> dict[str, Any]:
-    """Telemetry, and records and tokens in SQLite, into a folder that is not there yet, or empty."""
+    """Copy telemetry, and records and tokens in SQLite, into a new or empty directory; StoreError
+    if that fails.
+    """
     try:
         to.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(to.iterdir()):
@@ -100,7 +104,7 @@ def backup(store: Embedded, settings: HubSettings, to: Path) -> dict[str, Any]:
 
 
 def _copy_records(source: Path, to: Path) -> int:
-    """The records as they are now, by SQLite's own backup; returns their bytes."""
+    """Copy the records as they are now with SQLite's own backup; return the copy's bytes."""
     try:
         with closing(sqlite3.connect(source)) as here, closing(sqlite3.connect(to)) as there:
             here.backup(there)

@@ -1,5 +1,5 @@
-"""Tokens over HTTP: what `gpuvigil token` asks of a running hub, which only a service may, and the exchange of a
-join token for a node's own.
+"""Tokens over HTTP: the calls of `gpuvigil token`, which only a service's token may make, and the
+exchange of a join token for a node's own.
 """
 
 from collections.abc import Callable, Mapping
@@ -64,7 +64,7 @@ class TokensEndpoint:
         uses, seconds = asked.get("uses"), asked.get("seconds")
         if type(uses) is not int or not isinstance(seconds, int | float):
             raise Refused(400, "uses and seconds must be numbers")
-        # What is no time at all is refused by the same words as one that is too long.
+        # A time that is not positive gets the same refusal as one that is too long.
         lasts = timedelta(seconds=min(seconds, _TOO_LONG_SECONDS) if seconds > 0 else 0)
         work = partial(self._issued_tokens.create_join, uses, lasts, **texts)
         return _told("token created", *await _asked(work))

@@ -1,4 +1,4 @@
-"""Telemetry in: `POST /api/v2/write`, as InfluxDB v2 takes it."""
+"""Telemetry writes: `POST /api/v2/write`, as InfluxDB v2 accepts it."""
 
 import asyncio
 import math
@@ -31,17 +31,17 @@ _LOG = Log("hub")
 
 _NEWLINE = ord("\n")
 
-# What nearly everybody is told.
+# The answer to nearly every body.
 _COMMITTED = Response(status_code=204)
 
-# Refused lines that an answer names; their number is always right.
+# Most refused lines that an answer names; their count is always right.
 _MOST_NAMED = 1000
 
-# Bodies taken in, and answered, before the event loop looks at what else there is: some
-# milliseconds. All nodes may send, and a commit of thousands be over, at one moment.
+# Bodies accepted, and answered, per turn of the event loop: some milliseconds. All nodes may send,
+# and a commit of thousands may end, at the same moment.
 _AT_A_TIME = 16
 
-# A loop that is so late is busy, and so are the bodies that come: nothing is learnt of clocks.
+# An event loop this late is busy, and sees bodies late: clock offsets are not measured then.
 _LATE_SECONDS = 0.1
 _BEAT_SECONDS = 0.25
 
@@ -50,7 +50,7 @@ _LANE_PAUSE_SECONDS = 60
 
 
 class Ingest:
-    """The write path, an ASGI application; each request waits until its body is committed."""
+    """The write endpoint, an ASGI application; each request waits until its body is committed."""
 
     def __init__(
         self, committer: Committer, settings: HubSettings, clock: Clock, counters: Counters
@@ -59,7 +59,7 @@ class Ingest:
         self._settings = settings
         self._clock = clock
         self._counters = counters
-        # One of the largest must find room beside as much that is left for others.
+        # Room for one of the largest bodies, beside as much for all others.
         most = max(settings.queue_bytes, 2 * settings.body_bytes)
         self._arriving = Arriving(most, self._pause)
         self._lane_told = clock.now() - _TELL_AGAIN
@@ -80,7 +80,9 @@ class Ingest:
         await answer(scope, receive, send)
 
     async def _write(self, scope: Message, receive: Receive) -> Response:
-        """204 after the commit, 400 naming the lines at fault once the good ones are committed."""
+        """Answer 204 after the commit, or 400 naming the refused lines once the good ones are
+        committed.
+        """
         received_at = self._clock.now()
         await self._pace.step()
         bucket, precision = _asked(scope["query_string"])
@@ -137,13 +139,13 @@ class Ingest:
         return count + 1
 
     def is_prompt(self) -> bool:
-        """Whether what comes to the hub is seen at once."""
+        """Return whether the event loop is fast enough to see arriving bodies at once."""
         if math.isnan(self._late_seconds):
             self._beat(asyncio.get_running_loop().time())
         return self._late_seconds < _LATE_SECONDS
 
     def _beat(self, due: float) -> None:
-        """See how long after it is due this is called: so long anything may have waited."""
+        """Measure how late this call is: anything else may have waited as long."""
         loop = asyncio.get_running_loop()
         self._late_seconds = loop.time() - due
         due = loop.time() + _BEAT_SECONDS
@@ -162,7 +164,9 @@ class Ingest:
             raise Refused(429, str(error), _LANE_PAUSE_SECONDS) from None
 
     def _tell(self, future: asyncio.Future[Outcome], outcome: Outcome) -> None:
-        """Hand the outcome over from the committer's thread; the loop is woken once for many."""
+        """Pass the outcome from the committer's thread to the event loop, which is woken once for
+        many.
+        """
         loop = future.get_loop()
         self._told.append((future, outcome))
         if len(self._told) == 1 and not loop.is_closed():
@@ -172,7 +176,8 @@ class Ingest:
         for _ in range(_AT_A_TIME):
             if not self._told:
                 return
-            # The last goes only after it is settled: while it is there nobody wakes the loop.
+            # The last is removed only after it is settled: while one is queued, nobody wakes the
+            # loop.
             future, outcome = self._told[0]
             if not future.done():  # the request may be gone
                 future.set_result(outcome)
@@ -182,7 +187,7 @@ class Ingest:
 
 @lru_cache(maxsize=64)
 def _asked(query_string: bytes) -> tuple[str | None, Precision]:
-    """The bucket and the precision that a query names."""
+    """Return the bucket, or None, and the precision that a query string names."""
     query = dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True))
     given = query.get("precision", "ns")
     if given not in get_args(Precision):

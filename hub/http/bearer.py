@@ -18,21 +18,21 @@ class Scope(Enum):
     NODE = "node"  # write, of one node
     READER = "reader"  # read
     VIEWER = "viewer"  # read, without names of people
-    TEAM = "team"  # read, of people and jobs those of one team
-    OWN = "own"  # read, of people and jobs those of one person
+    TEAM = "team"  # read, with people and jobs of one team only
+    OWN = "own"  # read, with people and jobs of one person only
     SCHEDULER = (
-        "scheduler"  # write of jobs and of nodes as a scheduler has them, of one cluster or of any
+        "scheduler"  # write jobs and nodes as a scheduler has them, of one cluster or of any
     )
     JOIN = "join"  # get a token for a node, as often as it has uses, and nothing else
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
-    """Who comes with a token.
+    """The bearer of a token.
 
-    A node's may write for `cluster` and `node` alone, a scheduler's for its `cluster`, if it has one.
-    `name` says whose it is; of `OWN` and `TEAM` it is the user or the account whose jobs it shows.
-    `join` is the id of a join token, and empty for all others.
+    A node's token may write for `cluster` and `node` alone, a scheduler's for its `cluster`, if it
+    has one. `name` names the holder; for `OWN` and `TEAM` it is the user or the account whose jobs
+    the token shows. `join` is the id of a join token, and empty for all others.
     """
 
     scope: Scope
@@ -47,14 +47,14 @@ class Bearer:
 
 
 def foreign(bearer: Bearer, whose: str) -> str:
-    """What a node is told that writes for another, or a scheduler for another cluster."""
+    """Return the error text for a node that writes for another, or a scheduler for another cluster."""
     of = f"node {bearer.node} in {bearer.cluster}" if bearer.node else f"cluster {bearer.cluster}"
     return f"this token is of {of}, and not for {whose}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issued:
-    """One token; `ends_at` is None while nobody has set an end."""
+    """An issued token; `ends_at` is None while nobody has set an end."""
 
     id: str
     scope: str
@@ -75,7 +75,7 @@ class Issued:
         return Bearer(scope=scope, name=self.name, cluster=self.cluster, node=self.node, join=join)
 
     def check(self) -> None:
-        """ValueError or TypeError when it is not as it was written."""
+        """Raise ValueError or TypeError when a field is malformed."""
         from_text(self.created_at)
         texts = (self.id, self.name, self.cluster, self.node, self.sha256)
         if not all(isinstance(it, str) for it in texts):
@@ -84,10 +84,10 @@ class Issued:
             from_text(self.ends_at)
 
     def to_json(self) -> dict[str, Any]:
-        """All that may be shown: without the hash."""
+        """Return the fields that may be shown: all but the hash."""
         return {key: value for key, value in asdict(self).items() if key != "sha256"}
 
 
 def tokens_file(settings: HubSettings) -> Path:
-    """Where the tokens are that an older gpuvigil has issued."""
+    """Return the path of the tokens that an older gpuvigil has issued."""
     return settings.tokens_file or settings.data_directory / "tokens.json"

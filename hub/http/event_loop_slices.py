@@ -1,13 +1,14 @@
-"""Bursts in small slices, so that the event loop stays responsive."""
+"""Bursts split into small slices, so that the event loop stays responsive."""
 
 import asyncio
 from collections import deque
 
 
 class Pace:
-    """Lets so many through at each turn of the event loop; the others wait for the next turns.
+    """Lets `at_a_time` tasks through at each turn of the event loop; the others wait for the next
+    turns.
 
-    It belongs to one event loop at a time.
+    An instance belongs to one event loop at a time.
     """
 
     def __init__(self, at_a_time: int) -> None:
@@ -16,7 +17,7 @@ class Pace:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def step(self) -> None:
-        """Go on at once, or as soon as those who came before had their turn."""
+        """Return at once, or as soon as the tasks that came before have had their turn."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._free = loop, self._most

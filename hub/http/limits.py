@@ -13,14 +13,14 @@ _T = TypeVar("_T")
 
 
 class Cooldown:
-    """What is said again only after a while, however often it happens; times are of a steady clock."""
+    """Limits how often a repeated event is reported; times are those of a monotonic clock."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._began_at = -math.inf
 
     def is_over(self, now: float) -> bool:
-        """Whether it may be said at `now`; then it begins anew."""
+        """Return whether the event may be reported at `now`; if so, the cooldown starts again."""
         if now - self._began_at < self._seconds:
             return False
         self._began_at = now
@@ -28,7 +28,7 @@ class Cooldown:
 
 
 class Allowance:
-    """So much per sender at once, and as much again over `seconds`: what is used grows back."""
+    """A rate limit per sender: `most` at once, and what is used grows back over `seconds`."""
 
     def __init__(self, most: float, seconds: float) -> None:
         self._most = most
@@ -36,7 +36,7 @@ class Allowance:
         self._used: dict[Hashable, tuple[float, float]] = {}  # how much, and when that was
 
     def allows(self, who: Hashable, amount: float, now: float) -> bool:
-        """Whether `who` may use `amount` more; one thing of any size when it has used none."""
+        """Return whether `who` may use `amount` more; any amount when it has used none."""
         used = self._now(who, now)
         return not used or used + amount <= self._most
 
@@ -49,7 +49,7 @@ class Allowance:
 
 
 class Once(Generic[_T]):
-    """Work in a thread, once at a time: whoever asks while it is done gets the same answer."""
+    """Runs work in a thread, once at a time: whoever asks during a run gets the same result."""
 
     def __init__(self, work: Callable[[], _T]) -> None:
         self._work = work
@@ -58,14 +58,14 @@ class Once(Generic[_T]):
     async def __call__(self) -> _T:
         if self._running is None or self._running.done():
             self._running = asyncio.ensure_future(run_in_threadpool(self._work))
-        # Who no longer waits takes it from nobody.
+        # A caller that is cancelled must not cancel the run for the others.
         return await asyncio.shield(self._running)
 
 
 class Turns:
-    """So many work at a time; of those who wait, each sender's first comes before anybody's next.
+    """Lets `at_a_time` requests work at once; of those that wait, senders take turns.
 
-    It belongs to one event loop.
+    An instance belongs to one event loop.
     """
 
     def __init__(self, at_a_time: int) -> None:
@@ -74,7 +74,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, who: Hashable) -> AsyncIterator[None]:
-        """Wait for a turn, and have it until the end."""
+        """Wait for a turn, and hold it until the context ends."""
         if self._free:
             self._free -= 1
         else:
@@ -91,7 +91,7 @@ class Turns:
             await mine
         except asyncio.CancelledError:
             if mine.done() and not mine.cancelled():
-                self._pass_on()  # called, and gone at the same moment
+                self._pass_on()  # given the turn and cancelled at the same moment
             raise
 
     def _pass_on(self) -> None:

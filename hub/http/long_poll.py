@@ -9,7 +9,7 @@ from gpuvigil.model import RecordKind
 
 
 class Ticket:
-    """One who waits, and for records of which kinds."""
+    """A waiting request, with the kinds of records that it waits for."""
 
     def __init__(self, kinds: Collection[RecordKind]) -> None:
         self.kinds = frozenset(kinds)
@@ -17,40 +17,40 @@ class Ticket:
 
 
 class News:
-    """Wakes everybody who waits for what was committed, on one event loop."""
+    """Wakes the requests that wait for commits, on one event loop."""
 
     def __init__(self) -> None:
-        # Whoever waits holds the ticket: with the request it is gone.
+        # Each waiting request holds its ticket, which is gone with the request.
         self._tickets: WeakSet[Ticket] = WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.closed = False
 
     def tell(self, kinds: Collection[RecordKind] = frozenset(RecordKind)) -> None:
-        """Records of these kinds were committed."""
+        """Wake the requests that wait for these kinds, as records of them were committed."""
         for ticket in self._tickets:
             if not ticket.kinds.isdisjoint(kinds):
                 ticket.told.set()
 
     def heard(self) -> None:
-        """Something was committed elsewhere. May be called from any thread."""
+        """Wake all requests after a commit elsewhere. May be called from any thread."""
         if self._loop is not None:
             # The loop may have ended: then nobody waits.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.tell)
 
     def close(self) -> None:
-        """The hub stops: nobody waits any longer. May be called from any thread."""
+        """End all waiting because the hub stops. May be called from any thread."""
         self.closed = True
         self.heard()
 
     def ticket(self, kinds: Collection[RecordKind]) -> Ticket:
-        """Taken before a look at the records, so that no commit after the look is missed."""
+        """Return a ticket; take it before reading the records, so that no later commit is missed."""
         ticket = Ticket(kinds)
         self._tickets.add(ticket)
         return ticket
 
     async def wait(self, ticket: Ticket, seconds: float) -> None:
-        """Until the first commit after `ticket` was taken, or until `seconds` have passed."""
+        """Wait for the first commit after `ticket` was taken, or until `seconds` have passed."""
         self._loop = asyncio.get_running_loop()
         if self.closed or seconds <= 0:
             return

@@ -1,4 +1,4 @@
-"""HTTP bodies in, JSON and errors out."""
+"""Reading of HTTP bodies, and writing of JSON answers and errors."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from .timeouts import Timeout
 _T = TypeVar("_T")
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-# The words of InfluxDB v2's API, as far as there is one for a status.
+# The error codes of InfluxDB v2's API, where it has one for a status.
 _CODES = {
     400: "invalid",
     401: "unauthorized",
@@ -35,29 +35,30 @@ _CODES = {
     503: "unavailable",
 }
 
-# What is no larger, packed and inflated, is inflated on the spot: a thread would cost more. A bomb
-# becomes a thousand times as large, so that what it was packed says little.
+# A body up to this size, both packed and inflated, is inflated in place: a thread would cost more.
+# A gzip bomb grows a thousandfold, so its packed size says little.
 _ON_THE_SPOT_BYTES = 128 * 1024
 
-# A body that is too large is read on and dropped up to this many times the limit: a sender that is
-# cut off in the middle sees a broken connection instead of the answer, and would only try again.
+# A body that is too large is still read, and dropped, up to this many times the limit: a sender
+# that is cut off in the middle sees a broken connection instead of the answer, and would only
+# retry.
 _DRAINED = 4
 
-# So many large bodies are inflated at a time: each may become as large as a body may be.
+# Large bodies inflated at a time: each may grow to the largest size allowed.
 _INFLATING = Turns(4)
 
 # Each member of a gzip body costs a copy of all that follow it.
 _MOST_MEMBERS = 100
 
-# A longer one would hold up the event loop.
+# Parsing a longer one in place would block the event loop.
 _JSON_ON_THE_SPOT_BYTES = 64 * 1024
 
 _BODIES = "bodies are on their way in"
 
-# An answer that is larger is sent in such pieces, each when the one before has left.
+# Larger answers are sent in pieces of this size, each when the one before has left.
 _PIECE_BYTES = 256 * 1024
 
-# A sender that takes longer is asked to come again, so that it does not hold memory for ever.
+# A sender that takes longer is told to retry, so that it does not hold memory for ever.
 _ON_THE_WAY = Timeout(60)
 
 
@@ -71,7 +72,7 @@ class Refused(Exception):
 
 
 async def in_thread(work: Callable[[], _T]) -> _T:
-    """`work` in a thread; 503 when the database cannot do it."""
+    """Run `work` in a thread; raise Refused (503) when the store fails."""
     try:
         return await run_in_threadpool(work)
     except StoreError as error:
@@ -84,36 +85,36 @@ def failure(
     retry_after_seconds: int | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> Response:
-    """An error as InfluxDB v2 words it."""
+    """Return an error response in the form of InfluxDB v2."""
     headers = {} if retry_after_seconds is None else {"Retry-After": str(retry_after_seconds)}
     content = {"code": _CODES.get(status, "error"), "message": message, **(more or {})}
     return JSONResponse(content, status, headers)
 
 
 async def refused(_request: Request, error: Exception) -> Response:
-    """The answer to a `Refused` request."""
+    """Answer a request that raised `Refused`."""
     assert isinstance(error, Refused)
     return failure(error.status, str(error), error.retry_after_seconds)
 
 
 async def no_such_place(request: Request, error: Exception) -> Response:
-    """The answer where no path or no method fits."""
+    """Answer a request whose path or method does not exist."""
     assert isinstance(error, HTTPException)
     place = f"{request.method} {request.url.path[:200]}"
     return failure(error.status_code, f"{place}: {error.detail.lower()}")
 
 
 async def gone(_request: Request, _error: Exception) -> Response:
-    """For the log's sake only: the client that left will not read it."""
+    """Answer a client that has disconnected, for the log only: the client does not read it."""
     return Response(status_code=400)
 
 
 async def body_from(
     receive: Receive, headers: Mapping[str, str], largest_bytes: int, held: "Held"
 ) -> bytes:
-    """The whole body, inflated, which `held` then holds.
+    """Return the whole body, inflated; its bytes are charged to `held`.
 
-    Refused with 413 when it is larger than `largest_bytes`, with 429 when there is no room.
+    Raise Refused with 413 when it is larger than `largest_bytes`, with 429 when there is no room.
     """
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"identity", "gzip", ""}:
@@ -124,7 +125,7 @@ async def body_from(
     except TimeoutError:
         raise Refused(503, f"the body took longer than {_ON_THE_WAY.seconds} s", 1) from None
     except asyncio.CancelledError:
-        # Nobody but the end of the hub cancels a request.
+        # Only the hub's shutdown cancels a request.
         raise Refused(503, "the hub stops", 1) from None
     if encoding != "gzip":
         return packed
@@ -157,10 +158,10 @@ async def _read(receive: Receive, largest_bytes: int, held: "Held") -> bytes:
 
 
 class Arriving:
-    """The memory for what is on its way, bodies in or answers out, shared by all who come."""
+    """The memory for bodies on their way in, or answers on their way out, shared by all senders."""
 
     def __init__(self, most_bytes: int, pause_seconds: int = 1, what: str = _BODIES) -> None:
-        """Whoever finds no room is asked to come again after `pause_seconds`."""
+        """A sender that finds no room is told to retry after `pause_seconds`."""
         self._shares = Shares(most_bytes)
         self._busy = Refused(429, f"too many {what}", pause_seconds)
 
@@ -170,7 +171,7 @@ class Arriving:
 
     @contextmanager
     def of(self, who: Hashable) -> Iterator["Held"]:
-        """What one request of `who` holds, until the end."""
+        """Yield what one request of `who` holds, and release it at the end."""
         held = self.held(who)
         try:
             yield held
@@ -178,12 +179,12 @@ class Arriving:
             held.let_go()
 
     def held(self, who: Hashable) -> "Held":
-        """What one request holds, until somebody lets it go."""
+        """Return an empty hold for one request, kept until `let_go` is called."""
         return Held(self._shares, who, self._busy)
 
 
 class Held:
-    """The bytes that one request holds; Refused with 429 where there is no room for more."""
+    """The bytes that one request holds; Refused (429) is raised where there is no room for more."""
 
     def __init__(self, shares: Shares, who: Hashable, busy: Refused) -> None:
         self.who = who
@@ -192,7 +193,7 @@ class Held:
         self._bytes = 0
 
     def change(self, size: int) -> None:
-        """Hold `size` bytes more, or less."""
+        """Hold `size` bytes more, or fewer when it is negative."""
         if size > 0 and not self._shares.take(self.who, size):
             raise self._busy
         if size < 0:
@@ -206,7 +207,7 @@ class Held:
 
 
 async def _inflated(packed: bytes, largest_bytes: int, who: Hashable) -> bytes:
-    # The last bytes of a gzip body say how large it becomes (RFC 1952), and may be a lie.
+    # The last four bytes of a gzip body give its inflated size (RFC 1952), but may lie.
     told = int.from_bytes(packed[-4:], "little")
     if max(len(packed), told) <= _ON_THE_SPOT_BYTES:
         try:
@@ -219,10 +220,12 @@ async def _inflated(packed: bytes, largest_bytes: int, who: Hashable) -> bytes:
 
 
 class Paced(Response):
-    """A large answer, whose bytes `held` holds until the client has taken them."""
+    """A large answer, sent in pieces; its bytes are charged to `held` until the client has taken
+    them.
+    """
 
     def __init__(self, content: bytes, media_type: str, held: Held) -> None:
-        """Refused with 429 when there is no room for it."""
+        """Raise Refused (429) when there is no room for the answer."""
         super().__init__(content, media_type=media_type)
         held.change(len(content))
         self._held = held
@@ -242,14 +245,18 @@ class Paced(Response):
 
 
 def answer_of(content: bytes, media_type: str, held: Held) -> Response:
-    """The answer, paced when it is large."""
+    """Return the answer, paced when it is large."""
     if len(content) <= _PIECE_BYTES:
         return Response(content, media_type=media_type)
     return Paced(content, media_type, held)
 
 
 def inflate(packed: bytes, largest_bytes: int) -> bytes:
-    """The content of a gzip body, of one member or several; never more than is allowed."""
+    """Inflate a gzip body of one or several members.
+
+    Raise Refused with 413 when it is larger than `largest_bytes`, with 400 when it is no complete
+    gzip.
+    """
     content = b""
     rest = packed
     members = 0
@@ -275,7 +282,7 @@ def too_large(largest_bytes: int) -> Refused:
 
 
 async def question_of(request: Request, largest_bytes: int, held: Held) -> Mapping[str, Any]:
-    """The JSON object that a request asks with."""
+    """Return the JSON object in the body of a request; Refused (400) when there is none."""
     body = await body_from(request.receive, request.headers, largest_bytes, held)
     if len(body) <= _JSON_ON_THE_SPOT_BYTES:
         value = json_of(body, "the body")
@@ -287,7 +294,7 @@ async def question_of(request: Request, largest_bytes: int, held: Held) -> Mappi
 
 
 def json_of(text: bytes, what: str) -> Any:
-    """A JSON value; Refused says that `what` is none."""
+    """Parse a JSON value; Refused (400) says that `what` is not JSON."""
     try:
         return json.loads(text.decode(), parse_constant=_no_number)
     except (ValueError, RecursionError):

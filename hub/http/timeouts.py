@@ -5,15 +5,15 @@ from types import TracebackType
 
 
 class Timeout:
-    """A context manager that ends what a task does inside when it takes longer than `seconds`.
+    """A context manager that cancels the task inside it when it takes longer than `seconds`.
 
-    Then it raises TimeoutError, at the latest a quarter after the time. It belongs to one event loop
-    at a time, and a task may be inside it once.
+    It then raises TimeoutError, at most a quarter of that time late. An instance belongs to one
+    event loop at a time, and a task may be inside it once.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        # Those inside, the first first, and until when; None once they were cancelled for it.
+        # The tasks inside, in order of entry, and their deadlines; None once cancelled for it.
         self._due: dict[asyncio.Task[object], float | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -14,10 +14,10 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class ServerTls:
-    """The context of every connection; `renew` takes in files that were replaced.
+    """The TLS context of every connection; `renew` reloads files that were replaced.
 
-    `context` is the one that the server has for good. A context never forgets a CA, so that each
-    handshake goes on with the newest one that the files made.
+    `context` is the one that the server keeps for good. A context never forgets a CA, so each
+    handshake switches to the newest context made from the files.
     """
 
     def __init__(self, settings: HubSettings) -> None:
@@ -33,9 +33,9 @@ class ServerTls:
         self.context.sni_callback = self._hand_over
 
     def renew(self) -> bool:
-        """Read the files again when they have changed; whether others may come from now on.
+        """Read the files again when they have changed; return whether the client CA is another one.
 
-        Connections that stand are left alone.
+        Open connections are left alone.
         """
         stamp = self._state()
         if stamp == self._stamp:
@@ -45,7 +45,7 @@ class ServerTls:
             authorities = self._read_authorities()
             self._newest = self._made()
         except ConfigError as error:
-            # In the middle of a renewal: the old pair holds until both are there.
+            # In the middle of a renewal: the old pair is kept until both files are there.
             _LOG.warning("certificate kept", reason=str(error))
             return False
         others = authorities != self._authorities
@@ -57,9 +57,13 @@ class ServerTls:
     def _hand_over(
         self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
     ) -> int | None:
-        """Called in every handshake, with a client's name for the server or without."""
+        """Switch a handshake to the newest context; refuse sessions resumed from before a change of
+        CA.
+
+        Called in every handshake, with or without a server name from the client.
+        """
         if self._are_changed and connection.session_reused:
-            # Its certificate was looked at when another CA was believed.
+            # Its certificate was verified when another CA was trusted.
             return ssl.ALERT_DESCRIPTION_HANDSHAKE_FAILURE
         connection.context = self._newest
         return None
@@ -70,7 +74,7 @@ class ServerTls:
         load_pair(context, self._certificate, self._key, "hub.tls_certificate_file")
         if self._client_ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED
-            # A session that is taken up again is not verified again.
+            # A resumed session is not verified again.
             context.options |= ssl.OP_NO_TICKET
             context.num_tickets = 0
             try:
@@ -97,7 +101,9 @@ class ServerTls:
 
 
 def server_tls(settings: HubSettings) -> ServerTls | None:
-    """None when the hub speaks plain HTTP; ConfigError for settings that make no sense together."""
+    """Return the hub's TLS, None for plain HTTP; ConfigError for settings that contradict each
+    other.
+    """
     if settings.tls_certificate_file is not None:
         return ServerTls(settings)
     for key in ("tls_key_file", "tls_client_ca_file"):

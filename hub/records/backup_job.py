@@ -19,16 +19,16 @@ from .repair import Opened, Repair
 _LOG = Log("hub")
 
 EVERY = timedelta(hours=1)
-# One that failed is tried again, and one that is due for its journal's length made, no sooner.
+# Shortest time between two attempts, after a failure or because of a long journal.
 _AGAIN = timedelta(minutes=5)
-# A longer journal would take long to read again: some 200,000 records.
+# A longer journal would take long to replay: some 200,000 records.
 _LONGEST_JOURNAL_BYTES = 256 * 1024 * 1024
 _SYNC_SECONDS = 1.0
 PULSE = "hub-records"
 
 
 class BackupJob:
-    """Syncs the journal each second, and copies the records when it is time; of one hub."""
+    """One hub's thread that syncs the journal each second, and copies the records when it is time."""
 
     def __init__(self, opened: Opened, book: Book, clock: Clock) -> None:
         self._folder = opened.folder
@@ -46,21 +46,21 @@ class BackupJob:
         self._thread.start()
 
     def stop(self) -> None:
-        """Break off a copy that is under way."""
+        """Stop the thread, and break off a copy that is under way."""
         self._stopping.set()
         self._thread.join()
 
     def standing(self) -> list[Repair]:
-        """Repairs that somebody still has to look at, the oldest first."""
+        """Return the repairs that somebody still has to look at, oldest first."""
         now = self._clock.now()
         return [it for it in self._repairs if it.stands(now)]
 
     def newest(self) -> Backup | None:
-        """The last backup; None while there is none."""
+        """Return the newest backup; None while there is none."""
         return next(reversed(backups(self._folder)), None)
 
     def step(self) -> None:
-        """One look."""
+        """Sync the journal; report repairs and back up the records if that is due."""
         now = self._clock.now()
         self._journal.sync()
         try:
@@ -87,7 +87,7 @@ class BackupJob:
         newest = self.newest()
         if newest is None or self._lags or self._journal.broken:
             return True
-        # A clock that was put back makes none that is in the future.
+        # After the clock was set back, a backup from the future counts as old.
         old = not timedelta() <= now - newest.at < EVERY
         repaired = any(it.at > to_text(newest.at) for it in self._repairs)
         return old or repaired or self._journal.bytes > _LONGEST_JOURNAL_BYTES
@@ -114,7 +114,7 @@ class BackupJob:
         _LOG.info("records backed up", number=number, seconds=round(seconds, 3))
 
     def _look_at_source(self, source: Path, wrong: str) -> None:
-        """The copy is not whole: is it the copy alone?"""
+        """Check whether the source is damaged as well as its copy, and raise StoreError."""
         found = wrong_inside(source, thorough=True)
         if found is not None:
             self._book.transactions.found_damaged(found)
@@ -125,7 +125,7 @@ class BackupJob:
             raise _Stopped
 
     def _tell(self, now: datetime) -> None:
-        """A pulse with what stands, which alerts makes incidents of."""
+        """Write a pulse with the repairs, of which alerts makes incidents, when they have changed."""
         repairs = [{**it.to_json(), "over": not it.stands(now)} for it in self._repairs]
         if not repairs or self._told == repairs:
             return

@@ -1,8 +1,8 @@
-"""Backups of the records in SQLite that the hub makes by itself, and how one is put back.
+"""Backups of the records in SQLite that the hub makes by itself, and how one is restored.
 
-A backup and the journal's segment that was begun just before it have the same number: with the segments
-from there on it makes the records as they were last. The copy is taken from one snapshot in small steps,
-so that commits go on, and on a slow disk are not held up by the copy's bytes.
+A backup and the journal segment that was begun just before it have the same number: with the
+segments from there on it gives the latest records. The copy is taken from one snapshot in small
+steps, so that commits go on, and on a slow disk are not held up by the copy's bytes.
 """
 
 import os
@@ -25,14 +25,14 @@ KEPT = 4
 _PAGES = 64
 _REST_SECONDS = 0.005
 _SYNC_STEPS = 16
-# What SQLite says of a file that is damaged: https://www.sqlite.org/rescode.html
+# SQLite's error codes for a damaged file: https://www.sqlite.org/rescode.html
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _CHECKS = ("quick_check", "integrity_check")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """One file, and when it was made."""
+    """The file of a backup, and when it was made."""
 
     number: int
     path: Path
@@ -40,7 +40,7 @@ class Backup:
 
 
 def backups(folder: Path) -> list[Backup]:
-    """All that there are, the oldest first."""
+    """Return all backups in a folder, oldest first."""
     found = []
     for path in folder.glob("records-*.sqlite"):
         with suppress(ValueError, FileNotFoundError):
@@ -50,14 +50,14 @@ def backups(folder: Path) -> list[Backup]:
 
 
 def backup_file(folder: Path, number: int) -> Path:
-    """Where the backup with a number is."""
+    """Return the path of the backup with a number."""
     return folder / f"records-{number:08}.sqlite"
 
 
 def take(source: Path, folder: Path, number: int, rest: Callable[[float], object]) -> str | None:
-    """Copy and check the records; what is wrong with the copy, None when it is kept.
+    """Copy and check the records; return what is wrong with the copy, None when it is kept.
 
-    `rest` waits between two steps. sqlite3.Error and OSError when it cannot be made.
+    `rest` waits between two steps. sqlite3.Error and OSError when the copy cannot be made.
     """
     target = backup_file(folder, number)
     draft = target.with_suffix(".draft")
@@ -88,7 +88,7 @@ def _copy(source: Path, draft: Path, rest: Callable[[float], object]) -> None:
 
     with closing(sqlite3.connect(source)) as here, closing(sqlite3.connect(draft)) as there:
         here.isolation_level = None
-        # Held to the end: else each commit would make the copy begin anew.
+        # Held to the end: otherwise each commit would make the copy start again.
         here.execute("BEGIN")
         here.execute("SELECT * FROM counter").fetchall()
         there.execute("PRAGMA synchronous=OFF")
@@ -97,7 +97,7 @@ def _copy(source: Path, draft: Path, rest: Callable[[float], object]) -> None:
 
 
 def prune(folder: Path, kept: int = KEPT) -> None:
-    """Remove all but the newest backups, and the segments that none of these needs."""
+    """Remove all but the newest backups, and the journal segments that none of these needs."""
     found = backups(folder)
     for one in found[:-kept]:
         one.path.unlink()
@@ -111,7 +111,7 @@ def prune(folder: Path, kept: int = KEPT) -> None:
 
 
 def put_back(folder: Path, target: Path) -> Backup | None:
-    """Copy the newest backup that is whole to where the records belong; None when there is none."""
+    """Copy the newest undamaged backup to `target` and return it; None when there is none."""
     for one in reversed(backups(folder)):
         draft = target.with_name(target.name + ".draft")
         draft.unlink(missing_ok=True)
@@ -124,13 +124,13 @@ def put_back(folder: Path, target: Path) -> Backup | None:
             sync(target.parent)
             return one
         draft.unlink()
-        # Nobody takes it for a good one again, and the segments it needs are not kept for it.
+        # Renamed, so that it is not used again, and no segments are kept for it.
         one.path.rename(one.path.with_name(f"{one.path.name}.damaged-{int(time.time())}"))
     return None
 
 
 def wrong_inside(path: Path, *, thorough: bool) -> str | None:
-    """What is wrong with a database; None for nothing, or when it cannot be told.
+    """Return what is wrong with a database; None for nothing, or when that cannot be found out.
 
     `thorough` also compares every index with its table, which takes about three times as long.
     """
@@ -152,6 +152,6 @@ def wrong_inside(path: Path, *, thorough: bool) -> str | None:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether SQLite says that the file itself is damaged."""
+    """Return whether SQLite says that the file itself is damaged."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in _DAMAGED

@@ -17,8 +17,8 @@ SQLITE_NAME = "records.sqlite"
 
 _PATIENCE_SECONDS = 10.0
 
-# A hub whose machine is gone, or that hangs, must not hold the one lock of all writers for long.
-# The server would look after a silent connection only after two hours.
+# A hub whose machine is gone, or that hangs, must not hold the one lock of all writers for long. By
+# default the server would check a silent connection only after two hours.
 _SESSION = """
 SET lock_timeout = '10s';
 SET statement_timeout = '60s';
@@ -30,7 +30,7 @@ SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off';
 """
 
-# The same from our side; milliseconds where libpq counts in them.
+# The same on the client's side; in milliseconds where libpq expects them.
 _CONNECTION = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
@@ -42,12 +42,12 @@ _CONNECTION = {
 
 
 def in_postgresql(settings: HubSettings) -> bool:
-    """Whether the records are in PostgreSQL, and not in a file of this hub's."""
+    """Return whether the records are in PostgreSQL, and not in a file of this hub."""
     return bool(settings.records_url) or settings.records_url_file is not None
 
 
 def open_records(settings: HubSettings) -> Engine:
-    """The records' database in its newest layout; ConfigError or StoreError with one line."""
+    """Open the records' database in its newest layout; ConfigError or StoreError with one line."""
     key, text = "hub.records_url", settings.records_url
     if settings.records_url_file is not None:
         key, text = "hub.records_url_file", read_secret(settings.records_url_file, "records' URL")
@@ -57,7 +57,7 @@ def open_records(settings: HubSettings) -> Engine:
 
 
 def open_sqlite(path: Path) -> Engine:
-    """The records in a SQLite file, created when missing."""
+    """Open the records in a SQLite file, created when missing."""
     engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": _PATIENCE_SECONDS})
     event.listen(engine, "connect", _on_sqlite_connect)
     event.listen(engine, "begin", _on_sqlite_begin)
@@ -65,7 +65,7 @@ def open_sqlite(path: Path) -> Engine:
 
 
 def open_postgresql(url: URL) -> Engine:
-    """The records in a database of PostgreSQL, which must exist and may be empty."""
+    """Open the records in a PostgreSQL database, which must exist and may be empty."""
     try:
         engine = create_engine(
             url,
@@ -86,19 +86,21 @@ def open_postgresql(url: URL) -> Engine:
 
 
 def place(engine: Engine) -> str:
-    """Where the database is, in words that hold no secret."""
+    """Describe where the database is, in words that hold no secret."""
     url = engine.url
     host = url.host or str(url.query.get("host", "the local socket"))
     return f"PostgreSQL at {host}{f':{url.port}' if url.port else ''}, database {url.database}"
 
 
 def reason(error: DBAPIError) -> str:
-    """The driver's first line; the others repeat it for each address, or ask whether it runs."""
+    """Return the first line of the driver's error; the others repeat it for each address, or ask
+    whether the server runs.
+    """
     return (str(error.orig).strip() or type(error.orig).__name__).splitlines()[0]
 
 
 def writing(engine: Engine) -> Engine:
-    """The same engine for transactions that write."""
+    """Return the same engine for transactions that write."""
     return engine.execution_options(writes=True)
 
 
@@ -116,7 +118,7 @@ def _upgraded(engine: Engine, where: str) -> Engine:
 
 
 def _address(text: str, key: str) -> URL:
-    # A message with what was given might tell its password.
+    # A message that quotes the URL might reveal its password.
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
@@ -137,7 +139,7 @@ def _on_sqlite_connect(connection: Any, _record: object) -> None:
 
 
 def _to_write_ahead(connection: Any) -> None:
-    """Of a file's first openers one turns it over; the others are told at once that it is locked."""
+    """Switch the file to write-ahead logging; retry while another first opener does the same."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
@@ -160,7 +162,7 @@ def _on_sqlite_begin(connection: Connection) -> None:
 
 def _on_postgresql_connect(connection: Any, _record: object) -> None:
     before = connection.autocommit
-    # Within a transaction the settings would go with it.
+    # Within a transaction the settings would end with it.
     connection.autocommit = True
     connection.execute(_SESSION)
     connection.autocommit = before

@@ -9,24 +9,25 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from .tables import counter
 
-# Every commit says so here, with its sequence. https://www.postgresql.org/docs/15/sql-notify.html
+# Every commit notifies this channel, with its sequence.
+# https://www.postgresql.org/docs/15/sql-notify.html
 CHANNEL = "gpuvigil_records"
 
-# Where a pooler between here and the server swallows notifications, this is the delay instead.
+# The delay where a pooler between here and the server swallows notifications.
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 1.0
 
 
 def announce(connection: Connection, sequence: int) -> None:
-    """Tell all hubs, with the commit of this transaction and not before."""
+    """Notify all hubs when this transaction commits, and not before."""
     connection.execute(select(func.pg_notify(CHANNEL, str(sequence))))
 
 
 class Follower:
-    """A thread that calls `tell` after commits of others, as soon as they can be read."""
+    """A thread that calls `tell` after commits of other hubs, as soon as they can be read."""
 
     def __init__(self, engine: Engine, tell: Callable[[], None], own: Callable[[], int]) -> None:
-        """`own` is the newest sequence that this hub has told of itself."""
+        """`own` returns the newest sequence that this hub has committed itself."""
         self._engine = engine
         self._tell = tell
         self._own = own
@@ -38,7 +39,7 @@ class Follower:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it; it ends within a look."""
+        """Stop the thread, which ends within one look."""
         self._stopping.set()
         self._thread.join()
 
@@ -51,12 +52,13 @@ class Follower:
                     for sequence in self._heard(connection):
                         self._hear(sequence)
             except errors:
-                # Requests say in the log that the database is away. Whoever waits asks again, too.
+                # Requests log that the database is away. Waiting requests are woken, and ask again,
+                # too.
                 self._tell()
                 self._stopping.wait(_AGAIN_SECONDS)
 
     def _heard(self, connection: Connection) -> Iterator[int]:
-        """The newest sequence, whenever a commit was told, and at every look."""
+        """Yield the newest sequence after each notification of a commit, and at every look."""
         connection = connection.execution_options(isolation_level="AUTOCOMMIT")
         connection.exec_driver_sql(f"LISTEN {CHANNEL}")
         driver: Any = connection.connection.driver_connection
@@ -66,7 +68,7 @@ class Follower:
                 for _ in driver.notifies(timeout=_LOOK_SECONDS, stop_after=1):
                     pass
         finally:
-            # Nothing of it may go back into the pool.
+            # This connection, which listens, may not go back into the pool.
             connection.detach()
 
     def _hear(self, sequence: int) -> None:

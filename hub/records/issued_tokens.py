@@ -1,7 +1,7 @@
-"""The tokens that were issued, kept beside the records: one set for all hubs of one database.
+"""The issued tokens, kept beside the records: one set for all hubs of a database.
 
-Of a token only its SHA-256 is kept. It has 256 random bits, so that no dictionary holds it and
-a slow hash would protect nothing; who reads the database cannot come in with it.
+Only the SHA-256 of a token is kept. A token has 256 random bits, so that no dictionary holds it and
+a slow hash would protect nothing; whoever reads the database cannot authenticate with it.
 """
 
 import hashlib
@@ -39,10 +39,10 @@ from .validation import storable
 
 _LOG = Log("hub")
 
-# What is over is listed for so long. It is kept for ever: nothing brings it back.
+# Ended tokens are listed for this long. They are kept for ever: nothing revives them.
 _LISTED = timedelta(days=30)
 
-# What another hub, or `gpuvigil token` beside a hub, has changed counts after so long.
+# Changes made by another hub, or by `gpuvigil token` beside a hub, take effect after this long.
 LOOK_SECONDS = 1.0
 
 _FILE_FORMAT = 1
@@ -50,12 +50,12 @@ _COLUMNS = [it for it in token.c if it is not token.c.changed]
 
 
 class IssuedTokens:
-    """Who comes with which token, from memory; StoreError when the database cannot do a change."""
+    """The issued tokens, looked up in memory; StoreError when the database cannot make a change."""
 
     def __init__(
         self, transactions: Transactions, now: Callable[[], datetime], ends: Ends | None = None
     ) -> None:
-        """`ends`: also kept there, so that no database of before revives a token."""
+        """`ends`: a second place for the ends of tokens, so that no older database revives one."""
         self._transactions = transactions
         self._now = now
         self._ends = ends
@@ -65,13 +65,13 @@ class IssuedTokens:
         self.refresh()
 
     def bearer(self, given: bytes) -> Bearer | None:
-        """Who comes with this token now; None for nobody."""
+        """Return the bearer of a token that is valid now; None for any other."""
         # The time that a look-up by a hash takes says nothing about any token.
         found = self._by_hash.get(_hash(given))
         return found.bearer if found is not None and found.holds(self._now()) else None
 
     def refresh(self) -> None:
-        """Read again what has changed."""
+        """Read the tokens again when any of them has changed."""
         with self._looking:
             with self._transactions.read() as connection:
                 query = select(func.count(), func.max(token.c.changed)).select_from(token)
@@ -87,7 +87,7 @@ class IssuedTokens:
             self._state = count, changed
 
     def _ended_again(self, issued: Sequence[Issued], ends: Ends) -> list[Issued]:
-        """The tokens, those that the database has alive again ended as they were."""
+        """Return the tokens, and end those again that an older database has as still valid."""
         found = [_no_later(it, ends.of(it.sha256)) for it in issued]
         revived = [it for it, was in zip(found, issued, strict=True) if it is not was]
         if revived:
@@ -110,14 +110,14 @@ class IssuedTokens:
             self._transactions.changes.tokens += rows
 
     def _refresh_if_possible(self) -> None:
-        """What was committed counts, and is told; what could not be done is tried again in a moment."""
+        """Refresh after a commit; a failure is only logged, as it is tried again in a moment."""
         try:
             self.refresh()
         except StoreError as error:
             _LOG.error("tokens' ends not kept", error=str(error))
 
     def all(self) -> list[Issued]:
-        """Every token, the oldest first; those that ended stay for a month."""
+        """Return every token, oldest first; those that ended stay for a month."""
         since = self._now() - _LISTED
         with self._transactions.read() as connection:
             return [it for it in _read(connection) if it.holds(since)]
@@ -125,7 +125,9 @@ class IssuedTokens:
     def create(
         self, scope: Scope, name: str, cluster: str = "", node: str = ""
     ) -> tuple[Issued, str]:
-        """A new token, told here and never again. ValueError for a bearer that makes no sense."""
+        """Issue a token; return it and its text, which is never shown again. ValueError for an
+        invalid bearer.
+        """
         if (scope is Scope.NODE) != bool(cluster and node) or (scope is not Scope.NODE and node):
             raise ValueError("a node's token needs a cluster and a node, and no other has them")
         if scope is Scope.JOIN:
@@ -144,7 +146,9 @@ class IssuedTokens:
     def create_join(
         self, uses: int, lasts: timedelta, name: str = "", cluster: str = ""
     ) -> tuple[Issued, str]:
-        """A token that gives so many nodes, of one cluster or of any, one each. ValueError as above."""
+        """Issue a token that gives `uses` nodes, of one cluster or of any, a token each. ValueError
+        as above.
+        """
         storable(name, cluster)
         bearer = Bearer(scope=Scope.JOIN, name=name, cluster=cluster, join=made_id(uses, lasts))
         issued, given = self._made(bearer, self._now() + lasts)
@@ -154,7 +158,8 @@ class IssuedTokens:
         return issued, given
 
     def join(self, id_: str, wanted: Wanted) -> Issued:
-        """Take a use of a join token and keep a node's token for it; the same again takes none.
+        """Take a use of a join token and keep a node's token for it; the same request again takes
+        none.
 
         NotGivenError when there is no use left, or the node has a token.
         """
@@ -186,7 +191,9 @@ class IssuedTokens:
         return ended
 
     def rotate(self, id_: str, overlap: timedelta) -> tuple[Issued, str]:
-        """A new token for the same bearer; the old one holds on for `overlap`. KeyError as above."""
+        """Issue another token for the same bearer; the old one is valid for `overlap`. KeyError as
+        above.
+        """
         with self._transactions.write() as connection:
             if id_.startswith(joining.PREFIX):
                 raise ValueError("a join token is not rotated: revoke it, and make another")
@@ -197,9 +204,10 @@ class IssuedTokens:
         return issued, given
 
     def take_over(self, file: Path) -> None:
-        """Take in the tokens of a file, as gpuvigil once kept them, and put it aside.
+        """Import the tokens of a file, as an older gpuvigil kept them, and rename the file.
 
-        What is known already stays as it is here. ConfigError when the file cannot be read.
+        Tokens that are known already stay as they are here. ConfigError when the file cannot be
+        read.
         """
         found = _in_file(file)
         if found is None:
@@ -232,7 +240,7 @@ class IssuedTokens:
         found = _one(connection, id_)
         if found is None or not found.holds(self._now()):
             raise KeyError(id_)
-        # What was to end sooner is not prolonged.
+        # A token that was to end sooner is not prolonged.
         if found.holds(at):
             found = replace(found, ends_at=to_text(at))
             self._set_end(connection, found)
@@ -240,7 +248,7 @@ class IssuedTokens:
 
 
 class Watch:
-    """A thread that sees what others change."""
+    """A thread that reads the changes that others make."""
 
     def __init__(self, issued_tokens: IssuedTokens) -> None:
         self._issued_tokens = issued_tokens
@@ -271,14 +279,14 @@ def _read(connection: Connection, which: ColumnElement[bool] = true()) -> list[I
 
 
 def _no_later(issued: Issued, ends_at: str | None) -> Issued:
-    """The token, to end at that time if it would later, or not at all."""
+    """Return the token, ending at `ends_at` if it would end later or never."""
     if ends_at is None or not issued.holds(from_text(ends_at)):
         return issued
     return replace(issued, ends_at=ends_at)
 
 
 def _next(connection: Connection) -> int:
-    """The number of this change; changes follow one another, as all that is written does."""
+    """Return the number of the next change; changes follow one another, as all writes do."""
     return int(connection.execute(select(func.max(token.c.changed))).scalar() or 0) + 1
 
 

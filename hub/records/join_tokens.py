@@ -1,7 +1,8 @@
 """Join tokens: each use gives one node a token of its own.
 
-How many uses it has stands in its id, and how many it had is counted by the tokens that it gave: these are never
-deleted, so that no use comes back, and the layout of the records is the one of before.
+The number of uses is part of a join token's id; those spent are counted by the tokens that it gave.
+These are never deleted, so that no use comes back, and the layout of the records did not have to
+change.
 """
 
 import re
@@ -24,7 +25,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class NotGivenError(Exception):
-    """A join token gives no token here; `taken` when the node has one, or the id is another's."""
+    """A join token gives no token; `taken` when the node has one, or the id is another's."""
 
     def __init__(self, message: str, *, taken: bool = False) -> None:
         super().__init__(message)
@@ -33,7 +34,9 @@ class NotGivenError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a node asks for: a token that it made itself, by its id and hash. ValueError when it is none."""
+    """The token that a node made itself and asks for, by its id and hash. ValueError when
+    malformed.
+    """
 
     cluster: str
     node: str
@@ -50,7 +53,7 @@ class Wanted:
 
 
 def made_id(uses: int, lasts: timedelta) -> str:
-    """The id of a new join token; ValueError for a number of uses or a time that makes no sense."""
+    """Make the id of a join token; ValueError for a number of uses or a time that makes no sense."""
     if not 1 <= uses <= MOST_USES:
         raise ValueError(f"a join token has from 1 to {MOST_USES} uses")
     if not timedelta(seconds=1) <= lasts <= LONGEST:
@@ -59,7 +62,7 @@ def made_id(uses: int, lasts: timedelta) -> str:
 
 
 def uses(id_: str) -> int:
-    """How many tokens the join token with that id gives in all."""
+    """Return how many tokens the join token with an id gives in all."""
     found = _ID.fullmatch(id_)
     return 0 if found is None else int(found[1])
 
@@ -67,10 +70,10 @@ def uses(id_: str) -> int:
 def given_before(
     offered: Issued | None, wanted: Wanted, related: Sequence[Issued], used: int, now: datetime
 ) -> Issued | None:
-    """The token that this node was given by the same request before; None when it is to be given one now.
+    """Return the token that the same request gave this node before; None when it is to get one now.
 
-    `related` are the tokens with the wanted one's id, and those of its node; `used` is how many the join token
-    gave. NotGivenError says why it is given none.
+    `related`: the tokens with the wanted one's id, and those of its node; `used`: how many tokens
+    the join token gave. NotGivenError says why the node gets none.
     """
     if offered is None or offered.scope != Scope.JOIN.value or not offered.holds(now):
         raise NotGivenError("this join token has ended")

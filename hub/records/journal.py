@@ -1,9 +1,9 @@
-"""What was committed to the records, once more in files of their own: nothing is lost with the database.
+"""The journal: all commits to the records, kept a second time in files that outlive the database.
 
-A segment is begun with each backup and holds what was committed after it, a line per commit: the CRC of
-the rest, and JSON with rows as they were then. Reading one again, or one that a backup holds in part,
-changes nothing: rows carry their sequence. What alerts keeps and tokens are on the disk before they
-are answered; the rest a second later.
+A segment is begun with each backup and holds what was committed after it, a line per commit: the
+CRC of the rest, and JSON with the rows as they were then. Replaying one again, or one that a backup
+holds in part, changes nothing: rows carry their sequence. Notices of alerts and tokens are on disk
+before they are acknowledged; the rest a second later.
 """
 
 import json
@@ -24,15 +24,15 @@ from gpuvigil.model import RecordKind
 _LOG = Log("hub")
 
 SUFFIX = ".journal"
-# What must never be forgotten: whom was told what.
+# Must never be lost: who was told what.
 _AT_ONCE = RecordKind.NOTICE.value
 
 
 @dataclass(slots=True)
 class Changes:
-    """What one transaction changes: rows of `record`, claims that ended, rows of `token`."""
+    """The changes of one transaction: rows of `record`, claims that ended, rows of `token`."""
 
-    before: int = 0  # the sequence, and after the commit
+    before: int = 0  # the sequence before the commit, and after it
     after: int = 0
     rows: list[Mapping[str, Any]] = field(default_factory=list)
     done: list[tuple[str, str, int, str]] = field(default_factory=list)  # kind, id, sequence, owner
@@ -48,14 +48,16 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One file: `lineage` names the database it belongs to, None when its head cannot be read."""
+    """One file; `lineage` names the database it belongs to, None when its head cannot be read."""
 
     number: int
     path: Path
     lineage: int | None
 
     def lines(self) -> Iterator[Mapping[str, Any] | None]:
-        """Each commit, in order; None for a line that cannot be read, but for one cut short."""
+        """Yield each commit, in order; None for a line that cannot be read, unless it was cut
+        short.
+        """
         with self.path.open("rb") as file:
             next(file, None)
             for line in file:
@@ -65,7 +67,9 @@ class Segment:
 
 
 class Journal:
-    """The segment that is written now. Any thread may sync; who appends holds the turn of writers."""
+    """The segment being written. Any thread may sync; only the thread whose turn it is to write
+    appends.
+    """
 
     def __init__(self, folder: Path, lineage: int, clock: Clock) -> None:
         self._folder = folder
@@ -76,11 +80,14 @@ class Journal:
         self._unsynced = False
         self.number = max((one.number for one in segments(folder)), default=0)
         self.bytes = 0
-        # Since a line could not be written: only a new segment, with a new backup, is whole again.
+        # Set when a line could not be written: only a new segment, with a new backup, is whole
+        # again.
         self.broken = False
 
     def begin(self, sequence: int) -> int:
-        """Begin the next segment, of what is committed after that sequence; OSError when it cannot be."""
+        """Begin the next segment, for commits after `sequence`; return its number; OSError if that
+        fails.
+        """
         number = self.number + 1
         head = {"lineage": self._lineage, "sequence": sequence, "at": to_text(self._clock.now())}
         path = segment_file(self._folder, number)
@@ -103,7 +110,7 @@ class Journal:
         return number
 
     def append(self, changes: Changes) -> None:
-        """Write what was committed. It never fails: the commit is made already."""
+        """Append a commit. Never raises: the commit is made already."""
         if self._file is None or self.broken or not changes:
             return
         entry: dict[str, Any] = {
@@ -150,17 +157,17 @@ class Journal:
 
 
 def segment_file(folder: Path, number: int) -> Path:
-    """Where a segment is."""
+    """Return the path of a segment."""
     return folder / f"records-{number:08}{SUFFIX}"
 
 
 def number_of(path: Path) -> int:
-    """The number in the name of a segment or a backup; ValueError for any other file."""
+    """Return the number in the name of a segment or a backup; ValueError for any other file."""
     return int(path.name.removeprefix("records-").partition(".")[0])
 
 
 def segments(folder: Path) -> list[Segment]:
-    """All segments, the oldest first."""
+    """Return all segments, oldest first."""
     found = []
     for path in folder.glob(f"records-*{SUFFIX}"):
         with suppress(ValueError), path.open("rb") as file:
@@ -171,7 +178,7 @@ def segments(folder: Path) -> list[Segment]:
 
 
 def newest_sequence(found: Sequence[Segment], lineage: int) -> int:
-    """The highest sequence that segments of a lineage tell of; 0 for none."""
+    """Return the highest sequence in the segments of a lineage; 0 for none."""
     for one in reversed(found):
         if one.lineage != lineage:
             continue
@@ -182,7 +189,9 @@ def newest_sequence(found: Sequence[Segment], lineage: int) -> int:
 
 
 def _last_lines(path: Path, size: int = 64 * 1024) -> Iterable[Mapping[str, Any]]:
-    """The readable lines at a file's end: of as many bytes, or of all when there is none."""
+    """Return the readable lines in the last `size` bytes of a file, or in all of it if there are
+    none.
+    """
     with path.open("rb") as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(length - size, 0))

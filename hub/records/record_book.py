@@ -1,4 +1,4 @@
-"""The records: written, found, followed, claimed and finished."""
+"""The record book: records are written, found, followed, claimed and finished."""
 
 import json
 from collections import defaultdict
@@ -35,14 +35,14 @@ from .transactions import Transactions, sequence_of
 
 _T = TypeVar("_T")
 
-# Records of one answer of `changes`.
+# Most records in one answer of `changes`.
 MOST_CHANGES = 10_000
 
 # Keys of one IN list: SQLite takes 32,766 parameters.
 _KEYS_AT_ONCE = 5_000
 
 
-# Of an answer of `changes`, which the next goes on from, and of `find`, which is whole or none.
+# Largest answer of `changes`, which the next one continues, and of `find`, which is all or nothing.
 _MOST_CHANGED_BYTES = 32 * 1024 * 1024
 MOST_FOUND_BYTES = 256 * 1024 * 1024
 _ROWS_AT_ONCE = 1_000
@@ -57,7 +57,7 @@ class LeaseLostError(Exception):
 
 
 class Book:
-    """Transactions on the records; StoreError when the database cannot do one."""
+    """Reads and writes records in transactions; StoreError when the database cannot do one."""
 
     def __init__(self, engine: Engine, journal: Journal | None = None) -> None:
         """`journal`: see `Transactions`."""
@@ -72,7 +72,7 @@ class Book:
             self._follower.start()
 
     def write(self, records: Iterable[Record]) -> tuple[int, int]:
-        """Keep records, all or none; the commit sequence, and how many were new or newer."""
+        """Write records, all or none; return the commit sequence, and how many were new or newer."""
         with self.transactions.write() as connection:
             kept = self._keep(connection, records)
             sequence = self._announced(connection, kept)
@@ -87,9 +87,10 @@ class Book:
         states: Collection[str] = (),
         few: bool = False,
     ) -> list[dict[str, Any]]:
-        """The newest `limit` records that fulfil all of `wanted`, oldest first; TooMuchError.
+        """Return the newest `limit` records that fulfil all of `wanted`, oldest first.
 
-        With `states` only those in one of them; `few` says that `wanted` leaves few to be sorted.
+        TooMuchError when they are too large. With `states` only those in one of them; `few` says
+        that `wanted` leaves few to be sorted.
         """
         queries = [_newest((*wanted, *one), limit, few) for one in _each_state(states)]
         with self.transactions.read() as connection:
@@ -101,7 +102,9 @@ class Book:
     def changes(
         self, after: int, kinds: Collection[RecordKind]
     ) -> tuple[list[dict[str, Any]], int]:
-        """Records of `kinds` committed after a sequence, oldest first, and where to go on."""
+        """Return records of `kinds` committed after a sequence, oldest first, and the sequence to
+        go on from.
+        """
         with self.transactions.read() as connection:
             # Read first: whatever is committed meanwhile has a higher sequence, and its turn later.
             current = sequence_of(connection)
@@ -120,21 +123,21 @@ class Book:
         return [_json(row) for row in rows], rows[-1].sequence if full else current
 
     def subjects(self, keys: Iterable[tuple[str, str]]) -> set[str]:
-        """Whose the records of these kinds and ids are, as far as there are any."""
+        """Return the subjects of the stored records with these kinds and ids."""
         with self.transactions.read() as connection:
             return set(_known(connection, keys, record.c.subject).values())
 
     def sequence(self) -> int:
-        """The sequence of the newest commit."""
+        """Return the sequence of the newest commit."""
         with self.transactions.read() as connection:
             return sequence_of(connection)
 
     def claim(
         self, kind: RecordKind, owner: str, now: datetime, lease: timedelta, limit: int
     ) -> list[dict[str, Any]]:
-        """Lease the records that are due to `owner`, earliest first."""
+        """Lease due records to `owner`, earliest first, and return them."""
         with self.transactions.read() as connection:
-            # Mostly there is nothing, and a transaction that writes waits for the disk.
+            # Usually nothing is due, and a transaction that writes waits for the disk.
             look = select(exists().where(_due(kind, self._now(connection, now))))
             if not connection.execute(look).scalar_one():
                 return []
@@ -156,15 +159,16 @@ class Book:
             return [_json(row) for row in rows]
 
     def due_in(self, kind: RecordKind, now: datetime) -> timedelta | None:
-        """Time until the next record becomes due, or due again because its lease ends.
+        """Return the time until the next record is due, or due again because its lease ends.
 
-        At the latest then: one that is leased still may be named before its lease ends.
+        None when there is none. The next look is due then at the latest: a leased record may count
+        before its lease ends.
         """
         lease, due = record.c.lease_until, record.c.due_at
         with self.transactions.read() as connection:
             at = self._now(connection, now)
-            # What is due is mostly leased and little; what is due later may be much, and the index
-            # knows the first of it.
+            # Due records are few, and mostly leased; those due later may be many, but the index
+            # knows the first of them.
             ends = select(func.min(case((lease > due, lease), else_=due))).where(
                 record.c.kind == kind.value, due <= to_text(at)
             )
@@ -181,9 +185,9 @@ class Book:
         records: Iterable[Record],
         now: datetime,
     ) -> tuple[int, int]:
-        """End `owner`'s leases and keep `records`, together; as `write` answers.
+        """End `owner`'s leases and write `records`, together; return what `write` does.
 
-        LeaseLostError when a lease is no longer held: nothing is kept. Finishing again what this
+        LeaseLostError when a lease is no longer held: nothing is written. Finishing again what this
         owner finished before changes nothing, since an answer may get lost.
         """
         with self.transactions.write() as connection:
@@ -202,7 +206,7 @@ class Book:
         return sequence, kept
 
     def forget(self, before: datetime) -> int:
-        """Drop what was over before that time, see `retention`; how many records that were."""
+        """Drop the records that were over before a time, see `retention`; return how many."""
         gone, seen, limit = 0, 0, to_text(before)
         while True:
             with self.transactions.read() as connection:
@@ -226,14 +230,18 @@ class Book:
         self.transactions.close()
 
     def _announced(self, connection: Connection, kept: int) -> int:
-        """The sequence after this transaction; other hubs hear of it when something was kept."""
+        """Return the sequence after this transaction, and announce it to other hubs if something
+        was written.
+        """
         sequence = sequence_of(connection)
         if kept and self.transactions.shared:
             announce(connection, sequence)
         return sequence
 
     def _now(self, connection: Connection, now: datetime) -> datetime:
-        """One clock for all hubs: whose clock is ahead would take a lease for ended."""
+        """Return the time of the one clock of all hubs: a hub that is ahead would take leases for
+        ended.
+        """
         if not self.transactions.shared:
             return now
         found: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
@@ -243,7 +251,9 @@ class Book:
 def _fetched(
     connection: Connection, query: Select[Any], most_bytes: int
 ) -> tuple[list[Row[Any]], bool]:
-    """Rows until their bodies have that many bytes, one at least; whether these are all."""
+    """Fetch rows until their bodies have `most_bytes`, one at least; return them and whether they
+    are all.
+    """
     rows: list[Row[Any]] = []
     size = 0
     for row in connection.execute(query.execution_options(yield_per=_ROWS_AT_ONCE)):
@@ -255,43 +265,43 @@ def _fetched(
 
 
 def under(subject: str) -> ColumnElement[bool]:
-    """Whether a record speaks of `subject` or of what lies below it."""
+    """Return the condition that a record is about `subject` or anything below it."""
     prefix = f"{subject}/"
     below = func.substr(record.c.subject, 1, len(prefix)) == prefix
     return or_(record.c.subject == subject, below)
 
 
 def held_by(holder: str) -> ColumnElement[bool]:
-    """Whether a record's body names this holder: in JSON no text has quotes that look like these."""
+    """Return the condition that a body names this holder: in JSON no text has such quotes inside."""
     return record.c.body.contains(holder_text(holder), autoescape=True)
 
 
 def holder_text(holder: str) -> str:
-    """What stands in the JSON of such a body."""
+    """Return how the JSON of a body names a holder."""
     return json.dumps({"holder": holder})[1:-1]
 
 
 def _due(kind: RecordKind, at: datetime) -> ColumnElement[bool]:
-    """Whether a record is due at that time, and nobody's."""
+    """Return the condition that a record is due at a time and not leased."""
     lease = record.c.lease_until
     free = or_(lease.is_(None), lease <= to_text(at))
     return and_(record.c.kind == kind.value, record.c.due_at <= to_text(at), free)
 
 
 def _each_state(states: Collection[str]) -> list[Sequence[ColumnElement[bool]]]:
-    """A condition per state: of one, the index knows the newest without looking at the others."""
+    """Return a condition per state: for one state the index knows the newest records."""
     return [[record.c.state == state] for state in sorted(set(states))] or [[]]
 
 
 def _newest(wanted: Sequence[ColumnElement[bool]], limit: int, few: bool) -> Select[Any]:
-    # SQLite has no figures about its indexes: for the order's sake alone it would go through all
-    # records of the kind. An expression keeps it from taking that index.
+    # SQLite has no statistics about its indexes: just for the order it would go through all records
+    # of the kind. An expression keeps it from using that index.
     order = func.abs(record.c.sequence) if few else record.c.sequence
     return select(record).where(*wanted).order_by(order.desc()).limit(limit)
 
 
 def _merged(queries: Sequence[Select[Any]], limit: int) -> Select[Any]:
-    """The newest of all of them; each finds others."""
+    """Return a query for the newest rows of all queries, each of which finds others."""
     if len(queries) == 1:
         return queries[0]
     found = union_all(*(select(query.subquery()) for query in queries)).subquery()
@@ -299,7 +309,9 @@ def _merged(queries: Sequence[Select[Any]], limit: int) -> Select[Any]:
 
 
 def _kept(connection: Connection, records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Write what is new or newer, each with a sequence of its own; the rows that were written."""
+    """Write records that are new or newer, each with a sequence of its own; return the rows
+    written.
+    """
     newest: dict[tuple[str, str], Record] = {}
     for it in records:
         known = newest.get((it.kind.value, it.id))
@@ -331,7 +343,7 @@ def _kept(connection: Connection, records: Iterable[Record]) -> list[dict[str, A
 def _known(
     connection: Connection, keys: Iterable[tuple[str, str]], column: ColumnElement[_T]
 ) -> dict[tuple[str, str], _T]:
-    """A column of the kept ones; a kind at a time, which any planner takes by index."""
+    """Return a column of the stored records, queried kind by kind, which any planner does by index."""
     ids: dict[str, list[str]] = defaultdict(list)
     for kind, id_ in keys:
         ids[kind].append(id_)
@@ -346,8 +358,8 @@ def _known(
 def _held(
     connection: Connection, kind: RecordKind, owner: str, ids: Collection[str], now: datetime
 ) -> dict[str, int]:
-    """Those of `ids` whose lease `owner` holds, with their sequence; the others it has finished
-    before.
+    """Return those of `ids` whose lease `owner` holds, with their sequence; it has finished the
+    others before.
     """
     leased: dict[str, int] = {}
     known = 0
@@ -397,7 +409,7 @@ def _state(it: Record) -> str | None:
 
 
 def _json(row: Row[Any]) -> dict[str, Any]:
-    """The row as `Record.to_json` writes it, but for the body, which stays the text that it is."""
+    """Return the row as `Record.to_json` writes it, except that the body stays text."""
     found = row._mapping
     return {key: found[key] for key in _KEYS}
 

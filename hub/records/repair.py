@@ -1,4 +1,4 @@
-"""The records in SQLite are opened whatever happened to them: what is damaged is set aside, the newest
+"""Opens the records in SQLite whatever happened to them: a damaged file is set aside, the newest
 backup takes its place, and what was committed since comes from the journal.
 """
 
@@ -32,16 +32,16 @@ _LOG = Log("hub")
 
 _NOTES = "repairs.jsonl"
 _SUSPECT = ".suspect"
-# A repair is told for as long as the file that was set aside is there; without one for so long.
+# A repair is reported as long as the file that was set aside exists; without one, for this long.
 TOLD_FOR = timedelta(days=1)
 _MOST_NOTES = 20
-# Sequences go on so far above all that were given out: nobody who follows changes misses any.
+# Sequences go on this far above all that were given out, so that followers of changes miss none.
 _JUMP = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What was wrong with the records, and what they were made of again; times are RFC 3339 texts."""
+    """What was wrong with the records, and from what they were restored; times are RFC 3339 texts."""
 
     at: str
     file: str
@@ -55,11 +55,11 @@ class Repair:
     empty: bool = False  # there was neither a backup nor a journal
 
     def to_json(self) -> dict[str, Any]:
-        """As it is noted, told and shown."""
+        """Return the repair as it is stored, reported and shown."""
         return asdict(self)
 
     def stands(self, now: datetime) -> bool:
-        """Whether somebody still has to look at it."""
+        """Return whether somebody still has to look at the repair."""
         if self.moved_to is not None:
             return Path(self.moved_to).exists()
         return now - from_text(self.at) < TOLD_FOR
@@ -98,19 +98,19 @@ def open_kept(settings: HubSettings, clock: Clock) -> Opened:
 
 
 def suspect(path: Path, reason: str) -> None:
-    """Have the next start make the records anew: SQLite has found them damaged."""
+    """Have the next start restore the records, which SQLite has found damaged."""
     with suppress(OSError):
         _marker(path).write_text(reason, encoding="utf-8")
 
 
 def set_records_aside(path: Path, now: datetime | None = None) -> dict[Path, Path]:
-    """Rename the files of a SQLite database, those that are there; where each is now."""
+    """Rename the existing files of a SQLite database; return where each is now."""
     files = [path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))]
     return moved_away(files, now or SystemClock().now())
 
 
 def repairs(folder: Path) -> list[Repair]:
-    """Those that were noted, the oldest first."""
+    """Return the newest repairs that were recorded, oldest first."""
     found = []
     with suppress(FileNotFoundError):
         for line in (folder / _NOTES).read_text(encoding="utf-8").splitlines():
@@ -120,7 +120,7 @@ def repairs(folder: Path) -> list[Repair]:
 
 
 def _wrong(path: Path, folder: Path) -> str | None:
-    """What is wrong with the file; None for nothing, or when there have never been records."""
+    """Return what is wrong with the file; None for nothing, or when there have never been records."""
     known = bool(backups(folder) or segments(folder))
     if _marker(path).exists():
         return _marker(path).read_text(encoding="utf-8", errors="replace") or "it was found damaged"
@@ -132,7 +132,7 @@ def _wrong(path: Path, folder: Path) -> str | None:
 
 
 def _made_anew(path: Path, folder: Path, wrong: str | None, now: datetime) -> Repair | None:
-    """Set a damaged file aside and put the newest backup in its place."""
+    """Set a damaged file aside, restore the newest backup in its place, and return the repair."""
     if wrong is None:
         return None
     moved = set_records_aside(path, now).get(path)
@@ -151,7 +151,7 @@ def _made_anew(path: Path, folder: Path, wrong: str | None, now: datetime) -> Re
 def _brought_up(
     engine: Engine, folder: Path, before: tuple[Repair | None, Path | None], clock: Clock
 ) -> Opened:
-    """Take from the journal what the database lacks, note it, and begin a new segment."""
+    """Replay from the journal what the database lacks, record the repair, and begin a new segment."""
     repair, log = before
     found = segments(folder)
     with writing(engine).begin() as connection:
@@ -177,7 +177,7 @@ def _brought_up(
         ]
     journal = Journal(folder, lineage, clock)
     journal.begin(sequence)
-    # Also those that `gpuvigil token` has changed while no hub ran.
+    # Also the tokens that `gpuvigil token` has changed while no hub ran.
     journal.append(Changes(before=sequence, after=sequence, tokens=tokens))
     if repair is not None:
         _note(folder, repair)
@@ -190,7 +190,7 @@ def _brought_up(
 
 @dataclass(slots=True)
 class _Replay:
-    """What the journal has given: how many commits, up to which sequence, and between what it lacks."""
+    """The result of a replay: how many commits, up to which sequence, and the time that is missing."""
 
     reached: int
     last_at: str | None
@@ -210,7 +210,7 @@ def _replayed(
     told = _Replay(reached=start, last_at=repair.backup_at)
     unreadable = False
     for entry in (line for one in found for line in one.lines()):
-        # Of one that cannot be read the next tells whether it mattered.
+        # The entry after one that cannot be read shows whether it mattered.
         unreadable = entry is None
         if entry is None or "to" not in entry:
             continue
@@ -248,7 +248,7 @@ def _apply(connection: Connection, entry: Mapping[str, Any]) -> None:
 def _upsert(
     connection: Connection, table: Table, rows: list[dict[str, Any]], newer: ColumnElement[Any]
 ) -> None:
-    """Keep rows that are new or newer; one whose sequence another record has is left out."""
+    """Write rows that are new or newer; a row whose sequence another record has is left out."""
     statement = insert(table)
     keys = [column.name for column in table.primary_key]
     values = {name: statement.excluded[name] for name in rows[0] if name not in keys}
@@ -265,8 +265,9 @@ def _upsert(
 
 
 def _of_log(engine: Engine, log: Path | None, now: datetime) -> Repair:
-    """The note when the file was well, and older than its journal: SQLite passes over a log that is
-    garbled, or gone, without a word.
+    """Return the repair of a sound file that is older than its journal.
+
+    SQLite silently ignores a log that is garbled or gone.
     """
     path = Path(str(engine.url.database))
     moved = None if log is None else moved_away([log], now)[log]
@@ -289,7 +290,7 @@ def _note(folder: Path, repair: Repair) -> None:
 
 
 def _command(folder: Path) -> str:
-    """How to put another backup in their place."""
+    """Return the command that restores another backup."""
     known = backups(folder)
     if not known:
         return "gpuvigil store restore DIR, a backup of gpuvigil store backup"
@@ -297,7 +298,7 @@ def _command(folder: Path) -> str:
 
 
 def _copy_of_log(path: Path) -> Path | None:
-    """A copy of what a hub that was killed has left: SQLite overwrites it, whatever is in it."""
+    """Copy the log that a killed hub has left: SQLite overwrites it, whatever is in it."""
     log = _log_of(path)
     if not log.exists() or not log.stat().st_size:
         return None
@@ -308,7 +309,7 @@ def _copy_of_log(path: Path) -> Path | None:
 
 
 def _lineage(connection: Connection, found: Sequence[Segment]) -> int:
-    """The number of this database, which its backups share; one that has none takes its journal's."""
+    """Return the number of this database, which its backups share; a new one takes its journal's."""
     known = int(connection.exec_driver_sql("PRAGMA application_id").scalar_one())
     if known:
         return known
@@ -323,8 +324,9 @@ def _sequence(connection: Connection) -> int:
 
 
 def _set_sequence(connection: Connection, least: int, clock: Clock) -> None:
-    """At least that, and more than any that was ever given out: those follow no clock, and are fewer
-    than one in a millisecond.
+    """Set the sequence to `least` or more, above any that was ever given out.
+
+    Sequences follow no clock, and there are fewer than one per millisecond.
     """
     sequence = max(least, to_ns(clock.now()) // 1_000_000)
     connection.execute(update(counter).values(sequence=sequence))

@@ -1,8 +1,14 @@
-"""Which records are over for so long that they are forgotten.
+"""Retention: which records ended so long ago that they are deleted.
 
-Events, usage, annotations, what GPUs of nodes that are gone usually were, reports with their letters, pulses of processes that are gone, retirements, nodes that nobody tells of any more with what was never said to have ended there and what they ran on, what other nodes ran on until something else was there, allocations and silences that have ended, incidents that were
-resolved with their transitions, notices, acknowledgements, opinions, returns and actions; and what alerts says without an incident: to the holders of idle GPUs, of gpuvigil itself but for the newest
-step of each trouble, and in digests. What stands is never forgotten, nor an event or a node that a standing incident may rest on.
+These are: events; usage; annotations; what was usual for GPUs of nodes that are gone; reports with
+their letters; pulses of processes that are gone; retirements; nodes that nobody reports any more,
+with the allocations there whose end was never reported and the setups they ran on; setups of other
+nodes that a later one has replaced; allocations and silences that have ended; and resolved
+incidents with their transitions, notices, acknowledgements, opinions, returns and actions.
+
+Also deleted is what alerts says without an incident: notices to the holders of idle GPUs, those
+about gpuvigil itself but for the newest step of each trouble, and digests. What stands is never
+deleted, nor an event or a node that a standing incident may rest on.
 """
 
 import json
@@ -44,7 +50,7 @@ _ENDS = {
 }
 
 
-# What is told of a time, and of nothing that goes on.
+# Kinds about a time that is past, and about nothing that goes on.
 _OF_A_TIME = (
     *(RecordKind.USAGE, RecordKind.USAGE_SPAN, RecordKind.WASTE),
     *(RecordKind.AUDIT, RecordKind.REPORT, RecordKind.LETTER),
@@ -52,15 +58,15 @@ _OF_A_TIME = (
     *(RecordKind.ANNOTATION, RecordKind.USUAL),
 )
 
-# How the ids of those begin that alerts speaks of, and of which there is no incident.
+# The prefixes of ids of what alerts reports without an incident.
 _IDLE_NOTICE, _OF_ITSELF, _DIGEST = "idle-", "self-", "self-digest-"
 
 
 def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
-    """The next records from before that time that are over, in the order of their sequence."""
+    """Return the next records from before a time that are over, in the order of their sequence."""
     over = or_(
-        # Of a node that is there an inventory is told again and again; that it was retired is told
-        # after its last inventory.
+        # An existing node reports its inventory again and again; its retirement is reported after
+        # its last inventory.
         and_(record.c.kind.in_(_OF_NODES), ~_carries_an_incident()),
         record.c.kind.in_([kind.value for kind in _OF_A_TIME]),
         and_(
@@ -72,7 +78,7 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
         and_(record.c.kind == RecordKind.JOB.value, record.c.state.in_(ENDED_STATES)),
         _said_by_alerts(),
         _has_a_successor(before),
-        # Of one process among several: the next has another.
+        # The pulse of one process among several: the next one has another id.
         and_(record.c.kind == RecordKind.PULSE.value, record.c.id.contains(":")),
     )
     query = (
@@ -85,13 +91,13 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
 
 
 def old(row: Row[Any], before: str) -> bool:
-    """Whether it was over before that time already; it may have begun long before it ended."""
+    """Return whether a record was over before a time; it may have begun long before it ended."""
     ended = json.loads(row.body).get(_ENDS.get(row.kind))
     return bool((ended if isinstance(ended, str) else row.at) < before)
 
 
 def drop(connection: Connection, rows: Sequence[Row[Any]]) -> int:
-    """Delete the records, and what belongs to the incidents and nodes among them; how many there were."""
+    """Delete the records, and what belongs to incidents and nodes among them; return how many."""
     gone = 0
     for kind in {row.kind for row in rows}:
         ids = [row.id for row in rows if row.kind == kind]
@@ -108,7 +114,7 @@ def drop(connection: Connection, rows: Sequence[Row[Any]]) -> int:
 
 
 def _drop_held(connection: Connection, nodes: Collection[str]) -> int:
-    """Delete the allocations on nodes that are gone: nobody is left to tell their end."""
+    """Delete the allocations on nodes that are gone: nobody is left to report their end."""
     held = and_(
         record.c.kind == RecordKind.ALLOCATION.value,
         record.c.state == AllocationState.HELD.value,
@@ -122,10 +128,10 @@ def _drop_held(connection: Connection, nodes: Collection[str]) -> int:
 
 
 def _has_a_successor(before: str) -> ColumnElement[bool]:
-    """What a node ran on until something else was there already: the last from before that time is
-    what it ran on then, however old it is.
+    """Return the condition that a setup was replaced by a later one before a time.
 
-    Their names sort by node and time, and are what is looked for.
+    The last setup from before that time is what a node ran on then, however old it is. Ids sort by
+    node and time, so they are compared.
     """
     later = record.alias("later_setup")
     successor = exists().where(
@@ -137,9 +143,10 @@ def _has_a_successor(before: str) -> ColumnElement[bool]:
 
 
 def _said_by_alerts() -> ColumnElement[bool]:
-    """Steps and notices of what has no incident with which they would go.
+    """Return the condition for transitions and notices that have no incident to be deleted with.
 
-    Not the last step of a trouble of gpuvigil's own, which may stand, nor what is still to be told.
+    It leaves out the last step of a trouble of gpuvigil itself, which may stand, and what is still
+    to be sent.
     """
     later = record.alias("later")
     parent = record.c.parent
@@ -162,7 +169,9 @@ def _said_by_alerts() -> ColumnElement[bool]:
 
 
 def _carries_an_incident() -> ColumnElement[bool]:
-    """Whether a standing incident speaks of the record's subject, of what is in it or of what it is in."""
+    """Return the condition that a standing incident is about the record's subject, a part or a
+    parent of it.
+    """
     incident = record.alias("incident")
     return exists().where(
         incident.c.kind == RecordKind.INCIDENT.value,

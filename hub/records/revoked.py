@@ -1,7 +1,8 @@
-"""When tokens end, in a file of its own: no backup of the records that is put back revives one.
+"""The ends of tokens, in a file of their own, so that no restored backup of the records revives
+one.
 
-A line per end that was set: the SHA-256 of the token's SHA-256, and when it ends. Lines are only added,
-and are on the disk before the end is acknowledged.
+A line per end that was set: the SHA-256 of the token's SHA-256, and when it ends. Lines are only
+added, and are on disk before the end is acknowledged.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ _KEY_LENGTH = 64
 
 
 def ends_file(folder: Path) -> Path:
-    """Where the ends of tokens lie in a data directory, or in a backup of one."""
+    """Return where the ends of tokens are in a data directory, or in a backup of one."""
     return folder / _NAME
 
 
@@ -28,7 +29,7 @@ class Ends:
     """The ends in one file; any thread may call."""
 
     def __init__(self, path: Path) -> None:
-        """StoreError when the file is there and cannot be read."""
+        """Read the file; StoreError when it exists and cannot be read."""
         self._path = path
         self._lock = threading.Lock()
         self._known: dict[str, str] = {}
@@ -36,11 +37,11 @@ class Ends:
             self._learn(key, at)
 
     def of(self, sha256: str) -> str | None:
-        """When the token with that hash ends; None while nobody has set an end."""
+        """Return when the token with a hash ends; None while nobody has set an end."""
         return self._known.get(_key(sha256))
 
     def add(self, ended: Iterable[tuple[str, str]]) -> None:
-        """Keep the ends of tokens, by their hash; StoreError when they are not on the disk."""
+        """Store the ends of tokens, by their hash; StoreError when they are not on the disk."""
         with self._lock:
             new = [
                 (key, at)

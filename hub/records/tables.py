@@ -21,18 +21,18 @@ record = Table(
     Column("at", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("parent", Text),
-    Column("state", Text),  # to be asked for: `body.state`, of an allocation an `AllocationState`
+    Column("state", Text),  # can be queried: `body.state`, for an allocation an `AllocationState`
     Column("body", Text, nullable=False),
     Column("due_at", Text),
     Column("owner", Text),  # who claimed it last
-    Column("lease_until", Text),  # no lease, or a finished one, without it
+    Column("lease_until", Text),  # null without a lease, or when it is finished
 )
 Index("record_by_kind", record.c.kind, record.c.sequence)
 Index("record_by_age", record.c.kind, record.c.at)
 
 
 def _where_known(name: str, column: Column[Any], *more: Column[Any]) -> None:
-    """An index over the records that have a value there: most have none, and cost nothing."""
+    """Add an index over the records with a value in a column: most have none, and cost nothing."""
     known = column.is_not(None)
     Index(name, record.c.kind, column, *more, sqlite_where=known, postgresql_where=known)
 
@@ -45,12 +45,12 @@ _where_known("record_due", record.c.due_at)
 counter = Table(
     "counter",
     metadata,
-    # Of the time before `migrations`: a hub of that time refuses the database by it.
+    # From before `migrations`: by it a hub of that time refuses the database.
     Column("schema_version", Integer, nullable=False),
     Column("sequence", BigInteger, nullable=False),
 )
 
-# Who may come; `sha256` is all that is kept of a token itself.
+# The issued tokens; `sha256` is all that is kept of a token itself.
 token = Table(
     "token",
     metadata,

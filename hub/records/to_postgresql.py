@@ -16,10 +16,10 @@ _AT_ONCE = 1_000
 
 
 def move_records(settings: HubSettings) -> int:
-    """Copy the hub's file into the configured database, all or nothing; how many records.
+    """Copy the hub's file into the configured database, all or nothing; return how many records.
 
-    The file is renamed once all are kept. StoreError when there is no file, or when the database
-    is SQLite's, or holds records already. No hub may use the file meanwhile.
+    The file is renamed once all are copied. StoreError when there is no file, or when the
+    configured database is SQLite's, or holds records already. No hub may use the file meanwhile.
     """
     file = settings.data_directory / SQLITE_NAME
     if not file.exists():
@@ -38,7 +38,7 @@ def move_records(settings: HubSettings) -> int:
     finally:
         into.dispose()
     file.rename(file.with_name(f"{SQLITE_NAME}.moved"))
-    # Else a hub that comes back to SQLite would take them for its own.
+    # Otherwise a hub that comes back to SQLite would take these backups for its own.
     kept = file.with_name(FOLDER)
     if kept.exists():
         kept.rename(file.with_name(f"{FOLDER}.moved-{time.time_ns()}"))
@@ -46,9 +46,9 @@ def move_records(settings: HubSettings) -> int:
 
 
 def _copied(source: Engine, into: Engine) -> int:
-    # The write lock keeps the file as it is until all of it is kept.
+    # The write lock keeps the file as it is until all of it is copied.
     with writing(source).begin() as old, into.begin() as new:
-        # The lock of every writer's, so that no hub writes in between.
+        # The lock that every writer takes, so that no hub writes in between.
         new.execute(update(counter).values(sequence=counter.c.sequence))
         if _count(new):
             raise StoreError(f"the records in {place(into)}: there are some already")

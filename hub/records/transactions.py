@@ -25,14 +25,14 @@ _TURN_SECONDS = 30.0
 
 
 class Transactions:
-    """One engine's; StoreError with a line that may be shown to anybody, the log has the details."""
+    """Transactions on one engine; StoreError has a line for anybody, the log has the details."""
 
     def __init__(self, engine: Engine, journal: Journal | None = None) -> None:
-        """`journal` is told of each commit: that of the hub which keeps this SQLite file."""
+        """`journal` gets each commit: it is that of the hub which keeps this SQLite file."""
         self.engine = engine
         self.journal = journal
         self.damaged: str | None = None  # what SQLite says is wrong with the file
-        self.changes = Changes()  # of the transaction that writes now: its own to note
+        self.changes = Changes()  # of the transaction that writes now, which fills them in
         self.shared = engine.dialect.name == "postgresql"
         # SQLite lets a second writer sleep and try again; a lock of ours wakes it at once.
         self._turn = threading.Lock()
@@ -40,13 +40,13 @@ class Transactions:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that only reads."""
+        """Open a transaction that only reads."""
         with self._said(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that reads and writes, alone: one follows the other, over all hubs."""
+        """Open a transaction that reads and writes; over all hubs, one follows the other."""
         if not self._turn.acquire(timeout=_TURN_SECONDS):
             raise StoreError("the records: too much waits to be written")
         try:
@@ -68,7 +68,7 @@ class Transactions:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Nobody writes meanwhile; StoreError when that takes too long."""
+        """Hold the writers' turn, so that nobody writes; StoreError when getting it takes too long."""
         if not self._turn.acquire(timeout=_TURN_SECONDS):
             raise StoreError("the records: too much waits to be written")
         try:
@@ -77,13 +77,13 @@ class Transactions:
             self._turn.release()
 
     def close(self) -> None:
-        """Let the database and the journal go."""
+        """Close the database and the journal."""
         self.engine.dispose()
         if self.journal is not None:
             self.journal.close()
 
     def found_damaged(self, why: str) -> None:
-        """SQLite cannot read its file: nothing helps but the next start, which makes it anew."""
+        """Note that SQLite cannot read its file: only the next start helps, which restores it."""
         if self.damaged is None and self.journal is not None:
             self.damaged = why
             suspect(Path(str(self.engine.url.database)), why)
@@ -114,5 +114,5 @@ class Transactions:
 
 
 def sequence_of(connection: Connection) -> int:
-    """The sequence of the newest commit."""
+    """Return the sequence of the newest commit."""
     return int(connection.execute(select(counter.c.sequence)).scalar_one())

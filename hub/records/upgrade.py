@@ -7,18 +7,18 @@ from .tables import counter, metadata
 # The newest of `migrations`.
 NEWEST = "3"
 
-# Any number, as long as everybody who changes the layout takes the same.
+# The advisory lock: any number, as long as everybody who changes the layout takes the same.
 LOCK = 0x6770_7576
 
-# What the layouts leave in it: a hub from before they had numbers refuses by it.
+# The value of `schema_version`: by it a hub from before numbered layouts refuses the database.
 _SCHEMA_VERSION = 2
 
-# Alembic's own: one row, the number of the layout.
+# Alembic's own table: one row, the number of the layout.
 _numbers = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 
 
 def upgrade(connection: Connection, place: str) -> None:
-    """Make the newest layout of the database at `place`; StoreError when a newer hub made it.
+    """Upgrade the database at `place` to the newest layout; StoreError when a newer hub made it.
 
     On PostgreSQL one hub does it while the others wait; on SQLite the transaction must hold the
     write lock already.
@@ -42,7 +42,7 @@ def upgrade(connection: Connection, place: str) -> None:
 
 
 def _make(connection: Connection) -> None:
-    """The newest layout at once, where nothing of it is there."""
+    """Create the newest layout in an empty database."""
     # A table of somebody else's with such a name is an error, as it is to Alembic.
     metadata.create_all(connection, checkfirst=False)
     connection.execute(insert(counter).values(schema_version=_SCHEMA_VERSION, sequence=0))

@@ -1,4 +1,4 @@
-"""Validates a stranger's JSON as a record that can be stored and handed out again."""
+"""Validates untrusted JSON as a record that can be stored and returned again."""
 
 import json
 from collections.abc import Mapping
@@ -13,8 +13,9 @@ from ..http.responses import Refused
 _LARGEST_VERSION = 2**63 - 1
 _DEEPEST = 32
 
-# As of a line of telemetry (`gpuvigil.store.LATEST_NS`). A node whose clock is wrong by years may
-# have a critical to tell, so that no smaller limit holds; beyond it a time is no clock's.
+# The same limits as for telemetry (`gpuvigil.store.LATEST_NS`). A node whose clock is wrong by
+# years may have something critical to report, so there is no tighter limit; beyond it no clock
+# gives a time.
 _FIRST_YEAR, _LAST_YEAR = 1970, 2199
 
 # PostgreSQL indexes values of up to 2,704 bytes, and two of them are never in one index.
@@ -22,7 +23,9 @@ _LONGEST_NAME_BYTES = 1024
 
 
 def record_of(value: object, where: str) -> Record:
-    """The record; Refused with 400 says what is wrong with it and `where` it stands."""
+    """Return the record in a JSON value; Refused (400) says what is wrong with it, and `where` it
+    is.
+    """
     if not isinstance(value, Mapping):
         raise Refused(400, f"{where}: a record must be a JSON object")
     try:
@@ -47,7 +50,7 @@ def _check_kind(kind: object) -> None:
 
 
 def _check_subject(subject: str) -> None:
-    """ValueError for one that would be another where it is read as a path."""
+    """Raise ValueError for a subject that would be another one if read as a path."""
     if any(unquote(part) in {".", ".."} for part in subject.split("/")):
         raise ValueError(f"a record's subject may not have a part '.' or '..': {subject[:200]!r}")
 
@@ -58,7 +61,7 @@ def _storable_version(version: int) -> None:
 
 
 def storable(*texts: str) -> None:
-    """ValueError when a text cannot be stored."""
+    """Raise ValueError when a text cannot be stored."""
     for text in texts:
         # A lone surrogate fails here; PostgreSQL takes no NUL.
         written = text.encode()
@@ -69,7 +72,7 @@ def storable(*texts: str) -> None:
 
 
 def _state(body: Mapping[str, Any]) -> str:
-    """What the body says of its state, which can be asked for like a name."""
+    """Return the state in a body, which can be queried like a name; empty when there is none."""
     state = body.get("state")
     return state if isinstance(state, str) else ""
 
@@ -80,7 +83,9 @@ def _storable_time(at: datetime | None) -> None:
 
 
 def _storable_body(body: Mapping[str, Any]) -> None:
-    """What was taken in must go out again: no infinity, no lone surrogate, no endless nesting."""
+    """Raise ValueError for a body that cannot be returned: infinities, lone surrogates, deep
+    nesting.
+    """
     level: list[Any] = [body]
     for _ in range(_DEEPEST):
         level = [

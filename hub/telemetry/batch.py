@@ -1,4 +1,4 @@
-"""Parses the bodies of a commit into the store's tables, and tells what became of their lines."""
+"""Parses the bodies of a commit into the store's tables, and returns the outcome of each."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -23,9 +23,9 @@ _MOST_PIECES = 8
 def read_bodies(
     bodies: Sequence[Body], series: Series | None = None
 ) -> tuple[dict[str, pa.Table], list[Outcome]]:
-    """The rows of all bodies by table of the store, and an outcome for each body.
+    """Return the rows of all bodies by table of the store, and an outcome for each body.
 
-    Without `series` any number of them comes in.
+    Without `series` their number is not limited.
     """
     work = _Work(bodies, series)
     plain: dict[Precision, list[int]] = {}
@@ -40,7 +40,7 @@ def read_bodies(
 
 
 class _Work:
-    """The bodies of one commit, on their way into tables."""
+    """The bodies of one commit, being turned into tables."""
 
     def __init__(self, bodies: Sequence[Body], series: Series | None) -> None:
         self._bodies = bodies
@@ -52,7 +52,7 @@ class _Work:
         self._forbidden: dict[int, str] = {}
 
     def read_together(self, precision: Precision, indexes: Sequence[int]) -> None:
-        """Read bodies that are plain, and what is unusual in them one by one."""
+        """Read plain bodies together, and the unusual lines in them one by one."""
         texts = [self._bodies[index].text.rstrip(b"\n") for index in indexes]
         shifts = [self._bodies[index].shift_ns for index in indexes]
         censor = _Heads([self._bodies[index] for index in indexes], self._series)
@@ -71,7 +71,7 @@ class _Work:
                 self.read_in_full(index, b"\n".join(rows), numbers)
 
     def read_in_full(self, index: int, text: bytes, numbers: Sequence[int] = ()) -> None:
-        """Read the text of a body, or some of its rows, which have these numbers in it."""
+        """Read the text of a body, or some of its rows, whose line numbers are `numbers`."""
         body = self._bodies[index]
         blocks, refused = fit(parse_columns(text, body.precision), to_ns(body.received_at))
         reason = None if numbers else _foreign(body.bearer, blocks)
@@ -102,7 +102,7 @@ class _Work:
 
 
 class _Heads:
-    """The censor of one commit: nobody writes for another's node, nor too many series."""
+    """The censor of one commit: it refuses lines of other nodes, and too many series."""
 
     def __init__(self, bodies: Sequence[Body], series: Series | None) -> None:
         self._bodies = bodies
@@ -137,7 +137,7 @@ class _Heads:
             elif text in in_full:
                 continue
             else:
-                # The parser may make a line of it all the same; it reads the whole body, once.
+                # The parser may still accept such a line; it reads the whole body, once.
                 in_full.add(text)
                 blocks = parse_columns(body.text, body.precision).tables
                 reason = _foreign(body.bearer, blocks)
@@ -152,7 +152,7 @@ def _foreign_node(bearer: Bearer, node: tuple[str, str]) -> str | None:
 
 
 def _foreign(bearer: Bearer, blocks: Sequence[ColumnBlock]) -> str | None:
-    """Why a bearer may not write these lines; None when they all are of its node."""
+    """Return why a bearer may not write these lines; None when they all are of its node."""
     if bearer.writes_for_any_node:
         return None
     for block in blocks:
@@ -169,7 +169,7 @@ def _foreign(bearer: Bearer, blocks: Sequence[ColumnBlock]) -> str | None:
 def _admitted(
     series: Series, blocks: Sequence[ColumnBlock]
 ) -> tuple[list[ColumnBlock], list[Refusal]]:
-    """The lines of series that may come in, and a refusal for each other."""
+    """Return the lines of series that are admitted, and a refusal for each other line."""
     kept, refused = [], []
     for block in blocks:
         struck = {}
@@ -185,7 +185,9 @@ def _admitted(
 
 
 def shifted(block: ColumnBlock, shift_ns: int) -> ColumnBlock:
-    """The block with `shift_ns` added to every time, within the times that lines can have."""
+    """Return the block with `shift_ns` added to every time, clamped to the times that lines can
+    have.
+    """
     if not shift_ns:
         return block
     times = cast("list[int]", block.at_ns)
@@ -197,5 +199,5 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     if len(tables) == 1:
         return tables[0]
     joined = pa.concat_tables(tables, promote_options="default")
-    # A store takes each of many small pieces as if it were large.
+    # To the store, each of many small pieces costs as much as a large one.
     return joined if len(tables) <= _MOST_PIECES else joined.combine_chunks()

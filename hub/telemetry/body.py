@@ -14,7 +14,7 @@ ANYBODY = Bearer(scope=Scope.COLLECTOR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a body: an error means that nothing was kept, and so does `forbidden`."""
+    """The outcome of a body: nothing was stored if it has an `error` or is `forbidden`."""
 
     refused: Sequence[Refusal] = ()
     lines: int = 0
@@ -25,10 +25,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """Line protocol as it arrived, and whom to tell what became of it.
+    """A body of line protocol as it arrived, and the callback for its outcome.
 
-    `shift_ns` is what its times must be changed by to be of the hub's clock. A body that is not
-    `prompt` may have waited here before it was seen, so that its sender's clock is not told by it.
+    `shift_ns` is added to its times, so that they are of the hub's clock. A body that is not
+    `prompt` may have waited here before it was seen, so that it says nothing about its sender's
+    clock.
     """
 
     text: bytes
@@ -43,18 +44,20 @@ class Body:
 
     @property
     def is_backlog(self) -> bool:
-        """Whether its collector had kept it, and has more of them."""
+        """Whether the body is from its collector's backlog, which has more of them."""
         return self.identity is not None and self.identity.lane.lane == BACKLOG
 
     @property
     def sender(self) -> Hashable:
-        """Whose share of the queue it takes."""
+        """The sender whose share of the queue the body takes."""
         return sender_of(self.bearer, self.identity)
 
 
 def sender_of(bearer: Bearer, who: Identity | None) -> Hashable:
-    """Who shares with others: a token's bearer, each node by itself where one token is of many."""
+    """Return who takes a share: a token's bearer, or each node by itself where one token is for
+    many.
+    """
     of_many = who is not None and bearer.writes_for_any_node
     node = (who.lane.cluster, who.lane.node) if who and of_many else (bearer.cluster, bearer.node)
-    # Of texts, and not the bearer: it is looked up several times for each body.
+    # A tuple of texts, not the bearer: it is looked up several times for each body.
     return bearer.scope.value, bearer.name, *node

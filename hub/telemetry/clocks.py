@@ -1,4 +1,4 @@
-"""Clock skew between each node and the hub, by when bodies were sent and received."""
+"""Clock skew between each node and the hub, estimated from when bodies were sent and received."""
 
 import threading
 from collections import deque
@@ -13,26 +13,26 @@ from ..bodies.deduplication import Identity
 
 _LOG = Log("hub")
 
-# A clock that was set is known for what it is after so many bodies.
+# The new offset of a clock that was set is known after this many bodies.
 _BODIES = 5
-# A body on its way looks like a clock behind; the quickest of so many was hardly on its way at all.
+# Transit time looks like a clock that is behind; the quickest of this many bodies had hardly any.
 _FEWEST = 3
-# No way is so long: whoever sends gives up sooner.
+# No transit takes this long: senders give up sooner.
 _NO_WAY = timedelta(minutes=1)
-# Less is not told from the way here.
+# A smaller offset cannot be told from transit time.
 _LEAST = timedelta(seconds=0.5)
-# Of nodes that went away for good.
+# Limit of known clocks, against nodes that went away for good.
 _MOST_NODES = 50_000
 
 Node = tuple[str, str]
 
 
 class ClockState(str, Enum):
-    """What is done with the times of a node's lines."""
+    """How the times of a node's lines are treated."""
 
     RIGHT = "right"  # they are kept as they are
-    CORRECTED = "corrected"  # the offset is taken off
-    WRONG = "wrong"  # each body's lines count from when it arrived
+    CORRECTED = "corrected"  # the offset is subtracted
+    WRONG = "wrong"  # each body's lines are timed from its arrival
 
 
 @dataclass(slots=True)
@@ -51,10 +51,10 @@ class Clocks:
         self._observing = threading.Lock()
 
     def shift(self, who: Identity | None, received_at: datetime, prompt: bool = True) -> timedelta:
-        """What is to be added to the times of a body's lines.
+        """Return what is to be added to the times of a body's lines.
 
-        Each live body is also learnt from, unless it may not have been seen promptly; a body of
-        the backlog says nothing new, since its sender may have been asked to wait.
+        Each live body also updates the estimate, unless it may not have been seen promptly; a body
+        of the backlog says nothing new, since its sender may have been asked to wait.
         """
         if who is None or who.sent_at is None:
             return timedelta()
@@ -68,14 +68,14 @@ class Clocks:
         return -(offset_of(clock.ahead) if clock.state is ClockState.CORRECTED else ahead)
 
     def hear(self, node: Node, ahead: timedelta, prompt: bool = True) -> None:
-        """Learn from what a node sent, so far ahead of when it was received."""
-        # Whoever waited only looks less ahead than it is.
+        """Update the estimate of a node's clock: it sent something `ahead` of when it was received."""
+        # Waiting only makes a clock look less ahead than it is.
         if prompt or ahead > timedelta():
             with self._observing:
                 self._observe(node, ahead)
 
     def wrong(self) -> dict[Node, timedelta]:
-        """How far ahead the clocks are that are wrong."""
+        """Return how far ahead each wrong clock is."""
         with self._observing:
             return {
                 node: offset_of(clock.ahead)
@@ -84,7 +84,7 @@ class Clocks:
             }
 
     def offset(self, node: Node) -> timedelta | None:
-        """How far a node's clock is ahead; None before it has sent anything live."""
+        """Return how far a node's clock is ahead; None before it has sent anything live."""
         clock = self._clocks.get(node)
         return None if clock is None else offset_of(clock.ahead)
 
@@ -113,7 +113,7 @@ class Clocks:
 
     def _judged(self, ahead: deque[timedelta]) -> ClockState:
         offset = offset_of(ahead)
-        # Ahead is certain at once: nothing arrives before it was sent.
+        # A clock that is ahead is certain at once: nothing arrives before it was sent.
         if abs(offset) < _LEAST:
             return ClockState.RIGHT
         if -_NO_WAY < offset < timedelta() and len(ahead) < _FEWEST:
@@ -122,9 +122,9 @@ class Clocks:
 
 
 def offset_of(ahead: Iterable[timedelta]) -> timedelta:
-    """The offset, from how far ahead of its arrival each body was sent.
+    """Return the offset, from how far ahead of its arrival each body was sent.
 
-    Sent less received is the offset less the time on the way, so that the most of some is nearest:
-    never more than the offset, and less by the shortest time on the way.
+    Sent minus received is the offset minus the transit time, so the maximum is the closest: never
+    more than the offset, and less by the shortest transit time.
     """
     return max(ahead)

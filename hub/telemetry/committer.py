@@ -23,14 +23,14 @@ from .series_limit import Series
 
 _LOG = Log("hub")
 
-# Text of one commit. Parsed, it takes about ten times as much memory.
+# Most text in one commit. Parsed, it takes about ten times as much memory.
 _COMMIT_BYTES = 16 * 1024 * 1024
 
-# Lines of one commit: the shortest take as long as those of fifty fields.
+# Most lines in one commit: the shortest take as long as those of fifty fields.
 _COMMIT_LINES = 100_000
 
-# While collectors drain what they kept, commits come up to so many times as often: each of their
-# connections waits for one commit per body. Committing takes no more than half of the time even so.
+# While collectors drain their backlogs, commits are up to this many times as frequent: each of
+# their connections waits for one commit per body. Even so, commits take at most half of the time.
 _SOONER = 10
 _SHARE = 0.5
 
@@ -53,7 +53,9 @@ class Committer:
         counters: Counters,
         forget_records: Callable[[datetime], object],
     ) -> None:
-        """`forget_records` drops the records that were over before a time, StoreError if not."""
+        """`forget_records` drops the records that were over before a time; StoreError when it
+        fails.
+        """
         self._store = store
         self._forget_records = forget_records
         self._settings = settings
@@ -74,7 +76,7 @@ class Committer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Commit what waits, then end; bodies are no longer taken."""
+        """Commit the bodies that wait, then end; no more are accepted."""
         with self._changed:
             self._stopping.set()
             self._changed.notify_all()
@@ -86,11 +88,13 @@ class Committer:
 
     @property
     def failing(self) -> bool:
-        """Whether the last commit failed, a moment ago: a store that is left alone may be well."""
+        """Whether the last commit failed, a moment ago: a store that is left alone may be fine."""
         return self._clock.monotonic() - self._failed_at < _FAILING_SECONDS
 
     def has_room(self, sender: Hashable, size: int = 0) -> bool:
-        """Whether a body of `size` bytes would be taken now; one always is when none waits."""
+        """Return whether a body of `size` bytes would be accepted now; one always is when none
+        waits.
+        """
         return self._shares.fits(sender, size)
 
     def put(self, body: Body) -> bool:
@@ -103,7 +107,7 @@ class Committer:
         return True
 
     def waiting(self) -> tuple[int, int]:
-        """Bodies in the queue, and bytes in it or under way to the store."""
+        """Return the bodies in the queue, and the bytes in it or on their way to the store."""
         with self._changed:
             return len(self._queue), self._shares.held
 
@@ -125,7 +129,7 @@ class Committer:
                 self._keep_house()
 
     def _wait(self, due: float) -> None:
-        """Until a body waits and the next commit is due, or it is time to look after the rest."""
+        """Wait until there is a body and the next commit is due, or it is time for housekeeping."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self.stopping, timeout=60.0)
         if self._shares.held < _COMMIT_BYTES:
@@ -156,7 +160,7 @@ class Committer:
             body.done(outcome)
 
     def _commit(self, bodies: Sequence[Body]) -> list[Outcome]:
-        """What became of each body; no failure ends the thread."""
+        """Commit bodies and return the outcome of each; no failure ends the thread."""
         started = self._clock.monotonic()
         try:
             outcomes = commit(self._store, self.seen, bodies, self.series, self.clocks)
@@ -166,7 +170,7 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - the one committer outlives any batch
             self._look_again()
             if len(bodies) > 1:
-                # Whatever is wrong with one body, its neighbours are kept.
+                # Whatever is wrong with one body, the others are still committed.
                 return [outcome for body in bodies for outcome in self._commit([body])]
             return self._failed(bodies, error)
         self._failed_at = -math.inf
@@ -174,7 +178,7 @@ class Committer:
         return outcomes
 
     def _look_again(self) -> None:
-        """A commit that failed may have been made all the same: then its bodies are known now."""
+        """Read again which bodies are known: a commit that failed may have been made all the same."""
         try:
             self.seen.add(self._store.seen())
         except Exception as error:  # noqa: BLE001 - the one committer outlives any trouble
@@ -196,7 +200,10 @@ class Committer:
 
 
 def pause_seconds(usual: float, took: float, bodies: Sequence[Body]) -> float:
-    """From the start of a commit that `took` so long to the next, which a backlog brings forward."""
+    """Return the time from the start of a commit to the next one, which a backlog brings forward.
+
+    `took`: how long the commit took.
+    """
     if any(body.is_backlog for body in bodies):
         return min(usual, max(usual / _SOONER, took / _SHARE))
     return usual
@@ -211,7 +218,7 @@ def commit(
 ) -> list[Outcome]:
     """Commit the rows of all bodies not seen before, and that they were seen, together.
 
-    StoreError when the store cannot: then nothing was kept of any.
+    StoreError when the store cannot: then nothing was stored of any body.
     """
     new: list[bool] = []
     fresh: set[tuple[object, int]] = set()
@@ -228,7 +235,7 @@ def commit(
         [
             _arrival(body.identity, body.received_at)
             for body, outcome in zip(taken, read, strict=True)
-            # Of a body that may not come in, nothing is kept; its sender may yet be allowed to.
+            # A forbidden body is not recorded as seen; its sender may yet be allowed to write.
             if body.identity is not None and outcome.forbidden is None
         ]
     )
@@ -256,7 +263,7 @@ def _arrival(who: Identity, received_at: datetime) -> Arrival:
 
 
 def _joined(arrivals: Sequence[Arrival]) -> list[Arrival]:
-    """Neighbours of a lane as one."""
+    """Merge consecutive arrivals of a lane."""
     joined: list[Arrival] = []
     for arrival in sorted(arrivals, key=lambda it: (it.lane, it.first)):
         last = joined[-1] if joined else None

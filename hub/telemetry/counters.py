@@ -62,7 +62,7 @@ class Counters:
         flood.set_function(lambda: sum(it.lines for it in series.floods()))
 
     def watch_clocks(self, clocks: Clocks) -> None:
-        """Show how many nodes' clocks are put right, or wrong."""
+        """Show how many nodes' clocks are in each state."""
         gauge = Gauge(
             "gpuvigil_hub_clocks",
             "Nodes by what is done with the times of their lines.",
@@ -73,7 +73,7 @@ class Counters:
             gauge.labels(state.value).set_function(lambda state=state: clocks.count(state))  # type: ignore[misc]
 
     def body(self, outcome: Outcome) -> None:
-        """Count what became of a body."""
+        """Count the outcome of a body."""
         if outcome.error is not None or outcome.forbidden is not None:
             return
         (self._duplicates if outcome.duplicate else self._bodies).inc()

@@ -38,13 +38,15 @@ class Retention:
         self._thread.start()
 
     def stop(self) -> None:
-        """Break off what is under way; the next start goes on with it."""
+        """Stop the thread and interrupt its work; the next start goes on with it."""
         self._stopping.set()
         self._store.stop_retention()
         self._thread.join()
 
     def apply(self) -> None:
-        """One pass. What fails is logged, keeps nothing else, and is tried again in the next."""
+        """Run one pass. A step that fails is logged, does not stop the others, and is retried in
+        the next.
+        """
         settings, now = self._settings, self._clock.now()
         hot_ns = round(settings.hot_hours * 3_600e9)
         lines_before_ns = to_ns(now - timedelta(days=settings.telemetry_days))
@@ -57,7 +59,7 @@ class Retention:
             _LOG.info("sealed", hours=sealed or 0, days_joined=joined or 0)
 
     def _tried(self, what: str, work: Callable[[], T]) -> T | None:
-        """What the work gives; None when it failed, or there is no time left for it."""
+        """Return the result of the work; None when it failed, or the hub stops."""
         if self._stopping.is_set():
             return None
         try:
@@ -69,7 +71,9 @@ class Retention:
             return None
 
     def make_room(self) -> None:
-        """Drop the oldest sealed telemetry when the store is full, and say why that helps little."""
+        """Drop the oldest sealed telemetry when the store is full; log that, and if it helps
+        little.
+        """
         most = self._settings.store_bytes
         gone = self._store.shrink(most)
         self._say_crowded(most)

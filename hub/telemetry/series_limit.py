@@ -1,6 +1,6 @@
-"""Which series there are: a node that floods the store with new ones is refused and named.
+"""Limits the series of each node: one that floods the store with new ones is refused and named.
 
-A series is a measurement with its tags, as the head of a line says it.
+A series is a measurement with its tags, which is the head of a line.
 """
 
 import re
@@ -21,7 +21,7 @@ _LOG_AGAIN = timedelta(minutes=10)
 _MOST_FLOODS_KEPT = 1000
 _COMMA = re.compile(r"(?<!\\),")
 _EQUALS = re.compile(r"(?<!\\)=")
-# Of records nobody could speak of it (`hub.records.validation`).
+# No record could be about such a name (`hub.records.validation`).
 _NO_NAME = re.compile(r",(?:cluster|node|uuid|device|port)=\.\.?(?:,|$)")
 
 Node = tuple[str, str]
@@ -29,7 +29,7 @@ Node = tuple[str, str]
 
 @dataclass(slots=True)
 class Flood:
-    """What was refused of one node because it has too many series."""
+    """What was refused from one node because it has too many series."""
 
     cluster: str
     node: str
@@ -39,7 +39,7 @@ class Flood:
 
 
 class Series:
-    """The series of the last half day to day, by node; one thread admits, any may look."""
+    """The series of the last half day to day, by node; one thread admits, any may read."""
 
     def __init__(self, most_per_node: int, most_nodes: int, now: Callable[[], datetime]) -> None:
         self._most_per_node = most_per_node
@@ -59,9 +59,9 @@ class Series:
         return list(self._floods.values())
 
     def admit(self, head: str, lines: int = 1) -> str | None:
-        """Why `lines` lines of a series must be refused; None when they may come in.
+        """Return why `lines` lines of a series are refused; None when they are admitted.
 
-        A head that is odd is left to the parser.
+        A malformed head is left to the parser.
         """
         key = hash(head)
         if key in self._known:
@@ -106,7 +106,9 @@ class Series:
 
 
 def node_of(head: str) -> Node | None:
-    """The cluster and node in the head of a line, empty without such tags; None if it is odd."""
+    """Return the cluster and node in the head of a line, empty without such tags; None if
+    malformed.
+    """
     name, *tags = _COMMA.split(head)
     found: dict[str, str] = {}
     for tag in tags:
@@ -120,14 +122,14 @@ def node_of(head: str) -> Node | None:
 
 
 def _misnamed(head: str) -> str | None:
-    """What is wrong with the names in a head that is not odd; None when nothing is."""
+    """Return what is wrong with the names in a well-formed head; None when nothing is."""
     if _longest_value(head) > LONGEST_NAME:
         return f"a tag's value has more than {LONGEST_NAME} signs"
     return "'.' and '..' are no names" if _NO_NAME.search(head) else None
 
 
 def _longest_value(head: str) -> int:
-    """How many signs the longest value of a tag has, in a head that is not odd."""
+    """Return how many characters the longest value of a tag has, in a well-formed head."""
     if len(head) <= LONGEST_NAME:
         return len(head)
     tags = (_EQUALS.split(tag) for tag in _COMMA.split(head)[1:])
@@ -135,7 +137,7 @@ def _longest_value(head: str) -> int:
 
 
 def head_of(measurement: str, tag_keys: Sequence[str], values: Sequence[str]) -> str:
-    """The head of a line, as its sender would write it with sorted tags."""
+    """Return the head of a line, as its sender would write it with sorted tags."""
     tags = zip(tag_keys, values, strict=True)
     return ",".join([measurement, *(f"{_escaped(key)}={_escaped(value)}" for key, value in tags)])
 

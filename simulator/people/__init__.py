@@ -1,4 +1,4 @@
-"""Who works on simulated clusters, and in which teams."""
+"""The people of simulated clusters, and their teams."""
 
 NAMES = ("alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan", "judy")
 TEAMS = ("vision", "language", "robotics")

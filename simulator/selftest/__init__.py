@@ -1,1 +1,1 @@
-"""The selftest: a marked fault for each rule, played towards the running hub, and what came of it."""
+"""The selftest: a marked fault for each rule, played to the running hub, and its outcome."""

@@ -1,4 +1,4 @@
-"""What came of a run: which rule fired when, and what else was raised. Pure."""
+"""The outcome of a run: which rule fired when, and what else was raised. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from .play import Play, events_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Of one fault: the incident that its rule raised, and after how many seconds it was seen."""
+    """The outcome of one fault: the incident that its rule raised, and after how many seconds it was seen."""
 
     rule: str
     fault: str
     seconds: float | None = None  # None: the rule did not fire
     incident: str = ""
-    others: tuple[str, ...] = ()  # what else stands on its nodes
+    others: tuple[str, ...] = ()  # other faults that stand on its nodes
 
 
 def outcomes(
@@ -25,9 +25,9 @@ def outcomes(
     seen: Mapping[str, float],
     told: float | None = None,
 ) -> tuple[Outcome, ...]:
-    """One for each fault; `seen` says by incident after how many seconds it was seen.
+    """Return one outcome for each fault; `seen` has by incident after how many seconds it was seen.
 
-    `told`: after how many seconds events were told. What rests on them counts from then on.
+    `told` is after how many seconds events were sent; faults that rest on events count from then on.
     """
     of_node: dict[str, list[Incident]] = {}
     for one in incidents:
@@ -60,7 +60,7 @@ def _since_told(seconds: float, told: float | None) -> float:
 
 
 def table(found: Sequence[Outcome]) -> Iterator[str]:
-    """A line per fault, and the verdict."""
+    """Yield a line per fault, and the verdict."""
     rule = max(len(one.rule) for one in found) + 2
     fault = max(len(one.fault) for one in found) + 2
     yield f"{'RULE':<{rule}}{'FAULT':<{fault}}FIRED"

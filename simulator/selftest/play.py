@@ -1,4 +1,4 @@
-"""What the selftest's nodes tell, moment by moment; nothing here is sent."""
+"""What the selftest's nodes report, moment by moment; nothing here is sent."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,25 +25,25 @@ from gpuvigil.model import (
 from gpuvigil.model.selftest_nodes import node_name
 
 _MODEL = "gpuvigil selftest"
-# Of each span that a rule looks at, so many lines are told; a collector tells about as many.
+# Lines sent for each span that a rule looks at; a collector sends about as many.
 _LINES_OF_A_SPAN = 30
 _LONGEST_TICK_SECONDS = 10.0
 
-# What ends what was told, as a reset, a boot or a cable would.
+# The events that end a fault: a reset, a boot or a cable.
 _CURES = {"gpu": EventKind.GPU_RESET, "port": EventKind.PORT_UP, "node": EventKind.BOOT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node of a run, and the fault that it has."""
+    """One node of a run, and its fault."""
 
     subject: Subject
     fault: Fault
-    number: int = 0  # among those that have the fault
+    number: int = 0  # index among the nodes with this fault
 
     @property
     def ports(self) -> tuple[PortIdentity, ...]:
-        """What its inventory says of them; numbers are told of the first."""
+        """The ports in its inventory; numbers are sent for the first."""
         played = self.fault.played
         if played.ports:
             return played.ports[self.number]
@@ -51,7 +51,7 @@ class Node:
 
     @property
     def gpus(self) -> tuple[Subject, ...]:
-        """All that are installed."""
+        """All installed GPUs."""
         node = self.subject
         names = (f"GPU-{node.node}-{index}" for index in range(self.fault.played.gpus_installed))
         return tuple(replace(node, gpu=name) for name in names)
@@ -62,7 +62,7 @@ class Node:
         return None if port is None else replace(self.subject, device=port.device, port=port.port)
 
     def place(self, on: str) -> Subject:
-        """What an event of the fault is about."""
+        """Return the subject of a fault's event."""
         if on == "gpu":
             return self.gpus[0]
         if on == "port" and self.port is not None:
@@ -72,7 +72,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """One run: its nodes, and what they tell; `began` is when it begins."""
+    """One run: its nodes, and what they report; `began` is its beginning."""
 
     run: str
     began: datetime
@@ -98,18 +98,18 @@ class Play:
         )
 
     def history(self, node: Node) -> list[str]:
-        """The lines of the time before the run, as if the fault had lasted for long."""
+        """Return the lines of the time before the run, as if the fault had lasted for long."""
         limits = self.settings
         spans = [limits.window_seconds, limits.steady_seconds, limits.idle_after_seconds]
         if node.fault.played.ticks_slowly:
             spans.append(limits.underused_after_seconds)
-        # One more than the span, so that it is covered to its very beginning.
+        # One more than the span needs, so that it is covered to its very beginning.
         ages = {span * n / _LINES_OF_A_SPAN for span in spans for n in range(_LINES_OF_A_SPAN + 2)}
         times = [self.began - timedelta(seconds=age) for age in sorted(ages, reverse=True)]
         return [line for at in times for line in self.lines(node, at)]
 
     def lines(self, node: Node, at: datetime) -> list[str]:
-        """What a tick of the node tells."""
+        """Return the lines of one tick of the node."""
         played, tags = (
             node.fault.played,
             {"cluster": node.subject.cluster, "node": node.subject.node},
@@ -126,7 +126,7 @@ class Play:
         return [line for line in found if line is not None]
 
     def inventory(self, node: Node) -> Inventory:
-        """What the node has."""
+        """Return the inventory of the node."""
         played, name = node.fault.played, node.subject.node
         at = self.began - timedelta(seconds=played.inventory_seconds_ago)
         tick, lacks = self.tick_seconds, played.driverless_seconds_ago
@@ -161,7 +161,7 @@ class Play:
         )
 
     def allocations(self) -> Iterator[Allocation]:
-        """Who holds GPUs of these nodes."""
+        """Yield the allocations of these nodes' GPUs."""
         for node in self.nodes:
             held = node.fault.played.held
             if held is None:
@@ -178,14 +178,14 @@ class Play:
                 )
 
     def events(self, now: datetime) -> Iterator[Event]:
-        """What the collectors tell at once, at `now`."""
+        """Yield what the collectors report at once, at `now`."""
         for node in self.nodes:
             for number, told in enumerate(events_of(node.fault.played, self.settings)):
                 at = now - timedelta(seconds=told.seconds_ago)
                 yield self._event(node.place(told.on), told, at, str(number))
 
     def cures(self, now: datetime) -> Iterator[Event]:
-        """What ends those faults that stand until something mends them."""
+        """Yield the events that end the faults which stand until something fixes them."""
         for node in self.nodes:
             for on in sorted({told.on for told in events_of(node.fault.played, self.settings)}):
                 yield self._event(node.place(on), Told(kind=_CURES[on]), now, f"cure {on}")
@@ -214,7 +214,7 @@ class Play:
     def _number(self, value: float | Grows | Turns, at: datetime) -> float:
         seconds = (at - self.began).total_seconds()
         if isinstance(value, Grows):
-            # Counters count from long before the first line.
+            # Counters started long before the first line.
             return value.per_second * (seconds + 1e7)
         if isinstance(value, Turns):
             turned = seconds >= -getattr(self.settings, value.span)
@@ -223,13 +223,13 @@ class Play:
 
 
 def names(fault: Fault) -> tuple[str, ...]:
-    """What the nodes that have it are called, without the run."""
+    """Return the names of the nodes with the fault, without the run."""
     name, nodes = fault.key.replace("_", "-"), fault.played.nodes
     return (name,) if nodes == 1 else tuple(f"{name}-{n + 1}" for n in range(nodes))
 
 
 def events_of(played: Played, settings: AnalyzerSettings) -> Sequence[Told]:
-    """What is told, with the ages that the settings ask for."""
+    """Return the fault's events, with the ages that the settings require."""
     found = [
         replace(one, seconds_ago=one.seconds_ago + getattr(settings, one.older_by))
         if one.older_by
@@ -244,5 +244,5 @@ def events_of(played: Played, settings: AnalyzerSettings) -> Sequence[Told]:
 
 
 def rules(faults: Iterable[Fault] = tuple(FAULTS.values())) -> tuple[str, ...]:
-    """The detectors that the selftest asks, in the order of its table."""
+    """Return the detectors that the selftest checks, in the order of its table."""
     return tuple(dict.fromkeys(fault.detector for fault in faults))

@@ -1,7 +1,7 @@
-"""`gpuvigil selftest`: whether each rule still fires, through the hub and the analyzer that run.
+"""`gpuvigil selftest`: whether each rule still fires, through the running hub and analyzer.
 
-A marked fault for each rule is told as collectors would, and the incidents are waited for. They go
-no further than that (`gpuvigil.model.selftest_nodes`), and end by themselves when the nodes fall silent.
+A marked fault for each rule is sent as collectors would, and the incidents are awaited. They go no
+further than that (`gpuvigil.model.selftest_nodes`), and end by themselves when the nodes fall silent.
 """
 
 import argparse
@@ -35,10 +35,10 @@ from .outcome import Outcome, outcomes, table
 from .play import Play
 from .sender import Wire
 
-# The analyzer has to make a pass before it knows who is heard; the first that ends may be under way.
+# The analyzer needs a pass to hear of the nodes; the first one that ends may be under way already.
 _PASSES, _PASS_SECONDS = 2, 60.0
 _LEAST_SECONDS = 120.0
-# Of runs before this one nothing is asked; what is found may have begun as long ago as is told.
+# Incidents of earlier runs are ignored; those of this run may begin as long ago as its history.
 _BEFORE = timedelta(hours=2)
 _LOOK_SECONDS = 1.0
 _MOST = 10_000
@@ -46,7 +46,7 @@ _NEVER = threading.Event()  # nobody sets it
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 when every rule fired, 1 when one did not or the hub is away, 2 for a wrong configuration."""
+    """Return 0 when every rule fired, 1 when one did not or the hub is away, 2 for a wrong configuration."""
     try:
         return run_command(_parser(), arguments, _run)
     except KeyboardInterrupt:
@@ -73,13 +73,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def patience(settings: AnalyzerSettings) -> float:
-    """How long any rule may take by its own limits and a few passes, in seconds."""
+    """Return how long any rule may take by its own limits and a few passes, in seconds."""
     longest = max(settings.silent_after_seconds, settings.window_seconds)
     return max(_LEAST_SECONDS, longest + 4.0 * settings.tick_seconds)
 
 
 def run(config: Config, wait_seconds: float, clock: Clock, say: Callable[[str], None]) -> int:
-    """Play the faults, wait, tell, and see to it that all of it ends; returns the exit code."""
+    """Play the faults, wait, print the outcome, and make sure that all of it ends; return the exit code."""
     if config.store.kind == "prometheus":
         raise ConfigError("store.kind: a Prometheus is only read, so no fault can be written to it")
     now = clock.now()
@@ -101,7 +101,7 @@ def run(config: Config, wait_seconds: float, clock: Clock, say: Callable[[str], 
 
 
 def _wire(config: Config, run: str) -> Wire:
-    """With a collector's token where there is one, as a collector."""
+    """Return a connection as a collector, with a collector's token where there is one."""
     hub = config.hub
     if hub.collector_token_file is None:
         return Wire(service_hubs(hub), beside(config.store), run)
@@ -110,7 +110,7 @@ def _wire(config: Config, run: str) -> Wire:
 
 
 def _end_former(hub: Hub, wire: Wire, now: datetime) -> None:
-    """What one that was killed has left as held for ever."""
+    """End the allocations that a killed earlier run left as held."""
     held = hub.records(
         RecordKind.ALLOCATION, subject=SELFTEST_CLUSTER, states=[AllocationState.HELD.value]
     )
@@ -120,7 +120,7 @@ def _end_former(hub: Hub, wire: Wire, now: datetime) -> None:
 
 
 def _analyzer_at(hub: Hub) -> datetime | None:
-    """When the analyzer last ended a pass."""
+    """Return when the analyzer last ended a pass; None before its first."""
     pulse = hub.record(RecordKind.PULSE, "analyzer")
     return None if pulse is None else pulse.at
 
@@ -137,9 +137,9 @@ def _check_analyzer(hub: Hub, now: datetime, settings: AnalyzerSettings) -> None
 def _played(
     play: Play, wire: Wire, hub: Hub, clock: Clock, wait_seconds: float
 ) -> tuple[Outcome, ...]:
-    """Tell everything, and go on ticking until every rule has fired or the time is up.
+    """Send everything, and keep ticking until every rule has fired or the time is up.
 
-    Events are told once the analyzer has heard of the nodes: two passes have ended by then.
+    Events are sent once the analyzer has heard of the nodes: two passes have ended by then.
     """
     nodes = play.nodes
     ahead = {node.subject: node.fault.played.clock_ahead_seconds for node in nodes}
@@ -174,7 +174,7 @@ def _played(
 
 
 def _incidents(hub: Hub, play: Play) -> list[Incident]:
-    """Those of the run's nodes."""
+    """Return the incidents of the run's nodes."""
     since = play.began - timedelta(seconds=play.settings.idle_after_seconds) - _BEFORE
     records = hub.records(RecordKind.INCIDENT, subject=SELFTEST_CLUSTER, since=since, limit=_MOST)
     nodes = {node.subject for node in play.nodes}
@@ -184,7 +184,7 @@ def _incidents(hub: Hub, play: Play) -> list[Incident]:
 
 
 def _mend(play: Play, wire: Wire, clock: Clock) -> None:
-    """End what was told; whatever rests on numbers ends once the nodes are silent."""
+    """End the events and allocations; faults that rest on numbers end once the nodes are silent."""
     now = clock.now()
     held = [one for one in play.allocations() if one.ended_at is None]
     wire.records(
@@ -196,7 +196,7 @@ def _mend(play: Play, wire: Wire, clock: Clock) -> None:
 
 
 def _left_after(play: Play, hub: Hub, clock: Clock, config: Config) -> list[Incident]:
-    """What stands although its time is over: nothing, but for a fault of gpuvigil's own."""
+    """Return incidents that stand although their time is over: none, unless gpuvigil itself has a fault."""
     settings = config.analyzer
     most = 2 * OVER_AFTER.total_seconds() + settings.clear_seconds + 3 * settings.tick_seconds
     deadline = clock.monotonic() + most

@@ -1,4 +1,4 @@
-"""Sends what the selftest's nodes tell, as their collectors would: bodies with a name and a number."""
+"""Sending what the selftest's nodes report, as their collectors would: bodies with a name and a number."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -43,10 +43,10 @@ class Wire(AbstractContextManager["Wire"]):
     def lines(
         self, told: Mapping[Subject, Iterable[str]], at: datetime, ahead: Mapping[Subject, float]
     ) -> None:
-        """A body of lines for each node; returns once all are committed.
+        """Send a body of lines for each node; return once all are committed.
 
-        `ahead`: by how many seconds a node's clock is ahead. HubError when the hub, or the store
-        beside it, takes one of them not.
+        `ahead` is by how many seconds a node's clock is ahead. HubError when the hub, or the store beside it,
+        does not take one of them.
         """
         jobs = [
             self._pool.submit(self._send, node, list(lines), at, ahead.get(node, 0.0))
@@ -61,7 +61,7 @@ class Wire(AbstractContextManager["Wire"]):
         now: Callable[[], datetime],
         ahead: Mapping[Subject, float],
     ) -> None:
-        """A body for each node: where lines go past the hub, it knows a clock by these alone."""
+        """Send an inventory for each node: where lines bypass the hub, it knows a node's clock only by these."""
         for node, record in told.items():
             at = now()
             body = self._sender(node).records([record], at)
@@ -69,7 +69,7 @@ class Wire(AbstractContextManager["Wire"]):
             self._records.request("POST", body.path, body.content, headers)
 
     def records(self, records: Iterable[Record]) -> None:
-        """Events and allocations."""
+        """Send events and allocations."""
         self._records.write_records(records)
 
     def _send(self, node: Subject, lines: list[str], at: datetime, ahead_seconds: float) -> None:
@@ -100,5 +100,5 @@ class Wire(AbstractContextManager["Wire"]):
 
 
 def _sent(at: datetime, ahead_seconds: float) -> dict[str, str]:
-    """When it was sent, by the node's own clock."""
+    """Return the header with the time of sending, by the node's own clock."""
     return {"Gpuvigil-Sent-At": to_text(at + timedelta(seconds=ahead_seconds))}

@@ -1,1 +1,1 @@
-"""Who holds a GPU, by what the kubelet of this node gave to its pods."""
+"""The holders of GPUs that the kubelet of this node gave to its pods."""

@@ -1,4 +1,4 @@
-"""What the child that asks the kubelet says, a JSON line an answer, and which GPU a device's name means."""
+"""The kubelet child's answers, one JSON line each, and the GPU that a device name means."""
 
 import json
 import re
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# What the child says once it is up, before it asks for the first time.
+# What the child writes once it is up, before it asks for the first time.
 BEGINS = b"\n"
-# What NVIDIA's device plugin puts behind a device that it offers several times, by time slicing or by
+# The suffix of NVIDIA's device plugin for a device that it offers several times, by time slicing or by
 # MPS: `GPU-...::3` (NVIDIA/k8s-device-plugin, internal/rm/devices.go, AnnotatedID).
 _REPLICA = re.compile(r"(.*)::\d+$")
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/_-]+$")
@@ -23,7 +23,7 @@ _CLAIMED = re.compile(re.escape(DRA_DRIVER) + r"/gpu-(\d+)(?:-(mig-\d+-\d+-\d+))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Devices of one resource that one container of a pod has, by the names that their plugin gave."""
+    """Devices of one resource that one container of a pod holds, by their plugin's names."""
 
     namespace: str
     pod: str
@@ -38,23 +38,23 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a kubelet said: all that its pods hold, and what it has to give (None: it did not say)."""
+    """A kubelet's answer: all that its pods hold, and its allocatable devices (None: not given)."""
 
     holds: tuple[Hold, ...]
     allocatable: tuple[str, ...] | None = None
-    claimed: tuple[str, ...] = ()  # pods with a GPU by a claim that is not known by its name
+    claimed: tuple[str, ...] = ()  # pods whose claimed GPU cannot be identified by its name
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The kubelet was asked in vain: nothing is known of its pods, least of all that it has none."""
+    """The kubelet did not answer: nothing is known of its pods, least of all that it has none."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A GPU, by UUID, by MIG device or by device file, and whether others may have it, too."""
+    """A GPU, by UUID, MIG device or device file, and whether it is shared."""
 
     uuid: str | None = None
     mig: str | None = None
@@ -64,7 +64,7 @@ class Device:
 
 
 def device(name: str) -> Device | None:
-    """What a device's name means; None when it is no GPU."""
+    """Return what a device's name means; None when it is no GPU."""
     claimed = _CLAIMED.match(name)
     if claimed:
         return Device(minor=int(claimed[1]), instance=claimed[2])
@@ -86,7 +86,7 @@ def device(name: str) -> Device | None:
 
 
 def gpu_of(found: Device, minors: Mapping[int, str], migs: Mapping[str, str]) -> str | None:
-    """The GPU's UUID; None when this node knows none by that name (yet)."""
+    """Return the GPU's UUID; None when this node knows none by that name (yet)."""
     if found.uuid is not None:
         return found.uuid
     if found.mig is not None:
@@ -95,7 +95,7 @@ def gpu_of(found: Device, minors: Mapping[int, str], migs: Mapping[str, str]) ->
 
 
 def line(said: Answer | Unknown) -> str:
-    """As the child says it."""
+    """Return the answer as one line of JSON, without its line end."""
     if isinstance(said, Unknown):
         return json.dumps({"unknown": said.why})
     holds = [[h.namespace, h.pod, h.container, h.resource, *h.devices] for h in said.holds]
@@ -103,7 +103,7 @@ def line(said: Answer | Unknown) -> str:
 
 
 def parse(text: str | bytes) -> Answer | Unknown:
-    """What `line` wrote; ValueError for anything else."""
+    """Parse a line that `line` wrote; ValueError for anything else."""
     try:
         said: Any = json.loads(text)
         if "unknown" in said:

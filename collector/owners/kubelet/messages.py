@@ -1,8 +1,8 @@
-"""The messages of the kubelet's pod-resources service, version 1, as far as anything here reads them. Pure.
+"""The messages of the kubelet's pod-resources service, version 1, as far as they are used. Pure.
 
 kubernetes/kubernetes, staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto (package `v1`;
-GetAllocatableResources since Kubernetes 1.21, dynamic resources since 1.26). Fields that are not named here are
-passed over, as protobuf asks (protobuf.dev, "Encoding").
+GetAllocatableResources since Kubernetes 1.21, dynamic resources since 1.26). Fields that are not
+named here are skipped, as protobuf asks (protobuf.dev, "Encoding").
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ _Fields = Mapping[int, Sequence[bytes]]
 
 
 def answer(pods: bytes, offered: bytes | None) -> Answer:
-    """What both calls said; `offered` None: nothing. ValueError for what is no such message."""
+    """Parse the messages of both calls; `offered` None: no message. ValueError for anything else."""
     holds, claimed = [], []
     for pod in map(fields, fields(pods)[_PODS]):
         namespace, name = _text(pod, _POD_NAMESPACE), _text(pod, _POD_NAME)
@@ -51,7 +51,7 @@ def answer(pods: bytes, offered: bytes | None) -> Answer:
 
 
 def _by_plugin(container: _Fields) -> list[tuple[str, tuple[str, ...]]]:
-    """The GPUs that a device plugin gave it, by their resource."""
+    """Return the GPUs that a device plugin gave the container, with their resource."""
     told = [
         (_text(it, _DEVICES_RESOURCE), _gpus(it))
         for it in map(fields, container[_CONTAINER_DEVICES])
@@ -60,7 +60,7 @@ def _by_plugin(container: _Fields) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _by_claim(container: _Fields) -> tuple[list[tuple[str, tuple[str, ...]]], bool]:
-    """The GPUs that it has by claims (DRA), and whether it has any that is not known by its name."""
+    """Return the container's GPUs by claims (DRA), and whether it has any unidentified by its name."""
     found, others = [], False
     for dynamic in map(fields, container[_CONTAINER_DYNAMIC]):
         names = [
@@ -81,14 +81,14 @@ def _gpus(devices: _Fields) -> tuple[str, ...]:
 
 
 def _text(of: _Fields, number: int) -> str:
-    """The last one counts, as protobuf says; empty for none."""
+    """Return a text field; of several the last counts, as protobuf says; empty for none."""
     return of[number][-1].decode(errors="replace") if of[number] else ""
 
 
 def fields(message: bytes) -> _Fields:
-    """Texts and messages by the number of their field, in order; numbers are passed over.
+    """Return texts and messages by their field number, in order; numeric fields are skipped.
 
-    ValueError for a message that is torn, or none.
+    Raises ValueError for a message that is torn, or none.
     """
     found, at = defaultdict[int, list[bytes]](list), 0
     while at < len(message):
@@ -110,7 +110,7 @@ def fields(message: bytes) -> _Fields:
 
 
 def _number(message: bytes, at: int) -> tuple[int, int]:
-    """A varint, and where what follows it begins."""
+    """Return a varint, and the position after it."""
     value = shift = 0
     while at < len(message):
         byte, at = message[at], at + 1

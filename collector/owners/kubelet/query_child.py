@@ -1,6 +1,6 @@
-"""The child process that asks the kubelet; one that lies or sends without end costs this process alone.
+"""The child process that asks the kubelet; false or endless answers cost this process alone.
 
-It asks every so often until its parent is gone, and says what it heard, a line an answer.
+It asks periodically until its parent is gone, and writes one line per answer.
 """
 
 import sys
@@ -36,7 +36,7 @@ def _say(said: Answer | Unknown) -> None:
 
 
 def ask(socket: str) -> Answer | Unknown:
-    """What the kubelet at the socket says now."""
+    """Return the answer of the kubelet at the socket."""
 
     def said(method: str) -> bytes:
         return call(socket, method, _CALL_SECONDS, _LARGEST_BYTES)

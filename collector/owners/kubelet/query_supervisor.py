@@ -1,4 +1,4 @@
-"""Supervises the child that asks the kubelet: started when there is a socket, restarted when it ends."""
+"""Supervises the child that asks the kubelet: starts it when there is a socket, and restarts it."""
 
 import os
 import stat
@@ -15,20 +15,20 @@ from .device_map import Answer, Unknown
 
 log = Log("collector")
 
-_LOOK_SECONDS = 5.0  # how often a socket that is not there is looked for
+_LOOK_SECONDS = 5.0  # how often an absent socket is looked for
 _LONGEST_REST_SECONDS = 60.0
-_SLACK_SECONDS = 15.0  # a call that runs into its limit, on a busy machine
-# Every pod has these variables: who runs in one was put there to see the node's pods.
+_SLACK_SECONDS = 15.0  # for a call that runs into its limit, on a busy machine
+# Every pod has this variable: a collector in a pod was put there to see the node's pods.
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 
 
 class Kubelet:
-    """What the kubelet last said; `keep` is for the main thread, which the kernel ties the child to."""
+    """The kubelet's last answer; `keep` is for the main thread, which the kernel ties the child to."""
 
     def __init__(
         self, socket: Path | None, seconds: float, clock: Clock, env: Mapping[str, str] = os.environ
     ) -> None:
-        """`socket` None asks nobody; `seconds` is how often it is asked."""
+        """Set up; a `socket` of None asks nobody, `seconds` is the interval between questions."""
         self._socket = socket
         self._seconds = seconds
         self._clock = clock
@@ -60,7 +60,7 @@ class Kubelet:
             self._tell(lack)
 
     def answer(self) -> Answer | None:
-        """What is known of the pods now; None while nothing is: then nothing may be concluded."""
+        """Return what is known of the pods; None while nothing is: then nothing may be concluded."""
         said = self._said
         if said is None:
             if self._asked_since is not None and self._is_old(self._asked_since):
@@ -86,7 +86,7 @@ class Kubelet:
         return self._clock.monotonic() - at > 2 * self._seconds + _SLACK_SECONDS
 
     def _tell(self, why: str) -> None:
-        """One line for each reason, when it comes."""
+        """Log one line for each reason, when it appears."""
         if why != self._told:
             self._told = why
             log.warning(
@@ -94,13 +94,13 @@ class Kubelet:
             )
 
     def _lack(self, socket: Path) -> str | None:
-        """Why the kubelet cannot be asked; empty when there is none here, None when it can be."""
+        """Return why the kubelet cannot be asked; empty when there is none here, None when it can."""
         try:
             mode = os.stat(socket).st_mode
         except PermissionError:
             return "its folder may not be entered: run the collector as root, or as its group"
         except OSError:
-            # A node without a kubelet has nothing of it; one where it has just not begun, its folder.
+            # A node without a kubelet lacks its folder, too; a kubelet yet to start has its folder.
             here = self._expected or socket.parent.parent.is_dir()
             return "it is not there: mount or start it" if here else ""
         if not stat.S_ISSOCK(mode):

@@ -1,8 +1,8 @@
 """One gRPC call over a Unix socket, with the standard library alone.
 
 A request without content and one message as the answer, each on a connection of its own (grpc/grpc,
-doc/PROTOCOL-HTTP2.md). Frames are those of RFC 9113, section 6. Of the headers only those that say how
-the call ended are read (RFC 7541); since their names come once on a connection, no table is kept.
+doc/PROTOCOL-HTTP2.md). Frames are those of RFC 9113, section 6. Only the headers that say how the
+call ended are read (RFC 7541); since their names come once on a connection, no table is kept.
 """
 
 import socket
@@ -20,7 +20,7 @@ _INITIAL_WINDOW_SIZE = 4  # a setting
 _CALL = 1  # the stream
 _HEAD_BYTES = 9
 _LARGEST_FRAME_BYTES = 16_384  # as long as no setting says otherwise
-_PREFIX_BYTES = 5  # of a message: whether it is compressed, and its length
+_PREFIX_BYTES = 5  # before a message: whether it is compressed, and its length
 
 # grpc/grpc, doc/statuscodes.md, by number.
 _CODES = (
@@ -32,13 +32,13 @@ _CODES = (
 
 
 class RpcError(Exception):
-    """A call without an answer; the text says why."""
+    """A call without an answer; the message says why."""
 
 
 def call(path: str, method: str, seconds: float, most_bytes: int) -> bytes:
-    """The message that the server at the socket `path` answers to `method`, "/package.Service/Name".
+    """Return the server's answer to `method`, "/package.Service/Name", at the socket `path`.
 
-    RpcError when there is none within `seconds`, or one of more than `most_bytes`.
+    Raises RpcError when there is none within `seconds`, or one of more than `most_bytes`.
     """
     deadline = time.monotonic() + seconds
     try:
@@ -56,13 +56,13 @@ def call(path: str, method: str, seconds: float, most_bytes: int) -> bytes:
 
 
 def _request(method: str, most_bytes: int) -> bytes:
-    """All of it at once: nothing in it waits for what the server says."""
-    window = most_bytes + _PREFIX_BYTES + 1  # one byte too many can come, and is seen
+    """Return the whole request: nothing in it waits for the server."""
+    window = most_bytes + _PREFIX_BYTES + 1  # room for one byte too many, so that it is noticed
     headers = {
         ":method": "POST",
         ":scheme": "http",
         ":path": method,
-        ":authority": "localhost",  # a server in Go takes no path of a socket for a name
+        ":authority": "localhost",  # a server in Go does not accept a socket path as a name
         "content-type": "application/grpc",
         "te": "trailers",
     }
@@ -82,13 +82,13 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def _literal(header: tuple[str, str]) -> bytes:
-    """A header that is not indexed; name and value are shorter than 127 bytes."""
+    """Encode a header that is not indexed; name and value are shorter than 127 bytes."""
     return b"\0" + b"".join(bytes([len(text)]) + text.encode() for text in header)
 
 
 @dataclass(slots=True)
 class _Call:
-    """What came of it so far."""
+    """What the call has received so far."""
 
     most_bytes: int
     content: bytearray = field(default_factory=bytearray)
@@ -97,7 +97,7 @@ class _Call:
     ended: bool = False
 
     def take(self, kind: int, flags: int, payload: bytes) -> bool:
-        """One frame of the call; whether it was the last."""
+        """Take one frame of the call; return whether it was the last."""
         if kind == _RST_STREAM:
             raise RpcError(f"it broke the call off (HTTP/2 error {int.from_bytes(payload, 'big')})")
         if kind == _DATA:
@@ -113,7 +113,7 @@ class _Call:
         return self.ended and not self.block
 
     def message(self) -> bytes:
-        """The one message; RpcError where the server refused."""
+        """Return the one message; RpcError where the server refused."""
         status = int(self.headers["grpc-status"]) if "grpc-status" in self.headers else None
         if status is None:
             raise ValueError("headers without a status")
@@ -138,7 +138,7 @@ def _answer(connection: socket.socket, deadline: float, most_bytes: int) -> byte
 
 
 def _frames(connection: socket.socket, deadline: float) -> Iterator[tuple[int, int, int, bytes]]:
-    """Kind, flags, stream and payload of each frame."""
+    """Yield type, flags, stream and payload of each frame."""
     while True:
         head = _read(connection, _HEAD_BYTES, deadline)
         length = int.from_bytes(head[:3], "big")
@@ -149,7 +149,7 @@ def _frames(connection: socket.socket, deadline: float) -> Iterator[tuple[int, i
 
 
 def _read(connection: socket.socket, count: int, deadline: float) -> bytes:
-    """So many bytes; a limit of each call alone is none to who sends a byte at a time."""
+    """Read exactly `count` bytes by the deadline: a limit per read would not stop single bytes."""
     found = bytearray()
     while len(found) < count:
         left = deadline - time.monotonic()
@@ -164,7 +164,7 @@ def _read(connection: socket.socket, count: int, deadline: float) -> bytes:
 
 
 def _inner(kind: int, flags: int, payload: bytes) -> bytes:
-    """The payload without padding and priority."""
+    """Return the payload without padding and priority."""
     padded = flags & _PADDED and kind != _CONTINUATION
     start = 1 if padded else 0
     if kind == _HEADERS and flags & _PRIORITY:
@@ -173,7 +173,7 @@ def _inner(kind: int, flags: int, payload: bytes) -> bytes:
 
 
 def headers(block: bytes) -> dict[str, str]:
-    """Of a block of headers (RFC 7541, section 6) those whose names are written out."""
+    """Return the headers of a block (RFC 7541, section 6) whose names are written out."""
     found, at = {}, 0
     while at < len(block):
         first = block[at]
@@ -194,7 +194,7 @@ def headers(block: bytes) -> dict[str, str]:
 
 
 def _integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
-    """A number, and where what follows it begins (RFC 7541, section 5.1)."""
+    """Return a number, and the position after it (RFC 7541, section 5.1)."""
     most = (1 << bits) - 1
     value, at = block[at] & most, at + 1
     if value < most:
@@ -216,7 +216,7 @@ def _text(block: bytes, at: int) -> tuple[str, int]:
 
 
 def _unpacked(raw: bytes) -> str:
-    """A text in the code of RFC 7541, appendix B, up to a character that is not in `_TEXTS`."""
+    """Decode the code of RFC 7541, appendix B, up to a character that is not in `_TEXTS`."""
     found, length, code = [], 0, 0
     for place in range(8 * len(raw)):
         code = code << 1 | raw[place // 8] >> 7 - place % 8 & 1
@@ -227,7 +227,7 @@ def _unpacked(raw: bytes) -> str:
     return "".join(found)
 
 
-# What is printed as ASCII, but for the backslash, by the length of its code in bits.
+# Printable ASCII characters, except the backslash, by the length of their code in bits.
 _TEXTS = {
     5: "012aceiost",
     6: " %-./3456789=A_bdfghlmnpru",
@@ -243,7 +243,7 @@ _TEXTS = {
 
 
 def _symbols() -> dict[tuple[int, int], str]:
-    """By length and code: within a length codes count up, and so from one length to the next."""
+    """Return characters by code length and code: codes count up within and across lengths."""
     found, code, before = {}, 0, 0
     for length, texts in _TEXTS.items():
         code <<= length - before

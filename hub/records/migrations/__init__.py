@@ -1,1 +1,1 @@
-"""The layouts of the records, one after the other, by Alembic; `hub.records.upgrade` asks for them."""
+"""The layouts of the records, migrated in turn by Alembic; `hub.records.upgrade` calls it."""

@@ -13,7 +13,7 @@ _FIRST = "1"
 
 
 def follow(connection: Connection, found: str | None, place: str) -> None:
-    """From the layout `found`, None for one from before they had numbers, to the newest."""
+    """Migrate from the layout `found`, None for one from before they had numbers, to the newest."""
     config = config_of(connection)
     script = ScriptDirectory.from_config(config)
     if found is None:
@@ -28,7 +28,7 @@ def follow(connection: Connection, found: str | None, place: str) -> None:
 
 
 def config_of(connection: Connection) -> Config:
-    """What Alembic's commands are given: where the layouts are, and the connection they run on."""
+    """Return the configuration of Alembic's commands: where the layouts are, and the connection."""
     config = Config(attributes={"connection": connection})
     folder = str(Path(__file__).parent).replace("%", "%%")
     config.set_main_option("script_location", folder)

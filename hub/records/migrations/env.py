@@ -1,4 +1,4 @@
-"""What Alembic runs for every command: inside the connection, and the transaction, of its caller."""
+"""Alembic's environment: it runs inside the connection, and the transaction, of its caller."""
 
 from alembic import context
 

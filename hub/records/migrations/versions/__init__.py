@@ -1,1 +1,1 @@
-"""Layouts by their numbers. Each must stay readable by the hub before it: two hubs are upgraded in turn."""
+"""Layouts by number. Each must stay readable by the hub before it: two hubs are upgraded in turn."""

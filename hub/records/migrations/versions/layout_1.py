@@ -10,7 +10,7 @@ _TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Both tables, and the counter's one row."""
+    """Create both tables, and the counter's one row."""
     record = op.create_table(
         "record",
         sa.Column("kind", _TEXT, primary_key=True),

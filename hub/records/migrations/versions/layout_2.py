@@ -1,4 +1,4 @@
-"""Three indexes hold only the records that have a value there."""
+"""Limits three indexes to the records that have a value in their column."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "1"
 
 
 def upgrade() -> None:
-    """Make them anew; a hub from before the layouts had numbers refuses by `schema_version`."""
+    """Recreate the indexes; a hub from before numbered layouts refuses by `schema_version`."""
     for name, columns in (
         ("record_by_state", ["kind", "state", "sequence"]),
         ("record_by_parent", ["kind", "parent"]),

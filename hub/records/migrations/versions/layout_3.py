@@ -1,4 +1,4 @@
-"""The tokens that were issued, which lay in a file of each hub before."""
+"""Adds the issued tokens, which were in a file of each hub before."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ _TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """A table that hubs of the layouts before do not look at."""
+    """Create a table that hubs of earlier layouts do not use."""
     op.create_table(
         "token",
         sa.Column("id", _TEXT, primary_key=True),
