@@ -415,6 +415,7 @@ def test_these_look_again_as_soon_as_an_event_comes() -> None:
         "gpu_xid",
         "host_kernel",
         "host_memory",
+        "node_crashes",
         "nvswitch_error",
         "port_down",
     }
