@@ -2,7 +2,7 @@
 
 from ..model import EventKind, Severity
 from .model import About, Blame, Fault, Link, Proof, Shows, Stops
-from .played import Played, Told
+from .played import Played, Told, Turns
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 
 _CHECK = Told(kind=EventKind.MACHINE_CHECK, message="selftest: a corrected memory error")
@@ -223,6 +223,49 @@ ROWS = (
         tuned_by=None,
         simulated_as=("disk full",),
         played=Played(node_fields={"driver_answering": 1, "space_used_share": 0.97}),
+    ),
+    Fault(
+        key="host_memory_full",
+        title="Node's memory is full",
+        severity=Severity.WARNING,
+        action="See what takes it (ps aux --sort=-rss, files in /dev/shm) and end it, or give the job more memory or fewer"
+        " data loaders.",
+        source="/proc/meminfo, MemAvailable; under 1 % is ours",
+        own_limit=True,
+        inferred=False,
+        proof=Proof.PROVEN,
+        detector="host_memory_full",
+        xids=(),
+        about=About.NODE,
+        stops=Stops.NOBODY,
+        shows=Shows.MEASURED,
+        blame=Blame.UNKNOWN,
+        ends_job=None,
+        by_xid=False,
+        link=Link.NOTHING,
+        look=None,
+        drains=False,
+        loses_data=False,
+        signs=frozenset(),
+        explains=Explains(reach=Reach.BELOW, signs=frozenset({Sign.SLOW_JOB})),
+        shared=Shared.NO,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset({EventKind.BOOT}),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
+        tuned_by=None,
+        simulated_as=(),
+        played=Played(
+            node_fields={
+                "driver_answering": 1,
+                "memory_total_bytes": 2e12,
+                "memory_available_bytes": Turns(before=1e12, after=4e9, span="steady_seconds"),
+            }
+        ),
     ),
     Fault(
         key="clock_wrong",

@@ -43,6 +43,12 @@ def _still_low(scene: Scene, gpus: int) -> Scene:
     return replace(scene, stood=(stands,))
 
 
+def _full_host(scene: Scene) -> Scene:
+    """A host whose memory ran full long ago, as it stands of it."""
+    fields = {"memory_total_bytes": 2 * 10**12, "memory_available_bytes": 4 * 10**9}
+    return replace(scene.changed(node(), fields), stood=(incident("host_memory_full", node()),))
+
+
 def _crashed_twice(scene: Scene) -> Scene:
     """A job of a scheduler held a node that was started twice under it."""
     boots = (event(EventKind.BOOT, node(), NOON - n * 60 * 60 * SECOND) for n in (2, 1))
@@ -280,6 +286,7 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
     "host_fan": (lambda scene: scene.changed(node(), {"fans_failed": 2}), node()),
     "host_mount": (lambda scene: scene.changed(node(), {"mounts_hung": 1}), node()),
     "host_space": (lambda scene: scene.changed(node(), {"space_used_share": 0.97}), node()),
+    "host_memory_full": (_full_host, node()),
     "clock_wrong": (lambda scene: replace(scene, clocks={node().key: 3600.0}), node()),
     "host_disk": (lambda scene: scene.changed(node(), {"spool_writable": 0}), node()),
     "port_errors": (lambda scene: scene.rising(port(), "symbol_errors", 1.0), port()),

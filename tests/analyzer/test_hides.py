@@ -58,6 +58,10 @@ BRAKE = told("gpu_power", node(1), gpu(1), gpu(1, 1), condition="power_brake")
         # A node and what is on it.
         (told("node_silent", node()), told("gpu_xid", gpu(), xid=79), True),
         (told("node_silent", node()), told("gpu_lost", gpu()), True),
+        (told("host_memory_full", node()), told("gpu_slow", gpu()), True),
+        (told("host_memory_full", node()), told("gpu_slow", node(), gpu()), True),
+        (told("host_memory_full", node(2)), told("gpu_slow", gpu()), False),
+        (told("host_memory_full", node()), told("gpu_hung", gpu()), False),
         (told("node_silent", node()), told("port_down", port()), True),
         (told("node_silent", node()), told("gpu_lost", gpu(2)), False),
         (told("node_silent", node()), HOT_RACK, False),
