@@ -1,8 +1,8 @@
-"""Dense arrays of steps and subjects: what is left of lines once it is known what will be asked.
+"""Dense arrays of steps and subjects: lines reduced to what will be asked of them.
 
-Steps lie in a ring. Beside each step's cells stand those of each whole block of steps, worked out
-when they are first asked for and again when a late line changed them: a span of many steps is a
-few blocks and what sticks out of them.
+Steps form a ring. Beside each step's cells are those of each whole block of steps, computed when first
+asked for and again after a late line changed them: a span of many steps is a few blocks and the steps
+beside them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ class Lines:
         return len(self.steps)
 
     def where(self, chosen: Numbers | slice) -> "Lines":
-        """Those of a mask, or of places in this order."""
+        """Return the lines of a mask, or at these places in this order."""
         return Lines(
             subjects=self.subjects[chosen],
             at_us=self.at_us[chosen],
@@ -60,11 +60,11 @@ class Lines:
         )
 
     def in_order(self) -> "Lines":
-        """By subject, then time; of equal times what came first stays first."""
+        """Return the lines by subject, then time; lines at equal times keep their order."""
         return self.where(np.lexsort((self.at_us, self.subjects)))
 
     def by(self, keys: Numbers) -> Iterator[tuple[int, "Lines"]]:
-        """Those of each key together."""
+        """Yield each key with its lines."""
         order = np.argsort(keys, kind="stable")
         ordered, keys = self.where(order), keys[order]
         changes = np.append(True, keys[1:] != keys[:-1]) if len(keys) else keys
@@ -75,7 +75,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduced:
-    """A span, by subject: its lines, and the aggregates."""
+    """A span by subject: its lines, and the aggregates."""
 
     samples: Numbers
     first_us: Numbers
@@ -84,9 +84,9 @@ class Reduced:
 
 
 class Cells:
-    """A ring of steps; which subject a column stands for is known elsewhere.
+    """A ring of steps; the caller knows which subject a column stands for.
 
-    `asked`: the aggregates of each span. `keep` steps can be asked for, `ahead` more may be filled
+    `asked` has the aggregates of each span. `keep` steps can be asked for, and `ahead` more may be filled
     before their time.
     """
 
@@ -98,26 +98,26 @@ class Cells:
         keep: int,
         ahead: int,
     ) -> None:
-        self._keep = keep  # steps that the longest span has
+        self._keep = keep  # steps of the longest span
         self._steps = (-(-(keep + ahead + 2) // _BLOCK) + 1) * _BLOCK
-        # Which block its cells were worked out for; none while they are not as the steps say.
+        # The block that each place was computed for; `NEVER` while it differs from its steps.
         self._worked: Numbers = np.full(self._steps // _BLOCK, NEVER, np.int64)
-        # What whole blocks came to, by part, fields and blocks, while none is worked out anew.
+        # Results over whole blocks, by part, fields and blocks, until one is computed anew.
         self._whole: dict[tuple[Kind, int, int, int, int], Numbers] = {}
         self._width = 0
         self.first: int | None = None  # the oldest step with a line
-        self._floor: int | None = None  # older ones are not kept any more
+        self._floor: int | None = None  # older steps are no longer kept
         self.fields, self._lines = fields_of(catalogue, newest, asked)
         self._tables = tables_of({LINES: self._lines, **self.fields})
         self._plans: dict[tuple[Aggregate, ...], _Plan] = {}
-        # Of every subject's newest line, and by field.
+        # The values of every subject's newest line, and by field.
         self._latest: dict[Kind, Numbers] = {}
         self._newest: dict[str, tuple[Numbers, Numbers]] = {}
         self.newest_us: Numbers = np.empty(0, np.int64)
         self._names = tuple(newest)
 
     def grow(self, subjects: int) -> None:
-        """Room for so many subjects."""
+        """Make room for so many subjects."""
         if subjects <= self._width:
             return
         before, width = self._width, max(subjects, 2 * self._width)
@@ -146,9 +146,9 @@ class Cells:
         self._width = width
 
     def add(self, lines: Lines) -> None:
-        """Lines into their cells; of equal times in one cell the last one counts as newer."""
+        """Put lines into their cells; of equal times in one cell the last one counts as newer."""
         if self._floor is not None:
-            # What is older than every span is not asked for any more.
+            # Steps older than every span are no longer asked for.
             young = lines.steps >= self._floor
             lines = lines if young.all() else lines.where(young)
         if not len(lines):
@@ -178,7 +178,7 @@ class Cells:
                 _put(it, _Groups.of(places[valid]), values[valid], lines.at_us[valid])
 
     def _newest_of(self, places: Numbers, lines: Lines) -> None:
-        """The newest line of each cell as it is, also where a field was not measured."""
+        """Keep the newest line of each cell as it is, also where a field was not measured."""
         last = np.flatnonzero(np.append(places[1:] != places[:-1], True))
         known = self._lines.arrays["last_us"].reshape(-1)
         last = last[lines.at_us[last] >= known[places[last]]]
@@ -188,7 +188,7 @@ class Cells:
             _copy(lines.columns.get(name), last, cells, places[last])
 
     def say_newest(self, lines: Lines) -> None:
-        """Lines in order that are known before their time, since their node's clock is fast."""
+        """Take lines, in order, that are known before their time because their node's clock is fast."""
         last = np.flatnonzero(np.append(lines.subjects[1:] != lines.subjects[:-1], True))
         last = last[lines.at_us[last] >= self.newest_us[lines.subjects[last]]]
         places = lines.subjects[last]
@@ -197,7 +197,7 @@ class Cells:
             _copy(lines.columns.get(name), last, self._newest[name], places)
 
     def pass_over(self, step: int) -> None:
-        """A step is over: its lines may be the newest ones."""
+        """Pass a step: its lines may be the newest ones."""
         if not self._width:
             return
         row = step % self._steps
@@ -208,7 +208,7 @@ class Cells:
             np.copyto(latest, self._tables[key].cells[:, row], where=mask)
 
     def newest(self, subjects: Numbers | slice) -> dict[str, tuple[Numbers, Numbers]]:
-        """Every field of these subjects' newest lines, and whether it was measured; copies."""
+        """Return every field of these subjects' newest lines, and whether it was measured; copies."""
         if not self._width:
             return {name: (np.zeros(0), np.zeros(0, np.bool_)) for name in self._names}
         copies = {key: latest[:, subjects].copy() for key, latest in self._latest.items()}
@@ -221,7 +221,7 @@ class Cells:
         return found
 
     def forget(self, step: int) -> None:
-        """Empty the rows of the ring that are needed next, whole blocks: what lies a ring back."""
+        """Empty the rows of the ring that are needed next, in whole blocks."""
         self._floor = step - self._keep
         if self.first is None:
             return
@@ -236,7 +236,7 @@ class Cells:
         self.first = over
 
     def reduce(self, wanted: Sequence[Aggregate], first: int, last: int) -> Reduced:
-        """The aggregates over the steps `[first, last)`."""
+        """Return the aggregates over the steps `[first, last)`."""
         if not self._width:
             return _nothing(wanted)
         first = max(first, self.first if self.first is not None else last)
@@ -262,7 +262,7 @@ class Cells:
         )
 
     def _plan(self, wanted: Sequence[Aggregate]) -> "_Plan":
-        """Which fields of which tables are asked for; it depends on nothing that changes."""
+        """Return which fields of which tables are asked for; cached, since nothing changes it."""
         key = tuple(wanted)
         if key not in self._plans:
             parts = {(it.field, part) for it in wanted for part in PARTS[it.function]}
@@ -276,7 +276,7 @@ class Cells:
         return self._plans[key]
 
     def _over(self, table: Table, fields: slice, span: "_Span") -> Numbers:
-        """Some fields of a table over a span, by subject."""
+        """Return some fields of a table over a span, by subject."""
         key = (table.key, fields.start, fields.stop, span.begin, span.end)
         whole = self._whole.get(key)
         if whole is None:
@@ -286,7 +286,7 @@ class Cells:
         return found
 
     def _span(self, first: int, last: int) -> "_Span":
-        """The steps `[first, last)`: whole blocks, worked out, and what is beside them."""
+        """Return the span `[first, last)`: computed whole blocks, and the steps beside them."""
         begin, end = -(-first // _BLOCK), last // _BLOCK
         if begin >= end:
             return _Span(0, 0, _in_ring(first, last, self._steps), [slice(0, 0)], [])
@@ -298,7 +298,7 @@ class Cells:
         return _Span(begin, end, before, _in_ring(begin, end, len(self._worked)), after)
 
     def _work_out(self, block: int) -> None:
-        """The cells of a whole block from those of its steps."""
+        """Compute the cells of a whole block from those of its steps."""
         self._whole.clear()
         (rows,) = _in_ring(block * _BLOCK, (block + 1) * _BLOCK, self._steps)
         place = block % len(self._worked)
@@ -317,16 +317,16 @@ class Cells:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Where a span lies: whole blocks, and the steps before and after them; all in their order."""
+    """The parts of a span: whole blocks, and the steps before and after them, in order."""
 
-    begin: int  # of the blocks, as numbers of blocks
+    begin: int  # of the blocks, as block numbers
     end: int
     before: Sequence[slice]
     blocks: Sequence[slice]
     after: Sequence[slice]
 
     def pieces(self, it: Field) -> "list[_Piece]":
-        """The field's arrays of all of it, the oldest first."""
+        """Return the field's arrays of all parts, oldest first."""
         return [
             *((it.arrays, rows) for rows in self.before),
             *((it.blocks, rows) for rows in self.blocks),
@@ -339,7 +339,7 @@ _Plan = list[tuple[Table, list[tuple[slice, list[str]]]]]
 
 
 def _in_ring(first: int, last: int, size: int) -> list[slice]:
-    """Where `[first, last)` lies in a ring."""
+    """Return where `[first, last)` is in a ring."""
     if first >= last:
         return [slice(0, 0)]
     begin, end = first % size, (last - 1) % size + 1
@@ -356,7 +356,7 @@ def _nothing(wanted: Sequence[Aggregate]) -> Reduced:
 def _copy(
     column: Measured | None, rows: Numbers, cells: tuple[Numbers, Numbers], places: Numbers
 ) -> None:
-    """A column's values of some rows to their places; one that is absent was not measured."""
+    """Copy a column's values of some rows to their places; a missing column was not measured."""
     values, held = cells
     if column is None:
         held[places] = False
@@ -366,7 +366,7 @@ def _copy(
 
 
 def _order(places: Numbers, at_us: Numbers) -> Numbers | None:
-    """By place, then time; None when they are so already, each place once."""
+    """Return the order by place, then time; None when they are in order already, each place once."""
     if (places[1:] > places[:-1]).all():
         return None
     # Lines come in the order of time, which is nearly that of places.
@@ -383,8 +383,8 @@ class _Groups:
 
     cells: Numbers
     begins: Numbers | None  # None when each cell has one line
-    ends: Numbers | None  # the last line of each
-    counts: Any  # how many lines each cell has
+    ends: Numbers | None  # the last line of each cell
+    counts: Any  # number of lines per cell
 
     @classmethod
     def of(cls, places: Numbers) -> "_Groups":
@@ -395,7 +395,7 @@ class _Groups:
         return cls(places[begins], begins, ends, (ends - begins + 1).astype(np.int32))
 
     def reduced(self, reduce: np.ufunc, values: Numbers) -> Numbers:
-        """One value for each cell."""
+        """Return one value for each cell."""
         found: Numbers = values if self.begins is None else reduce.reduceat(values, self.begins)
         return found
 
@@ -409,7 +409,7 @@ class _Groups:
 
 
 def _put(it: Field, groups: _Groups, values: Numbers, at_us: Numbers) -> None:
-    """Values in the order of place and time into their cells."""
+    """Put values in the order of place and time into their cells."""
     cells = groups.cells
     flat = {part: array.reshape(-1) for part, array in it.arrays.items()}
     if "min" in flat:
@@ -432,7 +432,7 @@ def _put(it: Field, groups: _Groups, values: Numbers, at_us: Numbers) -> None:
 
 
 def _aggregate(function: Function, name: str, found: Mapping[tuple[str, str], Numbers]) -> Measured:
-    """One aggregate of a field; `found` are its parts."""
+    """Return one aggregate of a field from its parts in `found`."""
     count = found[name, "count"]
     if function is Function.COUNT:
         return count.astype(np.int64), None
@@ -442,17 +442,17 @@ def _aggregate(function: Function, name: str, found: Mapping[tuple[str, str], Nu
     if function is Function.INCREASE:
         with np.errstate(over="ignore", invalid="ignore"):
             increase = found[name, "max"] - found[name, "min"]
-        # A difference of two 64-bit numbers that does not fit into one wraps round.
+        # A difference of two 64-bit numbers that does not fit into one wraps around.
         return increase, valid & (increase >= 0)
     return found[name, function.value], valid
 
 
 def _at_the_end(it: Field, part: str, pieces: Sequence[_Piece], told: Numbers) -> Numbers:
-    """The field's oldest or newest value; `told`: which subjects have one at all."""
+    """Return the field's oldest or newest value; `told` says which subjects have one at all."""
     found: Numbers = np.zeros(len(told), it.kind)
     cells = [(arrays, row) for arrays, rows in pieces for row in range(rows.start, rows.stop)]
     missing = told.copy()
-    # Mostly the first one has them all.
+    # Usually the first one has them all.
     for arrays, row in cells if part == "first" else reversed(cells):
         if not missing.any():
             break

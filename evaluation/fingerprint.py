@@ -1,7 +1,7 @@
-"""What a result belongs to: hashes of the fleet and of the judge, and the commit of what was judged.
+"""What a result belongs to: hashes of the fleet and of the judge, and the commit that was judged.
 
-Detectors have no hash: whoever changes one puts nothing away. A result names the commit that they
-are of, and the last one that changed any of them.
+Detectors have no hash, so that changing one discards no results. A result names the commit that was
+played, and the last one that changed any detector.
 """
 
 import hashlib
@@ -11,27 +11,27 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-# The fleet, its parameter ranges, and which fleets are played.
+# The fleet, its parameter ranges, and the choice of fleets that are played.
 _FLEET = ("simulator/fleet", "simulator/fabric", "evaluation/fleets.py")
-# Who says what was right, and what others are given.
+# What decides what was right, and the baselines.
 _JUDGE = ("evaluation/baselines", "evaluation/judge", "evaluation/replay.py")
 DETECTORS = ("analyzer", "gpuvigil/faults", "gpuvigil/data", "gpuvigil/lifecycle.py")
-# Results, and the pages made of them: they are no other code.
+# Results, and the pages made from them: they are not code.
 _WRITTEN = (":(exclude)evaluation/*.json", ":(exclude)evaluation/*.jsonl", ":(exclude)docs")
 
 
 def fleet_hash() -> str:
-    """16 hex digits that change with anything that a fleet or its truth is made from."""
+    """Return 16 hex digits that change with anything that a fleet or its truth is made from."""
     return hash_of(_FLEET)
 
 
 def judge_hash() -> str:
-    """16 hex digits that change with how detectors are played and judged."""
+    """Return 16 hex digits that change with how detectors are played and judged."""
     return hash_of(_JUDGE)
 
 
 def hash_of(places: Iterable[str]) -> str:
-    """16 hex digits over the sources at these places."""
+    """Return 16 hex digits over the sources at these places."""
     digest = hashlib.sha256()
     for place in places:
         path = ROOT / place
@@ -43,20 +43,20 @@ def hash_of(places: Iterable[str]) -> str:
 
 
 def commit_of_detectors(root: Path = ROOT) -> str:
-    """The last commit that changed a detector, or what they read; "unknown" without a history."""
+    """Return the last commit that changed a detector or its inputs; "unknown" without a history."""
     there = [it for it in DETECTORS if (root / it).exists()]
     return _git(root, "log", "-1", "--format=%H", "--", *there) or "unknown"
 
 
 def checked_out(root: Path = ROOT) -> str:
-    """The commit, with `-dirty` behind it where files were changed that are not written by runs."""
+    """Return the commit, with `-dirty` appended where files changed that are not written by runs."""
     found = _git(root, "describe", "--always", "--abbrev=40", "--exclude=*")
     changed = _git(root, "status", "--porcelain", "--", ".", *_WRITTEN)
     return f"{found}-dirty" if changed else found or "unknown"
 
 
 def is_committed(commit: str) -> bool:
-    """Whether figures of what is checked out can be published; one line on stderr says why not."""
+    """Return whether figures of this commit can be published; one line on stderr says why not."""
     if commit.endswith("-dirty"):
         print("figures are published of a commit: commit the changes first", file=sys.stderr)
         return False

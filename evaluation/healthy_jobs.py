@@ -1,10 +1,10 @@
-"""`python -m evaluation.healthy_jobs HOURS`: is a job of which nothing is wrong told that it hangs, or that hardware is slow?
+"""`python -m evaluation.healthy_jobs HOURS`: is any healthy job reported as hanging, or as slowed by hardware?
 
-Fleets of trainings that only look like it, of 4 to 128 GPUs, of which the jobs' detectors hear GPUs and nodes, and of one in
-five what NCCL Inspector's files say of its collectives. Seeds follow from the commit; a tree with changes is refused. Played
-until what is cut unevenly or has uneven data had HOURS job-hours, and all jobs ten times as many pauses. Writes
-`evaluation/healthy_jobs.json`, of which `make docs` makes a section of `docs/accuracy.md`. With `--seeds`
-nothing is kept.
+Fleets of trainings that only look faulty, of 4 to 128 GPUs. The jobs' detectors get GPUs and nodes, and for one job
+in five what NCCL Inspector's files say about its collectives. Seeds follow from the commit; a tree with changes is
+refused. Played until jobs that are cut unevenly or have uneven data had HOURS job-hours, and all jobs ten times as
+many pauses. Writes `evaluation/healthy_jobs.json`, from which `make docs` makes a section of `docs/accuracy.md`.
+With `--seeds` nothing is kept.
 """
 
 import argparse
@@ -33,18 +33,18 @@ from .run import stamp
 
 RESULT = Path(__file__).with_suffix(".json")
 NODES, _BLOCK, _PAUSES = 384, timedelta(hours=1), 10.0
-# Most of them of what is uneven, or pauses often; the others so that there are some of each.
+# Mostly jobs that are uneven, or pause often; the others so that there are some of each.
 _MIX = (
     ("staged", 0.27), ("unlike", 0.3), ("pipeline parallel", 0.1), ("tensor parallel", 0.05), ("judging", 0.07),
     ("shuffling", 0.07), ("even", 0.04), ("talking", 0.03), ("starved", 0.03), ("saving", 0.02), ("preparing", 0.02),
 )  # fmt: skip
-# Of the jobs, those whose collectives are read: it takes as long as all else.
+# The share of jobs whose collectives are read: reading takes as long as all else.
 _READ = 0.2
 _TABLES = frozenset({"gpu", "node"})
 
 
 def detectors() -> list[Detector]:
-    """Those that say that a job hangs or is slow, and who knows that a node is silent: that explains much of theirs."""
+    """Return the detectors of hanging or slow jobs, and that of silent nodes, which explains many of their findings."""
     of_jobs = {*STRAGGLERS, *HANGS}
 
     def is_asked(fault: str) -> bool:
@@ -55,7 +55,7 @@ def detectors() -> list[Detector]:
 
 
 def play(seed: int, nodes: int = NODES) -> dict[str, Any]:
-    """One fleet without a fault: what was said of its jobs, and their hours and pauses."""
+    """Play one fleet without a fault: return what was reported about its jobs, and their hours and pauses."""
     begun = time.process_time()
     fleet = build(healthy_fleet(seed, nodes, _MIX))
     replay, inspectors = Replay(None, detectors(), ahead=_BLOCK), Inspectors(fleet, _READ)
@@ -75,7 +75,7 @@ def play(seed: int, nodes: int = NODES) -> dict[str, Any]:
 
 
 def until(hours: float, plays: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """As many of these as have so many hours of what is uneven, and ten times as many pauses."""
+    """Yield plays until uneven jobs have so many hours, and all jobs ten times as many pauses."""
     played: list[dict[str, Any]] = []
     for one in plays:
         yield one
@@ -86,7 +86,7 @@ def until(hours: float, plays: Iterable[dict[str, Any]]) -> Iterator[dict[str, A
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play, show, and keep what was not of one's own choice; 1 where anything wrong was said, 2 for a tree with changes."""
+    """Play, show, and keep results of unchosen seeds; 1 if a job was blamed wrongly, 2 for a tree with changes."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.healthy_jobs")
     parser.add_argument("hours", type=float, nargs="?", default=1000.0)
     parser.add_argument("--seeds", type=int, nargs="+", help="to tune with: nothing is kept")

@@ -1,11 +1,12 @@
-"""`python -m evaluation.healthy_network NODE_DAYS`: does anything of a sound network wake somebody?
+"""`python -m evaluation.healthy_network NODE_DAYS`: does a healthy network page anybody?
 
-Fleets without a fault, with all that only looks like one, of which the network's detectors hear nodes and
-ports alone, once a minute: so a thousand node-days take about two minutes. Seeds follow from the
-commit. What is critical or a warning there is wrong; of none in n node-days the rate is below 3/n with 95 %
-(rule of three: Hanley and Lippman-Hand, JAMA 1983), of some as Poisson's distribution has it. With `--switches`
-those are read, too, and are serviced, miscounted and unread as the world has it. What nobody chose is kept in
-`evaluation/healthy_network.json`, of which `make docs` makes a section of `docs/accuracy.md`.
+Fleets without a fault, with all that only looks like one; the network's detectors get only nodes and
+ports, once a minute, so a thousand node-days take about two minutes. Seeds follow from the
+commit. Any critical or warning is wrong; with none in n node-days the rate is below 3/n with 95 %
+(rule of three: Hanley and Lippman-Hand, JAMA 1983), with some it follows Poisson's distribution. With
+`--switches` the switches are read, too, and are serviced, miscounted and unread as in world settings. Results of
+unchosen seeds are kept in `evaluation/healthy_network.json`, from which `make docs` makes a section of
+`docs/accuracy.md`.
 """
 
 import argparse
@@ -36,7 +37,7 @@ RESULT = Path(__file__).with_suffix(".json")
 HEARD = ("hosts", "hosts and switches")
 _COMMAND = "python -m evaluation.healthy_network"
 _TICK_SECONDS, _BLOCK = 60.0, timedelta(hours=1)
-# A fleet's; with one port of the fabric each, so that one that is lost is graver than of several.
+# The size of a fleet; one fabric port per node, since losing the only port is graver than one of several.
 _NODES, _DAYS, _GPUS, _RACK = 1000, 1.0, 1, 8
 _MIX = (("data parallel", 0.7), ("ragged training", 0.2), ("notebook", 0.1))
 _TABLES = frozenset({"node", "port"})
@@ -45,7 +46,7 @@ _DOUBT = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """A healthy fleet, and what was said of its network."""
+    """A healthy fleet, and what was reported about its network."""
 
     seed: int
     node_days: float
@@ -57,12 +58,12 @@ class Played:
         return self.as_grave_as(Severity.CRITICAL)
 
     def as_grave_as(self, severity: Severity) -> tuple[Claim, ...]:
-        """What was said in that severity at the gravest."""
+        """Return the claims whose highest severity was this one."""
         return tuple(it for it in self.said if it.severity is severity)
 
 
 def detectors() -> list[Detector]:
-    """Those of ports and switches, and who knows that a node is silent: that explains much of theirs."""
+    """Return the detectors of ports and switches, and that of silent nodes, which explains many of their findings."""
 
     def is_asked(fault: str) -> bool:
         return is_of_network(fault) or FAULTS[fault].shows is Shows.UNHEARD
@@ -82,7 +83,7 @@ def play(
     gpus: int = _GPUS,
     switches: bool = False,
 ) -> Played:
-    """One fleet without a fault, of so many GPUs and fabric ports a node."""
+    """Play one fleet without a fault, with so many GPUs and fabric ports a node."""
     begun = time.process_time()
     settings = world(
         seed,
@@ -112,7 +113,7 @@ def play(
 
 
 def lines(played: Sequence[Played], commit: str) -> Iterator[str]:
-    """What came of it, for people."""
+    """Yield the result for people."""
     node_days = sum(it.node_days for it in played)
     wrong = [claim for it in played for claim in it.critical]
     seconds, seeds = sum(it.cpu_seconds for it in played), ", ".join(str(it.seed) for it in played)
@@ -129,7 +130,7 @@ def lines(played: Sequence[Played], commit: str) -> Iterator[str]:
 
 
 def _most(count: int) -> float:
-    """The largest mean of which so few are seen at least once in twenty times."""
+    """Return the largest mean with which so few are seen at least once in twenty times."""
     low, high = 0.0, 10.0 * (count + 1)
     for _ in range(50):
         mean = (low + high) / 2.0
@@ -141,7 +142,7 @@ def _most(count: int) -> float:
 
 
 def record(played: Sequence[Played], stamped: Mapping[str, str], command: str) -> dict[str, Any]:
-    """What is kept of plays that nobody chose."""
+    """Return what is kept of plays with unchosen seeds."""
     return {
         "command": command,
         **stamped,
@@ -158,7 +159,7 @@ def record(played: Sequence[Played], stamped: Mapping[str, str], command: str) -
 
 
 def section(kept: Mapping[str, Any]) -> Iterator[str]:
-    """What woke somebody where nothing was wrong, as a table."""
+    """Yield the section on pages without a fault, as a table."""
     yield "## A sound network"
     yield ""
     yield f"Fleets of {_NODES:,} nodes and {24.0 * _DAYS:g} hours without a fault, with all that only looks like one: bursts of collectives, of discards and of pauses, checkpoints, jobs that start and end, ports that are switched off or were never plugged in, maintenance of racks and spines, nodes that are late or reboot. The network's detectors hear nodes and ports alone, once a minute, and where it says so who reads the switches. Whatever is told is wrong. *Below*: with 95 % (Poisson)."
@@ -195,7 +196,7 @@ def _cells(fleets: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play, show, and keep what nobody chose; 1 where anything critical was said."""
+    """Play, show, and keep results of unchosen seeds; return 1 if anything critical was reported."""
     parser = argparse.ArgumentParser(prog=_COMMAND)
     parser.add_argument("node_days", type=int, nargs="?", default=5000)
     parser.add_argument("--seeds", type=int, nargs="+", help="fleets of one's choice: none is kept")

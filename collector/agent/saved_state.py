@@ -39,10 +39,10 @@ class Remembered:
     """What a node's agent remembers across restarts.
 
     GPUs are by UUID, ports by device and port; `held` are open allocations; counters belong to
-    `boot_id`. `missing`: since when GPUs are lost, by UUID. `released_until`: the driver is left
-    alone until then. `driverless_since`: since when, in this boot, GPUs are on the bus and no
-    driver is loaded. `complete`: whether everything that the hub knows of this node is known here,
-    too.
+    `boot_id`.
+    `missing`: since when GPUs are lost, by UUID. `released_until`: the driver is left alone until then.
+    `driverless_since`: since when, in this boot, GPUs are on the bus and no driver is loaded.
+    `complete`: whether everything that the hub knows of this node is known here, too.
     """
 
     gpus: dict[str, GpuIdentity] = field(default_factory=dict)

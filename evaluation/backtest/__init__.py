@@ -1,1 +1,1 @@
-"""What the detectors would have said of the past that a hub keeps, against what was said."""
+"""What the detectors would have reported about the past that a hub keeps, against what was reported."""

@@ -1,4 +1,4 @@
-"""`gpuvigil backtest`: before a limit is changed, whom the change would have woken, and whom not."""
+"""`gpuvigil backtest`: before a limit is changed, which incidents and pages would the change add or remove?"""
 
 import argparse
 import json
@@ -34,11 +34,11 @@ _LAST = "24h"
 _MOST_SHOWN = 40
 _SECTION = "analyzer."
 _PREFIX = "GPUVIGIL_ANALYZER_"
-_ITSELF = "gpuvigil"  # the cluster of such transitions
+_ITSELF = "gpuvigil"  # the cluster of gpuvigil's own transitions
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`gpuvigil backtest`: 0 once it was played, 1 when the hub does not answer, 2 for wrong arguments."""
+    """Run `gpuvigil backtest`: 0 once it was played, 1 when the hub does not answer, 2 for wrong arguments."""
     commands = _parser()
     chosen = commands.parse_args(arguments)
     try:
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 def played(
     hub: Hub, config: Config, start: datetime, end: datetime, quiet: bool = True
 ) -> list[Pair]:
-    """What was raised from `start` to `end`, and what the detectors would with these settings."""
+    """Return what was raised from `start` to `end`, paired with what the detectors would raise with these settings."""
     replay = Replay(config.analyzer, ahead=BLOCK)
     known = play_past(hub, [replay], start, end, "backtest", quiet=quiet)
     return pairs(recorded(hub, known), claims(replay.transitions), start)
@@ -66,7 +66,7 @@ def played(
 def play_past(
     hub: Hub, replays: Sequence[Replay], start: datetime, end: datetime, prog: str, quiet: bool
 ) -> Past:
-    """Feed them with what the hub has of this span, and of before it as long as their detectors look back."""
+    """Feed the replays with the hub's data of the span, and of as long before it as their detectors look back."""
     settings = replays[0].settings
     before = max(_whole_steps(_longest(one.settings), settings) for one in replays)
     begin = _floor(start - before, settings)
@@ -84,7 +84,7 @@ def play_past(
 
 
 def said(found: Sequence[Pair]) -> dict[str, Any]:
-    """Everything, for programs."""
+    """Return everything in a form for programs."""
     return {
         "faults": {fault: asdict(it) for fault, it in accounts(found).items() if fault},
         "all": asdict(accounts(found).get("", Account())),
@@ -151,13 +151,13 @@ def _changes(what: str, found: Sequence[Pair]) -> Iterator[str]:
 
 
 def recorded(hub: Hub, known: Past) -> list[Claim]:
-    """What was raised by detectors in that span."""
+    """Return what detectors raised in that span."""
     steps = []
     kind = RecordKind.TRANSITION
     for record in hub.records(kind, since=known.start, until=known.end, limit=MOST_RECORDS):
         with suppress(*UNREADABLE):
             steps.append(Transition.from_record(record))
-    # What gpuvigil says of itself, and to owners, no detector has raised; the selftest's is no news.
+    # Transitions about gpuvigil itself, and those to owners, come from no detector; the selftest's are left out.
     return raised(one for one in steps if one.subject.cluster != _ITSELF and not one.subject.marked)
 
 
@@ -180,14 +180,14 @@ def _whole_steps(span: timedelta, settings: AnalyzerSettings) -> timedelta:
 
 
 def _floor(at: datetime, settings: AnalyzerSettings) -> datetime:
-    """The last whole step before: passes lie on them."""
+    """Return the last whole step before a time: passes happen at these."""
     step = timedelta(seconds=settings.tick_seconds)
     day = at.replace(hour=0, minute=0, second=0, microsecond=0)
     return day + (at - day) // step * step
 
 
 def _config(chosen: argparse.Namespace) -> Config:
-    """The hub's configuration with the limits that were given laid over it."""
+    """Return the hub's configuration, overridden by the given limits."""
     given = _variables(chosen.set)
     try:
         return load(config_of_up(chosen.config), {**os.environ, **given})
@@ -200,7 +200,7 @@ def _config(chosen: argparse.Namespace) -> Config:
 
 
 def _variables(given: Sequence[str]) -> dict[str, str]:
-    """`analyzer.clear_seconds=300` as the variable that means the same."""
+    """Return `analyzer.clear_seconds=300` as the environment variable that means the same."""
     known = [setting.name for setting in fields(AnalyzerSettings)]
     found = {}
     for one in given:
@@ -213,7 +213,7 @@ def _variables(given: Sequence[str]) -> dict[str, str]:
 
 
 def span(chosen: argparse.Namespace, now: datetime, usual: str) -> tuple[datetime, datetime]:
-    """From when to when, by `--last`, `--from` and `--to`; ConfigError where they make no span."""
+    """Return the span by `--last`, `--from` and `--to`; ConfigError where they make no span."""
     if chosen.last is not None and chosen.start is not None:
         raise ConfigError("name --last or --from, not both")
     end = now if chosen.end is None else min(moment(chosen.end, "--to"), now)
@@ -243,7 +243,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def add_span(commands: argparse.ArgumentParser, usual: str) -> None:
-    """The options that say which past is played, and in which form it is told; see `span`."""
+    """Add the options for the span that is played and the form of the output; see `span`."""
     commands.add_argument("--last", metavar="LENGTH", help=f"15m, 6h, 7d or 2w until --to; {usual}")
     commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
     commands.add_argument("--to", dest="end", metavar="TIME", help="the same; default: now")

@@ -11,7 +11,7 @@ from gpuvigil.model import Incident, Record, Severity, Transition
 
 from ..judge.claims import Claim, claims
 
-# One account may be this much later than the other: a tick more or less, a node's clock.
+# The most that one account may be later than the other: a tick more or less, a node's clock.
 _SLACK = timedelta(minutes=5)
 _FOREVER = datetime.max.replace(tzinfo=timezone.utc)
 
@@ -25,21 +25,21 @@ class Pair:
 
     @property
     def either(self) -> Claim:
-        """Whichever there is; the one that would be raised, of two."""
+        """Whichever exists; of two, the one that would be raised."""
         found = self.would or self.was
         assert found is not None
         return found
 
     @property
     def changes(self) -> bool:
-        """Whether people would be told otherwise than they were."""
+        """Whether people would be notified differently."""
         was, would = self.was, self.would
         return was is None or would is None or was.severity is not would.severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Of one fault or of all: incidents, and how often somebody was woken."""
+    """The incidents and pages of one fault, or of all."""
 
     was: int = 0
     would: int = 0
@@ -49,10 +49,10 @@ class Account:
 
 
 def raised(steps: Iterable[Transition]) -> list[Claim]:
-    """The incidents of these steps, with the pages that somebody got.
+    """Return the incidents of these steps, with the pages that were sent.
 
-    One that stood before the first of its steps here began long ago, whatever happened to it since;
-    and nobody is told of a critical on a node that is out of service.
+    An incident that stood before its first step here began long ago, whatever happened to it since; and
+    nobody is paged for a critical incident on a node that is out of service.
     """
     ordered = sorted(steps, key=lambda step: (step.at, step.incident, step.number))
     first = {step.incident: step for step in reversed(ordered)}
@@ -72,10 +72,10 @@ def _held(step: Transition) -> bool:
 
 
 def pairs(was: Sequence[Claim], would: Sequence[Claim], since: datetime) -> list[Pair]:
-    """Every incident that was opened from `since` on, in either account, in the order of time.
+    """Return every incident opened from `since` on, in either account, in the order of time.
 
-    Two are one and the same when fault and subject are and they stood at the same time; of several
-    that could be, those that began next to each other.
+    Two incidents are the same when fault and subject are equal and they stood at the same time; of several
+    candidates, the one that began nearest.
     """
     left: dict[tuple[str, str], list[Claim]] = defaultdict(list)
     for claim in would:
@@ -94,7 +94,7 @@ def pairs(was: Sequence[Claim], would: Sequence[Claim], since: datetime) -> list
 
 
 def accounts(found: Sequence[Pair]) -> dict[str, Account]:
-    """By fault, and under "" of all."""
+    """Return the accounts by fault, and under "" the account of all."""
     of: dict[str, list[Pair]] = defaultdict(list)
     for pair in found:
         of[pair.either.fault].append(pair)

@@ -1,7 +1,7 @@
-"""The past as a hub keeps it, in blocks as `evaluation.replay` takes them.
+"""The past that a hub keeps, in blocks for `evaluation.replay`.
 
-What is no longer known: when a line or an event arrived (it is taken to have come at once), what
-an inventory said before it last changed, and what schedulers told of nodes.
+No longer known are: when a line or an event arrived (it is assumed to have come at once), what an
+inventory said before it last changed, and what schedulers reported about nodes.
 """
 
 from collections import defaultdict
@@ -31,9 +31,9 @@ from gpuvigil.store import Store
 from gpuvigil.store.schema import latest_schema
 from simulator.fleet import Block
 
-# Lines of a thousand GPUs at ten seconds fit into one answer.
+# The lines of a thousand GPUs at ten seconds fit into one answer.
 BLOCK = timedelta(minutes=30)
-# Shorter than any tick, so that a step holds one line and its mean is the line's value.
+# Shorter than any tick, so that a step has one line and its mean is the line's value.
 _STEP = timedelta(seconds=1)
 
 _Read = TypeVar("_Read")
@@ -41,19 +41,19 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What a hub has of a span beside its lines."""
+    """The hub's records of a span, beside its lines."""
 
     start: datetime
     end: datetime
     events: tuple[Event, ...]  # oldest first
     inventories: tuple[Inventory, ...]
     allocations: tuple[Allocation, ...]
-    unreadable: int  # records that another version wrote
-    cut: bool  # whether the hub has more records than it gives
+    unreadable: int  # records written by another version
+    cut: bool  # whether the hub has more records than it returns
 
 
 def past(hub: Hub, start: datetime, end: datetime) -> Past:
-    """The records of a span; the newest of them where there are too many."""
+    """Return the records of a span; only the newest where there are too many."""
     told = hub.records(RecordKind.EVENT, since=start, until=end, limit=MOST_RECORDS)
     nodes = hub.records(RecordKind.INVENTORY, limit=MOST_RECORDS)
     held = [one for one in held_since(hub, None, start) if one.at < end]
@@ -71,7 +71,7 @@ def past(hub: Hub, start: datetime, end: datetime) -> Past:
 
 
 def blocks(store: Store, past: Past) -> Iterator[Block]:
-    """The whole past, one block after the other."""
+    """Yield the whole past, one block after the other."""
     start, unheard = past.start, {it.subject.key: it for it in past.inventories}
     while start < past.end:
         end = min(start + BLOCK, past.end)
@@ -86,7 +86,7 @@ def blocks(store: Store, past: Past) -> Iterator[Block]:
             arrivals={name: it["at"].combine_chunks() for name, it in tables.items()},
             events=events,
             event_arrivals=tuple(event.at for event in events),
-            # A node that nobody has heard of yet is not silent.
+            # A node without any line so far is not silent.
             inventories=tuple(
                 replace(unheard.pop(key), at=at)
                 for key, at in _first_heard(tables["node"])
@@ -98,7 +98,7 @@ def blocks(store: Store, past: Past) -> Iterator[Block]:
 
 
 def _fields() -> Mapping[str, Sequence[str]]:
-    """By measurement, whatever a detector asks for."""
+    """Return, by measurement, the fields that any detector asks for."""
     wanted: dict[str, set[str]] = defaultdict(set)
     for (measurement, _), need in questions(DETECTORS).items():
         wanted[measurement] |= {*need.fields, *(it.field for it in need.aggregates)}
@@ -106,7 +106,7 @@ def _fields() -> Mapping[str, Sequence[str]]:
 
 
 def _told(past: Past, start: datetime, end: datetime) -> Iterator[Allocation]:
-    """Each allocation when it began, as far as that was known then, and when it ended."""
+    """Yield each allocation when it began, as far as it was known then, and when it ended."""
     for one in past.allocations:
         began = max(one.started_at, past.start)
         if start <= began < end:
@@ -116,7 +116,7 @@ def _told(past: Past, start: datetime, end: datetime) -> Iterator[Allocation]:
 
 
 def _first_heard(lines: pa.Table) -> Iterator[tuple[str, datetime]]:
-    """By node its first line of these."""
+    """Yield each node with the time of its first line."""
     named = lines.group_by(["cluster", "node"]).aggregate([("at", "min")])
     for row in named.sort_by([("cluster", "ascending"), ("node", "ascending")]).to_pylist():
         yield Subject(cluster=row["cluster"], node=row["node"]).key, row["at_min"]
@@ -129,7 +129,7 @@ def lines(
     span: tuple[datetime, datetime],
     where: Mapping[str, str],
 ) -> pa.Table:
-    """The lines of a measurement as they were measured, but for those of a selftest."""
+    """Return the lines of a measurement as they were measured, without those of a selftest."""
     measurement = MEASUREMENTS[name]
     found = store.series(name, fields, where, span, _STEP)
     found = found.filter(pc.not_equal(found["cluster"], SELFTEST_CLUSTER))
@@ -143,7 +143,7 @@ def lines(
 
 
 def _whole(values: pa.ChunkedArray, measurement: Measurement, field: str) -> pa.ChunkedArray:
-    """A mean of one whole number as the number."""
+    """Return the mean of one whole number as a whole number."""
     if not measurement.metric(field).integer:
         return values
     return pc.round(values).cast(pa.int64(), safe=False)
@@ -152,7 +152,7 @@ def _whole(values: pa.ChunkedArray, measurement: Measurement, field: str) -> pa.
 def _all(
     read: Callable[[Record], _Read], records: Sequence[Record], unreadable: list[str]
 ) -> list[_Read]:
-    """Those that can be read, without the selftest's: nobody wants to hear of them again."""
+    """Return the readable records, without the selftest's."""
     found = []
     for record in records:
         if record.marked:

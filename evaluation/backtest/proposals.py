@@ -1,4 +1,4 @@
-"""What other limits would have changed in a site's own past: the evidence, and nothing else."""
+"""The effect of other limits on a site's own past: only the evidence."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from gpuvigil.model import Opinion, Severity
 from ..judge.claims import Claim
 from .compare import pairs
 
-# Limits that decide how much people are told; each is tried at half and at twice what the site has.
+# Limits that decide how many people are notified; each is tried at half and at twice the site's value.
 TRIED = (
     "silent_after_seconds",
     "silent_verdict_seconds",
@@ -20,7 +20,7 @@ TRIED = (
     "passing_xid_seconds",
     "clear_seconds",
 )
-# What happens twice is the least that can happen again and again.
+# Two is the least count of something that happens repeatedly.
 _LEAST_COUNT = 2
 
 
@@ -28,7 +28,7 @@ _LEAST_COUNT = 2
 class Limit:
     """One setting at another value."""
 
-    key: str  # of the section `analyzer`
+    key: str  # in the section `analyzer`
     now: float
     other: float
 
@@ -39,23 +39,23 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What a limit would have changed: warnings and criticals that nobody would have been told of, and more of them."""
+    """The effect of a limit: warnings and criticals that would no longer be sent, and additional ones."""
 
     limit: Limit
     fewer: tuple[Claim, ...]
     more: tuple[Claim, ...]
-    noise: int  # how many of the fewer somebody called noise, and how many useful
+    noise: int  # votes on `fewer` that called them noise; `useful` likewise
     useful: int
 
     @property
     def is_recommended(self) -> bool:
-        """Whether it only silences, and nothing that anybody found useful or that woke somebody."""
+        """Whether the limit only silences, and nothing that was voted useful or that paged somebody."""
         wakes = any(one.severity is Severity.CRITICAL for one in self.fewer)
         return bool(self.fewer) and not self.more and not self.useful and not wakes
 
 
 def limits(settings: AnalyzerSettings) -> list[Limit]:
-    """All that are tried on a site with these settings."""
+    """Return all limits to try on a site with these settings."""
     found = []
     for key in TRIED:
         now = getattr(settings, key)
@@ -72,9 +72,9 @@ def proposals(
     voted: Callable[[Claim], Sequence[Opinion]],
     since: datetime,
 ) -> list[Proposal]:
-    """What each limit changes in what is `today`; those that are recommended first, then by how much.
+    """Return the effect of each limit compared with `today`; recommended ones first, then by size.
 
-    `voted`: what people said of an incident.
+    `voted` returns people's opinions on an incident.
     """
     found = []
     for limit, would in others.items():
@@ -104,7 +104,7 @@ def _loud(found: Sequence[Claim]) -> list[Claim]:
 def votes_on(
     recorded: Sequence[Claim], today: Sequence[Claim], opinions: Sequence[Opinion], since: datetime
 ) -> Callable[[Claim], Sequence[Opinion]]:
-    """What people said of an incident that is played again: of the recorded one that it is."""
+    """Return a function with people's opinions on a replayed incident: those on the matching recorded one."""
     same: dict[str, str] = {
         pair.would.id: pair.was.id
         for pair in pairs(recorded, today, since)

@@ -1,4 +1,4 @@
-"""How often each rule was right at a site, by what people said of its incidents; pure."""
+"""How often each rule was right at a site, by people's opinions on its incidents; pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ _NEVER_ONE = frozenset({State.SUSPECT.value, State.DISMISSED.value})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleCount:
-    """One rule: incidents that were judged right and wrong, and those that nobody judged."""
+    """One rule: incidents judged right and wrong, and those that nobody judged."""
 
     rule: str
     right: int
@@ -25,7 +25,7 @@ class RuleCount:
 def counted(
     opinions: Sequence[Opinion], incidents: Iterable[Incident], proven: Collection[str]
 ) -> list[RuleCount]:
-    """Each rule that had an incident on a real machine; those on trial first, then the most often wrong.
+    """Return each rule with an incident on a real machine; those on trial first, then the most often wrong.
 
     `proven` is the site's `alerts.proven`.
     """
@@ -51,7 +51,7 @@ def counted(
 
 
 def lines(rows: Sequence[RuleCount]) -> Iterator[str]:
-    """What a person reads."""
+    """Yield the lines for people."""
     if rows:
         yield ""
         yield "What people said of incidents here, by rule:"

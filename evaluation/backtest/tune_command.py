@@ -30,7 +30,7 @@ _SHOWN = 5
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`gpuvigil tune`: 0 once it was played, 1 when the hub does not answer, 2 for wrong arguments."""
+    """Run `gpuvigil tune`: 0 once it was played, 1 when the hub does not answer, 2 for wrong arguments."""
     return run_command(_parser(), arguments, _run)
 
 
@@ -59,7 +59,7 @@ def tried(
     end: datetime,
     quiet: bool = True,
 ) -> tuple[list[Claim], list[Proposal]]:
-    """What is raised with the site's limits, and what each of the others would change."""
+    """Return the incidents with the site's limits, and what each of the other limits would change."""
     settings = config.analyzer
     others = {limit: Replay(limit.applied(settings), ahead=BLOCK) for limit in limits(settings)}
     as_it_is = Replay(settings, ahead=BLOCK)
@@ -75,7 +75,7 @@ def _all(hub: Hub, kind: RecordKind, read: Callable[[Record], _Read]) -> tuple[_
 
 
 def said(one: Proposal) -> dict[str, Any]:
-    """Everything of a limit, for programs."""
+    """Return everything about a limit in a form for programs."""
     return {
         **asdict(one.limit),
         "recommended": one.is_recommended,
@@ -97,7 +97,7 @@ def _claim(claim: Claim) -> dict[str, str]:
 
 
 def lines(found: Sequence[Proposal], result: Mapping[str, Any]) -> Iterator[str]:
-    """What a person reads."""
+    """Yield the lines for people."""
     start, end = (result[key][:16].replace("T", " ") for key in ("from", "to"))
     told = result["told"]
     yield f"{start} to {end} UTC: {told} {'warning or critical' if told == 1 else 'warnings and criticals'} with the limits as they are"
