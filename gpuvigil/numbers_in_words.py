@@ -123,11 +123,22 @@ _WRITTEN = {
 }
 
 
+# Without their unit two metrics would have one name.
+_NAMED = {
+    "step": "Steps done",
+    "step_seconds": "Step time",
+    "step_phase_seconds": "Time in step phase",
+}
+
+
 def title(metric: Metric) -> str:
     """Return the metric's name in words, without its unit."""
     name = metric.name
+    if name in _NAMED:
+        return _NAMED[name]
     for ending in _UNITS:
         name = name.removesuffix(ending)
+    name += "_rate" if metric.name.endswith("_per_second") else ""
     words = " ".join(_WRITTEN.get(word, word) for word in name.split("_"))
     return words[:1].upper() + words[1:]
 

@@ -39,6 +39,4 @@ def sentence(one: Offender) -> str:
     """How often, when last, and what that makes of it."""
     times = counted(len(one.failures), "failure")
     verdict = "; a lemon: take it out of service and inspect all of it" if one.is_lemon else ""
-    return (
-        f"{times} in {SPAN.days} days, last {moment(one.last_at)}; score {one.score:.2f}{verdict}"
-    )
+    return f"{times} in {SPAN.days} days, last {moment(one.last_at)}{verdict}"

@@ -134,10 +134,10 @@ def standing(view: FleetView, found: Device) -> tuple[Attention, ...]:
     """What stands against the GPU or its node; of a node's page also what stands in it."""
     if found.asked_gpu:
         return tuple(it for it in view.attention if concerns(it.incident, found.subject))
-    prefix = f"{found.node.key}/"
+    node, prefix = found.node.key, f"{found.node.key}/"
     return tuple(
         it
         for it in view.attention
         if it.subject.of_node() == found.node
-        or any(member.startswith(prefix) for member in it.incident.members)
+        or any(member == node or member.startswith(prefix) for member in it.incident.members)
     )

@@ -37,10 +37,16 @@ def look(cell: Cell | None) -> str:
     return "unknown" if cell is None else _LOOKS[cell.look]
 
 
+def is_loaded(view: FleetView) -> bool:
+    """Whether the hub has told anything yet: before that nothing can be said to be absent."""
+    return bool(view.clusters) or view.oldest_at is not None or view.as_of is not None
+
+
 def stamp(view: FleetView, at: datetime | None, drawn: datetime) -> Html:
     """From when the numbers are; `drawn` is when the page was: a browser sees that it is alive."""
     at = view.as_of or at
-    text = "no data yet" if at is None else f"data of {moment(at)}"
+    text = "no live data" if at is None else f"data of {moment(at)}"
+    text = text if is_loaded(view) else "Loading …"
     when = None if at is None else to_text(at)
     return tag("div", tag("time", text, datetime=when, data_drawn=to_text(drawn)), class_="data")
 
@@ -131,8 +137,10 @@ def _choice(device: Device, one: Choice, kept: Mapping[str, str]) -> Html:
     )
 
 
-def standing(items: Sequence[Attention], what: str) -> Html:
+def standing(items: Sequence[Attention], what: str, *, loaded: bool = True) -> Html:
     """What stands against it, with why it is believed and what to do first."""
+    if not items and not loaded:
+        return tag("section", tag("p", "Loading …", class_="gv-empty"), class_="gv-standing")
     if not items:
         return tag(
             "section",

@@ -66,13 +66,14 @@ def _now() -> None:
     lasts = f"for {duration(view.now - since)}, since {moment(since)}" if since else ""
     stamp = drawing.stamp(view, at, SystemClock().now())
     st.html(drawing.head(found, title, state, (reason, lasts, held), stamp))
-    notes = [text for text in (found.unknown, shown.wrong) if text]
+    unknown = found.unknown if drawing.is_loaded(view) else ""
+    notes = [text for text in (unknown, shown.wrong) if text]
     if view.warnings or notes:
         st.html(joined(panels.warnings(view), panels.notes(notes)))
     st.html(drawing.siblings(found, shown.window.query))
     left, right = st.columns([5, 3], gap="medium")
     with left:
-        st.html(drawing.standing(items, "this GPU or its node"))
+        st.html(drawing.standing(items, "this GPU or its node", loaded=drawing.is_loaded(view)))
     with right:
         driver = found.inventory.driver if found.inventory else None
         st.html(details.identity(found.identity, found.gpu, driver))

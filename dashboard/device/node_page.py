@@ -54,13 +54,16 @@ def _now() -> None:
     stamp = drawing.stamp(view, heard, SystemClock().now())
     state = (word, "unknown" if silent else "active")
     st.html(drawing.head(found, found.node.node, state, (since, _amounts(found)), stamp))
-    notes = [text for text in (found.unknown, shown.wrong) if text]
+    unknown = found.unknown if drawing.is_loaded(view) else ""
+    notes = [text for text in (unknown, shown.wrong) if text]
     if view.warnings or notes:
         st.html(joined(panels.warnings(view), panels.notes(notes)))
     st.html(drawing.siblings(found, shown.window.query))
     left, right = st.columns([5, 3], gap="medium")
     with left:
-        st.html(drawing.standing(device_query.standing(view, found), "this node"))
+        items, loaded = device_query.standing(view, found), drawing.is_loaded(view)
+        which = "this node, which is silent" if silent else "this node"
+        st.html(drawing.standing(items, which, loaded=loaded))
     with right:
         clock = view.clocks.get((found.node.cluster, found.node.node))
         failed = device_query.failed_before(found, view.now)

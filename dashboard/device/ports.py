@@ -1,7 +1,7 @@
 """A node's network ports over the window: rates as small multiples, errors as sums; pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -185,14 +185,18 @@ def _last(values: Floats) -> float | None:
     return float(measured[-1]) if len(measured) else None
 
 
+# A scale reads well from one of its unit on.
+_UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
+
+
 def traffic(ports: Sequence[Port], numbers: Numbers) -> Strip:
-    """Received and sent of each port, all on one scale."""
+    """Received and sent of each port, all on one scale, in the unit that fits the highest."""
     panels = []
     for port in ports:
         fields = numbers.ports.get(port, {})
         offsets = fields.get(OFFSETS, numbers.nothing)
         received, sent = (
-            rates(fields.get(name, numbers.nothing), offsets, numbers.grid) / 1e9
+            rates(fields.get(name, numbers.nothing), offsets, numbers.grid)
             for name in ("receive_bytes", "transmit_bytes")
         )
         panels.append(
@@ -204,7 +208,15 @@ def traffic(ports: Sequence[Port], numbers: Numbers) -> Strip:
                 ),
             )
         )
-    return strip("traffic", "Network", "GB/s", tuple(panels), digits=2)
+    highest = strip("traffic", "Network", "B/s", tuple(panels)).most or 0.0
+    factor, unit = next((one for one in _UNITS if highest >= one[0]), _UNITS[0])
+    scaled = tuple(
+        replace(
+            panel, curves=tuple(replace(one, values=one.values / factor) for one in panel.curves)
+        )
+        for panel in panels
+    )
+    return strip("traffic", "Network", unit, scaled, digits=2)
 
 
 def table(lines: Sequence[PortLine]) -> Html:
@@ -272,7 +284,7 @@ def bytes_per_second(rate: float | None) -> str:
     """A rate in the unit in which it reads well."""
     if rate is None:
         return "–"
-    for factor, unit in ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
+    for factor, unit in _UNITS[:-1]:
         if rate >= factor:
             return f"{rate / factor:,.1f} {unit}"
     return f"{rate:,.0f} B/s"

@@ -15,19 +15,25 @@ PIXELS = 158
 
 
 def side_by_side(drawn: Sequence[Chart], frame: Frame, page: str, *, columns: int) -> None:
-    """So many in a row; what was not measured says so. `page` tells the keys of pages apart."""
-    for start in range(0, len(drawn), columns):
-        row = drawn[start : start + columns]
+    """So many in a row; what was not measured has one line for all. `page` tells the keys of pages apart."""
+    there = [one for one in drawn if one.measured]
+    for start in range(0, len(there), columns):
+        row = there[start : start + columns]
         for column, one in zip(st.columns(columns, gap="medium"), row, strict=False):
             with column:
                 _cell(one, frame, page)
+    if absent := [one.title for one in drawn if not one.measured]:
+        st.html(
+            tag(
+                "p",
+                f"{NOT_MEASURED.capitalize()} in this window: {', '.join(absent)}.",
+                class_="gv-line",
+            )
+        )
 
 
 def _cell(one: Chart, frame: Frame, page: str) -> None:
     st.html(drawing.chart_title(one))
-    if not one.measured:
-        st.html(tag("p", f"{NOT_MEASURED} in this window", class_="gv-no-chart"))
-        return
     st.echarts_chart(
         chart.option(one, frame),
         height=PIXELS,

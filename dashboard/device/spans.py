@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from gpuvigil.clock import moment
+from gpuvigil.faults.affected import struck
 from gpuvigil.faults.gpu_states import gpu_state
 from gpuvigil.model import Allocation, GpuState, Incident, Subject
 from gpuvigil.web import page_links
@@ -130,7 +131,9 @@ def stood(
 
 def concerns(incident: Incident, gpu: Subject) -> bool:
     """Whether the incident is about the GPU, or about the whole node that it is in."""
-    return incident.subject in {gpu, gpu.of_node()} or gpu.key in incident.members
+    if incident.subject in {gpu, gpu.of_node()} or gpu.key in incident.members:
+        return True
+    return bool(incident.members) and gpu.of_node().key in struck(incident)
 
 
 def _measured(fields: Fields, on: Grid) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -16,6 +16,8 @@ from .filters import Filters
 
 MOST_SHOWN = 200
 MOST_NODES = 6
+# A longer title of its incidents is no name of a filter.
+LONGEST_CHIP = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +208,8 @@ def _choices(everything: Sequence[Entry], filters: Filters) -> dict[str, tuple[C
         # Where there is no choice there is nothing to choose.
         values = _order(name, counts, chosen) if len(counts) > 1 or chosen else []
         found[name] = tuple(
-            _choice(name, _name(name, value), value, counts[value], filters) for value in values
+            _choice(name, _name(name, value, everything), value, counts[value], filters)
+            for value in values
         )
     return found
 
@@ -230,7 +233,10 @@ def _choice(name: str, said: str, value: str, count: int, filters: Filters) -> C
     return Choice(name=said, value=value, count=count, chosen=chosen, href=wanted.href)
 
 
-def _name(name: str, value: str) -> str:
-    if name == "fault" and value in FAULTS:
-        return FAULTS[value].title
-    return value
+def _name(name: str, value: str, everything: Iterable[Entry]) -> str:
+    """A fault is called as its incidents are, where these have one title."""
+    if name != "fault" or value not in FAULTS:
+        return value
+    titles = {one.title for one in everything if one.fault == value}
+    own = titles.pop() if len(titles) == 1 else ""
+    return own if 0 < len(own) <= LONGEST_CHIP else FAULTS[value].title

@@ -27,10 +27,11 @@ _RUN = {
     "job": "Job",
     "user": "User",
     "gpus": "GPUs",
-    "ran_for_seconds": "For",
-    "held_up_by": "Held up by",
+    # On a phone no more columns than these are on the screen.
     "bound": "Bound by",
+    "held_up_by": "Held up by",
     "said": "Because",
+    "ran_for_seconds": "For",
     "pace_percent": "Pace",
     "step_seconds": "Step, s",
     "sm_activity_percent": "SM activity",

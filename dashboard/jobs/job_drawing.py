@@ -126,9 +126,9 @@ def _tiles(
     yield _tile("SM activity", _DASH if sm is None else f"{sm:.0f} %", beside)
     hours = len(job.gpus) * (max(now - job.started_at, timedelta()) / _HOUR)
     if job.cost is not None:
-        yield _tile("Cost so far", prices.said(job.cost), f"{hours:,.0f} GPU-hours")
+        yield _tile("Cost so far", prices.said(job.cost), f"{hours:,.1f} GPU-hours")
     else:
-        yield _tile("GPU-hours so far", f"{hours:,.0f}", "no price is set" if not prices else "")
+        yield _tile("GPU-hours so far", f"{hours:,.1f}", "no price is set" if not prices else "")
     yield _at_risk(job, hours)
     if reliability is not None:
         until = mttf(reliability.rate, len(job.nodes))
@@ -149,7 +149,7 @@ def _at_risk(job: JobNow, hours: float) -> Node:
     age, risk = job.checkpoint_age, job.at_risk_gpu_hours
     if age is None or risk is None:
         # Since when it runs is not known: what was seen of it is no bound.
-        most = "all that it did" if job.began_before else f"≤ {hours:,.0f} GPU-hours"
+        most = "all that it did" if job.began_before else f"≤ {hours:,.1f} GPU-hours"
         return _tile("Work at risk", most, "it reports no checkpoints")
     return _tile("Work at risk", f"{risk:,.1f} GPU-hours", f"last checkpoint {duration(age)} ago")
 
@@ -169,7 +169,10 @@ def ranks(job: JobNow, inventories: Mapping[Subject, Inventory], now: datetime) 
     names = [*(["Rank"] if numbered else []), "GPU", "Node"]
     more = len(found.lines) - MOST_RANKS
     head = [el("th", name, scope="col") for name in names]
-    head += [el("th", it.title, scope="col", class_="number") for it in found.measures]
+    head += [
+        el("th", it.title, scope="col", class_="number", title=it.said or None)
+        for it in found.measures
+    ]
     head += [el("th", "Incident", scope="col")] if told else []
     lines = [
         places.line(it, found, now, told, numbered=numbered) for it in found.lines[:MOST_RANKS]
@@ -182,8 +185,15 @@ def ranks(job: JobNow, inventories: Mapping[Subject, Inventory], now: datetime) 
             "Ranks",
         ),
         el("p", f"{more:,} more, nearer to the middle", class_="sub") if more > 0 else None,
+        _meant(found),
         key="ranks",
     )
+
+
+def _meant(found: Ranks) -> Node | None:
+    """What the columns are whose heads alone may not tell."""
+    said = [f"{it.title}: {it.said}." for it in found.measures if it.said]
+    return el("p", " ".join(said), class_="sub") if said else None
 
 
 def _middle(found: Ranks, names: Sequence[str]) -> Node:

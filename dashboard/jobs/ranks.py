@@ -20,16 +20,34 @@ class Measure:
     title: str
     value: Callable[[Rank], float | None]
     show: Callable[[float], str]
+    said: str = ""  # what it means, where its name alone may not tell
 
 
 def _seconds(value: float) -> str:
     return f"{value:.2f} s"
 
 
+_OWN = "a step's time until the rank first waits for the others"
+_AFTER = "the rest of the step, in collectives and waiting for the slowest rank"
+_INPUT = "waiting for the next batch of data"
 MEASURES = (
-    Measure(key="own", title="Own work", value=lambda it: it.own_seconds, show=_seconds),
-    Measure(key="after", title="After it", value=lambda it: it.after_own_seconds, show=_seconds),
-    Measure(key="input", title="Input", value=lambda it: it.input_seconds, show=_seconds),
+    Measure(
+        key="own", title="Own compute", value=lambda it: it.own_seconds, show=_seconds, said=_OWN
+    ),
+    Measure(
+        key="after",
+        title="With others",
+        value=lambda it: it.after_own_seconds,
+        show=_seconds,
+        said=_AFTER,
+    ),
+    Measure(
+        key="input",
+        title="Data wait",
+        value=lambda it: it.input_seconds,
+        show=_seconds,
+        said=_INPUT,
+    ),
     Measure(key="sm", title="SM activity", value=lambda it: it.sm_percent, show="{:.0f} %".format),
     Measure(
         key="used", title="Used", value=lambda it: it.utilization_percent, show="{:.0f} %".format

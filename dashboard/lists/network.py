@@ -25,7 +25,7 @@ from ..model.short_label import short_label
 from .fleet_now import Moment
 from .links import ASKED, SPAN, Floats, Links, Mask, Port, measured
 from .one_link import Known, Plug, plugged
-from .table import Column, Grid, Value, percents, tenths, whole
+from .table import Column, Grid, Value, percents, whole
 from .wiring import OLD, Wiring, wirings
 
 # Faults that say of themselves that they are about links.
@@ -48,7 +48,7 @@ COLUMNS = (
     Column(key="suffers", title="SUFFERS", flexible=True),
     Column(key="load_percent", title="LOAD", show=percents, right=True),
     Column(key="wait_percent", title="WAIT", show=percents, right=True),
-    Column(key="wait_times_usual", title="WAIT, TIMES PEERS", show=tenths, right=True),
+    Column(key="wait_times_usual", title="WAIT VS PEERS", show="{:.1f} ×".format, right=True),
     Column(key="errors_per_hour", title="ERRORS/H", show=whole, right=True),
     Column(key="losses_per_hour", title="LOST/H", show=whole, right=True),
     Column(key="speed_gbit_per_second", title="GBIT/S", show=whole, right=True),

@@ -127,6 +127,7 @@ def _findings(found: Network, now: datetime) -> Node | None:
         el("h2", "Findings", *([" ", _SIMULATED] if simulated else [])),
         stacked(_table(("Link", "Verdict", "Since", "Suffers", *_RATES), lines), "Findings"),
         el("p", f"{more:,} more: gpuvigil network", class_="sub") if more > 0 else None,
+        el("p", _MEANT, class_="sub"),
         key="findings",
     )
 
@@ -134,10 +135,14 @@ def _findings(found: Network, now: datetime) -> Node | None:
 _RATES = {
     "Load": "load_percent",
     "Wait": "wait_percent",
-    "Wait, times peers": "wait_times_usual",
+    "Wait vs peers": "wait_times_usual",
     "Errors/h": "errors_per_hour",
     "Lost/h": "losses_per_hour",
 }
+_MEANT = (
+    "Wait: the share of the time in which a port had data and was not allowed to send."
+    " Wait vs peers: how many times as long as ports like it; 1.0 × is usual."
+)
 _PLACES = {column.key: place for place, column in enumerate(COLUMNS)}
 
 
@@ -189,6 +194,7 @@ def _busiest(found: Network, now: datetime) -> Node | None:
         "section",
         el("h2", "Busiest links", el("small", minutes)),
         wide(_table(("Link", *(["Verdict"] if judged else []), *_RATES), lines), "Busiest links"),
+        None if found.findings else el("p", _MEANT, class_="sub"),
         key="busiest",
     )
 

@@ -29,9 +29,7 @@ def sentence(one: People, money: Money | None) -> Sequence[Node]:
     if now.held <= 0:
         return ("Nobody held a GPU in this span, as far as usage was counted.",)
     mean = "" if now.used_percent is None else f" at a mean utilisation of {now.used_percent:.0f} %"
-    said = (
-        f"{_hours(now.held)} GPU-hours held{mean}; {_hours(now.idle)} idle{_change(one.everybody)}"
-    )
+    said = f"{_hours(now.held)} GPU-hours allocated{mean}; {_hours(now.idle)} idle{_change(one.everybody)}"
     if money and now.idle_cost is not None:
         said += f", {money.said(now.idle_cost)} {money.currency}"
     worst = max((it for it in one.teams if it.name), key=lambda it: it.now.idle, default=None)
@@ -44,7 +42,7 @@ def sentence(one: People, money: Money | None) -> Sequence[Node]:
 
 
 def _hours(amount: float) -> str:
-    return f"{amount:,.{0 if amount >= 10 else 1}f}"
+    return f"{amount:,.1f}"
 
 
 def _change(one: Person) -> str:

@@ -1,8 +1,8 @@
 """Collectors, per cluster: who is heard, how old the data are, and which nodes do worst; pure."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
 from typing import Any
@@ -13,6 +13,7 @@ from gpuvigil.model.expected_nodes import is_retired
 from gpuvigil.model.reporting import TICKS, silent_after
 from gpuvigil.numbers_in_words import natural
 
+from ..model.cluster import ClusterView
 from .hub_queries import WINDOW, Sources
 
 Row = Mapping[str, Any]
@@ -87,8 +88,12 @@ class ClusterHealth:
         return tuple(sorted(quiet, key=lambda node: (node.heard_at or EPOCH, node.subject)))
 
 
-def clusters(sources: Sources) -> tuple[ClusterHealth, ...]:
-    """Every cluster of which there is an inventory, a body or a row; real ones first."""
+def clusters(sources: Sources, shown: Iterable[ClusterView] = ()) -> tuple[ClusterHealth, ...]:
+    """Every cluster of which there is an inventory, a body or a row; real ones first.
+
+    A node of `shown`, which all pages have, is silent here when it is there: one clock, one limit.
+    """
+    views = {one.name: one for one in shown}
     known: dict[Subject, Inventory | None] = {one.subject: one for one in sources.inventories}
     bodies = {_node(body): body for body in sources.status["nodes"]}
     rows = {_node(row): row for row in sources.nodes}
@@ -109,20 +114,36 @@ def clusters(sources: Sources) -> tuple[ClusterHealth, ...]:
             ClusterHealth(
                 name=name,
                 simulated=name == SIMULATED_CLUSTER,
-                nodes=tuple(
-                    _health(
-                        one,
-                        known[one],
-                        (bodies.get(one), rows.get(one), spans.get(one)),
-                        begun,
-                        sources.now,
-                        sources.silent_after_seconds,
-                    )
-                    for one in subjects
+                nodes=_as_shown(
+                    (
+                        _health(
+                            one,
+                            known[one],
+                            (bodies.get(one), rows.get(one), spans.get(one)),
+                            begun,
+                            sources.now,
+                            sources.silent_after_seconds,
+                        )
+                        for one in subjects
+                    ),
+                    views.get(name),
                 ),
             )
         )
     return tuple(found)
+
+
+def _as_shown(nodes: Iterable[NodeHealth], shown: ClusterView | None) -> tuple[NodeHealth, ...]:
+    """Each heard or not as the other pages say; of nodes that are not on them as the hub's answer has it."""
+    if shown is None:
+        return tuple(nodes)
+    silent = {one.name: one for one in shown.silent_nodes}
+    return tuple(
+        replace(node, heard=False, heard_at=quiet.heard_at or node.heard_at)
+        if (quiet := silent.get(node.subject.node)) is not None
+        else replace(node, heard=node.heard or node.subject.node in shown.layout.numbers)
+        for node in nodes
+    )
 
 
 def _told_at(inventory: Inventory | None, body: Row | None) -> datetime | None:

@@ -52,12 +52,12 @@ def _live() -> None:
         banners = [silence] if silence else live.outdated("everything below is", said)
         now = sources.now
     st.html(joined(title, panels.banners(banners)))
-    view = pipeline(sources, now)
-    rows_at = live.current().view().rows_at
+    fleet = live.current().view()
+    view = pipeline(sources, now, fleet.clusters)
     show(
         "pipeline",
         None if said.error else drawing.verdict(view),
-        drawing.services(view, rows_at, live.refresh_seconds()),
+        drawing.services(view, fleet.rows_at, live.refresh_seconds()),
         drawing.outbox(view.outboxes, now),
         *(drawing.cluster(one, now) for one in view.clusters),
         None if view.clusters else el("p", "No collector has reported yet.", class_="empty"),

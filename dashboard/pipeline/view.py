@@ -9,6 +9,7 @@ from gpuvigil import __version__
 from gpuvigil.clock import duration, moment
 from gpuvigil.numbers_in_words import counted
 
+from ..model.cluster import ClusterView
 from .clusters import CLOCK_LIMIT_SECONDS, ClusterHealth, NodeHealth, clusters
 from .hub_queries import Sources
 from .services import HubHealth, Outbox, Pulse, hub_health, outboxes, pulse
@@ -65,9 +66,12 @@ class PipelineView:
 _TRUST = {Level.WRONG: "Not to be trusted fully", Level.CARE: "To be trusted, with care"}
 
 
-def pipeline(sources: Sources, now: datetime) -> PipelineView:
-    """The view of what the hub told; `now` is its clock, which has gone on when it is silent."""
-    found = clusters(sources)
+def pipeline(sources: Sources, now: datetime, shown: Iterable[ClusterView] = ()) -> PipelineView:
+    """The view of what the hub told; `now` is its clock, which has gone on when it is silent.
+
+    `shown`: the clusters as all other pages have them, which say who is silent.
+    """
+    found = clusters(sources, shown)
     hub = hub_health(sources.status, sources.elsewhere)
     analyzer, alerts = (pulse(sources.pulses, name, now) for name in ("analyzer", "alerts"))
     boxes = outboxes(sources.notices, alerts, now)

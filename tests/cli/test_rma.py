@@ -103,4 +103,5 @@ def test_what_failed_twice_is_listed_and_a_page_finds_its_own(
     of_gpu = offenders.of_place(found, "c", "n1", "0000:1b:00.0", "s1")
     assert [(one.part, len(one.failures)) for one in of_gpu] == [(Part.GPU, 1), (Part.SLOT, 2)]
     assert "; a lemon:" in offenders.sentence(of_gpu[1])
+    assert "score" not in offenders.sentence(of_gpu[1])
     assert offenders.of_place(found, "c", "n2", None, None) == ()

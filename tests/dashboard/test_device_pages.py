@@ -198,6 +198,8 @@ def test_a_node_has_its_gpus_side_by_side_on_one_scale_and_its_ports(world: Worl
     assert "Collector: 3 of 3 GPUs answer, nothing was dropped." in text
     for index in range(GPUS):
         assert f"gpu={gpu(index, NODE).gpu}" in text
+    # What was not measured has no empty boxes.
+    assert "Not measured in this window: Processors, " in text
     loads = drawn["load"]
     assert points(loads[1], column(loads[0], "load, 1 min"))[0] == 2.0
 

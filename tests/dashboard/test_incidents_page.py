@@ -17,7 +17,15 @@ from dashboard.incidents.acknowledgement import LONGEST_NOTE, acknowledgement
 from dashboard.incidents.covers import covered, members
 from dashboard.incidents.filters import Filters
 from dashboard.incidents.hub_queries import Past, Similar, Story
-from dashboard.incidents.listing import MOST_SHOWN, Entry, Listing, entry, listing, standing_entry
+from dashboard.incidents.listing import (
+    LONGEST_CHIP,
+    MOST_SHOWN,
+    Entry,
+    Listing,
+    entry,
+    listing,
+    standing_entry,
+)
 from dashboard.incidents.messages import channels, configured
 from dashboard.incidents.story import Taken, hands, timeline
 from dashboard.layout.tree import Node
@@ -97,6 +105,21 @@ def test_every_filter_counts_what_the_others_let_through() -> None:
     assert count(only, "fault", "port_down") == 1
     assert count(only, "show", "acknowledged") == 1
     assert count(only, "show", "flapping") == 0
+
+
+def test_a_filter_is_called_as_its_incidents_are() -> None:
+    slow, lost = (incident(one, gpu(0, REAL), Severity.WARNING) for one in ("gpu_slow", "gpu_lost"))
+    slow = replace(slow, title="A rank of the job has become slow: its own work takes longer")
+
+    def names(*stand: Incident) -> list[str]:
+        return [one.name for one in listing(standing(lost, *stand), (), Filters()).choices["fault"]]
+
+    assert slow.title in names(slow)
+    other = replace(slow, id="other", title="GPU slows its job down")
+    assert "GPU slows its job down" in names(slow, other)
+    longest = "r" * LONGEST_CHIP
+    assert longest in names(replace(slow, title=longest))
+    assert "GPU slows its job down" in names(replace(slow, title=f"{longest}r"))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What pages and commands say of jobs: which run, what holds them up, in which order, and as text."""
 
 import json
+import re
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -333,6 +334,13 @@ def test_the_page_links_jobs_and_incidents_and_keeps_strangers_text_text() -> No
     assert said.count('["table"') == said.count('"class": "wide"')
     assert "No job fits." in drawn(one(), asked=Filters(q="nobody"))
     assert "1 of 1" in drawn(one(), asked=Filters(q="ann"))
+    # On a phone what bounds a job is on the screen, beside whose it is.
+    assert re.findall(r'"href": "/jobs\?sort=(\w+)', drawn(one(NOTE)))[:4] == [
+        "job",
+        "user",
+        "gpus",
+        "bound",
+    ]
     assert "No job runs." in drawn()
     quiet = replace(one(), incidents=())
     assert "No incident holds up the one job that runs." in drawn(quiet)
@@ -370,6 +378,9 @@ def test_the_jobs_own_page_says_why_ranks_and_what_to_do() -> None:
     assert '"GPU 3"' in said
     assert '"holds it up"' in said
     assert "Do now: " in said
+    assert '"title": "a step\'s time until the rank first waits for the others"' in said
+    assert "Own compute: a step's time until the rank first waits for the others." in said
+    assert "Data wait" not in said  # nothing of it was measured
     assert "No failure of a node was seen in 1,920 node-days." in said
     unknown = replace(job, checkpoint_age=None, began_before=True)
     assert '"all that it did"' in json.dumps(job_drawing.tiles(unknown, None, PRICES, NOON))

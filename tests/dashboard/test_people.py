@@ -86,7 +86,7 @@ def test_users_that_have_no_room_are_counted() -> None:
 def test_the_sentence_says_who_leaves_most_idle() -> None:
     said = sentence(found(), EUROS["lab"])
     assert " ".join(texts(["b", {}, *said]).split()) == (
-        "31 GPU-hours held at a mean utilisation of 50 %; 3.0 idle (+200 %), 6.00 EUR. Team vision left most idle: 2.0 GPU-hours, 4.00 EUR."
+        "31.0 GPU-hours allocated at a mean utilisation of 50 %; 3.0 idle (+200 %), 6.00 EUR. Team vision left most idle: 2.0 GPU-hours, 4.00 EUR."
     )
     assert ["a", {"href": team_page("vision")}, "vision"] in said
     assert "Nobody held a GPU" in texts(["b", {}, *sentence(made(), None)])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dashboard.fleet import clusters
 from dashboard.pipeline import drawing
 from dashboard.pipeline.hub_queries import WINDOW, Sources
 from dashboard.pipeline.view import Level, PipelineView, pipeline
@@ -15,7 +16,7 @@ from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import Record, RecordKind, Retirement, Severity, Subject
 from hub.bodies.tables import EXTRA
 
-from .scene import NOON, gpu, incident, inventory, node, notice
+from .scene import NOON, busy_fleet, gpu, incident, inventory, node, notice
 from .test_incidents_page import texts
 
 NODES = [node(f"sim-{number:03d}") for number in range(1, 5)]
@@ -221,6 +222,20 @@ def test_nodes_that_are_not_heard_are_named_and_lower_the_coverage() -> None:
     (cluster,) = view.clusters
     assert cluster.coverage_percent == pytest.approx(80.0, abs=0.5)
     assert "sim-001 20 %" in said(view)
+
+
+@pytest.mark.parametrize(("seconds_ago", "heard"), [(30, 4), (31, 3)])
+def test_who_is_heard_is_what_every_other_page_shows(seconds_ago: int, heard: int) -> None:
+    facts = busy_fleet(NODES)
+    last = NOON - seconds(seconds_ago)
+    facts = replace(facts, heard={**facts.heard, ("simulated", "sim-002"): last})
+    view = pipeline(WELL, NOON, clusters(facts))
+    assert f"Heard {heard} of 4 nodes" in said(view)
+    assert ("sim-002 silent for 31 s" in said(view)) is (heard == 3)
+    # The hub's answer is older than what the pages show: it is heard again.
+    late = status(nodes=[body(NODES[0], NOON - seconds(60)), *HUB["nodes"][1:]])
+    again = pipeline(replace(WELL, status=late), NOON, clusters(busy_fleet(NODES)))
+    assert "Heard 4 of 4 nodes" in said(again)
 
 
 def test_a_gap_of_the_window_lowers_the_coverage_of_a_node_that_is_heard_again() -> None:

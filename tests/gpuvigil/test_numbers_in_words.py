@@ -41,3 +41,7 @@ def test_a_long_time_is_not_said_in_milliseconds(seconds: float | None, said: st
 def test_utilisation_is_spelled_in_one_way() -> None:
     assert title(BY_NAME["utilization_percent"]) == "Utilisation"
     assert title(BY_NAME["memory_utilization_percent"]) == "Memory utilisation"
+    assert title(BY_NAME["step"]) == "Steps done"
+    assert title(BY_NAME["step_seconds"]) == "Step time"
+    names = [title(metric) for metric in BY_NAME.values()]
+    assert len(names) == len(set(names))
