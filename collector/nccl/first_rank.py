@@ -24,6 +24,8 @@ SPANS, LEAST_SPANS, LEAST_APART = 10, 9, 0.5
 LEAST_COST, MOST_OF_OTHERS = 25, 0.5
 # And who is in it for so much longer waits for somebody: less is the order in which a ring goes round.
 LEAST_MICROSECONDS = 200
+# Longer nobody has to know, whatever is written there.
+MOST_SECONDS = 86_400
 # Between lines that are written no other time is half as long as a pause; in each step there may be one without any.
 PAUSE_TIMES = 2
 
@@ -42,6 +44,7 @@ class First:
     pids: Mapping[str, set[int]]  # all that told, by host
     cost: int | None = None  # of a thousand of the job's time, in which the others wait for it
     cost_before: int | None = None  # the same much earlier; None: not known
+    seconds: int = 0  # for which it has come last, at least
 
     @property
     def host(self) -> str:
@@ -74,6 +77,7 @@ class First:
             microseconds=self.others,
             cost=self.cost,
             cost_before=self.cost_before,
+            seconds=self.seconds,
         )
 
 
@@ -186,7 +190,14 @@ def _first(collectives: Sequence[_Ranks]) -> First | None:
         others=int(waits.others(rank)),
         pids=pids,
         cost=waits.cost(rank),
+        seconds=_seconds(waits.whole[len(waits.whole) * (SPANS - LEAST_SPANS) // SPANS :]),
     )
+
+
+def _seconds(collectives: Sequence[_Ranks]) -> int:
+    """In which they were written."""
+    written = [op.written for ranks in collectives for op in ranks.values()]
+    return min((max(written) - min(written)) // 1_000_000, MOST_SECONDS)
 
 
 def _is_much(waits: _Waits, rank: int) -> bool:

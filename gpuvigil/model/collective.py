@@ -75,6 +75,7 @@ class Collective:
         None  # of a thousand of the job's time, in which the others wait for this rank
     )
     cost_before: int | None = None  # the same when the job was young
+    seconds: int | None = None  # for which it has come last, at least
     hosts: tuple[str, ...] = ()  # the addresses by which the library knows the node that tells
 
     def to_json(self) -> dict[str, Any]:
@@ -102,6 +103,7 @@ class Collective:
             microseconds=_number(said.get("microseconds")),
             cost=_number(said.get("cost")),
             cost_before=_number(said.get("cost_before")),
+            seconds=_number(said.get("seconds")),
             ranks=tuple(map(_rank, ranks)),
             hosts=tuple(map(_word, list(said.get("hosts", ()))[:MOST_RANKS])),
         )
