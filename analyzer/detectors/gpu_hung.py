@@ -14,7 +14,7 @@ from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence import job_steps, ranks
+from ..evidence import idle_ranks, job_steps, ranks
 from ..evidence.job_steps import AGE, Holders, goes_on, holders, whole
 from ..evidence.power import limits
 from ..window.columns import Floats, Mask, seconds
@@ -43,6 +43,7 @@ NEEDS = (
     RECENT,
     _NOW,
     *job_steps.NEEDS,
+    *idle_ranks.NEEDS,
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
     TREND,
     Need(measurement="node", span=Span.RECENT, aggregates=_WRITTEN),
@@ -97,7 +98,7 @@ def hung_jobs(window: Window) -> list[Finding]:
     }
     found = [_without_steps(window, gpus) for gpus in stopped.values()]
     found += [
-        _finding(window, gpus, recent, lasting)
+        _with_idle(window, _finding(window, gpus, recent, lasting), gpus)
         for names, gpus in sorted(spun.items())
         if names not in stopped
         and names not in gone
@@ -167,6 +168,32 @@ def _holder(window: Window, gpus: Sequence[Subject]) -> str:
     first, *others = gpus
     _, *names = holders(window, first)
     return "|".join(names) if others else ""
+
+
+def _with_idle(window: Window, finding: Finding, gpus: Sequence[Subject]) -> Finding:
+    """Which of a job's GPUs are idle while these spin, once that lasts."""
+    standing = [it for it in window.stood if it.fault == _FAULT.key and it.resolved_at is None]
+    idle = (
+        idle_ranks.idle_ranks(window, gpus, standing)
+        if finding.severity is Severity.WARNING
+        else None
+    )
+    if idle is None:
+        return finding
+    if not idle.are_waited_for:
+        return replace(finding, evidence=(*finding.evidence, idle.evidence))
+    first, *others = idle.gpus
+    return replace(
+        finding,
+        subject=first.of_node() if others else first,
+        members=tuple(sorted((*gpus, *idle.gpus))) if others else (),
+        holder=_holder(window, idle.gpus),
+        evidence=(idle.evidence, *finding.evidence),
+        title=f"Job waits for {'ranks whose GPUs are' if others else 'a rank whose GPU is'} idle",
+        condition=idle_ranks.CONDITION,
+        action="See what the process on the idle GPU does (its log, py-spy dump), then look at its node; end the job if"
+        " it does not come back.",
+    )
 
 
 def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:

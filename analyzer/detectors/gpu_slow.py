@@ -392,7 +392,7 @@ def _as_last(gpu: Subject, one: LastRank, may_be_set: bool) -> Finding:
         fault="gpu_slow",
         subject=gpu,
         severity=Severity.INFO if one.why is Why.UNKNOWN else _FAULT.severity,
-        since=one.at,
+        since=one.since,
         evidence=own_steps.of_clock(one.clock) if one.why is Why.CLOCK else (),
         detector="gpu_slow",
         title=LAST_TITLES[one.why],

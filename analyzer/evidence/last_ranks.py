@@ -7,7 +7,7 @@ is slow, too: whoever has more to do draws no less.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 
 import numpy as np
@@ -23,6 +23,9 @@ from .waits import firsts
 
 # In thousandths of the job's time [ours]: more that the others wait for it than when the job was young.
 LEAST_TURNED = 25
+# It is told at the second of two looks, so far apart, and was not at the one before these: so it began, to half a look,
+# half a look before what was read at the first of them.
+_BETWEEN_LOOKS, _MOST_SECONDS = timedelta(seconds=120.0), 86_400
 
 
 class Why(Enum):
@@ -46,7 +49,7 @@ LAST_TITLES = {
 class LastRank:
     """One rank that its job's others wait for."""
 
-    at: datetime
+    since: datetime
     of: Collective
     why: Why
     clock: float  # beside the middle of its job, as a logarithm; NaN where it is not told
@@ -72,8 +75,17 @@ def last_ranks(window: Window, _asked: None = None) -> Mapping[Subject, LastRank
         clock, is_lower = (np.nan, False) if place is None else clocks[place]
         is_cause = is_lower and _explains(float(clock), of)
         why = Why.CLOCK if is_cause else _why(window, gpu, of)
-        found[gpu] = LastRank(at=at, of=of, why=why, clock=float(clock))
+        since = _since(window, gpu, at, of, why)
+        found[gpu] = LastRank(since=since, of=of, why=why, clock=float(clock))
     return found
+
+
+def _since(window: Window, gpu: Subject, at: datetime, of: Collective, why: Why) -> datetime:
+    begun = min(held.started_at for held in window.held(gpu))
+    if why is Why.BEGUN:
+        return begun
+    read = timedelta(seconds=min(of.seconds or 0, _MOST_SECONDS))
+    return max(begun, at - 1.5 * _BETWEEN_LOOKS - read)
 
 
 def _clocks(window: Window, rows: Rows, job: Codes) -> list[tuple[float, bool]]:

@@ -25,6 +25,8 @@ SPANS, LEAST_SPANS, LEAST_APART = 10, 9, 0.5
 LEAST_COST, MOST_OF_OTHERS = 25, 0.5
 # The others must be in them this much longer: less is the order in which a ring goes round.
 LEAST_MICROSECONDS = 200
+# Upper limit of `First.seconds`, whatever a file says.
+MOST_SECONDS = 86_400
 # A gap between written lines is a pause if it is over this many times the next longest one: each step
 # may have a gap without any lines.
 PAUSE_TIMES = 2
@@ -44,6 +46,7 @@ class First:
     pids: Mapping[str, set[int]]  # processes of all reporting ranks, by host
     cost: int | None = None  # thousandths of the job's time in which the others wait for it
     cost_before: int | None = None  # the same at a much earlier time; None: not known
+    seconds: int = 0  # for which the rank has come last, at least
 
     @property
     def host(self) -> str:
@@ -76,6 +79,7 @@ class First:
             microseconds=self.others,
             cost=self.cost,
             cost_before=self.cost_before,
+            seconds=self.seconds,
         )
 
 
@@ -194,7 +198,14 @@ def _first(collectives: Sequence[_Ranks]) -> First | None:
         others=int(waits.others(rank)),
         pids=pids,
         cost=waits.cost(rank),
+        seconds=_seconds(waits.whole[len(waits.whole) * (SPANS - LEAST_SPANS) // SPANS :]),
     )
+
+
+def _seconds(collectives: Sequence[_Ranks]) -> int:
+    """In which they were written."""
+    written = [op.written for ranks in collectives for op in ranks.values()]
+    return min((max(written) - min(written)) // 1_000_000, MOST_SECONDS)
 
 
 def _is_much(waits: _Waits, rank: int) -> bool:

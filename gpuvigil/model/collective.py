@@ -73,6 +73,7 @@ class Collective:
     microseconds: int | None = None  # the others' typical time in one
     cost: int | None = None  # thousandths of the job's time in which the others wait for this rank
     cost_before: int | None = None  # the same, when the job was young
+    seconds: int | None = None  # for which the rank has come last, at least
     hosts: tuple[str, ...] = ()  # the library's addresses of the reporting node
 
     def to_json(self) -> dict[str, Any]:
@@ -100,6 +101,7 @@ class Collective:
             microseconds=_number(said.get("microseconds")),
             cost=_number(said.get("cost")),
             cost_before=_number(said.get("cost_before")),
+            seconds=_number(said.get("seconds")),
             ranks=tuple(map(_rank, ranks)),
             hosts=tuple(map(_word, list(said.get("hosts", ()))[:MOST_RANKS])),
         )

@@ -24,8 +24,8 @@ from .scene import NOON, Scene, event, gpu, healthy, in_one_job, node
 GPUS = [gpu(number, index) for number in (1, 2) for index in range(4)]
 
 
-def last(cost: int | None = None, before: int | None = None) -> Event:
-    """Of the rank on the first GPU, a minute ago."""
+def last(cost: int | None = None, before: int | None = None, seconds: int | None = None) -> Event:
+    """Of the rank on the first GPU, a minute ago, last for so many seconds."""
     said = Collective(
         by=Source.INSPECTOR,
         holder="job 7",
@@ -37,6 +37,7 @@ def last(cost: int | None = None, before: int | None = None) -> Event:
         microseconds=840,
         cost=cost,
         cost_before=before,
+        seconds=seconds,
     )
     at = NOON - timedelta(seconds=60)
     return replace(event(EventKind.COLLECTIVE, node(), at), collectives=(said,))
@@ -70,6 +71,30 @@ def test_who_comes_last_and_did_not_when_the_job_was_young_has_become_slow(
     assert (it.subject, it.severity, it.condition) == (gpu(), severity, "last_in_collectives")
     assert ("has become slow" in it.title) is (severity is Severity.WARNING)
     assert "Keep the GPU out" not in it.action
+
+
+@pytest.mark.parametrize(
+    # A minute ago it was told, at the second of two looks two minutes apart.
+    ("seconds", "ago"),
+    [(None, 240.0), (0, 240.0), (90, 330.0), (2**53 - 1, 3600.0)],
+)
+def test_it_began_to_come_last_before_what_was_read_at_the_first_of_two_looks(
+    seconds: int | None, ago: float
+) -> None:
+    """Halfway to the look before; with its job at the earliest."""
+    scene = job()
+    began = NOON - timedelta(hours=1)
+    scene = replace(
+        scene, allocations=tuple(replace(it, started_at=began) for it in scene.allocations)
+    )
+    (it,) = found(scene, cost=50, before=0, seconds=seconds)
+    assert (NOON - it.since).total_seconds() == ago
+
+
+def test_who_was_slow_from_the_start_has_been_since_its_job_began() -> None:
+    scene = job({"power_watts": 520.0})
+    (it,) = found(scene, cost=50, before=50, seconds=10)
+    assert it.since == min(held.started_at for held in scene.allocations)
 
 
 def test_it_is_told_how_much_of_the_job_s_time_it_costs() -> None:

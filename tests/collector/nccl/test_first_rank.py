@@ -49,6 +49,19 @@ def test_the_rank_that_is_in_collectives_for_the_shortest_time_is_waited_for() -
     assert (told.ranks[0].microseconds, told.microseconds) == (2000, 3000)
 
 
+@pytest.mark.parametrize(("every", "seconds"), [(EVERY, 0), (31_249, 0), (31_250, 1)])
+def test_it_is_told_for_how_long_that_has_been_so(every: int, seconds: int) -> None:
+    """In whole seconds, of nine tenths of forty: from the fifth to the last four."""
+    (found,) = first(ops(shorter(1000), every=every))
+    assert found.collective("job 7", None).seconds == seconds
+
+
+def test_whatever_is_written_there_it_is_a_day_at_most() -> None:
+    late = 10**6 * 86_402
+    them = [replace(op, written=op.written + late * (op.number > 35)) for op in ops(shorter(1000))]
+    assert [it.seconds for it in first(them)] == [86_400]
+
+
 def in_spans(count: int) -> Took:
     """In so many of ten spans it comes last, and else rank 1."""
     return lambda rank, n: 3000 - 1000 * (rank == (SLOW if n // 4 < count else 1))
