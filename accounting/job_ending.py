@@ -167,7 +167,7 @@ def _cause(clue: Clue) -> tuple[Why, str]:
 
 
 def _of_itself(ending: Ending) -> tuple[Why, str]:
-    """Return what the exit code says, where nothing on the nodes explains the end."""
+    """Return what the exit code means, where nothing on the nodes explains the end."""
     if _ended_well(ending):
         return Why.COMPLETED, "it ended by itself with exit code 0"
     code, _, signal = (ending.exit_code or "").partition(":")

@@ -77,7 +77,9 @@ def main(arguments: Sequence[str]) -> int:
 def explained(
     incident: Incident, notices: Sequence[Notice], settings: AlertsSettings, hub: Hub, now: datetime
 ) -> Iterator[str]:
-    """The way of an incident, line by line: its labels, the routes, what each channel was told."""
+    """Explain an incident's routing, line by line: its labels, the routes, what each channel was
+    told.
+    """
     situation = Lookout(hub, settings).look(0.0)
     labels = labels_of(incident, situation.racks)
     yield f"{incident.id}: {incident.title} ({incident.state})"
@@ -114,7 +116,9 @@ _BECAME = {NoticeState.SENT: "sent", NoticeState.DUE: "pending"}
 
 
 def _added_up(notices: Sequence[Notice]) -> str:
-    """How many decisions, and why: `4 decisions: 1 sent (first), 3 not sent (2 unremarkable, late)`."""
+    """Return how many decisions there are, and why: `4 decisions: 1 sent (first), 3 not sent (2
+    unremarkable, late)`.
+    """
     reasons: dict[str, Counter[str]] = {}
     for one in notices:
         became = reasons.setdefault(_BECAME.get(one.state, "not sent"), Counter())
@@ -143,7 +147,7 @@ def _told(notice: Notice) -> str:
 def a_test(
     channel: str, now: datetime, over: bool, settings: AlertsSettings, owner: str | None = None
 ) -> Message:
-    """A message that says that it is one of a test, or that the test is over; to `owner`, too."""
+    """Return the message of a test, or of its end; if `owner` is given, to that owner, too."""
     incident = Incident(
         id=f"test-{int(now.timestamp())}",
         fingerprint=fingerprint("test", TESTED),
@@ -243,7 +247,7 @@ def _vote(config: Config, chosen: argparse.Namespace) -> int:
 
 
 def opinions(found: Iterable[Opinion]) -> list[tuple[str, int, int]]:
-    """Per rule how many found it useful and how many noise; the noisiest first."""
+    """Return (rule, votes useful, votes noise) for each rule, the noisiest first."""
     useful, noise = Counter[str](), Counter[str]()
     for one in found:
         (useful if one.useful else noise)[one.fault] += 1
@@ -252,7 +256,9 @@ def opinions(found: Iterable[Opinion]) -> list[tuple[str, int, int]]:
 
 
 def _retry(config: Config, chosen: argparse.Namespace) -> int:
-    """Due again, in their next version; what is over by now is then not told, as ever."""
+    """Make notices that were given up due again; incidents that are over by then are not told, as
+    ever.
+    """
     hub, now = service_hubs(config.hub)(), SystemClock().now()
     dead = all_of(hub, RecordKind.NOTICE, ("dead",), EPOCH, now + timedelta(days=1))
     found = readable(dead, Notice.from_record)

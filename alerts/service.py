@@ -1,7 +1,7 @@
-"""Tells people about transitions, or records why not.
+"""The alerting service: it tells people about transitions, or records why not.
 
-One thread claims transitions and keeps what was decided; one claims due notices and hands them to a
-worker per channel. Everything on the way stands in the hub, so this process may end at any moment.
+One thread claims transitions and stores what was decided; one claims due notices and hands them to
+a worker per channel. All state is in the hub, so this process may end at any moment.
 """
 
 import secrets
@@ -39,10 +39,10 @@ from .routing.notice import Notice, NoticeState, Verdict
 from .routing.situation import Lookout, Situation
 
 PULSE_SECONDS = 10.0
-# A stop waits this long for what is on its way; the rest is durable and goes out later.
+# A stop waits this long for attempts under way; the rest is durable and goes out later.
 DRAIN_SECONDS = 4.0
 
-# A claimed transition, as it came and as it was read.
+# A claimed record, and its transition; None when it cannot be read.
 _Step = tuple[Record, Transition | None]
 
 
@@ -79,7 +79,7 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
 def _steps(
     context: Context, dispatchers: Mapping[str, Dispatcher]
 ) -> dict[str, Callable[[], None]]:
-    """What each thread does again and again, by the thread's name."""
+    """Return the step that each thread repeats, by the thread's name."""
     settings = context.settings
     routes = [dispatcher.channel.route for dispatcher in dispatchers.values()]
     deciding, claiming = context.connect(), context.connect()
@@ -106,7 +106,7 @@ def _steps(
 
 
 def _once_at_start(context: Context, routes: Sequence[Route]) -> Callable[[], None]:
-    """Tell new channels what stands; then there is nothing more to do, as a process keeps its channels."""
+    """Return a step that tells new channels what stands, then waits: a process keeps its channels."""
     hub = context.connect()
     lookout = Lookout(hub, context.settings)
 
@@ -118,7 +118,7 @@ def _once_at_start(context: Context, routes: Sequence[Route]) -> Callable[[], No
 
 
 def look_at_models(hub: Hub, context: Context) -> None:
-    """Look which models GPUs are, for what they cost, and wait."""
+    """Look up the models of GPUs, on which their cost depends, and wait."""
     context.models.look(hub)
     context.clock.wait(context.stop, LOOK_SECONDS)
 
@@ -126,7 +126,7 @@ def look_at_models(hub: Hub, context: Context) -> None:
 def _idle_steps(
     config: Config, context: Context, dispatchers: Mapping[str, Dispatcher]
 ) -> dict[str, Callable[[], None]]:
-    """The look at idle GPUs, where a channel writes to owners."""
+    """Return the step that looks at idle GPUs, if a channel writes to owners."""
     if not writes_to_owners([dispatcher.channel.route for dispatcher in dispatchers.values()]):
         return {}
     from gpuvigil.store.configured import hubs  # noqa: PLC0415 - only who asks the store needs Arrow
@@ -190,7 +190,7 @@ def _decided(
     situation: Situation,
     steps: Sequence[_Step],
 ) -> list[Notice]:
-    """What becomes of the transitions; a held notice stands for each that cannot be read."""
+    """Decide transitions and return their notices; one that cannot be read gets a held notice."""
     notices: dict[str, Notice] = {}
     for record, transition in steps:
         if transition is None:
@@ -207,7 +207,7 @@ def _decided(
 
 
 def _read(record: Record, context: Context) -> Transition | None:
-    """The transition; None when this version does not understand it."""
+    """Return the transition in a record; None when this version does not understand it."""
     try:
         transition = Transition.from_record(record)
         Incident.from_record(Record.from_json(transition.snapshot))
@@ -235,7 +235,7 @@ def _unreadable(record: Record, now: datetime) -> Notice:
 
 
 def _keep_pulse(context: Context, dispatchers: Sequence[Dispatcher]) -> None:
-    """Say every few seconds that alerts runs and how its channels do."""
+    """Write a pulse every few seconds: that alerts runs, and how its channels do."""
     hub, started_at = context.connect(), to_text(context.clock.now())
     while not context.stop.is_set():
         now = context.clock.now()
@@ -249,7 +249,7 @@ def _keep_pulse(context: Context, dispatchers: Sequence[Dispatcher]) -> None:
         }
         pulse = Record(
             kind=RecordKind.PULSE,
-            id=f"alerts:{context.owner}",  # of each process its own
+            id=f"alerts:{context.owner}",  # each process has its own
             at=now,
             subject="alerts",
             version=micros(now),

@@ -1,4 +1,4 @@
-"""What the analyzer knows and concludes; the service feeds it and writes down what it says."""
+"""The analyzer's state and conclusions; the service feeds it and writes its results to the hub."""
 
 import threading
 import traceback
@@ -41,29 +41,29 @@ from .window.usual import Usual
 from .window.waits import Waits
 from .window.window import Key, Window
 
-# An incident and its transitions, or more of them: kept together or not at all.
+# An incident and its new transitions: the hub stores all of these records or none.
 Unit = tuple[Record, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one pass read from the hub."""
+    """The data that one pass read from the hub."""
 
     now: datetime
     rows: Mapping[Key, Rows] = field(default_factory=dict)
     heard: Mapping[str, datetime] = field(default_factory=dict)
     listening_since: datetime | None = None
     clocks: Mapping[str, float] = field(default_factory=dict)
-    ahead: timedelta = timedelta()  # of our clock before the hub's
-    over: frozenset[str] = frozenset()  # nodes of selftests that are over: nothing of them is read
+    ahead: timedelta = timedelta()  # how far the analyzer's clock is ahead of the hub's
+    over: frozenset[str] = frozenset()  # nodes of finished selftests, whose data is ignored
 
 
 class Analysis:
-    """Fleet and book, behind one lock; what has to be written waits here until it is.
+    """The fleet and the book of incidents behind one lock, with the records still to be written.
 
-    A pass runs its detectors without the lock, on values that nobody changes. A node that an event
-    woke meanwhile is left out of what the pass concludes: the event's look was the later one.
-    A detector that fails holds up none of the others; its incidents stay as they are.
+    A pass runs its detectors without the lock, on values that nobody changes. If an event wakes a
+    node meanwhile, the pass concludes nothing about that node: the event's look was the later one.
+    A failing detector does not stop the others, and its incidents stay as they are.
     """
 
     def __init__(
@@ -92,24 +92,24 @@ class Analysis:
         self._usual: Mapping[str, Usual] = {}
         self._log = Log("analyzer")
         self._failing: Mapping[str, str] = {}
-        # What the detectors that failed in the last pass and do not read events would tell of.
+        # The faults of the detectors that do not read events and that failed in the last pass.
         self._unseen: frozenset[str] = frozenset()
-        # Nodes that may be silent for longer than others, in seconds; see `node_silent.waited_for`.
+        # By node: how many seconds it may be silent, if longer than others; see `node_silent`.
         self.waited_for: Mapping[str, float] = {}
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """The detectors that fail, with their error; nothing is known of their faults."""
+        """The error of each failing detector, by name; the state of its faults is unknown."""
         return self._failing
 
     @property
     def usual(self) -> Mapping[str, Usual]:
-        """What was learned of each GPU; nobody changes it."""
+        """What detectors learned about each GPU, by a name for what is learned; never modified."""
         return self._usual
 
     @property
     def book(self) -> Book:
-        """The incidents as they stand."""
+        """The current book of incidents."""
         return self._book
 
     def start(
@@ -119,7 +119,7 @@ class Analysis:
         lately: Iterable[Incident] = (),
         usual: Mapping[str, Usual] = MappingProxyType({}),
     ) -> list[str]:
-        """Begin with what the hub has; anything known before is forgotten, but what was learned since.
+        """Replace everything known by what the hub has, except what was learned meanwhile.
 
         Returns the ids of records that this version cannot read.
         """
@@ -140,19 +140,19 @@ class Analysis:
     def take(
         self, record: Record, late: bool = False, came_at: datetime | None = None
     ) -> Subject | None:
-        """Remember a record; the node to look at when it is an event that was not known yet."""
+        """Remember a record; return the node to look at if it is an event not known yet."""
         with self._lock:
             return self._fleet.take(record, late, came_at)
 
     def gpu(self, subject: Subject) -> GpuIdentity | None:
-        """Who a GPU is and where it sits, as its node said last."""
+        """Return a GPU's identity and slot from its node's last inventory, None if it has none."""
         with self._lock:
             inventory = self._fleet.inventory(subject.of_node())
         gpus = () if inventory is None else inventory.gpus
         return next((known for known in gpus if known.uuid == subject.gpu), None)
 
     def look(self, reading: Reading) -> None:
-        """A pass over the whole fleet."""
+        """Make a pass over the whole fleet."""
         with self._lock:
             self._fleet.drop(reading.over)
             told_of = {i.subject.of_node().key for i in self._book.standing()}
@@ -175,13 +175,13 @@ class Analysis:
             self._reading, self._unseen = reading, _faults(reads_not, failed)
             self.waited_for, self._usual = waits, usual
             self._slow = _by_node(slow)
-            # A scheduler may have spoken since the pass began.
+            # A scheduler record may have arrived since the pass began.
             away = self._fleet.away(reading.now, reading.heard)
             seen = replace(seen, without=frozenset(self._woken), away=away)
             self._conclude(seen, reading.now)
 
     def look_at(self, node: Subject, now: datetime) -> None:
-        """A look at one node right after an event, with the rows of the last pass."""
+        """Look at one node right after an event, with the rows of the last pass."""
         with self._lock:
             last = self._reading or Reading(now=now)
             window = self._window(replace(last, now=now)).of_node(node)
@@ -201,13 +201,13 @@ class Analysis:
             self._conclude(replace(seen, fresh=False), now)
 
     def hold(self, now: datetime) -> None:
-        """A scheduler said which nodes are out of service: what stands there is held, or not."""
+        """Hold or release incidents once a scheduler has said which nodes are out of service."""
         with self._lock:
             heard = self._reading.heard if self._reading is not None else {}
             self._keep(*hold(self._book, self._fleet.away(now, heard), now))
 
     def acknowledge(self, taken: Acknowledgement, now: datetime) -> bool:
-        """A person took an incident; false when the book has no such incident."""
+        """Take in a person's acknowledgement; return False if the book lacks the incident."""
         with self._lock:
             if entry_of(self._book, taken.incident) is None:
                 return False
@@ -215,24 +215,24 @@ class Analysis:
             return True
 
     def held(self) -> list[Allocation]:
-        """Who holds which GPU now."""
+        """Return the allocations that have not ended."""
         with self._lock:
             known = self._fleet.allocations()
         return [one for them in known.values() for one in them if one.ended_at is None]
 
     def to_write(self) -> list[Unit]:
-        """Everything that the hub does not have yet, oldest first; give it back when it failed."""
+        """Take what the hub does not have yet, oldest first; `give_back` it if a write fails."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
             return waiting
 
     def give_back(self, units: Sequence[Unit]) -> None:
-        """These could not be written; they go first next time."""
+        """Put units that could not be written back at the head of the queue."""
         with self._lock:
             self._waiting = [*units, *self._waiting]
 
     def to_retire(self) -> list[Record]:
-        """The retirement of each node that its scheduler deleted a day ago."""
+        """Return a retirement for each node that its scheduler deleted a day ago."""
         with self._lock:
             if self._reading is None:
                 return []
@@ -256,7 +256,7 @@ class Analysis:
             switches={
                 key: it
                 for key, it in self._fleet.switches().items()
-                # One that was taken away for good is nobody's; nor does a node become one.
+                # Leave out a lost switch that was retired, and one whose key is a node's.
                 if not (it.lost_at and key in retired) and key not in inventories
             },
             allocations=self._fleet.allocations(),
@@ -273,7 +273,7 @@ class Analysis:
         )
 
     def _tell(self, failed: Mapping[str, str], whole: bool) -> None:
-        """One line when a detector begins to fail, and one when a whole pass went well again."""
+        """Log once when a detector begins to fail, and once when it works again in a whole pass."""
         for name in sorted(failed.keys() - self._failing.keys()):
             self._log.error("detector fails", detector=name, error=failed[name])
         if not whole:
@@ -299,30 +299,33 @@ class Analysis:
 
 
 def remembered(settings: AnalyzerSettings) -> timedelta:
-    """For how long what is over still excuses: the longest span over which a holder is judged, and its start."""
+    """Return how long a resolved incident still excuses a holder.
+
+    That is the longest span over which a holder is judged, plus its start (`idle_after_seconds`).
+    """
     return timedelta(seconds=settings.underused_after_seconds + settings.idle_after_seconds)
 
 
 def patience(settings: AnalyzerSettings) -> Patience:
-    """The patience that the settings ask for."""
+    """Return the patience that the settings ask for."""
     return Patience(clear=timedelta(seconds=settings.clear_seconds))
 
 
 def _by_hub(reading: Reading) -> Mapping[str, datetime]:
-    """When each node was heard, by the hub's clock, which also says when one was retired."""
+    """Return when each node was heard on the hub's clock, which also dates retirements."""
     return {key: at - reading.ahead for key, at in reading.heard.items()}
 
 
 def _find(
     detectors: Iterable[Detector], window: Window
 ) -> tuple[dict[str, list[Finding]], dict[str, str]]:
-    """By detector what it found, and for those that failed the error and where it came from."""
+    """Return each detector's findings, and each failed detector's error with its file and line."""
     found: dict[str, list[Finding]] = {}
     failed = {}
     for detector in detectors:
         try:
             found[detector.name] = detector.find(window)
-        except Exception as error:  # noqa: BLE001 - the others go on looking
+        except Exception as error:  # noqa: BLE001 - the other detectors must still run
             found[detector.name] = []
             last = traceback.extract_tb(error.__traceback__)[-1]
             failed[detector.name] = f"{error!r} at {Path(last.filename).name}:{last.lineno}"
@@ -332,7 +335,7 @@ def _find(
 def _learned(
     detectors: Iterable[Detector], window: Window, failed: Collection[str]
 ) -> Mapping[str, Usual]:
-    """What the next pass knows; as much as before of a detector that failed."""
+    """Return what was learned, for the next pass; a failed detector's part stays as it was."""
     learn = [d.learns for d in detectors if d.learns is not None and d.name not in failed]
     return {**window.usual, **{name: of(window) for it in learn for name, of in it.items()}}
 
@@ -344,7 +347,7 @@ def _faults(detectors: Iterable[Detector], names: Collection[str]) -> frozenset[
 def _by_node(findings: Iterable[Finding]) -> Mapping[Subject, Sequence[Finding]]:
     nodes: dict[Subject, list[Finding]] = defaultdict(list)
     for finding in findings:
-        # One about several nodes hides what an event wakes on any of them.
+        # A finding about several nodes may cover what an event brings up on any of them.
         for node in {finding.subject.of_node(), *(m.of_node() for m in finding.members)}:
             nodes[node].append(finding)
     return nodes

@@ -1,4 +1,4 @@
-"""`gpuvigil explain`: the whole reasoning behind an incident, and what spoke against it."""
+"""`gpuvigil explain`: the whole reasoning behind an incident, and what speaks against it."""
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,14 +20,14 @@ from .correlation.all_detectors import DETECTORS
 from .correlation.breaker import is_whole
 
 _MOST = 100_000  # records of a kind
-# Many nodes at once are more often a room, a rollout or a wrong rule than as many faults.
+# Many nodes at once are more often a room, a rollout or a wrong rule than as many separate faults.
 _TOGETHER = timedelta(minutes=5)
-# What is over so soon was mostly over before anybody came.
+# An incident this short was mostly over before anybody came.
 _BRIEF = timedelta(minutes=10)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Explain one incident; returns the exit code."""
+    """Explain one incident; return the exit code."""
     options = parser(
         "explain", "Explain why an incident was raised: rule, numbers, steps, and doubts."
     )
@@ -49,7 +49,7 @@ def _lines(hub: Hub, identifier: str) -> Iterator[str]:
             f"the hub knows no incident {identifier!r}; `gpuvigil status` lists those that stand"
         )
     steps = hub.records(RecordKind.TRANSITION, parent=incident.id)
-    # What was before the incident, however long ago that is, and what began together with it.
+    # The incidents of the `SPAN` before it, and those that began together with it.
     since, until = incident.since - SPAN, incident.since + 2 * _TOGETHER
     near = hub.records(RecordKind.INCIDENT, since=since, until=until, limit=_MOST)
     said = hub.records(RecordKind.OPINION, since=since, limit=_MOST)
@@ -67,8 +67,9 @@ def explained(
     others: Iterable[Incident],
     opinions: Iterable[Opinion] = (),
 ) -> Iterator[str]:
-    """The reasoning, line by line: what, by which rule and numbers, in which steps, what speaks
-    against it, what was hidden, what to do. `others` and `opinions` are those of the last weeks.
+    """Yield the reasoning line by line: rule, numbers, steps, doubts, what it covers, first action.
+
+    `others` are the incidents around it and `opinions` people's verdicts, both of the last weeks.
     """
     ordered = sorted(steps, key=lambda step: step.number)
     others = [one for one in others if _same_world(one.subject, incident.subject)]
@@ -94,7 +95,7 @@ def explained(
 
 
 def _same_world(one: Subject, other: Subject) -> bool:
-    """Whether both are real, both simulated, or both the selftest's: one says nothing of another."""
+    """Tell whether both are real, both simulated, or both the selftest's; only these compare."""
     return (one.simulated, one.marked) == (other.simulated, other.marked)
 
 
@@ -132,7 +133,7 @@ def _doubts(
 def _doubts_of_rule(
     incident: Incident, others: Iterable[Incident], opinions: Iterable[Opinion]
 ) -> Iterator[str]:
-    """How far the rule itself may be wrong: whose its limits are, and how it did lately."""
+    """Yield why the rule itself may be wrong: whose its limit is, and how it did lately."""
     if is_whole(incident):
         yield "so many at once: the rule may be what is wrong, if one of these nodes is well"
     if incident.own_limit:
@@ -166,7 +167,7 @@ def _alike(incident: Incident, others: Iterable[Incident]) -> set[Subject]:
 
 
 def _history(incident: Incident, others: Iterable[Incident]) -> Iterator[str]:
-    """How often this part, and its node, had incidents before: repeat offenders."""
+    """Yield how often this part and its node had incidents before: repeat offenders."""
     before = [o for o in others if o.id != incident.id and o.since < incident.since]
     own = [o for o in before if o.subject == incident.subject]
     node = [o for o in before if o.subject.of_node() == incident.subject.of_node()]

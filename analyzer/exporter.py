@@ -1,6 +1,7 @@
-"""`/metrics` of the analyzer: what stands, who holds what, and whether it still looks.
+"""`/metrics` of the analyzer: standing incidents, GPU holders, and whether passes still run.
 
-What a fleet can have thousands of is bounded: beyond that a number says how many are not shown.
+A fleet can have thousands of incidents and holders, so their series are bounded; for incidents a
+series counts those that are not shown.
 """
 
 from collections import Counter
@@ -11,26 +12,29 @@ from gpuvigil.model import Allocation, Incident
 from gpuvigil.model.holder import HolderKind
 from gpuvigil.web.metrics_page import Sample, family
 
-# Series, each of a node and a fault; an outage of half a cluster must not flood a Prometheus.
+# Series, one per node and fault; an outage of half a cluster must not flood a Prometheus.
 MOST_INCIDENTS = 2_000
-# Series, each of a GPU and who has it.
+# Series, one per GPU and holder.
 MOST_HOLDERS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
-    """What the analyzer counts of its own work."""
+    """The analyzer's counts of its own passes."""
 
     count: int = 0
     seconds: float = 0.0  # all of them together
     last_at: float = 0.0  # when the last one ended, in seconds since 1970; 0 before the first
-    failing: int = 0  # detectors that failed in it
+    failing: int = 0  # detectors that failed in the last one
 
 
 def exposition(
     standing: Iterable[Incident], held: Iterable[Allocation] | None, passes: Passes
 ) -> str:
-    """In Prometheus's text format; what the selftest plays is left out. `held` is None: not shown."""
+    """Return the metrics in Prometheus's text format, without what the selftest plays.
+
+    With `held` None, holders are not shown.
+    """
     found, hidden = _incidents(list(standing))
     parts = [
         family("gpuvigil_incidents", "gauge", "Incidents that stand.", found),
@@ -49,7 +53,10 @@ def exposition(
 
 
 def _incidents(standing: Sequence[Incident]) -> tuple[list[Sample], int]:
-    """Counted by node, fault and severity, the most severe first; and how many more there are."""
+    """Return incidents counted by node, fault, severity and hold, and how many exceed the bound.
+
+    The most severe come first.
+    """
     counted = Counter(
         (one.severity.rank, one.subject.cluster, one.subject.node, one.fault, bool(one.held))
         for one in standing
@@ -74,7 +81,7 @@ def _incidents(standing: Sequence[Incident]) -> tuple[list[Sample], int]:
 
 
 def _holders(held: Iterable[Allocation]) -> list[Sample]:
-    """Jobs and pods by name; processes come and go, and name people."""
+    """Return a sample per held GPU; only jobs and pods are named, as processes name people."""
     found = {
         (
             one.subject.cluster,
@@ -103,7 +110,7 @@ def _of_passes(passes: Passes) -> list[str]:
         ),
         ("failing_detectors", "gauge", "Detectors that failed in it.", passes.failing),
     )
-    # What it has not done yet it does not say.
+    # Before the first pass there are no samples.
     return [
         family(f"gpuvigil_analyzer_{name}", kind, text, [({}, value)] if passes.count else [])
         for name, kind, text, value in rows

@@ -1,4 +1,4 @@
-"""What records say about the fleet: who is in it, who holds what, what happened lately."""
+"""The fleet's state from its records: its nodes and switches, who holds what, recent events."""
 
 import heapq
 from collections import defaultdict
@@ -34,38 +34,38 @@ from .window.driver_since import DriverSince
 from .window.holdings import Holding, Holdings
 from .window.out_of_service import Away, Told
 
-# Who retires a node that its scheduler deleted.
+# The name under which the analyzer retires a node that its scheduler deleted.
 OWN = "gpuvigil"
 # Events and ended allocations older than this say nothing about now, unless the fault still stands.
 MEMORY = timedelta(hours=24)
-# Of one sort of event on one subject: a storm must not fill the memory.
+# Events kept of one sort on one subject: a storm must not fill the memory.
 _MOST_ALIKE = 500
 
-# What ends what, for the events that can stand longer than the memory.
+# The kinds of event that end an event, for the kinds that can outlast `MEMORY`.
 _STANDING: Mapping[EventKind, frozenset[EventKind]] = {
     **{kind: row.cured_by for row in FAULTS.values() for kind in row.told_by},
-    # Why a node is away, for as long as it is.
+    # These say why a node is away, for as long as it is.
     EventKind.SHUTDOWN: frozenset({EventKind.BOOT, EventKind.SHUTDOWN}),
     EventKind.STOPPED: frozenset({EventKind.BOOT, EventKind.STOPPED}),
 }
 _WORDS = frozenset({EventKind.SHUTDOWN, EventKind.STOPPED})
-# Of what waits for others it is remembered when it came, since clocks differ; not for long.
 NO_FILES = Files()
+# For these events, which wait for others, the arrival time is kept for a while, as clocks differ.
 _AWAITED, _YOUNG = frozenset({EventKind.PORT_DOWN}), timedelta(minutes=10)
 
 
 class Fleet:
-    """The newest of every record, by what it is about. One thread at a time."""
+    """The newest version of every record, by subject. One thread at a time."""
 
     def __init__(self, checks: Checks = USUAL, files: Files = NO_FILES) -> None:
-        """`files` say at which switch a port is that has heard of none."""
+        """Start empty; `files` name the switch of a port whose inventory names none."""
         self._files = files
         self._events: dict[str, dict[str, Event]] = {}
         self._sorted: Copied[tuple[Event, ...]] = Copied()
         self._allocations: dict[str, dict[str, Allocation]] = {}
         self._held: Copied[tuple[Allocation, ...]] = Copied()
         self._holdings = Holdings()
-        self._ended: list[tuple[datetime, str, str]] = []  # those that ended, the oldest first
+        self._ended: list[tuple[datetime, str, str]] = []  # heap of ended allocations, oldest first
         self._inventories: Copied[Inventory] = Copied()
         self._drivers: Copied[DriverSince] = Copied()
         self._switches: Copied[Switch] = Copied()
@@ -77,10 +77,10 @@ class Fleet:
     def take(
         self, record: Record, late: bool = False, came_at: datetime | None = None
     ) -> Subject | None:
-        """Remember a record; the node of an event that was not known yet, else None.
+        """Remember a record; return the node of an event that was not known yet, else None.
 
-        ValueError when the record is not what its kind promises. `late`: it came long after it
-        happened. `came_at`: when it came, where that was just now.
+        `late`: the event arrived long after it happened. `came_at`: when it arrived, if just now.
+        Raises ValueError when the record is not what its kind promises.
         """
         if record.kind is RecordKind.EVENT:
             return self._take_event(Event.from_record(record), late, came_at)
@@ -100,7 +100,7 @@ class Fleet:
         key = said.subject.key
         self._inventories.put(key, said)
         known = self._drivers.get(key)
-        # Without one, as while it is loaded again, a node has not changed to another version.
+        # An inventory without a driver, as during a reload, is no change of version.
         if said.driver and (known is None or known.version != said.driver):
             self._drivers.put(key, DriverSince(said.driver, said.at, changed=known is not None))
 
@@ -110,7 +110,7 @@ class Fleet:
             self._retirements[said.node.key] = said
 
     def take_held(self, standing: Iterable[Incident]) -> None:
-        """Remember of which nodes incidents are held although no scheduler names them any more."""
+        """Remember deleted nodes with held incidents that no scheduler names any more."""
         self._told = self._told.with_held(standing)
 
     def _take_allocation(self, record: Record, allocation: Allocation) -> None:
@@ -136,35 +136,35 @@ class Fleet:
         return node
 
     def events(self) -> Mapping[str, tuple[Event, ...]]:
-        """By node, oldest first; a copy that later records do not change."""
+        """Return each node's events, oldest first; a copy that later records do not change."""
         return self._sorted.copy()
 
     def allocations(self) -> Mapping[str, tuple[Allocation, ...]]:
-        """By GPU, held and lately ended; a copy."""
+        """Return each GPU's held and recently ended allocations; a copy."""
         return self._held.copy()
 
     def holdings(self) -> Mapping[str, Holding]:
-        """Everything held now, by `holder_key`; a copy."""
+        """Return what each holder has now, by `holder_key`; a copy."""
         return self._holdings.by_holder()
 
     def inventory(self, node: Subject) -> Inventory | None:
-        """What a node said last that it has."""
+        """Return a node's last inventory, None if it sent none."""
         return self._inventories.get(node.key)
 
     def inventories(self) -> Mapping[str, Inventory]:
-        """By node; a copy."""
+        """Return each node's last inventory; a copy."""
         return self._inventories.copy()
 
     def drivers(self) -> Mapping[str, DriverSince]:
-        """By node the driver version that it told last, and since when it is that one; a copy."""
+        """Return each node's current driver version and since when it has it; a copy."""
         return self._drivers.copy()
 
     def switches(self) -> Mapping[str, Switch]:
-        """By key, as whoever reads the fabric told of them; a copy."""
+        """Return the switches by key, as the readers of the fabric reported them; a copy."""
         return self._switches.copy()
 
     def drop(self, nodes: Iterable[str]) -> None:
-        """Forget what was told of these nodes, by key; what they held ends as anything else."""
+        """Forget these nodes' events, inventories and drivers; their allocations end as usual."""
         for key in nodes:
             self._events.pop(key, None)
             self._sorted.drop(key)
@@ -172,11 +172,11 @@ class Fleet:
             self._drivers.drop(key)
 
     def away(self, now: datetime, heard: Mapping[str, datetime]) -> Away:
-        """Which nodes are out of service on purpose; `heard`: when each was, by its key."""
+        """Return which nodes are out of service on purpose; `heard`: by key, when each was last."""
         return self._told.away(now, heard)
 
     def retired(self, heard: Mapping[str, datetime]) -> Mapping[str, Ended]:
-        """Of nodes that were retired and not heard since, who says so, by key; `heard` as for `away`."""
+        """Return who retired each node that was not heard since, by key; `heard` as for `away`."""
         return {
             key: Ended(by=EndedBy.RETIRED, who=said.by, at=said.at)
             for key, said in self._retirements.items()
@@ -184,7 +184,7 @@ class Fleet:
         }
 
     def to_retire(self, now: datetime, heard: Mapping[str, datetime]) -> list[Retirement]:
-        """Nodes that their scheduler deleted a day ago and that were not heard since."""
+        """Return retirements of nodes deleted by their scheduler a day ago and not heard since."""
         left = self._told.left(now)
         if not left:
             return []
@@ -202,11 +202,11 @@ class Fleet:
         return heard.get(key) or (None if inventory is None else inventory.at)
 
     def came(self) -> Mapping[str, datetime]:
-        """When young events came that wait for others, by id; a copy."""
+        """Return when recent events that wait for others arrived, by event id; a copy."""
         return self._came.copy()
 
     def late(self) -> frozenset[str]:
-        """Ids of events that came late."""
+        """Return the ids of events that arrived late."""
         return frozenset(self._late)
 
     def forget(
@@ -215,9 +215,9 @@ class Fleet:
         known: Collection[str] = (),
         heard: Mapping[str, datetime] | None = None,
     ) -> None:
-        """Drop what is over and older than the memory; `known`: nodes that are heard or told of.
+        """Drop what is over and older than `MEMORY`, and long-deleted nodes that are not in `known`.
 
-        `heard`: when each was heard last, by its key; a last word before that was not the last one.
+        `heard`: when each node was heard last, by key; an older shutdown or stop was not its end.
         """
         self._told = self._told.without(now, known)
         before = now - MEMORY
@@ -229,7 +229,7 @@ class Fleet:
         while self._ended and self._ended[0][0] < before:
             _, key, identifier = heapq.heappop(self._ended)
             told = self._allocations[key].get(identifier)
-            # It may have been said anew that it ended, at another time.
+            # A newer record may say that the allocation ended at another time.
             if told is not None and told.ended_at is not None and told.ended_at < before:
                 del self._allocations[key][identifier]
                 self._held.put(key, tuple(self._allocations[key].values()))
@@ -253,9 +253,9 @@ class Fleet:
 def _worth_keeping(
     events: Iterable[Event], before: datetime, heard: datetime | None
 ) -> list[Event]:
-    """The young ones, and those whose fault nothing has ended; of each sort only so many.
+    """Return recent events and those whose fault stands, at most `_MOST_ALIKE` of a sort.
 
-    The oldest that is kept of a sort counts those that there were too many of.
+    The oldest one kept of a sort carries the counts of those dropped.
     """
     kept: dict[str, Event] = {}
     alike: dict[_Alike, list[str]] = defaultdict(list)
@@ -277,7 +277,7 @@ _Alike = tuple[Subject, EventKind, int | None, int | None, Signature | None]
 
 
 def _alike(event: Event) -> _Alike:
-    """What events have in common of which only so many are kept: an Xid's gravity, unit and link, too."""
+    """Return the sort of an event: subject, kind and code, and an Xid's gravity, unit and link."""
     said = None if event.xid is None else signature(event.xid, event.message)
     return event.subject, event.kind, event.xid, event.sxid, said
 
@@ -287,9 +287,9 @@ def _stands(
     later: Mapping[tuple[Subject, EventKind], datetime],
     heard: datetime | None,
 ) -> bool:
-    """Whether an old event speaks of what no later event has ended, nor that its node is back.
+    """Tell whether neither a later event nor its node's return has ended what an old event reports.
 
-    The last boot of a node does: it says since when the machine is up.
+    The last boot of a node stands, too: it says since when the machine is up.
     """
     if event.kind is EventKind.BOOT:
         return (event.subject, EventKind.BOOT) not in later

@@ -1,4 +1,4 @@
-"""Everything the analyzer asks the hub: numbers for a pass, records for a start."""
+"""The analyzer's queries to the hub: telemetry for a pass, records for a start."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -42,14 +42,15 @@ from .window.rows import Rows
 from .window.window import Key, Need, Span
 
 Value = TypeVar("Value")
-# A measurement, and how far back; see `question_of`.
+# A measurement and how far back it is read; see `question_of`.
 Question = tuple[str, Span | timedelta]
 
-# Answers over hours cost much and change little: they take a hundredth of the time, and are no older than this.
+# Queries over hours are expensive and their answers change little: they may take a hundredth of the
+# time, and an answer is used for at most 600 s.
 ASKED_RARELY = frozenset({Span.UNDERUSED})
 _SHARE_OF_TIME, _OLDEST_SECONDS = 0.01, 600.0
 
-# What wakes the analyzer, or tells it about the fleet.
+# The records that wake the analyzer or describe the fleet.
 KINDS = frozenset(
     {
         RecordKind.EVENT,
@@ -62,17 +63,17 @@ KINDS = frozenset(
         RecordKind.SWITCH,
     }
 )
-# An incident in one of these can be taken.
+# The states in which an incident can be acknowledged.
 _TAKEABLE = frozenset(s for s, signal in TRANSITIONS if signal is Signal.ACKNOWLEDGED)
 # The most that the hub gives in one answer.
 _MOST_RECORDS = 100_000
 
 
 class Earlier:
-    """What passes before this one leave to it. One thread at a time.
+    """What earlier passes leave to later ones. One thread at a time.
 
-    Subjects that are still there are not named anew, and answers over hours are kept until they may
-    be asked for again.
+    Indices are reused while the subjects stay the same, and answers over hours are cached until
+    they may be asked for again.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -81,7 +82,7 @@ class Earlier:
         self._kept: dict[Question, tuple[float, Rows]] = {}
 
     def over_hours(self, question: Question, ask: Callable[[], Rows]) -> Rows:
-        """What `ask` says, or what it said a while ago."""
+        """Return the cached answer to a question, or call `ask` once it is due."""
         begun = self._monotonic()
         due_at, kept = self._kept.get(question, (begun, None))
         if kept is not None and begun < due_at:
@@ -94,13 +95,16 @@ class Earlier:
 
 
 def question_of(need: Need, settings: AnalyzerSettings) -> Question:
-    """Needs of one question get one answer; the newest lines, and what is asked rarely, stand apart."""
+    """Return a need's measurement and length of span; needs of one question share one answer.
+
+    The newest lines, and spans that are asked rarely, are questions of their own.
+    """
     apart = need.span is Span.NOW or need.span in ASKED_RARELY
     return need.measurement, need.span if apart else span_of(need.span, settings)
 
 
 def together(needs: Iterable[Need], settings: AnalyzerSettings) -> dict[Question, Need]:
-    """What is asked: of spans that are as long as each other everything at once."""
+    """Return one need per question, with the aggregates of all needs that share the question."""
     alike: dict[Question, list[Need]] = {}
     for need in needs:
         alike.setdefault(question_of(need, settings), []).append(need)
@@ -120,10 +124,10 @@ def rows(
     earlier: Earlier | None = None,
     without: Collection[str] = (),
 ) -> dict[Key, Rows]:
-    """One answer per question, for all detectors; not of the nodes `without`, by key.
+    """Return the rows of each need, asking each question once, except rows of the nodes `without`.
 
-    Each of the `stores` is asked one question at a time, all of them at once: most of a pass is waiting for answers.
-    What is asked of hours may be an answer that an `earlier` pass had.
+    The `stores` are asked in parallel, each one question at a time: most of a pass is waiting for
+    answers. Questions over hours may get a cached answer of an `earlier` pass. `without` has keys.
     """
     before, free = earlier or Earlier(), SimpleQueue[Store]()
     for store in stores:
@@ -157,7 +161,7 @@ def rows(
 
 
 def _without(table: pa.Table, nodes: Collection[str]) -> pa.Table:
-    """The rows of the others; of those nodes only a selftest has any, and mostly nobody."""
+    """Return a table without the rows of these nodes, which are always nodes of a selftest."""
     if not nodes:
         return table
     marked = pc.equal(table["cluster"], SELFTEST_CLUSTER)
@@ -169,7 +173,7 @@ def _without(table: pa.Table, nodes: Collection[str]) -> pa.Table:
 
 
 def without_old_selftests(reading: Reading) -> Reading:
-    """What a pass read, with nothing of the nodes of selftests that are over."""
+    """Return a reading without the nodes of finished selftests, which it lists in `over`."""
     gone = over(reading.heard, reading.now)
     if not gone:
         return reading
@@ -182,7 +186,7 @@ def without_old_selftests(reading: Reading) -> Reading:
 
 
 def span_of(span: Span, settings: AnalyzerSettings) -> timedelta:
-    """How long a span is; the newest line may be as old as the recent span is long."""
+    """Return a span's length; the newest line may be as old as the recent span is long."""
     return timedelta(
         seconds={
             Span.NOW: settings.window_seconds,
@@ -197,7 +201,7 @@ def span_of(span: Span, settings: AnalyzerSettings) -> timedelta:
 
 
 def newest_at(answers: Mapping[Key, Rows]) -> datetime | None:
-    """The time of the newest line of all."""
+    """Return the time of the newest line of all, None when there is none."""
     times = [
         float(answer.values("at").max())
         for (_, span), answer in answers.items()
@@ -207,12 +211,12 @@ def newest_at(answers: Mapping[Key, Rows]) -> datetime | None:
 
 
 def subjects(answers: Mapping[Key, Rows]) -> int:
-    """How many subjects have a line."""
+    """Return how many subjects have a newest line, over all measurements."""
     return sum(len(answer) for (_, span), answer in answers.items() if span is Span.NOW)
 
 
 class Ear:
-    """When the hub last heard each node, in our own clock, and since when it has listened."""
+    """When the hub last heard each node, on the analyzer's clock, and since when it listens."""
 
     def __init__(self, patience: timedelta) -> None:
         self._patience = patience
@@ -220,10 +224,10 @@ class Ear:
         self._since: datetime | None = None
 
     def hear(self, status: Mapping[str, Any], now: datetime) -> Reading:
-        """What the hub's status says about who reports.
+        """Return a reading without rows from the hub's status: who reports, and whose clock is wrong.
 
-        A hub or an analyzer that was away for longer than the patience starts to listen anew:
-        what it did not hear meanwhile is nobody's silence.
+        After the hub was restarted, or the analyzer was away for longer than the patience,
+        listening starts anew: what was not heard meanwhile is no node's silence.
         """
         offset = now - from_text(status["now"])
         started_at = from_text(status["started_at"]) + offset
@@ -246,7 +250,7 @@ class Ear:
 
 
 def offsets(status: Mapping[str, Any]) -> dict[str, timedelta]:
-    """How far each node's clock is ahead of the hub's, by node."""
+    """Return how far each node's clock is ahead of the hub's, by node key."""
     return {
         _node(node).key: timedelta(seconds=node["offset_seconds"])
         for node in status["nodes"]
@@ -255,10 +259,10 @@ def offsets(status: Mapping[str, Any]) -> dict[str, timedelta]:
 
 
 def wrong_clocks(status: Mapping[str, Any]) -> dict[str, float]:
-    """How many seconds the clocks that the hub calls wrong are ahead of its own, by node."""
+    """Return by how many seconds each clock that the hub calls wrong is ahead, by node key."""
     return {
         _node(node).key: node["offset_seconds"]
-        for node in status.get("wrong_clocks", ())  # a hub of an older version tells of none
+        for node in status.get("wrong_clocks", ())  # a hub of an older version lists none
     }
 
 
@@ -268,19 +272,19 @@ def _node(node: Mapping[str, Any]) -> Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """What the hub has at a start, and the sequence after which changes are news."""
+    """The hub's content at a start, and the sequence after which changes are new."""
 
     sequence: int
     records: tuple[Record, ...]
     book: Book
     lately: tuple[Incident, ...]  # all that began within the span of repeat offenders
-    acknowledgements: tuple[Acknowledgement, ...]  # of incidents that nobody has taken yet
-    unreadable: tuple[str, ...]  # ids of incidents and transitions that another version wrote
+    acknowledgements: tuple[Acknowledgement, ...]  # of incidents not acknowledged yet
+    unreadable: tuple[str, ...]  # ids of records that another version wrote
 
 
 def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
-    """Everything to go on with after a start, as if there had been none."""
-    # The sequence comes first: what is committed meanwhile is read twice rather than never.
+    """Read everything needed to continue after a start as if the analyzer had never stopped."""
+    # The sequence is read first: what is committed meanwhile is read twice rather than never.
     sequence = hub.changes(-1, KINDS, wait_seconds=0.0).sequence
     standing = [state.value for state in STANDING]
     unreadable: list[str] = []
@@ -302,7 +306,7 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
         *hub.records(RecordKind.SCHEDULER, limit=_MOST_RECORDS),
         *hub.records(RecordKind.RETIREMENT, limit=_MOST_RECORDS),
         *hub.records(RecordKind.SWITCH, since=since, limit=_MOST_RECORDS),
-        # Those that ended last may have been hit.
+        # The allocations that ended last may have been hit by a fault.
         *hub.records(RecordKind.ALLOCATION, states=[AllocationState.ENDED]),
         *hub.records(RecordKind.ALLOCATION, states=[AllocationState.HELD], limit=_MOST_RECORDS),
         *hub.records(RecordKind.EVENT, since=since, limit=_MOST_RECORDS),
@@ -311,7 +315,7 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
     for incident in incidents:
         if incident.since < since:
             node = incident.subject.of_node().key
-            # The last word of a node may lie before its last body, from which its silence counts.
+            # A node's last event may lie before its last body, from which its silence counts.
             before = incident.since - LAST_WORDS - BATCH
             records += hub.records(RecordKind.EVENT, subject=node, since=before)
     return Beginning(
@@ -327,7 +331,7 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
 def _read(
     from_record: Callable[[Record], Value], records: Iterable[Record], unreadable: list[str]
 ) -> list[Value]:
-    """Those that can be read; the ids of the others go to `unreadable`."""
+    """Return the records that can be read; append the ids of the others to `unreadable`."""
     values = []
     for record in records:
         try:
@@ -338,14 +342,14 @@ def _read(
 
 
 def not_over(known: Sequence[Incident], now: datetime, patience: Patience) -> list[Incident]:
-    """Those that stand, that may return by themselves, or that one of these covers, or covered."""
+    """Return incidents that stand, may still return, or are or were covered by one of these."""
     kept = [
         incident
         for incident in known
         if State(incident.state) in STANDING
         or _may_return(incident, now, comes_back_within(incident, patience))
     ]
-    # An older version did not write what covers an incident: its own node may.
+    # An older version did not write what covers an incident: one of the same node may.
     nodes = {i.subject.of_node() for i in kept if State(i.state) in STANDING}
     ids = {incident.id for incident in kept}
     unnamed = [i for i in known if not i.covered_by and i.id not in ids]

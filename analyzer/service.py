@@ -1,8 +1,9 @@
-"""`gpuvigil analyze`: a pass every tick, and a look at once when an event comes.
+"""`gpuvigil analyze`: a pass every tick, and an immediate look at a node when an event comes.
 
-Four threads, each with its own client of the hub; the third counts usage, the fourth judges hours that
-are over, and with a Prometheus a fifth writes inventories and holders. Whatever happens to the hub, they go on trying, and what was concluded is
-written until it is kept: every write names what it writes, so that writing twice changes nothing.
+Four threads, each with its own client of the hub: passes, changes, usage and the efficiency of hours
+that are over; with a Prometheus store a fifth writes inventories and holders. Whatever happens to
+the hub, they go on trying, and conclusions are written again until the hub has them: every record
+has an id, so that writing it twice changes nothing.
 """
 
 import threading
@@ -54,24 +55,24 @@ from .jobs.replacement_job import Replacements
 from .jobs.setup_job import Setups
 from .jobs.usage_job import UsageCounter
 
-# How long a wait for changes keeps a stop waiting.
+# How long a request waits for changes, and so how long it can delay a stop.
 _POLL_SECONDS = 2.0
 _DRAIN_SECONDS = 4.0
-# Incidents of one write: far below the hub's largest body.
+# Units or records in one write: far below the hub's largest body.
 _UNITS_AT_ONCE = 500
-# Far more than anybody has under way, old ones included.
+# Replacement records read at a start: far more than anybody has under way, old ones included.
 _MOST_RMAS = 20_000
-# Of what nodes ran on; one of which the hub tells no more here is written once again. Of what their GPUs
-# usually are, which is learned again.
+# Setup records of nodes, and records of what their GPUs usually are, read at a start. Beyond this
+# limit a setup is written once again, and what is usual is learned again.
 _MOST_OF_NODES = 100_000
-# What a restart may forget of it: six looks.
+# How much of what is usual a restart may forget: six looks.
 _USUAL_KEPT_EVERY = timedelta(hours=1)
-# The token may be rotating: the same request may be right a little later.
+# While the token rotates, the same request may be accepted a little later.
 _TOKEN_REFUSED = frozenset({401, 403})
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`gpuvigil analyze`: run until SIGTERM or SIGINT."""
+    """Run `gpuvigil analyze` until SIGTERM or SIGINT; return the exit code."""
     go_without_pandas()
     return run_service(parser("analyze", "Turn telemetry into incidents."), arguments, run)
 
@@ -110,14 +111,14 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
 
 
 def _metrics(settings: AnalyzerSettings, service: "Service") -> AbstractContextManager[object]:
-    """Serve `/metrics` where a port is set."""
+    """Serve `/metrics` if a port is set."""
     if settings.metrics_port < 0:
         return nullcontext()
     return Exporter(settings.metrics_listen, settings.metrics_port, service.numbers, "analyzer")
 
 
 class Service:
-    """The loops. Decisions are made in `Analysis`, from what is read here."""
+    """The analyzer's loops; `Analysis` decides, from what these read."""
 
     def __init__(
         self, config: Config, connect: Callable[[], Hub], clock: Clock, stop: threading.Event
@@ -139,29 +140,29 @@ class Service:
         gap_seconds = max(3 * settings.tick_seconds, settings.silent_after_seconds / 2)
         self._ear = Ear(timedelta(seconds=gap_seconds))
         self._offsets: dict[str, timedelta] = {}
-        self._usual_kept_at: datetime | None = None  # of the last look that the hub has
+        self._usual_kept_at: datetime | None = None  # time of the last look that the hub has
         self._sequence: int | None = None
         self._followed_at: datetime | None = None
         self._late_after = timedelta(seconds=settings.late_after_seconds)
-        self._lost_at: datetime | None = None  # since when the hub tells of no changes
-        # Of two hubs the other may have been there all the time.
+        self._lost_at: datetime | None = None  # since when the hub does not answer
+        # With two hubs, the other may have been there all the time.
         self._is_alone = len(addresses(config.hub.url)) == 1
         self._begun = threading.Event()
         self._passes = Passes()
 
     def loop(self, name: str, step: Callable[[], None]) -> None:
-        """Call `step` until asked to stop; nothing that goes wrong in it ends the loop."""
+        """Call `step` until asked to stop; no error in it ends the loop."""
         persistence = Persistence(name=name, clock=self.clock, stop=self.stop, log=self.log)
         run_steps(persistence, step)
 
     def numbers(self) -> str:
-        """What `/metrics` answers now."""
+        """Return the current text of `/metrics`."""
         analysis = self.analysis
         held = analysis.held() if self.settings.metrics_holders else None
         return exposition(analysis.book.standing(), held, self._passes)
 
     def make_pass(self) -> None:
-        """One look at the whole fleet, then wait for the next tick."""
+        """Make one pass over the whole fleet, then wait for the next tick."""
         if not self._begun.wait(_POLL_SECONDS):
             return
         began = self.clock.monotonic()
@@ -202,7 +203,7 @@ class Service:
         self.clock.wait(self.stop, self.settings.tick_seconds - seconds)
 
     def _keep_usual(self) -> None:
-        """Write what was learned of each GPU; of what the hub refuses nothing else depends."""
+        """Write what was learned about GPUs; a refusal is only logged, as nothing depends on it."""
         usual, kept_at = self.analysis.usual, self._usual_kept_at
         at = kept_usual.learned_at(usual)
         if at is None or (kept_at is not None and at - kept_at < _USUAL_KEPT_EVERY):
@@ -219,7 +220,7 @@ class Service:
         self._usual_kept_at = at
 
     def follow(self) -> None:
-        """Take in what changed, and look at each node of which an event came."""
+        """Take in the hub's changes, and look at each node that has a new event."""
         if self._sequence is None:
             self._begin()
             return
@@ -251,7 +252,7 @@ class Service:
         self._write_setups()
 
     def _write_replacements(self) -> None:
-        """Write which parts were seen to be replaced; what cannot be written is tried again."""
+        """Write which parts were seen to be replaced; a failed write is tried again later."""
         seen = self._replacements.waiting
         if seen:
             self._changes_hub.write_records(seen)
@@ -260,7 +261,7 @@ class Service:
                 self.log.info("part replaced", incident=record.parent, seen=record.body["note"])
 
     def _known(self, kind: RecordKind) -> Sequence[Record]:
-        """What the hub has of a kind; nothing, where it is of the version before, which has none."""
+        """Return the hub's records of a kind; none if the hub is an older one that lacks the kind."""
         try:
             return self._changes_hub.records(kind, limit=_MOST_OF_NODES)
         except HubRefused as error:
@@ -269,9 +270,10 @@ class Service:
             return ()
 
     def _write_setups(self) -> None:
-        """Write what nodes run on now; while the hub is away it waits, and the loop says so itself.
+        """Write what nodes run on now; while the hub is away the records wait.
 
-        A hub of the version before refuses the kind: these changes are lost, and nothing else is.
+        The loop itself reports a hub that is away. An older hub refuses the kind: then these changes
+        are lost, and nothing else is.
         """
         seen = self._setups.waiting
         for begin in range(0, len(seen), _UNITS_AT_ONCE):
@@ -288,7 +290,7 @@ class Service:
             self._setups.written(part)
 
     def _begin(self) -> None:
-        """Read everything the hub has; until this succeeded once, no pass is made."""
+        """Read everything the hub has; no pass is made until this has succeeded once."""
         now = self.clock.now()
         start = beginning(self._changes_hub, now, patience(self.settings))
         for record in start.records:
@@ -321,12 +323,12 @@ class Service:
             return
         if self.analysis.acknowledge(taken, now):
             return
-        # What ended long ago is no longer in the book.
+        # An incident that ended long ago is no longer in the book.
         if self._changes_hub.record(RecordKind.INCIDENT, taken.incident) is None:
             self.log.warning("acknowledges an unknown incident", id=line(taken.incident, 120))
 
     def _arrived(self, now: datetime) -> Arrival:
-        """When an answer came, and, after a gap, whether the hub was away meanwhile."""
+        """Return when an answer came and, after a gap, when the hub was away meanwhile."""
         before, away = self._followed_at or now, None
         if now - before > self._late_after and self._is_alone:
             away = absence(self._changes_hub.status(), now, self._lost_at)
@@ -344,7 +346,7 @@ class Service:
             return None
 
     def _is_late(self, record: Record, arrival: Arrival) -> bool:
-        """Whether an event came late from a spool, its node's clock put right."""
+        """Tell whether an event came late from a spool, corrected for its node's clock."""
         if record.kind is not RecordKind.EVENT:
             return False
         node = Subject.parse(record.subject).of_node().key
@@ -352,9 +354,9 @@ class Service:
         return is_late(happened_at, arrival, self._late_after)
 
     def _write(self, hub: Hub) -> None:
-        """Write what was concluded; what cannot be written now waits for the next time.
+        """Write the pending conclusions; those that cannot be written now wait for the next time.
 
-        What the hub refuses for good is left out, and takes nothing else with it.
+        A unit that the hub refuses for good is dropped alone.
         """
         units, most = self.analysis.to_write(), _UNITS_AT_ONCE
         while units:
@@ -378,7 +380,7 @@ class Service:
             units = units[len(batch) :]
 
     def _told(self, record: Record) -> Record:
-        """With what no detector asks for: whose jobs it hits, and what happened there before."""
+        """Return a record with what no detector adds: the jobs it hits, and the part's history."""
         return self._histories.named(self._jobs.named(record))
 
     def _say(self, units: Sequence[Unit]) -> None:

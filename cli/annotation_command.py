@@ -20,7 +20,7 @@ from .silence_command import time
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Add, list or delete annotations; returns the exit code."""
+    """Add, list or delete annotations; return the exit code."""
     options = parser("annotation", "Mark a deploy, a roll-out or maintenance on the charts.")
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     add = verbs.add_parser("add", help="create an annotation")
@@ -76,7 +76,7 @@ def _delete(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
 
 
 def line(said: Annotation) -> str:
-    """An annotation as people read it."""
+    """Return an annotation as one line for people."""
     where = f"{said.cluster}/{','.join(said.nodes)}" if said.nodes else said.cluster
     until = "" if said.until is None else f" to {moment(said.until)}"
     return f"{said.id}  {moment(said.at)}{until}  {where}  {said.by}: {said.note}"
@@ -87,7 +87,7 @@ def _annotations(hub: Hub) -> list[Annotation]:
 
 
 def _write(hub: Hub, said: Annotation, detail: str, now: datetime) -> None:
-    """With an entry of the audit log, by whoever types, whatever they call themselves."""
+    """Write the annotation and an audit entry, which names the operating-system user, not `--by`."""
     hub.write_records([said.to_record(), typed(Deed.ANNOTATION, said.id, detail, now).to_record()])
 
 

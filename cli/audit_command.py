@@ -16,7 +16,7 @@ _MOST = 100_000
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the entries of a span, oldest first; returns the exit code."""
+    """Print the audit entries of a span, oldest first; return the exit code."""
     options = parser("audit", "Show who signed in, acknowledged, silenced and changed people.")
     options.add_argument("--last", default="7d", metavar="LENGTH", help="15m, 6h, 7d or 2w; 7d")
     options.add_argument("--person", help="of this person alone")
@@ -38,7 +38,7 @@ def _show(config: Config, chosen: argparse.Namespace) -> None:
 
 
 def line(entry: Audit) -> str:
-    """An entry as people read it."""
+    """Return an audit entry as one line for people."""
     who = entry.person or "by link"
     rest = [entry.about, entry.detail, f"from {entry.address}" if entry.address else ""]
     return "  ".join([moment(entry.at), who, entry.deed.value, *filter(None, rest)])

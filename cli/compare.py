@@ -1,4 +1,4 @@
-"""`gpuvigil compare`: faults per 1,000 node-days by what nodes ran on, so that a roll-out is judged."""
+"""`gpuvigil compare`: faults per 1,000 node-days by a node attribute, to judge a roll-out."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from gpuvigil.faults import FAULTS
 from gpuvigil.model import SIMULATED_CLUSTER, Attribute
 from gpuvigil.numbers_in_words import counted
 
-# Below it a ratio has two digits after its point.
+# Ratios below this have two decimals.
 _SMALL = 0.95
 
 
@@ -26,7 +26,7 @@ _COLUMNS = (
     Column(key="node_days", title="NODE-DAYS", show=tenths, right=True),
     Column(key="nodes", title="NODES", show=whole, right=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
-    # To the other one, or to all others together.
+    # The ratio to the other value, or to all others together.
     Column(key="ratio", title="RATIO", show=_times, right=True),
     Column(key="ratio_low", title="FROM", show=_times, right=True),
     Column(key="ratio_high", title="TO", show=_times, right=True),
@@ -40,7 +40,7 @@ NOT_KNOWN = "not known"
 def grid(
     comparisons: Iterable[Comparison], attribute: Attribute, faults: Collection[str] = USUAL
 ) -> Grid:
-    """A row per value and cluster; clusters are never summed nor held against each other."""
+    """Return a row per value and cluster; clusters are neither summed nor compared."""
     them = list(comparisons)
     named = Column(
         key=attribute.value.replace("-", "_"), title=attribute.value.upper(), flexible=True
@@ -57,7 +57,7 @@ def grid(
 
 
 def sentences(one: Comparison, attribute: Attribute) -> Iterator[str]:
-    """What can be said of one cluster, with what speaks against it."""
+    """Yield what the numbers of one cluster show, and whether chance alone may explain it."""
     if not one.rows:
         return
     marked = " (simulated)" if one.cluster == SIMULATED_CLUSTER else ""
@@ -123,7 +123,7 @@ def _against(it: Difference | None) -> Sequence[Value]:
 
 
 def _turned(it: Difference) -> Difference:
-    """The same of two values, seen from the other one."""
+    """Return the difference of two values as seen from the other value."""
     low, high = it.interval
     return Difference(
         value=it.against or "",
@@ -150,7 +150,7 @@ def _difference(it: Difference) -> str:
         return f"{others} {have} no fault, {it.value} fails at least {_times(low)} times as often"
     if not it.ratio:
         return f"{it.value} has no fault: at most {_times(high)} times as often as {others}"
-    # Both have faults, and so both ends.
+    # Both values have faults, so both ends of the interval are finite.
     between = f"({_times(low)} to {_times(high)})"
     return f"{it.value} fails {_times(it.ratio)} times as often as {others} {between}"
 

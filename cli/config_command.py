@@ -1,4 +1,4 @@
-"""The command `gpuvigil config check`: what is wrong with the settings of every service, line by line."""
+"""The command `gpuvigil config check`: list the mistakes in the settings of every service."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from gpuvigil.state_directory import config_of_up
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 for good settings, 1 where something is wrong, 2 for wrong arguments."""
+    """Check the settings; return 0 for good ones, 1 for mistakes, 2 for wrong arguments."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
     try:

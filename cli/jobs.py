@@ -17,7 +17,7 @@ from gpuvigil.numbers_in_words import counted
 
 
 def look(hub: Hub, moment: Moment, lately: timedelta, prices: Prices) -> Grid:
-    """HubUnavailable, HubRefused or StoreError when the hub or the store does not answer."""
+    """Return the table of jobs; HubUnavailable, HubRefused or StoreError if hub or store do not answer."""
     shown = {one.name for one in moment.clusters}
     fleet = Fleet.of(moment)
     found = board(hub, fleet, prices, lately)
@@ -36,7 +36,7 @@ def look(hub: Hub, moment: Moment, lately: timedelta, prices: Prices) -> Grid:
 
 
 def _lines(found: Reliability) -> Sequence[str]:
-    """How often failures end jobs, how often to write checkpoints, and what failures cost."""
+    """Say how often failures end jobs, how often to write checkpoints, and what failures cost."""
     sizes = [
         f"{counted(one.nodes, 'node')}: fails every {length(one.mttf)}, best interval"
         f" {length(one.interval)}, ETTR {100.0 * one.ettr:.0f} %"

@@ -24,7 +24,7 @@ _ROWS_FOR_PEOPLE = 50
 def grid(
     found: Iterable[Offender], cluster: str | None, *, everything: bool, now: datetime
 ) -> Grid:
-    """A row per offender, the worst first; what failed once is left out unless asked for."""
+    """Return a row per offender, worst first; single failures only with `everything`, or for a lemon."""
     wanted = [one for one in found if cluster in {None, one.cluster}]
     shown = [one for one in wanted if everything or len(one.failures) > 1 or one.is_lemon]
     rows = [

@@ -1,4 +1,4 @@
-"""`gpuvigil top` at a terminal: the table again every few seconds, and keys that sort it."""
+"""`gpuvigil top` at a terminal: a table that is read again every few seconds, and keys that sort it."""
 
 import os
 import select
@@ -21,7 +21,7 @@ from gpuvigil.errors import GpuvigilError
 from .terminal import painter, width_of
 
 REFRESH_SECONDS = 5.0
-# A key sorts by the column with this name for programs; numbers and lengths largest first.
+# The key of the column that each keyboard key sorts by; numbers and durations sort largest first.
 SORTS = {"g": "gpus", "i": "idle_gpus", "u": "user", "f": "held_for_seconds", "w": "power_watts"}
 _HELP = "q quit   p pause   sort by: g GPUs  i idle  u user  f for how long  w watts"
 _END = frozenset({"q", "\x03", "\x04", ""})
@@ -29,7 +29,7 @@ _END = frozenset({"q", "\x03", "\x04", ""})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What somebody who looks has chosen."""
+    """What the person at the terminal has chosen."""
 
     sort: str = "gpus"
     paused: bool = False
@@ -37,7 +37,7 @@ class View:
 
 
 def pressed(view: View, key: str | None) -> View:
-    """After a key; one that means nothing, and none, change nothing. "" is a terminal that went away."""
+    """Return the view after a key; None and unknown keys change nothing, "" means the terminal is gone."""
     if key in _END:
         return replace(view, over=True)
     if key == "p":
@@ -46,7 +46,7 @@ def pressed(view: View, key: str | None) -> View:
 
 
 def ordered(grid: Grid, view: View) -> Grid:
-    """The rows by the chosen column; those without a value come last, equals stay as they were."""
+    """Sort the rows by the chosen column, stably; rows without a value come last."""
     place = next(i for i, column in enumerate(grid.columns) if column.key == view.sort)
     known = [row for row in grid.rows if row[place] is not None]
     unknown = [row for row in grid.rows if row[place] is None]
@@ -60,16 +60,16 @@ def ordered(grid: Grid, view: View) -> Grid:
 
 
 def state_line(view: View, age: timedelta, trouble: str | None) -> str:
-    """Below the table: what the keys do, or why no newer table came, and how old this one is."""
+    """Return the line below the table: the keys, or the table's age with the reason why it is old."""
     if trouble is not None:
         return f"{duration(age)} old: {trouble}"
     return f"Paused, {duration(age)} old. p goes on, q ends it." if view.paused else _HELP
 
 
 def watch(look: Callable[[], Grid]) -> None:
-    """Show the table until somebody ends it; GpuvigilError of the first look alone.
+    """Show the table until a key ends it. Only the first look raises GpuvigilError.
 
-    Of a hub that is away later the last table stays, and a line says so.
+    If the hub does not answer later, the last table stays and a line says so.
     """
     console, view, trouble = Console(), View(), None
     grid, last, asked = look(), time.monotonic(), time.monotonic()
@@ -88,14 +88,14 @@ def watch(look: Callable[[], Grid]) -> None:
 
 
 def page(said: str, below: str, height: int) -> str:
-    """As many lines as a terminal has: the table's first, and the line below it last."""
+    """Return as many lines as the terminal has: the table's first lines, and the state line last."""
     lines = said.splitlines()[: max(height - 2, 1)]
     return "\n".join([*lines, *[""] * (height - 1 - len(lines)), below])
 
 
 @contextmanager
 def _keys(terminal: int) -> Iterator[Callable[[float], str | None]]:
-    """Asks for a key: waits at most so many seconds; None for none, "" for a terminal that went away."""
+    """Yield a function that waits so many seconds for a key: None if none came, "" if the terminal is gone."""
 
     def key(seconds: float) -> str | None:
         try:
@@ -109,5 +109,5 @@ def _keys(terminal: int) -> Iterator[Callable[[float], str | None]]:
     try:
         yield key
     finally:
-        with suppress(termios.error):  # a terminal that went away has nothing to restore
+        with suppress(termios.error):  # a terminal that is gone has nothing to restore
             termios.tcsetattr(terminal, termios.TCSADRAIN, before)

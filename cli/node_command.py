@@ -15,12 +15,12 @@ from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.model import Acceptance, Incident, RecordKind, Retirement, Subject, readable
 
-# A collector sends every few seconds, at the slowest every minute.
+# A collector sends every few seconds, or every minute at the slowest.
 _STILL_REPORTS = timedelta(minutes=3)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Accept or retire a node; returns the exit code."""
+    """Accept or retire a node; return the exit code."""
     options = parser("node", "Record that a node may take jobs again, or that it is retired.")
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     accept = verbs.add_parser("accept", help="record that the node passed its tests")
@@ -75,7 +75,7 @@ def _accept(hub: Hub, node: Subject, chosen: argparse.Namespace) -> None:
 
 
 def _tested(node: Subject, chosen: argparse.Namespace) -> list[Verdict]:
-    """What the outputs say; ConfigError where they do not say that the node passed."""
+    """Return the verdict on each test output; ConfigError unless they show that the node passed."""
     found = []
     for path in chosen.results:
         try:
@@ -90,7 +90,7 @@ def _tested(node: Subject, chosen: argparse.Namespace) -> list[Verdict]:
 
 
 def _retire(hub: Hub, node: Subject, chosen: argparse.Namespace) -> None:
-    """By the hub's clock, which also says when the node was last heard."""
+    """Record the retirement, by the hub's clock; ConfigError for a node that still reports."""
     status = hub.status()
     now = from_text(status["now"])
     heard = [

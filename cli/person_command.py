@@ -23,7 +23,7 @@ from gpuvigil.private_files import UMASK, refuse_root_for
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Add, list, change or remove people; returns the exit code."""
+    """Add, list, change or remove people; return the exit code."""
     options = parser("person", "Manage who signs in to the dashboard by name and password.")
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     add = verbs.add_parser("add", help="add a person; asks for a password", allow_abbrev=False)
@@ -104,7 +104,7 @@ def _list(accounts: Accounts, _: argparse.Namespace) -> str:
 
 
 def line(account: Account) -> str:
-    """A person as the list shows them."""
+    """Return a person as one line of the list."""
     person = account.person
     users = f"  users: {', '.join(sorted(person.users))}" if person.users != {person.name} else ""
     teams = f"  teams: {', '.join(sorted(person.teams))}" if person.teams else ""
@@ -141,14 +141,14 @@ def _remove(accounts: Accounts, chosen: argparse.Namespace) -> str:
 
 
 def _end_sessions(_: Accounts, chosen: argparse.Namespace) -> str:
-    """Also of who has no account here, as whom a provider or a proxy has named."""
+    """End a person's sessions; they need no account here if an identity provider or a proxy signs them in."""
     Keys(chosen.secrets).end_all(chosen.name, SystemClock().now())
     print(f"{chosen.name} has to sign in again")
     return "sessions ended"
 
 
 def _password(file: Path | None) -> str:
-    """From a file or the terminal: other users of the machine can read a command line."""
+    """Read the password from a file or the terminal; other users of the machine can read a command line."""
     if file is not None and str(file) == "-":
         return sys.stdin.readline().rstrip("\n")
     if file is not None:
@@ -160,7 +160,7 @@ def _password(file: Path | None) -> str:
 
 
 def _told(config: Config, name: str, done: str, program: str) -> None:
-    """In the audit log, where the hub takes it; that it does not changes nothing of what was done."""
+    """Write what was done into the audit log; if the hub does not take the entry, only warn."""
     entry = typed(Deed.PERSON, name, done, SystemClock().now())
     try:
         with closing(service_hubs(config.hub)()) as hub:

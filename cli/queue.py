@@ -35,7 +35,7 @@ _Span = tuple[datetime, datetime]
 
 
 def look(hub: Hub, moment: Moment, span: _Span, prices: Prices) -> Grid:
-    """HubUnavailable or HubRefused when the hub does not answer."""
+    """Return the table of accounts; HubUnavailable or HubRefused if the hub does not answer."""
     told = {one.name: told_since(hub, cluster_key(one.name), span[0]) for one in moment.clusters}
     jobs = [job for one in told.values() for many in one.jobs.values() for job in many]
     schedulers = tuple(readable(hub.records(RecordKind.SCHEDULER), Scheduler.from_record))
@@ -44,7 +44,7 @@ def look(hub: Hub, moment: Moment, span: _Span, prices: Prices) -> Grid:
 
 
 def missing(told: Mapping[str, Told]) -> Iterable[str]:
-    """What is not in the numbers, by cluster."""
+    """Yield a line for each cluster whose older jobs are missing from the numbers."""
     for cluster, one in told.items():
         if one.whole_from is not None:
             yield (
@@ -60,7 +60,7 @@ def grid(
     span: _Span,
     prices: Prices,
 ) -> Grid:
-    """A row per account, those that ask for most first."""
+    """Return a row per account, those that wait for most GPUs first."""
     rows: list[tuple[Value, ...]] = []
     head: list[str] = []
     silent = unknown(schedulers)
@@ -91,14 +91,14 @@ def grid(
         notes=[f"Waits are of jobs that began in the last {duration(span[1] - span[0])}."]
         if rows
         else [],
-        # Where nobody is asked, whether a job waits is not known.
+        # Without a scheduler it is not known whether a job waits.
         empty="No job waits, and none began in this time." if asked else "",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Account:
-    """All jobs of one account, and what is free in its cluster."""
+    """All jobs of one account, and the free space in its cluster."""
 
     name: str
     jobs: Sequence[Job]
@@ -106,7 +106,7 @@ class _Account:
     spot: "_Spot"
 
     def row(self, span: _Span, now: datetime) -> tuple[Value, ...] | None:
-        """None for an account of which nothing is to be said."""
+        """Return the account's row; None if no job waits, started or was lost in the span."""
         waiting = [job for job in self.jobs if job.state == "PENDING"]
         why = Counter[Wait]()
         for job in waiting:
@@ -136,7 +136,7 @@ class _Account:
 
 
 def _accounts(jobs: Iterable[Job], space: Space, spot: "_Spot") -> Iterable[_Account]:
-    """Of one cluster, by name."""
+    """Yield one cluster's accounts, sorted by name."""
     found: defaultdict[str, list[Job]] = defaultdict(list)
     for job in jobs:
         found[job.account or "unknown"].append(job)
@@ -146,23 +146,23 @@ def _accounts(jobs: Iterable[Job], space: Space, spot: "_Spot") -> Iterable[_Acc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spot:
-    """Which of a cluster's nodes are rented until their owner takes them back: by name, partition or price."""
+    """Finds a cluster's spot nodes, which their owner may take back: by name, partition or price."""
 
     cluster: str
-    models: Mapping[str, str]  # of nodes' GPUs
+    models: Mapping[str, str]  # by node: the model of its GPUs
     prices: Prices
 
     def price(self, job: Job) -> Price | None:
-        """Of the first of its nodes that was a spot's when it ended; None without one, or a price."""
+        """Return the price at the job's end of its first spot node; None without such a node or a price."""
         return next((self._price(node, job) for node in self._nodes(job)), None)
 
     def part(self, job: Job) -> Job:
-        """The job with those GPUs alone that were a spot's."""
+        """Return the job with only the GPUs of its spot nodes."""
         share = len(self._nodes(job)), len(job.nodes or ("",))
         return replace(job, gpus=(job.gpus or 0) * share[0] // share[1])
 
     def _nodes(self, job: Job) -> Sequence[str]:
-        """Those of the job that are a spot's."""
+        """Return the job's spot nodes."""
         labels = {
             "cluster": (self.cluster,),
             "partition": (job.partition or "",),
@@ -181,13 +181,13 @@ class _Spot:
 
 
 def _models(cluster: str, moment: Moment) -> dict[str, str]:
-    """By node, the model of its GPUs; of a node that is gone as long as its inventory is remembered."""
+    """Return the GPU model by node, as long as the node's inventory is remembered."""
     known = (one for one in moment.inventories if one.subject.cluster == cluster)
     return {one.subject.node: one.gpus[0].model for one in known if one.gpus}
 
 
 def _lost(jobs: Sequence[Job], span: _Span, spot: _Spot) -> Sequence[str]:
-    """What was computed in vain: jobs that were preempted, or went with their nodes."""
+    """Say how many GPU-hours were lost by preemption and by node failures; empty if none."""
     preempted = lost_gpu_hours(jobs, "PREEMPTED", *span)
     lost = lost_gpu_hours(jobs, "NODE_FAIL", *span)
     said = [

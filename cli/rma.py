@@ -1,4 +1,4 @@
-"""`gpuvigil rma`: parts on their way back to the maker, and how far each is."""
+"""`gpuvigil rma`: parts on their way back to the manufacturer, and how far each return is."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -27,7 +27,7 @@ _FOR_PEOPLE = 8
 
 
 def listed(hub: Hub, cluster: str | None, *, everything: bool, now: datetime) -> Grid:
-    """A row per return that is not over, the longest first; with `everything` also the others."""
+    """Return a row per open return, longest in its state first; with `everything` also finished ones."""
     steps = readable(hub.records(RecordKind.RMA, limit=_MOST), Rma.from_record)
     found = sorted(newest(steps).values(), key=lambda one: (one.at, one.incident))
     rows = [
@@ -55,7 +55,7 @@ def listed(hub: Hub, cluster: str | None, *, everything: bool, now: datetime) ->
 
 
 def shown(hub: Hub, identifier: str) -> Grid:
-    """What a maker asks for about one incident, and each step of its return with who and when."""
+    """Return what a manufacturer asks for about an incident, and the return's steps with who and when."""
     incident = _incident(hub, identifier)
     steps = _steps(hub, incident)
     rows = [(item.name, item.value) for item in incident.evidence]
@@ -75,7 +75,7 @@ def shown(hub: Hub, identifier: str) -> Grid:
 
 
 def told(hub: Hub, identifier: str, state: RmaState, by: str, note: str, now: datetime) -> Grid:
-    """Write a step, then the same as `shown`. ConfigError for what no maker takes back."""
+    """Record a step of a return and return `shown`; ConfigError for a fault that no manufacturer takes back."""
     incident = _incident(hub, identifier)
     if not may_have(incident):
         raise ConfigError(

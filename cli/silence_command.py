@@ -18,7 +18,7 @@ from gpuvigil.typed_times import length
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Add, list or end silences; returns the exit code."""
+    """Add, list or end silences; return the exit code."""
     options = parser("silence", "Mute matching alerts for a while.")
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     add = verbs.add_parser("add", help="create a silence; all matchers must match")
@@ -45,7 +45,7 @@ def _run(config: Config, chosen: argparse.Namespace) -> None:
 
 
 def line(silence: Silence, now: datetime) -> str:
-    """A silence as people read it."""
+    """Return a silence as one line for people."""
     if silence.holds(now):
         when = f"for {duration(silence.ends_at - now)} more"
     elif silence.ends_at <= silence.starts_at:
@@ -90,7 +90,7 @@ def _end(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
 
 
 def _entry(silence: Silence, detail: str, now: datetime) -> Record:
-    """For the audit log, by whoever types, whatever they call themselves."""
+    """Return an audit entry that names the operating-system user, not `--by`."""
     return typed(Deed.SILENCE, silence.id, detail, now).to_record()
 
 
@@ -100,7 +100,7 @@ def _silences(hub: Hub) -> list[Silence]:
 
 
 def time(text: str) -> datetime:
-    """What an option says; argparse reports what is none."""
+    """Parse an option's time; argparse reports a text that is not a time."""
     try:
         return from_text(text)
     except ValueError:

@@ -30,12 +30,12 @@ COLUMNS = (
     Column(key="incident", title="INCIDENT", flexible=True),
     Column(key="action", title="FIRST ACTION", flexible=True),
 )
-# What fits in 80 columns; programs get the others, too.
+# The columns that fit in 80 characters; programs get all of them.
 _FOR_PEOPLE = 5
 
 
 def grid(moment: Moment) -> Grid:
-    """A row per incident that stands, in the order in which people should go about them."""
+    """Return a row per open incident, in the order in which people should handle them."""
     standing = _standing(moment)
     rows = [
         (
@@ -62,7 +62,7 @@ def grid(moment: Moment) -> Grid:
 
 
 def exit_code(moment: Moment) -> int:
-    """0 well, 1 the worst that stands is a warning, 2 a critical, 3 nothing stands and not all is known."""
+    """Return 2 if an open incident is critical, 1 if one is a warning, 3 if the view has gaps, else 0."""
     standing = {one.severity for one in _standing(moment)}
     if Severity.CRITICAL in standing:
         return 2
@@ -77,7 +77,7 @@ def _standing(moment: Moment) -> Sequence[Attention]:
 
 
 def sentence(cluster: ClusterView) -> str:
-    """A cluster in one line; simulated ones are marked."""
+    """Return a cluster's state in one line; a simulated cluster is marked."""
     strip, marked = cluster.strip, " (simulated)" if cluster.simulated else ""
     counts = [f"{strip.looks[look]:,} {word}" for look, word in _LOOKS if strip.looks[look]]
     if not strip.gpus:

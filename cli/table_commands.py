@@ -1,4 +1,4 @@
-"""The commands that print one table: `gpuvigil status`, `top`, `idle`, `who` and their like."""
+"""The commands that print one table, such as `gpuvigil status`, `top`, `idle` and `who`."""
 
 import argparse
 import getpass
@@ -33,13 +33,13 @@ from . import compare, jobs, lemons, live, queue, rma, status, topology, usage, 
 from .terminal import at_work, drawn
 
 _COMPARED = "28d"
-_UNKNOWN = 3  # what monitoring plugins say so with
+_UNKNOWN = 3  # the exit code by which monitoring plugins report an unknown state
 
 
 def status_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil status`: 0, 1 when the hub does not answer, 2 for wrong arguments.
+    """Run `gpuvigil status`: exit code 0, 1 when the hub does not answer, 2 for wrong arguments.
 
-    With `--exit-code`: 0 well, 1 a warning, 2 a critical, 3 when that cannot be said.
+    With `--exit-code`: 0 when all is well, 1 for a warning, 2 for a critical, 3 when that is not known.
     """
     what = "Show what needs attention, worst first, and the state of each cluster."
     commands = _parser("status", what)
@@ -62,7 +62,7 @@ def status_main(arguments: Sequence[str]) -> int:
 
 
 def top_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil top`: the same exit codes. At a terminal it goes on until somebody ends it."""
+    """Run `gpuvigil top`, with the same exit codes. At a terminal it runs until somebody ends it."""
     commands = _parser("top", "Show who holds GPUs now, largest holders first.")
     commands.add_argument(
         "--once", action="store_true", help="print once and exit, at a terminal too"
@@ -80,7 +80,7 @@ def top_main(arguments: Sequence[str]) -> int:
 
 
 def idle_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil idle`: the same exit codes."""
+    """Run `gpuvigil idle`, with the same exit codes."""
     what = "Show held GPUs that compute nothing, longest idle first."
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
@@ -93,7 +93,7 @@ def idle_main(arguments: Sequence[str]) -> int:
 
 
 def who_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil who`: the same exit codes; 2 also for a node that there is not."""
+    """Run `gpuvigil who`, with the same exit codes; 2 also for an unknown node."""
     commands = _parser("who", "Show who holds the GPUs of a node, and their state.")
     commands.add_argument("node", metavar="NODE[:GPU]", help="a node, or one GPU by index or UUID")
 
@@ -104,7 +104,7 @@ def who_main(arguments: Sequence[str]) -> int:
 
 
 def why_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil why`: the same exit codes; 2 also for a job that nobody told of."""
+    """Run `gpuvigil why`, with the same exit codes; 2 also for an unknown job."""
     what = "Say what bounds a job that runs, or how one ended and why, and what its nodes told."
     commands = _parser("why", what)
     commands.add_argument(
@@ -118,7 +118,7 @@ def why_main(arguments: Sequence[str]) -> int:
 
 
 def jobs_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil jobs`: the same exit codes."""
+    """Run `gpuvigil jobs`, with the same exit codes."""
     what = (
         "Show what bounds each job, its pace, its incidents, and what a failure now would cost it."
     )
@@ -137,7 +137,7 @@ def jobs_main(arguments: Sequence[str]) -> int:
 
 
 def inefficient_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil inefficient`: the same exit codes."""
+    """Run `gpuvigil inefficient`, with the same exit codes."""
     what = "Show busy holders that use their GPUs poorly, and what would help."
     commands = _parser("inefficient", what)
     commands.add_argument("--last", metavar="LENGTH", default="1h", help="15m, 6h or 1d; 1h")
@@ -151,7 +151,7 @@ def inefficient_main(arguments: Sequence[str]) -> int:
 
 
 def inference_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil inference`: the same exit codes."""
+    """Run `gpuvigil inference`, with the same exit codes."""
     what = "Show the load of each model's replicas, and how many would carry it."
     commands = _parser("inference", what)
     commands.add_argument("--last", metavar="LENGTH", default="1d", help="1h, 6h, 1d or 7d; 1d")
@@ -167,7 +167,7 @@ def inference_main(arguments: Sequence[str]) -> int:
 
 
 def queue_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil queue`: the same exit codes."""
+    """Run `gpuvigil queue`, with the same exit codes."""
     commands = _parser(
         "queue", "Show pending jobs, what they wait for, and what is free meanwhile."
     )
@@ -182,7 +182,7 @@ def queue_main(arguments: Sequence[str]) -> int:
 
 
 def usage_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil usage`: the same exit codes."""
+    """Run `gpuvigil usage`, with the same exit codes."""
     commands = _parser("usage", "Show where the GPU-hours of a time span went, largest first.")
     commands.add_argument(
         "--by",
@@ -205,7 +205,7 @@ def usage_main(arguments: Sequence[str]) -> int:
 
 
 def lemons_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil lemons`: the same exit codes."""
+    """Run `gpuvigil lemons`, with the same exit codes."""
     commands = _parser("lemons", "List the nodes, slots and GPUs that failed repeatedly.")
     commands.add_argument("--all", action="store_true", help="also what failed once")
 
@@ -218,7 +218,7 @@ def lemons_main(arguments: Sequence[str]) -> int:
 
 
 def compare_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil compare`: the same exit codes."""
+    """Run `gpuvigil compare`, with the same exit codes."""
     commands = _parser(
         "compare", "Show whether nodes fail more often with one version than with another."
     )
@@ -245,7 +245,7 @@ def compare_main(arguments: Sequence[str]) -> int:
 
 
 def rma_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil rma`: the same exit codes; 2 also for an incident that has none."""
+    """Run `gpuvigil rma`, with the same exit codes; 2 also for an incident without a return."""
     commands = _parser(
         "rma", "Record how far a part's return to its manufacturer is, or list all returns."
     )
@@ -269,7 +269,7 @@ def rma_main(arguments: Sequence[str]) -> int:
 
 
 def network_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil network`: the same exit codes."""
+    """Run `gpuvigil network`, with the same exit codes."""
     what = "Show whether the network is a bottleneck, which links, and whose jobs."
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
@@ -280,7 +280,7 @@ def network_main(arguments: Sequence[str]) -> int:
 
 
 def topology_main(arguments: Sequence[str]) -> int:
-    """`gpuvigil topology`: the same exit codes; 2 also for a file that cannot be read."""
+    """Run `gpuvigil topology`, with the same exit codes; 2 also for a file that cannot be read."""
     what = "Say which switch each port is at and who says so, and what does not fit together."
     commands = _parser("topology", what)
     commands.add_argument(
@@ -311,7 +311,7 @@ _Grid = Callable[[Hub, Config, argparse.Namespace], Grid]
 
 
 def _now(show: Callable[[Moment], Grid]) -> _Grid:
-    """A table of the fleet at this moment."""
+    """Return a function that shows the table of the fleet at this moment."""
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         return show(_look(hub, config, chosen))
@@ -364,24 +364,24 @@ def _tell(
     try:
         sys.stdout.write(said)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         sys.stderr.close()
     except OSError as error:
         why = f"the answer cannot be written: {error.strerror}"
-        sys.stdout = None  # Python would write the rest of it at its end
+        sys.stdout = None  # otherwise Python writes the rest when it exits
         return fail(commands.prog, GpuvigilError(why))
     return 0
 
 
 def _wanted(hub: Hub, chosen: argparse.Namespace) -> list[str]:
-    """The chosen cluster, or every one with usage."""
+    """Return the chosen cluster, or all clusters with usage; ConfigError for an unknown one."""
     names = query.clusters(hub)
     _known(names, chosen.cluster)
     return [name for name in names if chosen.cluster in {None, name}]
 
 
 def _known(names: Iterable[str], wanted: str | None) -> None:
-    """ConfigError for the name of a cluster that there is not."""
+    """Raise ConfigError if the wanted cluster is unknown."""
     known = list(names)
     if wanted is not None and wanted not in known:
         named = ", ".join(known) or "none"

@@ -1,4 +1,4 @@
-"""Tables at a terminal: width, colours, and a sign that a command is still at work."""
+"""Tables at a terminal: width, colours, and a status line while a command is at work."""
 
 import os
 import sys
@@ -12,20 +12,20 @@ from rich.text import Text
 
 from dashboard.lists.table import Grid, Paint, text
 
-WIDTH = 80  # of a terminal that does not say, and at least
+WIDTH = 80  # columns: the least, also of a terminal that does not report its width
 _STYLES = {
     "title": Style(bold=True),
     "bad": Style(color="red", bold=True),
     "warn": Style(color="yellow"),
     "dim": Style(dim=True),
 }
-# Who waits for longer than this wants to know that something happens.
+# A command that takes longer than this shows a status line.
 _PATIENCE_SECONDS = 1.0
 
 
 def drawn(grid: Grid) -> str:
-    """The table as standard output takes it: whole into a pipe or a file, as wide as a terminal, and with
-    colours where it has any and `NO_COLOR` is not set.
+    """Return the table for standard output: in full for a pipe or a file. At a terminal it is as wide as
+    the terminal, and coloured if the terminal has colours and `NO_COLOR` is not set.
     """
     if not sys.stdout.isatty():
         return text(grid, None)
@@ -33,7 +33,7 @@ def drawn(grid: Grid) -> str:
 
 
 def width_of(terminal: int) -> int:
-    """Of the terminal with this descriptor, in columns."""
+    """Return the width of the terminal with this descriptor, in columns, at least 80."""
     try:
         return max(os.get_terminal_size(terminal).columns, WIDTH)
     except OSError:
@@ -41,7 +41,7 @@ def width_of(terminal: int) -> int:
 
 
 def painter(console: Console) -> Paint:
-    """Colours as this console shows them."""
+    """Return a function that colours text for this console."""
 
     def paint(cell: str, tone: str | None) -> str:
         if tone is None:
@@ -55,7 +55,7 @@ def painter(console: Console) -> Paint:
 
 @contextmanager
 def at_work(what: str) -> Iterator[None]:
-    """A line on a terminal's standard error while what is inside takes longer than a second."""
+    """Show a line on standard error, if that is a terminal, once the block takes longer than a second."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""`gpuvigil topology`: switches with their ports, who says so, and what does not fit together."""
+"""`gpuvigil topology`: switches with their ports, the source of each fact, and contradictions."""
 
 import json
 from collections import Counter, defaultdict
@@ -15,7 +15,7 @@ from gpuvigil.model.expected_nodes import is_retired
 from gpuvigil.numbers_in_words import counted, natural
 from gpuvigil.topology import Fact, Imported, Link, Topology, from_switches, learn, read
 
-# Ports that went down together are told by the events of this span.
+# The span whose events show which ports went down together.
 _PAST = timedelta(days=7)
 _NAMED = 3
 
@@ -45,7 +45,7 @@ _EMPTY = (
 
 
 def look(hub: Hub, files: Iterable[Path], now: datetime) -> dict[str, Topology]:
-    """The fabric of each cluster that the hub knows; ConfigError for a file that cannot be read."""
+    """Return the fabric of each cluster that the hub knows; ConfigError for a file that cannot be read."""
     imported = sum((read(file) for file in files), Imported())
     retired = {
         one.node.key: one.at
@@ -69,7 +69,7 @@ def look(hub: Hub, files: Iterable[Path], now: datetime) -> dict[str, Topology]:
 
 
 def switches(clusters: Mapping[str, Topology]) -> Grid:
-    """A row per switch that ports of nodes are at, for people; contradictions stand above it."""
+    """Return a row per leaf switch, for people; contradictions stand above the table."""
     rows = [
         _row(cluster, topology, switch)
         for cluster, topology in clusters.items()
@@ -135,7 +135,7 @@ def _notes(topology: Topology) -> list[str]:
 
 
 def ports(clusters: Mapping[str, Topology]) -> Grid:
-    """A row per port, for programs."""
+    """Return a row per port, for programs."""
     rows = [
         (cluster, *_values(link), _contradictions(link, topology))
         for cluster, topology in clusters.items()
@@ -164,7 +164,7 @@ def _contradictions(link: Link, topology: Topology) -> str | None:
 
 
 def json_text(clusters: Mapping[str, Topology]) -> str:
-    """All that is known: by cluster contradictions, ports, cables between switches, places of nodes."""
+    """Return each cluster's contradictions, ports, cables between switches and node places as JSON."""
     keys = [column.key for column in PORTS]
     rows = ports(clusters).rows
     whole_: dict[str, Any] = {

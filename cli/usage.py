@@ -69,7 +69,7 @@ _STATE = (
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
 
-# What a row is: of holders, of what is installed, or of a state.
+# What a row stands for: a kind of holder, of installed GPUs, or a state.
 HOLDERS = ("account", "job", "partition", "project", "user")
 PLACES = ("model", "node")
 BY = (*HOLDERS, *PLACES, "state")
@@ -79,12 +79,12 @@ _NO_PRICES = Prices()
 
 
 def asked(by: str) -> str:
-    """What pages call a team is an account to schedulers, and in the table."""
+    """Return the column to group by: a team of the pages is an account in schedulers and in the table."""
     return "account" if by == "team" else by
 
 
 def shape(by: str, prices: Prices, span: tuple[datetime, datetime]) -> Shape:
-    """What `grid` needs of an answer."""
+    """Return which tables and price changes `grid` needs in an answer."""
     return Shape(
         cuts=prices.changes(*span),
         places=by not in HOLDERS or bool(prices),
@@ -93,9 +93,9 @@ def shape(by: str, prices: Prices, span: tuple[datetime, datetime]) -> Shape:
 
 
 def grid(answers: Iterable[Answer], by: str, prices: Prices = _NO_PRICES) -> Grid:
-    """A row per name and cluster, those with most hours first; clusters are never summed.
+    """Return a row per name and cluster, those with most hours first; clusters are never summed.
 
-    With a price for anything in it there is a column of what it cost.
+    With prices and a real cluster there are columns of what the hours cost.
     """
     answers = list(answers)
     rows: list[tuple[Value, ...]] = []
@@ -124,7 +124,9 @@ def grid(answers: Iterable[Answer], by: str, prices: Prices = _NO_PRICES) -> Gri
     if not money:
         drop = [place for place, one in enumerate(titled) if one.key in _MONEY]
         titled = [one for one in titled if one.key not in _MONEY]
-        if by not in HOLDERS:  # theirs, which may be many, were made without
+        if (
+            by not in HOLDERS
+        ):  # the rows of holders, which may be many, are made without these columns
             rows = [tuple(it for n, it in enumerate(row) if n not in drop) for row in rows]
         people -= sum(1 for place in drop if place < people)
     else:
@@ -145,7 +147,7 @@ def grid(answers: Iterable[Answer], by: str, prices: Prices = _NO_PRICES) -> Gri
 
 
 def sentences(one: Answer, prices: Prices = _NO_PRICES) -> Sequence[str]:
-    """The states of all installed GPU-hours, which add up; and how far they are counted."""
+    """Return lines on the states of all installed GPU-hours, which add up, and until when they are counted."""
     seconds, cluster = one.ledger.seconds, one.ledger.cluster
     marked = " (simulated)" if cluster == SIMULATED_CLUSTER else ""
     installed = near(seconds.installed / _HOUR, 1)
@@ -174,7 +176,7 @@ def sentences(one: Answer, prices: Prices = _NO_PRICES) -> Sequence[str]:
 
 
 def _in_service(seconds: Seconds) -> str:
-    """How many owned GPU-hours were in service, and what the others were lost to; these add up."""
+    """Say how many owned GPU-hours were in service and what the others were lost to; these add up."""
     if seconds.judged <= 0:
         return "In service: -, nobody could say what was out of service"
     owned, lost = near(seconds.judged / _HOUR, 1), [seconds.lost(to) / _HOUR for to in LostTo]
@@ -187,7 +189,7 @@ def _in_service(seconds: Seconds) -> str:
 
 
 def _idle_sentence(one: Answer, prices: Prices) -> Sequence[str]:
-    """Of the hours that have a price, and of no others: an amount of other hours would be no one's."""
+    """Say what idle held hours cost, counting only hours that have a price; empty if none has."""
     held = _rows_of(one, "holders", prices)
     held = held.filter(pc.is_valid(held["idle_cost"]))
     lost = pc.sum(held["idle_cost"]).as_py()
@@ -196,7 +198,7 @@ def _idle_sentence(one: Answer, prices: Prices) -> Sequence[str]:
 
 
 def _price_notes(one: Answer, prices: Prices) -> Sequence[str]:
-    """What an hour costs at the end of the span, and how that comes about."""
+    """Say what an hour costs at the end of the span and how that price is made up."""
     if not prices or one.ledger.cluster == SIMULATED_CLUSTER:
         return ()
     models = one.ledger.places["model"].unique().to_pylist()
@@ -204,9 +206,9 @@ def _price_notes(one: Answer, prices: Prices) -> Sequence[str]:
 
 
 def _priced(part: Ledger, rows: pa.Table, prices: Prices) -> pa.Table:
-    """Rows with `cost` of what was held, or else installed, and `idle_cost`; null without a price.
+    """Add `cost` of the held (or else the installed) hours and `idle_cost`; null without a price.
 
-    A part lies between changes of price, so that each model has one.
+    A part lies between price changes, so each model has one price in it.
     """
     found = rows["model"].combine_chunks().dictionary_encode()
     known = [
@@ -230,7 +232,7 @@ def _priced(part: Ledger, rows: pa.Table, prices: Prices) -> pa.Table:
 
 
 def _rows_of(one: Answer, name: str, prices: Prices) -> pa.Table:
-    """Holders or places of all parts, each at its own time's price."""
+    """Return the holders or places of all parts, each at the price of its own time."""
     return pa.concat_tables([_priced(part, getattr(part, name), prices) for part in one.parts])
 
 
@@ -241,12 +243,12 @@ def _of_holders(one: Answer, prices: Prices, money: bool) -> pa.Table:
 
 
 def _holders(one: Answer, by: str, prices: Prices, money: bool) -> list[tuple[Value, ...]]:
-    """Rows in the order of `_HELD`; without `money` there are no columns of it."""
+    """Return rows in the order of `_HELD`; without `money`, without its columns."""
     told = _MONEY if money else ()
     amounts = ("allocated", "used", "measured", "idle", "energy_joules", "shared", *told)
     rows = _named(_of_holders(one, prices, money), "holder" if by == "job" else by)
     sums = [(name, "sum") for name in amounts]
-    # One job's GPUs of several models were all its own; jobs may have had the same one in turn.
+    # A job's GPUs of several models add up; of several jobs only the most counts, as they may share GPUs in turn.
     keys = ["name", "holder", "user"]
     if one.parts[1:]:
         rows = _most_gpus(rows, (*keys, "model"), sums)
@@ -271,7 +273,7 @@ def _holders(one: Answer, by: str, prices: Prices, money: bool) -> list[tuple[Va
         "idle_gpu_hours": pc.divide(found["idle_sum"], _HOUR),
         **{name: found[f"{name}_sum"] for name in told},
         "most_gpus": found["gpus_sum" if by == "job" else "gpus_max"],
-        # A board draws something at all times: no energy was not measured.
+        # A GPU board always draws power: zero energy means that it was not measured.
         "kilowatt_hours": pc.divide(_some(found["energy_joules_sum"]), _KILOWATT_HOUR),
         "shared_gpu_hours": pc.divide(found["shared_sum"], _HOUR),
     }
@@ -281,17 +283,17 @@ def _holders(one: Answer, by: str, prices: Prices, money: bool) -> list[tuple[Va
 
 
 def _percent(part: pa.ChunkedArray, whole: pa.ChunkedArray | float) -> pa.ChunkedArray:
-    """`part` in percent of `whole`, null where there is no whole."""
+    """Return `part` in percent of `whole`; null where `whole` is not positive."""
     return pc.multiply(pc.divide(part, _some(whole)), 100.0)
 
 
 def _some(amount: pa.ChunkedArray | float) -> pa.ChunkedArray:
-    """Null where there is none of it."""
+    """Return the amount, with null where it is not positive."""
     return pc.if_else(pc.greater(amount, 0.0), amount, pa.scalar(None, pa.float64()))
 
 
 def _most_gpus(rows: pa.Table, keys: Sequence[str], sums: Sequence[tuple[str, str]]) -> pa.Table:
-    """Of a holder in several parts one row: it had at most as many GPUs as in one of them."""
+    """Merge the parts of a holder into one row, with the most GPUs that it had in any of them."""
     found = rows.group_by(list(keys)).aggregate([*sums, ("gpus", "max")])
     names = {f"{name}_sum": name for name, _ in sums} | {"gpus_max": "gpus"}
     return found.rename_columns([names.get(name, name) for name in found.column_names])
@@ -333,7 +335,7 @@ def _hours(seconds: float | None) -> float | None:
 
 
 def _state_cost(one: Answer, state: GpuState, prices: Prices) -> float | None:
-    """What the hours in a state cost, of the models that have a price."""
+    """Return what the hours in a state cost, for models that have a price; None if none has."""
     found: list[float] = []
     for part in one.parts if prices else ():
         of = part.places.group_by("model").aggregate([(state.value, "sum")]).to_pylist()
@@ -359,7 +361,7 @@ def _place(name: str, seconds: Seconds, cost: float | None, cluster: str) -> tup
 
 
 def _named(rows: pa.Table, by: str) -> pa.Table:
-    """With a column `name`; what nobody names is unknown."""
+    """Add a column `name`, "unknown" where the column `by` is empty."""
     column = pc.if_else(pc.equal(rows[by], ""), None, rows[by])
     return rows.append_column("name", pc.fill_null(column, "unknown"))
 

@@ -1,4 +1,4 @@
-"""`gpuvigil who NODE[:GPU]`: who holds the GPUs of a node, and their state."""
+"""`gpuvigil who NODE[:GPU]`: who holds a node's GPUs, and the state of the GPUs."""
 
 from dashboard.lists.fleet_now import Moment
 from dashboard.lists.table import Column, Grid, Value, held_for, length, percents, whole, yes_or_no
@@ -29,7 +29,7 @@ _FOR_PEOPLE = 8
 
 
 def grid(moment: Moment, wanted: str) -> Grid:
-    """A row per GPU and holder. ConfigError when there is no such node or GPU."""
+    """Return a row per GPU and holder. ConfigError if there is no such node or GPU."""
     name, _, gpu = wanted.partition(":")
     nodes = [view for cluster in moment.clusters if (view := cluster.node(name)) is not None]
     if not nodes:
@@ -70,7 +70,9 @@ def _row(cell: Cell, held: Allocation | None, moment: Moment) -> tuple[Value, ..
         if held is None
         else held_for(held.started_at, moment.now, began_before=held.began_before),
         held.command if held else None,
-        None if cell.state is GpuState.ACTIVE else cell.reason,  # that is how much it is used
+        None
+        if cell.state is GpuState.ACTIVE
+        else cell.reason,  # for an active GPU the reason only repeats its utilization
         held.partition if held else None,
         held.account if held else None,
         cell.power_watts,

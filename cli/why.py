@@ -1,4 +1,4 @@
-"""`gpuvigil why JOB`: what bounds a job that runs, how one ended and why, and what happened on its nodes."""
+"""`gpuvigil why JOB`: what bounds a running job, or how and why a job ended; what happened on its nodes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ COLUMNS = (
     Column(key="at_risk_gpu_hours", title="AT RISK", show=tenths, right=True),
     Column(key="cluster", title="CLUSTER", flexible=True),
 )
-_OF_ROWS = 4  # the other columns are of the job, and the same in every row
+_OF_ROWS = 4  # the other columns describe the job and are the same in every row
 
 
 def look(
@@ -44,12 +44,12 @@ def look(
     cluster: str | None,
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
 ) -> Grid:
-    """ConfigError when nobody told of such a job; HubUnavailable or HubRefused when the hub does not answer."""
+    """Return the table for a job; ConfigError for an unknown job, HubUnavailable or HubRefused from the hub."""
     told = told_of(hub, wanted, cluster)
     events, incidents = around_its_end(hub, told)
     found, stands = verdict(told.ending, events, incidents), standing(hub, told)
     named = [*(one.where for one in found.clues), *(one.subject.key for one in stands)]
-    # A scheduler's word that it ended comes before its node's.
+    # The scheduler reports a job's end earlier than its nodes do.
     runs = told.runs and told.ending.ended_at is None
     now = running_now(hub, told, stands, prices) if runs else None
     return grid(told, found, stands, _indices(hub, {Subject.parse(key) for key in named}), now)
@@ -62,10 +62,10 @@ def grid(
     indices: Mapping[str, int] = MappingProxyType({}),
     now: Running | None = None,
 ) -> Grid:
-    """A row for everything around the end, the first first; for programs each with the verdict.
+    """Return a row per thing that happened around the end, oldest first; programs get the verdict in each.
 
-    `stands`: of a job that has not ended, what stands on its nodes; `now`: of one that runs, what it
-    does. `indices` of GPUs by UUID are for people.
+    `stands`: the open incidents on the nodes of a job that has not ended. `now`: what a running job
+    does. `indices`: GPU indices by UUID, for people.
     """
     ending = told.ending
     user = next(
@@ -108,7 +108,7 @@ def grid(
 
 
 def _does(now: Running | None) -> tuple[Value, ...]:
-    """What bounds it, its pace, the incident that holds it up, and its checkpoint."""
+    """Return a job's bound, pace, the incident that holds it up, and its checkpoint; all None if not running."""
     if now is None:
         return (None,) * 7
     job, found, up = now.job, now.job.decision, now.job.holds_up
@@ -124,7 +124,7 @@ def _does(now: Running | None) -> tuple[Value, ...]:
 
 
 def _notes(told: Told, others: Sequence[Sequence[Value]]) -> Sequence[str]:
-    """What it means that nothing stands beside the job's own row."""
+    """Explain why the table has only the job's own row; empty if it has others."""
     if others or not told.nodes:
         return ()
     if told.ending.ended_at is None:
@@ -145,7 +145,7 @@ def _sentence(told: Told, found: Verdict, user: str | None) -> str:
 
 
 def _end(ending: Ending) -> str:
-    """How it ended, in Slurm's words."""
+    """Say how the job ended, in Slurm's words; empty for a job that has not ended."""
     if ending.ended_at is None:
         return ""
     code = f"exit code {ending.exit_code}" if ending.exit_code else ""
@@ -157,19 +157,19 @@ def _clue(one: Clue) -> tuple[Value, ...]:
 
 
 def _where(key: str) -> str:
-    """A node, and what lies in it, without its cluster."""
+    """Return a subject's node and the part in it, without its cluster."""
     subject = Subject.parse(key)
     return " ".join(filter(None, (subject.node, subject.gpu, subject.device, subject.port)))
 
 
 def _in_words(indices: Mapping[str, int], where: str) -> str:
-    """A GPU by its index, as the other commands name it."""
+    """Return a place with the GPU's index instead of its UUID, as the other commands name it."""
     node, _, uuid = where.partition(" ")
     return f"{node} GPU {indices[uuid]}" if uuid in indices else where
 
 
 def _indices(hub: Hub, of: Iterable[Subject]) -> Mapping[str, int]:
-    """Of the GPUs of these nodes, by UUID, as far as their inventories tell."""
+    """Return the GPU index by UUID for these subjects' nodes, as far as their inventories say."""
     records = [hub.inventory(node) for node in sorted({it.of_node() for it in of if it.gpu})]
     known = readable([one for one in records if one is not None], Inventory.from_record)
     return {gpu.uuid: gpu.index for one in known for gpu in one.gpus if gpu.index is not None}

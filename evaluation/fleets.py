@@ -1,4 +1,4 @@
-"""Which fleets are played: like the world for what is published, dense ones to compare code on."""
+"""The fleets that are played: realistic ones for publication, dense ones to compare code on."""
 
 import hashlib
 from collections.abc import Sequence
@@ -22,21 +22,21 @@ WORKLOADS = (
 )
 # Thirty-five of these are a week of 1,000 nodes.
 NODES, DAYS = 100, 2.0
-# Twice what a cluster of A100s saw, so that half the node-days do; about four of them have to be
+# Twice the rate of a cluster of A100s, so that half the node-days do; about four of the faults have to be
 # inferred. Faults still touch less than a hundredth of the windows.
 FAULTS_PER_1000_NODE_DAYS = 2.0 * NATURAL_RATE
 _NODES_PER_RACK = 4
-# It has no beginning: the node was installed that way.
+# This kind has no beginning: the node was installed that way.
 _FROM_THE_START = frozenset({"missing since installation"})
 
 
 def release_seed(commit: str, number: int) -> int:
-    """The seed of a commit's fleet of that number: nobody can know it before the code stands."""
+    """Return the seed of a commit's fleet of that number: nobody can know it before the code is final."""
     return int.from_bytes(hashlib.sha256(f"{commit} {number}".encode()).digest()[:4]) // 2
 
 
 def like_the_world(seed: int) -> FleetSettings:
-    """A fleet as a site has it: sound nearly everywhere, with all that only looks like a fault."""
+    """Return a realistic fleet: healthy nearly everywhere, with all that only looks like a fault."""
     return world(seed, nodes=NODES, days=DAYS, faults_per_1000_node_days=FAULTS_PER_1000_NODE_DAYS)
 
 
@@ -48,7 +48,7 @@ class Every:
     of_each: int = 1
     model: str = MODEL
     workloads: tuple[str, ...] = WORKLOADS
-    # How long the fleet, from when on faults begin and until when, and how long they are.
+    # Length of the fleet, the span in which faults begin, and the length of faults.
     hours: float = 3.0
     begin_hours: tuple[float, float] = (0.75, 0.75)
     fault_hours: float = 2.0
@@ -103,8 +103,8 @@ class Every:
 
 
 # Kinds that show within the half hour that they last, if they do at all. Each is there five times:
-# so many losses and no gain are the fewest that a test of pairs can tell from chance (0.5 ** 5 = 0.03).
-# What touches a whole pod is not among them: nothing else could be judged there.
+# with five losses and no gain a test of pairs can just tell them from chance (0.5 ** 5 = 0.03).
+# Kinds that touch a whole pod are left out: nothing else could be judged there.
 _SLOW = frozenset({"SBE growth", "heatsink", "missing since installation", "stale mount"})
 _OF_A_POD = frozenset({"congestion", "leaf down"})
 OF_EACH = 5

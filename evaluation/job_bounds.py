@@ -1,4 +1,4 @@
-"""What bounds each job of a block, by the product's own account, beside what it is bound by."""
+"""The bound that gpuvigil finds for each job of a block, beside the true one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Hour:
     said: str
     tells: str
     why: str
-    measured: bool  # of most of its GPUs what their multiprocessors do
+    measured: bool  # whether the SM activity of most of its GPUs is known
 
     @property
     def right(self) -> bool:
@@ -47,7 +47,7 @@ class Hour:
 
 
 def hours(fleet: Fleet, block: Block, sick: Mapping[int, list[tuple[float, float]]]) -> Iterator[Hour]:  # fmt: skip
-    """Jobs that ran all the while, of which it is plain what bounds them, and that nothing befell."""
+    """Yield the jobs that ran for the whole block, have a known bound, and had no fault then."""
     origin, topology = fleet.settings.start, fleet.plan.topology
     start, end = ((at - origin).total_seconds() for at in (block.start, block.end))
     jobs = [
@@ -86,7 +86,7 @@ def _hour(job: Job, topology: Any, gpus: Mapping[str, Row], ports: Any, hosts: A
 
 
 def window(table: pa.Table, aggregates: Sequence[Aggregate], tags: Sequence[str]) -> list[Row]:
-    """As a store's `window`: one row for each subject."""
+    """Return one row for each subject, as a store's `window` does."""
     plain = [table[name].cast(pa.string()) for name in tags]
     subject = pc.binary_join_element_wise(*plain, "\x1f")
     order = pc.sort_indices(pa.table({"s": subject, "at": table["at"]}), sort_keys=[("s", "ascending"), ("at", "ascending")])  # fmt: skip
@@ -124,7 +124,7 @@ def _of(function: Function, values: Any) -> float | None:
         if len(seen) < 2:
             return None
         steps = np.diff(seen)
-        # A counter that begins anew has gained what it shows.
+        # A counter that restarts has gained the value it shows.
         return float(np.where(steps < 0.0, seen[1:], steps).sum())
     return {
         Function.MEAN: lambda: float(seen.mean()), Function.MAX: lambda: float(seen.max()),

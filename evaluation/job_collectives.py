@@ -1,7 +1,8 @@
-"""What NCCL Inspector's files say of a fleet's jobs, by the collector's own rule: who waits least in collectives.
+"""What NCCL Inspector's files report about a fleet's jobs, by the collector's rule: the rank that waits least.
 
-Some all-reduces in each step, as of gradients in buckets: a rank is in one from the end of its own work for it until
-the slowest one has come and all is sent. Which jobs have it switched on, and which of these write where all of their nodes read, is chosen.
+Each step has some all-reduces, as for gradients in buckets. A rank's time in one lasts from the end of its own work
+until the slowest rank has joined and the data is sent. Which jobs write these files, and which of these jobs write
+them where all of their nodes can read them, is chosen.
 """
 
 from collections import deque
@@ -28,28 +29,28 @@ from simulator.fleet.steps import makes_steps_from, step_seconds
 
 Floats = NDArray[np.float64]
 _Line = tuple[int, int, list[int]]
-Last = tuple[datetime, Subject]  # when whose rank was said to come last
-# Of the jobs that train, and of these such as write to a file system that their nodes share [chosen].
+Last = tuple[datetime, Subject]  # when a rank's GPU was reported as the last to join, and that GPU
+# The share of training jobs whose files are read, and of these the share that write to a shared file system [chosen].
 READ, _SHARED = 0.4, 0.5
-# What the collector reads of a file, and as the product's page has it a line of it.
+# How much the collector reads of a file; the size of a line is from the product's page.
 _LINE_BYTES = 450
 _KEPT = TAIL_BYTES // _LINE_BYTES
 _TICK_SECONDS = 10.0
 _OF_A_STEP = 8  # collectives [chosen]
-_WAIT_FOR_CHECKPOINTS = 0.5  # the jobs whose GPUs draw power for it
-# Deviations of a rank's own work and input, as of the steps that it tells [chosen].
+_WAIT_FOR_CHECKPOINTS = 0.5  # share of jobs whose GPUs draw power meanwhile
+# Deviations of a rank's own work and of its input, the same as for the steps it reports [chosen].
 _OWN_SPREAD, _INPUT_SPREAD = 0.006, 0.08
 _HOLDS = {(On.WORK, "spin"), (On.WORK, "stall"), (On.STEPS, "phase")}
 
 
 def is_read(job: Job, share: float = READ) -> bool:
-    """Whether a job's nodes read what its NCCL Inspector writes, as those of that share of them do."""
+    """Return whether a job's nodes read what NCCL Inspector writes, as those of this share of jobs do."""
     trains = job.workload.rhythm is not None and len(job.gpus) > 1
     return trains and Dice("inspector", job.key).share() < share
 
 
 def _waits_for_checkpoints(job: Job) -> bool:
-    """Whether its ranks wait in a collective while the first one saves, of a job that pauses for nothing else."""
+    """Return whether ranks wait in a collective while the first saves; only in jobs with no other pauses."""
     work = job.workload
     saves = min(work.evaluate_every, work.stall_every) >= FOREVER > work.checkpoint_every
     return saves and bool(lane(np.array([job.key], dtype=np.uint64), 2)[0] < _WAIT_FOR_CHECKPOINTS)
@@ -57,24 +58,24 @@ def _waits_for_checkpoints(job: Job) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class _Files:
-    """What one job's ranks wrote last."""
+    """The files that one job's ranks wrote, with the newest lines."""
 
     job: Job
     shared: bool
-    waits: bool  # while its first rank saves
+    waits: bool  # in collectives, while the first rank saves
     chance: np.random.Generator
     dealt: Floats
     changes: Sequence[Change]
-    # Of each collective its number, when it was written, and how many microseconds each rank was in it.
+    # Each collective's number, when it was written, and the microseconds that each rank spent in it.
     lines: deque[_Line] = field(default_factory=lambda: deque(maxlen=_KEPT))
     begin: list[_Line] = field(default_factory=list)
     count: int = 0  # of all lines
     steps: float = 0.0
-    told: dict[int, ToldFirst] = field(default_factory=dict)  # of each node that looks
-    saved: float = 0.0  # for how many seconds all but the first have waited
+    told: dict[int, ToldFirst] = field(default_factory=dict)  # by the node that reads the files
+    saved: float = 0.0  # seconds that all ranks but the first have waited
 
     def work(self, at: float, clock: Floats) -> None:
-        """The steps of a tick."""
+        """Write the collectives of one tick's steps."""
         job, rhythm, length = self.job, self.job.workload.rhythm, step_seconds(self.job)
         begun = job.start + job.workload.startup_seconds
         over = job.end if job.stopped is None else min(job.end, job.stopped)
@@ -122,7 +123,7 @@ class _Files:
         return any((it.on, it.name) in _HOLDS and it.start <= at < it.end for it in self.changes)
 
     def earlier(self) -> Sequence[_Line]:
-        """What the collector reads of what was written much earlier."""
+        """Return the much earlier lines that the collector reads for comparison."""
         begin = earlier(self.count, _KEPT)
         return () if begin is None else self.begin[begin : begin + _KEPT]
 
@@ -152,7 +153,7 @@ class _Files:
 
 
 class Inspectors:
-    """Of one fleet; its blocks come in order."""
+    """NCCL Inspector on one fleet; feed it the blocks in order."""
 
     def __init__(self, fleet: Fleet, share: float = READ) -> None:
         self._fleet = fleet
@@ -174,7 +175,7 @@ class Inspectors:
         )  # fmt: skip
 
     def heard(self, block: Block) -> Block:
-        """The block with what the collectors say of collectives in it."""
+        """Return the block with the collectors' events about its collectives added."""
         origin = self._fleet.settings.start
         start, end = ((it - origin).total_seconds() for it in (block.start, block.end))
         clocks = _clocks(block.tables["gpu"], origin)
@@ -192,7 +193,7 @@ class Inspectors:
         )
 
     def _clock(self, job: Job, clocks: Mapping[str, tuple[Floats, Floats]], at: float) -> Floats:
-        """As shares of the highest; where nobody reads them they are that."""
+        """Return each GPU's clock as a share of its highest; 1.0 where it is not read."""
         found = []
         for gpu in job.gpus:
             times, shares = clocks.get(
@@ -228,7 +229,7 @@ class Inspectors:
 
 
 def _clocks(table: pa.Table, origin: datetime) -> Mapping[str, tuple[Floats, Floats]]:
-    """Of each GPU whose clock is read: when, in seconds, and the share of its highest."""
+    """Return, by the UUID of each GPU whose clock is read, the times in seconds and shares of the highest clock."""
     known = {"sm_clock_hertz", "sm_clock_max_hertz"} <= set(table.column_names)
     if not known:
         return {}

@@ -1,6 +1,6 @@
-"""Fleets of trainings that tell their steps, with faults of jobs; all else of them is healthy.
+"""Fleets of training jobs that report their steps, with faults of jobs; everything else is healthy.
 
-The nodes run gpuvigil's own collector, so that few samples are missing: nobody else tells steps.
+The nodes run gpuvigil's own collector, which misses few samples: no other collector reports steps.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,13 +26,13 @@ STRAGGLERS = ("slow rank", "slow GPU", "stuck clocks")
 DEAD, ASYMMETRIC = ("dead process",), ("stopped rank", "stuck rank")
 SYMMETRIC, CHECKPOINTS = ("stuck collective",), ("stuck checkpoint",)
 HANGS = (*DEAD, *ASYMMETRIC, *SYMMETRIC, *CHECKPOINTS)
-# How their work was cut, or their data, is nobody's fault.
+# Nobody is at fault for how their work was divided, or for their data.
 UNEVEN = frozenset({"staged", "unlike", "pipeline parallel"})
-# Of the jobs that have a fault: which, as often as they stand here.
+# The kinds of fault that jobs get, each as often as it is listed here.
 _DEALT = (*STRAGGLERS * 2, "slow rank", "from the start", "from the start",
           "dead process", *HANGS[:4], "stuck checkpoint")  # fmt: skip
 _SICK = 0.75
-# Share of the own work that is added; of clocks, what is left of them.
+# The share by which a rank's own work grows; the share of the clocks that is left.
 _SLOWER, _CLOCK = (0.05, 0.4), (0.65, 0.94)
 _BEFORE, _AFTER = 780.0, 240.0
 _LASTS = {"slow": (1100.0, 2000.0), "hang": (500.0, 800.0), "stuck checkpoint": (2600.0, 3000.0)}
@@ -41,7 +41,7 @@ _LASTS = {"slow": (1100.0, 2000.0), "hang": (500.0, 800.0), "stuck checkpoint": 
 def healthy_fleet(
     seed: int, nodes: int = NODES, mix: Sequence[tuple[str, float]] = _MIX
 ) -> FleetSettings:
-    """Trainings of which nothing is wrong."""
+    """Return a fleet of training jobs without any fault."""
     bare = world(
         seed, nodes=nodes, days=HOURS / 24.0, faults_per_1000_node_days=0.0, gpus_per_node=GPUS,
         mix=tuple(mix), settings=_WORLD,
@@ -50,7 +50,7 @@ def healthy_fleet(
 
 
 def fleet_of(seed: int) -> FleetSettings:
-    """Whose jobs have what, by the seed."""
+    """Return a fleet whose jobs have faults chosen by the seed."""
     chance, bare = Random(seed), healthy_fleet(seed)
     jobs = [it for it in build(bare).plan.jobs if it.workload.rhythm and len(it.gpus) >= GPUS]
     return replace(bare, faults=tuple(_orders(jobs, chance)))

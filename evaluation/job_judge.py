@@ -1,4 +1,4 @@
-"""What was said of jobs, held against what was true of them."""
+"""What was reported about jobs, compared with the truth."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from .job_fleets import ASYMMETRIC, HANGS, STRAGGLERS
 from .judge.claims import Said
 from .judge.fault_names import names
 
-# What begins to be said so long after a fault is still about it.
+# A report that begins this long after a fault's end is still about the fault.
 _ECHO = timedelta(minutes=12)
-# Within so many steps an onset is right.
+# An onset within this many steps is right.
 _STEPS = 3.0
 UNEVEN = "uneven_stage"
-# What is said of ranks blames nobody's hardware, but for a lower clock; clocks that somebody may have set are none's.
+# Reports about ranks do not blame hardware, except for a lower clock; clocks that somebody may have set are not blamed.
 _OF_RANKS = frozenset(
     {UNEVEN, "slow_rank", "slow_from_start", "last_in_collectives", "node_clocks"}
 )
@@ -29,7 +29,7 @@ _OF_RANKS = frozenset(
 
 @dataclass(slots=True, kw_only=True)
 class Told:
-    """One time that an incident stood."""
+    """One span in which an incident stood."""
 
     incident: str
     fault: str
@@ -40,9 +40,9 @@ class Told:
     since: datetime
     loud_at: datetime | None
     members: frozenset[str]
-    waited_for: tuple[str, ...]  # ranks, as its evidence names them
+    waited_for: tuple[str, ...]  # the ranks that the others wait for, as the evidence names them
     until: datetime | None = None
-    blames: bool = False  # hardware, as a warning, at any time
+    blames: bool = False  # whether a warning blamed hardware at any time
     evidence: str = ""
 
     @property
@@ -62,7 +62,7 @@ class Told:
 
 
 def told(transitions: Iterable[Transition]) -> list[Told]:
-    """Each time that an incident about a job's pace or a hang stood, in order."""
+    """Return each span in which an incident about a job's pace or a hang stood, in order."""
     standing: dict[str, Told] = {}
     found: list[Told] = []
     for step in sorted(transitions, key=lambda it: (it.at, it.incident, it.number)):
@@ -112,16 +112,16 @@ def _follow(one: Told, step: Transition, incident: Incident) -> None:
 
 
 def blames(condition: str, title: str) -> bool:
-    """Whether words blame hardware: those of a rank do where they call it its GPU or its node."""
+    """Return whether a report blames hardware; one about a rank does where its title names the GPU or node."""
     return condition not in _OF_RANKS or title.startswith(("GPU ", "Node "))
 
 
 def judged(
     fleet: Fleet, said: Sequence[Told], last: Sequence[Last] = (), read: float = READ
 ) -> dict[str, Any]:
-    """Of one fleet: each fault with what became of it, and each wrong word.
+    """Return one fleet's faults with what became of each, and the wrong reports.
 
-    `last`: who came last to collectives, of that share of the jobs whose collectives are `read`.
+    `last` holds the GPUs reported as last to join collectives; `read` is the share of jobs whose collectives are read.
     """
     truths = [it for it in fleet.truths() if not it.hidden]
     jobs = _Jobs(fleet, read)
@@ -139,7 +139,7 @@ def judged(
 def _of_collectives(
     truths: Sequence[Truth], jobs: "_Jobs", last: Sequence[Last]
 ) -> list[dict[str, Any]]:
-    """Each straggler whose job's collectives are read, and each rank that came last and was none."""
+    """Return each straggler whose job's collectives are read, and each rank wrongly reported as last."""
     slow = [it for it in truths if it.fault in STRAGGLERS]
     found: list[dict[str, Any]] = []
     for truth in slow:
@@ -175,7 +175,7 @@ class _Jobs:
         return job.gpus.index(self._numbers[subject])
 
     def of(self, subject: Subject, at: datetime) -> Job | None:
-        """Who holds it, or the largest on its node; who had it until a minute ago where nobody does."""
+        """Return the job on a GPU, or the largest on its node; else one that ended within the last minute."""
         seconds = (at - self._fleet.settings.start).total_seconds()
         gpu = self._numbers.get(subject)
         node = self._nodes[subject.of_node().key]
@@ -191,7 +191,7 @@ class _Jobs:
         return max(held, key=lambda it: (it.end > seconds, len(it.gpus), it.start), default=None)
 
     def healthy(self, truths: Sequence[Truth]) -> dict[str, dict[str, float]]:
-        """Hours and pauses of jobs that train, without the time of their faults, by workload."""
+        """Return the hours and pauses of training jobs by workload, without the time of their faults."""
         found: dict[str, dict[str, float]] = {}
         end = self._fleet.settings.days * 86400.0
         sick = spans(self._fleet, truths)
@@ -214,7 +214,7 @@ class _Jobs:
 
 
 def spans(fleet: Fleet, truths: Sequence[Truth]) -> dict[int, list[tuple[float, float]]]:
-    """When each job, by its number, has a fault."""
+    """Return the spans of faults for each job number, in seconds from the fleet's start."""
     jobs, origin = _Jobs(fleet), fleet.settings.start
     found: dict[int, list[tuple[float, float]]] = {}
     for truth in truths:
@@ -242,7 +242,7 @@ def _fault(truth: Truth, jobs: _Jobs, said: Sequence[Told], used: set[int]) -> d
             near, kind = it.is_at(truth), it.slow
         else:
             kind = it.hung
-            # Who waits for a rank that hangs slows nobody down: what is said of it then is an echo.
+            # A rank that waits for a hung one slows nobody down: a report of slowness is an echo then.
             if it.slow and in_time and near:
                 used.add(number)
         if in_time and near and kind:
@@ -281,8 +281,9 @@ def _fault(truth: Truth, jobs: _Jobs, said: Sequence[Told], used: set[int]) -> d
 
 
 def _shows_from(job: Job, truth: Truth, jobs: _Jobs) -> datetime:
-    """When a job that is slow, or of which a rank does nothing, begins to show it: while it pauses nobody
-    waits, and who is slow has made no three steps.
+    """Return when a job with a slow or hung rank begins to show it.
+
+    Nobody waits during a pause, and a slow rank shows only after three steps.
     """
     begun = (truth.start - jobs._fleet.settings.start).total_seconds()
     first = max(begun, job.start + job.workload.startup_seconds)
@@ -299,7 +300,7 @@ def _begins_with(job: Job, truth: Truth, jobs: _Jobs) -> bool:
 
 
 def _slower(truth: Truth) -> float | None:
-    """By how much the rank's work takes longer."""
+    """Return the share by which the rank's work takes longer; None for a fault without a magnitude."""
     size = truth.magnitude
     if size is None:
         return None
@@ -309,7 +310,7 @@ def _slower(truth: Truth) -> float | None:
 
 
 def _names(it: Told, truth: Truth, rank: int) -> bool:
-    """Whether it says the very rank or GPU, and no other."""
+    """Return whether an incident names exactly this rank or GPU, and no other."""
     if it.waited_for:
         return len(it.waited_for) == 1 and it.waited_for[0].startswith(f"rank {rank},")
     return it.subject == truth.subject
@@ -336,7 +337,7 @@ def _wrong(it: Told, jobs: _Jobs) -> dict[str, Any]:
 
 
 def lines(one: dict[str, Any]) -> Iterator[str]:
-    """What was missed, late or wrong: for who tunes."""
+    """Yield the faults that were missed or reported late, and the wrong reports, for whoever tunes detectors."""
     for it in one["faults"]:
         limit = 90.0 if it["kind"] in STRAGGLERS else 75.0
         good = it["culprit"] and it["seconds"] is not None and it["seconds"] <= limit

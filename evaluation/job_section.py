@@ -1,4 +1,4 @@
-"""The sections of `docs/accuracy.md` about steps and about sound jobs, from the results."""
+"""The sections of `docs/accuracy.md` about steps and about healthy jobs, made from the results."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from .job_fleets import (
 )
 from .judge.intervals import wilson
 
-# By what a job's programs tell: their own work, steps without it, nothing.
+# By what a job's programs report: their own work, steps without it, or nothing.
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "its ranks' own work": ("own",),
     "steps alone": ("pauses", "steps"),
@@ -34,7 +34,7 @@ _HANGS = {
 
 
 def section(result: Mapping[str, Any]) -> Iterator[str]:
-    """Stragglers, hangs, what healthy jobs heard, and what bounds a job, as tables."""
+    """Yield the tables of stragglers, hangs, false reports on healthy jobs, and what bounds a job."""
     fleets = result["fleets"]
     node_days = sum(one["node_days"] for one in fleets)
     seeds = ", ".join(str(one["seed"]) for one in fleets)
@@ -55,7 +55,7 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def sound_section(result: Mapping[str, Any] | None) -> Iterator[str]:
-    """What jobs heard of which nothing is wrong; None where no play is kept."""
+    """Yield the section about reports on healthy jobs; `result` is None where no play is kept."""
     yield "## Jobs of which nothing is wrong"
     yield ""
     if result is None:
@@ -79,12 +79,12 @@ def sound_section(result: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _read(fleets: Sequence[Any]) -> float:
-    """Of which share of the jobs collectives were read."""
+    """Return the share of jobs whose collectives were read."""
     return max((one.get("read", 0.0) for one in fleets), default=0.0)
 
 
 def _of_others(fleets: Iterable[Any]) -> str:
-    """Who came last to collectives and was not slow."""
+    """Say how often a rank that was not slow was reported as last to join collectives."""
     others = [it for it in (it for one in fleets for it in one.get("last", ())) if it["id"] is None]
     uneven = sum(it["workload"] in UNEVEN for it in others)
     return (
@@ -93,7 +93,7 @@ def _of_others(fleets: Iterable[Any]) -> str:
 
 
 def _asked(fleets: Sequence[Any]) -> Iterator[str]:
-    """What was asked for before anything was measured, and whether it is so."""
+    """Yield the targets set before anything was measured, and whether each is met."""
     yield from _table((*_of_slow(fleets), *_of_hung(fleets), *_of_well(fleets)))
 
 
@@ -129,7 +129,7 @@ def _of_slow(fleets: Sequence[Any]) -> Iterator[_Bar]:
     ):
         f1 = _straggler_f1(fleets, is_one)
         if f1 is None:
-            continue  # no play had any
+            continue  # no play had such stragglers
         yield f"F1 of stragglers of {least:g} where ranks {what}", f"{f1:.2f}", _word(f1 >= least)
     slow = [it for it in _all(fleets, "faults") if it["kind"] in STRAGGLERS and it["tells"] in own]
     later = [it for it in slow if it["seconds"] is not None and not it["from_start"]]
@@ -167,7 +167,7 @@ def _of_well(fleets: Sequence[Any]) -> Iterator[_Bar]:
 
 def _of_sound(fleets: Sequence[Any]) -> Iterator[_Bar]:
     total = totals(fleets)
-    # Beside slow ranks and hangs there are notes alone.
+    # Apart from slow ranks and hangs there are only notes.
     wrong = [it for it in _all(fleets, "wrong") if it["loud"]]
     hung = sum(not it["slow"] for it in wrong)
     pauses = total["pauses"]
@@ -179,7 +179,7 @@ def _of_sound(fleets: Sequence[Any]) -> Iterator[_Bar]:
 
 
 def _none(hits: int, of: float, asked: float) -> str:
-    """What was not seen in fewer than were asked for is not shown."""
+    """Return the verdict on no hits; without hits, "met" only when `of` reaches the number asked for."""
     return "missed" if hits else "met" if of >= asked else "none, in fewer than asked for"
 
 
@@ -188,7 +188,7 @@ def _is_onset(it: Mapping[str, Any]) -> bool:
 
 
 def _straggler_f1(fleets: Sequence[Any], is_one: Callable[[Any], bool]) -> float | None:
-    """None where there are none."""
+    """Return the F1 of stragglers; None where there are none."""
     mine = [it for it in _all(fleets, "faults") if it["kind"] in STRAGGLERS and is_one(it)]
     found = sum(it["loud"] is not None for it in mine)
     words = [it for it in _all(fleets, "wrong") if it["slow"] and it["loud"]]
@@ -197,7 +197,7 @@ def _straggler_f1(fleets: Sequence[Any], is_one: Callable[[Any], bool]) -> float
 
 
 def totals(fleets: Sequence[Any]) -> dict[str, float]:
-    """Job-hours and pauses of healthy jobs, and of these the hours of stages cut unevenly or uneven data."""
+    """Return the job-hours and pauses of healthy jobs, and the hours of jobs with uneven stages or data among them."""
     found = {"hours": 0.0, "pauses": 0.0, "uneven": 0.0}
     for one in fleets:
         for name, it in one["healthy"].items():
@@ -245,7 +245,7 @@ def _f1(found: int, of: int, false: int) -> str:
 
 
 def _collectives(fleets: Sequence[Any]) -> Iterator[str]:
-    """What NCCL Inspector's files add; nothing of plays that had none."""
+    """Yield what NCCL Inspector's files add; nothing for plays without such files."""
     last = [it for one in fleets for it in one.get("last", ())]
     if not last:
         return

@@ -1,10 +1,10 @@
-"""`python -m evaluation.jobs FLEETS`: what steps add to what GPUs tell of their jobs.
+"""`python -m evaluation.jobs FLEETS`: what steps add to what GPUs show of their jobs.
 
-Fleets of trainings, some with a rank that is slow, stuck, stopped or dead, played through the product's own
-analyzer; most of their jobs tell their steps, some nothing, and of some NCCL Inspector's files are read. Seeds follow from the commit, so that nobody
-knew them before; a tree with changes is refused. Writes `evaluation/jobs.json`; `make docs` makes a
-section of `docs/accuracy.md` from it. With `--seeds` fleets of one's choice are played and shown, and
-nothing is kept.
+Fleets of training jobs, some with a slow, stuck, stopped or dead rank, are played through the product's own analyzer.
+Most of the jobs report their steps, some report nothing, and NCCL Inspector's files are read for some. Seeds follow
+from the commit, so that nobody knew them before; a tree with changes is refused. The command writes
+`evaluation/jobs.json`; `make docs` makes a section of `docs/accuracy.md` from it. With `--seeds`, fleets of one's
+choice are played and shown, and nothing is kept.
 """
 
 import argparse
@@ -34,7 +34,7 @@ _BLOCK = timedelta(hours=1)
 
 
 def played(seed: int) -> dict[str, Any]:
-    """One fleet: its faults, wrong words, and what bounds its jobs."""
+    """Play one fleet and return its faults, its wrong reports, and what bounds its jobs."""
     begun = time.process_time()
     fleet = build(fleet_of(seed))
     replay = Replay(ahead=_BLOCK)
@@ -56,7 +56,7 @@ def played(seed: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play, show, and keep what was not of one's own choice; 2 for a tree with changes."""
+    """Play, show, and keep results of unchosen seeds; return 2 for a tree with changes."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.jobs", description=__doc__)
     parser.add_argument("fleets", type=int, nargs="?", default=6)
     parser.add_argument("--seeds", type=int, nargs="+", help="to tune with: nothing is kept")

@@ -1,9 +1,9 @@
 """`python -m evaluation.network FLEETS`: what counters of switches add to those of hosts.
 
-Fleets dense in faults of the network, each played once and told to two analyzers: one hears hosts alone,
-the other also who reads the switches. Seeds follow from the commit, so that nobody knew them before; a tree
-with changes is refused. Writes `evaluation/network.json`; `make docs` makes a section of
-`docs/accuracy.md` from it. With `--seeds` fleets of one's choice are played and shown, and nothing is kept.
+Fleets with many network faults are each played once for two analyzers: one reads hosts alone, the other also reads
+the switches. Seeds follow from the commit, so that nobody knew them before; a tree with changes is refused. The
+command writes `evaluation/network.json`; `make docs` makes a section of `docs/accuracy.md` from it. With `--seeds`,
+fleets of one's choice are played and shown, and nothing is kept.
 """
 
 import argparse
@@ -40,7 +40,7 @@ RESULT = Path(__file__).with_suffix(".json")
 HOSTS, BOTH = "hosts", "hosts and switches"
 _NODES, _GPUS, _RACK = 2 * NODES_PER_POD, 4, 8
 _HOURS, _BLOCK = 2.5, timedelta(minutes=30)
-# Of a host's link or a node, and of a whole leaf; the others are between switches.
+# Faults of a host's link or a node, and of a whole leaf; the others are between switches.
 OF_LINKS = ("port down", "port flap", "bad cable", "slow link", "slow receiver", "lossy path",
             "hot module", "slow node network")  # fmt: skip
 OF_LEAVES = ("leaf down", "congestion")
@@ -49,14 +49,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "a leaf": OF_LEAVES,
     "between switches": tuple(OF_SWITCHES),
 }
-# Those that a job over several nodes feels; most of them nobody sees without one.
+# Faults that a job over several nodes feels; most of them cannot be seen without such a job.
 FELT = ("slow node network", "slow receiver", "lossy path", "slow link", "port down")
 _EACH_UPLINK = 2
 _BEGIN_HOURS, _LAST_HOURS = (0.6, 1.6), (0.4, 0.7)
-# Faults of a whole leaf, one after the other: when each begins, and for how many seconds it stays.
+# Faults of a whole leaf, one after the other: when each begins, and for how many seconds it lasts.
 _LEAF_HOURS, _LEAF_SECONDS = (0.6, 1.5), 1800.0
-# Work that spans nodes, and more of it than there is room for, so that the network has something to
-# carry [chosen].
+# Work that spans nodes, and more of it than fits, so that the network is loaded [chosen].
 _DEMAND = 1.2
 _MIX = (
     ("data parallel", 0.8),
@@ -65,15 +64,15 @@ _MIX = (
     ("notebook", 0.05),
 )
 _RIGHT = ("cause", "place", "severity", "one")
-# The share of its pace that a job must lose for a fault to count as costly.
+# A fault is costly when a job loses at least this share of its pace.
 _COSTLY = 0.1
 
 
 def fleet_of(seed: int) -> FleetSettings:
-    """A fleet like the world whose switches are read: a pod for faults of links, one for those of leaves.
+    """Return a realistic fleet whose switches are read: one pod for faults of links, one for faults of leaves.
 
-    Each kind is on a node, or a cable, of its own; the lost spine has no other fault. One that a job
-    has to feel is left out where there is none.
+    Each fault has a node or a cable of its own; the lost spine has no other fault. A fault that a job has to feel is
+    left out where there is no such job.
     """
     chance = Random(seed)
     bare = world(
@@ -97,7 +96,7 @@ def _nodes(job: Job) -> list[int]:
 
 
 def _of_links(chance: Random, jobs: Sequence[Job]) -> Iterator[FaultOrder]:
-    """Faults of the first pod's links, on nodes of their own; no job has two that it feels."""
+    """Yield faults of the first pod's links, each on its own node; no job feels two of them."""
     free = set(range(NODES_PER_POD))
     left = [job for job in jobs if set(_nodes(job)) <= free]
     for kind in (*FELT, *(it for it in OF_LINKS if it not in FELT)):
@@ -128,7 +127,7 @@ def _of_leaves(chance: Random, jobs: Sequence[Job]) -> Iterator[FaultOrder]:
 
 
 def _between(chance: Random) -> Iterator[FaultOrder]:
-    """Faults of cables to all spines but the one that is lost."""
+    """Yield faults of cables to all spines except the one that is lost."""
     lost = chance.randrange(SPINES)
     left = [it for it in range(SPINES * CABLES) if it // CABLES != lost]
     uplinks = iter(chance.sample(left, _EACH_UPLINK * (len(OF_SWITCHES) - 1)))
@@ -155,7 +154,7 @@ def _length(chance: Random) -> float:
 
 
 def heard(fleet: Fleet) -> dict[str, Sequence[Transition]]:
-    """What each of the two analyzers said of a fleet."""
+    """Return the transitions of each of the two analyzers on a fleet."""
     replays = {name: Replay(ahead=_BLOCK, switches=name == BOTH) for name in (HOSTS, BOTH)}
     for happening in fleet.happenings():
         if happening.kind == "hub restart":
@@ -168,7 +167,7 @@ def heard(fleet: Fleet) -> dict[str, Sequence[Transition]]:
 
 
 def played(seed: int) -> dict[str, Any]:
-    """One fleet's outcomes, by what the analyzer heard; messages are of the network alone."""
+    """Play one fleet and return its outcomes by what the analyzer read; only messages about the network are kept."""
     begun = time.process_time()
     fleet = build(fleet_of(seed))
     known = [
@@ -199,7 +198,7 @@ def played(seed: int) -> dict[str, Any]:
 
 
 def takes(site: Site) -> float:
-    """The largest share of its pace that a job loses to a fault."""
+    """Return the largest share of its pace that a job loses to a fault."""
     shares = (
         change.value if change.name == "wait" else 1.0
         for change in site.changes
@@ -209,7 +208,7 @@ def takes(site: Site) -> float:
 
 
 def abstaining(steps: Sequence[Transition]) -> frozenset[str]:
-    """The incidents that say of themselves, at last, that the cause lies where nobody can look."""
+    """Return the incidents whose last record states that the cause lies where nobody can look."""
     last = {it.incident: it.snapshot for it in sorted(steps, key=lambda it: it.number)}
     told = {key: Incident.from_record(Record.from_json(it)) for key, it in last.items()}
     return frozenset(key for key, incident in told.items() if NOT_OBSERVABLE in incident.evidence)
@@ -232,20 +231,20 @@ def _fault(it: Outcome, truth: Truth, lost: float, abstained: bool) -> dict[str,
 
 
 def _said(judged: Iterable[Judged], fault: str) -> list[str]:
-    """What was told of a fault, also what is not about the network."""
+    """Return the messages about a fault, including those that are not about the network."""
     own = [it for it in judged if it.truth == fault and it.claim.read_at is not None]
     return [f"{it.claim.title} at {it.claim.subject.key} ({it.verdict.value})" for it in own]
 
 
 def _is_read(it: Judged) -> bool:
-    """A warning or a critical that is about the network, or about a fault of it."""
+    """Return whether this is a warning or critical about the network, or about a fault of it."""
     about = it.claim.subject
     of_network = about.port is not None or it.verdict is Verdict.RIGHT
     return it.claim.read_at is not None and of_network
 
 
 def _message(it: Judged, truth: Truth | None) -> dict[str, Any]:
-    # Of what is only a part or an echo of a fault, another severity may be right.
+    # For a message about a part or an echo of a fault, another severity may be right.
     named = truth if it.verdict is Verdict.RIGHT else None
     as_grave = named is None or it.claim.severity is named.severity
     return {
@@ -259,7 +258,7 @@ def _message(it: Judged, truth: Truth | None) -> dict[str, Any]:
 
 
 def section(result: Mapping[str, Any]) -> Iterator[str]:
-    """What was found by whom, as tables."""
+    """Yield what each analyzer found, as tables."""
     fleets = result["fleets"]
     node_days = sum(one["node_days"] for one in fleets)
     nodes = round(node_days / len(fleets) / (_HOURS / 24.0))
@@ -306,7 +305,7 @@ def _cells(fleets: Sequence[Any], name: str, kinds: Sequence[str]) -> Iterator[s
     yield _share(sum(map(_is_found, costly)), len(costly))
     asked = {"cause": own, "place": found, "severity": found, "one": own, "abstained": found}
     for what, them in asked.items():
-        # A play of before did not ask for everything.
+        # Older plays lack some of these fields.
         known = [it[what] for it in them if what in it]
         yield _share(sum(known), len(known))
     seconds = sorted(it["seconds"] for it in found)
@@ -330,7 +329,7 @@ def _share(hits: int, of: int) -> str:
 
 
 def details(fleets: Sequence[Any]) -> Iterator[str]:
-    """What was missed, said twice or wrong: for who tunes."""
+    """Yield the faults that were missed or reported twice, and the wrong messages, for whoever tunes detectors."""
     for one in fleets:
         yield f"seed {one['seed']}{', RoCE' if one['roce'] else ''}: {one['cpu_seconds']} s of CPU time"
         for name in (HOSTS, BOTH):
@@ -343,7 +342,7 @@ def details(fleets: Sequence[Any]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play, show, and keep what was not of one's own choice; 2 for a tree with changes."""
+    """Play, show, and keep results of unchosen seeds; return 2 for a tree with changes."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.network", description=__doc__)
     parser.add_argument("fleets", type=int, nargs="?", default=3)
     parser.add_argument("--seeds", type=int, nargs="+", help="to tune with: nothing is kept")

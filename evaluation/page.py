@@ -1,4 +1,4 @@
-"""`docs/accuracy.md` from `evaluation/plays.jsonl`: every figure with what it is of and its interval."""
+"""`docs/accuracy.md` from `evaluation/plays.jsonl`: every figure with its basis and its interval."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _WEEK = 7 * PER_NODE_DAYS
 
 
 def page(plays: Sequence[Play]) -> Iterator[str]:
-    """The whole document."""
+    """Yield the lines of the whole document."""
     counted = newest(plays)
     yield "# Accuracy"
     yield ""
@@ -40,7 +40,7 @@ def page(plays: Sequence[Play]) -> Iterator[str]:
 
 
 def chosen(name: str, before: Tallies) -> str:
-    """The variant of a set that would be shipped: with the best limit on tuning seeds."""
+    """Return the variant of a set that would be shipped: the one that does best on tuning seeds."""
     budget = BUDGETS[-1]
     return max(
         variants(name),
@@ -49,9 +49,9 @@ def chosen(name: str, before: Tallies) -> str:
 
 
 def ranked(found: Tallies) -> list[tuple[str, list[float]]]:
-    """Who played, by recall at the larger budget, then at the smaller; silence is the last.
+    """Return the sets by recall at the larger budget, then at the smaller, with silence last.
 
-    Everybody may raise a constant alarm instead, so nobody but silence is worth less than one.
+    Anyone may raise a constant alarm instead, so only silence is worth less than one.
     """
     constant = measures.shipped(found[ALWAYS])
     rows = [(ALWAYS, _recalls([constant]))]
@@ -67,7 +67,7 @@ def _recalls(of: Sequence[Point]) -> list[float]:
 
 
 def _every_point(found: Tallies, name: str) -> list[Point]:
-    """Of all variants of a set that were played."""
+    """Return the points of all variants of a set that were played."""
     return [it for one in variants(name) if one in found for it in measures.points(found[one])]
 
 
@@ -109,7 +109,7 @@ def _headline(same: Tallies, before: Tallies) -> Iterator[str]:
 
 
 def _curve(same: Tallies) -> Iterator[str]:
-    """What each set finds as its wrong messages are allowed to grow."""
+    """Yield the recall of each set as more wrong messages are allowed."""
     steps = (1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
     yield f"| recall at wrong messages per 1,000 node-days | {' | '.join(f'{it:g}' for it in steps)} |"
     yield "|---|" + "---|" * len(steps)
@@ -167,7 +167,7 @@ def _conformance(same: Tallies, before: Tallies) -> Iterator[str]:
 
 
 def _week(ours: Sequence[Tally]) -> Iterator[str]:
-    """All that would have been read, day by day; the same message is one line."""
+    """Yield all messages that would have been read, by day; equal messages share a line."""
     fleets = ours[: round(_WEEK / (NODES * DAYS))]
     node_days = sum(one.node_days for one in fleets)
     yield "## A week of messages"
@@ -275,7 +275,7 @@ def _percent(share: Share) -> str:
 
 
 def _share(share: Share) -> str:
-    """`0.75 (0.41 to 0.93, 6 of 8, too few)`."""
+    """Format a share as `0.75 (0.41 to 0.93, 6 of 8, too few)`."""
     few = ", too few" if share.of < ENOUGH else ""
     if share.value is None:
         return f"-{few}"
@@ -288,7 +288,7 @@ def _plain(share: Share) -> str:
 
 
 def _rate(rate: Rate) -> str:
-    """`62.5 (12.9 to 182.7, 3)`."""
+    """Format a rate as `62.5 (12.9 to 182.7, 3)`."""
     low, high = rate.interval
     return (
         "-"

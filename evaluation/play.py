@@ -1,4 +1,4 @@
-"""One fleet through the product's own analyzer, lifecycle and judge, with everything that was said."""
+"""Play one fleet through the product's own analyzer, lifecycle and judge, and keep every message."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ _BLOCK = timedelta(minutes=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What happened on a fleet, and what was said about it; outcomes are in the order of truths."""
+    """What happened on a fleet, and what was reported about it; outcomes are in the order of truths."""
 
     seed: int
     nodes: int
@@ -29,14 +29,14 @@ class Played:
     truths: tuple[Truth, ...]
     outcomes: tuple[Outcome, ...]
     incidents: tuple[Judged, ...]
-    unread: tuple[str, ...] = ()  # what kinds of a file change and nobody there reads
+    unread: tuple[str, ...] = ()  # fields that kinds of a file change but this fleet does not read
 
     @property
     def node_days(self) -> float:
         return self.nodes * (self.end - self.start) / timedelta(days=1)
 
     def to_json(self) -> dict[str, Any]:
-        """Every incident and every truth."""
+        """Return every incident and every truth."""
         return {
             "seed": self.seed,
             "nodes": self.nodes,
@@ -52,10 +52,10 @@ class Played:
 
 
 def play(settings: FleetSettings, switches: bool = True, tick_seconds: float = 10.0) -> Played:
-    """Plan the fleet, play it, judge what was said; ValueError where a setting makes no sense.
+    """Plan the fleet, play it, and judge the reports; ValueError where a setting makes no sense.
 
-    Without `switches` the analyzer hears hosts alone. Nodes are read, and there is a pass, every
-    `tick_seconds`, of which half an hour is a whole number.
+    Without `switches` the analyzer reads hosts alone. Nodes are read, and the detectors pass, every `tick_seconds`;
+    half an hour must be a multiple of it.
     """
     fleet = build(settings)
     replay = Replay(read_every(tick_seconds), ahead=_BLOCK, switches=switches)
@@ -67,7 +67,7 @@ def play(settings: FleetSettings, switches: bool = True, tick_seconds: float = 1
         replay.feed(block)
         if unread is None:
             unread = _unread(fleet, block)
-    # What nobody can find, because it needs work to show and there was none, is asked of nobody.
+    # A fault that only shows under work, and had none, cannot be found: it is not counted.
     truths = [truth for truth in fleet.truths() if not truth.hidden]
     outcomes, judged = judge(truths, claims(replay.transitions))
     judged = with_hidden(judged, [truth for truth in fleet.truths() if truth.hidden])
@@ -84,7 +84,7 @@ def play(settings: FleetSettings, switches: bool = True, tick_seconds: float = 1
 
 
 def _unread(fleet: Fleet, block: Block) -> tuple[str, ...]:
-    """Fields that kinds of a file change though this fleet does not read them: they show nowhere."""
+    """Return fields that kinds of a file change though this fleet does not read them, so that they never show."""
     own = {kind.key for kind in fleet.settings.more_kinds}
     changed = {
         (change.on.value, change.name)
@@ -102,7 +102,7 @@ def _unread(fleet: Fleet, block: Block) -> tuple[str, ...]:
 
 
 def with_hidden(judged: Iterable[Judged], hidden: Sequence[Truth]) -> list[Judged]:
-    """The same, where what names a fault that nobody had to find is right all the same."""
+    """Return the same verdicts, but a claim that names a hidden fault is right."""
     kept = []
     for one in judged:
         again = judge(hidden, [one.claim])[1] if one.verdict is Verdict.FALSE else []
@@ -112,7 +112,7 @@ def with_hidden(judged: Iterable[Judged], hidden: Sequence[Truth]) -> list[Judge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What fleets come to together; `found` is by a warning or a critical."""
+    """The counts of several fleets together; `found` counts warnings and criticals."""
 
     node_days: float
     faults: int
@@ -120,7 +120,7 @@ class Counts:
     right_cause: int
     one_incident: int
     wrong: dict[str, int]  # incidents about no fault, by severity
-    seconds: tuple[float, ...]  # from the first sign until told, of those found, in order
+    seconds: tuple[float, ...]  # from the first sign to the message, of those found, in order
 
     @classmethod
     def of(cls, fleets: Iterable[Played]) -> "Counts":

@@ -1,4 +1,4 @@
-"""`gpuvigil play --seed N`: a simulated fleet, with faults of anybody's making, against the detectors."""
+"""`gpuvigil play --seed N`: the detectors against a simulated fleet, with faults that anybody may define."""
 
 import argparse
 import json
@@ -21,24 +21,24 @@ from .judge.intervals import wilson
 from .play import Counts, Played, play
 from .workers import pool
 
-# Of one fleet: small ones pay for each pass, large ones for memory.
+# The most for one fleet: small fleets spend time on each pass, large ones need memory.
 _NODES, _DAYS = 128, 1.0
 _FAULTS, _NODE_DAYS = 80.0, 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What every process needs to plan its fleet anew: kinds are read from their file there."""
+    """What every process needs to plan its fleet again; each reads the kinds from their file."""
 
     kinds: Path | None
-    built_in: bool  # the product's own kinds beside those of the file
-    rate: float | None  # faults per 1,000 node-days; None is the description's, or the usual one
-    fleet: Path | None = None  # what describes it, beside its number of nodes
-    hosts_only: bool = False  # nobody tells the analyzer what switches say
+    built_in: bool  # whether the product's own kinds are played too
+    rate: float | None  # faults per 1,000 node-days; None: the description's or the default
+    fleet: Path | None = None  # a description of the fleet
+    hosts_only: bool = False  # keep the switches' counters from the analyzer
     tick_seconds: float = 10.0
 
     def settings(self, seed: int, nodes: int | None = None) -> FleetSettings:
-        """The fleet of that seed; ValueError says what is wrong with a file."""
+        """Return the settings of that seed's fleet; ValueError states what is wrong with a file."""
         own = load(self.kinds) if self.kinds is not None else ()
         names = None if self.built_in or not own else tuple(kind.key for kind in own)
         if self.fleet is None:
@@ -57,7 +57,7 @@ class Order:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 once everything was played, 2 when a file or an option makes no sense."""
+    """Run `gpuvigil play`: 0 once everything was played, 2 when a file or an option makes no sense."""
     chosen = _parser().parse_args(arguments)
     order = Order(
         kinds=chosen.kinds,
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def line(counts: Counts) -> str:
-    """What was found and what was wrong, in one line."""
+    """Return one line on what was found and what was wrong."""
     of, low_high = counts.faults, wilson(counts.found, counts.faults)
     found = f"{counts.found} of {of} faults found"
     if of:
@@ -101,30 +101,30 @@ def line(counts: Counts) -> str:
 
 
 def unread(fleets: Iterable[Played]) -> list[str]:
-    """A line for each field that kinds change in vain."""
+    """Return a line for each field that kinds change without effect."""
     fields = sorted({field for fleet in fleets for field in fleet.unread})
     words = "gpuvigil play: this fleet does not read {}: what a kind changes there shows nowhere"
     return [words.format(field) for field in fields]
 
 
 def _wanted(order: Order, seed: int, node_days: float | None) -> Iterator[tuple[int, int]]:
-    """Seed and nodes of each fleet: together they have the node-days, or one is as described."""
+    """Yield seed and nodes of each fleet: together they have the node-days; a described fleet is played once."""
     most, days = _NODES, _DAYS
     if order.fleet is not None:
         described = order.settings(seed)
         most, days = described.nodes, described.days
         node_days = node_days or most * days
-    # Rounded first: 0.15 / 0.05 is a little more than 3.
+    # Rounded first: in floating point, 0.15 / 0.05 is slightly above 3.
     nodes = math.ceil(round((node_days or _NODE_DAYS) / days, 6))
     fleets = math.ceil(nodes / most)
     for number in range(fleets):
         share = nodes // fleets + (number < nodes % fleets)
-        # The first is the seed's own, so that one small fleet is the one that was asked for.
+        # The first fleet has the seed itself, so that a single small fleet is the one that was asked for.
         yield (seed if number == 0 else key(seed, "play", number) >> 1), share
 
 
 def _played(order: Order, wanted: Sequence[tuple[int, int]], workers: int) -> Iterator[Played]:
-    """Each fleet in order of the list; says on standard error how far it is."""
+    """Yield each fleet in the order of the list; progress goes to standard error."""
     done: dict[int, Played] = {}
     with pool(min(workers, len(wanted))) as workplace:
         running = {workplace.submit(_one, order, *it): place for place, it in enumerate(wanted)}

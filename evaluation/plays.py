@@ -1,7 +1,7 @@
-"""`evaluation/plays.jsonl`: every fleet that was played, a line each, in the order of playing.
+"""`evaluation/plays.jsonl`: every fleet that was played, one per line, in the order of playing.
 
-Lines are only added. A play for the page counts for the detectors that it was made with; whoever
-changes one has seen its seed, so from then on it is there to tune with.
+Lines are only added. A play for the page counts for the detectors that it was made with. Whoever changes the
+detectors has seen the seed, so from then on the play serves only for tuning.
 """
 
 import json
@@ -16,32 +16,32 @@ from .judge.tally import Tally
 PLAYS = ROOT / "evaluation/plays.jsonl"
 RELEASE, TUNING = "release", "tuning"
 Play = Mapping[str, Any]
-# By name of a set of detectors, what it did on each fleet.
+# What each set of detectors did on each fleet, by the set's name.
 Tallies = Mapping[str, Sequence[Tally]]
-# What plays must have in common to be counted together.
+# Plays must have these in common to be counted together.
 _SAME = ("detectors", "fleet", "judge")
 
 
 def read(path: Path = PLAYS) -> list[Play]:
-    """All plays, the oldest first."""
+    """Return all plays, the oldest first."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def append(entry: Play, path: Path = PLAYS) -> None:
-    """One more, in one write: several programs may play at a time."""
+    """Append one play in a single write, since several programs may play at a time."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(entry, sort_keys=True, separators=(",", ":")) + "\n")
 
 
 def seen(plays: Iterable[Play]) -> frozenset[int]:
-    """The seeds that somebody has looked at: none of them is played for the page again."""
+    """Return the seeds that somebody has seen: none of them is played for the page again."""
     return frozenset(one["seed"] for one in plays)
 
 
 def newest(plays: Sequence[Play]) -> list[Play]:
-    """The plays for the page since the detectors last changed, on the same fleet by the same judge."""
+    """Return the plays for the page since the detectors last changed, with the same fleet and judge."""
     published = [one for one in plays if one["use"] == RELEASE]
     if not published:
         return []
@@ -50,15 +50,15 @@ def newest(plays: Sequence[Play]) -> list[Play]:
 
 
 def for_tuning(plays: Sequence[Play]) -> list[Play]:
-    """Everything else: played to tune, or for detectors that have changed since."""
+    """Return all other plays: those made to tune, or for detectors that have changed since."""
     counted = {one["seed"] for one in newest(plays)}
     return [one for one in plays if one["seed"] not in counted]
 
 
 def tallies(plays: Iterable[Play]) -> Tallies:
-    """By set, in the order of the plays: each on all fleets that it has played.
+    """Return each set's tallies on all fleets it has played, in the order of the plays.
 
-    Fleets are drawn alike, so a set that played a tenth of them is compared by its wider interval.
+    Fleets are drawn alike, so a set that played only a tenth of them is compared with a wider interval.
     """
     found: dict[str, list[Tally]] = defaultdict(list)
     for one in plays:

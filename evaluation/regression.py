@@ -1,9 +1,9 @@
-"""`python -m evaluation.regression`: the detectors as they are, against those before, on the same faults.
+"""`python -m evaluation.regression`: compare the detectors now with earlier ones, on the same faults.
 
-A dense fleet has each kind of fault five times, none of them at the same time. `evaluation/dense.json`
-says which of them the detectors before found and named, and on which nodes they were wrong. What is
-lost and what is gained are pairs, so that few of them tell (McNemar): a significant loss fails. With
-`--keep` what comes out now is what the next change is held against; a loss is not kept.
+A dense fleet has each kind of fault five times, no two at the same time. `evaluation/dense.json` keeps which faults
+the earlier detectors found and named, and on which nodes they were wrong. Losses and gains are pairs, so that few of
+them are enough to tell (McNemar): a significant loss fails. With `--keep`, the present answers become those that the
+next change is compared with; a loss is not kept.
 """
 
 import argparse
@@ -34,8 +34,8 @@ class Answers:
 
     faults: frozenset[str]
     found: frozenset[str]
-    named: frozenset[str]  # rightly, in exactly one incident
-    wrong: frozenset[str]  # subjects of messages about nothing
+    named: frozenset[str]  # with the right cause, in exactly one incident
+    wrong: frozenset[str]  # subjects of messages about no fault
 
     @classmethod
     def of(cls, tally: Tally) -> "Answers":
@@ -64,7 +64,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One measure of the two: what only the old answers had right, and what only the new ones have."""
+    """One measure in both answers: what only the old ones had right, and what only the new ones have."""
 
     what: str
     lost: frozenset[str]
@@ -81,7 +81,7 @@ class Change:
 
 
 def compare(old: Answers, new: Answers) -> list[Change]:
-    """Only faults that both were given count: the fleet may have changed in between."""
+    """Compare two answers; only faults that both were given count, since the fleet may have changed."""
     both = old.faults & new.faults
     return [
         Change(
@@ -103,7 +103,7 @@ def compare(old: Answers, new: Answers) -> list[Change]:
 
 
 def answers(of: Every = dense, without: Iterable[str] = ()) -> Answers:
-    """What the detectors of this tree make of the dense fleet, or of one with fewer kinds of faults."""
+    """Return the answers of this tree's detectors on the dense fleet, or on `of`, without the named detectors."""
     fleet = build(of(DENSE_SEED))
     return Answers.of(play(fleet, (OURS,), frozenset(without))[OURS])
 
@@ -113,7 +113,7 @@ def read(path: Path = KEPT) -> Answers:
 
 
 def comparable(old: Answers, new: Answers) -> bool:
-    """Whether the fleet is still the one that the kept answers are of, but for a few faults."""
+    """Return whether the fleet is, apart from a few faults, the one that the kept answers are for."""
     return len(old.faults & new.faults) >= 0.9 * len(new.faults)
 
 
@@ -123,7 +123,7 @@ def told(old: Answers, new: Answers) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """1 when the detectors have become worse, or the kept answers are of another fleet."""
+    """Run the comparison: 1 when the detectors have become worse, or the kept answers are of another fleet."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.regression", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="hold the next change against this")
     chosen = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
-"""Drives the analyzer's own code over blocks of telemetry, as fast as it can.
+"""Runs the analyzer's own code over blocks of telemetry, as fast as possible.
 
-What runs is `analyzer.analysis.Analysis` with its detectors, correlation and book, fed as the
-service feeds it: a pass every tick with the rows that reached the hub before it, and a look at a
-node whenever an event of it arrives. Only the service's threads and the hub are left out.
+It runs `analyzer.analysis.Analysis` with its detectors, correlation and book, fed as the service feeds it: a pass
+every tick with the rows that reached the hub before it, and a look at a node whenever one of its events arrives. Only
+the service's threads and the hub are left out.
 """
 
 import heapq
@@ -36,31 +36,31 @@ from gpuvigil.model import (
 from .rolling_store import RollingStore, Subjects
 from .tables import Numbers
 
-# Bodies of a node in which one at least was sent at once.
+# At least one of this many bodies of a node was sent at once.
 _BODIES = 60
-# As the hub judges clocks (`hub.telemetry.clocks`): by so many of the newest bodies, of which the
-# quickest tells. Nothing arrives before it was sent, so that a clock that is far ahead is wrong.
+# The hub judges clocks (`hub.telemetry.clocks`) by this many of the newest bodies, of which the quickest
+# counts. Nothing arrives before it was sent, so a clock that is far ahead is wrong.
 _OF_CLOCK = 5
 _WRONG_US = round(HubSettings().clock_wrong_seconds * 1e6)
-# Nobody tells a replay which bodies waited in a spool: a clock is behind where so many bodies in a
-# row came late by the same time, and by more than they are apart: what is read once a minute may
-# wait for a sender that sends once a minute.
+# A replay does not know which bodies waited in a spool. A clock is behind where this many bodies in a row came late
+# by the same time, and by more than their interval: what is read once a minute may wait for a sender that sends
+# once a minute.
 _BEHIND, _ALIKE_US = 10, 2_000_000
-# Who wants to see each detector's findings: the moment, the detector, what it found.
+# Called with each detector's findings: the moment, the detector's name, and what it found.
 Observe = Callable[[datetime, str, Sequence[Finding]], None]
 
 
 def read_every(seconds: float) -> AnalyzerSettings:
-    """The usual settings where nodes are read that often: the shortest span has four lines at least."""
+    """Return the default settings for nodes that are read so often: the shortest span has at least four rows."""
     usual = AnalyzerSettings()
     window_seconds = max(usual.window_seconds, 4.0 * seconds)
     return replace(usual, tick_seconds=seconds, window_seconds=window_seconds)
 
 
 class Telemetry(Protocol):
-    """A block of what collectors measured and told: a block of the simulated fleet, or recorded.
+    """A block of what collectors measured and reported, from the simulated fleet or a recording.
 
-    `arrivals` says for each row of a table when it reached the hub, `event_arrivals` for events.
+    `arrivals` holds when each row of a table reached the hub, `event_arrivals` the same for events.
     """
 
     @property
@@ -86,10 +86,10 @@ class Telemetry(Protocol):
 
 
 class Replay:
-    """One analyzer in fast time: give it block after block, then ask what it concluded.
+    """One analyzer in fast time: feed it block after block, then read its transitions.
 
-    `ahead` is the length of the longest block. Without `switches` nobody tells it what those say. An interval in which the hub was away has no pass,
-    and the silence of nodes counts from its end, as for the service.
+    `ahead` is the length of the longest block. Without `switches`, records of switches are left out. While the hub was
+    away there are no passes, and the silence of nodes counts from its return, as in the service.
     """
 
     def __init__(
@@ -116,11 +116,11 @@ class Replay:
         self.passes = 0
 
     def hub_away(self, start: datetime, end: datetime) -> None:
-        """The hub answers nobody in this time; say it before the block that it is in."""
+        """Add a span in which the hub answers nobody; call this before feeding the block that contains it."""
         self._away.append((start, end))
 
     def feed(self, block: Telemetry) -> None:
-        """Everything of a block, and all passes up to its end."""
+        """Take in a block, and make all passes up to its end."""
         for measurement, table in block.tables.items():
             arrived = block.arrivals[measurement]
             arrived_us = np.asarray(arrived.cast(pa.int64()))
@@ -147,7 +147,7 @@ class Replay:
             self._give(arrived_at, event.to_record())
 
     def _give(self, due: datetime, record: Record) -> None:
-        # The hub keeps one record of an id and version: what is told twice is known once.
+        # The hub keeps one record per id and version, so a repeated record is taken once.
         known = self._known.get(record.id)
         if known is not None and known >= record.version:
             return
@@ -156,7 +156,7 @@ class Replay:
         heapq.heappush(self._due, (due, self._given, record))
 
     def _go_to(self, now: datetime) -> None:
-        """Whatever arrived before `now` in its order, then a pass."""
+        """Take in what arrived before `now`, in order, then make a pass."""
         self._store.forward(now)
         self._ear.hear(now)
         away = [end for start, end in self._away if start < now <= end]
@@ -180,12 +180,12 @@ class Replay:
             self._keep()
 
     def _all_look(self) -> None:
-        """The service goes on without a detector that fails; a score of the others would mislead."""
+        """Raise RuntimeError when a detector failed: the service goes on, but a score of the others would mislead."""
         if self._analysis.failing:
             raise RuntimeError(f"detectors fail: {dict(self._analysis.failing)}")
 
     def _is_late(self, record: Record, at: datetime) -> bool:
-        """As the service decides it: the node's clock is put right first."""
+        """Return whether an event is late, as the service decides: by the node's corrected clock."""
         node = Subject.parse(record.subject).of_node().key
         happened_at = record.at - self._ear.offset(node)
         return at - happened_at > timedelta(seconds=self.settings.late_after_seconds)
@@ -200,22 +200,22 @@ class Replay:
 
 
 class _Ear:
-    """Which node was last heard when, from the arrivals of its lines; see `analyzer.hub_queries.Ear`."""
+    """When each node was last heard, from the arrivals of its rows; see `analyzer.hub_queries.Ear`."""
 
     def __init__(self, step: timedelta) -> None:
         self._step_us = step // timedelta(microseconds=1)
         self._heard: dict[str, datetime] = {}
         self._offsets: dict[str, deque[int]] = defaultdict(lambda: deque(maxlen=_BODIES))
-        self._apart_us: dict[str, int] = {}  # the last two arrivals of each node
+        self._apart_us: dict[str, int] = {}  # between the last two arrivals of each node
         self._since: datetime | None = None
         self._step: int | None = None
         self._nodes = Subjects(("cluster", "node"))
-        # By the pass that is the first to know: nodes as numbers, when their lines arrived, and how
-        # far their clocks were ahead of the hub's.
+        # By the first pass that knows them: nodes as numbers, when their rows arrived, and how far their clocks were ahead
+        # of the hub's.
         self._coming: dict[int, list[tuple[Numbers, Numbers, Numbers]]] = {}
 
     def take(self, lines: pa.Table, arrived_us: Numbers) -> None:
-        """Lines of nodes, each in a body that reached the hub."""
+        """Take in rows of nodes, each from a body that reached the hub."""
         if not len(lines):
             return
         ahead_us = lines.column("at").cast(pa.int64()).to_numpy() - arrived_us
@@ -231,12 +231,12 @@ class _Ear:
             self._coming.setdefault(int(ordered[begin]), []).append((nodes, arrived, ahead))
 
     def listens_since(self, at: datetime, anew: bool = False) -> None:
-        """Silence before this is nobody's."""
+        """Set the time before which silence does not count."""
         if self._since is None or anew:
             self._since = at
 
     def hear(self, now: datetime) -> None:
-        """Everything that arrived before now."""
+        """Process everything that arrived before `now`."""
         step = micros(now) // self._step_us
         begin = min(self._coming, default=step) if self._step is None else self._step + 1
         self._step = step
@@ -248,7 +248,7 @@ class _Ear:
                 self._hear_all(nodes[order].tolist(), arrived[order].tolist(), ahead[order])
 
     def _hear_all(self, nodes: Sequence[int], arrived_us: Sequence[int], ahead: Numbers) -> None:
-        """Bodies in the order in which they arrived."""
+        """Process bodies in the order in which they arrived."""
         heard, offsets = self._heard, self._offsets
         for node, at_us, offset in zip(nodes, arrived_us, ahead.tolist(), strict=True):
             key, at = self._nodes.keys[node], EPOCH + timedelta(microseconds=at_us)
@@ -259,11 +259,11 @@ class _Ear:
             offsets[key].append(offset)
 
     def offset(self, node: str) -> timedelta:
-        """How far a node's clock is ahead of the hub's: what came late from a spool says less."""
+        """Return how far a node's clock is ahead of the hub's; bodies delayed in a spool show smaller values."""
         return timedelta(microseconds=max(self._offsets.get(node, (0,))))
 
     def reading(self, now: datetime) -> Reading:
-        """What a pass knows beside its rows."""
+        """Return what a pass knows beside its rows."""
         return Reading(
             now=now,
             heard=dict(self._heard),
@@ -277,7 +277,7 @@ class _Ear:
 
 
 def wrong_by(ahead_us: Sequence[int], apart_us: int) -> int | None:
-    """How far ahead a clock is that is wrong, by its bodies in the order of their arrival, so far apart."""
+    """Return how far ahead a wrong clock is, from its bodies in order of arrival and their interval; None if right."""
     newest = list(ahead_us)[-_BEHIND:]
     ahead = max(newest[-_OF_CLOCK:], default=0)
     if ahead > _WRONG_US:
@@ -287,7 +287,7 @@ def wrong_by(ahead_us: Sequence[int], apart_us: int) -> int | None:
 
 
 def _put_right(table: pa.Table, arrived_us: Numbers) -> pa.Table:
-    """Lines of a clock that is far ahead count from when they arrived, as at the hub's door."""
+    """Give rows of a clock that is far ahead their time of arrival, as the hub does."""
     if not len(table):
         return table
     column = table.column("at")
@@ -300,7 +300,7 @@ def _put_right(table: pa.Table, arrived_us: Numbers) -> pa.Table:
 
 
 def play(blocks: Iterable[Telemetry], replays: Sequence[Replay]) -> Iterator[Telemetry]:
-    """Feed several analyzers with the same blocks; each block comes out once all have had it."""
+    """Feed several analyzers with the same blocks, and yield each block once all have had it."""
     for block in blocks:
         for one in replays:
             one.feed(block)

@@ -1,8 +1,8 @@
-"""A store for time that runs fast: what `analyzer.hub_queries.rows` reads of a store, at one moment.
+"""A store for fast time: it answers what `analyzer.hub_queries.rows` asks a store, at one moment.
 
-Lines lie in steps of time, each reduced to what is going to be asked; a question is a reduction
-over the steps of its span. Time only goes forward, and every span is whole steps. The answers are
-those of `gpuvigil.store.memory.MemoryStore`, which a property test holds it to.
+Rows are kept by steps of time, each reduced to what will be asked; an answer is a reduction over the steps of its
+span. Time only goes forward, and every span is a whole number of steps. The answers equal those of
+`gpuvigil.store.memory.MemoryStore`, which a property test checks.
 """
 
 from collections import defaultdict
@@ -29,14 +29,14 @@ from .dense_cells import Cells, Lines, Measured
 from .tables import NEVER, Numbers
 
 _MICROSECOND = timedelta(microseconds=1)
-# Answers of one pass differ in who has a line in their span; so many of them are remembered.
+# Answers of one pass differ in which subjects have a row in their span; so many of these sets are remembered.
 _CHOICES = 16
 
 
 class RollingStore:
-    """What a pass of the analyzer reads, for the needs that it was made for.
+    """The rows that a pass of the analyzer reads, for the needs given at the start.
 
-    `ahead` is how far beyond now lines may be given: they are seen when their time has come.
+    `ahead` is how far beyond now rows may be given: they become visible when their time has come.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RollingStore:
         self._questions = {key: question_of(need, settings) for key, need in needs.items()}
         self._step_us = step // _MICROSECOND
         self._now_us: int | None = None
-        # What is asked of hours is few fields: the others are not kept for so long.
+        # Few fields are asked for spans of hours: the others are not kept for so long.
         grouped: dict[tuple[str, bool], list[Need]] = defaultdict(list)
         for need in self._asked.values():
             grouped[_group(need)].append(need)
@@ -62,10 +62,10 @@ class RollingStore:
             self._lines[measurement, of_hours] = _Lines(catalogue, them, keep, more)
 
     def take(self, measurement: str, lines: pa.Table, arrived_us: Numbers | None = None) -> None:
-        """Lines of one measurement: its tags, `at`, fields; null is not measured.
+        """Take in rows of one measurement, with its tags, `at` and fields; null is not measured.
 
-        `arrived_us` says when each became known, None that it was at once; no line may be known
-        already. What no detector asks for is not kept.
+        `arrived_us` holds when each row became known; None means at once. No row may be known already. Fields that no
+        detector asks for are not kept.
         """
         for of_hours in (False, True):
             kept = self._lines.get((measurement, of_hours))
@@ -82,7 +82,7 @@ class RollingStore:
         self._now_us = now_us
 
     def rows(self) -> dict[Key, Rows]:
-        """What a pass reads now; what is given later does not change it."""
+        """Return what a pass reads now; rows given later do not change the result."""
         if self._now_us is None:
             raise ValueError("nobody said what time it is")
         found: dict[Question, Rows] = {}
@@ -111,7 +111,7 @@ def _group(need: Need) -> tuple[str, bool]:
 
 
 class _Lines:
-    """The lines of one measurement, by step and subject."""
+    """The rows of one measurement, by step and subject."""
 
     def __init__(
         self, catalogue: Measurement, needs: Iterable[Need], keep: int, ahead: int
@@ -124,12 +124,12 @@ class _Lines:
         self._ahead = ahead
         self._subjects = Subjects(catalogue.tags)
         self._step: int | None = None
-        # By the pass that is the first to know them: late lines, and those of a clock that is fast.
+        # By the first pass that knows them: late rows, and rows of a clock that is fast.
         self._later: dict[int, list[Lines]] = defaultdict(list)
         self._fast: dict[int, list[Lines]] = defaultdict(list)
 
     def take(self, table: pa.Table, step_us: int, arrived_us: Numbers | None) -> None:
-        """Lines into the steps of their times, or aside until they are known."""
+        """Put rows into the steps of their times, or aside until they are known."""
         lines = self._read(table, step_us)
         self._cells.grow(len(self._subjects))
         if arrived_us is None:
@@ -140,7 +140,7 @@ class _Lines:
         if fast.any():
             for passed, some in lines.where(fast).by(known[fast]):
                 self._fast[passed].append(some)
-        # A pass sees what is before its own moment. What lies too far ahead waits for its time.
+        # A pass reads what is before its own moment. Rows too far ahead wait for their time.
         if self._step is not None or fast.any():
             here = int(known.min()) if self._step is None else self._step
             far = lines.steps - self._ahead > here
@@ -165,7 +165,7 @@ class _Lines:
         )
 
     def forward(self, step: int) -> None:
-        """The steps before `step` are over."""
+        """Close the steps before `step`."""
         begin = self._cells.first if self._step is None else self._step
         for passed in sorted(it for it in self._later if it <= step):
             for lines in self._later.pop(passed):
@@ -198,14 +198,14 @@ class _Lines:
         index, chosen = self._subjects.chosen(at_us >= max(since_us, NEVER + 1))
         newest = self._cells.newest(chosen)
         columns: dict[str, Column] = {name: newest[name] for name in fields}
-        # The next pass changes the times in place.
+        # Copied, since the next pass changes the times in place.
         columns["at"] = (at_us[chosen].copy(), None)
         return Rows.of_columns(index, columns.__getitem__)
 
 
 @dataclass(slots=True)
 class _Choice:
-    """The subjects of the last answer: most often they are those of the next one."""
+    """The subjects of an earlier answer, which are most often those of the next."""
 
     mask: Numbers
     index: Index
@@ -227,7 +227,7 @@ class Subjects:
         return len(self._numbers)
 
     def numbers(self, lines: pa.Table) -> Numbers:
-        """The number of each line's subject."""
+        """Return the number of each row's subject."""
         codes = np.zeros(len(lines), np.int64)
         names: list[list[str]] = []
         for tag in self._tags:
@@ -244,7 +244,7 @@ class Subjects:
                 rest, index = divmod(rest, len(known))
                 tags.append(known[index])
             those.append(tuple(reversed(tags)))
-        # New ones in their order: the numbers of a fleet that stays the same are in order, too.
+        # New subjects are sorted, so that the numbers of a fleet that stays the same are in order, too.
         for new in sorted(tags for tags in those if tags not in self._numbers):
             self._numbers[new] = len(self._numbers)
         if len(self._order) != len(self._numbers):
@@ -253,9 +253,9 @@ class Subjects:
         return found[inverse]
 
     def chosen(self, mask: Numbers) -> tuple[Index, Numbers | slice]:
-        """The subjects in the mask and their numbers, in the order of the tags.
+        """Return the subjects in the mask and their numbers, in the order of the tags.
 
-        Numbers that follow each other are a slice, which copies nothing.
+        Consecutive numbers are returned as a slice, which copies nothing.
         """
         key = int(mask.sum())
         before = self._choices.get(key)

@@ -1,8 +1,8 @@
-"""`python -m evaluation.run release`: plays fleets that nobody has seen, and keeps what came out.
+"""`python -m evaluation.run release`: play fleets that nobody has seen, and keep the results.
 
-The seeds are drawn from the hash of the commit, so nobody knows them before the code stands: a
-tree with changes is refused. Each is played once, every tenth by all sets, and each play is added
-to `evaluation/plays.jsonl`, good or not. `tuning` plays seeds of one's choice, which are kept as such.
+The seeds are drawn from the hash of the commit, so nobody knows them before the code is final; a tree with changes is
+refused. Each fleet is played once, every tenth by all sets, and each play is added to `evaluation/plays.jsonl`, good
+or not. `tuning` plays seeds of one's choice, which are kept as such.
 """
 
 import argparse
@@ -33,8 +33,8 @@ from .workers import pool
 # Memory for an hour of a large fleet is a few hundred MB in each process.
 _BLOCK = timedelta(minutes=30)
 _OTHERS_EVERY = 10
-# What the analyzer itself reads of what our own detectors ask for: an incident of a whole cluster
-# tells how many of its GPUs are at work. Others' detectors do not ask for it.
+# What the analyzer itself reads through our own detectors' needs: an incident of a whole cluster shows how many of its
+# GPUs are at work. Other detector sets do not ask for it.
 _ASKED = Detector(
     name="analyzer",
     find=lambda _: [],
@@ -49,9 +49,9 @@ _ASKED = Detector(
 def play(
     fleet: Fleet, sets: Iterable[str], without: frozenset[str] = frozenset()
 ) -> dict[str, Tally]:
-    """What each set of detectors did on a fleet, and what a constant alarm and silence would do.
+    """Return what each set of detectors did on a fleet, and what a constant alarm and silence would do.
 
-    `without` are names of detectors that are left out.
+    `without` are the names of detectors to leave out.
     """
     replays = {
         name: Replay(
@@ -82,7 +82,7 @@ def play(
 
 
 def stamp(root: Path = ROOT) -> dict[str, str]:
-    """What is going to play; said before, since the sources may change while it does."""
+    """Return the versions that are about to play; call it before, since the sources may change meanwhile."""
     return {
         "commit": checked_out(root),
         "detectors": commit_of_detectors(root),
@@ -92,7 +92,7 @@ def stamp(root: Path = ROOT) -> dict[str, str]:
 
 
 def run(use: str, seed: int, sets: Sequence[str], stamped: Mapping[str, str]) -> dict[str, Any]:
-    """One fleet's line of the results."""
+    """Play one fleet and return its line of the results."""
     begun = time.process_time()
     found = play(build(like_the_world(seed)), sets)
     return {
@@ -105,7 +105,7 @@ def run(use: str, seed: int, sets: Sequence[str], stamped: Mapping[str, str]) ->
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
-    """Play what is asked for and has not been played; 2 when the tree at `root` has changes."""
+    """Play what is asked for and has not been played; return 2 when the tree at `root` has changes."""
     chosen = _chosen(arguments)
     stamped = stamp(root)
     if chosen.use == RELEASE:
@@ -142,14 +142,14 @@ def _chosen(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def sets_of(number: int, sets: Sequence[str]) -> Sequence[str]:
-    """Who plays a commit's fleet of that number: others cost far more than they tell."""
+    """Return which sets play a commit's fleet of that number: the others cost far more than they show."""
     return sets if number % _OTHERS_EVERY == 0 else [it for it in sets if it == OURS]
 
 
 def _played(
     use: str, todo: Mapping[int, Sequence[str]], workers: int, stamped: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """What each of these came to, as soon as it is there."""
+    """Yield the result of each fleet as soon as it is there."""
     with pool(workers) as workplace:
         tasks = [workplace.submit(run, use, seed, sets, stamped) for seed, sets in todo.items()]
         for done in as_completed(tasks):

@@ -1,9 +1,8 @@
-"""`python -m evaluation.slow FLEETS`: where a slow GPU begins to be seen, and how long that takes.
+"""`python -m evaluation.slow FLEETS`: how slow a GPU must be to be found, and how long that takes.
 
-Fleets of their own seeds with a slow GPU on every third node, as slow as the kind can be, evenly over
-its decades, all detectors at work. Which of them anybody could tell is said by the job that had the
-GPU: four GPUs at least, for ten minutes before. Writes `evaluation/slow.json`; `make docs` makes a
-section of `docs/accuracy.md` from it.
+Fleets with seeds of their own have a slow GPU on every third node, with magnitudes spread evenly over the decades of
+the kind, and all detectors run. A slow GPU is tellable if its job had at least four GPUs for ten minutes before. The
+command writes `evaluation/slow.json`; `make docs` makes a section of `docs/accuracy.md` from it.
 """
 
 import argparse
@@ -36,15 +35,15 @@ _FIRST_SEED = 17000
 _NODES, _HOURS, _BLOCK = 48, 3.0, timedelta(minutes=30)
 _KIND = "slow GPU"
 _PEERS, _BEFORE = 4, timedelta(minutes=10)
-# What a GPU lost, in percent.
+# The loss of a GPU's pace, in percent.
 BINS = (2.0, 4.0, 6.0, 10.0, 16.0, 25.0)
-# What loses so much is to be told within a minute, by how many GPUs the job has.
+# A loss this large should be reported within a minute, by the number of the job's GPUs.
 _PLAIN, _SOON = 10.0, 60.0
 SIZES = (_PEERS, 8, 16, 100_000)
 
 
 def fleet_of(seed: int) -> FleetSettings:
-    """One fleet; the workloads are those of tuning."""
+    """Return one fleet; its workloads are those for tuning."""
     chance = Random(seed)
     low, high = KINDS[_KIND].sizes[0], KINDS[_KIND].sizes[-1]
     orders = [
@@ -70,7 +69,7 @@ def fleet_of(seed: int) -> FleetSettings:
 
 
 def played(seed: int) -> dict[str, Any]:
-    """What was said of each slow GPU of a fleet, and of others."""
+    """Play one fleet and return each slow GPU's outcome, and the false reports."""
     fleet, replay = build(fleet_of(seed)), Replay(None, ahead=_BLOCK)
     held: dict[str, Allocation] = {}
     for block in fleet.blocks(block_seconds=_BLOCK.total_seconds()):
@@ -96,7 +95,7 @@ def played(seed: int) -> dict[str, Any]:
 
 
 def _seconds(truth: Truth, said: Iterable[Claim]) -> float | None:
-    """How long after its beginning it was told; None when it never was."""
+    """Return how many seconds after its start the fault was reported; None when it never was."""
     times = [
         (one.opened_at - truth.start).total_seconds()
         for one in said
@@ -106,7 +105,7 @@ def _seconds(truth: Truth, said: Iterable[Claim]) -> float | None:
 
 
 def _gpus(truth: Truth, held: Iterable[Allocation]) -> int:
-    """How many GPUs the job had that had it for long enough before, and for as long after; 0: none."""
+    """Return how many GPUs the job had that held this GPU long enough before and after the start; 0: none."""
     jobs = [
         one.holder
         for one in held
@@ -118,7 +117,7 @@ def _gpus(truth: Truth, held: Iterable[Allocation]) -> int:
 
 
 def section(result: Mapping[str, Any]) -> Iterator[str]:
-    """The curve as a table."""
+    """Yield the curve as a table."""
     faults = [fault for fleet in result["fleets"] for fault in fleet["faults"]]
     node_days = sum(fleet["node_days"] for fleet in result["fleets"])
     false = sum(fleet["false"] for fleet in result["fleets"])
@@ -145,7 +144,7 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _by_size(faults: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Of those that lose much: how soon, by how many GPUs there were to compare with."""
+    """Yield how soon large losses are found, by how many GPUs could be compared."""
     told = [it for it in faults if it["gpus"] >= _PEERS]
     soon = sum(it["seconds"] is not None and it["seconds"] <= _SOON for it in told)
     met = "holds" if soon == len(told) else "**missed**"

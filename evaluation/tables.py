@@ -1,6 +1,6 @@
-"""What is kept of each field, in tables: one part of all the fields that have it in one type.
+"""What is kept of each field, as tables: one part of all fields that have it in one type.
 
-So a span is reduced for many fields at once, and not for one after the other.
+A span is thereby reduced for many fields at once, not for one after the other.
 """
 
 import functools
@@ -30,11 +30,11 @@ PARTS: Mapping[Function, tuple[str, ...]] = {
     Function.LAST: ("count", "last", "last_us"),
     Function.INCREASE: ("count", "min", "max"),
 }
-# What stands for the lines themselves among the fields.
+# The key that stands for the rows themselves among the fields.
 LINES = ""
-# The line that was the newest in its step, for `Store.latest`.
+# The newest row in its step, for `Store.latest`.
 NEWEST = ("newest", "held")
-# The oldest and the newest value: of the first and the last cell that has one.
+# The oldest and the newest value, from the first and the last cell that has one.
 TIME_OF = frozenset({"first", "last"})
 
 REDUCE: Mapping[str, np.ufunc] = {
@@ -54,14 +54,14 @@ class Field:
     kind: type
     parts: frozenset[str]
     arrays: dict[str, Numbers] = field(default_factory=dict)
-    blocks: dict[str, Numbers] = field(default_factory=dict)  # the same of whole blocks
+    blocks: dict[str, Numbers] = field(default_factory=dict)  # the same for whole blocks
 
 
 Kind = tuple[str, type]  # a part, and the type of its values
 
 
 class Table:
-    """One part of all the fields that have it in one type: it is reduced for many of them at once.
+    """One part of all fields that have it in one type, reduced for many of them at once.
 
     `cells` are by field, step and subject, `blocks` by field, whole block and subject.
     """
@@ -82,7 +82,7 @@ class Table:
         self.blocks: Numbers = np.empty((len(names), 0, 0), kind)
 
     def grow(self, steps: int, blocks: int, width: int) -> None:
-        """Room for so many steps, blocks and subjects; what is known of blocks is lost."""
+        """Make room for so many steps, blocks and subjects; what is known of blocks is lost."""
         cells: Numbers = np.full((len(self.places), steps, width), self.blank, self.kind)
         before = self.cells.shape[2]
         if before:
@@ -91,7 +91,7 @@ class Table:
         self.blocks = np.full((len(self.places), blocks, width), self.blank, self.kind)
 
     def reduced(self, array: Numbers, fields: slice, rows: Sequence[slice]) -> Numbers:
-        """Some fields by subject; the initial value is what an empty cell has: none is one, too."""
+        """Reduce some fields by subject; the initial value is an empty cell's, so that no row is a valid input."""
         reduce = REDUCE[self.part]
         found = [
             reduce.reduce(array[fields, some], axis=1, dtype=self.kind, initial=self.blank)
@@ -101,7 +101,7 @@ class Table:
         return one
 
     def runs(self, names: Collection[str]) -> list[tuple[slice, list[str]]]:
-        """Where these fields lie, those that are neighbours together, with their names in order."""
+        """Return the ranges in which these fields lie, with neighbours joined, and their names in order."""
         runs: list[tuple[slice, list[str]]] = []
         for name, place in self.places.items():
             if name not in names:
@@ -123,9 +123,9 @@ def _type(part: str, kind: type) -> type:
 def fields_of(
     catalogue: Measurement, newest: Collection[str], asked: Sequence[Collection[Aggregate]]
 ) -> tuple[dict[str, Field], Field]:
-    """By name what is kept of each field, and of the lines themselves.
+    """Return what is kept of each field, by name, and of the rows themselves.
 
-    What the same spans ask for are neighbours, so that it is reduced at once.
+    Fields that the same spans ask for are neighbours, so that they are reduced at once.
     """
     parts: dict[str, set[str]] = {name: set(NEWEST) for name in newest}
     spans: dict[str, list[bool]] = {name: [] for name in newest}
@@ -145,7 +145,7 @@ def fields_of(
 
 
 def tables_of(fields: Mapping[str, Field]) -> dict[Kind, Table]:
-    """By part and type a table of all the fields that have it."""
+    """Return, by part and type, a table of all fields that have it."""
     names: dict[Kind, list[str]] = {}
     for name, it in fields.items():
         for part in sorted(it.parts):

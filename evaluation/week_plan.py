@@ -1,9 +1,9 @@
-"""An invented cluster for a day or two: who had what, what it did to the second, and what that comes to.
+"""An invented cluster for a day or two: its jobs, their work to the second, and the resulting GPU-hours.
 
-All is drawn from the seed, names as well. Jobs of one node follow each other with gaps; some compute all the
-time, some pause as a whole, some end long after their work, some leave a part of their GPUs idle, some are
-busy and fill little. GPUs are lost and stop their jobs for hours; nodes are drained for maintenance, for
-repair, and by faults. What is true is known here and told to nobody.
+Everything is drawn from the seed, names as well. Jobs of one node follow each other with gaps. Some compute all the
+time, some pause as a whole, some end long after their work, some leave a part of their GPUs idle, and some are busy
+but use little of the GPU. GPUs are lost and stop their jobs for hours; nodes are drained for maintenance, for repair,
+and by faults. The truth is known here and given to nobody.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from gpuvigil.schedulers.out_of_service import LostTo
 PER_NODE, TICK = 8, 10
 IDLE_AFTER = 1800.0
 _HOUR = 3600.0
-# How often jobs are of which sort, and how many GPUs they have [chosen].
+# How often jobs are of each sort, and how many GPUs they have [chosen].
 _SORTS = {"steady": 0.3, "pauses": 0.3, "late": 0.12, "part": 0.1, "poorly": 0.18}
 _SIZES = {1: 0.2, 2: 0.25, 4: 0.3, 8: 0.25}
 REASONS = {
@@ -30,7 +30,7 @@ Span = tuple[float, float]
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """A job: seconds from the beginning, and the GPUs of a node by index."""
+    """A job; times are seconds from the beginning, GPUs are indices on its node."""
 
     number: int
     team: str
@@ -42,9 +42,9 @@ class Work:
     sort: str
     load: float
     sm: float
-    still: tuple[int, ...] = ()  # those of its GPUs that its pauses are of
+    still: tuple[int, ...] = ()  # the GPUs that pause
     pauses: list[Span] = field(default_factory=list)
-    stopped: list[tuple[int, Span]] = field(default_factory=list)  # which GPU was lost, and when
+    stopped: list[tuple[int, Span]] = field(default_factory=list)  # the lost GPU, and when
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ class Work:
 
 @dataclass(slots=True, kw_only=True)
 class Week:
-    """All of it."""
+    """The whole invented cluster over its time."""
 
     seed: int
     nodes: int
@@ -65,17 +65,17 @@ class Week:
 
 @dataclass(slots=True)
 class Truth:
-    """GPU-hours."""
+    """The true GPU-hours."""
 
     idle: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by team
     broken: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     little: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    lost: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by what to
+    lost: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by reason
     wasted: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by job
 
 
 def invented(seed: int, nodes: int = 8, hours: float = 24.0) -> Week:
-    """The cluster of a seed."""
+    """Return the cluster of a seed."""
     chance, seconds = Random(f"week {seed}"), hours * _HOUR
     names = _names(chance, nodes + 30)
     teams = {team: [names.pop() for _ in range(3)] for team in (names.pop() for _ in range(4))}
@@ -110,7 +110,7 @@ def _names(chance: Random, count: int) -> list[str]:
 
 
 def _fill(week: Week, node: int, teams: dict[str, list[str]], chance: Random) -> None:
-    """Groups of a node's GPUs, each with one job after another."""
+    """Fill a node: groups of its GPUs, each with one job after another."""
     left, closed = list(range(PER_NODE)), [span for at, _, span in week.drains if at == node]
     while left:
         size = min(chance.choices([*_SIZES], [*_SIZES.values()])[0], len(left))
@@ -151,11 +151,11 @@ def _job(
 
 
 def truth(week: Week) -> Truth:
-    """What it comes to, by the rules that the report names."""
+    """Return the true hours, by the rules that the report names."""
     found, whole = Truth(), (0.0, week.seconds)
     for job in week.jobs:
         held = _both((job.start, job.end), whole)
-        # What was before the first sample and comes after the last is nobody's.
+        # Time before the first sample and after the last does not count.
         pauses = (_length(_both(it, whole)) for it in job.pauses)
         idle = sum(it for it in pauses if it >= IDLE_AFTER)
         idle *= len(job.still) / _HOUR
@@ -181,7 +181,7 @@ def truth(week: Week) -> Truth:
 
 
 def samples(week: Week, node: int, begin: int, end: int) -> Iterator[tuple[int, int, float, float]]:
-    """Tick, GPU, utilisation and SM activity of a node's ticks; of a lost GPU they are below 0."""
+    """Yield tick, GPU, utilisation and SM activity of a node; both values are below 0 for a lost GPU."""
     noise = Random(f"{week.seed} {node} {begin}")
     span = begin * float(TICK), (end + 1.0) * TICK
     jobs = [it for it in week.jobs if it.node == node and _length(_both((it.start, it.end), span))]

@@ -1,10 +1,10 @@
-"""`python -m evaluation.weeks --seeds SEED ...`: the report of invented days held against what was true.
+"""`python -m evaluation.weeks --seeds SEED ...`: compare the report on invented days with the truth.
 
-A cluster with random teams, jobs, idle spells, faults, repairs and maintenance is told to a real hub as
-collectors would, ten seconds a tick; the product's own counter and judge go through it quarter by quarter,
-and the report is made. Compared are each team's idle, broken and inefficient GPU-hours, the hours out of
-service by reason, and the ten worst jobs. Without `--seeds` they follow from the commit, so that
-nobody knew them before; a tree with changes is refused. Nothing is kept.
+A cluster with random teams, jobs, idle spells, faults, repairs and maintenance is sent to a real hub as collectors
+would, with a tick of ten seconds. The product's own counter and judge go through it quarter by quarter, and the report
+is made. Compared are each team's idle, broken and inefficient GPU-hours, the hours out of service by reason, and the
+ten worst jobs. Without `--seeds`, seeds follow from the commit, so that nobody knew them before; a tree with changes
+is refused. Nothing is kept.
 """
 
 import argparse
@@ -59,9 +59,9 @@ from .week_plan import PER_NODE, REASONS, TICK, Truth, Week, invented, samples, 
 ORIGIN = datetime(2026, 1, 5, tzinfo=timezone.utc)
 CLUSTER, MODEL = "invented", "NVIDIA H100 80GB HBM3"
 CLOSE, WORST, ALIKE = 0.02, 10, 0.02
-# How often `gpuvigil slurm` looks, as it is set at first.
+# How often `gpuvigil slurm` looks by default.
 LOOK = timedelta(seconds=60)
-# Of less nobody can say whether it is 2 % off: a sample is 10 s.
+# For fewer hours, 2 % cannot be told: a sample is 10 s.
 LEAST_HOURS = 1.0
 _TICKS_PER_BODY, _PATIENCE_SECONDS = 360, 60.0
 _HOUR = 3600.0
@@ -70,7 +70,7 @@ _HOUR = 3600.0
 
 @contextmanager
 def hub_of(directory: Path) -> Iterator[tuple[Hub, Hub, Path]]:
-    """A hub of one's own: its services' client, its collectors', and its configuration."""
+    """Start a hub, and yield a client for services, one for collectors, and its configuration."""
     tokens = {name: directory / name for name in ("service", "collector")}
     for file in tokens.values():
         file.write_text(secrets.token_urlsafe(16) + "\n")
@@ -118,7 +118,7 @@ def _at(seconds: float) -> datetime:
 
 
 def told(week: Week) -> Iterator[Record]:
-    """What is known to the hub beside numbers: who is there, who had what, and which faults stood."""
+    """Yield the hub's records beside telemetry: inventories, allocations, and the incidents of faults."""
     for node in range(week.nodes):
         gpus = tuple(
             GpuIdentity(
@@ -152,7 +152,7 @@ def _lost(gpu: Subject, holder: str, user: str, since: datetime, until: datetime
 
 
 def send(week: Week, hub: Hub) -> None:
-    """Every node's numbers, an hour in a body."""
+    """Send every node's telemetry, an hour in a body."""
     last = int(week.seconds // TICK)
     for begin in range(0, last, _TICKS_PER_BODY):
         for node in range(week.nodes):
@@ -183,7 +183,7 @@ def _lines(week: Week, node: int, ticks: range) -> Iterator[str]:
 
 
 def _scheduler(week: Week, turns: NodeTurns, end: datetime) -> Record:
-    """What a scheduler's watcher says of its nodes at the end of a quarter through which it looked."""
+    """Return a scheduler watcher's record of its nodes at the end of a quarter that it watched."""
     told: tuple[ScheduledNode, ...] = ()
     left: tuple[ScheduledNode, ...] = ()
     for number in range(BUCKET // LOOK, -1, -1):
@@ -199,7 +199,7 @@ def _scheduler(week: Week, turns: NodeTurns, end: datetime) -> Record:
 
 
 def counted(week: Week, hub: Hub, config: Path) -> Facts:
-    """All of it gone through as an analyzer would, and what the report is made of."""
+    """Go through everything as an analyzer would, and return the facts for the report."""
     settings, stop = load(config), threading.Event()
     clock, after = ManualClock(ORIGIN), timedelta(seconds=settings.analyzer.idle_after_seconds)
     retention = timedelta(days=14)
@@ -228,7 +228,7 @@ def counted(week: Week, hub: Hub, config: Path) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One number of the report beside what was true, in GPU-hours."""
+    """One number of the report beside the true one, in GPU-hours."""
 
     what: str
     told: float
@@ -244,7 +244,7 @@ class Row:
 
 
 def compared(facts: Facts, right: Truth) -> list[Row]:
-    """Each team's hours, and those of the cluster that are nobody's."""
+    """Return each team's hours, and the cluster's hours out of service."""
     told: dict[str, defaultdict[str, float]] = {
         name: defaultdict(float) for name in ("idle", "broken", "little")
     }
@@ -263,7 +263,7 @@ def compared(facts: Facts, right: Truth) -> list[Row]:
 
 
 def worst_right(facts: Facts, right: Truth) -> tuple[int, int]:
-    """How many of the jobs that the report calls worst are, those as bad as the last aside, and of how many."""
+    """Return how many of the report's worst jobs are right, ties with the last included, and of how many."""
     sheet = build(facts).sheet("jobs")
     named = [] if sheet is None else [str(row[0]) for row in sheet.rows]
     ranked = sorted(right.wasted.values(), reverse=True)[: len(named)]
@@ -271,7 +271,7 @@ def worst_right(facts: Facts, right: Truth) -> tuple[int, int]:
 
 
 def played(seed: int, nodes: int = 8, hours: float = 24.0) -> dict[str, Any]:
-    """One cluster's figures."""
+    """Play one cluster and return its figures."""
     begun, week = time.monotonic(), invented(seed, nodes, hours)
     right = truth(week)
     with (
@@ -297,7 +297,7 @@ def played(seed: int, nodes: int = 8, hours: float = 24.0) -> dict[str, Any]:
 
 
 def lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """As people read it, a line for each number; what is off is marked."""
+    """Yield a line for each number, for people; what is off is marked."""
     hits, of = found["worst"]
     yield (
         f"seed {found['seed']}: {found['jobs']} jobs, {hits} of the {of} worst are right,"
@@ -309,7 +309,7 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play and show; 1 where anything is off, 2 for a tree with changes."""
+    """Play and show; return 1 where anything is off, 2 for a tree with changes."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.weeks", description=__doc__)
     parser.add_argument("weeks", type=int, nargs="?", default=3)
     parser.add_argument("--seeds", type=int, nargs="+", help="to tune with")

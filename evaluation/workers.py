@@ -1,4 +1,4 @@
-"""Processes that play fleets beside each other, and end with the command that started them."""
+"""Processes that play fleets in parallel, and end with the command that started them."""
 
 import multiprocessing
 import os
@@ -8,9 +8,9 @@ from gpuvigil import lifeline
 
 
 def pool(workers: int) -> ProcessPoolExecutor:
-    """So many worker processes, which do not outlive this one however it ends.
+    """Return a pool of so many worker processes, which do not outlive this one however it ends.
 
-    Give them their work from the main thread: the kernel watches the thread that starts them.
+    Submit their work from the main thread: the kernel watches the thread that starts them.
     """
     return ProcessPoolExecutor(workers, initializer=_hold)
 
@@ -18,6 +18,6 @@ def pool(workers: int) -> ProcessPoolExecutor:
 def _hold() -> None:
     lifeline.end_with_parent()
     parent = multiprocessing.parent_process()
-    # It may have ended before the call above.
+    # The parent may have ended before the call above.
     if parent is not None and not parent.is_alive():
         os._exit(1)

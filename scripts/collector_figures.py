@@ -85,7 +85,7 @@ def _calls(about: dict[str, Any]) -> str:
 
 
 def verdict(key: str, ours: float, peer: float) -> tuple[str, str]:
-    """Return the bar in words, and whether it holds; both empty where there is none."""
+    """Return the bar as text, and whether it holds; both are empty where there is no bar."""
     half = (f"at most {CPU_SHARE:g} of its", ours <= CPU_SHARE * peer)
     bars = {
         "cpu_percent": half,

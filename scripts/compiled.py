@@ -1,4 +1,4 @@
-"""Compile the checkout, so that tests find compiled programs where they cannot write them.
+"""Compile the checkout, so that tests find compiled files where they cannot write them.
 
 `python -m scripts.compiled`. Modules are compiled as Python wants them, and test files once more as pytest does,
 which rewrites every `assert`: otherwise each of its processes would do so anew, for 15 s.

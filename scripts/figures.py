@@ -178,7 +178,7 @@ class Figures:
 
 
 def code_in_words(code: tuple[str, ...]) -> str:
-    """Return paths in words: `hub` without its `records`."""
+    """Return paths as text: `hub` without its `records`."""
     within = ", ".join(f"`{it}`" for it in code if not it.startswith("!"))
     without = ", ".join(f"`{Path(it).name}`" for it in code if it.startswith("!"))
     return f"{within} without its {without}" if without else within

@@ -244,7 +244,7 @@ def _identity(code: CodeType) -> tuple[str, int, bytes]:
 
 
 def nearest(mutant: Mutant, reach: Reach, names: Sequence[str]) -> list[int]:
-    """Return the tests that reach it: those that run its module, bear its name, are near its folder, are quick."""
+    """Return the tests that reach a mutant, nearest first (module, name, folder, duration), for `SECONDS_OF_TESTS`."""
     seconds = defaultdict[str, float](float)
     for test in (found := reach.tests(mutant)):
         seconds[names[test].partition("::")[0]] += reach.seconds[test]

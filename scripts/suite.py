@@ -153,7 +153,7 @@ def _fail_before(root: Path, folder: Path, first: Outcome) -> frozenset[str] | N
     if not there:
         return frozenset()
     ran = _run(checkout, folder, first.failed, ["-q", *there], python)
-    if ran.exit_code not in {*_RAN, 5}:  # 5: none of them is there
+    if ran.exit_code not in {*_RAN, 5}:  # 5: no tests were found
         return None
     return frozenset(
         test for test in first.failed if test in ran.failed or test.partition("::")[0] in ran.broken

@@ -60,7 +60,7 @@ _RECORDS_PER_BODY = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetStory(Story):
-    """Which fleet was played since when, and until when it was reported."""
+    """The fleet that is played, since when, and until when it was reported."""
 
     fault_rate: float
 

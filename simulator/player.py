@@ -173,7 +173,7 @@ class Player:
 
 
 def beside(node: Node) -> Sequence[str]:
-    """Return the node, and those that have ranks of its jobs."""
+    """Return the node, and the other nodes with ranks of its jobs."""
     others = {place for slot in node.slots if slot is not None for place, _ in slot.places}
     return list(dict.fromkeys([node.subject.node, *map(node_name, sorted(others))]))
 

@@ -42,7 +42,7 @@ class History:
     def shares(self, heard: Heard) -> Spans:
         """Yield each value and its part of the seconds heard; None is the value before the first report.
 
-        Nobody knows when within the piece the node was silent, so each value gets a part by the length of
+        It is unknown when within the piece the node was silent, so each value gets a part by the length of
         its time. A known value is counted as heard before an unknown one.
         """
         edges = [max(at, heard.start) for at in self.times if at < heard.end]

@@ -27,7 +27,7 @@ class Price:
 
     per_gpu_hour: float
     owner: str
-    how: str  # in words: rented, or how the price is derived
+    how: str  # text: rented, or how the price is derived
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

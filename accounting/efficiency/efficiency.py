@@ -26,7 +26,7 @@ NOTHING_PERCENT = 1.0
 # Used for less of the time than this a GPU is hardly used; one that was this busy at a sample works in bursts.
 HARDLY_PERCENT = 10.0
 BURST_PERCENT = 50.0
-# Less of a span's samples says too little about an hour's sum.
+# A smaller share of a span's samples is too little to judge an hour.
 COVERAGE = 0.8
 _GIB = 1024**3
 
@@ -42,7 +42,7 @@ class Advice(str, Enum):
     LITTLE = "busy and doing little"
 
 
-# What is said of the share of the time for which a GPU is used, and not of how it is filled then.
+# Advice about the share of time in which a GPU is used, not about how well it is filled then.
 HARDLY_USED = frozenset({Advice.GATHER, Advice.FEED})
 
 
@@ -67,7 +67,7 @@ class Judged:
     advice: Advice
     said: str
     gpus: int
-    wasted_share: float  # share of the time of those GPUs
+    wasted_share: float  # share of these GPUs' time
 
 
 def judge(works: Sequence[Work], on_call: bool = False) -> Judged | None:

@@ -1,7 +1,8 @@
 """Holders that keep a GPU ready for requests: services, and people in front of a session.
 
-Low utilisation of such a GPU says nothing against its holder. Where nobody scrapes or declares a server
-only its name tells: the lists are short, and what they miss is to be declared (docs/inference.md).
+Low utilisation of such a GPU is no fault of its holder. A server that is neither scraped nor declared is
+recognised by its name only: the lists are short, and servers they miss have to be declared
+(docs/inference.md).
 """
 
 import re

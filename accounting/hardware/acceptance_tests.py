@@ -29,7 +29,7 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What one output says in one line, and the hosts it names, if any."""
+    """The result of one output in one line, and the hosts it names, if any."""
 
     outcome: Outcome
     tool: str

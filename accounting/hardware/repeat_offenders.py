@@ -30,18 +30,19 @@ RULE = (
 )
 
 HARDWARE = where(lambda row: row.blame.is_hardware)
-# A node that is gone, with what ran on it. It counts for its own sentence only: nobody knows which part it was.
+# Faults in which a node goes down with all its jobs. They only count for a sentence of their own, since the failed part
+# is unknown.
 GONE = where(
     lambda row: row.ends_job is not None and row.ends_job.by is EndsBy.NODE and row.ends_job.always
 )
 # A failure within an hour of another is the same one, seen by another rule or at the next attempt.
 SAME_FAILURE = timedelta(hours=1)
-_AGAIN = 2  # times
-_DAYS = timedelta(days=2)  # a span from here on is told in days
+_AGAIN = 2  # failures
+_DAYS = timedelta(days=2)  # spans from this length on are given in days
 
 
 class Advice(str, Enum):
-    """What to do first about what failed so often that its usual repair is no use; the value is what people read."""
+    """The first step for a part that failed so often that its usual repair is of no use; values are for people."""
 
     RETURN_GPU = "Drain the node and take the GPU out for RMA: resets and reboots have not held."
     LOOK_AT_SLOT = (
@@ -107,7 +108,7 @@ def counts(incident: Incident) -> bool:
 
 
 def is_death(incident: Incident) -> bool:
-    """Whether a node may have died, and nobody meant it."""
+    """Return whether a node may have gone down unintentionally."""
     return (
         incident.fault in GONE
         and incident.condition in MAY_BE_DEATH
@@ -118,12 +119,12 @@ def is_death(incident: Incident) -> bool:
 
 
 def failures(incidents: Iterable[Incident]) -> tuple[Failure, ...]:
-    """Return the failures of the incidents that count, oldest first; one that came back counts each time."""
+    """Return the failures of the incidents that count, oldest first; an incident that returned counts each time."""
     return _all_times(one for one in incidents if counts(one))
 
 
 def deaths(incidents: Iterable[Incident]) -> tuple[Failure, ...]:
-    """Return the times at which nodes died, oldest first."""
+    """Return the failures in which a node went down, oldest first."""
     return _all_times(filter(is_death, incidents))
 
 
@@ -151,9 +152,9 @@ def offenders(found: Iterable[Failure], now: datetime) -> tuple[Offender, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What happened before at the same place, as a sentence, and what to do first because of it.
+    """A sentence on earlier failures at the same place, and the first step because of them.
 
-    Both are empty when nothing did; there is no advice where what failed is not known for sure.
+    Both are empty when there were none; the advice is empty where the failed part is not certain.
     """
 
     sentence: str = ""
@@ -166,7 +167,7 @@ def history(incident: Incident, found: Iterable[Failure]) -> str:
 
 
 def before(incident: Incident, found: Iterable[Failure]) -> Before:
-    """Return what `found` says of an incident: earlier failures, or earlier deaths of its node.
+    """Return the earlier failures of an incident's part, or for a node that went down, those of the node.
 
     `found` may hold failures of any part at any time; the incident's own is counted once.
     """
@@ -207,7 +208,7 @@ def _of_part(incident: Incident, lately: Sequence[Failure], own: Failure) -> Bef
 
 
 def _advice(incident: Incident, times: Sequence[Failure], advice: Advice) -> str:
-    """Of what a maker takes back, and stops work now, once it is a lemon."""
+    """Return the advice for a critical fault that is a matter for the maker, once its score is a lemon's; else ""."""
     grave = incident.severity is Severity.CRITICAL and FAULTS[incident.fault].of_maker
     return advice.value if grave and _score(times, times[-1].at) >= LEMON_SCORE else ""
 
@@ -222,7 +223,7 @@ def _within(times: Sequence[Failure]) -> str:
 
 
 def _times(one: Incident) -> list[Failure]:
-    """Each time that it was there, the newest last."""
+    """Return a failure for each time the incident was open, the newest last."""
     return [_failure(one, at) for at in (*one.earlier, one.since)]
 
 

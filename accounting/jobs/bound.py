@@ -195,7 +195,7 @@ def _of_idle(job: Activity) -> _Found:
 
 
 def _of_steps(job: Activity) -> _Found | None:
-    """Judge by the job's own word: the largest share of its time that is not work of its ranks."""
+    """Judge by the steps that the job reports: the largest share of its time that is not work of its ranks."""
     steps = job.steps
     if steps is None or steps.seconds <= 0.0:
         return None
@@ -275,7 +275,7 @@ def _of_storage(job: Activity, waits: str) -> _Found | None:
 
 
 def _unseen(job: Activity) -> str:
-    """Return why nobody can say what its GPUs wait for."""
+    """Return why it is unknown what the job's GPUs wait for."""
     nothing = "no measurement says what they wait for"
     if job.read_bytes_per_second is None and job.written_bytes_per_second is None:
         return nothing
@@ -296,7 +296,7 @@ def _of_kernels(job: Activity) -> _Found:
 
 
 def _of_links(job: Activity) -> _Found | None:
-    """Judge kernels that leave multiprocessors idle: do they wait for a link?"""
+    """Return the link that bounds a job whose kernels leave multiprocessors idle; None where none does."""
     sm = f"SM activity is {job.sm_percent or 0.0:.0f} %"
     wait, fabric = job.fabric_wait_percent, job.fabric_share
     if job.nodes > 1 and wait is not None and wait >= PORT_WAIT_PERCENT:

@@ -392,5 +392,5 @@ def _middle(values: Sequence[float | None]) -> float | None:
 
 
 def whole_span(started: datetime, span: tuple[datetime, datetime]) -> bool:
-    """Return whether a job ran all the while: measurements before its start belong to somebody else."""
+    """Return whether a job ran for the whole span: measurements before its start belong to other jobs."""
     return started <= span[0]

@@ -94,7 +94,7 @@ class Pseudonyms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What this person sees; `names` are those known by now."""
+    """One person's view of the records; `names` are the names known so far."""
 
     person: Person
     names: Names = field(compare=False)
@@ -139,7 +139,7 @@ class Sight:
         return not self.person.is_own(record.body.get("user"), record.body.get("account"))
 
     def knows(self, name: str) -> bool:
-        """Return whether this is a user name of their own, or of somebody in a team of theirs."""
+        """Return whether a user name is the person's own, or belongs to a member of one of the person's teams."""
         person = self.person
         if name.casefold() in {one.casefold() for one in person.users}:
             return True

@@ -90,7 +90,7 @@ AMOUNTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one holder had; a GPU that several hold at once counts in equal parts."""
+    """The usage of one holder; a GPU that several hold at once counts in equal parts."""
 
     holder: str  # "job 1042"; processes of one user are one holder, "processes"
     user: str | None
@@ -121,7 +121,7 @@ class Share:
 
     @property
     def is_rest(self) -> bool:
-        """Whether it stands for many small holders."""
+        """Whether this entry stands for many small holders."""
         return self.holder == OTHERS
 
 

@@ -37,7 +37,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Which parts of an answer are wanted: what is not read costs nothing."""
+    """The wanted parts of an answer; parts that are not read cost nothing."""
 
     cuts: Sequence[datetime] = ()  # midnights in UTC at which a part begins
     places: bool = True  # otherwise merged into one
@@ -192,7 +192,7 @@ def _recorded(
 
 
 def _without(span: _Span, starts: Sequence[datetime], length: timedelta) -> Iterator[_Span]:
-    """Yield what is left of a span, including empty pieces."""
+    """Yield the pieces of a span outside the ledgers that begin at `starts`, including empty pieces."""
     since, until = span
     for start in starts:
         if since <= start < until:

@@ -98,7 +98,7 @@ def _has_gpus(hub: Hub, cluster: str) -> bool:
 
 
 def _counted(reader: Reader, missing: list[datetime], most_rows: int) -> Iterator[Bucket]:
-    """Count quarters newest first; minutes without rows count from when the hub listened: it would have heard."""
+    """Count quarters newest first; minutes without rows count from when the hub listened."""
     listened_since = from_text(reader.hub.status()["started_at"])
     rows = 0
     for look in _looks(missing):

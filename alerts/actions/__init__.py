@@ -1,1 +1,1 @@
-"""What gpuvigil does itself, where it is told to: nodes with a fault are drained, and given back after it."""
+"""Automatic actions, where they are enabled: faulty nodes are drained, and resumed after the fault."""

@@ -1,11 +1,13 @@
-"""Which nodes to drain and which to give back: pure, from what stands and what the scheduler says of its nodes.
+"""Decides which nodes to drain and which to resume: pure, from standing incidents and the
+scheduler's nodes.
 
 A node is drained for an incident of one of the chosen faults, of itself or one of its GPUs, once it
-has stood for a while; never when that puts more of the cluster out of service than is allowed, whoever took the
-others out. The reason carries our mark, the fault, the incident and its evidence. Only a node whose reason still carries that
-mark is given back, once a person has accepted it after its incident was resolved, while nothing of any fault stands
-there and the scheduler calls it fit for work but for the drain: what a person drained, or wrote a reason of their own
-for, stays theirs.
+has stood for a while; never when that takes more of the cluster out of service than is allowed,
+whoever took out the others. The reason carries our mark, the fault, the incident and its evidence.
+A node is resumed only if its reason still carries that mark, a person has accepted it after its
+incident was resolved, nothing of any fault stands there, and the scheduler calls it fit for work
+but for the drain. A node that a person drained, or wrote a reason of their own for, is left to
+them.
 """
 
 import re
@@ -24,16 +26,16 @@ from gpuvigil.schedulers.slurm_nodes import DRAINED, most_out_of_service
 _MARK = re.compile(r"gpuvigil \[(\S+) (\S+)\]")
 _STANDING = frozenset(state.value for state in STANDING)
 _LONGEST_REASON = 200
-# Conditions that nobody told of: an exporter may have failed, and the node is well.
+# Conditions that nothing reported: an exporter may have failed while the node is fine.
 _NOBODYS_WORD = frozenset({"gpu_unread", "driver_unread"})
 
 
 class ActionError(GpuvigilError):
-    """The scheduler did not answer, or would not: then nothing is done."""
+    """The scheduler did not answer, or refused: then nothing is done."""
 
 
 class No(str, Enum):
-    """Why nothing is done for an incident that stands."""
+    """Why nothing is done for a standing incident."""
 
     YOUNG = "it has not stood for actions.after_seconds yet"
     STRANGER = "the scheduler knows no node of that name"
@@ -44,13 +46,13 @@ class No(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A node as its scheduler tells of it, in Slurm's words."""
+    """A node as its scheduler reports it, in Slurm's terms."""
 
     name: str
     states: frozenset[str]
     reason: str = ""
     gpus: int = 0
-    version: str = field(default="", compare=False)  # where a scheduler numbers what it tells
+    version: str = field(default="", compare=False)  # for a scheduler that versions its nodes
 
     @property
     def in_service(self) -> bool:
@@ -58,17 +60,21 @@ class Machine:
 
     @property
     def fit(self) -> bool:
-        """Whether it would take jobs, were it not drained: not so what is down or does not answer."""
+        """Whether the node would take jobs if it were not drained; not if it is down or does not
+        answer.
+        """
         return takes_jobs(self.states - {DRAINED})
 
     @property
     def ours(self) -> tuple[str, str] | None:
-        """Fault and incident of our mark; None for a node that we did not drain, or no longer hold."""
+        """Fault and incident of our mark; None for a node that we did not drain, or that is not
+        drained now.
+        """
         return self._mark if DRAINED in self.states else None
 
     @property
     def released(self) -> tuple[str, str] | None:
-        """The same of a node that still carries our mark, though somebody gave it back."""
+        """Fault and incident of our mark on a node that somebody has resumed; None for any other."""
         return None if DRAINED in self.states else self._mark
 
     @property
@@ -79,7 +85,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One thing to do; `reason` is what the scheduler is told."""
+    """One action; `reason` is what the scheduler is told."""
 
     what: Act
     node: str
@@ -90,7 +96,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """One thing that is not done, and why."""
+    """One action that is not taken, and why."""
 
     node: str
     incident: str
@@ -99,7 +105,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All of one look."""
+    """The decisions of one look."""
 
     steps: tuple[Step, ...] = ()
     refused: tuple[Refused, ...] = ()
@@ -109,7 +115,8 @@ class Plan:
 class Past:
     """What was done to nodes before, by us and by people."""
 
-    # Nodes drained here, and for which incidents: one that takes jobs again was given back by a person.
+    # Nodes drained here, and for which incidents: one that takes jobs again was resumed by a
+    # person.
     drained: Collection[tuple[str, str]] = ()
     accepted: Mapping[str, datetime] = field(default_factory=dict)  # the last time, by node
 
@@ -125,7 +132,10 @@ def plan(
     now: datetime,
     past: Past = NO_PAST,
 ) -> Plan:
-    """`incidents`: all that stand, and those that our marks name, standing or not."""
+    """Return the nodes to drain and to resume, and the incidents for which nothing is done.
+
+    `incidents`: all that stand, and those that our marks name, standing or not.
+    """
     known = {one.id: one for one in incidents}
     suspicious = _suspicious(cluster, known.values())
     acting = [one for one in known.values() if _acts(settings, cluster, one)]
@@ -157,7 +167,7 @@ def plan(
 
 
 def reason(incident: Incident) -> str:
-    """What stands in `sinfo -R`: our mark, the fault, the incident, and what was seen."""
+    """Return the reason as in `sinfo -R`: our mark, the fault, the incident, and what was seen."""
     seen = "; ".join(one.text for one in incident.evidence if not one.detail)
     said = f"gpuvigil [{incident.fault} {incident.id}] {incident.title}: {seen}"
     plain = "".join(ch if ch.isprintable() and ch not in "\"'\\" else " " for ch in said)
@@ -165,7 +175,7 @@ def reason(incident: Incident) -> str:
 
 
 def marked(machines: Iterable[Machine]) -> Sequence[str]:
-    """The incidents that our marks name."""
+    """Return the ids of the incidents that our marks name."""
     return [ours[1] for machine in machines if (ours := machine.ours) is not None]
 
 
@@ -183,13 +193,15 @@ def _acts(settings: ActionsSettings, cluster: str, one: Incident) -> bool:
 
 
 def _spreads(one: Incident) -> bool:
-    """Whether it is about several nodes: what they share is at fault, or the rule, and no node."""
+    """Return whether an incident is about several nodes: what they share, or the rule, is at fault."""
     node = one.subject.of_node()
     return any(Subject.parse(member).of_node() != node for member in one.members)
 
 
 def _suspicious(cluster: str, incidents: Iterable[Incident]) -> frozenset[str]:
-    """Nodes of which anything stands, whatever it is: a silence or an outage hides what is behind it."""
+    """Return the nodes with any standing incident, whatever it is: silence or an outage hides
+    others.
+    """
     return frozenset(
         subject.node
         for one in incidents
@@ -219,9 +231,11 @@ def _why_not(
 
 
 def _is_over(one: Incident | None, accepted_at: datetime | None) -> bool:
-    """What nobody remembers is nobody's to give back; what something else covers may be there still.
+    """Return whether a drained node's incident is over, and the node was accepted after it.
 
-    Quiet is no proof: a node without jobs shows no fault. It was tested after its incident ended, or stays drained.
+    Not if the incident is unknown, or covered by another one and so may still be there. Quiet is no
+    proof: a node without jobs shows no fault. Either it was tested after its incident ended, or it
+    stays drained.
     """
     if one is None or one.resolved_at is None or one.state in _STANDING or one.covered_by:
         return False

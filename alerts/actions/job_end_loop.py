@@ -1,4 +1,6 @@
-"""Looks for idle jobs whose end is due, looks again right before, ends them and tells their owners."""
+"""Finds idle jobs whose end is due, checks them again right before, ends them and tells their
+owners.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,14 +56,14 @@ _DAY = timedelta(days=1)
 
 @dataclass(slots=True)
 class Found:
-    """What one look gave: jobs to be ended, and jobs that are not."""
+    """The result of one look: jobs to be ended, and jobs that are not, with the reason."""
 
     endings: list[Ending] = field(default_factory=list)
     refused: list[tuple[str, NoEnd]] = field(default_factory=list)
 
 
 class IdleJobs:
-    """Of one Slurm cluster; `look` does all of it."""
+    """Ends the idle jobs of one Slurm cluster; `look` does all of it."""
 
     def __init__(self, hub: Hub, slurm: Slurm, config: Config, clock: Clock, log: Log) -> None:
         self._hub = hub
@@ -76,7 +78,9 @@ class IdleJobs:
         self._untold: list[Transition] = []
 
     def look(self, standing: Sequence[Incident], machines: Mapping[str, Machine]) -> Found:
-        """Ends what is due; ActionError, HubError or StoreError when something is not known."""
+        """End the jobs that are due; ActionError, HubError or StoreError when something is not
+        known.
+        """
         self._tell()
         now = self._clock.now()
         steps = self._steps(now)
@@ -97,14 +101,18 @@ class IdleJobs:
         return found
 
     def _is_any(self, standing: Sequence[Incident], now: datetime) -> bool:
-        """Whether anything has been idle for as long as the shortest policy asks: else nothing need be read."""
+        """Return whether anything has been idle for as long as the shortest policy asks; if not,
+        nothing need be read.
+        """
         ends = [one.end_minutes for one in self._policies if one.end_minutes]
         shortest = timedelta(minutes=min(ends)) if ends else None
         since = idle_since(standing).values()
         return shortest is not None and any(now - at >= shortest for at in since)
 
     def _do(self, ending: Ending, refused: list[tuple[str, NoEnd]]) -> bool:
-        """Look at this one again, at Slurm last of all, and end it; whether it was, or would be."""
+        """Check this job again, in Slurm last of all, and end it; return whether it was, or would
+        be.
+        """
         again = self._again(ending)
         now = self._clock.now()
         running = self._slurm.job(ending.number) if again.endings else None
@@ -117,12 +125,12 @@ class IdleJobs:
         if self._settings.dry_run:
             return True
         step = begun(told(ending, now))
-        # What cannot be written down is not done: it would neither count nor be told.
+        # Recorded first: an end that is not recorded would neither count nor be told.
         self._hub.write_records([step.to_record()])
         try:
             self._slurm.end(ending, running.target, ending.mark(now))
         except SlurmError as error:
-            # A controller that answers late has mostly done it all the same.
+            # A controller that answers late has usually done it all the same.
             self._log.error("not known to be ended", job=ending.number, error=str(error), **facts)
             raise
         self._log.info("ended", job=ending.number, undo=ending.undo, **facts)
@@ -131,7 +139,7 @@ class IdleJobs:
         return True
 
     def _settle(self, steps: Iterable[Transition]) -> None:
-        """Tell of what was begun, by whichever process, and is known to be ended only now."""
+        """Report the ends that any process has begun and that are known to be done only now."""
         for step in filter(is_begun, steps):
             number = Holder.parse(str(step.snapshot["body"]["label"])).name
             found = self._slurm.job(number)
@@ -140,7 +148,7 @@ class IdleJobs:
         self._tell()
 
     def _again(self, ending: Ending) -> Found:
-        """The same question about the same holder, with everything asked anew."""
+        """Decide about the same holder again, with everything read anew."""
         states = tuple(state.value for state in STANDING)
         records = self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
         nodes = {gpu.of_node() for gpu in ending.held.gpus}
@@ -175,7 +183,9 @@ class IdleJobs:
     def _stood(
         self, standing: Sequence[Incident], due: Sequence[Terms], now: datetime
     ) -> Sequence[Incident]:
-        """What may excuse anybody of those who are due: what stood at any time until their end."""
+        """Return what may excuse those who are due: the incidents that stood at any time until
+        their end.
+        """
         lengths = [asked.policy.end_after for asked in due if asked.policy.end_after is not None]
         longest = max(lengths, default=None)
         return (*standing, *(over_since(self._hub, now - longest) if longest else ()))
@@ -201,9 +211,10 @@ class IdleJobs:
         return no or Ending(held=held, how=how, why=verdict(found.values()), asked=asked)
 
     def _sent(self, held: Held, asked: Terms) -> dict[str, datetime]:
-        """When each stage's notice of this idleness went out, to the owner or whoever is asked for it.
+        """Return when each stage's notice of this idleness went out, to the owner or whoever is
+        asked instead.
 
-        A job's notices have one name for all its life, and for the lives after that when it is requeued.
+        A job's notices keep their ids for all its life, also after it is requeued.
         """
         sent = {}
         for stage, _ in asked.policy.stages():
@@ -214,7 +225,7 @@ class IdleJobs:
         return sent
 
     def _allocations(self, node: Subject | None = None) -> list[Allocation]:
-        """What is held, in this cluster or on one of its nodes."""
+        """Return the allocations held in this cluster, or on one of its nodes."""
         held = (AllocationState.HELD.value,)
         key = None if node is None else node.key
         found = self._hub.records(RecordKind.ALLOCATION, subject=key, states=held, limit=_MOST)
@@ -222,21 +233,21 @@ class IdleJobs:
         return [one for one in every if one.subject.cluster == self._cluster]
 
     def _steps(self, now: datetime) -> list[Transition]:
-        """The last step of each end that was begun within a day, by whichever process."""
+        """Return the last step of each end that any process has begun within a day."""
         records = self._hub.records(RecordKind.TRANSITION, subject=PLACE.key, since=now - _DAY)
         steps: Iterable[Transition] = readable(records, Transition.from_record)
         ours = [step for step in steps if is_idle_end(step.incident)]
         return list({one.incident: one for one in sorted(ours, key=lambda it: it.number)}.values())
 
     def _tell(self) -> None:
-        """Write down what was done: by it owners hear, and it is not done twice."""
+        """Record what was done: it tells the owners, and keeps it from being done twice."""
         if self._untold:
             self._hub.write_records([one.to_record() for one in self._untold])
             self._untold.clear()
 
 
 def lately(steps: Iterable[Transition], now: datetime) -> list[int]:
-    """The GPUs of each job whose end was begun within the last hour."""
+    """Return how many GPUs each job had whose end was begun within the last hour."""
     return [int(step.snapshot["body"]["impact"]["gpus"]) for step in steps if now - step.at < HOUR]
 
 

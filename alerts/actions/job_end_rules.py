@@ -1,9 +1,10 @@
-"""Which idle jobs are ended, and why not: pure, from what the hub and Slurm say of each.
+"""Decides which idle jobs are ended, and why not: pure, from what the hub and Slurm say of each.
 
-A job is ended for its owner's good only if everything speaks for it: its policy has an end, all notices have
-gone out and as long ago as the policy promises, every GPU of it was seen to compute nothing for the whole time,
-nothing that hides or excuses it stands beside it, and Slurm calls it a batch job that runs. Once a job, and
-never more of a cluster in an hour than is allowed: what looks idle all at once is more likely measured wrongly.
+A job is ended for its owner's good only if everything speaks for it: its policy has an end, all
+notices have gone out and as long ago as the policy promises, every GPU of it was seen to compute
+nothing for the whole time, no incident stands that hides or excuses that, and Slurm calls it a
+running batch job. It is ended once only, and never more of a cluster in an hour than is allowed:
+what looks idle all at once is more likely measured wrongly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,13 +24,13 @@ HOUR = timedelta(hours=1)
 _MARK = "gpuvigil ["
 _RUNS = "RUNNING"
 _GOING_ON = frozenset({_RUNS, "SUSPENDED"})
-# Slurm tells how long a job ran in whole seconds, and pauses that short make nobody idle.
+# Slurm gives run times in whole seconds, and pauses that short make nobody idle.
 _PAUSE = timedelta(minutes=1)
 _STANDING = frozenset(state.value for state in STANDING)
 
 
 class How(str, Enum):
-    """What becomes of a job; `cancel` cannot be taken back, what is requeued begins anew."""
+    """How a job is ended; `cancel` cannot be undone, a requeued job begins anew."""
 
     CANCEL = "cancel"
     REQUEUE = "requeue"
@@ -72,9 +73,9 @@ class NoEnd(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A job as Slurm tells of it in the moment before it is ended."""
+    """A job as Slurm reports it right before it is ended."""
 
-    target: str  # what it alone is called: "17", of an array's task "15_3"
+    target: str  # its own name: "17", or "15_3" for an array's task
     user: str
     state: str
     started_at: datetime | None
@@ -82,17 +83,17 @@ class Running:
     requeues: bool
     heterogeneous: bool
     mark: str  # its administrators' comment
-    suspended: timedelta | None = None  # for how long of its time; None is not known
+    suspended: timedelta | None = None  # how long it was suspended; None if not known
 
     def goes_on(self, since: datetime) -> bool:
-        """Whether it is the same run that went on then."""
+        """Return whether the run that went on at `since` still goes on."""
         begun = self.started_at is not None and self.started_at <= since
         return self.state in _GOING_ON and begun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """A job that is to be ended, and what speaks for it."""
+    """A job that is to be ended, and the reasons for it."""
 
     held: Held
     how: How
@@ -101,7 +102,7 @@ class Ending:
 
     @property
     def number(self) -> str:
-        """Slurm's own."""
+        """The job's number in Slurm."""
         return self.held.holder.name
 
     @property
@@ -109,7 +110,7 @@ class Ending:
         return len(self.held.gpus)
 
     def mark(self, now: datetime) -> str:
-        """What is written into the job: who ended it, why, and since when it was idle."""
+        """Return the comment for the job: who ended it, why, and for how long it was idle."""
         idle = f"{self.gpus} GPUs {self.why.value} for {duration(now - _youngest(self.held))}"
         return (
             f"{_MARK}{IDLE} {self.held.notice(END)}] {self.how.past} {now:%Y-%m-%dT%H:%MZ}: {idle}"
@@ -117,7 +118,7 @@ class Ending:
 
     @property
     def undo(self) -> str:
-        """What takes it back, as far as that can be."""
+        """The command that undoes it, as far as that is possible."""
         return {
             How.CANCEL: "none: it is submitted anew by its owner",
             How.REQUEUE: "none: it begins anew by itself; scontrol hold keeps it from that",
@@ -126,7 +127,7 @@ class Ending:
 
 
 def ripe(held: Held, asked: Terms, now: datetime) -> bool:
-    """Whether the time of its end has come, by what of it is idle for the longest."""
+    """Return whether a job's end is due, by its GPU that is idle for the longest."""
     after = asked.policy.end_after
     return held.of_slurm and after is not None and now - held.since >= after
 
@@ -139,7 +140,9 @@ def by_policy(
     used_share: float | None,
     now: datetime,
 ) -> NoEnd | None:
-    """What its policy and what was measured say against it; `found` is why each GPU is idle."""
+    """Return what its policy or the measurements say against it, or None; `found` is why each GPU
+    is idle.
+    """
     everything = {gpu.key for gpu in held.gpus}
     told = {name: at for name, at in sent.items() if name != END}
     promised = {name for name, _ in asked.policy.stages()} - {END}
@@ -157,7 +160,9 @@ def by_policy(
 
 
 def beside(held: Held, standing: Iterable[Incident]) -> bool:
-    """Whether anything but idleness stands that may explain it: of its nodes, or of no single node."""
+    """Return whether another incident stands that may explain it: of its nodes, or of no single
+    node.
+    """
     nodes = {gpu.of_node().key for gpu in held.gpus}
     for one in standing:
         harmless = one.fault == IDLE or one.severity is Severity.INFO or one.state not in _STANDING
@@ -172,7 +177,9 @@ def beside(held: Held, standing: Iterable[Incident]) -> bool:
 
 
 def by_controller(held: Held, job: Job | None) -> NoEnd | None:
-    """What the hub's record of the job says against it: whether its nodes have told of all of it."""
+    """Return what the hub's record of the job says against it, such as nodes that did not report;
+    or None.
+    """
     if job is None:
         return NoEnd.UNKNOWN
     if job.state != _RUNS or job.user != held.user:
@@ -182,7 +189,7 @@ def by_controller(held: Held, job: Job | None) -> NoEnd | None:
 
 
 def by_slurm(ending: Ending, found: Running | None, now: datetime) -> NoEnd | None:
-    """What Slurm itself says against it, asked in the moment before."""
+    """Return what Slurm itself, asked right before, says against it; None when nothing."""
     after = ending.asked.policy.end_after
     if found is None or after is None or found.started_at is None:
         return NoEnd.CHANGED
@@ -202,7 +209,7 @@ def by_slurm(ending: Ending, found: Running | None, now: datetime) -> NoEnd | No
 def within(
     settings: ActionsSettings, endings: Iterable[Ending], lately: Sequence[int], installed: int
 ) -> tuple[list[Ending], list[tuple[Ending, NoEnd]]]:
-    """Those that may be ended now, the longest idle first, and those that may not.
+    """Return the endings that may be done now, the longest idle first, and those over a limit.
 
     `lately`: the GPUs of each job that was ended in the last hour; `installed`: all of the cluster.
     """
@@ -222,7 +229,9 @@ def within(
 
 
 def told(ending: Ending, now: datetime) -> Transition:
-    """What its owner is told: a notice of the last stage, which stands for the end itself, too."""
+    """Return what the owner is told: a notice of the last stage, which also stands for the end
+    itself.
+    """
     held = ending.held
     step = notice(held, END, ending.asked.policy, ending.why, now)
     said = Incident.from_record(Record.from_json(step.snapshot))
@@ -237,7 +246,7 @@ def told(ending: Ending, now: datetime) -> Transition:
 
 
 def begun(end: Transition) -> Transition:
-    """Written down before anything is done: it counts, and says nothing to anybody until it is `done`."""
+    """Return the step that is recorded first: it counts, but is told to nobody until it is `done`."""
     return replace(end, to_state=State.SUSPECT.value)
 
 
@@ -246,7 +255,7 @@ def is_begun(step: Transition) -> bool:
 
 
 def done(begun_: Transition) -> Transition:
-    """The step after it, which its owner hears of."""
+    """Return the step after it, which the owner is told."""
     return replace(begun_, number=begun_.number + 1, to_state=State.OPEN.value)
 
 

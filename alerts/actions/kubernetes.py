@@ -1,8 +1,9 @@
 """Nodes of a Kubernetes cluster: which take pods, and how that is changed.
 
-A node is ours while its annotation carries our mark and nobody else has had a say in `spec.unschedulable` since:
-the API server keeps in `metadata.managedFields` who set a field last ("Server-Side Apply" in kubernetes.io/docs,
-kept for patches, too). Every change names the version that it was decided on, so that one in between refuses it.
+A node is ours while its annotation carries our mark and nobody else has set `spec.unschedulable`
+since: the API server keeps in `metadata.managedFields` who set a field last ("Server-Side Apply" in
+kubernetes.io/docs, kept for patches, too). Every change names the version that it was decided on,
+so that it is refused if the node has changed in between.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,11 +29,11 @@ _RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
 class KubernetesError(ActionError):
-    """The API server did not answer, or would not: says what was asked, and why."""
+    """The API server did not answer, or refused: says what was asked, and why."""
 
 
 class Kubernetes:
-    """The cluster of an API server; only nodes that have, or had, GPUs are told of."""
+    """The cluster of an API server; only nodes that have, or had, GPUs are returned."""
 
     name = "Kubernetes"
 
@@ -40,7 +41,9 @@ class Kubernetes:
         self._api = api
 
     def machines(self, node: str = "") -> Mapping[str, Machine]:
-        """All nodes by name, or one; KubernetesError when it does not answer, which is never no node."""
+        """Return all nodes by name, or one; without an answer KubernetesError, never an empty
+        result.
+        """
         try:
             if node:
                 found: Iterable[Object] = [self._api.get(path_of("v1", "nodes", None, node))]
@@ -54,7 +57,9 @@ class Kubernetes:
         return {one.name: one for one in known if one is not None}
 
     def do(self, step: Step) -> None:
-        """KubernetesError when it was refused, also because the node has changed since `step` was decided."""
+        """Cordon or uncordon a node; KubernetesError when refused, also if the node has changed
+        meanwhile.
+        """
         out = step.what is Act.DRAIN
         change = {
             "metadata": {
@@ -71,7 +76,7 @@ class Kubernetes:
             raise KubernetesError(f"{step.node} is left as it is: {_why(error, 'patch')}") from None
 
     def undo(self, step: Step) -> str:
-        """The command that takes a step back."""
+        """Return the command that undoes a step."""
         verb = "uncordon" if step.what is Act.DRAIN else "cordon"
         return f"kubectl {verb} {step.node}"
 
@@ -85,7 +90,9 @@ def _why(error: ApiError, verbs: str) -> str:
 
 
 def _machine(told: Object) -> Machine | None:
-    """In Slurm's words: IDLE or DOWN, and DRAIN of one that takes no pods."""
+    """Return a node in Slurm's terms: IDLE or DOWN, and DRAIN if it takes no pods; None if it has
+    no GPUs.
+    """
     metadata, status = told.get("metadata") or {}, told.get("status") or {}
     spec = told.get("spec") or {}
     capacity: Mapping[str, Any] = status.get("capacity") or {}
@@ -108,7 +115,9 @@ def _machine(told: Object) -> Machine | None:
 
 
 def _set_by_us(metadata: Mapping[str, Any]) -> bool:
-    """Whether nobody else set `spec.unschedulable` last; False where the server does not tell."""
+    """Return whether nobody else set `spec.unschedulable` last; False where the server does not
+    say.
+    """
     owners = {
         str(one.get("manager"))
         for one in metadata.get("managedFields") or ()

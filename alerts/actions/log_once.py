@@ -8,14 +8,16 @@ _Key = tuple[str, str]
 
 
 class Said:
-    """Remembers what was said, of what."""
+    """Remembers what was logged, about what."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._said: dict[str, dict[_Key, Mapping[str, Value]]] = {}
 
     def only(self, fact: str, now: Mapping[_Key, Mapping[str, Value]]) -> None:
-        """Say `fact` of each node or job and what it is about, unless the same was said and was so since."""
+        """Log `fact` about each node or job and its topic, unless the same was logged and has held
+        since.
+        """
         before = self._said.get(fact, {})
         for (of, about), values in sorted(now.items()):
             if before.get((of, about)) != values:

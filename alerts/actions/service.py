@@ -1,4 +1,4 @@
-"""`gpuvigil act`: takes nodes with a fault out of service, gives them back, and ends idle jobs; off unless asked for."""
+"""`gpuvigil act`: drains faulty nodes, resumes them, and ends idle jobs; off unless asked for."""
 
 import argparse
 import threading
@@ -38,22 +38,22 @@ _MOST = 10_000
 
 
 class Nodes(Protocol):
-    """A scheduler's nodes; each method raises ActionError when it does not answer, or would not."""
+    """A scheduler's nodes; each method raises ActionError when it does not answer, or refuses."""
 
     @property
     def name(self) -> str: ...
 
     def machines(self, node: str = "") -> Mapping[str, Machine]:
-        """All nodes by name, or one."""
+        """Return all nodes by name, or one."""
 
     def do(self, step: Step) -> None: ...
 
     def undo(self, step: Step) -> str:
-        """The command that takes a step back."""
+        """Return the command that undoes a step."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`gpuvigil act`: until SIGTERM or SIGINT; with `--once` one look."""
+    """Run `gpuvigil act` until SIGTERM or SIGINT; with `--once`, for one look."""
     commands = parser(
         "act",
         "Drain faulty nodes, return them to service, end idle jobs. Off by default.",
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> None:
-    """ConfigError while actions are off."""
+    """Act until `stop` is set; ConfigError while actions are off."""
     settings = config.actions
     if not settings.enabled:
         raise ConfigError(
@@ -84,7 +84,7 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
 
 
 def check_faults(faults: Sequence[str]) -> None:
-    """ConfigError for a fault that does not exist, or for which no node may be drained without a person."""
+    """Raise ConfigError for an unknown fault, or one for which only a person may drain a node."""
     for fault in faults:
         if fault not in FAULTS:
             raise ConfigError(f"actions.faults: {fault!r} is none of docs/faults.md")
@@ -97,7 +97,7 @@ def check_faults(faults: Sequence[str]) -> None:
 
 
 def _go_on(actor: "Actor", interval_seconds: float, once: bool, stop: threading.Event) -> None:
-    """Look until asked to stop, or once; nothing that goes wrong in a look ends the others."""
+    """Look until asked to stop, or once; an error in one look does not end the loop."""
     clock = SystemClock()
     while not stop.is_set():
         try:
@@ -113,7 +113,9 @@ def _go_on(actor: "Actor", interval_seconds: float, once: bool, stop: threading.
 
 
 def _scheduler(config: Config, hub: Hub) -> tuple[Nodes, IdleJobs | None]:
-    """Whose nodes are acted on, and who ends idle jobs; ConfigError for what cannot be."""
+    """Return the scheduler to act on, and what ends idle jobs, if enabled; ConfigError for wrong
+    settings.
+    """
     settings = config.actions
     if settings.of == "kubernetes":
         if settings.end_idle:
@@ -130,7 +132,7 @@ def _scheduler(config: Config, hub: Hub) -> tuple[Nodes, IdleJobs | None]:
 
 
 class Actor:
-    """Looks, decides, acts and writes down, one look after another."""
+    """Looks, decides, acts and records, one look after another."""
 
     def __init__(
         self,
@@ -151,9 +153,9 @@ class Actor:
         self._untold: list[NodeAction] = []
 
     def look(self, now: datetime) -> Plan:
-        """What was decided of nodes; ActionError, HubError or StoreError when something is not known.
+        """Look and act once; return what was decided about nodes.
 
-        Then nothing more is done.
+        ActionError, HubError or StoreError when something is not known: then nothing more is done.
         """
         self._ask_for_analyzer(now)
         self._tell()
@@ -178,7 +180,7 @@ class Actor:
     def _plan(
         self, incidents: Sequence[Incident], machines: Mapping[str, Machine], now: datetime
     ) -> Plan:
-        """What is to be done, with what was done before by whichever process."""
+        """Return what is to be done, given what any process has done before."""
         accepted = self._accepted(machines) if self._settings.resume else {}
         while True:
             past = Past(drained=self._drained, accepted=accepted)
@@ -189,7 +191,7 @@ class Actor:
             self._drained |= before
 
     def _accepted(self, machines: Mapping[str, Machine]) -> dict[str, datetime]:
-        """When those that we drained were accepted last."""
+        """Return when each node that we drained was last accepted."""
         ours = (it.name for it in machines.values() if it.ours is not None)
         names = {Subject(cluster=self._cluster, node=it).key for it in ours}
         records = (self._hub.record(RecordKind.ACCEPTANCE, name) for name in sorted(names))
@@ -197,7 +199,9 @@ class Actor:
         return {one.node.node: one.at for one in found}
 
     def _drained_before(self, steps: Sequence[Step]) -> set[tuple[str, str]]:
-        """Of the nodes that would be drained now those that were, for the same incident: a person gave them back."""
+        """Return the steps whose node was drained before for the same incident: a person has
+        resumed it.
+        """
         found = set()
         for step in steps:
             if step.what is Act.DRAIN:
@@ -215,7 +219,7 @@ class Actor:
     def _do_all(
         self, steps: Sequence[Step], machines: Mapping[str, Machine], now: datetime
     ) -> None:
-        """Each of them, also when another was refused; then ActionError says why the first was."""
+        """Take every step, also when another was refused; then raise the ActionError of the first."""
         refused: list[ActionError] = []
         for step in steps:
             try:
@@ -256,19 +260,19 @@ class Actor:
         self._tell()
 
     def _tell(self) -> None:
-        """Write down what was done: the next process, and people, know it by that."""
+        """Record what was done, for the next process and for people."""
         if self._untold:
             self._hub.write_records([one.to_record() for one in self._untold])
             self._untold.clear()
 
     def _ask_for_analyzer(self, now: datetime) -> None:
-        """ActionError when it is silent: what stands by its word may be long over."""
+        """Raise ActionError when the analyzer is silent: what stands by its word may be long over."""
         trouble = analyzer_trouble(self._hub.record(RecordKind.PULSE, "analyzer"), now)
         if trouble is not None:
             raise ActionError(f"the analyzer is silent, {trouble.value}: what stands is not known")
 
     def _incidents(self, machines: Mapping[str, Machine]) -> list[Incident]:
-        """Those that stand, and those that our marks name."""
+        """Return the incidents that stand, and those that our marks name."""
         states = sorted(state.value for state in STANDING)
         records = list(self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST))
         if len(records) == _MOST:

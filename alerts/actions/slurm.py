@@ -1,4 +1,4 @@
-"""Slurm's own commands: which state its nodes and jobs are in, and how that is changed."""
+"""Reads and changes the state of nodes and jobs with Slurm's own commands."""
 
 import os
 import re
@@ -13,7 +13,8 @@ from gpuvigil.schedulers import slurm_nodes
 from .drain_rules import ActionError, Machine, Step
 from .job_end_rules import Ending, How, Running
 
-# Columns of `squeue -O`, each so wide; none of them is text that users choose (a job's name could look like any).
+# Columns of `squeue -O` and their widths; none of them is text that users choose (a job's name
+# could look like any).
 _COLUMNS = {
     "JobID": 16,
     "ArrayJobID": 16,
@@ -33,7 +34,7 @@ _NO_SUCH_JOB = "invalid job id"
 
 
 class SlurmError(ActionError):
-    """Slurm did not answer, or would not: says which command, and why."""
+    """Slurm did not answer, or refused: says which command, and why."""
 
 
 class Slurm:
@@ -46,7 +47,7 @@ class Slurm:
         self._timeout_seconds = timeout_seconds
 
     def machines(self, node: str = "") -> Mapping[str, Machine]:
-        """All nodes by name, or one; SlurmError when it does not answer, which is never no node."""
+        """Return all nodes by name, or one; without an answer SlurmError, never an empty result."""
         text = self._run("scontrol", "-o", "show", "node", *([node] if node else []))
         found = slurm_nodes.nodes(text)
         if not found:
@@ -57,7 +58,7 @@ class Slurm:
         }
 
     def do(self, step: Step) -> None:
-        """SlurmError when it was refused."""
+        """Drain or resume a node; SlurmError when it was refused."""
         changes = (
             ("state=drain", f"reason={step.reason}")
             if step.what is Act.DRAIN
@@ -66,14 +67,14 @@ class Slurm:
         self._run("scontrol", "update", f"nodename={step.node}", *changes)
 
     def undo(self, step: Step) -> str:
-        """The command that takes a step back."""
+        """Return the command that undoes a step."""
         verb = "resume" if step.what is Act.DRAIN else "drain reason=..."
         return f"scontrol update nodename={step.node} state={verb}"
 
     def job(self, number: str) -> Running | None:
-        """A job as it is now; None for one that Slurm does not know any more."""
+        """Return a job as it is now; None when Slurm does not know it any more."""
         wanted = ",".join(f"{name}:{width}" for name, width in _COLUMNS.items())
-        asked_at = datetime.now(timezone.utc)  # by the clock that squeue reckons with
+        asked_at = datetime.now(timezone.utc)  # by the clock that squeue uses
         try:
             text = self._run(
                 "squeue", "--noheader", "--states=all", f"--jobs={number}", "-O", wanted
@@ -82,12 +83,14 @@ class Slurm:
             if _NO_SUCH_JOB in str(error).lower():
                 return None
             raise
-        # Asked for the number of an array, it names all tasks.
+        # For the number of an array, squeue lists all tasks.
         found = [said for line in text.split("\n") if (said := _columns(line))["JobID"] == number]
         return _running(found[0], asked_at) if len(found) == 1 else None
 
     def end(self, ending: Ending, target: str, mark: str) -> None:
-        """Mark the job, then end it; SlurmError when it was refused. What bears the mark is not ended again."""
+        """Mark the job, then end it; SlurmError when refused. A job with the mark is not ended
+        again.
+        """
         self._run("scontrol", "update", f"jobid={target}", f"admincomment={mark}")
         if ending.how is How.CANCEL:
             self._run("scancel", target)
@@ -124,7 +127,7 @@ class Slurm:
 
 
 def _last_line(said: str) -> str:
-    """What a command says at last is the reason; before it stand attempts."""
+    """Return the last line of a command's errors, which is the reason; before it are attempts."""
     lines = said.splitlines() or ["nothing was said"]
     return f"{lines[-1][-300:]}; does 'scontrol ping' answer here?"
 
@@ -142,7 +145,7 @@ def _running(said: Mapping[str, str], asked_at: datetime) -> Running:
     started_at = EPOCH + timedelta(seconds=int(start)) if start.isdigit() else None
     ran = _length(said["TimeUsed"])
     return Running(
-        # By its own number alone an array's last task is the whole array.
+        # The number of an array's last task alone would mean the whole array.
         target=f"{said['ArrayJobID']}_{task}" if task not in _NONE - {"0"} else said["JobID"],
         user=said["UserName"],
         state=said["State"],
@@ -156,7 +159,9 @@ def _running(said: Mapping[str, str], asked_at: datetime) -> Running:
 
 
 def _length(text: str) -> timedelta | None:
-    """As Slurm writes it: `2-03:04:05`, `3:04:05` or `4:05`; None for anything else."""
+    """Return a duration as Slurm writes it: `2-03:04:05`, `3:04:05` or `4:05`; None for anything
+    else.
+    """
     found = _LENGTH.fullmatch(text)
     if found is None:
         return None

@@ -18,7 +18,7 @@ from .slack_bot import SlackBot
 from .teams import teams
 from .webhook import webhook
 
-# The list in `[alerts]` that configures it, and what is made of each of its entries.
+# The list in `[alerts]` that configures a kind of channel, and what makes a channel of each entry.
 CHANNELS: dict[str, Callable[[Any, str], Channel]] = {
     "webhooks": webhook,
     "slack": lambda it, url: SlackBot(it) if it.is_bot else slack(it, url),
@@ -33,7 +33,7 @@ CHANNELS: dict[str, Callable[[Any, str], Channel]] = {
 
 
 def configured(settings: AlertsSettings) -> list[Channel]:
-    """Every configured channel; ConfigError when two have one name."""
+    """Return every configured channel; ConfigError for an invalid name, or when two have the same."""
     made = [
         kind(entry, settings.external_url)
         for key, kind in CHANNELS.items()

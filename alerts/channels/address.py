@@ -1,4 +1,4 @@
-"""A channel's secret address as it is now, and the addresses that none may have."""
+"""Reads a channel's secret address as it is now, and rejects addresses that no receiver may have."""
 
 import ipaddress
 import os
@@ -15,11 +15,13 @@ METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.20
 
 
 class ForbiddenAddressError(Exception):
-    """The URL leads to an address that no receiver lives at."""
+    """The URL leads to an address that no receiver has."""
 
 
 def secret_of(file: Path | None, variable: str, what: str) -> str:
-    """A secret as it is now, from its file or variable; ConfigError says where it is missing."""
+    """Return a secret as it is now, from its file or variable; ConfigError says where it is
+    missing.
+    """
     if file is not None:
         return read_secret(file, what)
     secret = os.environ.get(variable, "").strip()
@@ -29,14 +31,14 @@ def secret_of(file: Path | None, variable: str, what: str) -> str:
 
 
 def in_ascii(secret: str, what: str) -> str:
-    """A secret that goes where nothing else can be written; ConfigError when it cannot."""
+    """Return a secret for a place that takes ASCII only; ConfigError when it has anything else."""
     if not secret.isascii():
         raise ConfigError(f"the {what} has a letter that is not ASCII: it cannot be sent")
     return secret
 
 
 def url_of(settings: PostSettings) -> str:
-    """The receiver's address as it is now; ConfigError when it cannot be read."""
+    """Return the receiver's address as it is now; ConfigError when it cannot be read."""
     if settings.url_file is None and not settings.url_variable:
         return settings.url
     what = f"URL of the channel {settings.name}"
@@ -44,13 +46,15 @@ def url_of(settings: PostSettings) -> str:
 
 
 def is_forbidden(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Link-local and cloud metadata addresses: no receiver, but secrets, live there."""
+    """Return whether an address is link-local, multicast or cloud metadata: secrets, but no
+    receivers, are there.
+    """
     plain = getattr(address, "ipv4_mapped", None) or address
     return plain.is_link_local or plain.is_multicast or plain in METADATA
 
 
 def check(url: str, settings: PostSettings) -> None:
-    """ConfigError for what can be seen in the URL itself; never says the URL."""
+    """Raise ConfigError for what is wrong with the URL itself, without quoting the URL."""
     channel = settings.name
     try:
         parts = urlsplit(url)

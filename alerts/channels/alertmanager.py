@@ -1,4 +1,4 @@
-"""An Alertmanager: what stands is posted again and again, what is over for a while after.
+"""An Alertmanager: firing alerts are posted again and again, resolved ones for a while.
 
 Format: Alertmanager's OpenAPI, "postAlerts" (`/api/v2/alerts`). An alert that is not posted again
 ends by itself at its `endsAt`, as those of a Prometheus do; so nothing stays there for ever when
@@ -17,14 +17,14 @@ from ..messages.message import Message
 from .http_post import Post, Posting
 from .webhook import annotations_of, labels_of
 
-# A firing alert ends by itself after so many posts that did not come, as Prometheus has it.
+# A firing alert ends by itself after this many missed posts, as with Prometheus.
 MISSED_POSTS = 4
 
 
 class Alertmanager(Posting):
-    """The channel to one Alertmanager; `resend` repeats what it should still believe.
+    """The channel to one Alertmanager; `resend` repeats what still counts.
 
-    What is over is repeated for five minutes, for one that was away meanwhile.
+    Resolved alerts are repeated for five minutes, for an Alertmanager that was away meanwhile.
     """
 
     ended_for = timedelta(minutes=5)
@@ -34,7 +34,7 @@ class Alertmanager(Posting):
         self.resend_seconds = settings.resend_seconds
 
     def resend(self, messages: Sequence[Message], now: datetime) -> Outcome:
-        """Post again what stands and what has just ended; ConfigError without a URL."""
+        """Post firing and just resolved alerts again; ConfigError without a URL."""
         return self.send([self._post_of(messages, now)], "resend", now)
 
     def _posts(self, message: Message) -> list[Post]:
@@ -47,13 +47,13 @@ class Alertmanager(Posting):
 
 
 def alertmanager(settings: AlertmanagerSettings, external_url: str) -> Alertmanager:
-    """The channel to one Alertmanager; ConfigError when its URL cannot be one."""
+    """Return the channel to one Alertmanager; ConfigError when its URL is invalid."""
     del external_url  # its alerts carry whole addresses
     return Alertmanager(settings)
 
 
 def payload(message: Message, until: datetime) -> dict[str, Any]:
-    """One alert; a firing one is believed `until` then."""
+    """Return one alert; a firing one is valid `until` then."""
     return {
         "labels": labels_of(message) | {"incident": message.incident},
         "annotations": annotations_of(message),

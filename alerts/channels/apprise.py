@@ -1,7 +1,7 @@
-"""Any of the services that Apprise knows, as plain text; an optional extra.
+"""Any service that Apprise supports, as plain text; an optional extra.
 
-It says only whether a message went out, not why not, nor when to come back, and it connects by
-itself: what is promised of addresses and time-outs holds for the other channels alone.
+Apprise says only whether a message went out, not why not, nor when to try again, and it makes its
+own connections: what is promised about addresses and time-outs holds for the other channels only.
 """
 
 import importlib
@@ -49,10 +49,12 @@ class Apprise:
         return Retry(reason=said_so, perhaps_received=True)
 
     def close(self) -> None:
-        """Apprise keeps nothing open."""
+        """Do nothing: Apprise keeps nothing open."""
 
     def _service(self) -> Any:
-        """Apprise with the service's address as it is now; ConfigError never says the address."""
+        """Return Apprise with the service's address as it is now; ConfigError never quotes the
+        address.
+        """
         service = self._library.Apprise()
         if not service.add(url_of(self._settings)):
             raise ConfigError(
@@ -62,6 +64,8 @@ class Apprise:
 
 
 def apprise(settings: AppriseSettings, external_url: str) -> Apprise:
-    """The channel to one service; ConfigError without Apprise, or when it knows no such service."""
+    """Return the channel to one service; ConfigError without Apprise, or for a service unknown to
+    it.
+    """
     del external_url  # its messages carry whole addresses
     return Apprise(settings)

@@ -1,6 +1,6 @@
-"""A program of the site's own: it gets the message as JSON and says by its exit code how it went.
+"""A program of the site's own: it gets the message as JSON, and its exit code is the outcome.
 
-0: delivered. 65 (`EX_DATAERR` of sysexits.h): never, this message is wrong. All else: try again.
+0: delivered. 65 (`EX_DATAERR` of sysexits.h): refused, this message is wrong. All else: try again.
 """
 
 import json
@@ -18,7 +18,7 @@ from .http_post import route_of
 from .webhook import payload
 
 NEVER = 65
-# What a program may see of ours: no setting, and no secret in a variable.
+# Environment variables passed to the program: no setting, and no secret.
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "TZ")
 
 
@@ -59,16 +59,16 @@ class Command:
         return judge(name, program.returncode)
 
     def close(self) -> None:
-        """Each message has a process of its own."""
+        """Do nothing: each message has a process of its own."""
 
 
 def command(settings: CommandSettings, external_url: str) -> Command:
-    """The channel to one program; ConfigError when it cannot be run."""
+    """Return the channel to one program; ConfigError when it cannot be run."""
     return Command(settings, external_url)
 
 
 def judge(name: str, code: int) -> Outcome:
-    """What a program's exit code means; a negative one is the signal that ended it."""
+    """Return the outcome for a program's exit code; a negative one is the signal that ended it."""
     if code == 0:
         return Delivered()
     said = f"{name} ended with exit code {code}"
@@ -76,7 +76,7 @@ def judge(name: str, code: int) -> Outcome:
 
 
 def _end(program: subprocess.Popen[bytes]) -> None:
-    """The program and what it has started."""
+    """Kill the program and what it has started."""
     with suppress(ProcessLookupError):
         os.killpg(program.pid, signal.SIGKILL)
     program.wait()

@@ -1,4 +1,5 @@
-"""A call to somebody outside who minds when it stops, as healthchecks does.
+"""A dead man's switch: a call to an outside service that alerts when the calls stop, as
+healthchecks does.
 
 Format: healthchecks.io, "Pinging API": a POST to the check's address, whatever its body.
 """
@@ -13,7 +14,8 @@ from .http_post import Post, Posting
 
 
 def dead_man(settings: AlertsSettings) -> Callable[[datetime], Outcome]:
-    """What says at `alerts.dead_man_url` that all is well; ConfigError when there can be no such address.
+    """Return the call that tells `alerts.dead_man_url` that all is well; ConfigError for an invalid
+    address.
 
     The call raises ConfigError when the address cannot be read from its file at the moment.
     """

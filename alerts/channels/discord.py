@@ -2,8 +2,8 @@
 
 Formats: discord.com/developers, "Webhook resource" (`wait`, editing by the message's id), "Embed
 limits" (title 256, field name 256, value 1,024, all of them 6,000 characters), "Allowed mentions",
-"Rate limits". About 30 messages a minute go into a channel. What merely changed is edited in place,
-which makes no sound; what is new, worse, or still there is a message of its own.
+"Rate limits". About 30 messages a minute go into a channel. A mere change is edited in place, which
+makes no sound; what is new, worse, or still there is a message of its own.
 """
 
 import re
@@ -31,7 +31,7 @@ _GONE = "the webhook is gone: make a new one and put its URL in url_file"
 
 
 class Discord(Posting):
-    """The channel to one webhook; what it edits it finds by the message's id."""
+    """The channel to one webhook; messages to be edited are found by their id."""
 
     def deliver(self, message: Message) -> Outcome:
         outcome = super().deliver(message)
@@ -42,13 +42,13 @@ class Discord(Posting):
 
 
 def discord(settings: DiscordSettings, external_url: str) -> Discord:
-    """The channel to one webhook; ConfigError when its URL cannot be one."""
+    """Return the channel to one webhook; ConfigError when its URL is invalid."""
     del external_url  # its messages carry whole addresses
     return Discord(settings, posts, judge=judge, pace=PACE, reads=True)
 
 
 def posts(message: Message) -> list[Post]:
-    """A new message, or the last one edited."""
+    """Return the request for a new message, or for an edit of the last one."""
     value = payload(message)
     if message.receipt is None or message.loud:
         return [Post(payload=value, query="wait=true")]
@@ -56,7 +56,7 @@ def posts(message: Message) -> list[Post]:
 
 
 def payload(message: Message) -> dict[str, Any]:
-    """The JSON value that is posted; nobody is mentioned, whatever a job is called."""
+    """Return the JSON value to post; nobody is mentioned, whatever a job is called."""
     fields = [
         {"name": question, "value": plain(answer, LONGEST_VALUE) or "-"}
         for question, answer in answers(message)
@@ -75,7 +75,7 @@ def payload(message: Message) -> dict[str, Any]:
 
 
 def plain(text: str, longest: int) -> str:
-    """`text` with Discord's markup escaped, at most `longest` characters."""
+    """Return `text` with Discord's markup escaped, at most `longest` characters."""
     whole = _MARKS.sub(r"\\\1", text)
     if len(whole) <= longest:
         return whole
@@ -86,7 +86,7 @@ def plain(text: str, longest: int) -> str:
 
 
 def judge(answer: Answer) -> Outcome:
-    """What Discord's answer means; its own code for what is wrong counts for more than the status."""
+    """Return the outcome of Discord's answer; its own error code counts for more than the status."""
     outcome, said = outcome_of(answer), answer.said
     if isinstance(outcome, Delivered):
         receipt = said.get("id")

@@ -1,7 +1,7 @@
-"""People by e-mail; everything about one incident is one thread.
+"""E-mail to people; all messages about one incident are one thread.
 
-Formats: RFC 5321 and 5322, RFC 3834 (`Auto-Submitted`), RFC 8058 is not for us: nobody subscribed.
-Every message about an incident answers one that was never sent but has a fixed id, which mail
+Formats: RFC 5321 and 5322, RFC 3834 (`Auto-Submitted`); RFC 8058 does not apply: nobody subscribed.
+Every message about an incident replies to one that was never sent but has a fixed id, which mail
 programs take for the thread's beginning; a message that is sent twice has the same id.
 """
 
@@ -30,19 +30,19 @@ from .shared_parts import answers, links, title
 
 PACE = Pace(burst=20, per_second=2.0)
 LONGEST_SUBJECT = 200
-# Where some have a letter, so often is it tried for the others: a quarter of an hour, which is more
-# than those ask for who take nothing from strangers at first (greylisting, RFC 6647).
+# When some readers have a letter, it is tried this often for the others: a quarter of an hour,
+# which is more than servers ask for that refuse unknown senders at first (greylisting, RFC 6647).
 TRIES_FOR_SOME = 10
 MOST_HALF_TOLD = 1000
-PERMANENT = 500  # from this answer on it is for good
+PERMANENT = 500  # reply codes from here on are permanent
 _PRIORITY = {Severity.CRITICAL: "1 (Highest)", Severity.WARNING: "3 (Normal)"}
-Letter = tuple[EmailMessage, list[str]]  # and who is to read it
-# Who can be an owner at a domain: what Linux takes for a user's name.
+Letter = tuple[EmailMessage, list[str]]  # a message and its readers
+# Owner names that may be part of an address: what Linux takes for a user's name.
 _USER = re.compile(r"[a-z_][a-z0-9_.-]{0,63}", re.IGNORECASE)
 
 
 class Email:
-    """The channel to one mail server and those who read there."""
+    """The channel to one mail server and its readers."""
 
     def __init__(self, settings: EmailSettings) -> None:
         self._settings, self.pace = settings, PACE
@@ -59,7 +59,7 @@ class Email:
                 " to another machine; use security = 'starttls' or 'tls'"
             )
         self._password()
-        # Who has what some of its readers have not, by the notice, and how often that was tried.
+        # By notice: the readers who have what others have not, and how often that was tried.
         self._reached: dict[str, set[str]] = {}
         self._tries: Counter[str] = Counter()
 
@@ -75,17 +75,17 @@ class Email:
         if again is not None and not reached:
             return again
         if again is not None and self._tries[message.notice] < TRIES_FOR_SOME:
-            # Who has it is not written to again.
+            # Readers who have it are not written to again.
             return replace(again, perhaps_received=True, for_some=whole)
         self._forget(message.notice)
         ended = Delivered() if reached else found[-1]
         if isinstance(ended, Refused) and message.owners_only:
-            # That an owner has no mailbox says nothing of those of the others.
+            # That one owner has no mailbox says nothing about those of the others.
             return replace(ended, for_nobody=True)
         return ended
 
     def post(self, one: EmailMessage, reader: str) -> Outcome:
-        """Hand over a letter of somebody else's making, to one reader."""
+        """Send a letter that was made elsewhere to one reader."""
         try:
             with self._server() as server:
                 return self._sent(server, one, [reader])[0]
@@ -97,7 +97,9 @@ class Email:
         return self._settings.sender
 
     def _tried(self, notice: str, written: list[Letter]) -> tuple[list[Outcome], bool]:
-        """What became of each letter, and whether the server heard us out; keeps who has it."""
+        """Send letters; return their outcomes and whether the session went through; remember who
+        has one.
+        """
         found: list[Outcome] = []
         has = self._reached.get(notice, set())
         try:
@@ -118,7 +120,9 @@ class Email:
         return found, True
 
     def _remember(self, notice: str) -> None:
-        """Count a try of what some have; of too many the oldest is forgotten, and told to all."""
+        """Count a try of a half-told notice; of too many the oldest is forgotten, and so sent to
+        all again.
+        """
         if notice in self._reached:
             self._tries[notice] += 1
         if len(self._reached) > MOST_HALF_TOLD:
@@ -131,7 +135,7 @@ class Email:
     def _sent(
         self, server: smtplib.SMTP, one: EmailMessage, readers: list[str]
     ) -> tuple[Outcome, list[str]]:
-        """What the server made of a letter, and who of its readers has it."""
+        """Send a letter; return the outcome, and which of its readers have it."""
         refused: Mapping[str, tuple[int, bytes]]
         try:
             refused = server.send_message(one, self._settings.sender, readers)
@@ -155,7 +159,7 @@ class Email:
         return Retry(reason=f"{self._settings.server}: {_why(error)}", perhaps_received=unclear)
 
     def close(self) -> None:
-        """Each message has a connection of its own."""
+        """Do nothing: each message has a connection of its own."""
 
     def _password(self) -> str:
         file = self._settings.password_file
@@ -187,13 +191,13 @@ class Email:
 
 
 def email(settings: EmailSettings, external_url: str) -> Email:
-    """The channel to one mail server; ConfigError when it may not be used so."""
+    """Return the channel to one mail server; ConfigError when it may not be used in this way."""
     del external_url  # its messages carry whole addresses
     return Email(settings)
 
 
 def letters(message: Message, settings: EmailSettings) -> list[Letter]:
-    """What is written, and to whom: to the fixed readers, then to owners, without what is not theirs."""
+    """Return each letter and its readers: fixed readers, then owners, without what is not for them."""
     fixed = [] if message.owners_only else list(dict.fromkeys(settings.to))
     owners = [one for one in owner_addresses(message, settings) if one not in fixed]
     theirs = message.only_for_owners()
@@ -205,7 +209,7 @@ def letters(message: Message, settings: EmailSettings) -> list[Letter]:
 
 
 def owner_addresses(message: Message, settings: EmailSettings) -> list[str]:
-    """Of the owners whom it is for and whose names can be one at the domain."""
+    """Return the addresses of the owners a message is for whose names can be part of one."""
     found = [
         settings.owner_template.replace("{user}", owner)
         for owner in message.for_owners
@@ -215,7 +219,7 @@ def owner_addresses(message: Message, settings: EmailSettings) -> list[str]:
 
 
 def letter(message: Message, settings: EmailSettings, readers: list[str]) -> EmailMessage:
-    """The e-mail; plain text, in which nothing that strangers wrote is more than text."""
+    """Return the e-mail: plain text, in which nothing that strangers wrote is more than text."""
     domain = settings.sender.rpartition("@")[2]
     thread = _id(message.incident, domain)
     made = EmailMessage()
@@ -223,7 +227,7 @@ def letter(message: Message, settings: EmailSettings, readers: list[str]) -> Ema
     made["To"] = ", ".join(readers)
     made["Subject"] = title(message, LONGEST_SUBJECT)
     made["Date"] = format_datetime(message.at)
-    # Who gets both, by a list say, has both: they are not the same.
+    # A reader who gets both, through a list say, has both: they are not the same.
     made["Message-ID"] = _id(message.notice + " owners" * message.owners_only, domain)
     made["In-Reply-To"] = thread
     made["References"] = thread
@@ -237,7 +241,7 @@ def letter(message: Message, settings: EmailSettings, readers: list[str]) -> Ema
 
 
 def body(message: Message) -> str:
-    """A paragraph per question, then the links."""
+    """Return the text of the e-mail: a paragraph per question, then the links."""
     said = [f"{question}: {answer}" for question, answer in answers(message)]
     led = [f"{name.rstrip('?')}: {url}" for name, url in links(message)]
     return "\n\n".join([title(message, LONGEST_SUBJECT), *said, "\n".join(led)]) + "\n"
@@ -248,7 +252,9 @@ def _id(name: str, domain: str) -> str:
 
 
 def _judged(server: str, codes: list[int]) -> Outcome:
-    """4xx is for now, 5xx for good (RFC 5321, section 4.2.1), but for a wrong password."""
+    """Return the outcome of reply codes: 4xx retry, 5xx refused (RFC 5321, section 4.2.1), but for
+    a wrong password.
+    """
     code = max(codes, default=0)
     said = f"{server} answered {code}"
     if code in {530, 534, 535, 538}:
@@ -257,7 +263,7 @@ def _judged(server: str, codes: list[int]) -> Outcome:
 
 
 def _look_at(server: smtplib.SMTP) -> None:
-    """ConfigError when the name led to an address that no mail server lives at."""
+    """Raise ConfigError when the server's name led to an address that no mail server has."""
     assert server.sock is not None
     address = ipaddress.ip_address(server.sock.getpeername()[0].partition("%")[0])
     if is_forbidden(address):

@@ -1,7 +1,7 @@
-"""Posting JSON to one receiver: what every chat and webhook shares.
+"""Posts JSON to one receiver: what every chat and webhook channel shares.
 
-The URL is a secret, only its host is ever said. Every attempt has a connection of its own, which is
-checked before anything is sent and cut when the time is up.
+The URL is a secret; only its host is ever shown. Every attempt has a connection of its own, which
+is checked before anything is sent and cut when the time is up.
 """
 
 import contextlib
@@ -32,32 +32,32 @@ from ..routing.case import Route
 from .address import ForbiddenAddressError, check, is_forbidden, url_of
 
 CONNECT_SECONDS = 5.0
-# Of an answer's body only this much is looked at.
+# At most this much of an answer's body is read.
 BODY_BYTES = 16_384
-# What is said of it is one plain word: anything longer might repeat the URL.
+# A body is reported only if it is one plain word: anything longer might repeat the URL.
 _WORD = re.compile(r"[a-z][a-z_]{0,59}")
 
 # Timeout, and a route or token that may be in the middle of a rotation: worth another try.
 RETRIED = frozenset({401, 403, 404, 408, 425})
 
-# What ends an attempt without an answer.
+# Errors that end an attempt without an answer.
 _BROKEN = (httpx.TransportError, httpx.StreamError, ssl.SSLError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a receiver answered at `at`; `word` is the body of a failure when that is one word."""
+    """A receiver's answer at `at`; `word` is the body of a failure when that is one word."""
 
     host: str
     status: int
     at: datetime
     retry_after: str | None = None
     word: str = ""
-    content: bytes = b""  # what a receiver answers that is asked for more than a status
+    content: bytes = b""  # the body, where more than the status is of interest
 
     @property
     def said(self) -> Mapping[str, Any]:
-        """The body, where it is a JSON object."""
+        """The body if it is a JSON object; else an empty mapping."""
         try:
             value = json.loads(self.content)
         except ValueError:
@@ -67,7 +67,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Post:
-    """One request: `path` goes behind the receiver's URL, `query` into it."""
+    """One request: `path` is appended to the receiver's URL, `query` to its query."""
 
     payload: Any
     method: str = "POST"
@@ -77,7 +77,7 @@ class Post:
 
 
 def outcome_of(answer: Answer) -> Outcome:
-    """What an answer means by its status alone: taken, later, or never."""
+    """Return the outcome of an answer by its status alone: delivered, retry or refused."""
     said = f"{answer.host} answered {answer.status}"
     if 200 <= answer.status < 300:
         return Delivered()
@@ -93,9 +93,10 @@ def outcome_of(answer: Answer) -> Outcome:
 
 
 class Posting:
-    """A channel that posts what `posts` makes of a message, and asks `judge` what came back.
+    """A channel that posts the requests `posts` makes of a message, and has `judge` rate the
+    answers.
 
-    `posts` may need several requests; the first that is not taken ends the attempt.
+    `posts` may need several requests; the first that is not delivered ends the attempt.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Posting:
         sign: Callable[[bytes], Mapping[str, str]] | None = None,
         reads: bool = False,
     ) -> None:
-        """With `sign` headers are made of each body; with `reads` the answer's body is judged."""
+        """`sign` makes headers from each body; with `reads` the answer's body is read for `judge`."""
         self._settings = settings
         self._posts = posts
         self._judge = judge
@@ -134,7 +135,7 @@ class Posting:
             return Retry(reason=str(error))
 
     def send(self, posts: Sequence[Post], key: str, at: datetime) -> Outcome:
-        """Post these one after the other; ConfigError when there is no URL at the moment."""
+        """Post requests one after the other; ConfigError when there is no URL at the moment."""
         url = url_of(self._settings)
         check(url, self._settings)
         outcome: Outcome = Delivered()
@@ -188,7 +189,7 @@ class Posting:
 
 
 def route_of(settings: ReceiverSettings) -> Route:
-    """What a channel wants to hear, by its settings."""
+    """Return what a channel wants to receive, by its settings."""
     return Route(
         name=settings.name,
         minimum_severity=Severity(settings.minimum_severity),
@@ -200,7 +201,7 @@ def route_of(settings: ReceiverSettings) -> Route:
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """The system's CAs, which take a while to read."""
+    """Return a TLS context with the system's CAs, which take a while to read."""
     return ssl.create_default_context()
 
 
@@ -214,7 +215,8 @@ def _address(url: str, post: Post) -> str:
 class _Line:
     """One attempt's connection: checked before anything is sent, cut when the time is up.
 
-    httpx limits every single read; a receiver that drips would never end without this.
+    httpx limits only each single read; a receiver that sends byte by byte would never end without
+    this.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -231,7 +233,9 @@ class _Line:
         self._timer.cancel()
 
     def trace(self, event: str, values: dict[str, Any]) -> None:
-        """httpcore calls this at every step; the connection is the result of two of them."""
+        """Check the address of the connection; httpcore calls this at every step, two of which
+        return it.
+        """
         if event not in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
             return
         stream = values["return_value"]
@@ -263,9 +267,9 @@ def _answer(response: httpx.Response, host: str, at: datetime, *, reads: bool) -
 
 
 def _content(response: httpx.Response) -> bytes:
-    """The body's beginning; the status stands also when the body breaks off."""
+    """Return the beginning of the body; the status counts even when the body breaks off."""
     body = b""
-    # What is compressed is not worth unpacking: it may be a bomb.
+    # A compressed body is not unpacked: it may be a bomb.
     with contextlib.suppress(*_BROKEN):
         for chunk in response.iter_raw(BODY_BYTES):
             body += chunk
@@ -275,13 +279,13 @@ def _content(response: httpx.Response) -> bytes:
 
 
 def _word(body: bytes) -> str:
-    """The body if it is one word."""
+    """Return the body if it is one word; else an empty text."""
     word = body.decode("utf-8", "replace").strip()
     return word if _WORD.fullmatch(word) else ""
 
 
 def _retry_after(text: str | None, now: datetime) -> float | None:
-    """Seconds from now; the header holds seconds or a date (RFC 9110, section 10.2.3)."""
+    """Return the header as seconds from now; it holds seconds or a date (RFC 9110, section 10.2.3)."""
     if text is None:
         return None
     try:
@@ -295,5 +299,5 @@ def _retry_after(text: str | None, now: datetime) -> float | None:
 
 
 def _why(error: Exception) -> str:
-    """The reason in one line; httpx repeats the system's words and never the URL."""
+    """Return the reason in one line; httpx repeats the system's words and never the URL."""
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -20,12 +20,12 @@ from .shared_parts import answers, cut, links
 PACE = Pace(burst=10, per_second=2.0)
 LONGEST_SUMMARY = 1024
 LONGEST_KEY = 255
-# "Invalid routing key", "Length of 'routing_key' is incorrect": somebody can mend that.
+# "Invalid routing key", "Length of 'routing_key' is incorrect": somebody can fix that.
 _KEY = re.compile(rb"routing[ _]key", re.IGNORECASE)
 
 
 def pagerduty(settings: PagerdutySettings, external_url: str) -> Posting:
-    """The channel to one service; ConfigError when it has no routing key or no right URL."""
+    """Return the channel to one service; ConfigError without a routing key or a valid URL."""
 
     def key() -> str:
         file, variable = settings.routing_key_file, settings.routing_key_variable
@@ -41,7 +41,7 @@ def pagerduty(settings: PagerdutySettings, external_url: str) -> Posting:
 
 
 def judge(answer: Answer) -> Outcome:
-    """What PagerDuty's answer means: a wrong key is no fault of the message's."""
+    """Return the outcome of PagerDuty's answer: a wrong key is not the message's fault."""
     if answer.status == 400 and _KEY.search(answer.content):
         said = "the routing key is not taken: put that of an Events API v2 integration in its place"
         return Retry(reason=f"{answer.host} answered 400: {said}")
@@ -49,7 +49,7 @@ def judge(answer: Answer) -> Outcome:
 
 
 def payload(message: Message, routing_key: str, external_url: str) -> dict[str, Any]:
-    """The JSON value that is posted; its texts are shown as they are, without markup."""
+    """Return the JSON value to post; its texts are shown as they are, without markup."""
     event: dict[str, Any] = {
         "routing_key": routing_key,
         "event_action": "trigger" if message.firing else "resolve",

@@ -35,6 +35,6 @@ _RETIRED: tuple[tuple[str, str], ...] = (
 
 
 def retired(host: str, path: str) -> str | None:
-    """Why nothing can be sent there any more; None for an address that is not known as retired."""
+    """Return why nothing can be sent to an address any more; None if it is not known as retired."""
     address = f"{host.lower()}{path}"
     return next((why for pattern, why in _RETIRED if re.search(pattern, address)), None)

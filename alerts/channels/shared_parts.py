@@ -1,4 +1,4 @@
-"""What every channel says in its own form: questions with their answers, and links."""
+"""What every channel says, each in its own form: questions with their answers, and links."""
 
 from urllib.parse import urlsplit
 
@@ -11,7 +11,9 @@ LONGEST_TITLE = 300
 
 
 def answers(message: Message) -> list[tuple[str, str]]:
-    """A pair per question; of what is over how long it was, why it is, and what is left to do."""
+    """Return a pair per question; once it is over: how long it lasted, why it ended, what is left
+    to do.
+    """
     if not message.firing:
         why = [("Why over", message.ended)] if message.ended else []
         return [("From", message.since), *why, ("Do now", message.action)]
@@ -25,11 +27,11 @@ def answers(message: Message) -> list[tuple[str, str]]:
 
 
 def links(message: Message) -> list[tuple[str, str]]:
-    """What is behind each link, and its address; what is needed first comes first."""
+    """Return the name and address of each link; what is needed first comes first."""
     if urlsplit(message.link).path.endswith(REPORTS):
         return [("Open the report", message.link)]
     kind = {"gpu": "GPU", "node": "node", "port": "port"}[message.subject.kind]
-    # What gpuvigil says of itself is about no node.
+    # An incident about gpuvigil itself is about no node.
     kind = "pipeline" if urlsplit(message.link).path.endswith(PIPELINE) else kind
     page = [(f"Open the {kind}", message.link)]
     if message.runbook and message.firing:
@@ -38,7 +40,7 @@ def links(message: Message) -> list[tuple[str, str]]:
 
 
 def _answers(message: Message) -> list[tuple[str, str]]:
-    """To its own page, and to what may be said to it without a sign-in."""
+    """Return the links to the incident's page, and to answers that need no sign-in."""
     answer, story = message.answer_link, ("The whole story", message.incident_link)
     if answer is None:
         asks = message.firing and not message.owners_only
@@ -50,7 +52,7 @@ def _answers(message: Message) -> list[tuple[str, str]]:
 
 
 def title(message: Message, longest: int) -> str:
-    """What and where, at most `longest` characters, and how bad: not by a colour alone."""
+    """Return what and where, at most `longest` characters, and how bad: not by a colour alone."""
     how_bad = message.severity.value
     says_so = not message.firing or message.severity is Severity.INFO
     says_so = says_so or message.worse
@@ -59,7 +61,7 @@ def title(message: Message, longest: int) -> str:
 
 
 def headline(message: Message) -> str:
-    """One line for a phone's notification: what, how bad, who is hit, what to do."""
+    """Return one line for a phone's notification: what, how bad, who is hit, what to do."""
     what = title(message, LONGEST_TITLE)
     if not message.firing:
         return f"{what}. {message.action}"
@@ -67,12 +69,12 @@ def headline(message: Message) -> str:
 
 
 def cut(text: str, longest: int) -> str:
-    """At most `longest` characters."""
+    """Cut a text to at most `longest` characters."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def cut_bytes(text: str, longest: int) -> str:
-    """At most `longest` bytes of UTF-8."""
+    """Cut a text to at most `longest` bytes of UTF-8."""
     written = text.encode()
     if len(written) <= longest:
         return text

@@ -21,17 +21,17 @@ from ..routing.notice import is_idle_notice
 from .http_post import Answer, Post, Posting, outcome_of
 from .shared_parts import answers, headline, links, title
 
-# One message a second is what Slack takes for long.
+# Slack accepts one message a second in the long run.
 PACE = Pace(burst=1, per_second=1.0)
 
-# Slack's limit for a header. The others keep the whole message under 12,000 characters, also when
-# every one of them is written as two: from about 13,000 on Slack refuses it.
+# Slack's limit for a header. The others keep the whole message under 12,000 characters, even when
+# each character is written as two: from about 13,000 on Slack refuses it.
 LONGEST_HEADER = 150
 LONGEST_TEXT = 300
 LONGEST_VALUE = 800
 LONGEST_LINK = 700
 
-# A member of a workspace, or of an enterprise.
+# The id of a member of a workspace, or of an enterprise.
 _MEMBER = re.compile(r"[UW][A-Z0-9]{6,20}")
 
 _RED, _ORANGE, _GREY, _GREEN = "#c62828", "#d97706", "#64748b", "#2e7d32"
@@ -39,7 +39,7 @@ _COLOURS = {Severity.CRITICAL: _RED, Severity.WARNING: _ORANGE, Severity.INFO: _
 
 _NEW_URL = "the webhook is gone or switched off: make a new one and put its URL in url_file"
 _FORBIDDEN = "the workspace does not let it post there: ask one of its administrators"
-# What somebody can mend while the message waits; whatever else Slack dislikes is the message.
+# Errors that somebody can fix while the message waits; any other is the message's fault.
 _MENDABLE = {
     "no_service": _NEW_URL,
     "no_active_hooks": _NEW_URL,
@@ -54,13 +54,13 @@ _MENDABLE = {
 
 
 def slack(settings: SlackSettings, external_url: str) -> Posting:
-    """The channel to one incoming webhook; ConfigError when its URL cannot be one."""
+    """Return the channel to one incoming webhook; ConfigError when its URL is invalid."""
     del external_url  # its messages carry whole addresses
     return Slack(settings)
 
 
 class Slack(Posting):
-    """The channel to one webhook, which may mention whose GPUs they are."""
+    """The channel to one webhook, which may mention the owners of GPUs."""
 
     def __init__(self, settings: SlackSettings) -> None:
         super().__init__(settings, self._posts, judge=judge, pace=PACE)
@@ -77,7 +77,9 @@ class Slack(Posting):
 
 
 def mentioned(message: Message, settings: SlackSettings) -> list[str]:
-    """The member ids of the owners that a message is for; ConfigError when the file cannot be read."""
+    """Return the member ids of the owners a message is for; ConfigError when the file cannot be
+    read.
+    """
     if settings.mentions_file is None or not message.for_owners:
         return []
     known = mentions(settings.mentions_file)
@@ -86,7 +88,10 @@ def mentioned(message: Message, settings: SlackSettings) -> list[str]:
 
 
 def unheard(message: Message, settings: SlackSettings) -> Outcome | None:
-    """Why a notice of idle GPUs is not posted: where its owner is not known it reaches nobody, and would count as told."""
+    """Return why a notice of idle GPUs is not posted; None when it is.
+
+    Where its owner is not known it would reach nobody, and count as told.
+    """
     try:
         if not is_idle_notice(message.incident) or mentioned(message, settings):
             return None
@@ -97,7 +102,9 @@ def unheard(message: Message, settings: SlackSettings) -> Outcome | None:
 
 
 def mentions(file: Path) -> dict[str, str]:
-    """Slack's member ids by user, from lines like `alice U0123ABCD`; ConfigError says what is wrong."""
+    """Read Slack's member ids by user from lines like `alice U0123ABCD`; ConfigError says what is
+    wrong.
+    """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -113,7 +120,7 @@ def mentions(file: Path) -> dict[str, str]:
 
 
 def judge(answer: Answer) -> Outcome:
-    """What Slack's answer means: its word for what is wrong counts for more than the status."""
+    """Return the outcome of Slack's answer: its word for the error counts for more than the status."""
     outcome = outcome_of(answer)
     if isinstance(outcome, Delivered) or not answer.word:
         return outcome
@@ -127,7 +134,7 @@ def judge(answer: Answer) -> Outcome:
 
 
 def payload(message: Message, members: Sequence[str] = ()) -> dict[str, Any]:
-    """The JSON value that is posted. `text` is what a phone's notification shows.
+    """Return the JSON value to post; `text` is what a phone's notification shows.
 
     `members` are mentioned below the title.
     """
@@ -145,7 +152,9 @@ def payload(message: Message, members: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def escaped(text: str, longest: int) -> str:
-    """`text` with Slack's three control characters escaped, cut to at most `longest` characters."""
+    """Return `text` with Slack's three control characters escaped, cut to at most `longest`
+    characters.
+    """
     whole = "".join(map(_escape, text))
     if len(whole) <= longest:
         return whole
@@ -169,8 +178,8 @@ def _colour(message: Message) -> str:
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
-    """A line per question, and the links."""
-    # Plain text objects: what strangers named their jobs is never read as markup.
+    """Return a block per question, and one with the links."""
+    # Plain text objects: the names that strangers gave their jobs are never read as markup.
     lines = [
         {"type": "section", "text": _plain(f"{q}: {a}", LONGEST_VALUE)} for q, a in answers(message)
     ]

@@ -1,8 +1,8 @@
-"""A Slack channel, by a bot: one message per incident, which is brought up to date in place.
+"""A Slack channel, through a bot: one message per incident, which is updated in place.
 
-Formats: docs.slack.dev, `chat.postMessage` and `chat.update`, "Rate limits" (one message a second in
-a channel). Bringing up to date makes no sound, so what is worth one is said in the message's thread,
-and the worst also in the channel. Slack answers 200 also to what it does not take; `error` says why.
+Formats: docs.slack.dev, `chat.postMessage` and `chat.update`, "Rate limits" (one message a second
+in a channel). An update makes no sound, so what is worth one is posted in the message's thread, and
+the worst also in the channel. Slack answers 200 also to what it does not accept; `error` says why.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ PACE = Pace(burst=1, per_second=1.0)
 
 _TOKEN = "the bot's token is not taken: put a new one into token_file"
 _PLACE = "invite the bot to the channel, and check the channel's id"
-# What somebody can mend while the message waits; whatever else Slack dislikes is the message.
+# Errors that somebody can fix while the message waits; any other is the message's fault.
 _MENDABLE = {
     "invalid_auth": _TOKEN,
     "not_authed": _TOKEN,
@@ -36,19 +36,19 @@ _MENDABLE = {
 _LATER = frozenset(
     {"ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable"}
 )
-# The message that was to be brought up to date is not there, or may not be changed any more.
+# The message to be updated is gone, or may not be changed any more.
 _LOST = frozenset(
     {"message_not_found", "cant_update_message", "edit_window_closed", "thread_not_found"}
 )
 
 
 class SlackBot(Posting):
-    """The channel to one conversation; what it updates it finds by the message's `ts`."""
+    """The channel to one conversation; messages to be updated are found by their `ts`."""
 
     def __init__(self, settings: SlackSettings) -> None:
         api = replace(settings, url=settings.api_url, url_file=None, url_variable="")
         super().__init__(api, self._posts, judge=judge, pace=PACE, reads=True)
-        # Bringing up to date disturbs nobody.
+        # Updates disturb nobody.
         owners = settings.mentions_file is not None
         self.route = replace(self.route, every_change=True, owners=owners)
         self._bot = settings
@@ -63,7 +63,7 @@ class SlackBot(Posting):
             return outcome
         if isinstance(outcome, Refused) and outcome.lost:
             return super().deliver(replace(message, receipt=None))
-        # The thread's own `ts` is of no use: the message that stands for the incident stays.
+        # The reply's own `ts` is of no use: the receipt stays that of the incident's message.
         return Delivered(receipt=message.receipt) if isinstance(outcome, Delivered) else outcome
 
     def _posts(self, message: Message) -> list[Post]:
@@ -84,7 +84,7 @@ class SlackBot(Posting):
             payload={**whole, "ts": message.receipt}, path="/chat.update", headers=authorization
         )
         said = Post(payload=reply, path="/chat.postMessage", headers=authorization)
-        # Who follows the thread hears of each reply in it.
+        # Followers of the thread are notified of each reply in it.
         return [update, said] if message.news else [update]
 
     def _token(self) -> str:
@@ -93,7 +93,7 @@ class SlackBot(Posting):
 
 
 def judge(answer: Answer) -> Outcome:
-    """What Slack's answer means: what it says in its body, and its status where it says nothing."""
+    """Return the outcome of Slack's answer: by its body, and by its status where that says nothing."""
     outcome, said = outcome_of(answer), answer.said
     if isinstance(outcome, Delivered) and said.get("ok") is True:
         ts = said.get("ts")

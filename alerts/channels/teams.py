@@ -29,7 +29,7 @@ _MARKS = re.compile(r"([\\`*_\[\]()#>~|!<{}-])")
 
 
 def teams(settings: TeamsSettings, external_url: str) -> Posting:
-    """The channel to one workflow; ConfigError when its URL cannot be one."""
+    """Return the channel to one workflow; ConfigError when its URL is invalid."""
     del external_url  # its messages carry whole addresses
     return Posting(
         settings, lambda message: [Post(payload=payload(message), headers=_UTF8)], pace=PACE
@@ -37,7 +37,7 @@ def teams(settings: TeamsSettings, external_url: str) -> Posting:
 
 
 def payload(message: Message) -> dict[str, Any]:
-    """The JSON value that is posted."""
+    """Return the JSON value to post."""
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
@@ -58,7 +58,7 @@ def payload(message: Message) -> dict[str, Any]:
 
 
 def plain(text: str, longest_bytes: int) -> str:
-    """`text` with every sign escaped that a card would read as markup; at most so long as JSON."""
+    """Return `text` with all that a card reads as markup escaped; at most `longest_bytes` as JSON."""
     kept: list[str] = []
     length = 0
     for character in text:

@@ -25,7 +25,9 @@ SIGNATURE, TIME = "X-Gpuvigil-Signature", "X-Gpuvigil-Time"
 
 
 def webhook(settings: WebhookSettings, external_url: str) -> Posting:
-    """The channel to one receiver; ConfigError when its URL cannot be one, or its secret is away."""
+    """Return the channel to one receiver; ConfigError when its URL is invalid, or its secret
+    missing.
+    """
     what = f"secret of the channel {settings.name}"
 
     def sign(body: bytes) -> dict[str, str]:
@@ -43,14 +45,14 @@ def webhook(settings: WebhookSettings, external_url: str) -> Posting:
 
 
 def signature(body: bytes, secret: str, at_seconds: int) -> dict[str, str]:
-    """The headers that say when it was signed, and prove by whom."""
+    """Return the headers with the time of signing, and the signature that proves by whom."""
     text = f"{at_seconds}.".encode() + body
     digest = hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
     return {TIME: str(at_seconds), SIGNATURE: f"sha256={digest}"}
 
 
 def payload(message: Message, receiver: str, external_url: str) -> dict[str, Any]:
-    """The JSON value that is posted."""
+    """Return the JSON value to post."""
     status = "firing" if message.firing else "resolved"
     labels = labels_of(message)
     group = {name: labels[name] for name in ("alertname", "cluster", "node")}
@@ -79,7 +81,7 @@ def payload(message: Message, receiver: str, external_url: str) -> dict[str, Any
 
 
 def annotations_of(message: Message) -> dict[str, str]:
-    """What people read, by the question that it answers."""
+    """Return the texts for people, by the question that each answers."""
     of_jobs = {
         "owners": listed(message.owners),
         "accounts": listed(message.accounts),
@@ -102,7 +104,7 @@ def annotations_of(message: Message) -> dict[str, str]:
 
 
 def labels_of(message: Message) -> dict[str, str]:
-    """What routes and silences go by."""
+    """Return the labels that routes and silences match."""
     subject = message.subject
     labels = {
         "alertname": message.fault,

@@ -1,6 +1,6 @@
-"""What an attempt makes of a notice: sent, due again later, or dead; pure.
+"""The state of a notice after an attempt: sent, due again later, or dead; pure.
 
-Before an attempt the notice is kept as `in_flight`, due again when the attempt must have ended. A
+Before an attempt the notice is stored as `in_flight`, due again when the attempt must have ended. A
 process that is killed in the middle thus loses nothing: the notice comes due by itself, and whoever
 claims it knows that the receiver may have it already.
 """
@@ -22,12 +22,12 @@ LONGEST_PAUSE_SECONDS = 300.0
 # A receiver may not silence us for longer than this.
 LONGEST_RETRY_AFTER_SECONDS = 3600.0
 
-# In these the incident stands and nobody has taken it.
+# States in which the incident stands and nobody has acknowledged it.
 _UNATTENDED = frozenset({State.OPEN.value, State.FLAPPING.value})
 
 
 def begun(notice: Notice, now: datetime, patience_seconds: float) -> Notice:
-    """The notice while it is on its way; due again when `patience_seconds` have passed."""
+    """Return the notice as in flight; due again when `patience_seconds` have passed."""
     return notice.next(
         state=NoticeState.DUE,
         in_flight=True,
@@ -47,17 +47,19 @@ def settled(  # noqa: PLR0913 - each is known to the dispatcher alone
     told_at: datetime | None = None,
     reminders: int = 0,
 ) -> list[Notice]:
-    """The notice after an attempt, and the reminder that follows; `chance` is in [0, 1).
+    """Return the notice after an attempt, and the reminder that follows; `chance` is in [0, 1).
 
-    With `repeat_seconds`, which a route may ask for, also what is not critical is told again.
+    With `repeat_seconds`, which a route may ask for, incidents that are not critical are repeated,
+    too.
     `reminders`: how many in a row there were, with this notice, since there was news.
-    `told_at`: what the reminder counts from, if this notice is for one alone whom it newly hits, or
-    tells what merely changed: it took the place of a reminder, which keeps its time, whatever becomes
+    `told_at`: what the reminder counts from, if this notice is for one newly hit owner only, or
+    tells of a mere change: it took the place of a reminder, which keeps its time, whatever becomes
     of the notice.
     """
     match outcome:
         case Delivered(receipt=receipt):
-            # How many an owner got in a day is asked of the hub by this time: one may have waited long.
+            # The number that an owner got in a day is queried by this time: a notice may have
+            # waited long.
             to_owner = is_idle_notice(notice.incident)
             sent = notice.next(
                 at=now if to_owner else notice.at,
@@ -82,9 +84,10 @@ def settled(  # noqa: PLR0913 - each is known to the dispatcher alone
 
 
 def pause_seconds(failures: int, asked_seconds: float | None, chance: float) -> float:
-    """How long to leave a receiver alone after its n-th failure in a row.
+    """Return the back-off in seconds after a receiver's n-th failure in a row.
 
-    Never less than it asked for. Chance keeps many senders from coming back together.
+    Not less than the receiver asked for, up to an hour. `chance` is jitter, which keeps many
+    senders from coming back together.
     """
     if asked_seconds is not None:
         return min(asked_seconds, LONGEST_RETRY_AFTER_SECONDS) + chance
@@ -94,14 +97,16 @@ def pause_seconds(failures: int, asked_seconds: float | None, chance: float) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """How a receiver has done lately, and until when it is left alone."""
+    """A receiver's recent failures, and until when it is left alone."""
 
     failures: int = 0
     refusals: int = 0  # messages that it refused for good, since it last took one
     until: datetime | None = None
 
     def after(self, outcome: Outcome, now: datetime, chance: float) -> "Pause":
-        """A receiver that answers is not left alone, whatever it says to one message."""
+        """Return the pause after an outcome; a receiver that answers is not left alone, whatever it
+        says.
+        """
         if isinstance(outcome, Refused):
             return self if outcome.for_nobody else Pause(refusals=self.refusals + 1)
         if isinstance(outcome, Delivered) or outcome.for_some:
@@ -114,18 +119,18 @@ class Pause:
         return self.until is not None and now < self.until
 
     def left(self, now: datetime) -> timedelta:
-        """How much of it is left; nothing when it is over."""
+        """Return how much of the pause is left; zero when it is over."""
         return timedelta() if self.until is None else max(self.until - now, timedelta())
 
 
 def put_back(notice: Notice, pause: Pause, due_at: datetime) -> Notice:
-    """The notice when its receiver is left alone for now."""
+    """Return the notice, due later because its receiver is left alone for now."""
     failed = f"the receiver failed {pause.failures} times in a row"
     return _waiting(notice, Verdict.BACKING_OFF, failed, due_at)
 
 
 def queued(notice: Notice, due_at: datetime) -> Notice:
-    """The notice when more is to be told than its receiver takes at once."""
+    """Return the notice, due later because its receiver cannot take all at once."""
     return _waiting(notice, Verdict.QUEUED, "", due_at)
 
 
@@ -140,12 +145,12 @@ def _waiting(notice: Notice, verdict: Verdict, reason: str, due_at: datetime) ->
 
 
 def orphaned(notice: Notice) -> Notice:
-    """The notice when its channel is no longer configured."""
+    """Return the notice as dead, because its channel is no longer configured."""
     return _dead(notice, Verdict.CHANNEL_GONE, notice.last_error)
 
 
 def tried_anew(notice: Notice, now: datetime) -> Notice:
-    """A notice that was given up, due again because a person asked for it."""
+    """Return a notice that was given up, due again because a person asked for it."""
     return notice.next(
         state=NoticeState.DUE,
         verdict=Verdict.BACKING_OFF,
@@ -190,14 +195,14 @@ def _dead(notice: Notice, verdict: Verdict, error: str | None) -> Notice:
 def reminded_after(
     told: Notice, settings: AlertsSettings, repeat_seconds: float, reminders: int = 0
 ) -> timedelta | None:
-    """How long after it was told it is told again; None when it is not.
+    """Return how long after a notice its reminder is due; None when there is none.
 
-    Each of the `reminders` that were told in a row doubles it: whoever has not come by then knows.
+    Each of the `reminders` that were sent in a row doubles it: whoever has not come by then knows.
     """
     unattended = told.to_state in _UNATTENDED and told.kind is not Kind.RESOLVED
     critical = told.severity is Severity.CRITICAL
     every = repeat_seconds or (settings.repeat_seconds if critical else 0.0)
-    # A digest is of one day, and a notice to an owner of its stage: neither is to be taken.
+    # A digest is of one day, and a notice to an owner of its stage: neither is to be acknowledged.
     once = told.fault == DIGEST or is_idle_notice(told.incident)
     if not unattended or every <= 0 or once:
         return None
@@ -208,7 +213,7 @@ def reminded_after(
 def _reminders(
     sent: Notice, now: datetime, told_at: datetime, after: timedelta | None
 ) -> list[Notice]:
-    """A critical incident that nobody has taken is told again, as long as it stands."""
+    """Return the reminder of an incident that nobody has acknowledged, if one is due."""
     if after is None:
         return []
     due_at = told_at + after

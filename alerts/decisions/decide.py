@@ -1,10 +1,10 @@
-"""Who is told what, and why not: pure rules, each with a named reason.
+"""Decides who is told what, and why not: pure rules, each with a named reason.
 
 `decide` runs when a transition is claimed, `judge` again just before a message goes out, since
-meanwhile a newer state may stand beside it. Both follow the same table `RULES`: the first rule that
-speaks decides.
+there may be a newer state meanwhile. Both follow the same table `RULES`: the first rule that
+returns a ruling decides.
 
-An attempt without a clear answer, a time-out say, may have reached the receiver. Such a notice
+An attempt without a clear answer, such as a time-out, may have reached the receiver. Such a notice
 counts as told where the end of an incident is concerned: a "resolved" too many harms nobody, a
 "firing" that stays for ever does.
 """
@@ -35,10 +35,11 @@ from ..routing.update_policy import news, stops_now
 from . import suppression
 from .attempts import reminded_after
 
-# The clocks of two alerts processes may differ by this much: a notice that is due later than that
-# cannot be in another one's hands.
+# The clocks of two alerts processes may differ by this much: another process cannot have a notice
+# in hand that is due later than that.
 CLOCK_MARGIN = timedelta(seconds=2)
-# How soon a message looks again whether the one before it has gone; later, the longer that one waits.
+# How soon a message checks again whether the one before it has gone; later, the longer that one
+# waits.
 WAIT_FOR_EARLIER = timedelta(seconds=1)
 LONGEST_WAIT_FOR_EARLIER = timedelta(seconds=15)
 # Keeps the order where two notices would be due at the same moment.
@@ -52,7 +53,7 @@ def _superseded(case: Case) -> Ruling | None:
 
 
 def _over_before_it_came(case: Case) -> Ruling | None:
-    """The end was decided out of turn, and before this channel was configured: it will hear of none."""
+    """Supersede the notice if the end was decided before this channel was configured: it gets none."""
     later = [one for one in case.others if one.number > case.notice.number]
     newest = max(later, key=lambda one: one.number, default=None)
     if case.newer or newest is None or State(newest.to_state) is not State.RESOLVED:
@@ -62,7 +63,9 @@ def _over_before_it_came(case: Case) -> Ruling | None:
 
 
 def _superseded_by(notice: Notice, newest: Notice) -> Ruling:
-    """An end that nobody is told of replaces what nobody was told of."""
+    """Return the ruling for a notice that a newer one replaces; the reason says if an end was never
+    told.
+    """
     unsaid = newest.kind is Kind.RESOLVED and notice.kind is not Kind.RESOLVED
     reminds = bool(notice.repeat) or notice.verdict is Verdict.UNREMARKABLE
     unsaid = unsaid and not (reminds or notice.perhaps_told or notice.in_flight)
@@ -82,7 +85,7 @@ def _unconfirmed(case: Case) -> Ruling | None:
 
 
 def _marked(case: Case) -> Ruling | None:
-    """The selftest asks whether faults are found, and wakes nobody to know."""
+    """Hold what the self-test makes: it checks whether faults are found, and wakes nobody."""
     if not case.notice.to_incident().marked:
         return None
     return Ruling(verdict=Verdict.SELFTEST, state=NoticeState.HELD)
@@ -103,14 +106,14 @@ def _taken(case: Case) -> Ruling | None:
 
 
 def _waits(case: Case) -> Ruling | None:
-    """Never overtake: an older message that may be in somebody's hands ends first."""
+    """Wait for an older message that may be in delivery, so that it is never overtaken."""
     ahead = [one for one in case.older if one.state is NoticeState.DUE]
     if any(not replaceable(one, case.now) for one in ahead):
         waited = max(case.now - (one.due_at or case.now) for one in ahead)
         wait = min(max(waited, WAIT_FOR_EARLIER), LONGEST_WAIT_FOR_EARLIER)
         due_at = case.now + wait
         return Ruling(verdict=Verdict.WAITS, due_at=due_at)
-    # What a receiver asked for one message of an incident holds for the next one, too.
+    # A back-off that a receiver asked for one message of an incident holds for the next one, too.
     held_back = [one.due_at for one in ahead if one.attempts and one.due_at is not None]
     if held_back:
         due_at = max(held_back) + JUST_AFTER
@@ -125,14 +128,14 @@ def _over(case: Case) -> Ruling | None:
         return Ruling(
             verdict=Verdict.NEVER_TOLD, state=NoticeState.HELD, reason=_why_never_told(case)
         )
-    # The end of a notice to an owner is that it need not go out: that one knows what became of it.
+    # A notice to an owner has no resolved message: the owner knows what became of the job.
     if not case.route.send_resolved or is_idle_notice(case.notice.incident):
         return Ruling(verdict=Verdict.RESOLVED_OFF, state=NoticeState.HELD)
     return Ruling(verdict=Verdict.OVER)
 
 
 def _why_never_told(case: Case) -> str:
-    """What kept the beginning from being told."""
+    """Return what kept the beginning from being told."""
     if case.last_said is not None:
         return "it fired again and resolved before that could be sent"
     tried = [one for one in case.older if one.attempts]
@@ -144,7 +147,7 @@ def _why_never_told(case: Case) -> str:
 
 
 def _kept_back(case: Case) -> Verdict | None:
-    """The last reason for which this spell was not told; None when there was no such reason."""
+    """Return the last verdict that kept this spell from being told; None when there was none."""
     for one in reversed(case.older):
         if one.kind is Kind.RESOLVED:
             return None
@@ -162,7 +165,7 @@ def _late(case: Case) -> Ruling | None:
 
 def _below_minimum(case: Case) -> Ruling | None:
     if case.path is not None and case.path.digest:
-        return None  # that is where what is less severe is told
+        return None  # a digest is where less severe incidents go
     severity, minimum = case.notice.severity, case.route.minimum_severity
     if case.believed_firing or severity.rank <= minimum.rank:
         return None
@@ -174,10 +177,10 @@ def _below_minimum(case: Case) -> Ruling | None:
 
 
 def _told_over_recently(case: Case) -> Ruling | None:
-    """What comes and goes is not told each time; what needs hands now, or flaps, is."""
+    """Delay what comes and goes, so that it is not told each time; not if it is critical or flaps."""
     said, notice = case.last_said, case.notice
     urgent = notice.severity is Severity.CRITICAL or notice.signal == Signal.FLAPPED.value
-    # Also what changes before its return was told: it is the return that is told, then.
+    # Also a change before the return was told: then it is the return that is told.
     if said is None or urgent or case.last_told is not None:
         return None
     if said.severity.rank > notice.severity.rank:
@@ -200,7 +203,7 @@ def _first(case: Case) -> Ruling | None:
 
 
 def _unremarkable(case: Case) -> Ruling | None:
-    """What changed makes no message where it cannot be brought up to date; a reminder tells it."""
+    """Leave a minor change to the reminder, where a sent message cannot be edited."""
     if not _is_unremarkable(case):
         return None
     if any(one.verdict is Verdict.TAKEN for one in case.newer):
@@ -227,7 +230,7 @@ def _is_unremarkable(case: Case) -> bool:
 
 
 def _reminder_at(case: Case) -> datetime | None:
-    """When what all were told is to be told again; None when it need not be."""
+    """Return when the reminder to all readers is due; None when there is none."""
     after = reminded_after(case.notice, case.settings, case.repeat_seconds, case.reminders_after())
     told_at = case.reminded_from
     return None if after is None or told_at is None else told_at + after
@@ -241,7 +244,7 @@ def _reminder(case: Case) -> Ruling | None:
 
 
 def _is_due_to_all(case: Case) -> bool:
-    """What only one would hear, or nobody, as it makes no sound, is in the reminder once that is due."""
+    """Return whether a reminder to all is due, which includes what only one, or nobody, would hear."""
     if _is_worse(case) or news(case) not in {None, Verdict.NEWLY_HIT}:
         return False
     due_at = _reminder_at(case)
@@ -254,7 +257,9 @@ def _is_worse(case: Case) -> bool:
 
 
 def _resumed(case: Case) -> Ruling | None:
-    """Whoever was told before the node was taken out believes that somebody has seen to it."""
+    """Tell that the node is back: whoever was told before it was taken out believes that it was
+    seen to.
+    """
     if case.last_told is None or not case.was_held:
         return None
     return Ruling(verdict=Verdict.RESUMED, kind=Kind.UPDATED)
@@ -265,7 +270,7 @@ def _worse(case: Case) -> Ruling | None:
 
 
 def _stops_now(case: Case) -> Ruling | None:
-    """A bad link that is lost does not wait until the next update is due."""
+    """Tell at once that a bad link is lost, without waiting until the next update is due."""
     if not (stops_now(case.notice) and news(case) is Verdict.EXPLAINED):
         return None
     return Ruling(verdict=Verdict.EXPLAINED, kind=Kind.UPDATED)
@@ -299,7 +304,7 @@ def _changed(case: Case) -> Ruling:
     return Ruling(verdict=news(case) or Verdict.CHANGED, kind=Kind.UPDATED)
 
 
-# The first that speaks decides; the last one always does.
+# The first that returns a ruling decides; where none does, `_changed` does.
 RULES: tuple[Callable[[Case], Ruling | None], ...] = (
     _superseded,
     _over_before_it_came,
@@ -328,7 +333,7 @@ RULES: tuple[Callable[[Case], Ruling | None], ...] = (
 
 
 def judge(case: Case) -> Ruling:
-    """What becomes of the notice now."""
+    """Return what becomes of the notice now."""
     for rule in RULES:
         ruling = rule(case)
         if ruling is not None:
@@ -344,7 +349,7 @@ def decide(
     settings: AlertsSettings,
     situation: Situation = NOTHING,
 ) -> list[Notice]:
-    """A notice for every channel about `transition`, and new versions of those it replaces.
+    """Return a notice about `transition` for every channel, and new versions of those it replaces.
 
     `earlier` are the incident's notices so far, of all channels. Without a channel there is one
     notice that says so.
@@ -367,31 +372,31 @@ def decide(
         )
         fresh = _ruled(notice, judge(case))
         if fresh.verdict is Verdict.WAITS:
-            # The one before it has mostly gone by the time this one is delivered.
+            # The one before it has usually gone by the time this one is delivered.
             fresh = replace(fresh, due_at=now)
         decided += [*replaced(fresh, siblings, now), fresh]
     return decided
 
 
 def ruled(notice: Notice, ruling: Ruling, now: datetime) -> Notice:
-    """The notice's next version, after `ruling` at `now`."""
-    # Of the day on which it was held, and not on which it began to wait: each digest tells one day's.
+    """Return the notice's next version, after `ruling` at `now`."""
+    # Dated when it was held, and not when it began to wait: each digest covers one day.
     at = now if ruling.verdict in DIGESTED else notice.at
     return replace(_ruled(notice, ruling), at=at).next()
 
 
 def replaceable(notice: Notice, now: datetime) -> bool:
-    """A due notice that surely nobody is delivering at this moment."""
+    """Return whether a notice is due and surely not being delivered at this moment."""
     later = notice.due_at is not None and notice.due_at > now + CLOCK_MARGIN
     return notice.state is NoticeState.DUE and not notice.in_flight and later
 
 
 def replaced(newest: Notice, siblings: Sequence[Notice], now: datetime) -> list[Notice]:
-    """The next versions of waiting notices that need not go out, since `newest` says more."""
+    """Return the next versions of waiting notices that need not go out, since `newest` says more."""
     waiting = [o for o in siblings if o.order < newest.order and replaceable(o, now)]
     if newest.verdict not in NEUTRAL:
         return [ruled(one, _superseded_by(one, newest), now) for one in waiting]
-    # A person who took the incident needs no reminder; what was never said is still said.
+    # A person who acknowledged needs no reminder; what was never told is still told.
     taken = Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
     if newest.verdict is not Verdict.TAKEN:
         return []

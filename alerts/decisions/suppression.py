@@ -1,6 +1,7 @@
-"""Suppression: the rules that hold a message back, for a while or for good, whatever its incident's story is.
+"""Suppression: the rules that hold a message back, for a while or for good, whatever its incident's
+history.
 
-They are asked in turn by `decide`, of notices that would begin to tell somebody; an end is told to
+`decide` applies them in turn to notices that would begin to tell somebody; an end is told to
 whoever was told of the beginning, also in a silence or at night.
 """
 
@@ -17,12 +18,14 @@ from ..routing.case import Case, Ruling
 from ..routing.notice import Kind, NoticeState, Verdict, is_idle_end, is_idle_notice
 from ..routing.week_hours import begins, ends
 
-# A silence may be ended before its time, what inhibits may end: it is looked at again this often.
+# A silence may be ended early, and so may what inhibits: both are checked again this often.
 LOOK_AGAIN = timedelta(seconds=60)
 
 
 def about_gpuvigil(case: Case) -> Ruling | None:
-    """A digest goes to its channel, whatever else holds; that a channel fails goes by the others."""
+    """Send a digest to its own channel, whatever else holds; report a failing channel through the
+    others.
+    """
     subject = case.incident.subject
     if subject.cluster != OWN:
         return None
@@ -39,7 +42,7 @@ def about_gpuvigil(case: Case) -> Ruling | None:
 
 
 def of_idle_gpus(case: Case) -> Ruling | None:
-    """The notices of the idle policy are for owners, who hear of idle GPUs by nothing else."""
+    """Send notices of the idle policy to owners only, who hear of idle GPUs in no other way."""
     if is_idle_notice(case.notice.incident):
         if case.route.owners:
             return None
@@ -56,9 +59,10 @@ def not_routed(case: Case) -> Ruling | None:
 
 
 def out_of_service(case: Case) -> Ruling | None:
-    """What happens to a drained node, or one that leaves, wakes nobody: the incident stands.
+    """Hold what is about a drained node, or one that leaves: it wakes nobody, but the incident
+    stands.
 
-    There is nothing to wait for: that the node is back is a step of the incident's own.
+    There is nothing to wait for: that the node is back is a step of the incident itself.
     """
     why = case.incident.held
     if not why:
@@ -68,7 +72,7 @@ def out_of_service(case: Case) -> Ruling | None:
 
 
 def no_owner(case: Case) -> Ruling | None:
-    """Who writes to owners alone has nobody to write to about what nobody holds."""
+    """Hold what nobody holds on a channel that writes to owners only: there is nobody to write to."""
     if not case.route.owners_only or case.believed_firing or case.incident.impact.users:
         return None
     return Ruling(verdict=Verdict.NO_OWNER, state=NoticeState.HELD)
@@ -98,7 +102,9 @@ def inhibited(case: Case) -> Ruling | None:
 
 
 def escalation(case: Case) -> Ruling | None:
-    """Told only if nobody has taken it by then, counted from when the first receiver was told."""
+    """Wait for the escalation time since the first receiver was told; hold it if it is acknowledged
+    by then.
+    """
     assert case.path is not None
     if case.path.escalate_seconds is None or case.believed_firing:
         return None
@@ -110,7 +116,7 @@ def escalation(case: Case) -> Ruling | None:
 
 
 def waits_for_cause(case: Case) -> Ruling | None:
-    """What a larger fault may explain is on the page at once; its message waits for that a little."""
+    """Delay a message that a larger fault may explain; the incident is on the page at once."""
     assert case.path is not None
     if case.believed_firing:
         return None
@@ -128,7 +134,9 @@ def digested(case: Case) -> Ruling | None:
 
 
 def on_trial(case: Case) -> Ruling | None:
-    """What has not been right often enough here is no message; whoever was told goes on hearing of it."""
+    """Hold what a rule on trial finds: it was not right often enough here. Who was told before
+    stays told.
+    """
     said, proven = case.feedback, case.settings.proven
     unproven = trial.on_trial(case.notice.fault, said, proven)
     if case.believed_firing or not (unproven or case.began_on_trial):
@@ -144,7 +152,7 @@ def quiet_hours(case: Case) -> Ruling | None:
 
 
 def owner_maximum(case: Case) -> Ruling | None:
-    """Who has many idle jobs hears of some of them a day, of the others when that day is over."""
+    """Limit the idle notices that an owner gets in a day; the others wait until that day is over."""
     most, day = case.settings.idle_notices_per_day, timedelta(days=1)
     counts = is_idle_notice(case.notice.incident) and not is_idle_end(case.notice.incident)
     told = sorted(case.told_to_owner, reverse=True)
@@ -165,7 +173,7 @@ def _until(case: Case, due_at: datetime, verdict: Verdict) -> Ruling | None:
     )
 
 
-# In the order in which they are asked, behind those of `decide` that hold for anything.
+# In the order in which they are applied, after those of `decide` that hold for anything.
 RULES = (
     out_of_service,
     silenced,

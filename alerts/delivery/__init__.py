@@ -1,1 +1,1 @@
-"""From due notices to the workers of channels."""
+"""Delivery of due notices through the workers of channels."""

@@ -1,7 +1,7 @@
-"""The backlog of a channel: how many notices it takes in hand, and when the others are looked at again; pure.
+"""The backlog of a channel: how many notices are in hand, and when the others are due again; pure.
 
-What a receiver cannot take at once stays in the hub, due at the time at which it will probably have
-its turn: a backlog of ten thousand is not claimed again and again for the ten that can go out.
+What a receiver cannot take at once stays in the hub, due when its turn will probably come: a
+backlog of ten thousand is not claimed again and again for the ten that can go out.
 """
 
 import math
@@ -12,24 +12,24 @@ from .hub_access import LEASE_SECONDS
 
 # What is in hand goes out well before its lease ends.
 IN_HAND_SECONDS = LEASE_SECONDS / 2
-# Turns are handed out in steps, so that what waits is claimed by the dozen.
+# Turns are given in steps, so that waiting notices are claimed by the dozen.
 STEP_SECONDS = 5.0
-# Nothing waits for its turn longer without another look: the receiver may have mended.
+# No notice waits longer for its turn without another look: the receiver may work again.
 LONGEST_SECONDS = 300.0
-# What would be later than that is looked at again over the last of it, and not all at one moment.
+# Turns that would be later are spread over the last part of that time, and not all at one moment.
 _LAST_PART = 0.5
-# Its multiples, less their whole parts, lie evenly however many there are (the golden ratio's).
+# The fractions of its multiples are spread evenly, however many there are (the golden ratio's).
 _EVENLY = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 def most_in_hand(pace: Pace) -> int:
-    """What goes out before the leases end, if the receiver takes it."""
+    """Return how many notices go out before their leases end, if the receiver takes them."""
     return pace.burst + math.ceil(pace.per_second * IN_HAND_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Until when the turns of one channel are given away, per severity, on the monotonic clock."""
+    """Until when the turns of one channel are taken, per severity, on the monotonic clock."""
 
     pace: Pace
     until: tuple[float, ...]  # by `Severity.rank`: the most severe is 0
@@ -40,7 +40,9 @@ class Backlog:
         return cls(pace=pace, until=(float("-inf"),) * ranks)
 
     def give(self, rank: int, now: float, free_at: float) -> "tuple[Backlog, float]":
-        """A turn at `free_at` or later, in seconds from `now`; what is less severe comes after it."""
+        """Give a turn at `free_at` or later, in seconds from `now`; less severe notices come after
+        it.
+        """
         begin = max(now + IN_HAND_SECONDS, free_at)
         turn = max(self.until[rank], begin)
         last = max(now, free_at) + LONGEST_SECONDS

@@ -8,10 +8,10 @@ from gpuvigil.errors import HubRefused
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Record, RecordKind
 
-MOST = 10_000  # of one answer
-# What one body begins with; of what is larger it takes fewer.
+MOST = 10_000  # records in one answer
+# Items in the first body; when they are too large, later bodies have fewer.
 _MOST_WRITTEN = 500
-# What the hub answers to a body that is larger than it takes.
+# The hub's status for a body that is too large.
 _TOO_LARGE = 413
 
 T = TypeVar("T")
@@ -25,9 +25,9 @@ def all_of(
     end: datetime,
     most: int = MOST,
 ) -> Iterator[Record]:
-    """Those of a kind in one of the states whose time is from `begin` to `end`.
+    """Yield the records of a kind in one of the states whose time is from `begin` to `end`.
 
-    Where one answer does not hold them the time is parted, by the times of what it did hold.
+    Where one answer does not hold them, the time is split by the times of those that it did hold.
     """
     found = hub.records(kind, states=states, since=begin, until=end, limit=most)
     later = sorted(one.at for one in found if one.at > begin)
@@ -45,9 +45,9 @@ def in_parts(
     write: Callable[[Sequence[T]], object],
     left_out: Callable[[T, HubRefused], None],
 ) -> None:
-    """Call `write` with all items in turn, of as many at once as the hub takes in one body.
+    """Call `write` with all items in turn, as many at once as the hub takes in one body.
 
-    One that is too large by itself is left out, and keeps none of the others.
+    An item that is too large by itself is passed to `left_out`, and does not stop the others.
     """
     most = _MOST_WRITTEN
     while items:

@@ -1,9 +1,9 @@
 """Sends standing incidents to a channel that was added after they began.
 
-The first channel, one more, or another name: what was decided before it came was decided without it.
-A process keeps its channels, so this is looked at once after each start; from then on every step is
-decided for all of them. The rules are the ordinary ones, with what the channel was told by an earlier
-start beside them.
+Be it the first channel, one more, or another name: what was decided before was decided without it.
+A process keeps its channels, so this is checked once after each start; from then on every step is
+decided for all channels. The ordinary rules apply, given what the channel was told by an earlier
+start.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -28,14 +28,14 @@ _MOST = 100_000
 
 
 def decided_last(notices: Iterable[Notice]) -> int | None:
-    """The number of the newest step that was decided; None when none was."""
+    """Return the number of the newest step that was decided; None when none was."""
     return max((one.number for one in notices), default=None)
 
 
 def newcomers(notices: Collection[Notice], routes: Sequence[Route]) -> list[Route]:
-    """The channels for which the newest decided step was not decided.
+    """Return the channels for which the newest decided step was not decided.
 
-    What is not decided at all will be, for every channel, by whoever claims it.
+    A step that is not decided at all will be, for every channel, by whoever claims it.
     """
     newest = decided_last(notices)
     there = {one.channel for one in notices if one.number == newest}
@@ -43,7 +43,7 @@ def newcomers(notices: Collection[Notice], routes: Sequence[Route]) -> list[Rout
 
 
 def left_behind(notices: Collection[Notice], routes: Sequence[Route]) -> list[Route]:
-    """Those of them that would still hear of what is over.
+    """Return those of the new channels that would still hear of what is over.
 
     An attempt was cut off, and the end was decided while the channel was not configured.
     """
@@ -52,7 +52,9 @@ def left_behind(notices: Collection[Notice], routes: Sequence[Route]) -> list[Ro
 
 
 def due_again(notices: Collection[Notice], routes: Sequence[Route], now: datetime) -> list[Notice]:
-    """What came due while its channel was not configured, of channels that are configured again."""
+    """Return notices that came due while their channel was not configured, of channels that now
+    are.
+    """
     last = [
         max(mine, key=lambda one: one.order)
         for route in routes
@@ -67,7 +69,7 @@ def due_again(notices: Collection[Notice], routes: Sequence[Route], now: datetim
 
 
 def tell_what_stands(hub: Hub, context: Context, routes: Sequence[Route], lookout: Lookout) -> None:
-    """Decide what stands for the channels that are new, the most severe first; and what is over and still due."""
+    """Decide what stands for new channels, the most severe first, and what is over but still due."""
     standing = _standing(hub)
     for incident in [*standing, *_still_due(hub, standing)]:
         if context.stop.is_set():
@@ -92,7 +94,7 @@ def _step(hub: Hub, incident: str, number: int | None) -> Transition | None:
 
 
 def _standing(hub: Hub) -> dict[str, None]:
-    """The ids of what stands: gpuvigil's own troubles, and incidents, the most severe first."""
+    """Return the ids of what stands: gpuvigil's own troubles, and incidents, the most severe first."""
     states = tuple(state.value for state in STANDING)
     found = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
     incidents = sorted(readable(found, Incident.from_record), key=lambda one: one.severity.rank)
@@ -100,14 +102,16 @@ def _standing(hub: Hub) -> dict[str, None]:
 
 
 def _still_due(hub: Hub, standing: Collection[str]) -> list[str]:
-    """What is over, and of which something is still to be told."""
+    """Return the ids of incidents that are over and have a notice still due."""
     due = hub.records(RecordKind.NOTICE, states=(NoticeState.DUE.value,), limit=_MOST)
     ids = dict.fromkeys(one.incident for one in readable(due, Notice.from_record))
     return [id_ for id_ in ids if id_ not in standing and not is_digest(id_)]
 
 
 def _own_troubles(hub: Hub) -> list[str]:
-    """Those that stand; a digest is of its day, and of one channel."""
+    """Return gpuvigil's own troubles that stand, without digests, each of which is of one day and
+    channel.
+    """
     steps: Iterable[Transition] = readable(
         hub.records(RecordKind.TRANSITION, subject=OWN, limit=_MOST), Transition.from_record
     )

@@ -1,6 +1,7 @@
-"""Delivery: notices that are due are claimed and handed to one worker per channel.
+"""Delivery: due notices are claimed and handed to one worker per channel.
 
-At least once, newest state last. A receiver that hangs holds up its own worker only.
+Delivery is at least once, the newest state last. A receiver that hangs holds up its own worker
+only.
 """
 
 import contextlib
@@ -32,14 +33,14 @@ _MOST_NOTICES = 100_000
 
 
 class Dispatcher:
-    """One channel's worker: what it has in hand is delivered one by one, the most severe first."""
+    """One channel's worker: notices in hand are delivered one by one, the most severe first."""
 
     def __init__(self, channel: Channel, context: Context) -> None:
         self.channel = channel
         self._context = context
         self._hub = context.connect()
         self._lookout = Lookout(self._hub, context.settings)
-        self._in_hand: dict[str, Record] = {}  # the newest version that was claimed of each
+        self._in_hand: dict[str, Record] = {}  # the newest claimed version of each
         self._backlog = Backlog.empty(channel.pace, _RANKS)
         self._lock = threading.Lock()
         # The most severe first, then as claimed: a receiver's limit may make the others wait.
@@ -55,8 +56,8 @@ class Dispatcher:
     def take(self, record: Record) -> bool:
         """Take a claimed notice in hand, if there is room; one that already is stays in the queue.
 
-        Of that the newer version counts: nobody would deal with its claim otherwise. For what is
-        critical there is twice the room: it goes out before what came earlier.
+        Its newer version counts then: nobody would deal with its claim otherwise. Critical notices
+        have twice the room: they go out before what came earlier.
         """
         rank = _rank(record)
         room = most_in_hand(self.channel.pace) * (2 if rank == 0 else 1)
@@ -72,7 +73,7 @@ class Dispatcher:
         return True
 
     def later(self, notice: Notice) -> Notice:
-        """The notice when it has to wait for its turn; of one thread."""
+        """Return the notice, due when its turn comes; called by one thread only."""
         now = self._context.clock.monotonic()
         rank = notice.severity.rank
         self._backlog, seconds = self._backlog.give(rank, now, now + self._rests_seconds())
@@ -85,8 +86,8 @@ class Dispatcher:
     def step(self) -> None:
         """Deal with the next notice in hand, or wait a little for one.
 
-        The receiver's pace is kept before a notice is looked at, so that the newest state is what goes
-        out; a short rest of the receiver's is waited for, with all that is in hand.
+        The receiver's pace is kept before a notice is read, so that the newest state goes out; a
+        short back-off of the receiver is waited for with everything in hand.
         """
         clock = self._context.clock
         if clock.wait(self._context.stop, self._bucket.wait_seconds(clock.monotonic())):
@@ -103,11 +104,11 @@ class Dispatcher:
         self._deal(record)
 
     def _rests_seconds(self) -> float:
-        """How long the receiver is left alone from now on."""
+        """Return how long the receiver is left alone from now on."""
         return self._pause.left(self._context.clock.now()).total_seconds()
 
     def pulse(self) -> dict[str, object]:
-        """How the channel does, for people."""
+        """Return how the channel does, for people."""
         pause, sent_at = self._pause, self._last_sent_at
         return {
             "name": self.channel.route.name,
@@ -154,7 +155,7 @@ class Dispatcher:
             self._send(ruled(notice, ruling, now), case)
 
     def _told_to_owner(self, notice: Notice, now: datetime) -> tuple[datetime, ...]:
-        """When this channel told the owner of other idle GPUs, the last two days."""
+        """Return when this channel told the owner of other idle GPUs in the last two days."""
         if not is_idle_notice(notice.incident):
             return ()
         users = set(notice.to_incident().impact.users)
@@ -213,7 +214,7 @@ class Dispatcher:
 
 
 def said(notice: Notice, case: Case, context: Context, now: datetime) -> Message:
-    """What the channel of a case is told by its notice; ConfigError when the links' key is away."""
+    """Return the message of a case's notice; ConfigError when the key of its links is missing."""
     return message(
         notice,
         now,
@@ -229,9 +230,9 @@ def said(notice: Notice, case: Case, context: Context, now: datetime) -> Message
 
 
 def hand_out(hub: Hub, context: Context, dispatchers: Mapping[str, Dispatcher]) -> None:
-    """Claim what is due and give it to the dispatchers; what has no channel any more is dead.
+    """Claim due notices and give them to the dispatchers; one without a channel becomes dead.
 
-    What a dispatcher has no room for goes back at once, all in one commit.
+    Notices that a dispatcher has no room for go back at once, all in one commit.
     """
     claimed = hub.claim(
         RecordKind.NOTICE,
@@ -259,7 +260,7 @@ _RANKS = len(Severity)
 
 
 def _rank(record: Record) -> int:
-    """How urgent a notice is; one that another version wrote is the least."""
+    """Return how urgent a notice is; one that another version wrote is the least."""
     try:
         return Notice.from_record(record).severity.rank
     except UNREADABLE:
@@ -267,7 +268,7 @@ def _rank(record: Record) -> int:
 
 
 def notices_of(hub: Hub, incident: str) -> dict[str, Notice]:
-    """The incident's notices by id; one that another version wrote is left out."""
+    """Return the incident's notices by id, without those that another version wrote."""
     found = {}
     for record in hub.records(RecordKind.NOTICE, parent=incident):
         with contextlib.suppress(*UNREADABLE):

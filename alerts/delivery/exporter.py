@@ -17,7 +17,7 @@ _METRICS = (
 
 
 def exposition(channels: Sequence[Mapping[str, Any]], notices: Mapping[str, int]) -> str:
-    """The metrics of channels' pulses, and of what became of notices, in Prometheus's text format."""
+    """Return the metrics of channels' pulses, and of notices by state, in Prometheus's text format."""
     parts = [
         family(
             f"gpuvigil_alerts_{name}",

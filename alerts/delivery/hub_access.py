@@ -1,4 +1,4 @@
-"""What the threads of alerts share, and how each goes on while the hub is away."""
+"""What the threads of alerts share, and how each retries while the hub is away."""
 
 import secrets
 import threading
@@ -26,16 +26,16 @@ from .batches import in_parts
 LEASE_SECONDS = 15.0
 # Longest wait for work; short, so that a stop leaves no claim behind that nobody works on.
 POLL_SECONDS = 2.0
-# After work the next is waited for a little: what comes in a storm is taken, and kept, together.
+# A short wait after each claim: what comes in a storm is claimed, and stored, together.
 GATHER_SECONDS = 0.3
-# Of one claim.
+# Most records in one claim.
 CLAIM_LIMIT = 100
 
 T = TypeVar("T")
 
 
 class Tally:
-    """Counts of what became of notices, for the pulse."""
+    """Counts of notices by state, for the pulse."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,7 +53,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One alerts process: who it is to the hub, what it was told, and when it is to stop."""
+    """One alerts process: its name at the hub, its settings, and when it is to stop."""
 
     connect: Callable[[], Hub]  # a client of its own for each thread
     owner: str
@@ -83,12 +83,12 @@ class Context:
         run_steps(self._persistence(name), unless_taken)
 
     def gather(self, claimed: int) -> None:
-        """Let more come before the next claim; after a full one, more is there already."""
+        """Wait for more before the next claim; after a full one, more is there already."""
         if 0 < claimed < CLAIM_LIMIT:
             self.clock.wait(self.stop, GATHER_SECONDS)
 
     def keep(self, hub: Hub, notices: Sequence[Notice]) -> bool:
-        """Write notices, insisting while the hub is away; false when stopped or refused."""
+        """Write notices, retrying while the hub is away; return False when stopped or refused."""
         persistence = self._persistence("keep")
         while True:
             try:
@@ -118,9 +118,10 @@ class Context:
         finish: Callable[[Sequence[T]], None],
         name: Callable[[T], str],
     ) -> None:
-        """Call `finish` with all items in turn, of as many at once as the hub takes in one body.
+        """Call `finish` with all items in turn, as many at once as the hub takes in one body.
 
-        One that is too large by itself is left out, and keeps none of the others; its lease ends.
+        An item that is too large by itself is left out, and does not stop the others; its lease
+        ends.
         """
 
         def left_out(one: T, error: HubRefused) -> None:

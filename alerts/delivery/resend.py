@@ -15,17 +15,17 @@ from ..routing.notice import Notice, NoticeState
 from .dispatcher import notices_of, said
 from .hub_access import Context
 
-# Incidents that ended last, among which those of the last minutes are.
+# The newest ended incidents, which include those of the last minutes.
 NEWEST_ENDED = 300
 MOST_STANDING = 100_000
 
 
 @runtime_checkable
 class Resending(Protocol):
-    """A channel whose receiver forgets."""
+    """A channel whose receiver forgets what is not repeated."""
 
     resend_seconds: float
-    ended_for: timedelta  # how long what is over is said again
+    ended_for: timedelta  # how long resolved alerts are repeated
 
     @property
     def route(self) -> Route: ...
@@ -35,7 +35,9 @@ class Resending(Protocol):
 
 
 class Resend:
-    """One such channel's loop: every `resend_seconds` all that it was told of and still counts."""
+    """One such channel's loop: every `resend_seconds` it repeats all that it told and that still
+    counts.
+    """
 
     def __init__(self, channel: Resending, context: Context) -> None:
         self._channel = channel
@@ -43,7 +45,7 @@ class Resend:
         self._hub = context.connect()
 
     def step(self) -> None:
-        """Wait, then send it all again."""
+        """Wait, then send all of it again."""
         context, channel = self._context, self._channel
         if context.clock.wait(context.stop, channel.resend_seconds):
             return
@@ -61,7 +63,9 @@ class Resend:
             context.log.warning("not resent", channel=name, error=outcome.reason)
 
     def _told(self, incident: str, now: datetime) -> Case | None:
-        """What the channel was told last of an incident, beside all that it was told before."""
+        """Return the case of what the channel was told last of an incident; None if it was told
+        nothing.
+        """
         route = self._channel.route
         notices = [
             one for one in notices_of(self._hub, incident).values() if one.channel == route.name
@@ -76,13 +80,13 @@ class Resend:
 
 
 def last_told(notices: Iterable[Notice]) -> Notice | None:
-    """Which of a channel's notices of an incident was surely told last."""
+    """Return which of a channel's notices of an incident was surely told last; None if none was."""
     told = [one for one in notices if one.state is NoticeState.SENT]
     return max(told, key=lambda one: one.order, default=None)
 
 
 def _incidents(hub: Hub, since: datetime) -> list[str]:
-    """Those that stand, and those that ended since then."""
+    """Return the ids of incidents that stand, and of those that ended since a time."""
     states = tuple(state.value for state in STANDING)
     standing = hub.records(RecordKind.INCIDENT, states=states, limit=MOST_STANDING)
     ended = readable(

@@ -1,4 +1,4 @@
-"""Checks gpuvigil itself every few seconds, and the digests once a day."""
+"""Checks gpuvigil itself every few seconds, and makes the digests once a day."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, time, timedelta
@@ -39,28 +39,28 @@ from .hub_access import Context
 
 LOOK_SECONDS = 5.0
 _LOSES_DATA = where(lambda row: row.loses_data)
-# The hub's status names every node: of a large fleet it is long.
+# The hub's status names every node: for a large fleet it is long.
 STATUS_SECONDS = 60.0
-# Looks that are further apart say that the hub was away, or this process.
+# Looks that are further apart mean that the hub, or this process, was away.
 AWAY_SECONDS = 30.0
-# Of the time that somebody may be silent, so much counts as over when this process starts.
+# When this process starts, this much of the time that a part may be silent counts as over.
 STARTING_SECONDS = 30.0
 # What was decided before a digest's hour may be written a little after it.
 WRITTEN_SECONDS = 60.0
-# Incidents that are looked at, of all that stand.
+# Most standing incidents that are read.
 MOST_STANDING = 100_000
-# Machines that ask the schedulers of one cluster.
+# Most machines that read the schedulers of one cluster.
 MOST_ASKING = 100
 
 
 def drops_data(one: Incident) -> bool:
-    """Whether it stands against a node that its collector drops what it measured, or follows from it."""
+    """Return whether an incident says that a collector drops measurements, or covers one that does."""
     told = (f": {FAULTS[fault].title}" for fault in _LOSES_DATA)
     return one.fault in _LOSES_DATA or any(it.endswith(tuple(told)) for it in one.covers)
 
 
 class Watch:
-    """One process's look at everybody, its own channels included."""
+    """One process's checks of all parts of gpuvigil, its own channels included."""
 
     def __init__(self, context: Context, dispatchers: Sequence[Dispatcher]) -> None:
         self._context = context
@@ -77,7 +77,7 @@ class Watch:
         self.well_at: datetime | None = None  # when all was well last, as seen from here
 
     def step(self) -> None:
-        """Look, write down what has changed, and wait."""
+        """Look, record what has changed, and wait."""
         context = self._context
         now = context.clock.now()
         pulses = {one.id: one for one in self._hub.records(RecordKind.PULSE)}
@@ -89,10 +89,10 @@ class Watch:
         steps: list[Transition | None] = [
             self._change(name, trouble, now)
             for name, trouble in shared.items()
-            # Nobody needs two messages of one silence: the analyzer may have told of it.
+            # One message of a silence is enough: the analyzer may have reported it.
             if not (name == "collectors" and trouble and is_told_of(nodes, self._standing()))
         ]
-        # The dead man goes on: what the other detectors find is told.
+        # The dead man's switch is still called: what the other detectors find is told.
         steps.append(self._change("detectors", detectors_trouble(pulses.get("analyzer")), now))
         steps.append(self._change("spools", spool_trouble(self._full_spools(), len(nodes)), now))
         steps += self._of_readers(nodes, now, listening)
@@ -114,13 +114,13 @@ class Watch:
     def _of_readers(
         self, nodes: Iterable[Mapping[str, object]], now: datetime, listening: datetime
     ) -> Iterator[Transition | None]:
-        """Of each cluster, whether its schedulers are still asked and its switches are still read; once a minute."""
+        """Check once a minute, for each cluster, that its schedulers and switches are still read."""
         if self._context.clock.monotonic() - self._asked < STATUS_SECONDS:
             return
         self._asked = self._context.clock.monotonic()
         for cluster in sorted({str(node["cluster"]) for node in nodes}):
             newest: dict[str, Record] = {}
-            # Those of switches are many, and the newest tells of all.
+            # Records of switches are many, and the newest speaks for all.
             for kind, most in ((RecordKind.SCHEDULER, MOST_ASKING), (RecordKind.SWITCH, 1)):
                 for told in self._hub.records(kind, subject=cluster, limit=most):
                     known = newest.setdefault(reader_of(told), told)
@@ -130,14 +130,14 @@ class Watch:
                 yield self._change(f"{reader}-{cluster}", trouble, now)
 
     def _heard_of(self) -> Sequence[Mapping[str, object]]:
-        """The nodes, with when the hub heard of each; at most a minute old."""
+        """Return the nodes, with when the hub heard of each; at most a minute old."""
         now = self._context.clock.monotonic()
         if now - self._looked >= STATUS_SECONDS:
             self._nodes, self._looked = without_marked(self._hub.status())["nodes"], now
         return self._nodes
 
     def _full_spools(self) -> Sequence[str]:
-        """Nodes against which it stands that their collector drops what it measured; once a minute."""
+        """Return the nodes whose collectors drop measurements; read once a minute."""
         now = self._context.clock.monotonic()
         if now - self._counted >= STATUS_SECONDS:
             full = {
@@ -147,10 +147,10 @@ class Watch:
         return self._full
 
     def _listening(self, now: datetime) -> datetime:
-        """Since when whoever sends to the hub would be heard of here.
+        """Return since when this process would have seen what others send to the hub.
 
-        After an hour without the hub all that it knows is an hour old, and nobody's fault; and who
-        starts everything at once has alerts look before the others have said anything.
+        After an hour without the hub all that it knows is an hour old, which is nobody's fault; and
+        when everything is started at once, alerts looks before the others have reported anything.
         """
         if self._looked_at is None:
             self._listens_since = now - timedelta(seconds=STARTING_SECONDS)
@@ -164,13 +164,17 @@ class Watch:
         return ended(before, now) if trouble is None else opened(trouble, before, now)
 
     def _of_records(self, pulse: Record | None, now: datetime) -> Sequence[Transition | None]:
-        """Repairs of the hub's records, whenever it tells of another or of the end of one."""
+        """Report repairs of the hub's records, whenever its pulse tells of a new one or of the end
+        of one.
+        """
         if pulse is None or pulse.version == self._repairs_version:
             return []
         return [self._change(name, trouble, now) for name, trouble in repairs(pulse)]
 
     def _of_channel(self, pulse: dict[str, object], now: datetime) -> Transition | None:
-        """A channel's trouble ends when it has delivered again, here, since that was told."""
+        """Report a channel's trouble; it ends when this process has delivered through the channel
+        since.
+        """
         trouble, name = channel_trouble(pulse), f"channel-{pulse['name']}"
         before = last_step(self._hub, f"self-{name}")
         if trouble is not None:
@@ -180,7 +184,7 @@ class Watch:
         return ended(before, now) if again else None
 
     def _of_gone_channels(self, pulses: Iterable[Record], now: datetime) -> Sequence[Transition]:
-        """The ends of what an earlier configuration's channels left standing; once a minute."""
+        """End the troubles of channels that are no longer configured; once a minute."""
         at = self._context.clock.monotonic()
         if at - self._cleared < STATUS_SECONDS:
             return []
@@ -191,14 +195,14 @@ class Watch:
         return of_gone_channels([one for one in steps if one is not None], names, now)
 
     def _undigested(self, end: datetime) -> list[str]:
-        """The channels whose digest until `end` was not told, as far as is known here."""
+        """Return the channels whose digest until `end` was not told, as far as is known here."""
         routes = [one.channel.route for one in self._couriers]
         return [
             name for name in digesting(self._context, routes) if self._digested.get(name) != end
         ]
 
     def _digest(self, channel: str, begin: datetime, end: datetime) -> Transition | None:
-        """What was held for a channel's digest of a day, unless it was told."""
+        """Return a channel's digest of a day, unless it was told or nothing was held."""
         if last_step(self._hub, digest_of(channel, begin)) is not None:
             return None
         day = all_of(self._hub, RecordKind.NOTICE, ("held",), begin, end)
@@ -206,7 +210,9 @@ class Watch:
         return digest(channel, held, begin, end, self._standing_for(channel)) if held else None
 
     def _standing_for(self, channel: str) -> list[Incident]:
-        """What stands of which some route tells the channel: others' incidents are not its readers'."""
+        """Return the standing incidents that a route sends to the channel; others are not for its
+        readers.
+        """
         settings = self._context.settings
         racks = self._lookout.look(self._context.clock.monotonic()).racks
         return [
@@ -222,14 +228,14 @@ class Watch:
 
 
 def channels_of(pulses: Iterable[Record]) -> set[str]:
-    """The channels that some alerts process has, or had."""
+    """Return the names of the channels that some alerts process has, or had."""
     found = (one.body.get("channels") for one in pulses if one.subject == "alerts")
     listed = (channel for them in found if isinstance(them, list) for channel in them)
     return {str(one["name"]) for one in listed if isinstance(one, Mapping) and "name" in one}
 
 
 def last_day(digest_at: str, now: datetime) -> tuple[datetime, datetime]:
-    """The last day from digest to digest of which all is written down."""
+    """Return begin and end of the last day, from digest to digest, of which everything is recorded."""
     at, written = time.fromisoformat(digest_at), now - timedelta(seconds=WRITTEN_SECONDS)
     end = written.replace(hour=at.hour, minute=at.minute, second=0, microsecond=0)
     end -= timedelta(days=1) if end > written else timedelta()
@@ -237,9 +243,10 @@ def last_day(digest_at: str, now: datetime) -> tuple[datetime, datetime]:
 
 
 def digesting(context: Context, channels: Iterable[Route]) -> list[str]:
-    """The channels that some route gives a digest, and those of `channels` that hear of what is on trial.
+    """Return the channels to which a route gives a digest, and those of `channels` told what is on
+    trial.
 
-    That is everybody but who is woken, and who writes to owners alone.
+    The latter are all but pagers, and those that write to owners only.
     """
     given = [name for one in context.settings.routes if one.digest for name in one.receivers]
     read = [one.name for one in channels if not (one.pager or one.owners_only)]
@@ -247,7 +254,7 @@ def digesting(context: Context, channels: Iterable[Route]) -> list[str]:
 
 
 def last_step(hub: Hub, incident: str) -> Transition | None:
-    """The newest transition of an incident."""
+    """Return the newest transition of an incident; None if there is none."""
     steps: Iterable[Transition] = readable(
         hub.records(RecordKind.TRANSITION, parent=incident), Transition.from_record
     )
@@ -255,7 +262,7 @@ def last_step(hub: Hub, incident: str) -> Transition | None:
 
 
 def call_dead_man(ping: Callable[[datetime], Outcome], context: Context, watch: Watch) -> None:
-    """Call as long as this process has lately seen that all is well, then wait."""
+    """Call the dead man's switch if this process has lately seen that all is well, then wait."""
     now, every = context.clock.now(), context.settings.dead_man_seconds
     if watch.well_at is not None and now - watch.well_at < timedelta(seconds=30):
         try:

@@ -1,1 +1,1 @@
-"""Holders of idle GPUs: who is written to, and what."""
+"""Notices to the holders of idle GPUs."""

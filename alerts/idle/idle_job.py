@@ -40,11 +40,11 @@ from .idle_notice import (
 from .idle_samples import Look
 
 LOOK_SECONDS = 60.0
-# Of its time at most a twentieth is spent on looking.
+# At most a twentieth of the time is spent on looking.
 WAIT_PER_LOOK = 20.0
-# The store is asked for the span of each holder: the others' turn is at the next look.
+# The store is asked for the span of each holder: the others are due at the next look.
 MOST_AT_ONCE = 20
-# Who was excused, or has just got a notice, is asked about again then.
+# A holder that was excused, or has just got a notice, is asked about again then.
 ASK_AGAIN = timedelta(minutes=5)
 MOST_REMEMBERED = 10_000
 _MOST_RECORDS = 100_000
@@ -53,7 +53,9 @@ _SUSPENDED = "SUSPENDED"
 
 
 class IdleWatch:
-    """One process's look at who holds idle GPUs; `below_percent` as the idle detector has it."""
+    """One process's checks of the holders of idle GPUs; `below_percent` as the idle detector has
+    it.
+    """
 
     def __init__(self, context: Context, connect: Callable[[], Hub], below_percent: float) -> None:
         self._context = context
@@ -62,11 +64,11 @@ class IdleWatch:
         self._sent: dict[str, datetime] = {}  # by the notice's incident
         self._suspended: dict[
             tuple[str, Holder], datetime
-        ] = {}  # jobs, when they were seen so last
-        self._asked_again: dict[str, datetime] = {}  # when a holder is looked at again, by the same
+        ] = {}  # jobs, and when they were last seen suspended
+        self._asked_again: dict[str, datetime] = {}  # when a holder is asked about again, by notice
 
     def step(self) -> None:
-        """Write down what is due, and wait; on a large fleet, where a look is long, for longer."""
+        """Record due notices, and wait; on a large fleet, where a look is long, for longer."""
         clock, log = self._context.clock, self._context.log
         began = clock.monotonic()
         found = self.due(clock.now())
@@ -78,7 +80,7 @@ class IdleWatch:
         clock.wait(self._context.stop, max(LOOK_SECONDS, took * WAIT_PER_LOOK))
 
     def due(self, now: datetime) -> list[Transition]:
-        """The notices that are due now; HubError where the hub does not answer."""
+        """Return the notices that are due now; HubError where the hub does not answer."""
         if len(self._sent) > MOST_REMEMBERED:
             self._sent.clear()  # the hub has them
         if analyzer_trouble(self._hub.record(RecordKind.PULSE, "analyzer"), now) is not None:
@@ -98,18 +100,18 @@ class IdleWatch:
             stand |= {held.notice(stage) for stage, _ in of_holder.policy.stages()}
             if self._is_worth_asking(held, of_holder, now):
                 asked.append((held, of_holder))
-        # Whoever was never asked about comes first: of the others the store said no before.
+        # Holders that were never asked about come first: for the others the store said no before.
         asked.sort(key=lambda one: again.get(one[0].notice(""), EPOCH))
         made = self._notices(asked[:MOST_AT_ONCE], standing, now)
         return [*self._over(stand, now), *made]
 
     def _was_suspended(self, held: Held, asked: Terms, now: datetime) -> bool:
-        """Whether Slurm kept it from computing since less than the first notice's time, as far as was seen here."""
+        """Return whether the job was seen suspended in Slurm within the first notice's time."""
         seen = self._suspended.get((held.cluster, held.holder))
         return seen is not None and now - seen < asked.policy.notices[0]
 
     def _over(self, stand: Collection[str], now: datetime) -> list[Transition]:
-        """The ends of what waits to be told, and need not be any more."""
+        """Return the ends of waiting notices that need not be told any more."""
         waiting = self._hub.records(
             RecordKind.NOTICE,
             subject=PLACE.key,
@@ -125,7 +127,7 @@ class IdleWatch:
     def _notices(
         self, asked: Sequence[tuple[Held, Terms]], standing: Sequence[Incident], now: datetime
     ) -> list[Transition]:
-        """Theirs that are due; when the store fails, those until then: the others' turn is later."""
+        """Return the due notices of these holders; when the store fails, those until then."""
         if not asked:
             return []
         since = now - max(of_holder.policy.notices[-1] for _, of_holder in asked)
@@ -142,7 +144,7 @@ class IdleWatch:
         return made
 
     def _is_worth_asking(self, held: Held, asked: Terms, now: datetime) -> bool:
-        """Whether a notice is due, unless what was measured speaks against it."""
+        """Return whether a notice is due, unless the measurements speak against it."""
         if now - held.since < asked.policy.notices[0]:
             return False
         if now < self._asked_again.get(held.notice(""), now):
@@ -169,7 +171,7 @@ class IdleWatch:
         return [filled(one, jobs) for one in readable(found, Allocation.from_record)]
 
     def _stages(self, held: Held, asked: Terms) -> dict[str, datetime] | None:
-        """Which stages' notices have gone out, and when; by this process or another.
+        """Return when each stage's notice went out, by this process or another.
 
         None while one has not: it waits, or could not be told, and nobody hears a later one first.
         """
@@ -189,14 +191,16 @@ class IdleWatch:
         return sent
 
     def _notice(self, held: Held, asked: Terms, look: Look) -> Transition | None:
-        """The notice, unless what was measured speaks against it; then it is asked again later."""
+        """Return the due notice, unless the measurements speak against it; then it is asked again
+        later.
+        """
         now = look.now
         self._asked_again[held.notice("")] = now + ASK_AGAIN
         sent = self._stages(held, asked)
         stage = None if sent is None else stage_of(held, asked, sent, now)
         if sent is None or stage is None or stage == END:
             return None
-        # An incident bears a moment's work: whether there was any in so long, the samples say.
+        # An incident tolerates a moment's work: the samples say whether there was any in this time.
         after = dict(asked.policy.stages())[stage]
         held = held.only(key for key, since in held.idle.items() if now - since >= after)
         found = look.why(held, after, self._below)

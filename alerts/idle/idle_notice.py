@@ -1,8 +1,8 @@
-"""Who is written to since the GPUs that they hold compute nothing, and what: pure.
+"""Notices to the holders of GPUs that compute nothing: who gets them, and what they say; pure.
 
-A notice is a transition of an incident of its own, like what gpuvigil says of itself: routed, kept
-back and delivered as everything is. Its id follows from job and stage, so that two alerts processes
-say it once. It is for the owner alone, who hears nothing else about idle GPUs.
+A notice is a transition of an incident of its own, like those about gpuvigil itself: routed,
+suppressed and delivered like any other. Its id follows from job and stage, so that two alerts
+processes send it once. It is for the owner alone, who hears nothing else about idle GPUs.
 """
 
 import hashlib
@@ -46,19 +46,19 @@ from ..messages.self_monitoring import OWN, ended
 from ..routing.notice import IDLE_NOTICE
 
 _PROCESSES = Holder(HolderKind.OTHER, "processes")
-PLACE = Subject(cluster=OWN, node="idle")  # where the notices are said to be
+PLACE = Subject(cluster=OWN, node="idle")  # the subject of the notices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What one job, one pod, or a user's processes hold in a cluster."""
+    """The GPUs that one job, one pod, or a user's processes hold in a cluster."""
 
     cluster: str
     holder: Holder  # a job, a pod, or `_PROCESSES`
     pod: str | None = None  # of what Kubernetes runs, one of its pods: "team/train-0"
     user: str
     gpus: tuple[Subject, ...]
-    idle: Mapping[str, datetime]  # since when, by the keys of those that are idle
+    idle: Mapping[str, datetime]  # since when each idle one is idle, by its key
     started_at: datetime
     partition: str | None = None
     account: str | None = None
@@ -69,7 +69,7 @@ class Held:
         return min(self.idle.values())
 
     def only(self, keys: Iterable[str]) -> "Held":
-        """The same with these of its idle GPUs; ValueError when it is none of them."""
+        """Return the same with only these of its idle GPUs; ValueError when none of them is idle."""
         idle = {key: self.idle[key] for key in keys if key in self.idle}
         if not idle:
             raise ValueError("none of them is idle")
@@ -77,12 +77,12 @@ class Held:
 
     @property
     def of_slurm(self) -> bool:
-        """Whether it is a job, and no pod's."""
+        """Whether the holder is a job, and not of a pod."""
         return self.holder.kind is HolderKind.JOB and self.pod is None
 
     @property
     def labels(self) -> Labels:
-        """What a policy is matched by."""
+        """The labels that policies match."""
         nodes = dict.fromkeys(one.node for one in self.gpus)
         found = {
             "fault": (IDLE,),
@@ -97,14 +97,14 @@ class Held:
 
     @property
     def interactive(self) -> bool:
-        """Whether somebody may sit in front of it: what a shell or a notebook is called."""
+        """Whether somebody may sit in front of it, by its command: a shell or a notebook."""
         return is_interactive(self.command)
 
     def notice(self, stage: str) -> str:
-        """The id of the incident that is the notice of a stage: the same as long as it is one job.
+        """Return the id of a stage's notice, the same as long as it is one job.
 
-        Names of pods, of what they are of, and of users' processes come again; for them each day's
-        idleness is its own.
+        Names of pods, of their owners, and of users' processes come again; for them each day's
+        idleness has its own id.
         """
         again = "" if self.of_slurm else f"{self.since:%Y-%m-%d}"
         named = f"{self.cluster}|{self.holder}|{self.user}|{again}"
@@ -112,15 +112,17 @@ class Held:
 
 
 def idle_since(standing: Iterable[Incident]) -> dict[str, datetime]:
-    """Since when GPUs are idle, by key, as far as an incident says so; of made-up ones nobody is told."""
+    """Return since when GPUs are idle, by key, as far as an incident says so; simulated ones are
+    left out.
+    """
     return told_idle(one for one in standing if one.subject.real)
 
 
 def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) -> list[Held]:
-    """Who holds idle GPUs, the longest idle first.
+    """Return the holders of idle GPUs, the longest idle first.
 
-    Left out is what has no user's name, and what is shared or a slice: whose idleness that is,
-    nobody can say.
+    GPUs without a user's name, shared ones and slices are left out: nobody can say whose idleness
+    it is.
     """
     groups: dict[tuple[str, Holder, str], list[Allocation]] = defaultdict(list)
     users: dict[str, set[str | None]] = defaultdict(set)
@@ -159,7 +161,7 @@ def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """A policy, and in which zone its days are."""
+    """A policy, and the time zone of its days."""
 
     policy: Policy
     local: Callable[[datetime], datetime]
@@ -167,7 +169,9 @@ class Terms:
 
 
 def terms(settings: Sequence[IdleSettings], held: Held) -> Terms | None:
-    """What is asked of this holder; None when nothing is, as of one who is declared to stand by."""
+    """Return the terms for a holder; None when there are none, as for one that is declared as
+    standby.
+    """
     if not settings:
         return Terms(policy=FOR_PODS if held.pod else FOR_JOBS, local=lambda at: at)
     fitting = next((one for one in settings if fit(one.match, held.labels)), None)
@@ -192,13 +196,15 @@ def stage_of(
     why: Idleness = Idleness.NOTHING_COMPUTED,
     used_share: float | None = None,
 ) -> str | None:
-    """The stage whose notice is due; without a reason, whether it is worth asking for one."""
+    """Return the stage whose notice is due; without a reason, whether it is worth asking for one."""
     idler = Idler(why=why, since=held.since, interactive=held.interactive, used_share=used_share)
     return due(asked.policy, idler, sent, asked.local(now))
 
 
 def reasons(held: Held, span: Measurements) -> dict[str, Idleness]:
-    """Why the holder's GPUs are idle, by key; not of one that computed something."""
+    """Return why each idle GPU of the holder is idle, by key, without those that computed
+    something.
+    """
     told = {
         gpu.key: why_idle(gpu, [one for one in held.gpus if one.key != gpu.key], span)
         for gpu in held.gpus
@@ -208,13 +214,13 @@ def reasons(held: Held, span: Measurements) -> dict[str, Idleness]:
 
 
 def verdict(found: Iterable[Idleness]) -> Idleness:
-    """The reason of most; what excuses one of the GPUs excuses their holder."""
+    """Return the most frequent reason; one that excuses any of the GPUs excuses their holder."""
     them = list(found)
     return min(set(them), key=lambda one: (one.blames, -them.count(one), one.value))
 
 
 def over(before: Transition, now: datetime) -> Transition | None:
-    """The end of a notice that nobody was told yet; None when it has ended."""
+    """Return the end of a notice that nobody was told yet; None when it has ended."""
     step = ended(before, now)
     reason = "its holder has ended or computes again"
     return None if step is None else replace(step, subject=before.subject, reason=reason)
@@ -228,7 +234,7 @@ def notice(
     now: datetime,
     before: Transition | None = None,
 ) -> Transition:
-    """What the owner is told at a stage; `before` is the end of one that was never told."""
+    """Return the notice for the owner at a stage; `before` is the end of one that was never told."""
     idle = [one for one in held.gpus if one.key in held.idle]
     subject = idle[0] if len(idle) == 1 else idle[0].of_node()
     count = len(idle)
@@ -272,14 +278,14 @@ def notice(
         signal=(Signal.CONFIRMED if before is None else Signal.RETURNED).value,
         at=now,
         reason=stage,
-        # As what gpuvigil says of itself: no page takes it for an incident of the node.
+        # As for incidents about gpuvigil itself, so that no page takes it for one of the node.
         subject=PLACE,
         snapshot=said.to_record().to_json(),
     )
 
 
 def _last(held: Held, stage: str, policy: Policy) -> str:
-    """What follows the last notice."""
+    """Return the sentence on what follows the last notice; empty for an earlier one."""
     if [name for name, _ in policy.stages() if name != END][-1] != stage:
         return ""
     if policy.end_after is None or not held.of_slurm:

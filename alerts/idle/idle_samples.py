@@ -1,4 +1,4 @@
-"""Samples of all who hold idle GPUs, in one question to the store."""
+"""The samples of all holders of idle GPUs, in one query of the store."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +27,8 @@ _USED = tuple(
     Aggregate(function=function, field="utilization_percent")
     for function in (Function.MEAN, Function.COUNT)
 )
-# What a holder used is asked of the store in these parts of the last day, each once for all holders,
-# whenever they began: of the time before the oldest part that is all theirs nothing is known.
+# What a holder used is queried in these parts of the last day, each once for all holders, whenever
+# they began: nothing is known of the time before the oldest part that is all theirs.
 _AGES = tuple(
     timedelta(minutes=one) for one in (0, 15, 30, 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440)
 )
@@ -37,7 +37,7 @@ _Question = tuple[Sequence[Aggregate], datetime, datetime]
 
 
 class Asked(ABC):
-    """One look: what stands at a moment, and what was measured of the holders' GPUs until then."""
+    """One look: the incidents at a moment, and the measurements of the holders' GPUs until then."""
 
     def __init__(self, stood: Sequence[Incident], now: datetime) -> None:
         """`stood`: incidents that stand, or that ended within the longest time that is asked about."""
@@ -47,20 +47,22 @@ class Asked(ABC):
 
     @abstractmethod
     def tick_seconds(self, node: Subject) -> float:
-        """How often numbers of a node come."""
+        """Return the seconds between two samples of a node."""
 
     @abstractmethod
     def rows(
         self, aggregates: Sequence[Aggregate], start: datetime, end: datetime
     ) -> Mapping[str, Row]:
-        """Of the holders' GPUs, by key."""
+        """Return the aggregates of the holders' GPUs, by key."""
 
     @abstractmethod
     def servers(self, start: datetime) -> Sequence[Row]:
-        """What inference servers said since then."""
+        """Return what inference servers reported since `start`."""
 
     def why(self, held: Held, length: timedelta, below_percent: float) -> dict[str, Idleness]:
-        """Why the holder's idle GPUs were so over the last `length`, by key; see `reasons`."""
+        """Return why the holder's idle GPUs were idle over the last `length`, by key; see
+        `reasons`.
+        """
         start = self.now - length
         nodes = {gpu.of_node() for gpu in held.gpus if gpu.key in held.idle}
         span = Measurements(
@@ -74,19 +76,21 @@ class Asked(ABC):
         return reasons(held, span)
 
     def _excused(self, length: timedelta) -> Excuses:
-        """What excuses whoever was idle for so long."""
+        """Return what excuses holders that were idle for `length`."""
         if length not in self._excuses:
             self._excuses[length] = excuses(self._stood, self.now - length)
         return self._excuses[length]
 
     def used_share(self, held: Held) -> float | None:
-        """How much of its GPUs a holder used in its last day; None when nothing was measured."""
+        """Return the share of its GPUs that a holder used in its last day; None when nothing was
+        measured.
+        """
         ages = pairwise(self.now - age for age in _AGES if held.started_at <= self.now - age)
         return used_share(held, [self.rows(_USED, start, end) for end, start in ages])
 
 
 class Look(Asked):
-    """Asked of the store, everything once."""
+    """A look that queries the store, each thing once."""
 
     def __init__(
         self, hub: Hub, stood: Sequence[Incident], now: datetime, holders: Iterable[Held]
@@ -100,7 +104,7 @@ class Look(Asked):
         self._ticks: dict[str, float] = {}  # by the node's key
 
     def tick_seconds(self, node: Subject) -> float:
-        """How often numbers of a node come, as its inventory says."""
+        """Return the seconds between two samples of a node, as its inventory says."""
         if node.key not in self._ticks:
             record = self._hub.inventory(node)
             known = readable([record] if record else [], Inventory.from_record)
@@ -111,7 +115,7 @@ class Look(Asked):
     def rows(
         self, aggregates: Sequence[Aggregate], start: datetime, end: datetime
     ) -> dict[str, Row]:
-        """Of the holders' GPUs, by key."""
+        """Return the aggregates of the holders' GPUs, by key."""
         asked = (aggregates, start, end)
         if asked not in self._known:
             found = store_of(self._hub).window("gpu", aggregates, start, end).to_pylist()
@@ -124,14 +128,16 @@ class Look(Asked):
         return self._known[asked]
 
     def servers(self, start: datetime) -> Sequence[Row]:
-        """What inference servers said since then; a store that has none of them says nothing."""
+        """Return what inference servers reported since `start`; nothing if the store has none of
+        them.
+        """
         if start not in self._served:
             found = store_of(self._hub).window("inference", ASKED_OF_SERVERS, start, self.now)
             self._served[start] = found.to_pylist()
         return self._served[start]
 
     def seen_lately(self, held: Held, length: timedelta) -> bool:
-        """Whether each of its GPUs was measured until now, but for a few ticks."""
+        """Return whether each GPU of the holder was measured until now, but for a few ticks."""
         rows = self.rows(ASKED, self.now - length, self.now)
         return all(
             gpu.key in rows
@@ -142,7 +148,9 @@ class Look(Asked):
 
 
 def used_share(held: Held, parts: Iterable[Mapping[str, Row]]) -> float | None:
-    """How much of its GPUs a holder used in these parts of its time; None when nothing was measured."""
+    """Return the share of its GPUs that a holder used in these parts of its time; None when nothing
+    was measured.
+    """
     mean, count = (one.column for one in _USED)
     mine = [rows[one.key] for rows in parts for one in held.gpus if one.key in rows]
     known = [(row[mean], row[count]) for row in mine if row[mean] is not None]

@@ -1,1 +1,1 @@
-"""What a message says, and the seam to the channels that carry it."""
+"""The content of messages, and the interface of the channels that carry them."""

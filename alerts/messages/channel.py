@@ -14,37 +14,38 @@ from .message import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """The receiver took it. `receipt` is its name for the message, where it gives one."""
+    """The receiver accepted it. `receipt` is its name for the message, where it gives one."""
 
     receipt: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Not now. `after_seconds` is what the receiver asked for; None when it did not say."""
+    """To be tried later. `after_seconds` is what the receiver asked for; None when it did not say."""
 
     reason: str
     after_seconds: float | None = None
     perhaps_received: bool = False  # no clear answer: it may have arrived all the same
-    for_some: bool = False  # its other readers have it: the receiver is well, and not left alone
+    for_some: bool = False  # other readers have it: the receiver works, and is not left alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Never: the same message would be refused again."""
+    """Not to be tried again: the same message would be refused again."""
 
     reason: str
-    lost: bool = False  # what was to be brought up to date is not there, or may not be changed
-    for_nobody: bool = False  # whom it is for has no place there: it says nothing of the receiver
+    lost: bool = False  # the message to be updated is gone, or may not be changed
+    for_nobody: bool = False  # its readers cannot be reached there: says nothing about the receiver
 
 
 Outcome = Delivered | Retry | Refused
 
 
 def tried(attempt: Callable[[], Outcome]) -> Outcome:
-    """What an attempt comes to, whatever goes wrong in it: a channel must not fail in silence.
+    """Return the outcome of an attempt, whatever goes wrong in it: a channel must not fail in
+    silence.
 
-    Of what nobody thought of only the kind and the place are said; its words may hold a secret.
+    For an unexpected error only its type and place are reported; its text may hold a secret.
     """
     try:
         return attempt()
@@ -58,7 +59,7 @@ def tried(attempt: Callable[[], Outcome]) -> Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """What a receiver takes for long: a token bucket of `burst` messages, refilled so often."""
+    """A receiver's rate limit: a token bucket of `burst` messages, refilled at `per_second`."""
 
     burst: int = 10
     per_second: float = 10.0
@@ -77,11 +78,11 @@ class Bucket:
         return cls(pace=pace, tokens=pace.burst, at=now)
 
     def wait_seconds(self, now: float) -> float:
-        """How long until a message may go out; 0 when it may now."""
+        """Return how long until a message may go out; 0 when it may now."""
         return max(1.0 - self._left(now), 0.0) / self.pace.per_second
 
     def take(self, now: float) -> "Bucket":
-        """The bucket after a message went out at `now`."""
+        """Return the bucket after a message went out at `now`."""
         return Bucket(pace=self.pace, tokens=self._left(now) - 1.0, at=now)
 
     def _left(self, now: float) -> float:
@@ -90,7 +91,7 @@ class Bucket:
 
 
 class Channel(Protocol):
-    """One way to tell people; used by one thread at a time.
+    """A way to notify people; used by one thread at a time.
 
     `deliver` makes one attempt, ends within `timeout_seconds`, and raises nothing for a receiver's
     fault. Reasons are one line and hold no secret.
@@ -98,7 +99,7 @@ class Channel(Protocol):
 
     @property
     def route(self) -> Route:
-        """What this channel wants to hear."""
+        """What this channel wants to receive."""
 
     @property
     def timeout_seconds(self) -> float:
@@ -109,7 +110,7 @@ class Channel(Protocol):
         """How fast messages may follow each other, as measured from the end of each attempt."""
 
     def deliver(self, message: Message) -> Outcome:
-        """Try once."""
+        """Make one attempt."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""

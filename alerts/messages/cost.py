@@ -12,19 +12,20 @@ _MOST_NODES = 100_000
 
 
 class Models:
-    """The models of GPUs, kept by a thread of its own: no message waits for what it costs."""
+    """The models of GPUs, read by a thread of its own: no message waits for its cost."""
 
     def __init__(self) -> None:
         self.known: Mapping[str, str] = {}  # by the GPU's key
 
     def look(self, hub: Hub) -> None:
-        """Ask the hub for them; what was known stays when it does not answer, a HubError."""
+        """Read the models from the hub; HubError when it does not answer: the known ones stay."""
         found = hub.records(RecordKind.INVENTORY, limit=_MOST_NODES)
         self.known = models_of(readable(found, Inventory.from_record))
 
 
 def cost_words(prices: Prices, incident: Incident, models: Mapping[str, str], now: datetime) -> str:
-    """`costs 32.00 EUR/h, about 64.00 EUR of GPU time so far`; empty where no price is known.
+    """Return words like `costs 32.00 EUR/h, about 64.00 EUR of GPU time so far`; empty where no
+    price is known.
 
     `models` has the model of each GPU by its subject's key.
     """
@@ -32,7 +33,7 @@ def cost_words(prices: Prices, incident: Incident, models: Mapping[str, str], no
 
 
 def models_of(inventories: Iterable[Inventory]) -> dict[str, str]:
-    """The model of each GPU by its subject's key, the real ones only."""
+    """Return the model of each GPU by its subject's key, the real ones only."""
     return {
         Subject(cluster=node.subject.cluster, node=node.subject.node, gpu=gpu.uuid).key: gpu.model
         for node in inventories

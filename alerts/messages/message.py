@@ -1,7 +1,7 @@
-"""What is said about an incident, in one fixed order; pure.
+"""The message about an incident, in one fixed order; pure.
 
 What failed, where, since when, who is hit, on what evidence, what to do now, and a link that still
-shows the same window tomorrow. Names of jobs, users and programs are strangers' text: they are cut
+shows the same window tomorrow. Names of jobs, users and programs are untrusted text: they are cut,
 and lose what a terminal or a chat could take for more than text.
 """
 
@@ -65,21 +65,23 @@ class Message:
     source: str
     link: str  # the subject's page with the incident's window
     incident_link: str  # the incident's own page, where it is acknowledged
-    owners: tuple[str, ...] = ()  # whose GPUs it blocks, as strangers named themselves
+    owners: tuple[str, ...] = ()  # users whose GPUs it blocks: untrusted text
     accounts: tuple[str, ...] = ()  # of their jobs
     partitions: tuple[str, ...] = ()
-    runbook: str | None = None  # where is written what to do about such a fault
+    runbook: str | None = None  # the page on what to do about such a fault
     ended: str = ""  # why it is over, where somebody knows
     loud: bool = True  # worth a sound; what merely changes is not
-    worse: bool = False  # than was sent before: the summary says how bad it is
-    news: bool = True  # worth a message of its own; who is hit now is not
-    for_owners: tuple[str, ...] = ()  # those of them that it is to reach, or who heard of it before
+    worse: bool = False  # than sent before: the summary says how bad it is
+    news: bool = True  # worth a message of its own; a mere change is not
+    for_owners: tuple[str, ...] = ()  # the owners it is to reach, or who heard of it before
     owners_only: bool = False  # nobody else need hear it
-    answer_link: str | None = None  # signed: where it is answered for without a sign-in
-    receipt: str | None = None  # the receiver's name for the message before, which this one follows
+    answer_link: str | None = None  # signed: where it can be answered without a sign-in
+    receipt: str | None = None  # the receiver's name for the message that this one follows
 
     def only_for_owners(self, only: bool = True) -> "Message":
-        """The same for owners alone: to acknowledge and to silence is of those who run the machines."""
+        """Return the message for owners only: acknowledging and silencing are for those who run the
+        machines.
+        """
         return replace(self, owners_only=True, answer_link=None) if only else self
 
     @property
@@ -100,7 +102,7 @@ class Message:
 
 
 def _is_loud(notice: Notice) -> bool:
-    """Whether it makes a sound where a channel has one."""
+    """Return whether the message makes a sound where a channel has one."""
     stops = notice.verdict is Verdict.EXPLAINED and stops_now(notice)
     return notice.kind is Kind.FIRED or notice.verdict in _LOUD or stops
 
@@ -118,12 +120,13 @@ def message(  # noqa: PLR0913 - each may be said, or not
     cost: str = "",
     owners_only: bool = False,
 ) -> Message:
-    """What `notice` says when it is told at `now`; links lead to `external_url`.
+    """Return what `notice` says when it is told at `now`; links lead to `external_url`.
 
     `told_owners` were told as owners before: they hear of the end, and others that they are hit.
-    `told_as` is its title as it was told last. `cost` is what it costs, in words, where that is known.
-    `owners_only`: its readers are owners alone, who do not answer for those who run the machines.
-    In `runbook_url` the word `{fault}` stands for the fault's name; without any there is no runbook.
+    `told_as` is the title that was told last. `cost` is its cost, in words, where that is known.
+    `owners_only`: its readers are owners only, who do not acknowledge for those who run the
+    machines.
+    In `runbook_url` the word `{fault}` stands for the fault's name; an empty one means no runbook.
     ConfigError when the key of the links cannot be read at the moment.
     """
     incident = notice.to_incident()
@@ -189,14 +192,14 @@ def _answer_link(incident: str, now: datetime, url: str, seal: Seal | None) -> s
 
 
 def clean(text: str, longest: int = LONGEST_LINE) -> str:
-    """`text` as one printable line of at most `longest` characters."""
+    """Return `text` as one printable line of at most `longest` characters."""
     printable = "".join(ch if ch.isprintable() else " " for ch in text)
     line = " ".join(printable.split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def listed(items: Sequence[str], most: int = LISTED) -> str:
-    """The first items, and how many more there are."""
+    """Return the first items, and how many more there are."""
     shown = ", ".join(clean(item, 100) for item in items[:most])
     return shown if len(items) <= most else f"{shown} and {len(items) - most} more"
 
@@ -220,7 +223,7 @@ def _summary(incident: Incident, notice: Notice, now: datetime, ends_at: datetim
 
 
 def _is_covered(notice: Notice) -> bool:
-    """Whether it ended only because another incident explains it."""
+    """Return whether an incident ended only because another one explains it."""
     return notice.kind is Kind.RESOLVED and notice.covered_by is not None
 
 
@@ -262,7 +265,7 @@ def _where(incident: Incident) -> str:
 
 
 def _by_node(keys: Sequence[str]) -> str:
-    """Many places as somebody can read them: `256 GPUs on 32 nodes: n00 (8), n01 (8) ...`."""
+    """Return many places in a readable form: `256 GPUs on 32 nodes: n00 (8), n01 (8) ...`."""
     subjects = [subject for subject in map(_subject, keys) if subject is not None]
     nodes = Counter(subject.node for subject in subjects)
     gpus = sum(subject.gpu is not None for subject in subjects)
@@ -297,7 +300,7 @@ def _since(since: datetime, now: datetime, ends_at: datetime | None) -> str:
 
 
 def _impact(impact: Impact, cost: str) -> str:
-    """Who is hit, at what cost; of jobs also on whose account and where they were queued."""
+    """Return who is hit, and at what cost; for jobs also their accounts and partitions."""
     jobs = _those("account", impact.accounts) + _those("partition", impact.partitions)
     return _who(impact) + (f"; {cost}" if cost else "") + jobs
 
@@ -331,7 +334,9 @@ def _evidence(incident: Incident, told_as: str) -> str:
 
 
 def _counted(covers: Sequence[str]) -> list[str]:
-    """Each `place: what`; what is so in several places is said once, with their number."""
+    """Group texts `place: what`: what is the same in several places is said once, with their
+    number.
+    """
     places: dict[str, list[str]] = {}
     for cover in covers:
         places.setdefault(cover.partition(": ")[2], []).append(cover)

@@ -1,7 +1,7 @@
 """Incidents about gpuvigil itself, and the daily digests; pure.
 
-It goes the same way as what the analyzer finds: as a transition that alerts claims, decides and
-delivers. Ids and numbers follow from what is kept, so that two processes say the same thing once.
+They take the same way as what the analyzer finds: as transitions that alerts claims, decides and
+delivers. Ids and numbers follow from stored records, so that two processes say the same thing once.
 """
 
 from collections import Counter
@@ -27,25 +27,25 @@ from gpuvigil.model import (
     fingerprint,
 )
 
-OWN = "gpuvigil"  # the cluster that such things are said to be in
+OWN = "gpuvigil"  # the cluster of such incidents
 CHANNEL_FAILED, DIGEST = "gpuvigil_channel", "digest"
 ON_TRIAL = "on_trial"  # also held for a digest, and counted apart there
 
-# How long a thing is away before somebody is told.
+# How long a part is silent before somebody is told.
 ANALYZER_SILENT = timedelta(seconds=60)
-COLLECTORS_SILENT = timedelta(seconds=180)  # longer than what is known of them may be old
-# With the pauses between them about a minute.
+COLLECTORS_SILENT = timedelta(seconds=180)  # longer than the list of nodes may be old
+# With the pauses between them, about a minute.
 FAILURES = 6
-# What is refused is not tried again: each of them is a message that nobody has.
+# A refused message is not tried again: nobody has it.
 REFUSALS = 3
 LISTED = 10
-NAMED = 3  # of what stands, in one line of a digest
+NAMED = 3  # incidents named in one line of a digest
 _OF_HOLDERS = frozenset({Blame.HOLDER, Blame.USE})
-# Of one node its own incident tells; so many, and such a share of all, are gpuvigil's trouble.
+# A single node has its own incident; this many, and this share of all, are gpuvigil's trouble.
 FULL_SPOOLS, FULL_SHARE = 3, 0.1
 
 
-# They say at least every ten minutes that they look.
+# Readers report at least every ten minutes.
 READER_SILENT, READER_GONE = timedelta(minutes=25), timedelta(days=1)
 READERS = {
     "slurm": ("Slurm is no longer asked; jobs and drains are not known", "'gpuvigil slurm'"),
@@ -62,7 +62,7 @@ READERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Something about gpuvigil that somebody has to mend."""
+    """A problem of gpuvigil itself that somebody has to fix."""
 
     name: str  # unique among troubles
     fault: str
@@ -78,14 +78,14 @@ class Trouble:
 
 
 def is_digest(incident: str) -> bool:
-    """Whether it is a digest of one day, by its id."""
+    """Return whether an incident is a digest of one day, by its id."""
     return incident.startswith(f"self-{DIGEST}-")
 
 
 def analyzer_trouble(
     pulse: Record | None, now: datetime, listening: datetime | None = None
 ) -> Trouble | None:
-    """The analyzer has not been heard of; it says every few seconds that it lives.
+    """Return the trouble of an analyzer that is silent; it writes a pulse every few seconds.
 
     `listening`: since when it could be heard from here. Silence before that says nothing.
     """
@@ -102,7 +102,7 @@ def analyzer_trouble(
 
 
 def detectors_trouble(pulse: Record | None) -> Trouble | None:
-    """Some of the analyzer's detectors fail: of their faults nothing is known."""
+    """Return the trouble of an analyzer whose detectors fail, in part: their faults go undetected."""
     failing = None if pulse is None else pulse.body.get("failing")
     if not isinstance(failing, Mapping) or not failing:
         return None
@@ -119,7 +119,8 @@ def detectors_trouble(pulse: Record | None) -> Trouble | None:
 def collector_trouble(
     nodes: Sequence[Mapping[str, object]], now: datetime, listening: datetime | None = None
 ) -> Trouble | None:
-    """No collector at all has sent anything lately; a single one is the analyzer's matter.
+    """Return the trouble that no collector has sent anything lately; a single one is the analyzer's
+    matter.
 
     `listening`: as for `analyzer_trouble`.
     """
@@ -137,7 +138,7 @@ def collector_trouble(
 
 
 def is_told_of(nodes: Iterable[Mapping[str, object]], standing: Iterable[Incident]) -> bool:
-    """Whether an incident of several nodes stands that names the one that was heard last."""
+    """Return whether a standing incident of several nodes names the one that was heard last."""
     known = [node for node in nodes if node.get("received_at")]
     last = max(known, key=lambda node: from_text(str(node["received_at"])))
     key = Subject(cluster=str(last["cluster"]), node=str(last["node"])).key
@@ -151,7 +152,9 @@ def _is_of_several(incident: Incident) -> bool:
 
 
 def spool_trouble(full: Sequence[str], nodes: int) -> Trouble | None:
-    """Collectors of many nodes cannot keep what they measure. `full` names them."""
+    """Return the trouble that collectors of many nodes cannot keep measurements. `full` names the
+    nodes.
+    """
     if len(full) < max(FULL_SPOOLS, FULL_SHARE * nodes):
         return None
     named = ", ".join(full[:LISTED])
@@ -170,10 +173,10 @@ def spool_trouble(full: Sequence[str], nodes: int) -> Trouble | None:
 def reader_trouble(
     last: Record, now: datetime, listening: datetime | None = None
 ) -> Trouble | None:
-    """Whoever asks a cluster's scheduler, or reads its switches, has fallen silent.
+    """Return the trouble of a reader of a cluster's scheduler or switches that has fallen silent.
 
-    `last`: the newest record of one of `READERS`. After a day nobody is missed any more: it was taken
-    down. `listening`: as for `analyzer_trouble`.
+    `last`: the newest record of one of `READERS`. After a day it is not missed any more: it was
+    taken down. `listening`: as for `analyzer_trouble`.
     """
     silent = now - max(last.at, listening or last.at)
     if silent < READER_SILENT or now - last.at >= READER_GONE:
@@ -194,7 +197,9 @@ def reader_trouble(
 
 
 def reader_of(record: Record) -> str:
-    """Which of `READERS` told it. Slurm's may move from one machine to another, and is the same one."""
+    """Return which of `READERS` wrote a record. Slurm's may move to another machine, and is the
+    same one.
+    """
     if record.kind is RecordKind.SWITCH:
         return "switches"
     is_kubernetes = Subject.parse(record.subject).node == "kubernetes"
@@ -202,7 +207,9 @@ def reader_of(record: Record) -> str:
 
 
 def channel_trouble(pulse: Mapping[str, object]) -> Trouble | None:
-    """A channel's receiver fails again and again, or refuses one message after the other."""
+    """Return the trouble of a channel whose receiver fails again and again, or refuses every
+    message.
+    """
     name, failures, refusals = (
         str(pulse["name"]),
         _count(pulse, "failures"),
@@ -230,7 +237,7 @@ def _count(pulse: Mapping[str, object], key: str) -> int:
 
 
 def opened(trouble: Trouble, before: Transition | None, now: datetime) -> Transition | None:
-    """The step that tells of it; None when that was told already."""
+    """Return the step that reports a trouble; None when that was told already."""
     if before is not None and before.to_state == State.OPEN.value:
         return None
     incident = _incident(trouble, now, severity=trouble.severity)
@@ -238,7 +245,7 @@ def opened(trouble: Trouble, before: Transition | None, now: datetime) -> Transi
 
 
 def ended(before: Transition | None, now: datetime) -> Transition | None:
-    """The step that tells of its end; None when it does not stand."""
+    """Return the step that ends a trouble; None when it does not stand."""
     if before is None or before.to_state != State.OPEN.value:
         return None
     return _step(Incident.from_record(Record.from_json(before.snapshot)), before, now, over=True)
@@ -247,7 +254,7 @@ def ended(before: Transition | None, now: datetime) -> Transition | None:
 def of_gone_channels(
     steps: Iterable[Transition], channels: Collection[str], now: datetime
 ) -> list[Transition]:
-    """The ends of what stands about channels that are no longer configured: nobody can mend them."""
+    """Return the ends of troubles of channels that are no longer configured: nobody can fix them."""
     newest: dict[str, Transition] = {}
     for one in sorted(steps, key=lambda step: step.number):
         if _fault(one) == CHANNEL_FAILED and one.subject.node not in channels:
@@ -262,9 +269,9 @@ def digest(
     end: datetime,
     standing: Iterable[Incident] = (),
 ) -> Transition | None:
-    """What was held for a channel's digest from `begin` to `end`; None when there is nothing.
+    """Return a channel's digest of what was held from `begin` to `end`; None when there is nothing.
 
-    It says first what is left of `standing`: what is no mere information, and nobody has taken; then
+    First comes what is left of `standing`: more than information, and not acknowledged. Then comes
     what is on trial, by its place: somebody has to say whether it was right.
     """
     found: dict[str, dict[str, Incident]] = {DIGEST: {}, ON_TRIAL: {}}
@@ -298,7 +305,7 @@ def digest(
 
 
 def _many(notes: int, tried: int) -> str:
-    """`3 incidents of information, 1 on trial`."""
+    """Return words like `3 incidents of information, 1 on trial`."""
     counts = ((notes, "of information"), (tried, "on trial"))
     first, *more = [(count, what) for count, what in counts if count]
     said = [f"{first[0]} incident{'s' if first[0] > 1 else ''} {first[1]}"]
@@ -306,7 +313,7 @@ def _many(notes: int, tried: int) -> str:
 
 
 def _asked(left: bool, tried: bool) -> str:
-    """What a digest asks of its reader."""
+    """Return what a digest asks of its reader."""
     asked = ["Take what nobody has taken, or silence it."] if left else []
     if tried:
         asked.append("Say of what is on trial whether it was useful or noise, on its page.")
@@ -314,13 +321,15 @@ def _asked(left: bool, tried: bool) -> str:
 
 
 def _counted_as(one: Incident) -> str:
-    """Its title; of how GPUs are held that of the fault, since their own titles name holders."""
+    """Return an incident's title, or its fault's where it is about how GPUs are held: those titles
+    name holders.
+    """
     row = FAULTS.get(one.fault)
     return row.title if row is not None and row.blame in _OF_HOLDERS else one.title
 
 
 def digest_of(channel: str, begin: datetime) -> str:
-    """The id of the incident that a channel's digest since then goes as."""
+    """Return the id of the incident of a channel's digest since `begin`."""
     return f"self-{_digest_name(channel, begin)}"
 
 
@@ -334,7 +343,7 @@ def _is_left(one: Incident) -> bool:
 
 
 def _named(left: Iterable[Incident], now: datetime) -> str:
-    """The worst and oldest of them, and how many more there are."""
+    """Return the worst and oldest incidents, and how many more there are."""
     ordered = sorted(left, key=lambda one: (one.severity.rank, one.since, one.id))
     named = [
         f"{one.title}, {one.label or one.subject.node} ({one.severity.value}, {duration(now - one.since)})"
@@ -345,7 +354,7 @@ def _named(left: Iterable[Incident], now: datetime) -> str:
 
 
 def _fault(step: Transition) -> str:
-    """Empty where another version wrote what it is about otherwise."""
+    """Return the fault of a step; empty where another version wrote it otherwise."""
     body = step.snapshot.get("body")
     return str(body.get("fault", "")) if isinstance(body, Mapping) else ""
 

@@ -1,1 +1,1 @@
-"""What is known of an incident, and which way its messages go."""
+"""What is known of an incident, and the way of its messages."""

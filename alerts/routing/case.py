@@ -1,4 +1,4 @@
-"""What a rule of `decide` sees, and what it answers."""
+"""The input of a rule of `decide`, and its answer."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -18,25 +18,25 @@ from .situation import NOTHING, Situation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """What a channel wants to hear."""
+    """What a channel wants to receive."""
 
     name: str
     minimum_severity: Severity
     send_resolved: bool = True
     pager: bool = False  # wakes people: never for simulated incidents
     every_change: bool = True  # else only what is worth a message of its own
-    owners: bool = False  # writes to those whose GPUs they are
+    owners: bool = False  # writes to the owners of GPUs
     owners_only: bool = False  # and to nobody else
 
 
 def writes_to_owners(routes: Iterable[Route]) -> bool:
-    """Whether a channel tells owners of what is information: else nobody hears that GPUs are idle."""
+    """Return whether a channel sends information to owners: else nobody hears that GPUs are idle."""
     return any(one.owners and one.minimum_severity is Severity.INFO for one in routes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """What becomes of a notice now; `due_at` is set when it is to be looked at again then."""
+    """What becomes of a notice now; `due_at` is set when it is to be judged again then."""
 
     verdict: Verdict
     state: NoticeState = NoticeState.DUE
@@ -51,7 +51,9 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A notice, with the notices of the same incident beside it: of its channel, and of the others."""
+    """A notice, with the other notices of its incident: `siblings` of its channel, `others` of the
+    rest.
+    """
 
     notice: Notice
     route: Route
@@ -60,7 +62,7 @@ class Case:
     settings: AlertsSettings
     situation: Situation = NOTHING
     others: tuple[Notice, ...] = ()
-    told_to_owner: tuple[datetime, ...] = ()  # of a notice to an owner: when that one got others
+    told_to_owner: tuple[datetime, ...] = ()  # for a notice to an owner: when they got others
 
     @property
     def incident(self) -> Incident:
@@ -77,7 +79,7 @@ class Case:
 
     @property
     def feedback(self) -> trial.Feedback:
-        """What people said of its fault at this site."""
+        """The votes on its fault at this site."""
         return self.situation.feedback.get(self.notice.fault, trial.Feedback())
 
     @property
@@ -93,13 +95,13 @@ class Case:
 
     @property
     def repeat_seconds(self) -> float:
-        """What its route asks for; 0 where none does."""
+        """The repeat interval of its route; 0 where there is none."""
         way = self.path
         return way.repeat_seconds if way else 0.0
 
     @property
     def spell_began(self) -> datetime:
-        """When this channel's first notice about it was made since it was last over."""
+        """When this channel's first notice about it was made since the incident was last over."""
         began = self.notice.at
         for one in reversed(self.older):
             if one.kind is Kind.RESOLVED:
@@ -108,7 +110,8 @@ class Case:
         return began
 
     def first_to_be_told(self, receivers: Collection[str]) -> datetime:
-        """When the first of these channels was told in this spell; if none was yet, when one is to be.
+        """Return when the first of these channels was told in this spell, or else when one is to
+        be.
 
         A receiver that cannot be reached counts from when it was to be told; without any notice of
         theirs it is when this channel's spell began.
@@ -144,7 +147,7 @@ class Case:
 
     @property
     def older(self) -> tuple[Notice, ...]:
-        """Oldest first."""
+        """The earlier notices of this channel, oldest first."""
         before = (one for one in self.siblings if one.order < self.notice.order)
         return tuple(sorted(before, key=lambda one: one.order))
 
@@ -154,7 +157,7 @@ class Case:
 
     @property
     def believed_firing(self) -> bool:
-        """The receiver may believe that the incident stands, from what it was told before."""
+        """Whether the receiver may believe that the incident stands, from what it was told before."""
         firing = False
         for one in self.older:
             if one.kind is not Kind.RESOLVED:
@@ -166,7 +169,7 @@ class Case:
 
     @property
     def _held(self) -> tuple[Notice, ...]:
-        """Those of this spell that were held because its nodes were out of service."""
+        """The notices of this spell that were held because the nodes were out of service."""
         ends = [one.order for one in self.older if one.kind is Kind.RESOLVED]
         last = max(ends, default=(0, 0))
         held = (one for one in self.older if one.verdict is Verdict.OUT_OF_SERVICE)
@@ -174,13 +177,13 @@ class Case:
 
     @property
     def was_held(self) -> bool:
-        """Its nodes were out of service, and nobody was told anything since they are back."""
+        """Whether the nodes were out of service, and nobody was told anything since they are back."""
         told = self.last_told_to_all
         return any(told is None or one.order > told.order for one in self._held)
 
     @property
     def in_service_since(self) -> datetime | None:
-        """When its nodes were back, of an incident that was held; None of any other."""
+        """When the nodes were back, for an incident that was held; None for any other."""
         if not self._held:
             return None
         last = self._held[-1].order
@@ -189,13 +192,13 @@ class Case:
 
     @property
     def last_said(self) -> Notice | None:
-        """What was surely told last, be it that it was over."""
+        """The notice that was surely told last, also if it is an end."""
         said = [one for one in self.older if one.sent_at is not None]
         return said[-1] if said else None
 
     @property
     def told(self) -> tuple[Notice, ...]:
-        """What was surely told of this spell, oldest first: since the incident was last over."""
+        """The notices surely told in this spell, oldest first: since the incident was last over."""
         told: list[Notice] = []
         for one in self.older:
             if one.kind is Kind.RESOLVED:
@@ -206,23 +209,24 @@ class Case:
 
     @property
     def last_told(self) -> Notice | None:
-        """What was surely told last of this spell."""
+        """The notice surely told last in this spell."""
         return self.told[-1] if self.told else None
 
     @property
     def told_to_all(self) -> tuple[Notice, ...]:
-        """The same without what was for one alone, whom it newly hit: the others heard nothing of it."""
+        """`told` without notices for one newly hit owner only, of which the others heard nothing."""
         return tuple(one for one in self.told if one.verdict is not Verdict.NEWLY_HIT)
 
     @property
     def last_told_to_all(self) -> Notice | None:
-        """What was surely told last of this spell, and not to one alone."""
+        """The notice surely told last in this spell, and not to one owner only."""
         return self.told_to_all[-1] if self.told_to_all else None
 
     def reminders_after(self, verdict: Verdict | None = None) -> int:
-        """How many reminders in a row were told since there was news; with `verdict` also that one.
+        """Return how many reminders in a row were told since there was news; with `verdict` also
+        that one.
 
-        What merely changed is no news, and what one alone hears is none to the others.
+        A mere change is no news, and what only one hears is none to the others.
         """
         verdicts = [one.verdict for one in self.told_to_all]
         verdicts += [] if verdict in {None, Verdict.NEWLY_HIT} else [verdict]
@@ -234,16 +238,18 @@ class Case:
     def reminded_from(self) -> datetime | None:
         """When all were told what the next reminder counts from; None when nothing was told yet.
 
-        What merely changed is not counted: jobs that come and go over a GPU would put each reminder
-        off for ever, on a channel that edits its message without a sound.
+        A mere change is not counted: jobs that come and go on a GPU would put each reminder off for
+        ever, on a channel that edits its message without a sound.
         """
         told = [one for one in self.told_to_all if one.verdict is not Verdict.CHANGED]
         return told[-1].sent_at if told else None
 
     def told_to_all_at(self, verdict: Verdict) -> datetime | None:
-        """What the next reminder counts from after a message of that verdict; None: from that one."""
+        """Return what the next reminder counts from after a message of this verdict; None: from
+        that one.
+        """
         return self.reminded_from if verdict in _NOT_COUNTED else None
 
 
-# Messages after which the reminder that waited keeps its time.
+# Messages after which a waiting reminder keeps its time.
 _NOT_COUNTED = frozenset({Verdict.NEWLY_HIT, Verdict.CHANGED})

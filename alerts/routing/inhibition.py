@@ -9,13 +9,13 @@ from gpuvigil.config import InhibitSettings
 from gpuvigil.matching.matchers import Labels, fit, labels_of
 from gpuvigil.model import Incident
 
-# Where those stand that a rule takes for reasons: by the value of the first label that both must
-# have in common, and by whether they are themselves what the rule explains.
+# Indexes of the incidents that a rule takes for reasons: by the value of the first label that both
+# must have in common, and by whether the rule explains them, too.
 _Reasons = Mapping[tuple[str, bool], Sequence[int]]
 
 
 class Inhibition:
-    """What stands at one moment; its labels, and what each rule makes of it, are found once.
+    """The standing incidents at one moment; their labels, and each rule's reasons, are found once.
 
     In a storm thousands are decided about while thousands stand.
     """
@@ -32,7 +32,8 @@ class Inhibition:
     def inhibitor(
         self, rules: Sequence[InhibitSettings], incident: Incident, labels: Labels
     ) -> Incident | None:
-        """What stands and explains the incident by one of the rules; None when nothing does.
+        """Return a standing incident that explains this one by one of the rules; None when none
+        does.
 
         Where incidents explain each other in a ring, the oldest of them is told. The rest is as in
         Alertmanager: what is on both sides of a rule does not explain another that is, too.
@@ -57,7 +58,9 @@ class Inhibition:
     def _perhaps(
         self, rules: Iterable[InhibitSettings], incident: Incident, labels: Labels
     ) -> list[Incident]:
-        """What may explain it, in the order in which it is known: none but these does."""
+        """Return the only incidents that may explain this one, in the order in which they are
+        known.
+        """
         found: set[int] = set()
         for rule in rules:
             if not fit(rule.of, labels):
@@ -86,7 +89,9 @@ class Inhibition:
 
 
 def _common(rule: InhibitSettings, labels: Labels) -> Sequence[str]:
-    """The values of which both must have one; one that all have where the rule asks for none."""
+    """Return the values of which both must have one; one that all have where the rule asks for
+    none.
+    """
     return labels[rule.same[0]] if rule.same else ("",)
 
 
@@ -96,7 +101,7 @@ def _explains(
     incident: Incident,
     known: Mapping[str, Labels],
 ) -> bool:
-    """Whether `other` alone, by one of the rules, is why `incident` need not be told."""
+    """Return whether `other` alone explains `incident` by one of the rules."""
     if (other.simulated and not incident.simulated) or other.marked is not incident.marked:
         return False
     theirs, labels = known[other.id], known[incident.id]
@@ -115,7 +120,7 @@ def _explained_by(
     others: Iterable[Incident],
     known: Mapping[str, Labels],
 ) -> set[str]:
-    """The ids of all that the incident explains, also by what it explains."""
+    """Return the ids of all that the incident explains, directly or through what it explains."""
     found: set[str] = set()
     left, ahead = list(others), [incident]
     while ahead:

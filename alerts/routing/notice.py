@@ -26,17 +26,17 @@ from gpuvigil.model import (
     cause_to_json,
 )
 
-# How the ids of the incidents begin that are notices to the holders of idle GPUs.
+# Prefix of the ids of incidents that are notices to the holders of idle GPUs.
 IDLE_NOTICE = "idle-"
 
 
 def is_idle_notice(incident: str) -> bool:
-    """Whether it is such a notice, by its id."""
+    """Return whether an incident is a notice to a holder of idle GPUs, by its id."""
     return incident.startswith(IDLE_NOTICE)
 
 
 def is_idle_end(incident: str) -> bool:
-    """Whether it tells that the job was ended."""
+    """Return whether an incident is the notice that a job was ended, by its id."""
     return is_idle_notice(incident) and incident.endswith(f"-{END}")
 
 
@@ -116,10 +116,10 @@ NEUTRAL = frozenset(
     {Verdict.SUSPECT, Verdict.TAKEN, Verdict.LATE, Verdict.SIMULATED, Verdict.SELFTEST}
 )
 
-# What the digest of the day on which they were held tells of.
+# Verdicts that put a notice into the digest of the day on which it was held.
 DIGESTED = frozenset({Verdict.DIGEST, Verdict.ON_TRIAL})
 
-# Put off until a time of its own; only from then on is it late.
+# Verdicts that put a notice off until a set time; only from then on is it late.
 POSTPONED = frozenset(
     {
         *(Verdict.TOLD_RECENTLY, Verdict.UNREMARKABLE, Verdict.SILENCED, Verdict.INHIBITED),
@@ -156,7 +156,7 @@ class Notice:
     perhaps_told: bool = False  # an attempt may have reached the receiver all the same
     last_error: str | None = None
     sent_at: datetime | None = None
-    receipt: str | None = None  # the receiver's name for the message that stands for the incident
+    receipt: str | None = None  # the receiver's name for the message about the incident
     version: int = 1
 
     @property
@@ -178,15 +178,15 @@ class Notice:
         return str(self.snapshot["body"]["fault"])
 
     def to_incident(self) -> Incident:
-        """The incident as it was at the transition."""
+        """Return the incident as it was at the transition."""
         return Incident.from_record(Record.from_json(self.snapshot))
 
     def next(self, **changes: Any) -> "Notice":
-        """The notice's next version, with `changes`."""
+        """Return the notice's next version, with `changes`."""
         return replace(self, version=self.version + 1, **changes)
 
     def to_record(self) -> Record:
-        """Kind `notice`; due only while it is going to be delivered."""
+        """Return the record, of kind `notice`; due only while it is going to be delivered."""
         body: dict[str, Any] = {
             "state": self.state.value,
             "verdict": self.verdict.name.lower(),
@@ -222,7 +222,7 @@ class Notice:
 
     @classmethod
     def from_record(cls, record: Record) -> "Notice":
-        """The notice that `to_record` wrote; ValueError or KeyError when it is none."""
+        """Return the notice that `to_record` wrote; ValueError or KeyError for any other record."""
         body = record.body
         return cls(
             incident=str(record.parent),
@@ -254,7 +254,7 @@ class Notice:
 
 
 def draft(transition: Transition, channel: str | None, now: datetime) -> Notice:
-    """A notice about `transition` that nobody has judged yet; due now."""
+    """Return a notice about `transition` that nobody has judged yet; due now."""
     over = transition.to_state in {State.RESOLVED.value, State.DISMISSED.value}
     return Notice(
         kind=Kind.RESOLVED if over else Kind.FIRED,
@@ -275,7 +275,7 @@ def draft(transition: Transition, channel: str | None, now: datetime) -> Notice:
 
 
 def receipt_of(notice: Notice, siblings: Iterable[Notice]) -> str | None:
-    """The receiver's name for what it was told before in this spell; None when there is none."""
+    """Return the receiver's name for its last message in this spell; None when there is none."""
     if notice.kind is Kind.FIRED:
         return None
     named = [one for one in siblings if one.order < notice.order and one.receipt]
@@ -283,7 +283,7 @@ def receipt_of(notice: Notice, siblings: Iterable[Notice]) -> str | None:
 
 
 def _verdict(name: str) -> Verdict:
-    """A newer version may know reasons that this one does not."""
+    """Return the verdict with a name; UNREADABLE for one that only a newer version knows."""
     return Verdict.__members__.get(name.upper(), Verdict.UNREADABLE)
 
 

@@ -17,7 +17,7 @@ class Path:
     repeat_seconds: float = 0.0
     times: tuple[TimesSettings, ...] = ()
     quiet_times: tuple[TimesSettings, ...] = ()
-    escalate_seconds: float | None = None  # told only if nobody has taken it by then
+    escalate_seconds: float | None = None  # told only if nobody has acknowledged it by then
     escalates_from: tuple[str, ...] = ()  # the channels that are told before
     digest: bool = False
 
@@ -26,7 +26,7 @@ ALL = Path()
 
 
 def fitting(routes: Sequence[RouteSettings], labels: Labels) -> list[int]:
-    """The numbers, from 1, of the routes that an incident takes."""
+    """Return the numbers, from 1, of the routes that an incident takes."""
     found = []
     for number, route in enumerate(routes, 1):
         if misfit(route, labels) is None:
@@ -37,12 +37,14 @@ def fitting(routes: Sequence[RouteSettings], labels: Labels) -> list[int]:
 
 
 def misfit(route: RouteSettings, labels: Labels) -> str | None:
-    """The first of a route's matchers that does not hold; None when all do."""
+    """Return the first of a route's matchers that does not hold; None when all do."""
     return next((text for text in route.match if not matcher(text).fits(labels)), None)
 
 
 def path(settings: AlertsSettings, labels: Labels, channel: str) -> Path | None:
-    """How a channel is told; None when no route leads to it. Who is told at once does not escalate."""
+    """Return how a channel is told; None when no route leads to it. One told at once does not
+    escalate.
+    """
     if not settings.routes:
         return ALL
     late: Path | None = None

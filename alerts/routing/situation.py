@@ -14,7 +14,7 @@ from gpuvigil.model import Incident, Inventory, Opinion, RecordKind, Silence, re
 
 from .inhibition import Inhibition
 
-# Looked up again this often; a silence counts from then on.
+# Read again this often; a new silence counts from then on.
 LOOK_SECONDS = 2.0
 RACK_SECONDS = VOTES_SECONDS = 60.0
 _MOST_NODES = _MOST_STANDING = _MOST_VOTES = 100_000
@@ -22,7 +22,7 @@ _MOST_NODES = _MOST_STANDING = _MOST_VOTES = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """All of it, at one moment; what follows from it is worked out once."""
+    """The situation at one moment; what follows from it is worked out once."""
 
     silences: tuple[Silence, ...] = ()
     racks: Mapping[str, str] = field(default_factory=dict)  # by the node's key
@@ -30,14 +30,16 @@ class Situation:
     feedback: Mapping[str, Feedback] = field(default_factory=dict)  # by fault
 
     def silence(self, labels: Labels, now: datetime) -> Silence | None:
-        """The silence that holds for these labels for longest; None when there is none."""
+        """Return the silence that holds for these labels for longest; None when there is none."""
         found = [one for one in self.silences if one.holds(now) and _silences(one, labels)]
         return max(found, key=lambda one: one.ends_at, default=None)
 
     def inhibitor(
         self, rules: Sequence[InhibitSettings], incident: Incident, labels: Labels
     ) -> Incident | None:
-        """What stands and explains the incident by one of the rules; None when nothing does."""
+        """Return a standing incident that explains this one by one of the rules; None when none
+        does.
+        """
         return self._inhibition.inhibitor(rules, incident, labels)
 
     @cached_property
@@ -49,7 +51,7 @@ NOTHING = Situation()
 
 
 class Lookout:
-    """Asks the hub for the situation, each part no more often than it is worth; for one thread."""
+    """Reads the situation from the hub, each part no more often than it is worth; for one thread."""
 
     def __init__(self, hub: Hub, settings: AlertsSettings) -> None:
         self._hub = hub
@@ -61,7 +63,7 @@ class Lookout:
         self._looked = self._nodes_looked = self._votes_looked = float("-inf")
 
     def look(self, now: float) -> Situation:
-        """The situation at monotonic `now`, at most a little old."""
+        """Return the situation at monotonic `now`, at most a little old."""
         if now - self._looked >= LOOK_SECONDS:
             found = self._hub.records(RecordKind.SILENCE)
             silences = tuple(readable(found, Silence.from_record))
@@ -90,7 +92,9 @@ class Lookout:
 
 
 def _silences(silence: Silence, labels: Labels) -> bool:
-    """Whether it speaks of all of it; what another version wrote silences nothing."""
+    """Return whether a silence covers all of the labels; one that another version wrote covers
+    nothing.
+    """
     try:
         return covered(silence.matchers, labels)
     except ValueError:

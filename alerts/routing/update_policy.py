@@ -1,7 +1,7 @@
-"""Which change deserves a message of its own, where what was sent cannot be edited; pure.
+"""Which changes deserve a message of their own, where a sent message cannot be edited; pure.
 
-Jobs come and go over a GPU that fails: in a simulated month nine changes in ten were that, hundreds
-about one GPU (docs/decisions/0034). Somebody is told what would make them act otherwise.
+Jobs come and go on a GPU that fails: in a simulated month nine changes in ten were that, hundreds
+about one GPU (docs/decisions/0034). People are told what would make them act otherwise.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +15,16 @@ from gpuvigil.model import Subject
 from .case import Case
 from .notice import Notice, Verdict, is_idle_notice
 
-# Another order of size: twice as many as was ever told, and a node's worth of GPUs more at least.
+# A new order of size: at least twice as many as was ever told, and a node's worth of GPUs more.
 GROWN_TIMES, GROWN_BY = 2, 8
 
 
 def news(case: Case) -> Verdict | None:
-    """What the channel has not heard in this spell that it should; None for nothing.
+    """Return the verdict on news that the channel should hear in this spell; None when there is
+    none.
 
-    It is held against all that was told of the spell and not against the last of it alone: an
-    incident that has two names in turn is explained twice, and then no more.
+    The notice is compared with all that was told in the spell, and not only with the last: an
+    incident that has two titles in turn is explained twice, and then no more.
     """
     told, notice = case.told, case.notice
     if notice.to_state == State.FLAPPING.value and told[-1].to_state != State.FLAPPING.value:
@@ -39,7 +40,7 @@ def news(case: Case) -> Verdict | None:
 
 
 def stops_now(notice: Notice) -> bool:
-    """Whether what was bad is by now what jobs wait for, as a link with errors that is lost."""
+    """Return whether a fault has become one that jobs wait for, as when a link with errors is lost."""
     body = notice.snapshot["body"]
     row = FAULTS.get(body.get("condition") or "")
     is_other = row is not None and row.key != body["fault"]
@@ -47,7 +48,7 @@ def stops_now(notice: Notice) -> bool:
 
 
 def owners(notice: Notice) -> Sequence[str]:
-    """Whose GPUs the incident blocks, as far as they are written to about such a thing."""
+    """Return the users whose GPUs the incident blocks, if they are written to about such a thing."""
     body = notice.snapshot["body"]
     idle = body["fault"] == IDLE and not is_idle_notice(notice.incident)
     if idle or not Subject.parse(notice.subject).real:
@@ -56,17 +57,17 @@ def owners(notice: Notice) -> Sequence[str]:
 
 
 def told_owners(told: Iterable[Notice]) -> set[str]:
-    """Who was written to as an owner."""
+    """Return the users who were written to as owners."""
     return {user for one in told for user in owners(one)}
 
 
 def title(notice: Notice) -> str:
-    """What the incident was called."""
+    """Return the title of the incident."""
     return str(notice.snapshot["body"]["title"])
 
 
 def _size(notice: Notice) -> int:
-    """How many subjects it is about, or GPUs it blocks."""
+    """Return how many subjects the incident is about, or GPUs it blocks, whichever is more."""
     members = notice.snapshot["body"].get("members") or ()
     return max(len(members), int(_impact(notice).get("gpus") or 0))
 

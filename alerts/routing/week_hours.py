@@ -8,7 +8,7 @@ from gpuvigil.config import TimesSettings
 
 
 def spans(times: TimesSettings, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """Beginnings and ends of the hours from yesterday until over a week from now, in UTC."""
+    """Yield begin and end of the hours from yesterday until over a week from now, in UTC."""
     zone, days = ZoneInfo(times.zone), times.weekdays()
     today = now.astimezone(zone).date()
     for offset in range(-1, 9):
@@ -24,13 +24,13 @@ def spans(times: TimesSettings, now: datetime) -> Iterator[tuple[datetime, datet
 
 
 def ends(several: Sequence[TimesSettings], now: datetime) -> datetime | None:
-    """When the hours that it is within are over; None when it is within none."""
+    """Return when the hours that `now` is within are over; None when it is within none."""
     found = [end for one in several for begin, end in spans(one, now) if begin <= now < end]
     return max(found, default=None)
 
 
 def begins(several: Sequence[TimesSettings], now: datetime) -> datetime | None:
-    """When the next hours begin; None when it is within some, or there are none at all."""
+    """Return when the next hours begin; None when `now` is within some, or there are none at all."""
     if not several or ends(several, now) is not None:
         return None
     return min(
@@ -39,5 +39,5 @@ def begins(several: Sequence[TimesSettings], now: datetime) -> datetime | None:
 
 
 def _clock(text: str) -> time | None:
-    """None for 24:00, the next day's beginning."""
+    """Return a time of day; None for 24:00, the next day's beginning."""
     return None if text == "24:00" else time.fromisoformat(text)

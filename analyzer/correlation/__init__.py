@@ -1,1 +1,1 @@
-"""From findings to candidates: one per cause, with who is hit."""
+"""From findings to candidates for incidents: one per cause, with its impact."""

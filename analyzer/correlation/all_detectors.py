@@ -21,7 +21,7 @@ DETECTORS: tuple[Detector, ...] = tuple(_found())
 
 
 def questions(detectors: Iterable[Detector]) -> dict[Key, Need]:
-    """What to ask the store so that one answer per measurement and span serves all detectors."""
+    """Return the needs to ask the store for, so that one per measurement and span serves all."""
     asked: dict[Key, list[Need]] = {}
     for need in (need for detector in detectors for need in detector.needs):
         asked.setdefault((need.measurement, need.span), []).append(need)

@@ -1,8 +1,8 @@
-"""When half of a cluster shows the same fault at once, one incident says so, and names both suspects.
+"""The circuit breaker: one incident, with both suspects, when half a cluster shows a fault at once.
 
-Hundreds of nodes that fail together are one room, one feed, one network or one rollout, or a rule of
-ours that is wrong; never hundreds of broken nodes. What has found its cause already, a leaf or a
-rack's power feed, is not taken apart again: it is told as what it is.
+Hundreds of nodes that fail together have one room, feed, network or rollout in common, or a rule of
+ours is wrong; they are never hundreds of broken nodes. A finding whose cause is known already, such
+as a leaf or a rack's power feed, is not folded in: it keeps its own incident.
 """
 
 from collections import Counter, defaultdict
@@ -41,13 +41,14 @@ from .impact import touched, waiting
 from .observation import Candidate
 
 _TOGETHER = timedelta(minutes=5)
-# Once it stands it stands until the rest are few: what is told node by node must be worth it.
+# Once the incident stands, it stands until few nodes are left: telling of them one by one must be
+# worth it.
 _LEFT, _LEAST_LEFT = 0.25, 2
-# Those that were not heard of for longer will hardly come back as they were; a repair takes hours.
+# Nodes that were not heard for longer will hardly come back as they were; a repair takes hours.
 _AWAITED = timedelta(hours=6)
-# How people use GPUs: that many do the same at the same hour is a custom.
+# Faults of how people use GPUs: many doing the same at the same hour is a habit.
 _OF_USERS = where(lambda row: row.blame.is_use)
-# More would make a record unreadable; then the nodes are named and not what is on them.
+# More would make a record unreadable; then the nodes are members, and not their GPUs and ports.
 _MOST_MEMBERS = 2000
 _NAMED = 8
 _ACTION = (
@@ -60,7 +61,7 @@ _SOURCE = "NVSentinel's circuit breaker: half of the nodes within five minutes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """What becomes of a look's candidates; everything is by fingerprint."""
+    """The result of folding a look's candidates; everything is by fingerprint."""
 
     candidates: Mapping[str, Candidate] = field(default_factory=dict)  # of whole clusters
     covered: Mapping[str, CoveredBy] = field(default_factory=dict)
@@ -72,7 +73,7 @@ Place = tuple[str, str]  # a cluster and a fault
 
 
 def is_whole(incident: Incident) -> bool:
-    """Whether an incident is about a whole cluster."""
+    """Tell whether an incident is about a whole cluster."""
     return incident.group is not None and incident.group.kind is GroupKind.CLUSTER
 
 
@@ -84,11 +85,11 @@ def fold(
     unseen: Collection[str],
     doubtful: Collection[str] = frozenset(),
 ) -> Folded:
-    """What half of a cluster suffers at once becomes one; `standing` is by fingerprint.
+    """Fold what half of a cluster has at once into one candidate; `standing` is by fingerprint.
 
-    As with any cause, what is seen for the first time and is not certain counts only once it is
-    seen again; where the one stands already, it counts at once. `doubtful`: what a cause explains
-    that was seen for the first time.
+    As with any cause, a finding that is new and not certain counts only once it is seen again; if
+    the cluster's incident stands already, it counts at once. `doubtful`: candidates that a cause
+    explains which was seen for the first time.
     """
     wholes = {(i.subject.cluster, i.fault): i for i in standing.values() if is_whole(i)}
     made: dict[str, Candidate] = {}
@@ -129,9 +130,10 @@ def hide(
     standing: Mapping[str, Incident],
     wholes: Iterable[Incident],
 ) -> Folded:
-    """At a look at one node: what a standing incident of the whole cluster may speak of already.
+    """Cover, at a look at one node, what a standing incident of its whole cluster may include.
 
-    What stands on other nodes than its own was let stand by a pass.
+    An incident that stands on a node which the cluster's incident does not name is left alone: a
+    pass decided that.
     """
     groups = _groups(candidates.values())
     covered: dict[str, CoveredBy] = {}
@@ -171,9 +173,9 @@ def _counts(
     standing: Mapping[str, Incident],
     believed: Collection[str],
 ) -> bool:
-    """Whether it is believed, and what may explain it has had the time to show."""
+    """Tell whether a candidate is believed, and what may explain it has had time to show."""
     finding = candidate.finding
-    # What is told by an event before the rows that show its cause: a port, before its leaf is seen.
+    # An event may come before the rows that show its cause: a port's, before its leaf is seen.
     settles = FAULTS[finding.fault].settles_seconds if finding.fault in FAULTS else 0.0
     known = standing.get(finding.fingerprint)
     if settles and (known is None or window.now - raised_at(known) < timedelta(seconds=settles)):
@@ -184,7 +186,7 @@ def _counts(
 def _at_once(
     window: Window, candidates: Iterable[Candidate], standing: Mapping[str, Incident]
 ) -> list[Candidate]:
-    """The most that were raised within five minutes of each other; what is new is raised now."""
+    """Return the most candidates raised within five minutes; new ones are raised now."""
 
     def raised(candidate: Candidate) -> datetime:
         known = standing.get(candidate.finding.fingerprint)
@@ -201,7 +203,7 @@ def _at_once(
 
 
 def _is_older(candidate: Candidate, one: Incident, standing: Mapping[str, Incident]) -> bool:
-    """Whether it stood for itself before all the others fell ill."""
+    """Tell whether a candidate's incident was raised over five minutes before the cluster's."""
     known = standing.get(candidate.finding.fingerprint)
     return known is not None and raised_at(known) < raised_at(one) - _TOGETHER
 
@@ -214,7 +216,7 @@ class _Verdict(Enum):
 def _verdict(
     window: Window, place: Place, one: Incident | None, alike: Sequence[Candidate], blind: bool
 ) -> _Verdict | Ended | None:
-    """None: it goes on as it stands, or nothing is there."""
+    """Return what becomes of a cluster's incident; None if it goes on as it is, or none is due."""
     nodes = {candidate.finding.subject.of_node() for candidate in alike}
     least, share = (LEAST, SHARE) if one is None else (_LEAST_LEFT, _LEFT)
     if place[1] in SILENCES:
@@ -244,7 +246,7 @@ def _is_of_the_middle(window: Window, cluster: str, alike: Iterable[Candidate]) 
 def silence_of(
     cluster: str, made: Iterable[Candidate], wholes: Iterable[Incident]
 ) -> CoveredBy | None:
-    """What covers whatever its nodes said before half of a cluster fell silent."""
+    """Return the cover by a cluster's silence for what its nodes showed before, None without one."""
     told = [(c.finding.fault, c.finding.subject, c.label, c.finding.fingerprint) for c in made]
     told += [(i.fault, i.subject, i.label, i.fingerprint) for i in wholes]
     for fault, subject, label, print_ in told:
@@ -258,14 +260,14 @@ def _nodes(one: Incident) -> set[Subject]:
 
 
 def _left(window: Window, one: Incident) -> set[Subject]:
-    """Its nodes that are still in the fleet; of those that fell silent silence itself tells."""
+    """Return an incident's nodes that are still in the fleet; all of them if it is of silence."""
     if one.fault in SILENCES:
         return _nodes(one)
     return {node for node in _nodes(one) if not _is_gone(window, node)}
 
 
 def _is_gone(window: Window, node: Subject) -> bool:
-    """Whether it is deleted or retired, or was heard for the last time so long ago that it is not awaited."""
+    """Tell whether a node is deleted or retired, or was last heard too long ago to be awaited."""
     if node.key in window.retired or window.away.is_gone(node):
         return True
     times = [at for at in (window.heard.get(node.key), window.listening_since) if at is not None]
@@ -273,7 +275,7 @@ def _is_gone(window: Window, node: Subject) -> bool:
 
 
 def _is_visible(window: Window, one: Incident, nodes: Collection[Subject]) -> bool:
-    """Whether most of these nodes would show the fault if they had it."""
+    """Tell whether at least half of these nodes would show the fault if they had it."""
     heard = [hearing(window, node) for node in nodes]
     wanted = {Hearing.HEARD, Hearing.NOT_EXPECTED}
     if one.fault in SILENCES:
@@ -282,7 +284,7 @@ def _is_visible(window: Window, one: Incident, nodes: Collection[Subject]) -> bo
 
 
 _HALF = "half_of_cluster"
-# A pager is called for what nobody hears of after so many times the patience with a silent node.
+# Silence of half a cluster pages after this many times the patience with one silent node.
 _WAKES_AFTER = 2.0
 _TITLE = "Half of the cluster or more has the same fault at once"
 
@@ -300,7 +302,7 @@ def _whole(
     severities: list[Severity] = [c.severity for c in alike] + [i.severity for i in known]
     severity = min(severities, key=lambda severity: severity.rank)
     since = min(c.finding.since for c in alike)
-    # Whatever happens there, nobody hears of it; a hub that is only busy wakes nobody.
+    # Nobody hears of anything that happens there; but a hub that is only busy must wake nobody.
     patience = _WAKES_AFTER * timedelta(seconds=window.settings.silent_verdict_seconds)
     if fault in SILENCES and window.now - since >= patience:
         severity = Severity.CRITICAL
@@ -344,7 +346,7 @@ def _title(fault: str) -> str:
 def _evidence(
     window: Window, cluster: str, nodes: Collection[Subject], alike: Sequence[Candidate]
 ) -> Iterable[Evidence]:
-    """How many, which, since when; and what helps to tell a room from a wrong rule."""
+    """Yield how many nodes, which, since when, and what tells a common cause from a wrong rule."""
     names = sorted(node.node for node in nodes)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     total = len(heard_lately(window, cluster) | {node.key for node in nodes})
@@ -368,7 +370,7 @@ def _evidence(
 
 
 def _racks(window: Window, cluster: str, nodes: Collection[Subject]) -> tuple[int, int]:
-    """How many racks are hit in all of their nodes, and how many in some."""
+    """Return how many racks are hit in all of their nodes, and how many in only some."""
     racks: dict[str, set[Subject]] = defaultdict(set)
     for inventory in window.inventories.values():
         if inventory.rack and inventory.subject.cluster == cluster:
@@ -379,7 +381,7 @@ def _racks(window: Window, cluster: str, nodes: Collection[Subject]) -> tuple[in
 
 
 def _at_work(window: Window, alike: Iterable[Candidate]) -> tuple[int, int]:
-    """Of the GPUs concerned that were measured lately, those that work; and all of them."""
+    """Return how many of the affected, recently measured GPUs work, and how many there are."""
     rows = window.get("gpu", Span.RECENT)
     if not len(rows):
         return 0, 0

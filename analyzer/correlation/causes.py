@@ -1,4 +1,4 @@
-"""What follows from what: which finding is the cause of another, and which are one matter."""
+"""Causes: what follows from which finding, and which findings are one problem."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -28,26 +28,26 @@ from ..window.holdings import holder_key
 from ..window.window import Window
 from .known_switches import first_port, standing_switch
 
-# Told under one fault, and nothing to do with what else is.
+# Conditions that share a fault with others, but have nothing to do with them.
 _APART = (
     frozenset({"power_limit", "node_power_limit", "rack_power_limit"}),
     frozenset({"uneven_stage"}),
 )
-# Work that seems cut unevenly, and the rank that is slow in its place, once its GPU tells the two apart.
+# Work that seems unevenly divided, and the slow rank that it turns out to be once its GPU tells.
 _CUT, _BEGUN = "uneven_stage", "slow_from_start"
 _COUNTED = "uncorrected_growth"
-# A node that its job waits for, for no reason that anybody knows.
+# A node that its job waits for, for an unknown reason.
 WHOLE_NODE = "whole_node"
-# What one GPU has beyond its node is none of its air's doing.
+# Heat of one GPU beyond that of its node, which is not due to the air.
 _OWN_HEAT = frozenset({"heatsink", "cooling", "memory_hot"})
 
-# A node that is being mended may be away for so long. What began only just before is no reason to
-# mend it, but the beginning of the node's end.
+# How long a node under repair may be away. What began just before its silence is no reason for a
+# repair, but the beginning of the node's end.
 _MENDED, _BEFORE = timedelta(minutes=30), timedelta(minutes=2)
 
 
 class Told(Protocol):
-    """What a finding and an incident have in common."""
+    """The attributes that findings and incidents have in common."""
 
     @property
     def fault(self) -> str: ...
@@ -71,16 +71,16 @@ _Told = TypeVar("_Told", Finding, Incident)
 
 
 def kind_of(what: Told) -> str:
-    """The fault that it is by now: a bad link's incident may have become that of a lost one, or of its module."""
+    """Return the present fault: a bad link's incident may be a lost link's or its module's by now."""
     return what.condition if what.condition in LINKS_LOST | MODULES_BAD else what.fault
 
 
 def hides(cause: Finding, what: Told) -> bool:
-    """Whether `what` follows from `cause`.
+    """Tell whether `what` follows from `cause`.
 
-    A critical Xid explains what is seen of its GPU; a lesser one does not. What is about several
-    subjects at once says what there is to say of each. What is wrong with one node explains nothing
-    that others share with it.
+    A critical Xid explains what its GPU shows; a lesser one does not. A finding about several
+    subjects covers the same fault on each. A fault of one node explains nothing that other nodes
+    share with it.
     """
     fault, subject, by = kind_of(what), what.subject, kind_of(cause)
     by_members = _hides_by_members(cause, what)
@@ -97,7 +97,7 @@ def hides(cause: Finding, what: Told) -> bool:
     apart = of_one and fault in SHARED and spreads(what)
     if apart or fault not in EXPLAINED_BY[by]:
         return False
-    # Where several GPUs of a node are slow at once, what is wrong with one of them says why.
+    # If several GPUs of a node are slow at once, a fault of one of them explains it.
     whole = fault in SLOW_JOBS and subject.kind == "node" and _slows(cause)
     return (whole and subject == cause.subject.of_node()) or _reaches(
         cause, explains.reach, subject
@@ -111,7 +111,7 @@ def _is_grave_enough(cause: Finding, explains: Explains) -> bool:
 
 
 def _reaches(cause: Finding, reach: Reach, subject: Subject) -> bool:
-    """Whether a place is one of those where a cause is seen; a node's, where one of its GPUs is."""
+    """Tell whether a cause reaches a subject; it reaches a node through a member on that node."""
     if reach is Reach.MEMBERS:
         members: Iterable[Subject] = cause.members
         if subject.kind == "node":
@@ -124,7 +124,7 @@ def _reaches(cause: Finding, reach: Reach, subject: Subject) -> bool:
 
 
 def _hides_by_members(cause: Finding, what: Told) -> bool | None:
-    """Whether it follows from what is about several; None where its members do not say."""
+    """Tell whether `what` follows from a cause with members; None if the members do not decide."""
     if (cause.condition, what.condition) == (_BEGUN, _CUT):
         return _members(what) <= {cause.subject, *cause.members}
     if cause.fault in SILENCES and cause.members:
@@ -139,7 +139,7 @@ def _hides_by_members(cause: Finding, what: Told) -> bool | None:
 
 
 def _went_with_switch(cause: Finding, what: Told) -> bool:
-    """A node that is silent since its switch is gone, whose ports that switch took, or that is slow without them."""
+    """Tell whether a node is silent or slow, or its ports are down, because its switch failed."""
     if what.fault in SILENCES:
         return what.subject in cause.members and not spreads(what)
     if what.condition == WHOLE_NODE and what.fault in EXPLAINED_BY[cause.fault]:
@@ -153,11 +153,11 @@ def _members(what: Told) -> set[Subject]:
 
 
 def is_apart(cause: Told, what: Told) -> bool:
-    """Whether both are told under one fault and still have nothing to do with each other.
+    """Tell whether both share a fault and still have nothing to do with each other.
 
-    That a node is braked is no reason why one of its GPUs has another limit than its peers, nor is a
-    rack's air one for what a GPU has beyond its node, nor how work was cut one for a rank that turned
-    slow. Of a hot node every hot GPU is a part.
+    A node's power brake does not explain why one of its GPUs has another limit than its peers, a
+    rack's air does not explain a GPU's heat beyond that of its node, and the division of work does
+    not explain a rank that turned slow. But every hot GPU is a part of a hot node.
     """
     own_heat = what.subject.kind == "gpu" and what.condition in _OWN_HEAT
     return (own_heat and spreads(cause)) or any(
@@ -166,7 +166,7 @@ def is_apart(cause: Told, what: Told) -> bool:
 
 
 def is_of_gpus(what: Told) -> bool:
-    """Whether it began as one GPU's, and is about several of the node by now."""
+    """Tell whether it began with one GPU, and is about several of the node by now."""
     others = _members(what) - {what.subject}
     return (
         what.fault in SHARED and what.subject.kind == "gpu" and bool(others) and not spreads(what)
@@ -174,7 +174,7 @@ def is_of_gpus(what: Told) -> bool:
 
 
 def spreads(what: Told) -> bool:
-    """Whether it is about other nodes, too."""
+    """Tell whether it is about other nodes, too."""
     node = what.subject.of_node()
     return any(member.of_node() != node for member in _members(what))
 
@@ -185,11 +185,10 @@ def merged(
     believed: Collection[str] = (),
     over: Iterable[Incident] = (),
 ) -> list[Finding]:
-    """Findings of which those that are one matter are one: what stands already keeps its name.
+    """Return the findings with those of one problem merged; a standing incident keeps its name.
 
-    `over`: what may come back as the same incident.
-
-    Else the state counts for more than the event, and of two the graver one speaks.
+    Without one, a state counts for more than an event. The graver of two gives the words. `over`:
+    ended incidents that may come back as the same ones.
     """
     by_place = {(f.fault, f.subject): f for f in found}
     gone: set[str] = set()
@@ -219,10 +218,10 @@ def _with_switches_names(
     over: Iterable[Incident],
     believed: Collection[str],
 ) -> list[Finding]:
-    """Switches go on, or come back, under the name by which they stand, whichever of their ports are down now.
+    """Let a switch continue its standing or recent incident, whichever ports are down now.
 
-    Where the ports of one that stands are found in several groups, the largest goes on as it. One of
-    which a port was told before goes on as that port's incident, from the second look on.
+    If the ports of a standing one are found in several groups, the largest group continues it. If
+    one port had an incident before, the switch continues that one, from the second look on.
     """
     named: dict[str, Finding] = {}
     own = {one.fingerprint for one in found}
@@ -248,9 +247,9 @@ def _with_switches_names(
 
 
 def _with_gpus_names(found: Sequence[Finding], standing: Mapping[str, Incident]) -> list[Finding]:
-    """What several GPUs of a node show goes on as the incident of the one that showed it first.
+    """Let a finding about several GPUs of a node continue the incident of the first such GPU.
 
-    A fan that fails warms one GPU before the others: that is one matter, and nobody is told of two.
+    A failing fan warms one GPU before the others: that is one problem, and makes one incident.
     """
     stands = sorted(
         (i for i in standing.values() if i.subject.kind == "gpu"), key=lambda i: (i.since, i.id)
@@ -268,7 +267,10 @@ def _with_gpus_names(found: Sequence[Finding], standing: Mapping[str, Incident])
 
 
 def _first_of(one: Finding, stands: Sequence[Incident]) -> Incident | None:
-    """The oldest incident about one of the GPUs that a finding about their node names."""
+    """Return the oldest incident about a GPU that a finding about its node names, None without one.
+
+    One of the same fault comes before that of a slow job.
+    """
     if one.fault not in SHARED or one.subject.kind != "node" or spreads(one):
         return None
     members = frozenset(one.members)
@@ -279,10 +281,10 @@ def _first_of(one: Finding, stands: Sequence[Incident]) -> Incident | None:
 
 
 def _in_known_words(event: Finding, standing: Mapping[str, Incident]) -> Finding:
-    """An Xid whose state was read once and is not read now, in the words of that state.
+    """Return an Xid in the words of its critical state, if that was read before and is not now.
 
-    What was critical then explains more than the code does, and asks for more than a reset. A lesser
-    state, a repair that waits, is over when it is not read any more.
+    A critical state explains more than the code does, and asks for more than a reset. A lesser
+    state, such as a pending repair, is over when it is not read any more.
     """
     known = standing.get(event.fingerprint)
     grave = event.severity is Severity.CRITICAL
@@ -300,9 +302,9 @@ def _in_known_words(event: Finding, standing: Mapping[str, Incident]) -> Finding
 
 
 def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:
-    """A finding about the node that its rack is called by, in the words of the rack that stand.
+    """Return a finding about the node that names its rack, in the words of the rack's incident.
 
-    What is left of a rack's air or feed on one node is no other matter, unless it is graver.
+    The rest of a rack's air or feed problem on one node is no other problem, unless it is graver.
     """
     rack = standing.get(finding.fingerprint)
     if (
@@ -332,10 +334,10 @@ def _slows(what: Finding) -> bool:
 def _with_names(
     found: Sequence[Finding], standing: Mapping[str, Incident], believed: Collection[str]
 ) -> list[Finding]:
-    """Findings of which the name of what slows a GPU down goes to the incident of its slowness.
+    """Give the name of what slows a GPU down to the standing incident of its slowness.
 
     A look of a minute shows that a job waits for a GPU, one of ten minutes why: that is the same
-    matter in better words, and nobody is told of two. Of several names the gravest speaks.
+    problem in better words, and makes one incident. The gravest of several names is used.
     """
     slow = {i.subject: i for i in standing.values() if i.fault in SLOW_JOBS}
     names: dict[Subject, list[Finding]] = {}
@@ -354,10 +356,10 @@ def _with_names(
 
 
 def _names(finding: Finding, slow: Incident, believed: Collection[str]) -> bool:
-    """Whether a finding is no more than the reason of this slowness.
+    """Tell whether a finding is only the reason of this slowness.
 
-    What is graver is told by its own name: silences, routes and actions of a slow GPU are not meant
-    for it. And what a rack suffers is no matter of one node.
+    A critical one keeps its own name: the silences, routes and actions of a slow GPU are not meant
+    for it. And a rack's problem is not one of a single node.
     """
     if not _slows(finding) or finding.severity is Severity.CRITICAL or spreads(finding):
         return False
@@ -368,7 +370,7 @@ def _names(finding: Finding, slow: Incident, believed: Collection[str]) -> bool:
 
 
 def _spoken(names: Iterable[Finding], slow: Incident) -> Finding:
-    """The slowness in the words of what slows down; of equals, what named it before goes on."""
+    """Return the slowness in the words of its gravest reason; among equals the former one stays."""
     ordered = sorted(
         names, key=lambda one: (one.severity.rank, _names_it_by(one) != slow.condition)
     )
@@ -383,12 +385,12 @@ def _spoken(names: Iterable[Finding], slow: Incident) -> Finding:
 
 
 def _names_it_by(finding: Finding) -> str:
-    """The condition of a slowness that this finding explains."""
+    """Return the condition of a slowness that this finding explains."""
     return finding.condition or finding.fault
 
 
 def _both(first: Finding, second: Finding) -> Finding:
-    """The first one's incident in the words of the graver; of the state where they are equal.
+    """Return the first one's incident in the words of the graver; of the state if they are equal.
 
     An Xid says more than a counter that has grown.
     """
@@ -416,7 +418,7 @@ def _both(first: Finding, second: Finding) -> Finding:
 
 
 def root_of(what: Told, found: Iterable[Finding]) -> Finding | None:
-    """The last cause behind a fault, None when nothing hides it."""
+    """Return the root cause behind a fault, None when nothing hides it."""
     root = None
     for cause in found:
         if cause is not what and hides(cause, what) and (root is None or hides(cause, root)):
@@ -425,7 +427,7 @@ def root_of(what: Told, found: Iterable[Finding]) -> Finding | None:
 
 
 def by_root(told: Iterable[_Told], causes: Sequence[Finding]) -> Mapping[int, Sequence[_Told]]:
-    """What each of the causes explains in the end, by the identity of the cause."""
+    """Return what each cause is the root of, by the `id` of the cause."""
     explained: dict[int, list[_Told]] = {}
     for what in told:
         root = root_of(what, causes)
@@ -435,18 +437,18 @@ def by_root(told: Iterable[_Told], causes: Sequence[Finding]) -> Mapping[int, Se
 
 
 def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Incident | None:
-    """The standing incident for which somebody reboots a node that has just fallen silent."""
+    """Return the incident for which a just silent node is being rebooted, None without one."""
     if cause.fault not in SILENCES or cause.members or window.now - cause.since > _MENDED:
         return None
     before = cause.since - _BEFORE
     stood = [i for i in standing if i.since < before and i.subject.of_node() == cause.subject]
-    # That nobody misses a node yet is no more than a note: what stood there goes on.
+    # A silence that is no more than a note yet does not replace what stood there.
     note = cause.severity is Severity.INFO and cause.condition in PLAIN
     return next((i for i in stood if _is_mendable(i) or (note and not spreads(i))), None)
 
 
 def stood_before(silence: Told, what: Told) -> bool:
-    """Whether somebody was woken for it before its node went: it is none of the silence's doing."""
+    """Tell whether it called for a repair before its node fell silent, and so does not follow."""
     return _is_mendable(what) and what.since < silence.since - _BEFORE
 
 
@@ -457,7 +459,7 @@ def _is_mendable(what: Told) -> bool:
 
 
 def halting(what: Told) -> bool:
-    """Whether a job that has this in one of its GPUs, or on its node, waits everywhere."""
+    """Tell whether a job with this fault on one of its GPUs or nodes waits everywhere."""
     fault = kind_of(what)
     halts = FAULTS[fault].halts if fault in FAULTS else Halts.NO
     if halts is Halts.UNLESS_NOTE:
@@ -468,9 +470,10 @@ def halting(what: Told) -> bool:
 def stalled_by(
     window: Window, hung: Finding, halted: Mapping[Subject, Finding | Incident]
 ) -> Finding | Incident | None:
-    """What halts the job of GPUs that spin; `halted` is by GPU or node. A dead rank hides its peers.
+    """Return what halts the job of spinning GPUs, None if nothing does; `halted` is by GPU or node.
 
-    A job on one node needs no network: a port that is down there halts another one.
+    A dead rank hides its peers. A job on one node needs no network: a port that is down there halts
+    only other jobs.
     """
     gpus = {hung.subject, *hung.members}
     holders = {holder_key(a) for gpu in gpus if gpu.kind == "gpu" for a in window.held(gpu)}

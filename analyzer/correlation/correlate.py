@@ -1,4 +1,4 @@
-"""Findings become candidates for incidents: one per cause, with who is hit."""
+"""Turning findings into candidates for incidents: one per cause, with its impact."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -49,11 +49,11 @@ from .observation import Candidate, Observation
 from .several_nodes import called, is_of_rack, is_of_several, rack_of, several
 from .vendor_report import case
 
-# A node that is later than this may be silent: what it no longer says is not over.
+# A node that is more ticks late may be silent: what it no longer shows need not be over.
 _TICKS = 3
 
 
-# What a switch or a node without links has named, when it names ports: those, and what they took.
+# Faults that a switch or a node without links has named with its ports: links down, and silence.
 _SAME_LOSS = LINKS_DOWN | SILENCES
 
 
@@ -65,15 +65,15 @@ def observe(
     unseen: Collection[str] = frozenset(),
     only: Subject | None = None,
 ) -> Observation:
-    """What this window says about the fleet and about the incidents that are not over.
+    """Return what this window says about the fleet and about the incidents that are not over.
 
-    `unseen`: faults that nobody could look for, of which absence therefore says nothing.
+    `unseen`: faults that no detector could look for, so that their absence says nothing.
 
     `believed`: fingerprints for which one look is enough. A cause that is seen for the first time
     and is not certain hides nothing yet.
 
-    `only`: the one node that was looked at; `standing` are that node's incidents then, and those
-    about whole clusters and its rack.
+    `only`: the one node that was looked at; then `standing` are that node's incidents, and those
+    about whole clusters and about several nodes with this one.
     """
     all_standing = list(standing)
     stands = {i.fingerprint: i for i in all_standing}
@@ -124,7 +124,7 @@ def observe(
 
 
 def _may_return(window: Window) -> list[Incident]:
-    """What was over so lately that it may come back."""
+    """Return the incidents that ended so recently that they may come back."""
     span = Patience().flap_window
     return [i for i in window.stood if i.resolved_at and window.now - i.resolved_at <= span]
 
@@ -135,7 +135,7 @@ def _explained(
     incidents: Mapping[Subject, list[Incident]],
     believed: Collection[str],
 ) -> tuple[dict[str, Candidate], dict[str, CoveredBy]]:
-    """A candidate for each last cause, and what is covered by another one, by fingerprint."""
+    """Return a candidate for each root cause, and what another one covers, by fingerprint."""
     standing = [i for them in incidents.values() for i in them]
     halted, shared = _halted(findings, standing), _shared(standing)
     nodes = _by_node(findings, believed)
@@ -161,7 +161,7 @@ def _explained(
 def _doubtful(
     findings: Iterable[Finding], believed: Collection[str], candidates: Mapping[str, Candidate]
 ) -> set[str]:
-    """What follows from a cause that is not believed yet, by fingerprint."""
+    """Return the fingerprints of what follows from a cause that is not believed yet."""
     causes: dict[Subject, list[Finding]] = defaultdict(list)
     for finding in findings:
         if not (finding.certain or finding.fingerprint in believed):
@@ -180,7 +180,7 @@ def _in_silence(
     standing: Mapping[str, Incident],
     wholes: Collection[Incident],
 ) -> dict[str, CoveredBy]:
-    """Silent racks that are not told any more since half of their cluster is silent."""
+    """Return the covers of silent racks that half of their cluster's silence now includes."""
     racks = [i for i in standing.values() if is_of_rack(i) and i.fingerprint not in candidates]
     covers = {i.fingerprint: silence_of(i.subject.cluster, made.values(), wholes) for i in racks}
     return {print_: cover for print_, cover in covers.items() if cover is not None}
@@ -189,9 +189,9 @@ def _in_silence(
 def _dark(
     window: Window, found: Iterable[Finding], racks: Iterable[Incident]
 ) -> dict[str, Incident]:
-    """Racks that stay as silent as they were while somebody takes their nodes away, by fingerprint.
+    """Return racks that stay silent while nodes of theirs are taken away, by fingerprint.
 
-    A drain explains the silence that led to it no more than that of a single node.
+    As with a single node, a drain does not explain the silence that led to it.
     """
     gone = {f.subject for f in found if f.fault in SILENCES and not is_missed(f)}
     return {
@@ -205,7 +205,7 @@ def _dark(
 def _in_the_dark(
     candidates: Mapping[str, Candidate], dark: Iterable[Incident]
 ) -> dict[str, CoveredBy]:
-    """What the nodes of such racks show, by fingerprint: the rack's own incident goes on."""
+    """Return the covers of what the nodes of such racks show: the rack's own incident goes on."""
     racks = {node: rack for rack in dark for node in silent_nodes_of(rack)}
     return {
         print_: _by_incident(racks[node])
@@ -217,7 +217,7 @@ def _in_the_dark(
 
 
 def _by_last_causes(covered: Mapping[str, CoveredBy]) -> dict[str, CoveredBy]:
-    """Everything that is covered, by the fingerprint of what stands in the end."""
+    """Return the covers, each pointing at the last cause of its chain."""
     causes = {}
     for print_, cover in covered.items():
         last, seen = cover.fingerprint, {print_}
@@ -231,7 +231,7 @@ def _by_last_causes(covered: Mapping[str, CoveredBy]) -> dict[str, CoveredBy]:
 def _by_node(
     findings: Iterable[Finding], believed: Collection[str]
 ) -> dict[Subject, tuple[list[Finding], list[Finding]]]:
-    """By node what was found there, and the causes that count: some are a rack's or a switch's."""
+    """Return by node its findings and the believed causes, some of them a rack's or a switch's."""
     nodes: dict[Subject, tuple[list[Finding], list[Finding]]] = defaultdict(lambda: ([], []))
     for finding in findings:
         here = finding.subject.of_node()
@@ -248,7 +248,7 @@ def _gravest(
     nodes: Mapping[Subject, tuple[list[Finding], list[Finding]]],
     incidents: Mapping[Subject, list[Incident]],
 ) -> Severity:
-    """Its own severity, or that of the gravest incident that this cause ends on other nodes."""
+    """Return the gravest of its own severity and those of incidents it explains on other nodes."""
     elsewhere = {member.of_node() for member in cause.members} - {cause.subject.of_node()}
     theirs = [
         incident.severity
@@ -265,9 +265,9 @@ def _hidden(
     causes: Sequence[Finding],
     standing: Iterable[Incident],
 ) -> dict[str, CoveredBy]:
-    """What follows from another cause, by fingerprint.
+    """Return the covers of what follows from another cause, by fingerprint.
 
-    What somebody mends a node for stands meanwhile: its silence hides nothing.
+    An incident for which a node is being repaired stands meanwhile: the silence hides nothing.
     """
     standing = list(standing)
     repairs = [(finding, mended(window, finding, standing)) for finding in found]
@@ -282,8 +282,8 @@ def _hidden(
 
 
 def _shared(standing: Iterable[Incident]) -> dict[tuple[str, str], Incident]:
-    """What a rack or a switch does to several nodes, by fault and each of its members; what a node does
-    to several of its GPUs, by fault and the node.
+    """Return the incidents about several subjects: those of a rack or a switch by fault and each
+    member, those of several GPUs of a node by fault and the node.
     """
     found: dict[tuple[str, str], Incident] = {}
     for incident in standing:
@@ -298,10 +298,10 @@ def _shared(standing: Iterable[Incident]) -> dict[tuple[str, str], Incident]:
 def _of_others(
     found: Iterable[Finding], shared: Mapping[tuple[str, str], Incident]
 ) -> dict[str, CoveredBy]:
-    """What one member, or one GPU of a node, shows while the incident of all stands, by fingerprint.
+    """Return the covers of what one member or GPU shows while the incident of all stands.
 
-    While a rack's air cools down, or one of its nodes is not measured, what is left is no fan's.
-    What is graver than that is told for itself.
+    While a rack's air cools down, or one of its nodes is not measured, the rest is no fan's fault.
+    A graver finding gets an incident of its own.
     """
     return {
         finding.fingerprint: _by_incident(one)
@@ -317,7 +317,7 @@ def _of_others(
 def _halted(
     found: Iterable[Finding], standing: Iterable[Incident]
 ) -> dict[Subject, Finding | Incident]:
-    """What halts jobs, by the GPU or the node that it is on."""
+    """Return what halts jobs, by the GPU or node that it is on."""
     told: list[Finding | Incident] = [*standing, *found]
     return {
         what.subject.of_node() if what.subject.kind == "port" else what.subject: what
@@ -329,7 +329,7 @@ def _halted(
 def _stalled(
     window: Window, found: Iterable[Finding], halted: Mapping[Subject, Finding | Incident]
 ) -> dict[str, CoveredBy]:
-    """Jobs that spin because something else has halted them, by fingerprint."""
+    """Return the covers of jobs that spin because something else halts them, by fingerprint."""
     covered = {}
     for finding in found:
         if finding.fault in STALLED_JOBS and halted:
@@ -346,13 +346,13 @@ _DETECTORS: Mapping[str, Detector] = {fault: it for it in DETECTORS for fault in
 
 
 def is_visible(window: Window, incident: Incident) -> bool:
-    """Whether the window would show the incident's fault if it were there.
+    """Tell whether the window would show the incident's fault if it were there.
 
-    Without trustworthy data about a subject that its node still has, nothing can be said. Of what
-    several nodes suffer any of them tells.
+    Without trustworthy data about a subject that its node still has, nothing can be said. Any of
+    several nodes can tell about a fault that they share.
     """
     subject, node = incident.subject, incident.subject.of_node()
-    if subject.device == SWITCH_DEVICE:  # of one that nobody reads any more nothing is left to say
+    if subject.device == SWITCH_DEVICE:  # a switch that is no longer read counts as visible
         switch = window.switches.get(node.key)
         return switch is None or is_fresh(window, switch)
     heard = hearing(window, node)
@@ -360,7 +360,7 @@ def is_visible(window: Window, incident: Incident) -> bool:
     if incident.fault in SHARED and spreads(incident) and not is_over:
         return _is_visible_on_any(window, incident)
     if incident.fault in SILENCES or heard is Hearing.NOT_EXPECTED:
-        # A node that was told of once is not late again only because nobody tells of it any more.
+        # A node that is not expected any more is not late again just because nobody tells of it.
         return heard in {Hearing.HEARD, Hearing.NOT_EXPECTED}
     if not _reports(window, node):
         return False
@@ -370,7 +370,7 @@ def is_visible(window: Window, incident: Incident) -> bool:
 
 
 def _is_visible_on_any(window: Window, incident: Incident) -> bool:
-    """Of silence each of the nodes must tell, of anything else one of them."""
+    """Tell the same for several nodes: silence must be decided for all, a fault shown by any."""
     if incident.fault in SILENCES:
         return all(hearing(window, node) is not Hearing.UNSURE for node in nodes_of(incident))
     heard_of = any(_reports(window, node) for node in nodes_of(incident))
@@ -388,13 +388,13 @@ def _reports(window: Window, node: Subject) -> bool:
 
 
 def _is_punctual(window: Window, node: Subject) -> bool:
-    """Whether the node's numbers go on to come: it may have fallen silent only now."""
+    """Tell whether the node's samples still arrive: it may have fallen silent only now."""
     missing = window.now - window.heard[node.key]
     return missing.total_seconds() <= _TICKS * window.tick_seconds(node)
 
 
 def _distinct(findings: Iterable[Finding]) -> list[Finding]:
-    """One finding per fingerprint, the most severe, in an order that does not depend on theirs."""
+    """Return the most severe finding of each fingerprint, in an order independent of the input's."""
     best: dict[str, Finding] = {}
     for finding in sorted(findings, key=lambda f: (f.severity.rank, not f.certain, f.detector)):
         best.setdefault(finding.fingerprint, finding)
@@ -409,20 +409,20 @@ def _candidate(
     who: Impact,
 ) -> Candidate:
     severities = [cause.severity, *(f.severity for f in hidden), *(i.severity for i in followers)]
-    of_ports = cause.fault in OF_PORTS  # they belong to it from the beginning
-    if of_ports and cause.members:  # it has named those, and what their nodes lost
+    of_ports = cause.fault in OF_PORTS  # its ports belong to it from the beginning
+    if of_ports and cause.members:  # it names those ports and what their nodes lost already
         hidden = [f for f in hidden if f.fault not in _SAME_LOSS]
         followers = [i for i in followers if i.fault not in _SAME_LOSS]
-    own = cause.members  # what it says of each of them is no news
+    own = cause.members  # the cause itself speaks of each of them
     covers = {f"{label(window, f.subject)}: {title(f)}" for f in hidden if f.subject not in own}
     covers |= {f"{i.label}: {i.title}" for i in followers if i.subject not in own}
     members = {cause.subject, *(f.subject for f in hidden), *(i.subject for i in followers)}
     by_gpus = cause.subject.kind == "node" or is_of_gpus(cause)
     about = touched(window, cause) if by_gpus and not of_ports else ()
-    # GPUs beside a port are where its jobs are, and no part of it.
+    # GPUs among a port's members tell where its jobs run, and are no part of the incident.
     named = cause.members if of_ports or cause.fault in SILENCES else ()
     members |= {*about, *(member for member in named if not of_ports or member.kind != "gpu")}
-    # What is hidden stays as urgent as it was.
+    # A hidden fault keeps its urgency.
     severity = min(severities, key=lambda severity: severity.rank)
     cause = tried(window, cause)
     more = case(window, cause if severity is cause.severity else replace(cause, severity=severity))
@@ -440,7 +440,7 @@ def _candidate(
 
 
 def title(finding: Finding) -> str:
-    """The fault in a few words; an Xid is called by its code."""
+    """Return the fault in a few words; an Xid is named by its code."""
     return finding.title or FAULTS[finding.fault].title
 
 
@@ -479,7 +479,7 @@ def _lapsed(window: Window, incident: Incident) -> datetime | None:
 
 
 def _heard_again(window: Window, silent: Incident) -> dict[str, Ended]:
-    """That silence is over, or no longer a rack's."""
+    """Return that a silence is over or no longer the whole rack's; empty if neither."""
     nodes = nodes_of(silent) if is_of_rack(silent) else {silent.subject}
     if all(hearing(window, node) is Hearing.HEARD for node in nodes):
         at = max(window.heard[node.key] for node in nodes)

@@ -1,4 +1,4 @@
-"""A node that its job waits for while its leaf is full: the leaf's doing, also where the node counts no waits.
+"""Slow nodes behind a full leaf switch, which explains them even if the node counts no waits.
 
 Many ports have no counter of waits, or one that is full: then the leaf's incident cannot name them.
 """
@@ -17,7 +17,10 @@ from .causes import WHOLE_NODE
 def slowed_by_leaves(
     window: Window, found: Iterable[Finding], standing: Iterable[Incident]
 ) -> dict[str, CoveredBy]:
-    """Nodes that their jobs wait for, nobody knows why, by fingerprint, with the leaf that is known to be full."""
+    """Return the cover of each node that jobs wait for without a known reason, but with a full leaf.
+
+    The covers are by the fingerprint of the node's finding.
+    """
     seen = window.whole or window
     slow = [it for it in found if it.condition == WHOLE_NODE]
     full = [it for it in standing if it.fault in SWITCHES_FULL] if slow else []
@@ -44,7 +47,10 @@ def _fabric(window: Window, node: Subject) -> Iterator[Subject]:
 
 
 def _places(window: Window, port: Subject) -> Iterator[Hashable]:
-    """The leaf that jobs over several nodes reach by it; where nobody knows that, each of these on its rail."""
+    """Yield the leaf through which jobs over several nodes use a port.
+
+    If the leaf is unknown, yield each of these jobs with the port's rail.
+    """
     jobs, leaf = jobs_through(window, port, LOOKS[-1]), leaf_of(window, port)
     if leaf is None:
         yield from ((rail_of(port), job) for job in jobs)

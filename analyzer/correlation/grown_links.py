@@ -1,4 +1,4 @@
-"""A link that was bad, or whose module was, and is lost now is one matter, which grows."""
+"""Links that were bad, or had a bad module, and are lost now: one incident, which grows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,10 +17,10 @@ from .causes import spreads
 
 
 def grown(found: Sequence[Finding], standing: Mapping[str, Incident]) -> list[Finding]:
-    """Findings of which a lost link goes on as the incident of the bad one that stands, in its own words.
+    """Let a lost link continue the standing incident of the bad link, in the lost link's words.
 
-    Whoever was told of errors hears that the link is gone, and once that all is over; or that its
-    module is to blame. What has an incident of its own already keeps it.
+    Whoever was told of errors hears that the link is gone or that its module is to blame, and later
+    once that all is over. A finding with an incident of its own keeps it.
     """
     bad, worn = _links(standing, BAD_LINKS | MODULES_BAD), _links(standing, WORN_LINKS)
     said_of = {**dict.fromkeys(LINKS_LOST, bad), **dict.fromkeys(MODULES_BAD, worn)}
@@ -41,12 +41,12 @@ def grown(found: Sequence[Finding], standing: Mapping[str, Incident]) -> list[Fi
 
 
 def _graver_first(one: Finding) -> tuple[bool, bool]:
-    """That it flaps says more than that it is down now, and both more than how its module is."""
+    """Sort flapping before being down now, and both before the state of the module."""
     return one.fault in MODULES_BAD, one.fault in LINKS_DOWN
 
 
 def _links(standing: Mapping[str, Incident], faults: Iterable[str]) -> Mapping[Subject, Incident]:
-    """By port the oldest such incident about its link; of a host's port also one by the switch's end."""
+    """Return each port's oldest such incident about its link; a host's also by the switch's end."""
     found: dict[Subject, Incident] = {}
     for it in sorted(standing.values(), key=lambda it: (it.since, it.id)):
         if it.fault in faults and it.subject.kind == "port":
@@ -58,7 +58,7 @@ def _links(standing: Mapping[str, Incident], faults: Iterable[str]) -> Mapping[S
 
 
 def _of_module(one: Finding, modules: Mapping[Subject, Finding]) -> Finding:
-    """A lost link with what is known of its module: that is what there is to do then."""
+    """Return a lost link with the action and evidence of its bad module, if it has one."""
     module = modules.get(one.subject)
     if module is None or module.fault == one.fault:
         return one

@@ -1,8 +1,8 @@
 """What a silence turns out to have been, once its nodes are heard again.
 
-While a node is silent only others can say whether it is dead or its collector is. A collector that
-starts tells when its machine was booted, and what it had to keep meanwhile comes later: both settle
-it, and the incident ends in the words that are true.
+While a node is silent, only others can tell whether the node or just its collector is dead. A
+starting collector tells when its machine was booted, and sends what it had to keep meanwhile: both
+settle the question, and the incident ends in the right words.
 """
 
 from collections.abc import Collection, Iterable
@@ -19,25 +19,25 @@ from .observation import Hindsight
 
 # Clocks that nobody calls wrong may still differ by this much.
 _SKEW = timedelta(seconds=5)
-# Of the numbers that are due from a silence, as many came later.
+# The share of a silence's samples that must have come later, out of a spool.
 _SHARE = 0.5
 
 
 def nodes_of(incident: Incident) -> set[Subject]:
-    """The nodes that an incident is about."""
+    """Return the nodes that an incident is about."""
     members = incident.members or (incident.subject.key,)
     return {Subject.parse(member).of_node() for member in members}
 
 
 def silent_nodes_of(silence: Incident) -> set[Subject]:
-    """The nodes that fell silent: without a rack's first one where that is but the name."""
+    """Return the nodes that fell silent, without a rack's first one if it only gives the name."""
     nodes = nodes_of(silence)
     own = [key for key in silence.members if Subject.parse(key).of_node() == silence.subject]
     return nodes - {silence.subject} if len(nodes) > 1 and len(own) == 1 else nodes
 
 
 def hindsights(window: Window, missing: Iterable[Incident]) -> dict[str, Hindsight]:
-    """What the silences among these incidents turn out to have been that are over, by fingerprint."""
+    """Return what the silences that are over turn out to have been, by fingerprint."""
     told = {}
     for incident in missing:
         if incident.fault in SILENCES:
@@ -48,9 +48,9 @@ def hindsights(window: Window, missing: Iterable[Incident]) -> dict[str, Hindsig
 
 
 def hindsight(window: Window, incident: Incident, nodes: Collection[Subject]) -> Hindsight | None:
-    """What the silence of these nodes was, all of which are heard again; None where nobody can say.
+    """Return what the silence of nodes that are all heard again was; None if nobody can tell.
 
-    A boot is told for sure. That there was none is what is left when none is told soon after.
+    A boot is certain once it is told. If none is told soon after, that there was none remains.
     """
     if incident.condition not in UNSETTLED:
         return None
@@ -82,7 +82,7 @@ def _begin(incident: Incident) -> datetime:
 
 
 def _booted_at(window: Window, node: Subject) -> datetime | None:
-    """When the machine was started last, by the hub's clock; None when nobody told."""
+    """Return when the machine was last booted, on the hub's clock; None when nobody told."""
     ahead = timedelta(seconds=window.clocks.get(node.key, 0.0))
     own = (e.at for e in window.node_events(node, EventKind.BOOT) if e.subject == node)
     last = max(own, default=None)
@@ -90,15 +90,15 @@ def _booted_at(window: Window, node: Subject) -> datetime | None:
 
 
 def _tells_boots(window: Window, node: Subject) -> bool:
-    """Whether a collector of ours speaks for it: exporters, by which others are known, tell no boot."""
+    """Tell whether one of our collectors reports the node; exporters do not report boots."""
     inventory = window.inventories.get(node.key)
     return inventory is not None and bool(inventory.version)
 
 
 def _kept(window: Window, node: Subject, since: datetime) -> bool:
-    """Whether most numbers that are due from the silence came later, out of a spool.
+    """Tell whether at least half of the silence's samples came later, out of a spool.
 
-    It is asked `clear_seconds` after the node was heard again: what came since is no sign.
+    This is asked `clear_seconds` after the node was heard again: samples since then do not count.
     """
     row = window.get("node", Span.STEADY).get(node)
     if row is None:

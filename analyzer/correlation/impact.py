@@ -1,4 +1,4 @@
-"""Who is hit by a fault: which GPUs wait, and whose they are."""
+"""The impact of a fault: which GPUs wait, and who holds them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from ..window.fault_kinds import AT_SWITCHES, OF_LINKS, OF_PORTS, SILENCES, SWIT
 from ..window.holdings import Holding, holder_key, name
 from ..window.window import Window
 
-# Of a cable between switches whose hosts nobody knows.
+# For a cable between switches whose hosts are unknown.
 _UNKNOWN = "whose jobs go over it is not known"
 _CROSSED_BY_NONE = "no job runs across these switches now"
 _NEEDS_NONE = "no job over several nodes runs there"
@@ -30,7 +30,7 @@ _HELD_FOR_NOTHING = where(lambda row: row.blame in {Blame.HOLDER, Blame.USE})
 
 
 def impact(window: Window, finding: Finding) -> Impact:
-    """The impact of one finding; GPUs are those that wait now, holders also those that ended."""
+    """Return the impact of a finding: GPUs that wait now, and holders, ended ones included."""
     held = window.holdings
     gpus = touched(window, finding)
     hit = _hit(window, finding, gpus)
@@ -52,7 +52,10 @@ def impact(window: Window, finding: Finding) -> Impact:
 
 
 def felt(cause: Finding, hidden: Iterable[Finding]) -> Finding:
-    """What of a cause on the network jobs feel: what they lose may be told by what it explains."""
+    """Return a network cause with the largest loss among itself and what it explains.
+
+    A cable between switches without members also gets the members of that lossy finding.
+    """
     lossy = [it for it in hidden if it.fault in OF_PORTS and it.lost > cause.lost]
     if cause.fault not in OF_PORTS or not lossy:
         return cause
@@ -63,14 +66,14 @@ def felt(cause: Finding, hidden: Iterable[Finding]) -> Finding:
 
 
 def waiting(window: Window, finding: Finding) -> tuple[Collection[Subject], Mapping[str, Holding]]:
-    """What cannot do its work because of it: GPUs by themselves, and all of holders, by key."""
+    """Return what cannot work because of a finding: single GPUs, and whole holders by key."""
     gpus = touched(window, finding)
     now = [a for a in _hit(window, finding, gpus) if a.ended_at is None]
     return _waiting(finding, gpus, _standing(now, window.holdings))
 
 
 def _between_switches(window: Window, finding: Finding) -> str:
-    """Whose packets may go over it; nobody's GPUs wait for it."""
+    """Return in words which jobs may send packets over a link between switches."""
     over = crossing(window, finding)
     if not over.known:
         return _UNKNOWN
@@ -84,7 +87,7 @@ def _between_switches(window: Window, finding: Finding) -> str:
 
 
 def _hit(window: Window, finding: Finding, gpus: Iterable[Subject]) -> list[Allocation]:
-    """Who has the GPUs, or had them lately; of the fabric, jobs on one node need nothing."""
+    """Return the GPUs' current and recent allocations; the fabric's without jobs on one node."""
     hit = [a for gpu in gpus for a in window.allocations.get(gpu.key, ())]
     return (
         [a for a in hit if not _is_on_one_node(window, a)]
@@ -94,7 +97,7 @@ def _hit(window: Window, finding: Finding, gpus: Iterable[Subject]) -> list[Allo
 
 
 def _is_of_fabric(window: Window, finding: Finding) -> bool:
-    """Whether it is about ports over which jobs speak, and nothing else."""
+    """Tell whether a finding is only about ports of the fabric over which jobs communicate."""
     ports = [it for it in (finding.subject, *finding.members) if it.kind == "port"]
     roles = {
         known.role
@@ -107,14 +110,17 @@ def _is_of_fabric(window: Window, finding: Finding) -> bool:
 
 
 def _is_on_one_node(window: Window, allocation: Allocation) -> bool:
-    """A process may be one of many; of a job that has ended nobody knows any more."""
+    """Tell whether a job is known to run on one node only.
+
+    False for a process, which may be one of many, and for a job that has ended.
+    """
     held = window.holdings.get(holder_key(allocation))
     is_job = allocation.holder.kind is HolderKind.JOB and allocation.ended_at is None
     return is_job and held is not None and len(held.nodes) == 1
 
 
 def touched(window: Window, finding: Finding) -> tuple[Subject, ...]:
-    """The GPU itself, those that the finding names, or those of the node it is on."""
+    """Return the GPUs of a finding: its own, those that it names, or those of its nodes."""
     subject = finding.subject
     if finding.fault in SILENCES and finding.members:  # nodes of a rack
         return tuple(gpu for node in finding.members for gpu in _of_node(window, node))
@@ -129,7 +135,7 @@ def touched(window: Window, finding: Finding) -> tuple[Subject, ...]:
 
 
 def _of_node(window: Window, node: Subject) -> tuple[Subject, ...]:
-    """A node's GPUs, as its inventory tells them."""
+    """Return a node's GPUs by its inventory."""
     inventory = window.inventories.get(node.key)
     if inventory is None:
         return ()
@@ -141,7 +147,7 @@ def _waiting(
     gpus: Sequence[Subject],
     standing: Mapping[str, Holding],
 ) -> tuple[Collection[Subject], Mapping[str, Holding]]:
-    """A broken GPU blocks itself and all GPUs of its holder; ports only GPUs that are held."""
+    """Return what waits: a broken GPU itself and its holder's GPUs, for ports only held GPUs."""
     if finding.fault in _HELD_FOR_NOTHING or finding.confined:
         return frozenset(gpus), {}
     of_ports = finding.subject.kind == "port" or finding.fault in OF_LINKS
@@ -155,7 +161,7 @@ def _standing(now: Iterable[Allocation], held: Mapping[str, Holding]) -> dict[st
 
 
 def _together(parts: Iterable[Collection[Subject]]) -> int:
-    """How many there are in all. The largest is not copied: jobs have 10,000 GPUs, and many faults."""
+    """Return the size of the union, without copying the largest part: jobs may have 10,000 GPUs."""
     *others, largest = sorted(parts, key=len)
     return len(largest) + len(set().union(*others).difference(largest))
 
@@ -174,11 +180,11 @@ def _text(
     ended: Iterable[Allocation],
     holdings: Iterable[Holding],
 ) -> str:
-    """Empty where nobody has it, nor had it when it began."""
+    """Return who is hit in words; empty if nobody holds it now, nor held it when it began."""
     standing = sorted(holdings, key=_largest)
     names = _names([holding.name for holding in standing])
     own = f"{counted(len({a.subject for a in now}), 'GPU')} held by {names}"
-    # Its jobs may run on: only what was there when it was last heard can be said.
+    # The node's jobs may run on: only what it held when last heard is known.
     if finding.fault in SILENCES:
         return f"{own} when last heard" if names else "held by nobody when last heard"
     if names and finding.fault in _HELD_FOR_NOTHING:
@@ -196,12 +202,12 @@ def _largest(holding: Holding) -> tuple[int, str]:
 
 
 def _names(names: Sequence[str]) -> str:
-    """`job 1042 of alice`, `job 1042 of alice and 4 more`."""
+    """Return `job 1042 of alice` or `job 1042 of alice and 4 more`."""
     return " and ".join([*names[:1], *([f"{len(names) - 1} more"] if len(names) > 1 else [])])
 
 
 def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
-    """`64 GPUs on 8 nodes wait for this one`."""
+    """Return a loss in words, such as `64 GPUs on 8 nodes wait for this one`."""
     gpus = _together(holding.gpus for holding in standing)
     nodes = _together(holding.nodes for holding in standing)
     kind = "switch" if finding.fault in SWITCHES else finding.subject.kind

@@ -1,4 +1,4 @@
-"""Under which incident what is found about a switch goes on: its own, or that of the first of its ports."""
+"""The standing incident that a finding about a switch continues: its own, or its first port's."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from gpuvigil.model import Finding, Incident
 
 
 def standing_switch(one: Finding, stands: Iterable[Incident]) -> Incident | None:
-    """The incident with most of its ports; what stands comes before what is over."""
+    """Return the incident with most of the switch's ports, standing ones first, None without one."""
     keys = {one.subject.key, *(member.key for member in one.members)}
     shared = [
         (i.resolved_at is None, len(common), i)
@@ -20,7 +20,10 @@ def standing_switch(one: Finding, stands: Iterable[Incident]) -> Incident | None
 
 
 def first_port(one: Finding, standing: Iterable[Incident]) -> Incident | None:
-    """The oldest incident about one of its ports that the same detector told without a reason of that port's own."""
+    """Return the oldest incident of the same detector about one of the switch's ports.
+
+    Incidents with a reason of the port's own do not count. None without one.
+    """
     ports, detector = {one.subject, *one.members}, FAULTS[one.fault].detector
     alone = [
         i

@@ -1,4 +1,4 @@
-"""What one look at the fleet says, before anybody decides what becomes of it."""
+"""The result of one look at the fleet, before the book of incidents takes it in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from ..window.out_of_service import NOBODY, Away
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """What an incident would say now."""
+    """What an incident of one cause would say now."""
 
     finding: Finding
     severity: Severity
@@ -28,15 +28,15 @@ class Candidate:
     impact: Impact
     members: tuple[str, ...]
     covers: tuple[str, ...]
-    gpus: str = ""  # of a node, which of its GPUs
-    held: OutOfService | None = None  # why nobody is told: all its nodes are
+    gpus: str = ""  # which GPUs of a node, in words
+    held: OutOfService | None = None  # why it is held: all its nodes are out of service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hindsight:
     """What an incident that is over turns out to have been.
 
-    `sure`: nothing that may still come can say otherwise.
+    `sure`: nothing that may still come can change this.
     """
 
     condition: str
@@ -48,7 +48,7 @@ class Hindsight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What one look says about the fleet; mappings and sets are by fingerprint.
+    """The result of one look at the fleet; mappings and sets are by fingerprint.
 
     A standing incident that is in none of them was looked for and not found.
     """
@@ -57,15 +57,15 @@ class Observation:
     covered: Mapping[str, CoveredBy] = field(default_factory=dict)
     cured: Mapping[str, Ended] = field(default_factory=dict)
     afterwards: Mapping[str, Hindsight] = field(default_factory=dict)  # of what is cured
-    unknown: frozenset[str] = frozenset()  # absence of data says nothing about these
-    fresh: bool = True  # rows were newly read: a second look confirms a suspect
-    only: Subject | None = None  # the one node that was looked at; None is the whole fleet
+    unknown: frozenset[str] = frozenset()  # the look cannot tell whether these are over
+    fresh: bool = True  # rows were newly read, so that this look can confirm a suspect
+    only: Subject | None = None  # the one node that was looked at; None: the whole fleet
     without: frozenset[Subject] = frozenset()  # nodes that were looked at again meanwhile
-    whole: frozenset[str] = frozenset()  # about a whole cluster: no look at one node says anything
+    whole: frozenset[str] = frozenset()  # about several nodes: a look at one says nothing
     away: Away = NOBODY  # which nodes are out of service on purpose
 
     def speaks_of(self, subject: Subject, print_: str = "") -> bool:
-        """Whether this look says anything about a subject, be it that nothing is wrong."""
+        """Tell whether this look says anything about a subject, even that nothing is wrong."""
         if print_ in self.whole:
             return self.only is None
         node = subject.of_node()

@@ -1,5 +1,5 @@
-"""What is about several nodes: a rack's silence, an NVLink domain, a switch. What it is called, and
-whom it is about.
+"""Findings and incidents about several nodes (a silent rack, an NVLink domain, a switch): which they
+are, and how people call them.
 """
 
 from collections.abc import Sequence
@@ -19,41 +19,41 @@ _NAMED_GROUPS = frozenset({GroupKind.RACK, GroupKind.NVLINK_DOMAIN})
 
 
 def is_of_rack(incident: Incident) -> bool:
-    """Whether it is about silent nodes of a rack."""
+    """Tell whether an incident is about silent nodes of a rack."""
     return incident.group is not None and incident.group.kind is GroupKind.RACK
 
 
 def is_of_domain(what: Finding | Incident) -> bool:
-    """Whether it is about several nodes of an NVLink domain."""
+    """Tell whether it is about several nodes of an NVLink domain."""
     return what.group is not None and what.group.kind is GroupKind.NVLINK_DOMAIN
 
 
 def is_of_switch(what: Finding | Incident) -> bool:
-    """Whether it is about the ports of several nodes."""
+    """Tell whether it is about the ports of several nodes."""
     return what.fault in AT_SWITCHES and spreads(what)
 
 
 def is_of_several_with(incident: Incident, node: Subject) -> bool:
-    """Whether it is about several nodes, this one among them."""
+    """Tell whether an incident is about several nodes, this one among them."""
     if incident.fault in AT_SWITCHES or is_of_domain(incident):
         return any(member.startswith(f"{node.key}/") for member in incident.members)
     return node.key in incident.members and is_of_rack(incident)
 
 
 def is_of_several(what: Finding | Incident) -> bool:
-    """Whether it is about a silent rack, an NVLink domain or a switch."""
+    """Tell whether it is about a silent rack, an NVLink domain or a switch."""
     is_named = what.group is not None and what.group.kind in _NAMED_GROUPS
     return is_named or is_of_switch(what)
 
 
 def rack_of(finding: Finding) -> str:
-    """What silent nodes of a rack are called by: their finding is about one of its nodes."""
+    """Return the rack's label for a finding about its silent nodes, else an empty string."""
     is_rack = finding.group is not None and finding.group.kind is GroupKind.RACK
     return finding.group.label if finding.group is not None and is_rack else ""
 
 
 def called(window: Window, finding: Finding) -> str:
-    """What a finding is about, for people: of a link both ends, as far as they are known."""
+    """Return the name of what a finding is about: for a link both ends, as far as they are known."""
     whole = several(window, finding)
     if whole or finding.subject.kind != "port" or finding.fault not in OF_LINKS:
         return whole or label(window, finding.subject)
@@ -74,7 +74,10 @@ def _at_switch(switch: str, port: str | None) -> str:
 
 
 def _links(window: Window, first: Subject, others: Sequence[Subject]) -> str:
-    """`4 links of leaf1 (to spine1, spine2)`; of several switches their names alone."""
+    """Return a name like `4 links of leaf1 (to spine1, spine2)`.
+
+    Without a switch that all links share, it is their number and the first one's name.
+    """
     cables = [fabric.cable_at(window, it) for it in (first, *others)]
     between = [set(cable.between[1]) for cable in cables if cable is not None]
     shared = sorted(set.intersection(*between)) if between else []
@@ -88,8 +91,9 @@ def _links(window: Window, first: Subject, others: Sequence[Subject]) -> str:
 
 
 def several(window: Window, finding: Finding) -> str:
-    """What is about several nodes is called by what they share: a rack, an NVLink domain, a switch;
-    empty for what is about one.
+    """Return the name of what several nodes share: a rack, an NVLink domain or a switch.
+
+    The name is empty for a finding about one node.
     """
     if finding.group is not None and is_of_domain(finding):
         return finding.group.label

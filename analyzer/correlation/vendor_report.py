@@ -1,4 +1,4 @@
-"""What a maker's support asks for when a GPU is to be replaced, gathered before anybody resets it."""
+"""The data that a vendor's support asks for to replace a GPU, gathered before anybody resets it."""
 
 from collections.abc import Iterator
 
@@ -8,17 +8,17 @@ from gpuvigil.model import Event, EventKind, Evidence, Finding, GpuIdentity, Sev
 
 from ..window.window import Window
 
-# NVIDIA's support takes no case without it, and a reset or a reboot loses what is in it.
+# NVIDIA's support takes no case without this log, and a reset or a reboot loses its content.
 LOG_COMMAND = "nvidia-bug-report.sh"
-# The raw lines of a storm say no more than its last few.
+# The last few raw lines of a storm say as much as all of them.
 _LINES = 5
 _KINDS = (EventKind.XID, EventKind.SXID, EventKind.PCIE_ERROR)
 
 
 def case(window: Window, finding: Finding) -> tuple[Evidence, ...]:
-    """For a critical fault of hardware: who the GPU is, what the kernel said, what to collect.
+    """Return evidence for a critical hardware fault: GPU identity, kernel lines, what to collect.
 
-    Empty for everything else. What nobody has read is left out.
+    Empty for any other fault. Unknown values are left out.
     """
     row = FAULTS.get(finding.fault)
     if finding.severity is not Severity.CRITICAL or row is None or not row.of_maker:
@@ -37,7 +37,7 @@ def case(window: Window, finding: Finding) -> tuple[Evidence, ...]:
     told_of = window.node_events(subject.of_node(), EventKind.LOGS)
     logs = [event.message for event in told_of if event.at >= finding.since]
     if logs:
-        # Told of the GPU that failed first; one log is of the whole node.
+        # The log is told at the GPU that failed first, and covers the whole node.
         told.append(Evidence(name="logs", value=f"{subject.node}: {logs[-1]}", detail=True))
     before = f"{LOG_COMMAND} on {subject.node}, as root"
     return (*told, Evidence(name="collect before any reset", value=before, detail=True))
@@ -64,7 +64,7 @@ def _identity(gpu: GpuIdentity | None) -> Iterator[tuple[str, str]]:
 
 
 def _said(window: Window, subject: Subject) -> list[Event]:
-    """The last of the kernel's own lines about the subject, oldest first."""
+    """Return the last few kernel lines about the subject, oldest first."""
     events = [
         event
         for event in window.node_events(subject.of_node(), *_KINDS)

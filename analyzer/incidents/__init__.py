@@ -1,1 +1,1 @@
-"""The book of incidents, and what is written into one."""
+"""The book of incidents, and what is added to one."""

@@ -1,4 +1,4 @@
-"""A person takes an incident: what that changes in the book. Nothing here reads or writes."""
+"""How a person's acknowledgement of an incident changes the book. Nothing here does I/O."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -9,19 +9,19 @@ from gpuvigil.model import Acknowledgement, Record, Transition
 
 from .book import Book, Entry, signalled
 
-# They end up in messages and logs, and come from a text field.
+# Names and notes come from a text field and end up in messages and logs.
 _LONGEST_NAME, _LONGEST_NOTE = 80, 500
-# After one of these the incident must be taken anew.
+# After one of these signals the incident must be acknowledged anew.
 _BEGINS = frozenset({Signal.CONFIRMED.value, Signal.RETURNED.value, Signal.FLAPPED.value})
 
 
 def acknowledge(
     book: Book, taken: Acknowledgement, now: datetime
 ) -> tuple[Book, tuple[Transition, ...]]:
-    """The book once somebody took an incident, and the step that this was.
+    """Return the book after somebody acknowledged an incident, and the transition that this makes.
 
-    No step: on an incident that is taken already, where it is a note only, on one that is over or
-    unknown, and on the second arrival of the same record.
+    There is no transition for an incident that is acknowledged already (the record is then only a
+    note), over or unknown, or when the same record arrives a second time.
     """
     found = entry_of(book, taken.incident)
     if found is None or taken.id in found[1].acknowledgements:
@@ -38,16 +38,16 @@ def acknowledge(
 
 
 def entry_of(book: Book, incident: str) -> tuple[str, Entry] | None:
-    """The entry of an incident, and its fingerprint; None when the book has none."""
+    """Return an incident's fingerprint and entry; None when the book does not have it."""
     return next((it for it in book.entries.items() if it[1].incident.id == incident), None)
 
 
 def pending(
     acknowledgements: Iterable[Record], transitions: Iterable[Record]
 ) -> tuple[Record, ...]:
-    """Those of one incident that were written since it began or came back last, oldest first.
+    """Return an incident's acknowledgements since it last began or came back, oldest first.
 
-    The hub's commits say which came first: no two clocks are held against each other.
+    The order is that of the hub's commits, so that no two clocks are compared.
     """
     begun = [t.sequence or 0 for t in transitions if _begins(t.body)]
     since = max(begun, default=0)
@@ -56,7 +56,7 @@ def pending(
 
 
 def line(text: str, most: int) -> str:
-    """One printable line of at most `most` characters."""
+    """Return a text as one printable line of at most `most` characters."""
     printable = "".join(ch if ch.isprintable() else " " for ch in text[: 4 * most])
     one = " ".join(printable.split())
     return one if len(one) <= most else one[: most - 1] + "…"

@@ -1,4 +1,4 @@
-"""The book of incidents: what a look at the fleet changes in it. Nothing here reads or writes."""
+"""The book of incidents, and how a look at the fleet changes it. Nothing here does I/O."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,26 +30,26 @@ from ..window.fault_kinds import REPAIRED, SILENCES, SLOW_JOBS
 from ..window.out_of_service import Away, why_held
 from .returning import comes_back_within
 
-# Numbers of a standing incident are brought up to date this often, without a transition.
+# A standing incident's numbers are updated at most this often, without a transition.
 _REFRESH = timedelta(seconds=60)
-# More would make a record of a large outage unreadable.
+# More covered incidents would make the record of a large outage unreadable.
 _MOST_COVERS = 100
-# Nobody reads when a part failed more often than that.
+# Nobody reads more dates of earlier failures than that.
 _MOST_EARLIER = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """The newest incident of a fingerprint, and what its transitions say about it."""
+    """The newest incident of a fingerprint, and what the book keeps of its transitions."""
 
     incident: Incident
     number: int = 0  # of its last transition
     cause: Cause | None = None  # of its last transition
     returned: tuple[datetime, ...] = ()  # when it came back, the last few times
-    # Since when it is looked for and not found; forgotten by a restart, which only makes it wait.
+    # Since when looks have not found it; lost in a restart, which only delays its end.
     absent_since: datetime | None = None
-    acknowledgements: frozenset[str] = frozenset()  # ids of those that were heard already
-    proposed: str = ""  # the verdict of the look before, where it was another one than stands
+    acknowledgements: frozenset[str] = frozenset()  # ids of those applied already
+    proposed: str = ""  # the last look's verdict, if it differs from the standing one
 
     @property
     def state(self) -> State:
@@ -58,25 +58,25 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Book:
-    """Every incident that is not over, or that could still come back, by fingerprint.
+    """Every incident that is not over or could still come back, by fingerprint.
 
-    A suspect is nobody's business until it is confirmed: it is kept here alone.
+    A suspect is kept only here, and not written to the hub, until it is confirmed.
     """
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
 
     def standing(self) -> tuple[Incident, ...]:
-        """Incidents whose fault is believed to be there now."""
+        """Return the incidents whose fault is believed to be present now."""
         return tuple(e.incident for e in self.entries.values() if e.state in STANDING)
 
     def believed(self, fresh: bool) -> frozenset[str]:
-        """Fingerprints that one more look opens, or that are open: of suspects only a fresh one."""
+        """Return the fingerprints that a finding opens or keeps open; suspects' only if `fresh`."""
         return frozenset(
             key for key, e in self.entries.items() if fresh or e.state is not State.SUSPECT
         )
 
     def written(self) -> dict[str, Incident]:
-        """The incidents that the hub must have, by id."""
+        """Return the incidents that the hub must have, by id."""
         return {
             e.incident.id: e.incident for e in self.entries.values() if e.state is not State.SUSPECT
         }
@@ -85,7 +85,7 @@ class Book:
 def advance(
     book: Book, observation: Observation, now: datetime, patience: Patience
 ) -> tuple[Book, tuple[Transition, ...]]:
-    """The book after a look at the fleet, and the steps that led there, oldest first."""
+    """Return the book after a look at the fleet, and the transitions it made, oldest first."""
     entries: dict[str, Entry] = {}
     transitions: list[Transition] = []
     kept = _not_over(book.entries.values(), now, patience)
@@ -100,7 +100,7 @@ def advance(
 
 
 def hold(book: Book, away: Away, now: datetime) -> tuple[Book, tuple[Transition, ...]]:
-    """The book once somebody said which nodes are out of service, and the steps that this makes."""
+    """Return the book after a change in which nodes are out of service, and its transitions."""
     entries: dict[str, Entry] = {}
     transitions: list[Transition] = []
     for print_, before in sorted(book.entries.items()):
@@ -115,7 +115,7 @@ Step = tuple[Entry | None, list[Transition]]
 def _next(
     before: Entry | None, print_: str, observation: Observation, now: datetime, patience: Patience
 ) -> Step:
-    """What becomes of one fingerprint."""
+    """Return what becomes of one fingerprint, and the transitions."""
     candidate = observation.candidates.get(print_)
     if candidate is not None and observation.speaks_of(candidate.finding.subject, print_):
         old, raised = None if before is None else before.incident, now
@@ -133,7 +133,7 @@ def _next(
 
 
 def _held(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transition]]:
-    """What nobody sees just now may still be held, or be held no longer."""
+    """Hold or release a standing incident that this look has not found."""
     old = before.incident
     urgency = _urgency(old.severity, old.impact)
     held = why_held(away, old, old.subject, old.members, raised_at(old), urgency)
@@ -147,18 +147,18 @@ def _held(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transit
 
 
 def _hold(out: OutOfService | None) -> tuple[str, str]:
-    """`held` and `held_state` of an incident."""
+    """Return `held` and `held_state` of an incident."""
     return ("", "") if out is None else (out.text, out.state)
 
 
 def _urgency(severity: Severity, impact: Impact) -> tuple[bool, bool]:
-    """Whether it stops jobs now, and whether it is critical."""
+    """Tell whether an incident stops jobs now, and whether it is critical."""
     critical = severity is Severity.CRITICAL
     return critical and impact.running, critical
 
 
 def _changes(changed: Iterable[str], said: Incident) -> str:
-    """The reason of a change in words."""
+    """Return the reason of a change in words."""
     names = [name for name in changed if name != "hold"]
     parts = [", ".join(names) + " changed"] if names else []
     if "hold" in changed:
@@ -172,7 +172,7 @@ def rebuild(
     now: datetime,
     patience: Patience,
 ) -> Book:
-    """The book as the hub's records tell it; of a fingerprint the newest incident counts."""
+    """Return the book that the hub's records give; the newest incident of a fingerprint counts."""
     steps: dict[str, list[Transition]] = {}
     for transition in sorted(transitions, key=lambda t: t.number):
         steps.setdefault(transition.incident, []).append(transition)
@@ -191,16 +191,16 @@ def rebuild(
 
 
 def _counts(transition: Transition) -> bool:
-    """Whether a step is a return that speaks of flapping."""
+    """Tell whether a transition is a return that counts as flapping."""
     came_back = transition.signal in {Signal.RETURNED.value, Signal.FLAPPED.value}
     return came_back and not isinstance(transition.cause, Uncovered)
 
 
 def _not_over(entries: Collection[Entry], now: datetime, patience: Patience) -> frozenset[str]:
-    """Ids of the incidents that are not over, or could still come back as the same ones.
+    """Return the ids of incidents that are not over, or could still come back as the same ones.
 
-    One that is covered can as long as its cause can, or what covers that one in turn: nobody could
-    see meanwhile whether it was there.
+    A covered incident can come back as long as its cause can, or what covers that in turn: while
+    covered, nobody could see whether its fault was there.
     """
     kept = {e.incident.id: e.incident for e in entries if not _is_over(e, now, patience)}
     waiting = [e for e in entries if e.incident.id not in kept]
@@ -215,7 +215,7 @@ def _not_over(entries: Collection[Entry], now: datetime, patience: Patience) -> 
 
 
 def _is_over(entry: Entry, now: datetime, patience: Patience) -> bool:
-    """Whether an incident ended too long ago to come back as the same one."""
+    """Tell whether an incident was dismissed, or ended too long ago to come back as the same one."""
     if entry.state is State.DISMISSED:
         return True
     resolved_at = entry.incident.resolved_at
@@ -243,14 +243,14 @@ def _found(
 
 
 def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Patience) -> Step:
-    """The same incident again; too many returns of its own make it a flapping one."""
+    """Reopen the same incident; too many returns not due to a cover make it flapping."""
     candidate = _by_its_name(before.incident, candidate)
     old, within = before.incident, comes_back_within(before.incident, patience)
     fresh = replace(old, severity=Severity.INFO, covers=(), resolved_at=None)
     fresh = replace(fresh, covered_by="")
-    fresh = replace(fresh, acknowledged_by="")  # whoever took it may think that it is over
+    fresh = replace(fresh, acknowledged_by="")  # whoever acknowledged it may think that it is over
     if candidate.finding.fault != fresh.fault:
-        fresh = replace(fresh, members=())  # of what it is no more
+        fresh = replace(fresh, members=())  # those of the former fault
     said = replace(_say(fresh, candidate), since=candidate.finding.since)
     said = replace(said, late=candidate.finding.late)
     if isinstance(before.cause, CoveredBy):
@@ -265,14 +265,14 @@ def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Pat
 
 
 def _again(old: Incident, said: Incident) -> Incident:
-    """With the time before, where it is one that a repair was to end."""
+    """Add the previous time it began to `earlier`, if it is a fault that a repair was to end."""
     if old.fault not in REPAIRED:
         return said
     return replace(said, earlier=(*old.earlier, old.since)[-_MOST_EARLIER:])
 
 
 def _by_its_name(old: Incident, candidate: Candidate) -> Candidate:
-    """A slowness that comes back is the one whose reason was known, where it does not tell another."""
+    """Keep the known reason of a slow job that comes back, unless the new finding names another."""
     unnamed = candidate.finding.condition in PLAIN
     if old.fault not in SLOW_JOBS or old.condition in PLAIN or not unnamed:
         return candidate
@@ -308,15 +308,15 @@ def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
     return entry, []
 
 
-# Whose words are a verdict by what others say, which may come and go, or what explains them.
+# Faults whose condition is a verdict: it rests on other signals, which come and go, or on a cause.
 _VERDICTS = SILENCES | SLOW_JOBS
 
 
 def _with_verdict(before: Entry, candidate: Candidate) -> tuple[Candidate, str]:
-    """The candidate in the words of the verdict that stands, and the one that it proposes instead.
+    """Return the candidate in the words of the standing verdict, and the new verdict it proposes.
 
-    A verdict changes only to another one, and when two looks in a row give that: what nobody can
-    say any more was not wrong, and messages that contradict each other are believed by nobody.
+    A verdict changes only to another one, which two looks in a row must give: one that can no
+    longer be given was not wrong, and nobody believes messages that contradict each other.
     """
     old, said = before.incident, _verdict(candidate.finding.condition)
     stands = _verdict(old.condition)
@@ -329,17 +329,17 @@ def _with_verdict(before: Entry, candidate: Candidate) -> tuple[Candidate, str]:
 
 
 def _verdict(condition: str) -> str:
-    """Empty where it says no more than that the fault is there."""
+    """Return the verdict in a condition, empty where it only says that the fault is there."""
     return "" if condition in PLAIN else condition
 
 
 def _who_is_hit(incident: Incident) -> Any:
-    """On a whole cluster jobs begin and end at any minute: which ones is no news there."""
+    """Return who is hit, for comparison; None for a whole cluster, whose jobs change every minute."""
     hit = incident.impact
     return None if is_whole(incident) else (hit.gpus, hit.holders, hit.users)
 
 
-# What people must hear of; numbers in the evidence drift without a word.
+# Changes that make a transition; numbers in the evidence drift without one.
 _MATERIAL: Mapping[str, Any] = {
     "severity": lambda incident: incident.severity,
     "title": lambda incident: incident.title,
@@ -375,7 +375,7 @@ def _not_found(
 def _cured(
     before: Entry, now: datetime, why: Ended, told: Hindsight | None, patience: Patience
 ) -> Step:
-    """Over at once, but where more may come that says what it was."""
+    """End an incident at once, unless more may come that tells what it was."""
     since = before.absent_since or now
     unsure = told is not None and not told.sure and before.state in STANDING
     if unsure and now - since < patience.clear:
@@ -384,7 +384,7 @@ def _cured(
 
 
 def _settled(before: Entry, now: datetime, why: Ended, told: Hindsight | None) -> Step:
-    """Over, in the words that turned out to be true: those are said while it still stands."""
+    """End an incident; first correct its words while it stands, if hindsight tells better ones."""
     old = before.incident
     if told is None or before.state not in STANDING or told.condition == old.condition:
         return _clear(before, now, why)
@@ -411,7 +411,7 @@ def _clear(before: Entry, now: datetime, why: Ended | CoveredBy) -> Step:
 def signalled(
     before: Entry, said: Incident, signal: Signal, now: datetime, why: str | Cause
 ) -> tuple[Entry, list[Transition]]:
-    """The entry after `signal`, and the transition that says so; `said` is what it now says."""
+    """Return the entry after `signal` and its transition; `said` is the incident's new content."""
     cause = None if isinstance(why, str) else why
     after = step(before.state, signal)
     incident = replace(said, state=after.value, updated_at=now, version=said.version + 1)
@@ -456,7 +456,7 @@ def _suspect(candidate: Candidate, now: datetime) -> Incident:
 
 
 def _rank_of_words(incident: Incident) -> int:
-    """How grave what the incident says is by itself: it may have inherited what it hides."""
+    """Return the severity rank of the incident's words: its own may come from what it covers."""
     row = CONDITIONS.get(incident.condition) or FAULTS.get(incident.condition)
     if incident.condition in PLAIN and (incident.xid, incident.sxid) == (None, None):
         row = FAULTS.get(incident.fault)
@@ -464,11 +464,11 @@ def _rank_of_words(incident: Incident) -> int:
 
 
 def _say(incident: Incident, candidate: Candidate) -> Incident:
-    """The incident in the candidate's words.
+    """Return the incident in the candidate's words; the same object if nothing changes.
 
-    While it stands its severity only rises and what it covers only grows: what is hidden can often
-    not be seen any more. So what was said when it was graver stands, too: a memory that corrects a
-    storm of errors and then fewer was not a memory with a few. `late` ends for good with the first
+    While an incident stands, its severity only rises and what it covers only grows, as covered
+    faults can often not be seen any more. So the graver words stay, too: a memory with a storm of
+    corrected errors and then fewer is not one with only a few. `late` ends for good with the first
     data that is in time.
     """
     finding = candidate.finding
@@ -489,12 +489,12 @@ def _say(incident: Incident, candidate: Candidate) -> Incident:
         said["own_limit"] = finding.own_limit
         said |= {"condition": finding.condition, "xid": finding.xid, "sxid": finding.sxid}
         said["fault"] = finding.fault  # a port's may have become that of its leaf
-    # Most of what stands says the same at every look.
+    # Most standing incidents say the same at every look.
     if all(getattr(incident, name) == value for name, value in said.items()):
         return incident
     return replace(incident, **said)
 
 
 def _with(names: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
-    """All of these names, sorted; both are."""
+    """Return the union of two sorted tuples of names, sorted."""
     return names if names == more else tuple(sorted({*names, *more}))

@@ -1,7 +1,7 @@
-"""What happened before at the same place: written into an incident on the way to the hub.
+"""The history of an incident's part and node, added to the incident on its way to the hub.
 
-Beside the analysis, as no detector asks for it. Which GPU it was and where it sat is written down with
-an incident of one GPU: when that GPU is replaced, or sits elsewhere, nothing else would tell.
+This is apart from the analysis, as no detector needs it. An incident of one GPU also records the
+GPU's serial number and slot: once that GPU is replaced or moved, nothing else would tell.
 """
 
 import threading
@@ -21,39 +21,39 @@ from accounting.hardware.repeat_offenders import (
 )
 from gpuvigil.model import UNREADABLE, GpuIdentity, Incident, Record, RecordKind, Subject
 
-# How the sentence is called among an incident's evidence.
+# The name of the history sentence among an incident's evidence.
 HISTORY = "history"
 
-_Words = tuple[str, str, Before]  # serial, slot and what was before
+_Words = tuple[str, str, Before]  # serial, slot and history
 
 
 class Histories:
-    """Failures of the last weeks, and what was said of each incident that stands; for any thread."""
+    """Failures of the last weeks, and the history given to each open incident; thread-safe."""
 
     def __init__(self, gpu: Callable[[Subject], GpuIdentity | None]) -> None:
-        """`gpu` says who a GPU is and where it sits now."""
+        """Start empty; `gpu` returns a GPU's current identity and slot, None if unknown."""
         self._gpu = gpu
         self._lock = threading.Lock()
-        # By node and by serial number, then by incident: a storm of incidents looks at few each.
+        # By node and by serial number, then by incident id: in a storm each incident reads few.
         self._failures: dict[tuple[str, ...], dict[str, tuple[Failure, ...]]] = {}
         self._said: dict[str, _Words] = {}
 
     def begin(self, incidents: Iterable[Incident], now: datetime) -> None:
-        """What the hub has; whatever was known before is forgotten."""
+        """Replace everything known by the incidents of the last weeks that the hub has."""
         known = [one for one in incidents if now - one.since <= SPAN]
         with self._lock:
             self._failures, self._said = {}, {}
             for one in known:
                 self._remember(one)
-            # Should one that is over come back, it is said anew.
+            # The history of one that is over is written anew if it comes back.
             for one in (it for it in known if it.resolved_at is None):
                 was = Before(_sentence(one), before(one, self._near(one)).advice)
                 self._said[one.id] = one.serial, one.slot, was
 
     def named(self, record: Record) -> Record:
-        """An incident, or a transition with its snapshot, that says which GPU it was, and its history.
+        """Return an incident, or a transition's snapshot, with its GPU's serial, slot and history.
 
-        What failed too often for its usual repair has another one to begin with.
+        If the part failed too often for the usual repair, the first action is another one.
         """
         if record.kind is RecordKind.INCIDENT:
             return self._with(record)
@@ -83,7 +83,7 @@ class Histories:
         return replace(record, body=body)
 
     def _words(self, incident: Incident) -> _Words:
-        """Said once, when it opens: what comes later is no history of it."""
+        """Return serial, slot and history as of its opening: what comes later is no history."""
         with self._lock:
             known = self._said.get(incident.id)
         if known is None:
@@ -96,7 +96,7 @@ class Histories:
             self._said[incident.id] = known
             self._remember(incident)
             if incident.resolved_at is not None:
-                # Should it come back as the same one, it is said anew.
+                # The history is written anew if it comes back as the same incident.
                 del self._said[incident.id]
         return known
 
@@ -105,7 +105,10 @@ class Histories:
         return ("", "") if gpu is None else (gpu.serial or "", gpu.pci_address or "")
 
     def _near(self, incident: Incident) -> list[Failure]:
-        """What failed on its node or on its GPU, without what is too old."""
+        """Return what failed on its node or GPU, and forget failures older than `SPAN`.
+
+        An incident of a node that is gone gets only such failures, any other one only the others.
+        """
         near: dict[str, tuple[Failure, ...]] = {}
         for key in _keys(incident):
             known = self._failures.get(key, {})

@@ -1,4 +1,4 @@
-"""Which events came late, out of a spool: they open incidents, and page nobody."""
+"""Which events arrived late, out of a spool: they open incidents, and page nobody."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from gpuvigil.clock import from_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """When an answer of the hub came, and when the one before; on the analyzer's clock.
+    """When an answer of the hub came, and when the one before did; on the analyzer's clock.
 
-    `away` is, after a gap, from when to when the hub could be told nothing; None for unknown.
+    `away`: after a gap, from when to when nothing could reach the hub; None if unknown.
     """
 
     at: datetime
@@ -21,10 +21,10 @@ class Arrival:
 
 
 def is_late(happened_at: datetime, arrival: Arrival, limit: timedelta) -> bool:
-    """Whether an event that came with an answer had been on its way for longer than `limit`.
+    """Tell whether an event that came with an answer had been on its way for longer than `limit`.
 
-    What came while we were not listening may have been in time: that is not called late, unless
-    the hub itself was away, and came back too long after it happened.
+    An event that came while the analyzer was not listening may have been in time: it is late only
+    if the hub itself was away, and came back more than `limit` after the event happened.
     """
     if arrival.at - arrival.before <= limit:
         return arrival.at - happened_at > limit
@@ -37,10 +37,10 @@ def is_late(happened_at: datetime, arrival: Arrival, limit: timedelta) -> bool:
 def absence(
     status: Mapping[str, Any], now: datetime, lost_at: datetime | None
 ) -> tuple[datetime, datetime] | None:
-    """From when to when the one hub was away that says this of itself; None when it was there.
+    """Return from when to when the only hub was away, by its status; None when it was there.
 
-    `lost_at`: when it did not answer for the first time. A hub that was started since cannot have
-    taken anything in between.
+    `lost_at`: when it first did not answer. A hub that was started after that cannot have taken
+    in anything in between.
     """
     if lost_at is None:
         return None

@@ -9,5 +9,9 @@ from ..window.fault_kinds import REPAIRED
 
 
 def comes_back_within(incident: Incident, patience: Patience) -> timedelta:
-    """Longer of what a reset or a reboot ends: that it held shows only under the next job."""
+    """Return how soon an incident must return to be the same one.
+
+    The window is longer for faults that a reset or a reboot ends: only the next job shows whether
+    the repair held.
+    """
     return patience.repair_window if incident.fault in REPAIRED else patience.flap_window

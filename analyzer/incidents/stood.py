@@ -1,4 +1,4 @@
-"""What stands, and what was over lately: who stopped over a fault need not go on when it ends."""
+"""Standing and recently ended incidents: work that a fault stopped need not resume as it ends."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -9,18 +9,18 @@ from .book import Book
 
 
 class Stood:
-    """Remembers incidents that are over for a span. One thread at a time."""
+    """A memory of the incidents that ended within a span. One thread at a time."""
 
     def __init__(self, span: timedelta) -> None:
         self._span = span
         self._over: dict[str, Incident] = {}
 
     def take(self, incidents: Iterable[Incident]) -> None:
-        """Remember those of them that are over."""
+        """Remember those of the incidents that are over."""
         self._over |= {one.id: one for one in incidents if one.resolved_at is not None}
 
     def beside(self, book: Book, now: datetime) -> tuple[Incident, ...]:
-        """What the book says stands, and what was over within the span."""
+        """Return the book's standing incidents, and those that ended within the span."""
         self._over = {
             key: one
             for key, one in self._over.items()

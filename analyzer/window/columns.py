@@ -1,4 +1,4 @@
-"""What a rule needs to hold every subject against its peers at once."""
+"""Column functions with which a rule compares every subject with its peers at once."""
 
 import math
 import re
@@ -21,72 +21,81 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-# Who shares a node or a cluster depends on nothing but the subjects.
+# Which rows share a node or a cluster depends on nothing but the subjects.
 _CODES: WeakKeyDictionary[Index, dict[object, Codes]] = WeakKeyDictionary()
 
 
 def clusters(rows: Rows) -> Codes:
-    """A number per row; rows of the same cluster have the same one."""
+    """Return a code per row, the same for rows of the same cluster."""
     return _known(rows, _cluster)
 
 
 def nodes(rows: Rows) -> Codes:
-    """A number per row; rows of the same node have the same one."""
+    """Return a code per row, the same for rows of the same node."""
     return _known(rows, _node)
 
 
 def rails(rows: Rows) -> Codes:
-    """A number per row; ports of the same name in the same cluster have the same one."""
+    """Return a code per row, the same for ports of the same name in the same cluster."""
     return _known(rows, _rail)
 
 
 def models(window: Window, rows: Rows) -> Codes:
-    """A number per GPU's row; GPUs of the same model have the same one, unknown ones 0."""
+    """Return a code per GPU's row, the same for GPUs of the same model; 0 if unknown."""
     return whole_numbers(window.of_inventories(rows, _model))
 
 
 def stacked_memory(window: Window, rows: Rows) -> Mask:
-    """Of each GPU's row whether its model is known to have HBM, whose clock no power limit takes from."""
+    """Tell for each GPU's row whether its model is known to have HBM.
+
+    No power limit lowers the clock of HBM.
+    """
     has: Mask = window.of_inventories(rows, _stacked) == 1.0
     return has
 
 
 def racks(window: Window, rows: Rows) -> Codes:
-    """A number per row; nodes of a rack of the same name have the same one, of none 0."""
+    """Return a code per row, the same for nodes of a rack of the same name; 0 without a rack."""
     return whole_numbers(window.of_inventories(rows, _rack))
 
 
 def port_kinds(window: Window, rows: Rows) -> Codes:
-    """A number per port's row; ports of the same kind and role have the same one, unknown ones 0."""
+    """Return a code per port's row, the same for ports of the same kind and role; 0 if unknown."""
     return whole_numbers(window.of_inventories(rows, _kind_and_role))
 
 
 def fabric(window: Window, rows: Rows) -> Mask:
-    """Of each port's row whether jobs talk through it, as its inventory says."""
+    """Tell for each port's row whether it is in the fabric that jobs use, by its inventory."""
     odd: Mask = port_kinds(window, rows) % 2 == 1
     return odd
 
 
 def together(*codes: Codes) -> Codes:
-    """A number per row; rows that are alike in all of these have the same one."""
+    """Return a code per row, the same for rows that have the same code in each of `codes`."""
     return _joined(*codes) if len(codes) > 1 else codes[0]
 
 
 def seconds(rows: Rows, beside: Rows | None = None) -> Floats:
-    """From the first to the last line of each row's span, in the order of other rows where some are given."""
+    """Return the seconds from the first to the last line in each row's span.
+
+    With `beside`, they are in the order of those rows.
+    """
     order = rows if beside is None else beside
     span: Floats = (rows.beside(order, "last_at") - rows.beside(order, "first_at")) / 1e6
     return span
 
 
 def divided(values: Floats, by: Floats) -> Floats:
-    """NaN where there is nothing to divide by."""
+    """Return `values / by`, NaN where `by` is not positive."""
     found: Floats = values / np.where(by > 0.0, by, np.nan)
     return found
 
 
 def means_before(rows: Rows, long: Rows, columns: Iterable[str]) -> dict[str, Floats]:
-    """Means over what the long span has beyond the one of `rows`, which it ends with; NaN of nothing."""
+    """Return each column's means over the long span without its end, which `rows` cover.
+
+    They are in the order of `rows`; NaN where nothing is left.
+    """
     every, late = long.beside(rows, "samples"), rows.values("samples")
     left = np.where(every > late, every - late, np.nan)
     return {
@@ -96,7 +105,7 @@ def means_before(rows: Rows, long: Rows, columns: Iterable[str]) -> dict[str, Fl
 
 
 def per_group(codes: Codes, values: Numbers) -> tuple[Floats, Floats]:
-    """For each row its group's median and how many of the group were measured.
+    """Return for each row its group's median and how many of the group were measured.
 
     `values`: a number for each row, or several arrays of such numbers, which cost little more.
     """
@@ -120,7 +129,7 @@ def per_group(codes: Codes, values: Numbers) -> tuple[Floats, Floats]:
 
 
 def most(codes: Codes, values: Numbers) -> Floats:
-    """For each row the highest value of its group; NaN where none was measured."""
+    """Return for each row the highest value of its group; NaN where none was measured."""
     groups = _grouped(codes)
     highest: Any = np.full(groups.number, -np.inf)
     np.fmax.at(highest, groups.of_row, values)
@@ -130,7 +139,7 @@ def most(codes: Codes, values: Numbers) -> Floats:
 
 
 def counted(codes: Codes, mask: Mask) -> Floats:
-    """For each row how many of its group are in the mask."""
+    """Return for each row how many of its group are in the mask."""
     groups = _grouped(codes)
     counts = np.bincount(groups.of_row[mask], minlength=groups.number).astype(np.float64)
     found: Floats = counts[groups.of_row]
@@ -151,7 +160,7 @@ def _join(*codes: Codes) -> Codes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Groups:
-    """Who is together, and a cell for each row so that every group's rows lie side by side.
+    """Groups of rows, with a cell for each row so that a group's rows lie side by side.
 
     Groups of about the same size are neighbours, each with as many cells as the largest of them:
     so they are sorted at once, and no more than half of the cells stay empty.
@@ -162,7 +171,7 @@ class _Groups:
     cells: Numbers  # the cell of each row
     begins: Numbers  # the first cell of each group
     room: int  # how many cells there are
-    alike: Sequence[tuple[slice, int]]  # groups, and the cells that each of them has
+    alike: Sequence[tuple[slice, int]]  # groups of about one size, and how many cells each has
 
     @classmethod
     def of(cls, codes: Codes) -> "_Groups":
@@ -171,7 +180,8 @@ class _Groups:
         sizes = np.append(first, len(codes))[1:] - first
         by_size = sizes.argsort(kind="stable")
         rank, wide = by_size.argsort(), sizes[by_size]
-        # From one to the next of these, a group has less than twice as many rows as any other.
+        # `some`: where sizes reach the next power of two; between two of these no group has twice
+        # as many rows as another.
         some = _firsts(np.frexp(wide)[1])
         ends = np.append(some, len(wide))[1:]
         wide = np.repeat(wide[ends - 1], ends - some)
@@ -193,7 +203,7 @@ class _Groups:
 
 
 def _firsts(ordered: Numbers) -> Numbers:
-    """The first place of each number among those in order."""
+    """Return the first position of each number in a sorted array."""
     return np.flatnonzero(np.append(len(ordered) > 0, ordered[1:] != ordered[:-1]))
 
 
@@ -202,7 +212,7 @@ def _for_good(codes: Codes) -> Codes:
     return codes
 
 
-# Who belongs together is asked many times in each pass, and changes when a record does.
+# Rules ask for the same groups many times in each pass, and groups change only when a record does.
 whole_numbers: OfArrays[Codes] = OfArrays(_whole)
 _joined: OfArrays[Codes] = OfArrays(_join)
 _grouped: OfArrays[_Groups] = OfArrays(_Groups.of)
@@ -242,7 +252,7 @@ def _rack(_: Subject, inventory: Inventory | None) -> float:
 
 
 def _kind_and_role(subject: Subject, inventory: Inventory | None) -> float:
-    """Odd for the fabric."""
+    """Return a number for a port's kind and role, odd for the fabric; NaN if unknown."""
     for port in () if inventory is None else inventory.ports:
         if (port.device, port.port) == (subject.device, subject.port):
             is_fabric = inventory is not None and port.role == inventory.fabric_role
@@ -251,7 +261,7 @@ def _kind_and_role(subject: Subject, inventory: Inventory | None) -> float:
 
 
 def number(name: str) -> int:
-    """The same for the same name in every process; float64 keeps it and its double exactly."""
+    """Return a number for a name, the same in every process; float64 holds its double exactly."""
     return zlib.crc32(name.encode())
 
 

@@ -1,4 +1,4 @@
-"""A mapping that grows while others read what it was."""
+"""A mapping that changes while others read earlier copies of it."""
 
 from collections.abc import Mapping
 from typing import Generic, TypeVar
@@ -7,9 +7,9 @@ Value = TypeVar("Value")
 
 
 class Copied(Generic[Value]):
-    """Values by key, given away as copies that nobody changes: the same one until a value changes.
+    """Values by key, handed out as read-only copies: the same copy until a value changes.
 
-    So who was given the same mapping twice knows that nothing in it is another.
+    So a reader that gets the same mapping twice knows that nothing in it has changed.
     """
 
     __slots__ = ("_copy", "_values")
@@ -19,21 +19,21 @@ class Copied(Generic[Value]):
         self._copy: Mapping[str, Value] | None = None
 
     def get(self, key: str) -> Value | None:
-        """What is known under a key."""
+        """Return the value of a key, None if it has none."""
         return self._values.get(key)
 
     def put(self, key: str, value: Value) -> None:
-        """Know a value, in the place of what was known under its key."""
+        """Set or replace the value of a key."""
         self._values[key] = value
         self._copy = None
 
     def drop(self, key: str) -> None:
-        """Forget what is known under a key, if anything is."""
+        """Forget the value of a key, if it has one."""
         if self._values.pop(key, None) is not None:
             self._copy = None
 
     def copy(self) -> Mapping[str, Value]:
-        """Everything as it is now."""
+        """Return all current values by key; later changes do not show in the copy."""
         if self._copy is None:
             self._copy = dict(self._values)
         return self._copy

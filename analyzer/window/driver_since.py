@@ -1,4 +1,4 @@
-"""Since when a node has the driver version that it tells."""
+"""Since when a node has its current driver version."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,9 +6,9 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class DriverSince:
-    """A version, and when the first of the inventories that name it was made.
+    """A driver version, and the time of the first inventory that names it.
 
-    `changed`: whether the node had another one before, as far as it was followed.
+    `changed`: whether the node had another version before, as far as the analyzer followed it.
     """
 
     version: str

@@ -1,28 +1,28 @@
-"""Faults by what their rows say of them; nothing here or elsewhere in correlation names one."""
+"""Sets of faults by the properties in their rows; no code here or in correlation names a fault."""
 
 from collections.abc import Mapping
 
 from gpuvigil.faults import FAULTS, About, Link, Mended, Shared, Shows, Sign, where
 from gpuvigil.model import EventKind
 
-# Nobody hears from the node.
+# The node is not heard.
 SILENCES = where(lambda row: row.shows is Shows.UNHEARD)
 SWITCHES = where(lambda row: row.about is About.SWITCH)
-# Also those of a port of which a switch may be the cause.
+# Faults of a switch, and those of a port that a switch may cause.
 AT_SWITCHES = where(lambda row: row.shared is Shared.SWITCH)
-# About ports, or named by them.
+# Faults of a port, and those of a switch, which are named by a port.
 OF_PORTS = where(lambda row: row.about in {About.PORT, About.SWITCH})
 OF_LINKS = where(lambda row: row.about is About.PORT)
 LINKS_DOWN = where(lambda row: Sign.LINK_DOWN in row.signs)
-# A link that is gone, for good or again and again; and one that is there, and bad.
+# A link that is down for good or again and again; and one that is up, but bad.
 LINKS_LOST = where(lambda row: row.link in {Link.STATE, Link.FLAPS} and row.about is About.PORT)
 BAD_LINKS = where(lambda row: Sign.LINK_BAD in row.signs)
-# Of these what only the link itself does, and no other; and what its module is.
+# Bad links whose sign comes from the link itself, and not from waiting; and bad modules.
 WORN_LINKS = where(lambda row: Sign.LINK_BAD in row.signs and Sign.LINK_WAITS not in row.signs)
 MODULES_BAD = where(lambda row: Sign.MODULE_BAD in row.signs)
-# What is wrong with a link itself, whatever its switch does.
+# Faults of a link itself, whatever its switch does.
 OWN_OF_LINKS = LINKS_LOST | WORN_LINKS | MODULES_BAD
-# A switch of whose ports none carries anything.
+# A switch that explains that its ports' links are down.
 SWITCHES_DOWN = where(
     lambda row: (
         row.about is About.SWITCH
@@ -30,7 +30,7 @@ SWITCHES_DOWN = where(
         and Sign.LINK_DOWN in row.explains.signs
     )
 )
-# One of whose ports several wait.
+# A switch that explains that several of its ports wait.
 SWITCHES_FULL = where(
     lambda row: (
         row.about is About.SWITCH
@@ -39,13 +39,14 @@ SWITCHES_FULL = where(
     )
 )
 WITHOUT_LINK = LINKS_DOWN | SWITCHES_DOWN
-# A job waits for one of its GPUs, for a reason that others may tell.
+# A job waits for one of its GPUs; other faults may tell the reason.
 SLOW_JOBS = where(lambda row: Sign.SLOW_JOB in row.signs)
 STALLED_JOBS = where(lambda row: Sign.JOB_STALLED in row.signs)
 TOLD_BY_XID = where(lambda row: EventKind.XID in row.told_by)
-# Of several nodes, or GPUs of a node, one cause: that one of them is silent explains nothing of the others.
+# One cause for several nodes, or GPUs of a node: if one of them is silent, that explains nothing
+# about the others.
 SHARED = where(lambda row: row.shared is not Shared.NO)
-# What whoever is told of it ends by a reset or a reboot, which may not hold.
+# Faults that people end by a reset or a reboot, which may not hold.
 REPAIRED = where(lambda row: row.mended is Mended.ALWAYS)
 OF_RACKS = where(lambda row: row.shared is Shared.RACK)
 

@@ -1,4 +1,4 @@
-"""Who has which GPUs now, over all nodes."""
+"""The GPUs that each holder has now, over all nodes."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,14 +19,14 @@ class Holding:
 
     @cached_property
     def nodes(self) -> frozenset[Subject]:
-        """The nodes of its GPUs; asked for each of the many faults that hit one large job."""
+        """The nodes of its GPUs, cached: each of many faults that hit a large job asks for them."""
         return frozenset(gpu.of_node() for gpu in self.gpus)
 
 
 def holder_key(allocation: Allocation) -> str:
-    """Names a holder for good: a job is the same in its whole cluster, a process on its node.
+    """Return a holder's unique key: a job is one in its whole cluster, any other on its node.
 
-    The cluster is part of it, so that simulated and real GPUs are never counted together.
+    The cluster is part of the key, so that simulated and real GPUs are never counted together.
     """
     spans_nodes = allocation.holder.kind is HolderKind.JOB
     place = allocation.subject.cluster if spans_nodes else allocation.subject.of_node().key
@@ -34,15 +34,15 @@ def holder_key(allocation: Allocation) -> str:
 
 
 def name(allocation: Allocation) -> str:
-    """`job 1042 of alice`."""
+    """Return a holder's name with its user, as in `job 1042 of alice`."""
     return f"{allocation.holder}" + (f" of {allocation.user}" if allocation.user else "")
 
 
 class Holdings:
-    """Everything held now; an allocation that changes is put in the place of what it was.
+    """Every holder's current GPUs, kept up to date allocation by allocation.
 
-    A large job begins and ends with very many allocations at once: who has changed is counted
-    up again only when somebody asks.
+    A large job begins and ends with very many allocations at once: changed holders are worked out
+    again only when `by_holder` is called.
     """
 
     def __init__(self, allocations: Iterable[Allocation] = ()) -> None:
@@ -54,7 +54,7 @@ class Holdings:
             self.put(None, allocation)
 
     def put(self, before: Allocation | None, after: Allocation | None) -> None:
-        """What was known of an allocation, None for a new one; and what is, None to forget it."""
+        """Replace an allocation: `before` is None for a new one, `after` is None to forget it."""
         for allocation, change in ((before, -1), (after, 1)):
             if allocation is None or allocation.ended_at is not None:
                 continue
@@ -64,7 +64,7 @@ class Holdings:
             self._changed.add(key)
 
     def by_holder(self) -> Mapping[str, Holding]:
-        """By `holder_key`; a copy that later allocations do not change."""
+        """Return the holdings by `holder_key`; a copy that later allocations do not change."""
         for key in self._changed:
             gpus = frozenset(gpu for gpu, times in self._gpus[key].items() if times > 0)
             if gpus:

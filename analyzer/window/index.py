@@ -1,4 +1,4 @@
-"""Whose rows they are, and what is worked out once by subject instead of once by pass."""
+"""The subjects of rows, and caches of what is worked out once per subject, not once per pass."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -15,18 +15,18 @@ Known = TypeVar("Known")
 Found = TypeVar("Found")
 
 NOWHERE = -1
-# Answers of one measurement differ in who has a line in their span.
+# Answers of one measurement differ in which subjects have a line in their span.
 _REMEMBERED = 16
-# What was said of whom, by the function that said it; each answer with the record that it is of.
+# Per function, its answer for each subject's key, with the record that the answer was made from.
 _MOST_ANSWERS = 1_000_000
 _ANSWERS: dict[object, dict[str, tuple[Any, float]]] = {}
 _TAGS = ("cluster", "node", "uuid", "device", "port")
 
 
 class Index:
-    """Subjects in the order of rows. Rows of later passes share it while their subjects stay.
+    """Subjects in the order of their rows, shared by the rows of later passes while these stay.
 
-    What it remembers depends on nothing but its subjects and the records it is given.
+    Its caches depend on nothing but its subjects and the records it is given.
     """
 
     __slots__ = (
@@ -48,10 +48,10 @@ class Index:
         self._nodes: dict[str, Numbers] | None = None
         self._keys: list[str] | None = None
         self._node_keys: list[str] | None = None
-        # The other index does not live on because of this one.
+        # Weak keys: this index must not keep the other one alive.
         self._beside: WeakKeyDictionary[Index, Numbers] = WeakKeyDictionary()
         self._facts: dict[object, tuple[list[Any], Numbers]] = {}
-        # By whose keys: the mapping that was given last, and its record for each row.
+        # By `by_node`: the mapping that was given last, and its record for each row.
         self._given: dict[bool, tuple[Mapping[str, Any], list[Any]]] = {}
         self._change: tuple[list[Any], list[Any], list[int]] = ([], [], [])
 
@@ -59,11 +59,11 @@ class Index:
         return len(self.subjects)
 
     def number(self, subject: Subject) -> int | None:
-        """The row of a subject, None when it has none."""
+        """Return the row of a subject, None when it has none."""
         return self._by_key().get(subject.key)
 
     def of_node(self, node: Subject) -> Numbers:
-        """The rows of a node, of what is on it, too."""
+        """Return the rows of a node and of its GPUs and ports."""
         if self._nodes is None:
             nodes: dict[str, list[int]] = {}
             for n, key in enumerate(self._of_nodes()):
@@ -72,7 +72,7 @@ class Index:
         return self._nodes.get(node.key, _NONE)
 
     def places(self, other: "Index") -> Numbers:
-        """For each row the other index's row of its subject, else of its node, else `NOWHERE`."""
+        """Return for each row the other's row of its subject, else of its node, else `NOWHERE`."""
         found = self._beside.get(other)
         if found is None:
             numbers = other._by_key()
@@ -89,10 +89,10 @@ class Index:
         records: Mapping[str, Known],
         by_node: bool = False,
     ) -> Numbers:
-        """`of` for each row, with the record under the subject's key or its node's.
+        """Return `of` for each row, called with the record under the subject's key or its node's.
 
-        `of` is a function of a module, and pure: it is asked again only where a record changed.
-        Nobody changes `records`: the same mapping has the same records.
+        `of` must be a pure module-level function: it is called again only where a record changed.
+        `records` must not be modified: the same mapping is taken to have the same records.
         """
         given = self._records_of(records, by_node)
         before, values = self._facts.get(of, (None, _NONE))
@@ -111,9 +111,10 @@ class Index:
     def _asked(
         self, of: Callable[[Subject, Known | None], float], given: Sequence[Known | None]
     ) -> Numbers:
-        """`of` for each row of an index that is new: only of whom no other index has asked it.
+        """Return `of` for each row of a new index, calling it only where no other index has.
 
-        Where samples are missing, who has a line changes from pass to pass, and the records do not.
+        Where samples are missing, the subjects with a line change from pass to pass, but not the
+        records.
         """
         known = _ANSWERS.setdefault(of, {})
         if len(known) > _MOST_ANSWERS:
@@ -127,7 +128,7 @@ class Index:
         return np.array(values, np.float64)
 
     def _records_of(self, records: Mapping[str, Known], by_node: bool) -> list[Known | None]:
-        """The record for each row: the same list for as long as none of them changes."""
+        """Return the record for each row: the same list for as long as none of them changes."""
         mapping, before = self._given.get(by_node, (None, None))
         if before is not None and mapping is records:
             return before
@@ -138,7 +139,7 @@ class Index:
         return given
 
     def _changed(self, before: list[Known | None], given: list[Known | None]) -> list[int]:
-        """The rows whose record is another one: many facts are asked of the same records."""
+        """Return the rows whose record changed, cached: the same records serve many facts."""
         known = self._change
         if known[0] is not before or known[1] is not given:
             pairs = enumerate(zip(before, given, strict=True))
@@ -163,7 +164,7 @@ class Index:
 
 
 class Remembered(Generic[Known, Found]):
-    """What a pure function of many records said last, for as long as none of them changes."""
+    """A pure function of many records that caches its last result until one of them changes."""
 
     __slots__ = ("_last", "_of")
 
@@ -173,17 +174,17 @@ class Remembered(Generic[Known, Found]):
 
     def __call__(self, records: Iterable[Known]) -> Found:
         given, last = list(records), self._last
-        # Records are values: the same ones are the same objects, so this takes little.
+        # Unchanged records are mostly the same objects, so this comparison is cheap.
         if last is None or last[0] != given:
             last = self._last = (given, self._of(given))
         return last[1]
 
 
 class OfArrays(Generic[Found]):
-    """What a pure function says of arrays, for as long as all of them live.
+    """A pure function of arrays that caches each result for as long as all its arrays live.
 
-    Only what nobody can write to is remembered: then the same array has the same values. What is
-    found must not keep the arrays alive.
+    Only results of read-only arrays are cached, as only those keep their values. A result must not
+    keep its arrays alive.
     """
 
     __slots__ = ("_known", "_of")
@@ -208,7 +209,7 @@ _NONE: Numbers = np.empty(0, np.int64)
 
 
 def index_of(table: pa.Table) -> Index:
-    """The subjects that a table's tags name, in its order."""
+    """Return the index of the subjects that a table's tags name, in its order."""
     names = [tag for tag in _TAGS if tag in table.column_names]
     columns = [table[tag].to_pylist() for tag in names]
     return Index(
@@ -217,13 +218,13 @@ def index_of(table: pa.Table) -> Index:
 
 
 class Indices:
-    """The last few indices, by their tags. One thread at a time."""
+    """The most recently used indices, found by their tags. One thread at a time."""
 
     def __init__(self) -> None:
         self._known: list[tuple[Sequence[pa.ChunkedArray], Index]] = []
 
     def of(self, table: pa.Table) -> Index:
-        """The index of a table: the same one for the same subjects in the same order."""
+        """Return the index of a table: the same one for the same subjects in the same order."""
         tags = [table[tag] for tag in _TAGS if tag in table.column_names]
         for place, (known, index) in enumerate(self._known):
             if len(index) == len(table) and len(known) == len(tags) and _same(known, tags):
@@ -239,7 +240,7 @@ def _same(some: Sequence[pa.ChunkedArray], others: Sequence[pa.ChunkedArray]) ->
 
 
 def subject_of(tags: Mapping[str, str]) -> Subject:
-    """The subject that tags name; others than those that name one may be among them."""
+    """Return the subject that tags name; other tags among them are ignored."""
     return Subject(
         cluster=tags["cluster"],
         node=tags["node"],

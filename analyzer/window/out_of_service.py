@@ -1,8 +1,8 @@
-"""Which nodes are out of service on purpose, as their schedulers say: what is told of them waits.
+"""Which nodes their schedulers say are out of service on purpose: their incidents are held.
 
-Only what a person or an autoscaler wants counts. What Slurm itself or a health check drains is taken
-out because of a fault, and nobody may know of it yet. Where it cannot be told whose wish it is, what
-shows before and soon after may be its reason, and does not wait; what comes later does.
+Only the wish of a person or an autoscaler counts. A node that Slurm itself or a health check drains
+is out because of a fault, which nobody may know of yet. Where it is unclear whose wish it is, an
+incident from before or soon after may be the reason, and is not held; later ones are.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -21,13 +21,13 @@ from gpuvigil.schedulers.out_of_service import (
     taken_out,
 )
 
-# A node that goes may still send a body or two.
+# A node that is going away may still send a body or two.
 _LAST_WORDS = timedelta(minutes=10)
 # Health checks run every few minutes, and schedulers are asked every minute.
 _ITS_REASON = timedelta(minutes=5)
-# A node that was deleted for so long is retired: it may have been deleted by mistake.
+# A deleted node is retired only after this long, as it may have been deleted by mistake.
 _RETIRED_AFTER = timedelta(days=1)
-# A node that was deleted, of which no collector is heard and no incident stands, is forgotten.
+# After this long a deleted node is forgotten, if its collector is not heard and no incident stands.
 _FORGOTTEN = timedelta(days=7)
 
 
@@ -35,15 +35,15 @@ _FORGOTTEN = timedelta(days=7)
 class Away:
     """Why nodes are out of service, by cluster and short name.
 
-    `unsure`: clusters of which nothing is known just now, so that what was held stays held.
-    `doubted`: since when those are known to be out that may be because of a fault. `at`: when this
-    is asked; `held_for`: how long a critical is held on those.
+    `unsure`: clusters of which nothing is known just now, so that held incidents stay held.
+    `doubted`: nodes that may be out because of a fault, and since when they are known to be out.
+    `at`: the time of this state. `held_for`: how long a critical incident on those is held.
     """
 
     why: Mapping[tuple[str, str], OutOfService] = field(default_factory=dict)
     doubted: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     unsure: frozenset[str] = frozenset()
-    # Nodes that their scheduler does not hear, and when it said so.
+    # Nodes that do not answer their scheduler, and when it said so.
     unheard: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     at: datetime | None = None
     held_for: timedelta = USUAL.held_for
@@ -59,12 +59,12 @@ class Away:
         stops_jobs: bool = False,
         critical: bool = False,
     ) -> OutOfService | None:
-        """Why what is about all these nodes need not be told now, None when it must be.
+        """Return why an incident about all these nodes is held, None when people must be told.
 
-        `before`: why it was not told until now. `raised`: when it was found, which may be the
-        reason why a node is out; what is held already stays so. `stops_jobs`: it does now, which
-        people must hear of where jobs were to go on to their end. `critical`: what is, is not held
-        for good where nobody is known to have taken the node.
+        `before`: why it was held until now. `raised`: when it was found; a fault found before or
+        soon after a node went out may be the reason, and is held only if it was held already.
+        `stops_jobs`: it does so now, which people must hear of where jobs were to run to their end.
+        `critical`: it is not held for good where nobody is known to have taken the node out.
         """
         said: OutOfService | None = None
         for node in nodes:
@@ -83,12 +83,12 @@ class Away:
         return raised is not None and self.at is not None and self.at - raised > self.held_for
 
     def is_unheard(self, node: Subject, since: datetime) -> bool:
-        """Whether its scheduler said after `since` that it does not hear it either."""
+        """Tell whether the node's scheduler said after `since` that the node does not answer."""
         said = self.unheard.get(name_of(node))
         return said is not None and said > since
 
     def is_gone(self, node: Subject) -> bool:
-        """Whether it was deleted, and did not come back."""
+        """Tell whether the node was deleted and did not come back."""
         return _is_deleted(self.why.get(name_of(node)))
 
 
@@ -97,7 +97,7 @@ NOBODY = Away()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """Why nodes are out of service, by name, when one scheduler answered last."""
+    """One scheduler's last answer: why nodes are out of service, by cluster and short name."""
 
     at: datetime
     why: Mapping[tuple[str, str], OutOfService]
@@ -106,16 +106,16 @@ class _Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the schedulers of all clusters said last; each new record makes a new one."""
+    """The last word of the schedulers of all clusters; each new record makes a new object."""
 
-    newest: Mapping[str, Scheduler] = field(default_factory=dict)  # by who told it
+    newest: Mapping[str, Scheduler] = field(default_factory=dict)  # by the key of who told it
     answered: Mapping[str, _Known] = field(default_factory=dict)
-    # Nodes that were deleted, and since when: their scheduler forgets them, and they are not back.
+    # Deleted nodes that did not come back, and since when; their scheduler forgets them.
     gone: Mapping[Subject, datetime] = field(default_factory=dict)
     checks: Checks = USUAL
 
     def with_record(self, said: Scheduler) -> "Told":
-        """After one more word of a scheduler; an older one than the last changes nothing."""
+        """Return the state after one more record; one older than its scheduler's last is ignored."""
         key = said.told_by.key
         last = self.newest.get(key)
         if last is not None and last.at > said.at:
@@ -133,7 +133,7 @@ class Told:
             answered = {**answered, key: _Known(at=said.at, why=why, doubted=since)}
             here = {_subject(said, one) for one in said.nodes if "DELETED" not in one.states}
             left = {_subject(said, one) for one in said.nodes} - here
-            # One that was deleted before may have come back meanwhile, and goes now.
+            # A node that was deleted before may have come back meanwhile, and is deleted anew.
             anew = {n for n in left if not _is_deleted(known.why.get(name_of(n)))}
             gone = {node: at for node, at in gone.items() if node not in here}
             gone |= dict.fromkeys(anew | (left - gone.keys()), said.at)
@@ -141,19 +141,19 @@ class Told:
         return replace(self, newest=newest, answered=answered, gone=gone)
 
     def with_held(self, held: Iterable[Incident]) -> "Told":
-        """After a restart: of nodes that were deleted long ago only what is held tells."""
+        """Add deleted nodes from held incidents: after a restart nothing else knows of old ones."""
         gone = {i.subject.of_node(): i.updated_at for i in held if _is_deleted(i.out_of_service)}
         return replace(self, gone={**gone, **self.gone})
 
     def without(self, now: datetime, known: Collection[str]) -> "Told":
-        """Without nodes that were deleted long ago; `known`: those that somebody still speaks of."""
+        """Forget nodes deleted long ago, except those in `known`: keys that are heard or told of."""
         old = {n for n, at in self.gone.items() if now - at > _FORGOTTEN and n.key not in known}
         if not old:
             return self
         return replace(self, gone={n: at for n, at in self.gone.items() if n not in old})
 
     def left(self, now: datetime) -> Mapping[tuple[str, str], datetime]:
-        """The names of nodes that were deleted a day ago, and after when none is heard that left."""
+        """Return nodes deleted a day ago, by name, with the last time one that left may be heard."""
         return {
             name_of(node): at + _LAST_WORDS
             for node, at in self.gone.items()
@@ -161,7 +161,7 @@ class Told:
         }
 
     def away(self, now: datetime, heard: Mapping[str, datetime]) -> Away:
-        """Who is away at `now`; `heard`: when each node, by its key, was last heard of."""
+        """Return which nodes are out of service at `now`; `heard`: by key, when each was last."""
         why = {
             name_of(node): DELETED
             for node, at in self.gone.items()
@@ -200,7 +200,7 @@ def why_held(
     raised: datetime,
     urgency: tuple[bool, bool],
 ) -> OutOfService | None:
-    """Why nobody is told of an incident: all its nodes are out of service; else None."""
+    """Return why an incident is held, as all its nodes are out of service; else None."""
     before = None if old is None else old.out_of_service
     # Most nodes are in service.
     if not (away or before) or not away.reason([subject.of_node()], before, raised, *urgency):
@@ -220,7 +220,7 @@ def _is_back(node: Subject, at: datetime, heard: Mapping[str, datetime]) -> bool
 
 
 def _unheard(said: Scheduler) -> list[Subject]:
-    """Nodes whose daemon does not answer Slurm: `*` behind the state, after SlurmdTimeout."""
+    """Return nodes whose daemon does not answer Slurm: `*` after the state, after SlurmdTimeout."""
     return [_subject(said, one) for one in said.nodes or () if "NOT_RESPONDING" in one.states]
 
 

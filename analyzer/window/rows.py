@@ -1,4 +1,4 @@
-"""An answer of the store: columns for all subjects at once, and single rows for the few that matter."""
+"""The store's answer to a query: columns of all subjects, and single rows for the few that matter."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -13,7 +13,7 @@ from gpuvigil.model import Subject
 
 from .index import NOWHERE, Index, Numbers, index_of
 
-# Values and which of them were measured, None when all were. Times are microseconds since 1970.
+# Values, and which of them were measured (None: all). Times are microseconds since 1970.
 Column = tuple[Numbers, Numbers | None]
 _TIMES = frozenset({"at", "first_at", "last_at"})
 
@@ -33,7 +33,7 @@ class Rows:
 
     @classmethod
     def of_columns(cls, index: Index, read: Callable[[str], Column]) -> "Rows":
-        """Rows of these subjects; a column is read when it is first asked for."""
+        """Return rows of these subjects; each column is read when it is first asked for."""
         rows = cls(_NO_TABLE, index)
         rows._size, rows._read = len(index), read
         return rows
@@ -43,18 +43,18 @@ class Rows:
 
     @property
     def index(self) -> Index:
-        """Whose rows they are, in their order."""
+        """The subjects of the rows, in their order."""
         if self._index is None:
             self._index = index_of(self.table)
         return self._index
 
     @property
     def subjects(self) -> tuple[Subject, ...]:
-        """In the order of the rows."""
+        """The subjects, in the order of the rows."""
         return self.index.subjects
 
     def values(self, column: str) -> Numbers:
-        """A column for all rows as float64; NaN is "not measured", and no comparison holds for it.
+        """Return a column of all rows as float64; NaN, "not measured", fails every comparison.
 
         Times are microseconds since 1970, which float64 keeps exactly.
         """
@@ -66,14 +66,14 @@ class Rows:
         return found
 
     def bits(self, column: str) -> Numbers:
-        """A column of flags for all rows as int64; one that was not measured has no flag."""
+        """Return a column of flags for all rows as int64, 0 where not measured."""
         if not self._size:
             return _NOTHING.astype(np.int64)
         values, valid = self._column(column)
         return values if valid is None else np.where(valid, values, 0)
 
     def beside(self, rows: "Rows", column: str) -> Numbers:
-        """`values` in the order of other rows: of the same subject, else of its node, else NaN."""
+        """Return `values` in the order of other rows: the subject's, else its node's, else NaN."""
         values = self.values(column)
         if rows.index is self.index:
             return values
@@ -83,18 +83,18 @@ class Rows:
         return np.where(places == NOWHERE, np.nan, values[places])
 
     def where(self, mask: Numbers) -> Iterator[tuple[Subject, "Row"]]:
-        """The rows for which the mask is true."""
+        """Yield the subject and row wherever the mask is true."""
         subjects = self.subjects if self._size else ()
         for number in np.flatnonzero(mask).tolist():
             yield subjects[number], Row(self, number)
 
     def get(self, subject: Subject) -> "Row | None":
-        """The row of one subject, None when it has none."""
+        """Return the row of one subject, None when it has none."""
         number = self.index.number(subject) if self._size else None
         return None if number is None else Row(self, number)
 
     def value(self, column: str, number: int) -> Any:
-        """One cell as a plain value; None is "not measured"."""
+        """Return one cell as a plain value; None is "not measured"."""
         values, valid = self._column(column)
         if valid is not None and not valid[number]:
             return None
@@ -104,11 +104,11 @@ class Rows:
         return value.item() if isinstance(value, np.generic) else value
 
     def of_node(self, node: Subject) -> "Rows":
-        """Only the rows of one node, those of what is on it among them."""
+        """Return only the rows of one node and of its GPUs and ports."""
         return self._only(self.index.of_node(node)) if self._size else self
 
     def of_subject(self, subject: Subject) -> "Rows":
-        """Only the row of one subject, or none."""
+        """Return only the row of one subject, or no rows."""
         number = self.index.number(subject) if self._size else None
         return self._only(np.array([] if number is None else [number], np.int64))
 
@@ -127,7 +127,7 @@ class Rows:
 
 
 class Row:
-    """One row; only those cells are made plain values that are looked at."""
+    """One row, which turns cells into plain values only when they are read."""
 
     __slots__ = ("_number", "_rows")
 
@@ -139,7 +139,7 @@ class Row:
         return self._rows.value(column, self._number)
 
     def get(self, column: str) -> Any:
-        """The same; None also where nobody asked for the column."""
+        """Return a cell's value; None if it was not measured or nobody asked for the column."""
         try:
             return self._rows.value(column, self._number)
         except KeyError:

@@ -1,4 +1,4 @@
-"""What people call a subject."""
+"""The names that messages use for subjects."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from .window import Window
 
 
 def label(window: Window, subject: Subject) -> str:
-    """`sim-003`, `sim-003 GPU 5`, `node-7 port mlx5_0/1`, of a switch `leaf1 port 40`."""
+    """Return a name like `sim-003`, `sim-003 GPU 5`, `node-7 port mlx5_0/1` or `leaf1 port 40`."""
     if subject.kind == "node":
         return subject.node
     if subject.device == SWITCH_DEVICE:
@@ -21,7 +21,10 @@ def label(window: Window, subject: Subject) -> str:
 
 
 def gpus(window: Window, subjects: Iterable[Subject]) -> str:
-    """`8 GPUs (GPU 0-7)` or `1 GPU (GPU 3)`; the count alone when an index is not known, or of several nodes."""
+    """Return `8 GPUs (GPU 0-7)` or `1 GPU (GPU 3)`, empty without GPUs.
+
+    The count stands alone when an index is unknown or the GPUs are of several nodes.
+    """
     those = {subject for subject in subjects if subject.kind == "gpu"}
     if not those:
         return ""
@@ -34,7 +37,7 @@ def gpus(window: Window, subjects: Iterable[Subject]) -> str:
 
 
 def _index(window: Window, gpu: Subject) -> int | None:
-    """The NVML index of a GPU, None when no inventory and no row tells it."""
+    """Return the NVML index of a GPU, None when no inventory and no row tells it."""
     inventory = window.inventories.get(gpu.of_node().key)
     if inventory is not None:
         for known in inventory.gpus:

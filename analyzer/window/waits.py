@@ -1,4 +1,4 @@
-"""How long nodes lately let the hub wait, with nothing wrong: some send only every few minutes."""
+"""How long nodes lately kept the hub waiting without a fault: some send only every few minutes."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -6,15 +6,15 @@ from datetime import datetime, timedelta
 from gpuvigil.model import Inventory
 from gpuvigil.model.reporting import MIXED, are_most
 
-# What is shorter than this or than two of the node's ticks is no wait, and what is longer was an outage
-# and no habit.
+# A gap shorter than `_LEAST` or two of the node's ticks is no wait; one longer than `_MOST` was an
+# outage and no habit.
 _LEAST, _TICKS, _MOST = timedelta(seconds=20), 2.0, timedelta(minutes=5)
 # A wait is remembered for this long at least, and for twice as long at most.
 _REMEMBERED = timedelta(hours=6)
 
 
 class Waits:
-    """The longest wait but one of each node, pass after pass: what happened once is no habit.
+    """The second longest recent wait of each node: a wait that happened once is no habit.
 
     One thread at a time.
     """
@@ -32,9 +32,11 @@ class Waits:
         now: datetime,
         inventories: Mapping[str, Inventory],
     ) -> Mapping[str, float]:
-        """Seconds by node, of those that let it wait more than once; `heard`: when each was last, by its key.
+        """Return the second longest wait in seconds of each node with more than one, by key.
 
-        `inventories`, by the same keys, say how often a node is due. What the hub was away for is nobody's wait, nor what many of them had at once.
+        `heard`: by key, when each node was heard last. `inventories`, by the same keys, say how
+        often a node is due. A gap in which the hub was away, or that many nodes had at once, is no
+        node's wait.
         """
         if self._since is None or now - self._since >= _REMEMBERED:
             self._before, self._lately, self._since = self._lately, {}, now

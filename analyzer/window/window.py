@@ -1,4 +1,4 @@
-"""What detectors see: one frozen view of the fleet at one moment."""
+"""The input of detectors: one frozen view of the fleet at one moment."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -48,7 +48,7 @@ class Span(Enum):
 class Need:
     """What a detector reads from one measurement.
 
-    With `Span.NOW` the fields of the newest line, else the aggregates over the span.
+    With `Span.NOW` these are the fields of the newest line, else the aggregates over the span.
     """
 
     measurement: str
@@ -70,45 +70,45 @@ class Window:
     now: datetime
     settings: AnalyzerSettings
     rows: Mapping[Key, Rows] = field(default_factory=dict)
-    # By node, oldest first; nothing that was cured and is older than a day.
+    # By node, oldest first; without cured events older than a day.
     events: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
     late: Collection[str] = frozenset()  # ids of events that arrived late
     came: Mapping[str, datetime] = field(
         default_factory=dict
     )  # when young events came, by their id
     inventories: Mapping[str, Inventory] = field(default_factory=dict)
-    drivers: Mapping[str, DriverSince] = field(default_factory=dict)  # by node; and since when
-    switches: Mapping[str, Switch] = field(default_factory=dict)  # of fabrics that somebody reads
-    # By GPU; those that ended lately are among them.
+    drivers: Mapping[str, DriverSince] = field(default_factory=dict)  # by node
+    switches: Mapping[str, Switch] = field(default_factory=dict)  # of fabrics that are read
+    # By GPU, recently ended ones included.
     allocations: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)
     holdings: Mapping[str, Holding] = field(default_factory=dict)  # by `holder_key`
-    # By node, how many seconds the clocks that the hub calls wrong are ahead of its own.
+    # By node: how many seconds a clock that the hub calls wrong is ahead of the hub's.
     clocks: Mapping[str, float] = field(default_factory=dict)
-    # What stands, and what was over within the last hours: who stopped over it may need a while.
+    # Standing incidents and those over in the last hours: work they stopped may resume only later.
     stood: tuple[Incident, ...] = ()
-    # Who waits for work on purpose, as the site declares it.
+    # Holders that wait for work on purpose, as the site declares.
     declared: tuple[IdleSettings, ...] = ()
     # When a body of the node last reached the hub, by the hub's clock turned into ours.
     heard: Mapping[str, datetime] = field(default_factory=dict)
-    # By node how many seconds the hub lately had to wait for it at most, with nothing wrong.
+    # By node: for how many seconds the hub recently waited for it more than once; see `Waits`.
     waited: Mapping[str, float] = field(default_factory=dict)
-    # What GPUs were beyond their peers, as passes before this one saw it.
+    # How far GPUs were beyond their peers, as earlier passes saw it.
     usual: Mapping[str, Usual] = field(default_factory=dict, repr=False, compare=False)
-    # Since when the hub would have heard a node; silence before that is the hub's own.
+    # Since when the hub would have heard a node; earlier silence is the hub's own.
     listening_since: datetime | None = None
-    # Which nodes are out of service on purpose: detectors look at them as at any other.
+    # Which nodes are out of service on purpose; detectors treat them like any other.
     away: Away = NOBODY
-    # By node that is not expected any more, who retired it and when, in words.
+    # By node that is not expected any more: who retired it and when, in words.
     retired: Mapping[str, Ended] = field(default_factory=dict)
-    # The view of all nodes that this one of a single node was cut out of.
+    # The view of all nodes, if this one was cut down to a single node.
     whole: "Window | None" = field(default=None, repr=False, compare=False)
-    # What `once` has worked out; a copy with other contents begins anew.
+    # The cache of `once`; a copy with other contents begins with an empty one.
     _worked_out: dict[object, Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def once(self, of: Callable[["Window", Asked], Value], asked: Asked) -> Value:
-        """`of(self, asked)`, worked out when it is first asked for; `of` is a module's function."""
+        """Return `of(self, asked)`, computed once and cached; `of` is a module-level function."""
         key = of, asked
         if key not in self._worked_out:
             self._worked_out[key] = of(self, asked)
@@ -116,11 +116,11 @@ class Window:
         return found
 
     def get(self, measurement: str, span: Span) -> Rows:
-        """The answer to a `Need`; without rows when nothing was asked or nothing came."""
+        """Return the answer to a `Need`, without rows when nothing was asked or nothing came."""
         return self.rows.get((measurement, span), _EMPTY)
 
     def has(self, subject: Subject) -> bool:
-        """Whether the node still has the GPU or port; a node without an inventory has everything."""
+        """Tell whether the node still has the GPU or port; without an inventory it has any."""
         inventory = self.inventories.get(subject.of_node().key)
         if inventory is None or subject.kind == "node":
             return True
@@ -129,52 +129,52 @@ class Window:
         return any((p.device, p.port) == (subject.device, subject.port) for p in inventory.ports)
 
     def newest(self, subject: Subject) -> Row | None:
-        """The newest line of a subject, None when it has none within the recent span."""
+        """Return the newest line of a subject, None when it has none within the recent span."""
         return self.get(subject.kind, Span.NOW).get(subject)
 
     def node_events(self, node: Subject, *kinds: EventKind) -> Iterator[Event]:
-        """The node's events of these kinds, its GPUs' and ports' among them, oldest first."""
+        """Yield a node's events of these kinds, with its GPUs' and ports', oldest first."""
         return (e for e in self.events.get(node.key, ()) if e.kind in kinds)
 
     def all_events(self, *kinds: EventKind) -> Iterator[Event]:
-        """Events of these kinds, oldest first within a node."""
+        """Yield all events of these kinds, oldest first within a node."""
         for events in self.events.values():
             yield from (event for event in events if event.kind in kinds)
 
     def tick_seconds(self, node: Subject) -> float:
-        """How often the node sends numbers."""
+        """Return the interval at which the node sends numbers, in seconds."""
         return _tick_seconds(node, self.inventories.get(node.key))
 
     def ticks(self, rows: Rows) -> Numbers:
-        """How often the node of each row sends numbers, in seconds."""
+        """Return for each row the interval at which its node sends numbers, in seconds."""
         return self.of_inventories(rows, _tick_seconds)
 
     def of_inventories(
         self, rows: Rows, of: Callable[[Subject, Inventory | None], float]
     ) -> Numbers:
-        """A number for each row from its node's inventory.
+        """Return a number for each row from its node's inventory.
 
-        `of` is a pure function of a module: it is asked again only where an inventory changed.
+        `of` must be a pure module-level function; it is called again only if an inventory changed.
         """
         return rows.index.facts(of, self.inventories, by_node=True)
 
     def of_allocations(
         self, rows: Rows, of: Callable[[Subject, tuple[Allocation, ...] | None], float]
     ) -> Numbers:
-        """A number for each GPU's row from its allocations; see `of_inventories`."""
+        """Return a number for each GPU's row from its allocations; see `of_inventories`."""
         return rows.index.facts(of, self.allocations)
 
     def held(self, gpu: Subject) -> tuple[Allocation, ...]:
-        """Who holds a GPU now."""
+        """Return the allocations that hold a GPU now."""
         return tuple(a for a in self.allocations.get(gpu.key, ()) if a.ended_at is None)
 
     def came_late(self, events: Iterable[Event]) -> bool:
-        """Whether there are events and each of them arrived late."""
+        """Tell whether there are events and each of them arrived late."""
         seen = list(events)
         return bool(seen) and all(event.id in self.late for event in seen)
 
     def of_node(self, node: Subject) -> "Window":
-        """The same moment with this node alone. Allocations stay: a job spans nodes."""
+        """Return the same moment with this node alone. Allocations stay: a job spans nodes."""
 
         def only(values: Mapping[str, Value]) -> dict[str, Value]:
             return {node.key: values[node.key]} if node.key in values else {}

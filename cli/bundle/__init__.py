@@ -1,1 +1,1 @@
-"""Bundles for somebody outside: a support case, or the evidence of a pilot; no secret, names hashed."""
+"""Bundles for somebody outside, without secrets and with hashed names: a support case, a pilot's evidence."""

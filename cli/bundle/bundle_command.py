@@ -30,7 +30,7 @@ _NO_NAMES = (
 
 
 def support_main(arguments: Sequence[str]) -> int:
-    """Settings without secrets, status, logs' tails, doctor, versions; 0 once it is written."""
+    """Write settings without secrets, status, log tails, doctor and versions; return the exit code."""
     commands = parser(
         "support", "Write a bundle for a support case: no secret in it, names hashed."
     )
@@ -44,7 +44,7 @@ def support_main(arguments: Sequence[str]) -> int:
 
 
 def evidence_main(arguments: Sequence[str]) -> int:
-    """Fleet, versions, coverage, verdicts and feedback of a pilot; 0 once it is written."""
+    """Write a pilot's fleet, versions, coverage, verdicts and feedback; return the exit code."""
     commands = parser("evidence", "Write what a pilot has shown: no secret in it, names hashed.")
     commands.add_argument("--out", type=Path, required=True, metavar="FILE", help="evidence.tar.gz")
     commands.add_argument(
@@ -84,7 +84,7 @@ def _run(
 
 
 def _site(file: Path | None) -> Site:
-    """A configuration that is wrong or a hub that is away is what support is asked for."""
+    """Return the site even if its configuration is wrong or its hub does not answer, as in a support case."""
     now = SystemClock().now()
     try:
         config = load(file)
@@ -101,7 +101,7 @@ def _site(file: Path | None) -> Site:
 
 
 def packed(found: Mapping[str, Any]) -> bytes:
-    """The files as a tar.gz: JSON, and logs as lines."""
+    """Return the files as a tar.gz: logs as lines of text, all else as JSON."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
         for name, content in found.items():

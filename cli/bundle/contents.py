@@ -26,17 +26,17 @@ from .reading import Site
 from .redaction import Redactor
 
 _DOCTOR_SECONDS = 60.0
-# These say what another program told, and it names what people called their models.
+# These diagnoses quote another program, which names the models as people called them.
 _QUOTES = frozenset({"inference server"})
 _NAME = re.compile(r"[\w.-]+")
 _WORD = re.compile(r"[^.,\s]+")
 _HASHED = re.compile(r"name-[0-9a-f]{10}|\d+")
-_KERNEL = re.compile(r"\d+(?:[.-]\d+)*")  # what a site adds to the numbers may be its name
+_KERNEL = re.compile(r"\d+(?:[.-]\d+)*")  # a suffix that a site adds may be its name
 Contents = Mapping[str, Any]
 
 
 def support(site: Site, redactor: Redactor, state: Path | None) -> Contents:
-    """Settings without texts, status, logs' tails, doctor, versions."""
+    """Return the files of a support bundle: settings without texts, status, log tails, doctor, versions."""
     found = {
         "about.json": about(site),
         "settings.json": _settings(site, redactor),
@@ -51,7 +51,7 @@ def support(site: Site, redactor: Redactor, state: Path | None) -> Contents:
 
 
 def evidence(site: Site, redactor: Redactor, length: timedelta) -> Contents:
-    """Fleet, versions, coverage, verdicts, feedback."""
+    """Return the files of an evidence bundle: fleet, versions, coverage, verdicts, feedback."""
     return {
         "about.json": about(site),
         "fleet.json": _fleet(site, redactor),
@@ -63,7 +63,7 @@ def evidence(site: Site, redactor: Redactor, length: timedelta) -> Contents:
 
 
 def about(site: Site) -> Contents:
-    """Versions, of ours and of what runs it."""
+    """Return the versions of gpuvigil, of Python, of the kernel and of the packages that gpuvigil needs."""
     return {
         "version": __version__,
         "python": platform.python_version(),
@@ -75,7 +75,7 @@ def about(site: Site) -> Contents:
 
 
 def _packages() -> Iterator[tuple[str, str]]:
-    """What gpuvigil needs, as it is installed; what a site has beside it may be named after the site."""
+    """Yield gpuvigil and its installed dependencies; other packages may be named after the site."""
     installed = {_plain(str(one.metadata["Name"])): one for one in distributions()}
     wanted = ["gpuvigil"]
     while wanted:
@@ -91,7 +91,7 @@ def _plain(name: str) -> str:
 
 
 def _settings(site: Site, redactor: Redactor) -> Contents:
-    """Numbers and switches with who set them; of mistakes only where they are."""
+    """Return the limits that are set here and their values; if settings are wrong, only where."""
     wrong = mistakes(site.file, site.environment)
     places = [_place(redactor, one.partition(": ")[0]) for one in wrong]
     if wrong:
@@ -102,7 +102,7 @@ def _settings(site: Site, redactor: Redactor) -> Contents:
 
 
 def _place(redactor: Redactor, text: str) -> str:
-    """Where a mistake is: a line and keys of ours; a word that is no key of ours may be anything."""
+    """Return a mistake's place with our own words kept; all others are hashed, as they may be anything."""
     ours = {*_keys(Config), "line", "cannot", "read"}
 
     def shown(found: re.Match[str]) -> str:
@@ -114,7 +114,7 @@ def _place(redactor: Redactor, text: str) -> str:
 
 
 def _keys(settings: Any, section: str = "") -> Iterator[str]:
-    """Every key of the configuration, and the variables that set one."""
+    """Yield every key of the configuration and the environment variables that set a key."""
     for name, kind in get_type_hints(settings).items():
         yield name
         yield f"GPUVIGIL_{section}_{name}".upper()
@@ -171,13 +171,13 @@ def _fleet(site: Site, redactor: Redactor) -> list[Contents]:
 
 
 def kernel(release: str) -> str:
-    """The numbers of a kernel's release."""
+    """Return the leading numbers of a kernel release, or "" if it has none."""
     found = _KERNEL.match(release)
     return "" if found is None else found[0]
 
 
 def _coverage(site: Site, redactor: Redactor, length: timedelta) -> list[Contents]:
-    """GPU-hours installed, known and allocated, by cluster and day."""
+    """Return the installed, known, allocated and idle GPU-hours by cluster and day."""
     found: list[Contents] = []
     if site.hub is None:
         return found
@@ -200,7 +200,7 @@ def _coverage(site: Site, redactor: Redactor, length: timedelta) -> list[Content
 
 
 def _verdicts(site: Site, redactor: Redactor, length: timedelta) -> list[Contents]:
-    """Each incident without a word of a person or a machine."""
+    """Return the span's incidents without free text; IDs and subjects are hashed."""
     all_ = readable(site.records(RecordKind.INCIDENT), Incident.from_record)
     since = site.now - length
     return [
@@ -227,7 +227,7 @@ def _verdicts(site: Site, redactor: Redactor, length: timedelta) -> list[Content
 
 
 def _feedback(site: Site, redactor: Redactor, length: timedelta) -> list[Contents]:
-    """What people answered, by hashed person."""
+    """Return the span's answers on whether an incident was useful; incidents and people are hashed."""
     since = site.now - length
     return [
         {

@@ -1,4 +1,4 @@
-"""The tails of logs: of `gpuvigil up` from its files, of units from the journal, else how to get them."""
+"""Log tails: of `gpuvigil up` from its files, of systemd units from the journal, else how to get them."""
 
 import subprocess
 from collections import deque
@@ -20,7 +20,7 @@ _KUBECTL = (
 
 
 def logs(site: Site, redactor: Redactor, state: Path | None) -> Iterator[tuple[str, list[str]]]:
-    """Each log's name and lines of our own form; where there is none, `unread` says how to read them."""
+    """Yield each log's name and its lines of our own form; `unread` says how to get logs that are not here."""
     if not site.knows_names():
         site.unread["logs"] = "left out: names are not known"
         return
@@ -44,14 +44,14 @@ def logs(site: Site, redactor: Redactor, state: Path | None) -> Iterator[tuple[s
 
 
 def _tail(lines: Iterable[str], redactor: Redactor) -> list[str]:
-    """Lines of our own form, and how many others there were."""
+    """Return the redacted lines of our own form, and a last line with the number of the others."""
     tail = deque(lines, _TAIL_LINES)
     kept = [line for one in tail if (line := redactor.log_line(one)) is not None]
     return [*kept, f"{len(tail) - len(kept)} lines of another form are left out"]
 
 
 def _journal(site: Site) -> list[str]:
-    """What units of ours wrote; nothing where there is no journal, or none that this user may read."""
+    """Return our units' journal lines; none without a journal that this user may read."""
     program = which("journalctl", path=site.environment.get("PATH"))
     if program is None:
         return []

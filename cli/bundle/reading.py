@@ -1,4 +1,4 @@
-"""The inputs of a bundle, read once; what does not answer becomes a line in it."""
+"""The inputs of a bundle, each read once; an input that cannot be read is listed in `unread`."""
 
 import os
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.model import Record, RecordKind
 
 _MOST_RECORDS = 100_000
-# What names nodes, users, jobs and pods.
+# The records that name nodes, users, jobs and pods.
 _NAMING = (RecordKind.INVENTORY, RecordKind.ALLOCATION, RecordKind.INCIDENT)
 
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """A configuration, and the hub if there is one that answers."""
+    """A site's configuration, and its hub unless it cannot be reached."""
 
     config: Config
     file: Path | None
@@ -27,11 +27,11 @@ class Site:
     now: datetime
     most_records: int = _MOST_RECORDS
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    unread: dict[str, str] = field(default_factory=dict)  # by what: the kind of error
+    unread: dict[str, str] = field(default_factory=dict)  # by input: why it was not read in full
     _kept: dict[RecordKind, tuple[Record, ...]] = field(default_factory=dict)
 
     def records(self, kind: RecordKind) -> tuple[Record, ...]:
-        """All records of a kind; none where the hub does not answer, which `unread` says."""
+        """Return the records of a kind; empty, with an entry in `unread`, if the hub does not answer."""
         if kind not in self._kept:
             self._kept[kind] = ()
             if self.hub is not None:
@@ -44,14 +44,14 @@ class Site:
         return self._kept[kind]
 
     def knows_names(self) -> bool:
-        """Whether all records that name somebody or something were read."""
+        """Return whether all records that name somebody or something were read."""
         for kind in _NAMING:
             self.records(kind)
         unread = [kind for kind in _NAMING if _records_of(kind) in self.unread]
         return self.hub is not None and not unread
 
     def status(self) -> Mapping[str, Any]:
-        """The hub about itself; empty where it does not answer."""
+        """Return the hub's own status; empty if the hub does not answer."""
         if self.hub is None:
             return {}
         try:

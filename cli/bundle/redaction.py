@@ -1,7 +1,7 @@
-"""Redaction: numbers and words that are known to be ours may leave a site; every other word is hashed or left out.
+"""Redaction: numbers and words that are known to be ours may leave a site; all others are hashed or left out.
 
-A name is hashed with a key that is made for one bundle and kept nowhere: the same name is the same
-word in one bundle, in the next it is another, and nobody can try names until one fits.
+Names are hashed with a key that is made for one bundle and kept nowhere. Within a bundle a name always has
+the same hash, in another bundle a different one, and nobody can find a name by hashing guesses.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from gpuvigil.metrics import MEASUREMENTS
 
 _HIDDEN = "***"
 _LEAST_SECRET = 4
-# Of structured values those texts are ours: words of a list, versions, times.
+# Keys whose texts are ours: words of a fixed list, versions, times.
 KEPT = frozenset(
     {
         *("version", "state", "severity", "fault", "condition", "lane", "driver_state", "kind"),
@@ -25,7 +25,7 @@ KEPT = frozenset(
         *("file", "distribution", "release"),
     }
 )
-# What the hub's status calls its own; what stands under any other name is the site's.
+# Keys that gpuvigil itself gives in the hub's status; any other key is a name of the site and is hashed.
 KEYS = frozenset(
     {
         *("version", "now", "sequence", "started_at", "store", "records", "wrong_clocks"),
@@ -55,7 +55,7 @@ _PAIR = re.compile(
 _SCHEME = re.compile(r"\b(bearer|basic|token)\s+[\w+/=._~-]{6,}", re.IGNORECASE)
 _LONG = re.compile(r"(?<![\w+/=-])(?=[\w+/=-]*\d)(?=[\w+/=-]*[a-z])[\w+/=-]{20,}", re.IGNORECASE)
 _PATH = re.compile(r"(?<![\w.])/(?:[\w.@+-]+/)*[\w.@+-]+")
-# A line of our own log: time, level, service, and the rest.
+# A line of our own log: time, level, service, rest.
 _LINE = re.compile(r"(\d{4}-\d\d-\d\dT[\d:.]+Z) (debug|info|warning|error) ([a-z_]+) (.*)")
 _FACT = re.compile(r'("(?:[^"\\]|\\.)*"|[^\s=]+)((?: [\w.]+=(?:"(?:[^"\\]|\\.)*"|\S*))*)$')
 _VALUE = re.compile(r' ([\w.]+)=("(?:[^"\\]|\\.)*"|\S*)')
@@ -65,7 +65,7 @@ _NUMBER = re.compile(r"-?\d{1,12}(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 class Known:
-    """Finds names as whole words, of however many there are: one pattern of 100,000 takes half a minute to make."""
+    """Finds names as whole words. One pattern of 100,000 names would take half a minute to compile."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = {one for one in names if len(one) > 2 or any(map(str.isalpha, one))}
@@ -73,7 +73,7 @@ class Known:
         self._lengths = {len(one) for one in self._names}
 
     def sub(self, other: Callable[[str], str], text: str) -> str:
-        """The text with another word for each name, the longest that begins at a place."""
+        """Return the text with every name replaced by `other(name)`; the longest name at a place wins."""
         tokens = list(_TOKEN.finditer(text))
         ends = [it.end() for it in tokens if not _in_word(text, it.end())]
         found, at = [], 0
@@ -92,7 +92,7 @@ class Known:
 
 @dataclass(slots=True)
 class Redactor:
-    """Knows the names and secrets of a site, and one key."""
+    """Hides the names and secrets of a site, with one hash key."""
 
     names: Collection[str] = ()
     secrets: Collection[str] = ()
@@ -105,12 +105,12 @@ class Redactor:
         self._hidden = _any_of(one for one in self.secrets if len(one) >= _LEAST_SECRET)
 
     def name(self, text: str) -> str:
-        """A name as another word, the same in all of the bundle."""
+        """Return the hashed form of a name, the same everywhere in one bundle."""
         digest = hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()
         return f"name-{digest[:10]}"
 
     def words(self, text: str) -> str:
-        """A sentence of ours, with every name, address and secret in it hidden."""
+        """Return a sentence of ours with every name, address and secret in it hidden."""
         hide: list[tuple[re.Pattern[str] | None, Callable[[re.Match[str]], str]]] = [
             (self._hidden, lambda _: _HIDDEN),
             (_PAIR, lambda it: f"{it[1]}{_HIDDEN}"),
@@ -127,7 +127,7 @@ class Redactor:
         return _LONG.sub(lambda it: it[0] if it[0].startswith("name-") else _HIDDEN, text)
 
     def value(self, value: Any, key: str = "") -> Any:
-        """A structure with its numbers; texts are kept by the key that they stand under, else hashed."""
+        """Return a structure with its numbers; texts under a key of `KEPT` stay, others are hashed."""
         if isinstance(value, Mapping):
             return {
                 name if name in KEYS else self.name(str(name)): self.value(one, str(name))
@@ -140,7 +140,7 @@ class Redactor:
         return value
 
     def log_line(self, line: str) -> str | None:
-        """One of our own lines, its values hashed but for numbers; None for any other line."""
+        """Return a line of our own log with all values but numbers hashed; None for any other line."""
         found = _LINE.fullmatch(line.rstrip("\n"))
         rest = None if found is None else _FACT.fullmatch(found[4])
         if found is None or rest is None or not _WORDS.fullmatch(rest[1]):
@@ -160,7 +160,7 @@ def _in_word(text: str, at: int) -> bool:
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
-    """The longest first, so that no part of one stays."""
+    """Return a pattern of these texts, longest first so that no part of one stays; None without texts."""
     known = sorted({one for one in texts if one}, key=len, reverse=True)
     if not known:
         return None

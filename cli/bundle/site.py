@@ -1,4 +1,4 @@
-"""A site's names and secrets, so that none of them leaves it."""
+"""Collect a site's names and secrets, so that none of them leaves the site."""
 
 import getpass
 import os
@@ -19,16 +19,16 @@ from .redaction import Redactor
 
 _SECRET_WORDS = ("url", "token", "password", "secret", "key", "user")
 _MOST_BYTES = 64 * 1024
-_LEAST_PART = 6  # a shorter part of an address may be a word of ours, such as `api`
+_LEAST_PART = 6  # characters; a shorter part of an address may be a word of ours, such as `api`
 
 
 def redactor(site: Site) -> Redactor:
-    """One that knows this site."""
+    """Return a redactor that knows the names and secrets of this site."""
     told = set(_secrets(site.config, site.environment))
     names, parts = {*_names(site)}, set(told)
     for address in filter(None, map(_address, told)):
         names |= {address.hostname or "", address.username or ""}
-        # An error names one part of an address without the others.
+        # An error message may name one part of an address without the others.
         of_it = (address.password or "", address.query, *address.path.split("/"))
         parts |= {one for one in (*of_it, *map(unquote, of_it)) if len(one) >= _LEAST_PART}
     return Redactor(names=names, secrets=parts)
@@ -67,7 +67,7 @@ def _secrets(config: Config, environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _of_settings(settings: Any) -> Iterator[str]:
-    """Texts of settings that may be a secret, and what is in files that settings name."""
+    """Yield settings that may be secret, and the lines of the files that settings name."""
     for setting in fields(settings):
         value = getattr(settings, setting.name)
         for one in value if isinstance(value, tuple) else (value,):

@@ -1,1 +1,1 @@
-"""The server side on a machine with systemd: what `gpuvigil server` makes there."""
+"""The command `gpuvigil server`: set up the services on a machine with systemd."""

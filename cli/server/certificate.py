@@ -1,6 +1,6 @@
-"""The hub's certificate where a site brings none: a CA of its own, and one certificate that it signs, by openssl.
+"""The hub's certificate if a site brings none: openssl makes a CA and a certificate that the CA signs.
 
-Nodes trust the CA, so that the certificate can be renewed without them.
+Nodes trust the CA, so the certificate can be renewed without touching them.
 """
 
 import ipaddress
@@ -21,7 +21,7 @@ _OWN = ("localhost", "127.0.0.1", "::1")
 
 
 def names(given: Iterable[str]) -> list[str]:
-    """All names of this machine that clients may use, each once."""
+    """Return all names and addresses by which clients may reach this machine, each once."""
     host = socket.gethostname()
     return list(dict.fromkeys([*given, host, socket.getfqdn(), *_addresses(), *_OWN]))
 
@@ -37,7 +37,7 @@ def _addresses() -> list[str]:
 
 
 def alternative(name: str) -> str:
-    """A name as it stands in a certificate (RFC 5280, subjectAltName)."""
+    """Return a name or address as a certificate's subjectAltName (RFC 5280)."""
     try:
         return f"IP:{ipaddress.ip_address(name)}"
     except ValueError:
@@ -45,7 +45,7 @@ def alternative(name: str) -> str:
 
 
 def make_authority(certificate: Path, key: Path, host: str) -> None:
-    """A new CA; its key is for root alone."""
+    """Make a new CA whose key only root can read."""
     with _drafts(certificate.parent) as folder:
         made, own = Path(folder) / "ca.pem", Path(folder) / "ca.key"
         _openssl(
@@ -70,7 +70,7 @@ def make_authority(certificate: Path, key: Path, host: str) -> None:
 def make_certificate(
     certificate: Path, key: Path, signer: tuple[Path, Path], of: Sequence[str]
 ) -> None:
-    """A new certificate with its key, for these names, by the CA and its key; both replaced at once."""
+    """Make a key and a certificate for the names `of`, signed by the CA; replace the old files."""
     with _drafts(certificate.parent) as folder:
         place = Path(folder)
         made, own, asked, more = (place / it for it in ("hub.pem", "hub.key", "hub.csr", "hub.ext"))

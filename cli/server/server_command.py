@@ -1,4 +1,4 @@
-"""`gpuvigil server`: set up hub, analyzer, alerts and dashboard on this machine, as systemd's units."""
+"""`gpuvigil server`: set up hub, analyzer, alerts and dashboard on this machine as systemd units."""
 
 import argparse
 import grp
@@ -22,7 +22,7 @@ STATE = Path("/var/lib/gpuvigil-hub")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Set up, or renew the certificate; returns the exit code."""
+    """Set up the services, or renew the hub's certificate; return the exit code."""
     options = _options()
     chosen = options.parse_args(arguments)
     try:
@@ -121,7 +121,7 @@ def _check_user() -> None:
 
 
 def join_line(config: Config, name: str) -> str:
-    """The command that makes a node report to this hub."""
+    """Return the command that makes a node report to this hub; ConfigError without a collector token."""
     token = config.hub.collector_token_file
     if token is None:
         raise ConfigError(

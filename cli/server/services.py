@@ -1,4 +1,4 @@
-"""The services as systemd's units: started, and asked whether they are ready."""
+"""Start the services' systemd units and wait until they are ready."""
 
 import http.client
 import ssl
@@ -18,7 +18,7 @@ _LOOK_SECONDS = 0.5
 
 
 def check() -> None:
-    """GpuvigilError unless systemd knows the unit."""
+    """Raise GpuvigilError unless systemd knows the unit."""
     if run(["systemctl", "cat", "gpuvigil@hub.service"])[0] != 0:
         raise GpuvigilError(
             "systemd knows no gpuvigil@.service: install the package gpuvigil-server first"
@@ -26,7 +26,7 @@ def check() -> None:
 
 
 def start() -> None:
-    """Start all, now and at every boot; those that run are left alone."""
+    """Start all services, now and at every boot; those that run already are left alone."""
     units = [f"gpuvigil@{name}.service" for name in SERVICES]
     run(["systemctl", "reset-failed", *units])
     for verb in ("enable", "start"):
@@ -37,7 +37,7 @@ def start() -> None:
 
 
 def wait_until_ready(config: Config, seconds: float = _SECONDS) -> None:
-    """GpuvigilError names the first that does not answer in time, and its last line."""
+    """Wait until hub and dashboard answer and all units run; GpuvigilError quotes a failed one's last line."""
     listen, port = config.dashboard.listen, config.dashboard.port
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, listen)
     asked = {
@@ -75,7 +75,7 @@ def _answers(url: str, authority: Path | None) -> bool:
 
 
 def sign_in_link(user: str, file: Path) -> str:
-    """An address that signs its opener in, made as the services' user: its files are theirs."""
+    """Return a link that signs in whoever opens it; made as `user`, so that new files belong to the services."""
     own = [sys.executable, "-P", "-m", "gpuvigil", "url", "--config", str(file)]
     code, said = run(["runuser", "-u", user, "--", *own])
     if code != 0:
@@ -84,5 +84,5 @@ def sign_in_link(user: str, file: Path) -> str:
 
 
 def is_known(user: str) -> bool:
-    """Whether this machine has the user."""
+    """Return whether this machine has the user."""
     return run(["id", "-u", user])[0] == 0

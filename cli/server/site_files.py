@@ -1,4 +1,4 @@
-"""The files that `gpuvigil server init` writes into /etc/gpuvigil, where they are missing."""
+"""The files that `gpuvigil server init` writes into /etc/gpuvigil if they are missing."""
 
 import json
 import os
@@ -21,24 +21,24 @@ _PORT = 8428
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What a person chose; `owner` is the services' group, None where files stay the caller's."""
+    """What a person chose; `group` is the services' group ID, None if files keep the caller's group."""
 
     directory: Path
     state: Path
     names: Sequence[str]
-    """The hub's names, the one that nodes use first."""
+    """The hub's names; the first is the one that nodes use."""
     cluster: str
     external_url: str
     receivers: Mapping[str, str]
-    """Addresses by the kind of receiver."""
+    """Webhook addresses, by kind of receiver."""
     group: int | None
 
 
 def configuration(site: Site) -> str:
-    """`gpuvigil.toml`."""
+    """Return the text of `gpuvigil.toml`."""
     etc, state = site.directory, site.state
     hub = {
-        # By the loopback, which is in the certificate: no name has to be known on this machine.
+        # The loopback address is in the certificate, so this machine need not resolve any name.
         "url": f"https://127.0.0.1:{_PORT}",
         "listen": "0.0.0.0",
         "service_token_file": etc / "service-token",
@@ -64,16 +64,16 @@ def configuration(site: Site) -> str:
 
 
 def _table(header: str, values: Mapping[str, object]) -> str:
-    # A text in JSON is one in TOML.
+    # A JSON string is also a TOML string.
     return "\n".join(
         [header, *(f"{key} = {json.dumps(str(it))}" for key, it in values.items()), ""]
     )
 
 
 def prepare(site: Site) -> tuple[Config, list[str]]:
-    """Make what is not there; returns the configuration that holds now, and what was done, in words.
+    """Make the missing files; return the configuration in force, and a line per file on what was done.
 
-    A configuration that is there is kept: what it names is made if it is missing.
+    An existing configuration is kept; files that it names are made if they are missing.
     """
     file = site.directory / CONFIGURATION
     if file.exists() and site.receivers:
@@ -103,7 +103,7 @@ def _configured(site: Site, file: Path) -> str:
 
 
 def _private(site: Site, name: str, text: str) -> str:
-    """A secret for root and the services, unless it is there."""
+    """Write a secret that only root and the services can read, unless the file exists."""
     file = site.directory / name
     if file.exists():
         return f"kept     {file}"
@@ -123,7 +123,7 @@ def _write(file: Path, text: str, mode: int, group: int | None) -> None:
 
 
 def _certified(site: Site, config: Config) -> list[str]:
-    """The hub's certificate, where the configuration names one."""
+    """Make the hub's certificate if the configuration names one and the file is missing."""
     certificate = config.hub.tls_certificate_file
     if certificate is None:
         return []
@@ -133,7 +133,7 @@ def _certified(site: Site, config: Config) -> list[str]:
 
 
 def renew(site: Site, config: Config) -> list[str]:
-    """A new certificate for the hub by the CA that nodes trust already; the hub takes it in by itself."""
+    """Renew the hub's certificate by the CA that nodes already trust; the hub reloads it by itself."""
     if not (site.directory / "ca.key").exists():
         raise ConfigError(
             f"there is no {site.directory / 'ca.key'}: the certificate was not made here, and who has"
@@ -171,7 +171,7 @@ def _renewed(site: Site, config: Config) -> list[str]:
 
 
 def pin(config: Config) -> str | None:
-    """The pin for nodes; None where they need none, since their system knows the CA or there is no TLS."""
+    """Return the CA's pin for nodes; None if there is no TLS or the nodes' system knows the CA."""
     authority = config.hub.ca_file
     if authority is None or config.hub.tls_certificate_file is None:
         return None

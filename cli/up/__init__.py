@@ -1,4 +1,4 @@
-"""The command `gpuvigil up`: everything on this machine, as supervised children."""
+"""The command `gpuvigil up`: all services on this machine, as supervised child processes."""
 
 from .up_command import main
 

@@ -1,4 +1,4 @@
-"""The services as child processes: started, started again, and ended."""
+"""The services as child processes: start, restart and stop them."""
 
 import os
 import shutil
@@ -11,30 +11,30 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# A service that ran this long was well: its next end is a new one.
+# A service that ran this long was healthy: its next failure counts as the first.
 HEALTHY_SECONDS = 60.0
 _FIRST_DELAY_SECONDS = 1.0
 _LONGEST_DELAY_SECONDS = 30.0
 LOG_BYTES = 5 * 1024 * 1024
 _POLL_SECONDS = 0.02
 
-# A wrong configuration does not get better by itself.
+# The exit code for a wrong configuration; restarting does not help.
 WRONG_CONFIGURATION = 2
 
 
 def delay_seconds(failures: int) -> float:
-    """How long to wait before the start that follows the n-th end in a row, n from 1."""
+    """Return the back-off before the restart after so many failures in a row, from 1."""
     return min(_FIRST_DELAY_SECONDS * 2.0 ** min(failures - 1, 16), _LONGEST_DELAY_SECONDS)
 
 
 def failures_after(failures: int, alive_seconds: float) -> int:
-    """How many ends in a row it is now; a service that was well begins anew."""
+    """Return the number of failures in a row after one more; it restarts at 1 if the service was healthy."""
     return 1 if alive_seconds >= HEALTHY_SECONDS else failures + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A child that ended by itself: how, its last words, and when it comes back."""
+    """A child that ended by itself: its exit code, its last log line, and the delay of its restart."""
 
     name: str
     code: int
@@ -43,7 +43,7 @@ class Ended:
 
     @property
     def text(self) -> str:
-        """One line for people; what a killed child said last is no reason for its end."""
+        """A line for people, without the last log line of a killed child, since that is no reason."""
         again = f"it starts again in {self.delay_seconds:g} s"
         if self.code < 0:
             return f"{self.name} was ended by {signal.Signals(-self.code).name}; {again}"
@@ -82,13 +82,13 @@ class Child:
         self.started_at, self.start_at = now, None
 
     def look(self, now: float) -> Ended | None:
-        """Start the child again when its time has come; says when it has ended."""
+        """Restart the child when its back-off is over; return how it ended if it just did, else None."""
         self._bound_log()
         if self.start_at is not None and now >= self.start_at:
             self.start(now)
         if self.process is None or (code := self.process.poll()) is None:
             return None
-        # What the child left behind in its session goes with it, before another one starts.
+        # Processes that the child left in its session end too, before the child is restarted.
         self._signal_session(signal.SIGKILL)
         self.process = None
         self.failures = failures_after(self.failures, now - self.started_at)
@@ -97,9 +97,9 @@ class Child:
         return Ended(name=self.name, code=code, last_words=self._last_words(), delay_seconds=delay)
 
     def _bound_log(self) -> None:
-        """Put a large log aside, in the place of the one put aside before.
+        """Move a large log aside, over the one that was moved aside before.
 
-        The child goes on at the start of the emptied file, since it appends.
+        The child appends, so it goes on at the start of the emptied file.
         """
         if not self.log_path.exists() or self.log_path.stat().st_size <= LOG_BYTES:
             return
@@ -109,7 +109,7 @@ class Child:
         self._log_begins = 0
 
     def ask_to_stop(self) -> None:
-        """SIGTERM, and no further start."""
+        """Send SIGTERM, and do not restart the child."""
         self.start_at = None
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
@@ -132,7 +132,7 @@ class Child:
             os.killpg(self.process.pid, number)
 
     def _last_words(self) -> str:
-        """The last line that this process wrote, cut to what fits a line."""
+        """Return the last line that this process wrote to its log, 300 characters at most."""
         with self.log_path.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_begins, end - 4096))
@@ -141,7 +141,7 @@ class Child:
 
 
 class Family:
-    """All children, in the order of their start."""
+    """All child processes, in the order of their start."""
 
     def __init__(self, config: Path, logs: Path, environment: Mapping[str, str]) -> None:
         self._config = config
@@ -150,10 +150,10 @@ class Family:
         self._children: list[Child] = []
 
     def start(self, name: str, now: float) -> None:
-        """Start the service of that command, as `alert` or `report schedule`."""
+        """Start the service of that command, such as `alert` or `report schedule`."""
         child = Child(
             name=name,
-            # -P: a folder that is called gpuvigil where `up` was started is not the program.
+            # -P: do not import a folder called gpuvigil in the working directory.
             command=[
                 *(sys.executable, "-P", "-m", "gpuvigil"),
                 *(*name.split(), "--config", str(self._config)),
@@ -165,14 +165,14 @@ class Family:
         self._children.append(child)
 
     def look(self, now: float) -> list[Ended]:
-        """Start again whose time has come; says who ended since the last look."""
+        """Restart children whose back-off is over; return those that ended since the last look."""
         ended = [child.look(now) for child in self._children]
         return [end for end in ended if end is not None]
 
     def stop(self, seconds: float, hurry: "Hurry") -> None:
-        """End everybody, the hub last, since the others still have something to tell it.
+        """Stop all children, the hub last, since the others still send to it.
 
-        Who is not gone after `seconds`, or when `hurry` is asked for, is killed.
+        A child that is not gone after its share of `seconds`, or once `hurry` is asked for, is killed.
         """
         last, others = self._children[:1], self._children[1:]
         deadline = time.monotonic() + seconds
@@ -191,7 +191,7 @@ class Family:
 class Hurry:
     """Whether the user has asked to stop a second time.
 
-    A terminal, a shell and make may each pass on one Ctrl-C: what comes at once is one request.
+    A terminal, a shell and make may each pass on one Ctrl-C: signals within half a second are one request.
     """
 
     SECONDS = 0.5
@@ -201,7 +201,7 @@ class Hurry:
         self._asked_again = False
 
     def ask(self, now: float) -> None:
-        """A request, at monotonic `now`."""
+        """Note a request to stop at `now`, a monotonic time in seconds."""
         if self._first is None:
             self._first = now
         elif now - self._first >= self.SECONDS:

@@ -18,14 +18,14 @@ class AlreadyRunning(GpuvigilError):
 
 
 class StateDirectory:
-    """The directory, made and locked; AlreadyRunning or ConfigError when it cannot be had."""
+    """The directory, made and locked; raises AlreadyRunning or ConfigError if that fails."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
         try:
             for folder in ("", "log", "secrets", "simulator"):
                 (self.path / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-            # It may have been made by hand, wider than it should be.
+            # It may have been made by hand, with wider permissions.
             self.path.chmod(0o700)
             self._lock = os.open(
                 self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
@@ -51,7 +51,7 @@ class StateDirectory:
         return self.path / "secrets"
 
     def say(self, url: str) -> None:
-        """Leave a note for a second `up`: who runs here, and where the pages are."""
+        """Leave a note for a second `up`: this process's ID, and the address of the pages."""
         note = json.dumps({"pid": os.getpid(), "url": url}).encode()
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, note, 0)

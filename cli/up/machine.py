@@ -1,4 +1,4 @@
-"""What this machine offers: an NVIDIA driver, free ports. The driver itself is never called."""
+"""Find this machine's NVIDIA driver and free ports. The driver itself is never called."""
 
 import re
 import socket
@@ -17,14 +17,14 @@ _TURN_POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """The NVIDIA driver as its files in /proc tell it; None where they do not."""
+    """The NVIDIA driver as its files in /proc describe it; `version` is None if they do not say."""
 
     version: str | None
     gpus: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """`8 x NVIDIA H100 80GB HBM3, driver 580.95.05`."""
+        """GPUs and driver, as `8 x NVIDIA H100 80GB HBM3, driver 580.95.05`."""
         names = dict.fromkeys(self.gpus)
         counted = [f"{self.gpus.count(name)} x {name}" for name in names]
         parts = counted + ([f"driver {self.version}"] if self.version else [])
@@ -32,9 +32,9 @@ class Driver:
 
 
 def driver(root: Path, environment: Mapping[str, str]) -> Driver | None:
-    """The driver of the machine whose file system starts at `root`, or None without one.
+    """Return the driver of the machine whose file system starts at `root`, or None without one.
 
-    A library on LD_LIBRARY_PATH counts as one: it is what the collector would load.
+    A library on LD_LIBRARY_PATH counts as a driver, since the collector would load it.
     """
     proc = root / "proc/driver/nvidia"
     version = _version(_text(proc / "version"))
@@ -50,7 +50,7 @@ def driver(root: Path, environment: Mapping[str, str]) -> Driver | None:
 
 
 def _version(text: str) -> str | None:
-    """From `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue ...`."""
+    """Return the version in `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue ...`, or None."""
     found = re.search(r"^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", text, re.MULTILINE)
     return found.group(1) if found else None
 
@@ -65,7 +65,7 @@ def _text(path: Path) -> str:
 def choose_port(
     wanted: int, taken: Collection[int], is_free: Callable[[int], bool], any_free: Callable[[], int]
 ) -> int:
-    """The wanted port, or the next one that is free and not among `taken`; 0 wants any."""
+    """Return the wanted port, or the next free one that is not in `taken`; for 0 any free port."""
     if wanted > 0:
         for port in range(wanted, min(wanted + _PORTS_TO_TRY, 65536)):
             if port not in taken and is_free(port):
@@ -75,10 +75,10 @@ def choose_port(
 
 @contextmanager
 def turn(seconds: float) -> Iterator[Callable[[], None]]:
-    """One `up` after the other chooses ports; gives what ends the turn before the block ends.
+    """Let one `up` at a time choose ports; yield a function that ends the turn before the block ends.
 
-    The name is bound in the same network namespace as the ports, and freed by the kernel. Somebody
-    who keeps it for longer than `seconds` is not waited for.
+    The turn is a socket name in the ports' network namespace, which the kernel frees. After `seconds`
+    this `up` goes on even if another one still holds the name.
     """
     with socket.socket(socket.AF_UNIX) as name:
         end = time.monotonic() + seconds
@@ -96,10 +96,10 @@ def _bound(name: socket.socket) -> bool:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there now."""
+    """Return whether a server could listen at this address and port now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
-        # As servers do: connections of an earlier run that are not quite over do not count.
+        # As servers do: ignore closed connections of an earlier run that still linger.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -110,7 +110,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 def any_free(host: str) -> int:
-    """A port that is free now; ConfigError when nothing can listen at that address."""
+    """Return a port that is free now; ConfigError if nothing can listen at that address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         try:

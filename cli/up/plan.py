@@ -1,4 +1,4 @@
-"""What `up` is about to start: settings, ports, services."""
+"""The plan of what `up` starts: settings, ports, services."""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _NODES_WITHOUT_DRIVER = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is started: settings, addresses, services in the order of their start."""
+    """What `up` starts: settings, addresses, services in the order of their start."""
 
     state: StateDirectory
     config: Path
@@ -26,22 +26,22 @@ class Plan:
     service_token: Path
     secrets: Path
     nodes: int
-    fleet: bool  # whether those play faults of their own
+    fleet: bool  # whether the simulated nodes have faults of their own
     gpus_per_node: int
     driver: machine.Driver | None
     notes: tuple[str, ...]
     listening: Mapping[str, tuple[str, int]]  # address and port, by service
     store: str  # the kind of store that keeps the telemetry
-    reports: bool  # whether any come by themselves
+    reports: bool  # whether scheduled reports are configured
 
     def has_lost_port(self, name: str) -> bool:
-        """Whether somebody else listens where that service, which has ended, should."""
+        """Return whether another program listens on the port of that service, which has ended."""
         host, port = self.listening.get(name, ("", -1))
         return port > 0 and not machine.is_free(host, port)
 
     @property
     def services(self) -> tuple[str, ...]:
-        """After the hub: the slowest to start first. A Prometheus needs no collector of ours."""
+        """The services after the hub, the slowest to start first; no collector if the store is Prometheus."""
         simulate = ("simulate",) if self.nodes else ()
         collect = () if self.store == "prometheus" else ("collect",)
         reports = ("report schedule",) if self.reports else ()
@@ -49,7 +49,7 @@ class Plan:
 
     @property
     def example(self) -> tuple[int, int] | None:
-        """A simulated node and one of its GPUs, to try a fault on; none where faults come by themselves."""
+        """A simulated node and GPU to try a fault on; None without one, or if the fleet has its own faults."""
         if self.fleet:
             return None
         return (min(3, self.nodes - 1), min(5, self.gpus_per_node - 1)) if self.nodes else None
@@ -57,14 +57,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the command line wants simulated; None is not said."""
+    """What the command line asks to simulate; None is not given."""
 
     nodes: int | None = None
-    fleet_nodes: int | None = None  # of the fleet with faults of its own
+    fleet_nodes: int | None = None  # nodes of the fleet with faults of its own
 
 
 def prepare(config: Path | None, asked: Asked, state: StateDirectory) -> Plan:
-    """Decide ports, nodes and settings, and write the configuration that the children read."""
+    """Choose ports, nodes and settings, and write the configuration that the children read."""
     user = given(config)
     driver = machine.driver(Path("/"), os.environ)
     nodes = _nodes(asked, user, driver)

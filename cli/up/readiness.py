@@ -1,4 +1,4 @@
-"""Which part of a starting gpuvigil is ready, and since when."""
+"""Find out which services of a starting gpuvigil are ready, and since when."""
 
 import http.client
 import json
@@ -16,16 +16,16 @@ from gpuvigil.model import SIMULATED_CLUSTER, RecordKind, Subject
 from gpuvigil.private_files import write_private
 
 _TIMEOUT_SECONDS = 1.0
-# Streamlit says there whether pages can be asked for.
+# Streamlit's health endpoint, which only signed-in requests reach.
 _BEHIND_THE_DOOR = "/_stcore/health"
 
 Probe = Callable[[], bool]
 
 
 def are_our_pages(url: str, secrets: Path, now: datetime) -> bool:
-    """Whether the dashboard that answers there has our secrets: another one may have the port.
+    """Return whether the dashboard at `url` has our secrets: another one may have the port.
 
-    One with others than those of the folder `secrets` answers 401.
+    A dashboard with other secrets than those of the folder `secrets` answers 401.
     """
     if not are_made(secrets):
         return False
@@ -44,7 +44,7 @@ def are_our_pages(url: str, secrets: Path, now: datetime) -> bool:
 
 
 def is_ours(hub: Hub) -> bool:
-    """Whether the hub that answers there takes our token: another one may have the port."""
+    """Return whether this hub takes our token: another hub may have the port."""
     try:
         hub.status()
     except GpuvigilError:
@@ -53,7 +53,7 @@ def is_ours(hub: Hub) -> bool:
 
 
 def has_sent(hub: Hub, since: datetime, *, simulated: bool) -> bool:
-    """Whether telemetry of a simulated node, or of a real one, has reached the hub since then."""
+    """Return whether telemetry of a simulated, or of a real, node has reached the hub since then."""
     try:
         nodes = hub.status()["nodes"]
     except (GpuvigilError, KeyError):
@@ -66,9 +66,9 @@ def has_sent(hub: Hub, since: datetime, *, simulated: bool) -> bool:
 
 
 def has_told(hub: Hub, since: datetime, *, simulated: bool) -> bool:
-    """Whether a simulated node, or a real one, has told what it has since then.
+    """Return whether a simulated, or a real, node has sent its inventory since then.
 
-    With its telemetry elsewhere that is what the hub hears of it.
+    If telemetry goes to another store, the inventory is what the hub gets from a node.
     """
     try:
         told = hub.records(RecordKind.INVENTORY, since=since)
@@ -78,7 +78,7 @@ def has_told(hub: Hub, since: datetime, *, simulated: bool) -> bool:
 
 
 def has_beaten(hub: Hub, since: datetime, service: str) -> bool:
-    """Whether that service has left a pulse since then."""
+    """Return whether that service has written a pulse since then."""
     try:
         pulses = hub.records(RecordKind.PULSE, since=since)
     except GpuvigilError:
@@ -87,7 +87,7 @@ def has_beaten(hub: Hub, since: datetime, service: str) -> bool:
 
 
 class Startup:
-    """When each step was reached, in seconds since the start; asks only who is not ready yet."""
+    """When each service was started and ready, in seconds since `began`; probes only those not ready yet."""
 
     def __init__(self, probes: Mapping[str, Probe], began: float) -> None:
         self._probes = dict(probes)
@@ -103,7 +103,7 @@ class Startup:
         self.started[name] = round(now - self._began, 3)
 
     def look(self, clock: Callable[[], float]) -> list[str]:
-        """Names that have become ready since the last look."""
+        """Return the services that became ready since the last look."""
         fresh = []
         for name in [name for name in self._probes if name in self.started]:
             if self._probes[name]():
@@ -113,7 +113,7 @@ class Startup:
         return fresh
 
     def write(self, path: Path, printed_seconds: float) -> None:
-        """Leave the steps for whoever measures."""
+        """Write the times into a file, for measurements of the start."""
         steps = {"version": __version__, "url_printed": round(printed_seconds, 3)}
         lines = {**steps, "started": self.started, "ready": self.ready}
         write_private(path, json.dumps(lines, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""The configuration that `up` runs with: its own choices, under whatever the user has set."""
+"""The configuration that `up` runs with: its own choices, overridden by the user's settings."""
 
 import json
 import os
@@ -11,13 +11,13 @@ from gpuvigil.config import Config, Place, from_text, text_of, tree_of
 
 Tree = dict[str, Any]  # tables by section, and lists of tables
 
-# On one machine numbers are read, sent, judged and shown every second.
+# On one machine telemetry is read, sent, analyzed and shown every second.
 TICK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Where the children listen."""
+    """The ports that the children listen on."""
 
     hub: int
     dashboard: int
@@ -26,7 +26,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the user has set, in a file or in variables: the keys, and all values with defaults."""
+    """The user's settings from file and variables: the keys that are set, and all values with defaults."""
 
     config: Config
     keys: frozenset[tuple[str, str]]
@@ -36,7 +36,7 @@ class Given:
 
 
 def given(path: Path | None, environment: Mapping[str, str] = os.environ) -> Given:
-    """The user's settings; ConfigError with one line when they are wrong."""
+    """Return the user's settings; ConfigError with one line if they are wrong."""
     where = Place(
         name=str(path),
         text="" if path is None else text_of(path),
@@ -45,7 +45,7 @@ def given(path: Path | None, environment: Mapping[str, str] = os.environ) -> Giv
     )
     config = from_text(where.text, where)
     tree = tree_of(where.text, where)
-    # By the names that the settings have now: a file may use others, or one that was retired.
+    # Only today's names count: a file may contain unknown or retired keys.
     keys = {
         (section, key)
         for section, table in tree.items()
@@ -57,13 +57,13 @@ def given(path: Path | None, environment: Mapping[str, str] = os.environ) -> Giv
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` without the variables that are settings: the written file holds their values."""
+    """Return `environment` without the variables that are settings: the written file holds their values."""
     sections = tuple(f"GPUVIGIL_{section.name}_".upper() for section in fields(Config))
     return {key: value for key, value in environment.items() if not key.startswith(sections)}
 
 
 def choices(state: Path, ports: Ports, nodes: int, listen: tuple[str, str]) -> Tree:
-    """What `up` decides; `listen` are the addresses of hub and dashboard."""
+    """Return the settings that `up` chooses; `listen` are the addresses of hub and dashboard."""
     secrets = state / "secrets"
     return {
         "hub": {
@@ -93,7 +93,7 @@ def choices(state: Path, ports: Ports, nodes: int, listen: tuple[str, str]) -> T
 
 
 def effective(user: Given, chosen: Tree, ports: Ports, nodes: int) -> Tree:
-    """The user's settings laid over the choices, with the ports and nodes that are really used."""
+    """Return the choices with the user's settings laid over them, and the ports and nodes really used."""
     tree: Tree = {section: dict(table) for section, table in chosen.items()}
     for section, key in sorted(user.keys):
         value = getattr(getattr(user.config, section), key)
@@ -110,7 +110,7 @@ def effective(user: Given, chosen: Tree, ports: Ports, nodes: int) -> Tree:
 
 
 def _absolute(value: Any) -> Any:
-    """Paths as absolute ones, since the written file lies elsewhere; tables as mappings."""
+    """Make paths absolute, since the written file lies elsewhere, and dataclasses mappings."""
     if isinstance(value, Path):
         return value.absolute()
     if isinstance(value, tuple):
@@ -121,7 +121,7 @@ def _absolute(value: Any) -> Any:
 
 
 def to_toml(tree: Tree) -> str:
-    """The tree as TOML; what is None is left out."""
+    """Return the tree as TOML; values that are None are left out."""
     blocks = [f"{key} = []\n" for key, rows in tree.items() if rows == []]
     for section, table in tree.items():
         if isinstance(table, list):
@@ -143,12 +143,12 @@ def _block(head: str, table: Mapping[str, Any]) -> str:
 def _toml(value: Any) -> str:
     if isinstance(value, Path):
         value = str(value)
-    # JSON's texts, numbers and truth values are TOML's too, but for one control character.
+    # JSON strings, numbers and booleans are valid TOML, except for one control character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def address(listen: str, port: int) -> str:
-    """How this machine reaches a server that listens there."""
+    """Return the URL by which this machine reaches a server that listens at this address and port."""
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, listen)
     if ":" in host and not host.startswith("["):
         host = f"[{host}]"

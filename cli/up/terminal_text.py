@@ -1,4 +1,4 @@
-"""What `up` says in the terminal."""
+"""What `up` prints in the terminal."""
 
 import shlex
 import sys
@@ -14,7 +14,7 @@ from .machine import Driver
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """A line, seen at once; a terminal that went away is no reason to end."""
+    """Print a line and flush it; ignore a terminal that is gone."""
     out = stream or sys.stdout
     with suppress(OSError, ValueError):
         out.write(text + "\n")
@@ -24,7 +24,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
 def banner(
     driver: Driver | None, nodes: int, gpus_per_node: int, *, from_prometheus: bool = False
 ) -> str:
-    """The first lines: which version, and whose GPUs will be seen."""
+    """Return the first lines: the version, and which GPUs the pages will show."""
     cluster = f"simulated cluster ({counted(nodes, 'node')} x {counted(gpus_per_node, 'GPU')})"
     if from_prometheus:
         shown = "Showing what Prometheus has of its nodes; nothing is collected here"
@@ -37,7 +37,7 @@ def banner(
 
 
 def where(link: str, state: Path, program: str, place: tuple[int, int] | None) -> str:
-    """The address that signs in, and what to do next; `place` is a simulated node and GPU."""
+    """Return the sign-in address and what to do next; `place` is a simulated node and GPU."""
     default = state == state_directory()
     config = "" if default else f" --config {shlex.quote(str(state / 'gpuvigil.toml'))}"
     rows = [("Open", link), ("", f"signs in once; another: {program} url{config}")]

@@ -1,4 +1,4 @@
-"""Start everything, say where it is, keep it alive, end it in order."""
+"""`gpuvigil up`: start all services, print their address, keep them alive, stop them in order."""
 
 import argparse
 import os
@@ -39,7 +39,7 @@ _TURN_SECONDS = 10.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run until Ctrl-C or SIGTERM; 0 after a clean stop, 1 when another `up` runs here."""
+    """Run until Ctrl-C or SIGTERM; return 0 after a clean stop, 1 when another `up` runs here."""
     began = time.monotonic()
     commands = parser("up", "Run everything on this machine. Ctrl-C stops it.")
     played = commands.add_mutually_exclusive_group()
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class _PortLostError(Exception):
-    """A port that was free was taken before the child could listen there."""
+    """A port that was free was taken before the child could listen on it."""
 
 
 def _count(text: str) -> int:
@@ -81,9 +81,9 @@ def _count(text: str) -> int:
 
 
 def run(planned: Callable[[], Plan], began: float) -> int:
-    """Start, supervise, stop; returns the exit code.
+    """Start, supervise and stop the services; return the exit code.
 
-    Plans again while another program is quicker to take a port that was free.
+    If another program takes a chosen port first, plan again; GpuvigilError after 5 tries.
     """
     stop, hurry = threading.Event(), Hurry()
     with _signals(hurry, stop):
@@ -98,14 +98,14 @@ def run(planned: Callable[[], Plan], began: float) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Beginning:
-    """When `up` began (monotonic), and what to call once every port is really ours."""
+    """When `up` began (monotonic seconds), and what to call once all services are ready."""
 
     at: float
     settled: Callable[[], None]
 
 
 def _live(plan: Plan, stop: threading.Event, hurry: Hurry, began: _Beginning) -> int:
-    """One life with one set of ports."""
+    """Run all services with one set of ports until they stop; return the exit code."""
     environment = without_settings(lifeline.environment())
     family = Family(plan.config, plan.state.logs, environment)
     words = True
@@ -124,7 +124,7 @@ def _live(plan: Plan, stop: threading.Event, hurry: Hurry, began: _Beginning) ->
 
 @contextmanager
 def _signals(hurry: Hurry, stop: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C, SIGTERM or hang-up asks to stop, the second to be quick."""
+    """Handle Ctrl-C, SIGTERM and hang-up: the first asks to stop, the second to stop at once."""
 
     def ask(*_: object) -> None:
         hurry.ask(time.monotonic())
@@ -138,7 +138,7 @@ def _signals(hurry: Hurry, stop: threading.Event) -> Iterator[None]:
     try:
         yield
     finally:
-        # Everything has ended: one more Ctrl-C could only spoil the exit code.
+        # Everything has stopped: one more Ctrl-C could only spoil the exit code.
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
 
@@ -149,7 +149,7 @@ def _banner(plan: Plan) -> str:
 
 
 class _Run:
-    """One life of `up`, from the first child to the stop."""
+    """One run of `up`, from the first child to the stop."""
 
     def __init__(
         self, plan: Plan, family: Family, stop: threading.Event, began: _Beginning
@@ -182,7 +182,7 @@ class _Run:
         for note in self._plan.notes:
             say(note)
         self._start("hub")
-        # The pages take longest to start and need nobody for it.
+        # The dashboard takes longest to start and needs no other service to do so.
         self._start("dashboard")
         while not self._stop.is_set():
             code = self._supervise()
@@ -200,7 +200,7 @@ class _Run:
         self._family.start(name, now)
 
     def _supervise(self) -> int | None:
-        """Bring back who ended; an exit code when that is of no use."""
+        """Restart children that ended; return an exit code if a restart cannot help, else None."""
         for ended in self._family.look(time.monotonic()):
             if ended.code == WRONG_CONFIGURATION and ended.name not in self._startup.ready:
                 if self._plan.has_lost_port(ended.name):
@@ -242,7 +242,7 @@ class _Run:
 
 
 def _program() -> str:
-    """How the user can call gpuvigil from where they are."""
+    """Return the command by which the user can call gpuvigil from the current folder."""
     if shutil.which("gpuvigil"):
         return "gpuvigil"
     beside = Path(sys.executable).parent / "gpuvigil"

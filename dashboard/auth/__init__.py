@@ -1,1 +1,1 @@
-"""Who may come in: sign-in, sessions, and the door in front of the pages."""
+"""Access control: sign-in, sessions, and the middleware in front of the pages."""

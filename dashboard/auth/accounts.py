@@ -19,7 +19,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.private_files import write_private
 
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 12, 1024
-# OWASP, Password Storage Cheat Sheet: Argon2id with 19 MiB, 2 passes and 1 lane at the least.
+# OWASP, Password Storage Cheat Sheet: Argon2id with at least 19 MiB, 2 passes and 1 lane.
 HASHER = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
 _NAME = re.compile(r"[\w][\w.@+-]{0,99}")
 _Stamp = tuple[int, int, int]
@@ -27,30 +27,30 @@ _Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """One person, and what their password hashes to."""
+    """One person and their password hash."""
 
     person: Person
     password: str
 
     @property
     def version(self) -> str:
-        """Another one with every password: sessions of the one before end."""
+        """An ID that changes with the password, so that sessions of the old password end."""
         return self.password[-16:]
 
 
 class Accounts:
-    """The file is read anew when it has changed, so that a command's change counts at once."""
+    """The accounts file. It is read again when it has changed, so that a command's change counts at once."""
 
     def __init__(self, directory: Path, hasher: PasswordHasher = HASHER) -> None:
         self._file = directory / "people.json"
         self._hasher = hasher
         self._lock = threading.Lock()
         self._read: tuple[_Stamp, Mapping[str, Account]] | None = None
-        # What a password is held against where there is no such account: it takes as long.
+        # The hash to check a password against if there is no such account, so that it takes as long.
         self._nobody = hasher.hash(os.urandom(16).hex())
 
     def all(self) -> Mapping[str, Account]:
-        """By name; ConfigError for a file that is none of ours."""
+        """Return the accounts by name; ConfigError for a file that cannot be read as ours."""
         try:
             found = self._file.stat()
         except FileNotFoundError:
@@ -67,7 +67,7 @@ class Accounts:
         return self.all().get(name)
 
     def matching(self, name: str, password: str) -> Account | None:
-        """The account with this name and password; as slow for a name that nobody has."""
+        """Return the account with this name and password, else None; an unknown name takes as long."""
         account = self.of(name)
         hashed = self._nobody if account is None else account.password
         try:
@@ -77,7 +77,7 @@ class Accounts:
         return account if fits else None
 
     def add(self, person: Person, password: str) -> None:
-        """ConfigError for a name that is taken or none, and for a password that is too short."""
+        """Add a person; ConfigError for a taken or invalid name or a password of a wrong length."""
         if _NAME.fullmatch(person.name) is None:
             raise ConfigError(f"{person.name!r} is not a name: use letters, digits and . _ - @ +")
         hashed = self._hashed(password)
@@ -90,7 +90,7 @@ class Accounts:
         self._change(changed)
 
     def change_password(self, name: str, password: str) -> None:
-        """ConfigError where there is no such person, and for a password that is too short."""
+        """Set a password; ConfigError for an unknown person or a password of a wrong length."""
         hashed = self._hashed(password)
 
         def changed(people: dict[str, Account]) -> None:
@@ -99,7 +99,7 @@ class Accounts:
         self._change(changed)
 
     def change_person(self, person: Person) -> None:
-        """Another role, other teams: they count from the next look on."""
+        """Replace a person's role, users and teams, which count at once; ConfigError if unknown."""
 
         def changed(people: dict[str, Account]) -> None:
             kept = _known(people, person.name).password
@@ -108,7 +108,7 @@ class Accounts:
         self._change(changed)
 
     def remove(self, name: str) -> None:
-        """Their sessions end with it."""
+        """Remove a person, which ends their sessions; ConfigError if unknown."""
 
         def changed(people: dict[str, Account]) -> None:
             _known(people, name)
@@ -135,7 +135,7 @@ class Accounts:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Two commands at once do not lose one's change."""
+        """Lock the file, so that of two commands at once neither loses its change."""
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = self._file.with_name(".people.lock")
         number = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
@@ -161,7 +161,7 @@ class Accounts:
 
 
 def new_person(name: str, role: Role, users: list[str], teams: list[str]) -> Person:
-    """Whom clusters call as they sign in, unless said otherwise."""
+    """Return a person whose user name on the clusters is the sign-in name, unless others are given."""
     return Person(name=name, role=role, users=frozenset(users or [name]), teams=frozenset(teams))
 
 

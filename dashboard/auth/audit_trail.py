@@ -1,4 +1,4 @@
-"""Entries of the audit log on their way to the hub: nobody who signs in waits for it."""
+"""The queue of audit entries on their way to the hub, so that nobody who signs in waits for the hub."""
 
 import contextlib
 import queue
@@ -11,7 +11,7 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import Audit, Record
 
-# While the hub is away so many wait; more are in the log alone.
+# So many entries wait while the hub is away; further ones are only in the process's log.
 MOST_WAITING = 10_000
 _RETRY_SECONDS = 2.0
 _STOP_SECONDS = 2.0
@@ -19,7 +19,7 @@ _AT_ONCE = 500
 
 
 class AuditTrail:
-    """`start` it once; `stop` writes what still waits, as far as the hub answers."""
+    """A queue that a thread writes to the hub. `stop` writes what still waits, if the hub answers."""
 
     def __init__(self, connect: Callable[[], Hub], clock: Clock) -> None:
         self._connect = connect
@@ -33,7 +33,7 @@ class AuditTrail:
         self._thread.start()
 
     def add(self, entry: Audit) -> None:
-        """Take an entry; it stands in the process's log at once."""
+        """Queue an entry and write it to the process's log at once."""
         told = {"person": entry.person, "about": entry.about, "address": entry.address}
         self._log.info(entry.deed.value, **{key: value for key, value in told.items() if value})
         try:
@@ -64,7 +64,7 @@ class AuditTrail:
         return batch
 
     def _written(self, hub: Hub, batch: list[Record]) -> bool:
-        """Its ids are its own: what is written again is the same entry."""
+        """Return whether the hub took the batch. Entries have IDs, so a retry writes no duplicates."""
         try:
             hub.write_records(batch)
         except HubError:

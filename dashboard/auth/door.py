@@ -1,8 +1,8 @@
-"""The door in front of the pages: nobody comes in, over HTTP or WebSocket, without a session.
+"""The door in front of the pages: without a session nobody gets in, over HTTP or WebSocket.
 
-A session is a signed cookie. It is given at the desk (`sign_in`): for a name and a password, by a
-provider's word, for the access token, or for a one-time token in the address, which is used up and
-taken out of the address at once. A trusted proxy's word needs none.
+A session is a signed cookie. The sign-in desk (`sign_in`) gives it for name and password, through an
+identity provider, for the access token, or for a one-time token in the address, which is used up and
+removed from the address at once. People whom a trusted proxy names need no session.
 """
 
 import argparse
@@ -28,11 +28,11 @@ from .requests import Place, cookies, header, with_word, without_word
 from .sessions import PROXY, Sessions
 from .sign_in import ELSEWHERE, PATHS, REFUSED, Desk, Ways
 
-# Answered to everybody: whether the process lives.
+# The liveness check, answered without a session.
 OPEN_PATHS = frozenset({"/healthz"})
-# Its links are signed, and say by themselves what their bearer may do; nothing lies below one.
+# The links of messages are signed and say what their bearer may do; no paths lie below them.
 SIGNED_PATH = re.compile(re.escape(PATH) + "[^/]+")
-# What belongs to pages but is not one: refused in one line instead of with a page.
+# Paths that belong to pages but are not pages: they are refused with one line, not with a page.
 PARTS = ("/_stcore/", "/static/", "/media/", "/component/", "/api/")
 _ANSWERS_SECONDS = 2.0
 _ONLY_LOOKS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -50,7 +50,7 @@ FIXED_HEADERS = {
 class Door:
     """ASGI middleware that lets signed-in people through and puts safety headers on every answer."""
 
-    def __init__(  # noqa: PLR0913 - what stands behind it, and who may come in
+    def __init__(  # noqa: PLR0913 - the app behind it, and who may sign in
         self,
         app: App,
         *,
@@ -61,9 +61,9 @@ class Door:
         public_url: str = "",
         ways: Ways = Ways(),  # noqa: B008 - it is frozen
     ) -> None:
-        """With `signed` there is a key for the links of messages, which need no session.
+        """With `signed` there is a key for the links of messages, which then need no session.
 
-        `public_url` is the address that browsers see, where that is a proxy's.
+        `public_url` is the address that browsers use if a proxy stands in front.
         """
         self._app = app
         self._signed = signed
@@ -90,7 +90,7 @@ class Door:
             await self._app(with_word(scope, session), receive, send)
             return
         await receive()
-        # Closed before it was accepted: the server answers the upgrade with 403.
+        # Closing before accepting makes the server answer the upgrade with 403.
         await send({"type": "websocket.close", "code": 1008, "reason": "sign in first"})
 
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -110,7 +110,7 @@ class Door:
             await answer(send, 401, b"sign in first\n")
 
     async def _known(self, scope: Message, receive: Receive, send: Send) -> None:
-        # A message's page tells nobody its address, and so not its origin; no other site knows it.
+        # A message's page sends no referrer, so no origin; other sites do not know its address.
         is_link = self._is_link(scope["path"])
         if scope["method"] in _ONLY_LOOKS or is_link or self._place.is_ours(scope):
             await self._app(scope, receive, send)
@@ -118,14 +118,14 @@ class Door:
             await answer(send, 403, REFUSED)
 
     def _is_open_link(self, path: str) -> bool:
-        """A message's link answers by itself only where nobody has a name."""
+        """Return whether this is a message's link that works without a session: only if nobody has a name."""
         return self._is_link(path) and not self._sessions.have_names
 
     def _is_link(self, path: str) -> bool:
         return self._signed and SIGNED_PATH.fullmatch(path) is not None
 
     def _session(self, scope: Message) -> str:
-        """The session that this comes in; empty for none. A proxy's word counts before a cookie."""
+        """Return the request's session, empty for none. A trusted proxy's headers go before a cookie."""
         now, ours = self._clock.now(), self._sessions.cookie_name
         proxy = self._ways.proxy
         word = None if proxy is None else proxy.word(scope)
@@ -137,7 +137,7 @@ class Door:
     def _may_stay_open(self, scope: Message) -> bool:
         ours, now = self._place.is_ours(scope), self._clock.monotonic()
         if not ours and now - self._told_at >= _TELL_AGAIN_SECONDS:
-            # The page says no more than that it cannot connect.
+            # The page only says that it cannot connect, so the log says why.
             self._told_at = now
             asked = {name: header(scope, name)[:100] for name in ("origin", "host")}
             _LOG.warning("a page's connection was refused", **asked, why=ELSEWHERE)
@@ -145,14 +145,14 @@ class Door:
 
 
 def new_link(secrets_directory: Path, base_url: str, clock: Clock | None = None) -> str:
-    """An address that signs its opener in, once, within a day."""
+    """Return a link that signs in whoever opens it, once, within a day."""
     clock = clock or SystemClock()
     token = Keys(secrets_directory).new_link_token(clock.now())
     return f"{base_url.rstrip('/')}/?{urlencode({'token': token})}"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a fresh address that signs its opener in to the dashboard."""
+    """Print a fresh link that signs whoever opens it in to the dashboard."""
     options = parser("url", "Print a link that signs you in to the dashboard, once.")
 
     def run(config: Config, _chosen: argparse.Namespace) -> None:
@@ -171,9 +171,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _beside(config: Config, directory: Path) -> str:
-    """That nobody answers yet, or the address on this machine where the other is elsewhere."""
+    """Say that no dashboard answers yet, or give a local link if `external_url` is elsewhere; else ""."""
     listen, port = config.dashboard.listen, config.dashboard.port
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)  # where it can be asked
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)  # an address to connect to
     if port == 0:
         return ""
     try:
@@ -187,7 +187,7 @@ def _beside(config: Config, directory: Path) -> str:
 
 
 def _without_token(scope: Message) -> tuple[str, str | None]:
-    """The address within this site without `token`, and the token."""
+    """Return the path and query without `token`, and the token or None."""
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     tokens = [value for name, value in query if name == "token"]
     rest = urlencode([(name, value) for name, value in query if name != "token"])

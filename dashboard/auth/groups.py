@@ -1,4 +1,4 @@
-"""From the groups that a provider or a proxy names to a role and teams."""
+"""Map the groups that an identity provider or a proxy names to a role and teams."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _LONGEST = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """Whom a provider or a proxy has named, and in which groups."""
+    """The person and groups that a provider or a proxy vouches for."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -19,7 +19,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """What each group means; who is in none of them has the role of everybody, if there is one."""
+    """Role and team by group; people in none of the groups get the role `everybody`, if there is one."""
 
     roles: Mapping[str, Role]
     teams: Mapping[str, str]
@@ -34,13 +34,13 @@ class Groups:
         )
 
     def word(self, name: str, groups: Iterable[str]) -> Word | None:
-        """With those groups that mean something, as a cookie has little room; None for who has no role."""
+        """Return the person with only the groups that have a meaning, as a cookie is small; None without a role."""
         meant = (one for one in dict.fromkeys(groups) if one in self.roles or one in self.teams)
         found = Word(name=name, groups=tuple(meant))
         return found if self.person(found) is not None else None
 
     def person(self, word: Word) -> Person | None:
-        """None for who has no role here."""
+        """Return the person with role and teams; None for somebody without a role or with a bad name."""
         name, told = word.name, word.groups
         given = [self.roles[group] for group in told if group in self.roles]
         role = highest([*given, *([self.everybody] if self.everybody else [])])
@@ -51,7 +51,7 @@ class Groups:
 
 
 def pairs(entries: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """`GROUP=WORD`; a group's own name may have a `=`, as LDAP's have."""
+    """Split entries `GROUP=WORD` at the last `=`, since group names may contain one, as in LDAP."""
     for entry in entries:
         group, _, word = entry.rpartition("=")
         yield group, word

@@ -1,7 +1,7 @@
-"""What lets people in: signed cookies, one-time links and the access token, as files.
+"""The secrets for sign-in, as files: signed cookies, one-time links and the access token.
 
-Everything lies in one directory that only its owner may read. Nothing here is kept in memory, so
-that several dashboards, and the command that makes a link, agree.
+All files lie in one directory that only its owner may read. No state is kept in memory, so that
+several dashboards, and the command that makes a link, agree.
 """
 
 import hashlib
@@ -20,22 +20,22 @@ from gpuvigil.config import read_secret
 from gpuvigil.errors import ConfigError
 from gpuvigil.file_sync import sync
 
-# An address that was printed and never opened stops working after a day.
+# A link that nobody opened stops working after a day.
 LINK_LIFE = timedelta(hours=24)
 
 
 def are_made(directory: Path) -> bool:
-    """Whether a dashboard has made its secrets there; True also where that cannot be seen."""
+    """Return whether a dashboard has made its secrets there; also True if the folder cannot be read."""
     try:
         return (directory / "session-key").exists()
-    except OSError:  # `Keys` says why it cannot be used
+    except OSError:  # `Keys` raises an error that says why
         return True
 
 
 class Keys:
-    """The secrets of one directory; they are made when it is opened for the first time.
+    """The secrets of one directory; missing ones are made.
 
-    ConfigError when the directory cannot be used.
+    Raises ConfigError if the directory cannot be used.
     """
 
     def __init__(self, directory: Path, session: timedelta = timedelta(hours=168)) -> None:
@@ -52,13 +52,13 @@ class Keys:
             raise ConfigError(
                 f"dashboard.secrets_directory: cannot use {directory}: {error.strerror}"
             ) from None
-        # Cookies of one host reach all its ports; two dashboards must not overwrite each other's.
+        # Browsers send a host's cookies to all its ports; two dashboards must not overwrite each other's.
         self.cookie_name = f"gpuvigil-{hashlib.sha256(self._key).hexdigest()[:8]}"
 
     def new_cookie(
         self, now: datetime, said: Mapping[str, Any] | None = None, life: timedelta | None = None
     ) -> str:
-        """A cookie's value that signs its bearer in until the session's end, and carries what is `said`."""
+        """Return the value of a signed cookie that carries `said`, valid for `life` or the session's length."""
         ends = int((now + (life or self._session)).timestamp())
         claim = f"{ends}.{secrets.token_hex(8)}"
         if said:
@@ -66,7 +66,7 @@ class Keys:
         return f"{claim}.{self._signature(claim)}"
 
     def said(self, value: str, now: datetime) -> Mapping[str, Any] | None:
-        """What a cookie carries; None for one that is not ours, is too old or was signed out of."""
+        """Return what a cookie carries; None for one that is not ours, has expired or was signed out."""
         claim, _, signature = value.rpartition(".")
         if not hmac.compare_digest(self._signature(claim).encode(), signature.encode()):
             return None
@@ -78,7 +78,7 @@ class Keys:
         return found
 
     def end(self, value: str, now: datetime) -> None:
-        """A cookie is one no longer; what has ended by itself meanwhile is swept away."""
+        """Make a cookie invalid, and delete the marks of cookies that have expired since."""
         self._ended.mkdir(mode=0o700, exist_ok=True)
         for path in self._ended.iterdir():
             if _age(path, now) > self._session:
@@ -89,18 +89,18 @@ class Keys:
             os.utime(path, (now.timestamp(), now.timestamp()))
 
     def derived(self, purpose: str) -> bytes:
-        """A key for something else; it says nothing of ours."""
+        """Return a key for another purpose; the session key cannot be derived from it."""
         return hmac.new(self._key, purpose.encode(), hashlib.sha256).digest()
 
     def end_all(self, name: str, now: datetime) -> None:
-        """Sessions of that name that began until now are over, whatever they began with."""
+        """End all sessions of that name that began until now, however they signed in."""
         self._ended.mkdir(mode=0o700, exist_ok=True)
         path = self._ended / _name(f"person {name}")
         path.touch(mode=0o600)
         os.utime(path, (now.timestamp(), now.timestamp()))
 
     def is_over(self, name: str, began: float) -> bool:
-        """Whether `end_all` has ended what that person began then."""
+        """Return whether `end_all` ended that person's session that began at this Unix time, in seconds."""
         try:
             return began <= (self._ended / _name(f"person {name}")).stat().st_mtime
         except FileNotFoundError:
@@ -108,15 +108,15 @@ class Keys:
 
     @property
     def session_seconds(self) -> int:
-        """How long a cookie lasts."""
+        """How long a session lasts, in seconds."""
         return int(self._session.total_seconds())
 
     def is_access_token(self, text: str) -> bool:
-        """Whether this is the token that the sign-in page asks for."""
+        """Return whether this is the token that the sign-in page asks for."""
         return hmac.compare_digest(text.strip().encode(), self._access_token.encode())
 
     def new_link_token(self, now: datetime) -> str:
-        """A token that signs in once; older ones that nobody used are swept away."""
+        """Return a token that signs in once, and delete expired unused ones."""
         for path in self._links.iterdir():
             if _age(path, now) > LINK_LIFE:
                 path.unlink(missing_ok=True)
@@ -127,7 +127,7 @@ class Keys:
         return token
 
     def use_link_token(self, token: str, now: datetime) -> bool:
-        """True once for every token: removing its file is what uses it up."""
+        """Use a token up by deleting its file; return True only the first time and before it expires."""
         path = self._links / _name(token)
         alive = _age(path, now) <= LINK_LIFE
         try:
@@ -145,7 +145,7 @@ def _name(token: str) -> str:
 
 
 def _age(path: Path, now: datetime) -> timedelta:
-    """How old the file is; endless when it is gone."""
+    """Return the age of the file; `timedelta.max` if it is gone."""
     try:
         return timedelta(seconds=now.timestamp() - path.stat().st_mtime)
     except FileNotFoundError:
@@ -159,7 +159,7 @@ def _owner_only(directory: Path) -> None:
 
 
 def _kept(path: Path, what: str) -> str:
-    """The secret of that file, made now if there is none; one of several makers wins."""
+    """Return the file's secret, made now if there is none; if several make it at once, one wins."""
     if not path.exists():
         draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
         file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""An open page's WebSocket, which keeps its connection's place until its end."""
+"""The WebSocket of an open page, which keeps its connection's place until it closes."""
 
 import asyncio
 from functools import partial
@@ -11,7 +11,7 @@ from gpuvigil.web.http_server import break_off, refusal
 
 
 class LiveSocket(WebSocketsSansIOProtocol):
-    """uvicorn's protocol, which by itself waits for ever for a page that reads nothing."""
+    """uvicorn's protocol, with a time limit for pages that read nothing; by itself it waits for ever."""
 
     def __init__(self, *given: Any, place: Place, limits: Limits, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -22,8 +22,8 @@ class LiveSocket(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if not self.handshake_initiated and not self.transport.is_closing():
-            # The first piece is the whole request. What cannot be read in it (a line over 8 KiB,
-            # more than 128 headers) is answered by nobody, and was waited for without end.
+            # The first data is the whole request. The protocol does not answer one that it cannot parse
+            # (a line over 8 KiB, more than 128 headers), and would wait for ever.
             self.transport.write(refusal(400, "This is no handshake that can be read."))
             self.transport.close()
 

@@ -1,7 +1,7 @@
 """Sign-in by an OpenID Connect provider: the authorization code flow with PKCE.
 
-Of a token the signature, issuer, audience, expiry and nonce are checked (OpenID Connect Core 1.0,
-3.1.3.7); state and PKCE's verifier lie in a signed cookie of ten minutes (RFC 7636, RFC 9700).
+A token's signature, issuer, audience, expiry and nonce are checked (OpenID Connect Core 1.0, 3.1.3.7).
+State and PKCE verifier lie in a signed cookie that lasts ten minutes (RFC 7636, RFC 9700).
 """
 
 import hmac
@@ -21,12 +21,12 @@ from gpuvigil.log import Log
 from .groups import Groups, Word
 
 _TIMEOUT_SECONDS = 10.0
-# What the provider says of itself is asked for again so seldom; its keys also when one is unknown.
+# How long the provider's metadata and keys are cached; keys are also asked for again if one is unknown.
 _FRESH_SECONDS = 3600.0
 _LEEWAY_SECONDS = 60
-# Who does not answer is not asked again by each who wants to sign in.
+# After a failure the provider is not asked again for so long, whoever wants to sign in.
 _AWAY_SECONDS = 5.0
-# Signed with a key that only the provider has: with "none" or a shared secret anybody's may be.
+# Only signatures by the provider's private key: "none" and shared secrets could be anybody's.
 _ALGORITHMS = [
     "RS256",
     "RS384",
@@ -43,7 +43,7 @@ _LOG = Log("dashboard")
 
 
 class Refused(GpuvigilError):
-    """Why somebody does not come in, as it is shown to them; `name` is who they said they are."""
+    """A refused sign-in, with the reason as the person sees it; `name` is who they claim to be."""
 
     def __init__(self, why: str, name: str = "") -> None:
         super().__init__(why)
@@ -51,12 +51,12 @@ class Refused(GpuvigilError):
 
 
 class Oidc:
-    """One provider; it is asked in the threads of whoever signs in."""
+    """One identity provider; requests to it block, so call these methods in threads."""
 
     LIFE = timedelta(minutes=10)
 
     def __init__(self, config: Config) -> None:
-        """ConfigError where what it needs is not installed, or browsers' address is not known."""
+        """Read the settings; ConfigError if gpuvigil[oidc] is not installed."""
         settings = config.people
         self._settings: PeopleSettings = settings
         self._issuer = settings.oidc_issuer.rstrip("/")
@@ -73,7 +73,7 @@ class Oidc:
             self._client: Any = importlib.import_module("authlib.integrations.httpx_client")
             self._jose: Any = importlib.import_module("joserfc.jwt")
             self._jwk: Any = importlib.import_module("joserfc.jwk")
-            # The one that authlib speaks with: httpx, or where it is there httpx2.
+            # The HTTP library that authlib uses: httpx, or httpx2 if installed.
             bases = [
                 base.__module__.partition(".")[0] for base in self._client.OAuth2Client.__mro__
             ]
@@ -99,16 +99,16 @@ class Oidc:
 
     @staticmethod
     def cookie(ours: str) -> str:
-        """The name of the cookie that waits for who was sent to the provider."""
+        """Return the name of the cookie that holds a sign-in's state while the person is at the provider."""
         return f"{ours}-oidc"
 
     @staticmethod
     def next_of(query: str) -> str:
-        """Where somebody wants to be in the end."""
+        """Return the address that the person wants after signing in."""
         return dict(parse_qsl(query)).get("next", "/")
 
     def begin(self, rest: str) -> tuple[str, Mapping[str, str]]:
-        """The provider's address, and what to hold its answer against; Refused while it is away."""
+        """Return the provider's address and the state to check its answer by; Refused if it is away."""
         kept = {
             "state": secrets.token_urlsafe(24),
             "nonce": secrets.token_urlsafe(24),
@@ -123,7 +123,7 @@ class Oidc:
         return str(url), kept
 
     def word(self, query: str, kept: Mapping[str, str], now: datetime) -> Word:
-        """Who came back from the provider; Refused says why they do not come in."""
+        """Return who came back from the provider; Refused, with the reason, if they may not sign in."""
         told = dict(parse_qsl(query))
         if not hmac.compare_digest(told.get("state", "").encode(), kept["state"].encode()):
             raise Refused("This sign-in began elsewhere. Start again.")
@@ -159,7 +159,7 @@ class Oidc:
             raise Refused("The provider gave no answer that can be used.") from None
 
     def _claims(self, token: str, nonce: str, now: datetime) -> Mapping[str, Any]:
-        """What the token says, once all of it is checked."""
+        """Return the token's claims after all checks; Refused if one fails."""
         try:
             claims: Mapping[str, Any] = self._decoded(token).claims
             registry = self._jose.JWTClaimsRegistry(
@@ -176,7 +176,7 @@ class Oidc:
         except self._wrong as error:
             _LOG.warning("a provider's token was refused", error=repr(error)[:300])
             raise Refused("The provider's answer does not hold.") from None
-        # A token for several is ours where it says so (Core 1.0, 3.1.3.7, 4 and 5).
+        # A token for several audiences must name us as the authorized party (Core 1.0, 3.1.3.7, 4 and 5).
         several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
         if (
             claims.get("azp", None if several else self._settings.oidc_client_id)
@@ -189,14 +189,14 @@ class Oidc:
         try:
             return self._jose.decode(token, self._key_set(fresh=False), algorithms=_ALGORITHMS)
         except self._wrong:
-            # Its keys have changed meanwhile, or it is a forgery: which, only fresh ones say.
+            # Either the provider's keys have changed or the token is forged: only fresh keys tell.
             return self._jose.decode(token, self._key_set(fresh=True), algorithms=_ALGORITHMS)
 
     def _key_set(self, *, fresh: bool) -> Any:
         with self._lock:
             kept = self._keys
         now = time.monotonic()
-        # Whoever sends forgeries does not make us ask each time.
+        # Forged tokens must not make us ask each time.
         if kept is not None and now - kept[0] < (_LEEWAY_SECONDS if fresh else _FRESH_SECONDS):
             return kept[1]
         found = self._jwk.KeySet.import_key_set(self._json(self._provider()["jwks_uri"]))

@@ -1,19 +1,19 @@
-"""Whether a browser says that a request comes from our own pages.
+"""Check by its origin whether a request comes from our own pages.
 
-An origin is scheme, host and port (RFC 6454); one without a port has its scheme's.
+An origin is scheme, host and port (RFC 6454); without a port, the scheme's default counts.
 """
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 _PORTS = {"http": 80, "https": 443}
-# A WebSocket's page has the scheme that the socket's stands for.
+# The scheme of the page that opens a WebSocket, by the socket's scheme.
 _PAGES = {"ws": "http", "wss": "https"}
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a page is from; the host in lower case, without the last dot."""
+    """The origin of a page; the host is in lower case, without a trailing dot."""
 
     scheme: str
     host: str
@@ -21,7 +21,7 @@ class Origin:
 
 
 def origin_of(address: str) -> Origin | None:
-    """The origin of an http or https address; None where there is none to be read."""
+    """Return the origin of an http or https address; None if it cannot be parsed."""
     try:
         parts = urlsplit(address)
         port = parts.port
@@ -34,9 +34,9 @@ def origin_of(address: str) -> Origin | None:
 
 
 def site(scheme: str, host: str, public: Origin | None) -> Origin | None:
-    """The origin of pages that are asked for at this `Host`; None where it names none.
+    """Return the origin of pages requested at this `Host`; None if it is not valid.
 
-    Whoever asks for the public address has its scheme, although its proxy may ask without TLS.
+    A request for the public address has that address's scheme, though its proxy may come without TLS.
     """
     if public is not None and _bare(f"{public.scheme}://{host}") == public:
         return public
@@ -44,12 +44,12 @@ def site(scheme: str, host: str, public: Origin | None) -> Origin | None:
 
 
 def is_own(origin: str, here: Origin | None, public: Origin | None) -> bool:
-    """Whether an `Origin` header names one of our own; False for an empty one and for `null`."""
+    """Return whether an `Origin` header names one of our origins; False if it is empty or `null`."""
     found = _bare(origin)
     return found is not None and found in {here, public}
 
 
 def _bare(address: str) -> Origin | None:
-    """The origin of an address that consists of nothing else."""
+    """Return the origin of an address without path or query, else None."""
     _, _, place = address.partition("://")
     return None if not place or set(place) & set("/?#\\ \t\r\n") else origin_of(address)

@@ -1,4 +1,4 @@
-"""Who a reverse proxy says is asking: believed of named addresses alone."""
+"""Sign-in by a reverse proxy's headers, which are only believed from named addresses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from .groups import Groups, Word
 from .replies import App, Message, Receive, Send
 
 Network = IPv4Network | IPv6Network
-# Under this key of a scope stands the address that the connection itself came from.
+# The scope's key for the address that the connection itself came from.
 PEER = "gpuvigil.peer"
 
 
 class Peers:
-    """ASGI middleware that keeps where a connection is from, before a proxy's word replaces it."""
+    """ASGI middleware that keeps a connection's address before a proxy's headers replace it."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -26,7 +26,7 @@ class Peers:
 
 
 def is_within(networks: Sequence[Network], address: str) -> bool:
-    """Whether an address lies in one of them; what is no address does not."""
+    """Return whether an address lies in one of the networks; False for a text that is no address."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -36,7 +36,7 @@ def is_within(networks: Sequence[Network], address: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyHeader:
-    """The headers in which a proxy names people, and which proxies may."""
+    """The headers in which a proxy names people, and the proxies that are trusted."""
 
     user: str
     groups_header: str
@@ -45,7 +45,7 @@ class ProxyHeader:
 
     @classmethod
     def of(cls, settings: PeopleSettings, proxies: Sequence[Network]) -> "ProxyHeader | None":
-        """None where it is switched off: that is without a header's name."""
+        """Return the headers from the settings; None if `proxy_user_header` is not set."""
         if not settings.proxy_user_header:
             return None
         return cls(
@@ -56,7 +56,7 @@ class ProxyHeader:
         )
 
     def word(self, scope: Message) -> Word | None:
-        """Whom the proxy names; None of all others, without a role, and where a header stands twice."""
+        """Return whom a trusted proxy names; None without a role, or if a header occurs twice."""
         if not is_within(self.proxies, str(scope.get(PEER, ""))):
             return None
         named = _values(scope, self.user)

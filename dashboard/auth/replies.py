@@ -1,4 +1,4 @@
-"""Answers that the door gives itself, as ASGI has them."""
+"""The ASGI answers that the door gives itself."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -14,7 +14,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 def with_headers(send: Send, headers: dict[str, str]) -> Send:
-    """`send` that sets headers on the answer which its sender did not set."""
+    """Return a `send` that adds the headers which an answer does not set itself."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -59,7 +59,7 @@ async def sign_in_page(
 
 
 async def sign_out_page(send: Send, person: Person, *, by_proxy: bool) -> None:
-    """Who is signed in, and a button: signing out changes something, so that no link does it."""
+    """Send a page that says who is signed in. Signing out is a button, since a link must not change state."""
     await _html(send, 200, leaving(person, by_proxy=by_proxy))
 
 

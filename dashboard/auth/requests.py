@@ -1,4 +1,4 @@
-"""What the door reads of a request, as ASGI has it."""
+"""What the door reads from an ASGI request."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _WORD = SESSION_HEADER.encode()
 
 
 class Place:
-    """Where the pages are, as browsers see them; `public` where that is a proxy's address."""
+    """The address of the pages as browsers see it; `public` is a proxy's address, if there is one."""
 
     def __init__(self, public: Origin | None) -> None:
         self._public = public
@@ -23,7 +23,7 @@ class Place:
         return site(scope["scheme"], header(scope, "host"), self._public)
 
     def is_ours(self, scope: Message) -> bool:
-        """Whether the browser says that one of our own pages asks."""
+        """Return whether the `Origin` header names one of our own pages."""
         return is_own(header(scope, "origin"), self.site(scope), self._public)
 
     def is_secure(self, scope: Message) -> bool:
@@ -32,20 +32,20 @@ class Place:
 
 
 def with_word(scope: Message, session: str) -> Message:
-    """The request with its session, by which a page learns who asks."""
+    """Return the request with its session, by which a page learns who asks."""
     headers = [*scope["headers"], (_WORD, session.encode())]
     return {**scope, "headers": headers, SESSION_HEADER: session}
 
 
 def without_word(scope: Message) -> Message:
-    """The request without what an outsider claims to be."""
+    """Return the request without a session header that an outsider may have set."""
     if "headers" not in scope:
         return scope
     return {**scope, "headers": [pair for pair in scope["headers"] if pair[0].lower() != _WORD]}
 
 
 def local(place: str) -> str:
-    """The address if it leads to this very site, else its first page."""
+    """Return the address if it is a path on this site, else "/"."""
     return place if re.fullmatch(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*", place) else "/"
 
 
@@ -55,7 +55,7 @@ def header(scope: Message, name: str) -> str:
 
 
 def cookies(scope: Message) -> Iterator[tuple[str, str]]:
-    """Names and values; others of this host may look like anything, which SimpleCookie does not bear."""
+    """Yield names and values. SimpleCookie is not used, as it fails on odd cookies of the same host."""
     for pair in header(scope, "cookie").split(";"):
         name, _, value = pair.strip().partition("=")
         yield name, value
@@ -67,7 +67,7 @@ def address(scope: Message) -> str:
 
 
 async def form(receive: Receive) -> dict[str, str] | None:
-    """What was sent, as far as a form goes; None when the sender went before its end."""
+    """Return the form's fields, from its first 4096 bytes; None if the client disconnects early."""
     body = b""
     while len(body) <= LARGEST_FORM_BYTES:
         message = await receive()

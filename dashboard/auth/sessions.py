@@ -1,9 +1,9 @@
-"""Who a session's cookie belongs to.
+"""Sessions: which person a cookie belongs to.
 
-A cookie is signed, and says who signed in, how, when, and when that ends. A role comes from the accounts
-at every look, so that its change and a removed person count at once; of who came by another's word
-(OIDC, a proxy) the cookie carries name and groups, and today's `group_roles` say what they mean. One that
-was signed out of is remembered until its end.
+A cookie is signed and says who signed in, how, when, and until when it is valid. The role is read from the
+accounts on every request, so that a changed role or a removed person counts at once. For people from a
+provider (OIDC) or a proxy the cookie carries name and groups, and the current `group_roles` give the role.
+A cookie that was signed out is remembered until it would have expired.
 """
 
 from collections.abc import Mapping
@@ -18,34 +18,34 @@ from .accounts import Account, Accounts
 from .groups import Groups, Word
 from .keys import Keys
 
-# The page learns by it who asks; whoever sends it from outside is not heard.
+# The header by which a page learns who asks; the door removes it from outside requests.
 SESSION_HEADER = "x-gpuvigil-session"
 PASSWORD, PROVIDER, PROXY = "password", "provider", "proxy"
-# A proxy speaks at each request; only a page that stays open lives by what it said before.
+# A proxy names the person on every request; only an open page's connection relies on this cookie.
 PROXY_LIFE = timedelta(hours=12)
 
 
 class Sessions:
-    """Signs people in, tells who somebody is, and signs them out."""
+    """Starts, checks and ends sessions."""
 
     def __init__(
         self, keys: Keys, accounts: Accounts | None, groups: Mapping[str, Groups] | None = None
     ) -> None:
-        """`groups` are what groups mean by each way that is on, of `PROVIDER` and `PROXY`."""
+        """`groups` maps groups to roles and teams, by sign-in way: `PROVIDER` and `PROXY`, if enabled."""
         self._keys = keys
         self._accounts = accounts
         self._groups = groups or {}
 
     @property
     def have_names(self) -> bool:
-        """Whether people have names here."""
+        """Whether people sign in by name here: by accounts, a provider or a proxy."""
         try:
             return bool(self._groups) or bool(self._accounts and self._accounts.all())
-        except ConfigError:  # nobody can come in by a damaged file, and nothing opens because of it
+        except ConfigError:  # a damaged file lets nobody in, and must not open anything
             return True
 
     def of_link(self, now: datetime) -> str:
-        """A cookie for who has opened a one-time link, or knows the access token."""
+        """Return a cookie for somebody who opened a one-time link or gave the access token."""
         return self._keys.new_cookie(now, {"named": self.have_names})
 
     def of_account(self, account: Account, now: datetime) -> str:
@@ -53,18 +53,18 @@ class Sessions:
         return self._keys.new_cookie(now, {**said, "way": PASSWORD})
 
     def of_word(self, way: str, word: Word, now: datetime) -> str:
-        """For whom a provider or a proxy has vouched."""
+        """Return a cookie for somebody whom a provider or a proxy named."""
         said = {"name": word.name, "groups": word.groups, "at": now.timestamp(), "way": way}
         life = min(PROXY_LIFE, timedelta(seconds=self.seconds)) if way == PROXY else None
         return self._keys.new_cookie(now, said, life)
 
     def person(self, value: str, now: datetime) -> Person | None:
-        """None for a cookie that is not ours, is over, or whose account is gone or has another password."""
+        """Return a cookie's person; None if it is invalid or over, or its account is gone or has a new password."""
         said = self._keys.said(value, now)
         if said is None:
             return None
         if not said or "named" in said:
-            # Everybody had come by a link before people got names: they are to say theirs now.
+            # This session began by a link before there were accounts: now a name is needed.
             counts = said.get("named") or not self.have_names
             return HOLDER_OF_THE_LINK if counts else None
         try:
@@ -75,23 +75,23 @@ class Sessions:
             return None
 
     def _named(self, said: Mapping[str, Any]) -> Person | None:
-        if said["way"] != PASSWORD:  # one that was switched off is in no groups: KeyError
+        if said["way"] != PASSWORD:  # a way that was switched off has no groups: KeyError
             word = Word(name=str(said["name"]), groups=tuple(map(str, said["groups"])))
             return self._groups[said["way"]].person(word)
         try:
             account = None if self._accounts is None else self._accounts.of(str(said["name"]))
-        except ConfigError:  # the file is damaged: nobody comes in by it
+        except ConfigError:  # a damaged file lets nobody in
             return None
         current = account is not None and account.version == said["version"]
         return account.person if account is not None and current else None
 
     def is_proxys(self, value: str, now: datetime) -> bool:
-        """Whether this is a proxy's word, which comes again with the next request."""
+        """Return whether this session comes from a proxy, which renews it with the next request."""
         said = self._keys.said(value, now)
         return said is not None and said.get("way") == PROXY
 
     def end(self, value: str, now: datetime) -> None:
-        """Signed out: nobody comes in with it any more."""
+        """Sign a session out, so that its cookie is no longer valid."""
         self._keys.end(value, now)
 
     @property

@@ -1,4 +1,4 @@
-"""The desk at the door: signs people in and out, slows down who guesses, and writes down both."""
+"""The sign-in desk: signs people in and out, slows down guessing, and writes audit entries."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -29,9 +29,9 @@ ELSEWHERE = (
     " address; behind a proxy, set alerts.external_url to the address that browsers see"
 )
 REFUSED = f"refused: {ELSEWHERE}\n".encode()
-# A password takes 20 ms and 19 MiB to check: so many at a time, and so many more wait.
+# A password check takes 20 ms and 19 MiB: limits on checks at a time, and on those that wait or run.
 _AT_ONCE, _WAITING = 2, 32
-# A provider that hangs holds up these threads, and no password's.
+# Threads for the provider: if it hangs, it does not hold up password checks.
 _ASKING = 4
 _LONGEST_NAME = 100
 WRONG = "Wrong name or password."
@@ -40,12 +40,12 @@ _T = TypeVar("_T")
 
 
 def _nothing_told(_: Audit) -> None:
-    """Nobody keeps it."""
+    """Drop the entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
-    """How people may sign in beside a one-time link and the access token; `told` keeps who did."""
+    """The ways to sign in beside one-time links and the access token; `told` takes audit entries."""
 
     accounts: Accounts | None = None
     proxy: ProxyHeader | None = None
@@ -54,7 +54,7 @@ class Ways:
 
     @property
     def groups(self) -> Mapping[str, Groups]:
-        """What groups mean by each way that is on."""
+        """Roles and teams of groups, by each sign-in way that is enabled."""
         found = {PROVIDER: self.oidc, PROXY: self.proxy}
         return {way: one.groups for way, one in found.items() if one is not None}
 
@@ -62,7 +62,7 @@ class Ways:
     def has_accounts(self) -> bool:
         try:
             return self.accounts is not None and bool(self.accounts.all())
-        except ConfigError:  # nobody can come in by a damaged file, and nothing opens because of it
+        except ConfigError:  # a damaged file lets nobody in, and must not open anything
             return True
 
 
@@ -78,7 +78,7 @@ class Desk:
         self._place = place
         self._ways = ways
         self._tries = Tries()
-        # Names that somebody makes up push no real one out of its table.
+        # Two tables, so that made-up names do not push real ones out.
         self._of_accounts = Tries(Tries.FREE_OF_AN_ACCOUNT)
         self._of_nobody = Tries(Tries.FREE_OF_AN_ACCOUNT)
         self._threads = ThreadPoolExecutor(_ASKING, "provider")
@@ -91,7 +91,7 @@ class Desk:
         return Offered(names=self._ways.has_accounts, provider=self._ways.oidc is not None)
 
     async def answer(self, scope: Message, receive: Receive, send: Send, session: str) -> None:
-        """One of `PATHS`; `session` is the one that this comes in, empty for none."""
+        """Answer a request for one of `PATHS`; `session` is the request's, empty for none."""
         path, posted = scope["path"], scope["method"] == "POST"
         if posted and not self._place.is_ours(scope):
             await answer(send, 403, REFUSED)
@@ -107,7 +107,7 @@ class Desk:
             await redirect(send, "/")
 
     async def open(self, scope: Message, send: Send, rest: str, token: str, *, known: bool) -> None:
-        """An address with a one-time token: in with a cookie, or the sign-in page with the reason."""
+        """Answer a one-time link: with a session and a redirect, or with the sign-in page and a reason."""
         if known:
             await redirect(send, rest)
             return
@@ -137,7 +137,7 @@ class Desk:
         if wait > 0 or self._checking >= _WAITING:
             await self._too_many(send, rest, max(wait, 1))
             return
-        # Counted before it is looked at: of many at once each is one.
+        # Count the try before checking it, so that many at once all count.
         self._tries.add(address(scope), now)
         tries.add(name, now)
         account = await self._checked(name, sent.get("password", ""))
@@ -172,7 +172,7 @@ class Desk:
             self._checking -= 1
 
     async def _leave(self, scope: Message, send: Send, oidc: Oidc) -> None:
-        """To the provider; what comes back is held against the cookie that is set here."""
+        """Redirect to the provider, with a cookie by which its answer is checked."""
         rest = local(oidc.next_of(scope["query_string"].decode("latin-1")))
         if await self._is_braked(scope, send, rest):
             return
@@ -193,7 +193,7 @@ class Desk:
         told = [said for one in values if (said := self._keys.said(one, now)) and "oidc" in said]
         if await self._is_braked(scope, send, "/"):
             return
-        if not told:  # anybody may ask for this: it is no entry of the audit log
+        if not told:  # anybody can request this address, so no audit entry is written
             self._tries.add(address(scope), self._clock.monotonic())
             await self._shown(send, 403, TOO_LONG, "/")
             return
@@ -206,21 +206,21 @@ class Desk:
             self._tell(Deed.WRONG_SIGN_IN, error.name, scope, str(error))
             await self._shown(send, 403, str(error), "/")
             return
-        for value in values:  # it is good for one time
+        for value in values:  # the state is valid only once
             self._keys.end(value, now)
         self._tries.forget(address(scope))
         session = self._sessions.of_word(PROVIDER, word, now)
         await self._welcome(scope, send, local(kept["next"]), session, PROVIDER, word.name)
 
     async def _is_braked(self, scope: Message, send: Send, rest: str) -> bool:
-        """Whether somebody has to wait, and is told so."""
+        """Return whether the client has to wait, after telling it so."""
         wait = max(self._wait(scope), int(self._asking >= _WAITING))
         if wait > 0:
             await self._too_many(send, rest, wait)
         return wait > 0
 
     async def _asked(self, ask: Callable[[], _T]) -> _T:
-        """Of the provider, in threads of its own."""
+        """Run a request to the provider in the provider's threads."""
         self._asking += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
@@ -230,7 +230,7 @@ class Desk:
     async def _welcome(
         self, scope: Message, send: Send, rest: str, session: str, way: str, name: str = ""
     ) -> None:
-        """In, with a session that nobody has seen before; the browser's earlier one is over."""
+        """Give the browser a new session, end its earlier one, and redirect to `rest`."""
         now, ours = self._clock.now(), self._sessions.cookie_name
         for earlier in (value for cookie, value in cookies(scope) if cookie == ours):
             self._sessions.end(earlier, now)
@@ -250,7 +250,7 @@ class Desk:
             await redirect(send, "/", self._cookie(scope, ours, "", "/", 0))
 
     async def _refuse(self, scope: Message, send: Send, rest: str, reason: str, name: str) -> None:
-        """Say why, or, after several wrong tries, only how long to wait."""
+        """Count a wrong try and say why it was refused; after several, only say how long to wait."""
         wait = self._wait(scope)
         if wait > 0:
             await self._too_many(send, rest, wait)

@@ -1,4 +1,4 @@
-"""Wrong tries to sign in, which slow down who makes them."""
+"""Wrong sign-in tries, which slow down further ones."""
 
 from collections import OrderedDict
 
@@ -6,9 +6,9 @@ from gpuvigil.web.connections import sender
 
 
 class Tries:
-    """Wrong tries per address (of IPv6 per /64): the fourth in a row waits 1 s, each later one twice as long.
+    """Wrong tries per address (IPv6: per /64). The fourth in a row waits 1 s, each later one twice as long.
 
-    Of an account, which others may try, more are free: who owns it is not to be kept out by one typing error of theirs.
+    An account has more free tries, since others may try it too: one typing error must not lock its owner out.
     """
 
     FREE, FREE_OF_AN_ACCOUNT = 3, 10
@@ -21,7 +21,7 @@ class Tries:
         self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def add(self, address: str, now: float) -> None:
-        """One more wrong try, at monotonic `now`."""
+        """Count one more wrong try at `now`, in monotonic seconds."""
         who = sender(address)
         count, at = self._wrong.pop(who, (0, now))
         fresh = now - at > self.FORGOTTEN_AFTER_SECONDS
@@ -30,7 +30,7 @@ class Tries:
             self._wrong.popitem(last=False)
 
     def wait_seconds(self, address: str, now: float) -> int:
-        """Whole seconds until this address may try again; 0 when it may now."""
+        """Return the whole seconds until this address may try again; 0 if it may now."""
         count, at = self._wrong.get(sender(address), (0, now))
         if count < self._free:
             return 0
@@ -39,5 +39,5 @@ class Tries:
         return 0 if left <= 0 else int(left) + 1
 
     def forget(self, address: str) -> None:
-        """It was the right one."""
+        """Forget an address's wrong tries after a right one."""
         self._wrong.pop(sender(address), None)

@@ -1,4 +1,4 @@
-"""The sign-in page: one form, and nothing from anywhere else."""
+"""The sign-in page, which loads nothing from elsewhere."""
 
 import base64
 import hashlib
@@ -11,14 +11,14 @@ from accounting.people.roles import Person, Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offered:
-    """By what one may sign in, beside the access token."""
+    """The ways to sign in that the page offers beside the access token."""
 
     names: bool = False
     provider: bool = False
 
 
 def page(reason: str, rest: str, offered: Offered = Offered()) -> bytes:
-    """The page as HTML; `reason` says why it is shown, `rest` is the address that was wanted."""
+    """Return the page as HTML; `reason` says why it is shown, `rest` is the wanted address."""
     said = f'<p class="reason" role="alert">{escape(reason)}</p>' if reason else ""
     named = offered.names or offered.provider
     other = urlencode({"next": rest})
@@ -35,7 +35,7 @@ def page(reason: str, rest: str, offered: Offered = Offered()) -> bytes:
 
 
 def leaving(person: Person, *, by_proxy: bool = False) -> bytes:
-    """Who is signed in, and how to sign out; who came by a proxy is signed out by it alone."""
+    """Return a page on who is signed in and how to sign out; a proxy's people sign out at the proxy."""
     who = f"Signed in as {escape(person.name)}" if person.name else "Signed in by a link"
     sign_out = (
         "<p>The proxy in front of gpuvigil signs you in with every request: sign out there.</p>"
@@ -55,7 +55,7 @@ _ROLES = {
 
 
 def source_hash(text: str) -> str:
-    """How a content security policy names one inline script or style."""
+    """Return the hash by which a content security policy allows one inline script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

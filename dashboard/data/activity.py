@@ -1,4 +1,4 @@
-"""How active GPUs were, step by step, of as many as serve anybody: asked for in answers that no hub refuses."""
+"""The activity of chosen GPUs over time, asked for in pieces that no hub refuses as too large."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -16,14 +16,14 @@ from .series import Course, courses
 ACTIVITY = "activity_percent"
 _FIELDS = ("sm_activity_percent", "utilization_percent")
 _GPU = ("cluster", "node", "uuid")
-# The GPUs of so few nodes are asked for node by node, those of more by the cluster, and then so
-# many steps at a time: of 100,000 GPUs these are less than what the hub gives in one answer.
+# Up to so many nodes are asked for node by node; more are asked for by cluster and so many steps at a
+# time: for 100,000 GPUs that stays below the most that the hub gives in one answer.
 _FEW_NODES = 256
 _STEPS_AT_ONCE = 12
 
 
 class Asked(Protocol):
-    """Of a store what is asked here for means in steps."""
+    """The part of a store that is used here: means per step."""
 
     def series(
         self,
@@ -33,7 +33,7 @@ class Asked(Protocol):
         span: tuple[datetime, datetime],
         step: timedelta,
     ) -> pa.Table:
-        """See `gpuvigil.store.Store.series`."""
+        """Return means per step; see `gpuvigil.store.Store.series`."""
 
 
 def activity(
@@ -43,7 +43,7 @@ def activity(
     span: tuple[datetime, datetime],
     step: timedelta,
 ) -> Mapping[str, Course]:
-    """`ACTIVITY` by GPU's key; the utilisation of a GPU whose multiprocessors' activity is not measured."""
+    """Return `ACTIVITY` by GPU key: the SM activity in percent, or utilisation where that is not measured."""
     listed = sorted(nodes)
     wheres: list[dict[str, str]] = [{"cluster": c, "node": n} for c, n in listed]
     spans = [span]
@@ -54,7 +54,7 @@ def activity(
     told = (
         store.series("gpu", _FIELDS, where, piece, step) for where, piece in product(wheres, spans)
     )
-    # Most of them serve nobody: only the others are kept.
+    # Only the wanted GPUs are kept, as they are few.
     mine = (one.filter(pc.is_in(one["uuid"].cast(pa.string()), value_set=uuids)) for one in told)
     found: dict[str, Course] = {}
     for (cluster, node, uuid), course in courses(mine, _GPU, _FIELDS).items():
@@ -68,7 +68,7 @@ def activity(
 def pieces(
     span: tuple[datetime, datetime], step: timedelta, steps: int
 ) -> Iterator[tuple[datetime, datetime]]:
-    """The span in pieces of at most so many steps, none of which is cut in two: a store counts them from 1970."""
+    """Cut the span into pieces of at most so many whole steps, which a store counts from 1970."""
     start, end = span
     cut = EPOCH + (start - EPOCH) // step * step
     while start < end:

@@ -1,8 +1,8 @@
-"""Whom the detectors are held against: what others ship, and what a library gives for nothing.
+"""What the detectors are compared with: what others ship, and what a library provides as it is.
 
-Each is a list of detectors like the analyzer's own, so that the same passes, correlation and book
-make incidents of what they find, and the same judge judges it. All of them have the inputs that our
-own have, and the analyzer's life of an incident: an alert stands as long as its fault does.
+Each baseline is a list of detectors like the analyzer's own, so that the same passes, correlation and book
+make incidents of their findings, and the same judge judges them. All of them have the same inputs as our
+own, and the analyzer's life of an incident: an alert stands as long as its fault does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ __all__ = ["ALWAYS", "NEVER", "OURS", "SETS", "SETTINGS", "TRIVIAL", "variant_of
 
 OURS = "gpuvigil"
 SETS: Mapping[str, Sequence[Detector]] = {OURS: DETECTORS, **RULES, **PEERS}
-# With which settings each runs; a set that is not here has the product's own.
+# The settings of each set; a set that is missing here has the product's own.
 SETTINGS: Mapping[str, AnalyzerSettings] = {
     **RULES_SETTINGS,
     **dict.fromkeys(PEERS, PEERS_SETTINGS),
@@ -30,10 +30,10 @@ TRIVIAL = (ALWAYS, NEVER)
 
 
 def variants(name: str) -> tuple[str, ...]:
-    """What a set's claims are kept under: one for each limit where it has a score."""
+    """Return the names under which a set's claims are kept: one for each limit where it has a score."""
     return tuple(named(name, far) for far in LIMITS) if name in PEERS else (name,)
 
 
 def variant_of(name: str, fault: str) -> str:
-    """Of which variant of a set a claim is, by the fault that it claims."""
+    """Return the variant of a set that made a claim, by the fault that it claims."""
     return fault.partition(NAMING)[0] if name in PEERS else name

@@ -1,13 +1,13 @@
-"""What a library gives: outliers among the GPUs that do the same work, by scikit-learn.
+"""What a library provides: outliers among the GPUs that do the same work, by scikit-learn.
 
-Each GPU's quarter of an hour is a row: means of what it did and drew, extremes of some, how often
-each of its counters of errors and throttling rose, what its node's load and fabric did, and how
-many samples there were at all. A job's median is taken from it, so that what is left is how the
-GPU differs from its peers. All jobs' differences together, each in units of its usual spread, go
-to the estimator, and a GPU whose score lies far out names its machine. They name no cause.
+Each GPU's quarter of an hour is a row: means of its activity and power, extremes of some, how often
+each of its counters of errors and throttling rose, the load and fabric traffic of its node, and the
+number of samples. The job's median is subtracted, so that the rest is how the GPU differs from its peers.
+The differences of all jobs, each in units of its usual spread, go to the estimator, and a GPU whose score
+lies far out names its machine. Outliers name no cause.
 
 The span is that of Minder's baseline (NSDI 25: Mahalanobis, F1 0.777 on its own data), which sees
-no counters of errors and no silence: here both are given to it. How far is far is a score: each of
+no counters of errors and no silence: here both are given to it. The threshold is a score: each of
 `LIMITS` is played, and the one that is best on tuning seeds counts as what would be shipped.
 """
 
@@ -31,7 +31,7 @@ from gpuvigil.store import Aggregate, Function
 from ..judge.fault_names import NAMING
 
 Matrix = Any
-# A score for each row, higher is stranger.
+# A score for each row, higher is more unusual.
 Scores = Callable[[Matrix], Matrix]
 
 # Minder looks at 15 minutes every 8; five are the nearest that divide them.
@@ -62,7 +62,7 @@ _EXTREMES: Mapping[str, float] = {
     "sm_clock_hertz": 30e6,
 }
 _TRAFFIC: Mapping[str, float] = {"nvlink_receive_bytes": 1e10, "nvlink_transmit_bytes": 1e10}
-# What counts up when something goes wrong, on a scale of orders of magnitude.
+# Counters that grow when something goes wrong, on a scale of orders of magnitude.
 _ERRORS = (
     "pcie_replays",
     "nvlink_errors",
@@ -101,21 +101,21 @@ _NEEDS = (
 
 
 def mahalanobis(rows: Matrix) -> Matrix:
-    """Distance from the middle of the bulk, by a robust covariance."""
+    """Return the distance from the centre of the bulk, by a robust covariance."""
     with warnings.catch_warnings():
-        # Columns that never vary among these peers: the library says so, and goes on without them.
+        # Columns that never vary among these peers: the library warns, and goes on without them.
         warnings.filterwarnings("ignore", "The covariance matrix .* is not full rank", UserWarning)
         warnings.filterwarnings("ignore", "Determinant has increased", RuntimeWarning)
         return MinCovDet(random_state=0).fit(rows).mahalanobis(rows) ** 0.5
 
 
 def isolation(rows: Matrix) -> Matrix:
-    """How few cuts set a row apart."""
+    """Return how few cuts isolate a row."""
     return -IsolationForest(n_estimators=100, random_state=0).fit(rows).score_samples(rows)
 
 
 def features(window: Window) -> tuple[Index, Matrix]:
-    """A row for each GPU of an inventory: also one that says nothing any more has one."""
+    """Return a row for each GPU of an inventory, silent ones included."""
     gpus = Index(
         Subject(cluster=inventory.subject.cluster, node=inventory.subject.node, gpu=gpu.uuid)
         for _, inventory in sorted(window.inventories.items())
@@ -132,7 +132,7 @@ def features(window: Window) -> tuple[Index, Matrix]:
     columns += _of_ports(window, nodes, asked)
     expected = window.settings.window_seconds / window.ticks(asked)
     present = np.nan_to_num(rows.beside(asked, "samples")) / expected
-    # A twentieth of the samples is what life loses.
+    # A twentieth of the samples is lost in normal operation.
     columns.append(present / 0.05)
     return gpus, np.column_stack(columns) if len(gpus) else np.empty((0, len(columns)))
 
@@ -142,7 +142,7 @@ def _asked(column: str) -> Column:
 
 
 def _of_ports(window: Window, nodes: Rows, asked: Rows) -> list[Matrix]:
-    """What all ports of a GPU's node did together."""
+    """Return the sums over all ports of a GPU's node."""
     ports = window.get("port", Span.RECENT)
     if not len(ports) or not len(nodes):
         return [np.zeros(len(asked))] * (len(_PORT_TRAFFIC) + len(_PORT_ERRORS))
@@ -160,7 +160,7 @@ def _of_ports(window: Window, nodes: Rows, asked: Rows) -> list[Matrix]:
 
 
 def differences(window: Window) -> tuple[list[Subject], Matrix]:
-    """Each working GPU's difference from the median of its job, in spreads of all of them."""
+    """Return each working GPU's difference from the median of its job, in units of the spread of all."""
     gpus, table = features(window)
     jobs: dict[Holder, list[int]] = defaultdict(list)
     for number, subject in enumerate(gpus.subjects):
@@ -175,7 +175,7 @@ def differences(window: Window) -> tuple[list[Subject], Matrix]:
             values = table[peers]
             measured = np.isfinite(values).any(axis=0)
             middle = np.where(measured, _median(values), 0.0)
-            # What was not measured is as with its peers; that it was not is told by the samples.
+            # A missing measurement counts as equal to the peers'; that it is missing shows in the samples.
             parts.append(np.nan_to_num(values - middle))
             chosen += jobs[holder]
     if not parts:
@@ -186,7 +186,7 @@ def differences(window: Window) -> tuple[list[Subject], Matrix]:
 
 
 def _median(values: Matrix) -> Matrix:
-    """Of each column, of what was measured; whatever where nothing was."""
+    """Return the median of each column over the measured values; arbitrary where there are none."""
     ordered = np.sort(values, axis=0)  # NaN comes last
     count = np.isfinite(values).sum(axis=0)
     columns = np.arange(values.shape[1])
@@ -196,12 +196,12 @@ def _median(values: Matrix) -> Matrix:
 
 
 def named(name: str, far: float) -> str:
-    """What an estimator's claims are called that are at least so far out."""
+    """Return the name of an estimator's claims that are at least so far out."""
     return f"{name} > {far:g}"
 
 
 def outliers(name: str, scores: Scores) -> Detector:
-    """An estimator as a detector of machines; a finding for each limit that the machine is beyond.
+    """Return an estimator as a detector of machines; a finding for each limit that a machine exceeds.
 
     Limits are in median absolute deviations.
     """
@@ -210,7 +210,7 @@ def outliers(name: str, scores: Scores) -> Detector:
         gpus, rows = differences(window)
         if len(gpus) < _FEWEST_ROWS:
             return []
-        # An estimator needs rows that are not all alike: this is well below what means anything.
+        # An estimator needs rows that are not all alike: this noise is well below what means anything.
         rows = np.clip(rows, -100.0, 100.0)
         rows = rows + np.random.default_rng(0).normal(0.0, 0.3, rows.shape)
         score = scores(rows)
@@ -253,7 +253,7 @@ def _finding(window: Window, name: str, node: Subject, distance: float) -> Findi
     )
 
 
-# From what is merely odd to what nothing sound reaches.
+# From merely unusual to what no healthy GPU reaches.
 LIMITS = (3.0, 8.0, 20.0, 50.0, 120.0)
 PEERS: Mapping[str, Sequence[Detector]] = {
     name: (outliers(name, scores),)

@@ -1,9 +1,9 @@
 """The static rules that peers ship and enable, one row each with its source.
 
-Only rules on what the catalogue has can be written down; what a peer ships beside them is not
-judged here. A rule is a limit on one field's aggregate over a span, a code in a list, or silence.
-The spans are those of the peer: `SETTINGS` says how long each of them is for whose rules. What a code
-says stands until the GPU is reset or back, or its node boots.
+Only rules on fields of the catalogue can be written down; what a peer ships beside them is not judged
+here. A rule is a limit on one field's aggregate over a span, a code in a list, or silence. The spans are
+those of the peer: `SETTINGS` gives their length for each peer's rules. A code stands until the GPU is reset
+or back, or its node boots.
 """
 
 import re
@@ -25,7 +25,7 @@ Test = Callable[[Numbers], Numbers]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A limit, and what the peer says when it is passed."""
+    """A limit, and what the peer reports when it is exceeded."""
 
     name: str
     names: tuple[str, ...]  # kinds of fault that its message names
@@ -37,8 +37,8 @@ class Rule:
     span: Span = Span.RECENT
     test: Test = lambda values: values > 0
     xids: frozenset[int] = frozenset()
-    fatal_sxids: bool = False  # what an NVSwitch calls fatal
-    silent: timedelta | None = None  # for how long nothing was heard of the node
+    fatal_sxids: bool = False  # any SXid that an NVSwitch calls fatal
+    silent: timedelta | None = None  # how long the node has been silent
 
     @property
     def fault(self) -> str:
@@ -46,17 +46,17 @@ class Rule:
 
 
 def above(limit: float) -> Test:
-    """More than the limit."""
+    """Test for more than the limit."""
     return lambda values: values > limit
 
 
 def least(limit: float) -> Test:
-    """The limit or more."""
+    """Test for the limit or more."""
     return lambda values: values >= limit
 
 
 def equal(value: float) -> Test:
-    """Exactly this."""
+    """Test for exactly this value."""
     return lambda values: values == value
 
 
@@ -155,7 +155,7 @@ _DCGM_RULES = (
         field="nvlink_recovery_errors",
         function=_GROWS,
     ),
-    # 1 CRC error and more per second warns, 100 fail; over the 60 s of the window.
+    # From 1 CRC error per second on it warns, from 100 on it fails; over the 60 s of the window.
     Rule(
         name="dcgm nvlink crc",
         names=("NVLink CRC",),
@@ -213,7 +213,7 @@ _GPUD_RULES = (
         field="remap_pending",
         function=_LAST,
     ),
-    # 0.6 events a minute over 10 min; a second of slowdown is taken for an event.
+    # 0.6 events a minute over 10 min; a second of slowdown counts as an event.
     Rule(
         name="gpud hw slowdown",
         names=("HW thermal",),
@@ -349,7 +349,7 @@ _NETDATA_RULES = (
         function=_GROWS,
     ),
 )
-# What hardly any site does without; the rule is the first example of Prometheus's own documentation.
+# Hardly any site goes without this rule; it is the first example of Prometheus's own documentation.
 _PROMETHEUS_RULES = (
     Rule(
         name="InstanceDown",
@@ -373,7 +373,7 @@ SETTINGS: Mapping[str, AnalyzerSettings] = {
 
 
 def detector(rule: Rule) -> Detector:
-    """A rule as a detector."""
+    """Return a rule as a detector."""
     needs: tuple[Need, ...] = ()
     if rule.field:
         aggregate = Aggregate(function=rule.function, field=rule.field)
@@ -416,7 +416,7 @@ def _findings(rule: Rule, window: Window) -> Iterator[Finding]:
 
 
 def _was_up(window: Window, port: Subject) -> bool:
-    """Peers know from their configuration which ports should be up: here the inventory says it."""
+    """Return whether a port was up: peers have that in their configuration, here the inventory says it."""
     inventory = window.inventories.get(port.of_node().key)
     return inventory is None or any(
         known.was_up and (known.device, known.port) == (port.device, port.port)
@@ -455,7 +455,7 @@ _CURES = (EventKind.BOOT, EventKind.GPU_RESET, EventKind.GPU_BACK)
 
 
 def _is_cured(window: Window, event: Event) -> bool:
-    """Whether something ended since what the event says."""
+    """Return whether something ended the fault since the event."""
     node = event.subject.of_node()
     return any(
         cure.at > event.at and cure.subject in {event.subject, node}

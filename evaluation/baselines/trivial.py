@@ -1,4 +1,4 @@
-"""Who says everything, and who says nothing: no table means anything without them."""
+"""Always and never alarming: no table means anything without these two."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ EVERY = timedelta(minutes=15)
 
 
 def always(nodes: Iterable[Subject], span: tuple[datetime, datetime]) -> Iterator[Claim]:
-    """A warning about every node in every quarter of an hour."""
+    """Yield a warning about every node in every quarter of an hour."""
     said = Said(title="something may be wrong")
     for node in nodes:
         for number in range(int((span[1] - span[0]) / EVERY)):

@@ -1,1 +1,1 @@
-"""What is said to and of those who hold GPUs, held against the truth: idle GPUs, and how jobs ended."""
+"""What is reported about holders of GPUs, compared with the truth: idle GPUs, and how jobs ended."""

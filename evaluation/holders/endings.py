@@ -1,7 +1,7 @@
-"""How jobs of a fleet really ended, in Slurm's words and in ours, and what `gpuvigil why` says of them.
+"""How jobs of a fleet really ended, in Slurm's words and in ours, and what `gpuvigil why` says about them.
 
-The fleet tells who held what; how a job ended stands in its plan. What Slurm would have said of it is made from that: the
-state, and an exit code as programs leave it. Judged is `accounting.job_ending.verdict` on what the nodes told.
+The fleet reports who held what; how a job ended is in its plan. From that we make what Slurm would have reported:
+the state, and an exit code as programs leave it. `accounting.job_ending.verdict` is judged on the nodes' reports.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from simulator.fleet.workloads import Ending as End
 
 from .scenes import real
 
-# Asked so long after its end: what happened until then is known, and what it led to mostly.
+# Asked this long after the end: what happened until then is known, and most of its consequences.
 ASKED_AFTER = timedelta(minutes=15)
 _SLURM = {
     End.COMPLETED: ("COMPLETED", "0:0"),
@@ -34,32 +34,32 @@ _TRUE = {
     End.PREEMPTED: Why.PREEMPTED,
     End.TIMEOUT: Why.TIME_LIMIT,
 }
-# What programs leave when they fail: an exception, an abort of the runtime, a fault of memory, a wrong argument.
+# Exit codes of programs that fail: an exception, an abort of the runtime, a memory fault, a wrong argument.
 _CODES = ("1:0", "1:0", "1:0", "0:6", "0:11", "2:0")
 # Of programs whose GPU, peer or network failed: an exception, or the collective library's abort.
 _STRUCK_CODES = ("1:0", "0:6")
-# Of faults that end jobs, what a person who knows them would say; every other is the hardware's.
+# The true causes of faults that end jobs, by expert judgement; all others are the hardware's.
 # A GPU that is missing after a boot ended nothing: the boot did.
 _OF_NODES = frozenset({"dead node", "missing since boot"})
 _OF_NETWORKS = frozenset({"port down"})
 _OF_SETTINGS = frozenset({"MIG mode drift"})
-# The plan ends jobs on a GPU that was never there, at the fleet's first moment: they are none.
+# The plan ends jobs on a GPU that was never there, at the fleet's first moment: these are left out.
 _NO_JOBS = "missing since installation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """A job that ended within the fleet's time: what is true, and what Slurm and its nodes would tell."""
+    """A job that ended within the fleet's time: its true cause, and what Slurm and its nodes would report."""
 
     job: Job
     true: Why
-    name: str  # the fault that ended it, or its sort of work
+    name: str  # the fault that ended it, or its kind of work
     ending: Ending
     nodes: frozenset[str]
 
 
 def over(fleet: Fleet, left_out: frozenset[int]) -> list[Over]:
-    """Jobs that ended, but for those that a fault had stopped and that went on or ended otherwise."""
+    """Return jobs that ended, without those that a fault had stopped but not ended."""
     found = []
     for job in fleet.plan.jobs:
         ended = 0.0 <= job.end < fleet.settings.days * 86_400.0
@@ -69,7 +69,7 @@ def over(fleet: Fleet, left_out: frozenset[int]) -> list[Over]:
 
 
 def _through_a_boot(fleet: Fleet, job: Job) -> bool:
-    """Whether the plan lets it run on while its node is booted, as no job can: a fault's cure ends only the fault."""
+    """Return whether the plan lets a job run on while its node boots, which no job can: a cure ends only the fault."""
     nodes = {gpu // fleet.settings.gpus_per_node for gpu in job.gpus}
     return any(
         site.node in nodes and job.start < boot < job.end
@@ -102,7 +102,7 @@ def _over(fleet: Fleet, job: Job) -> Over:
 
 
 def _struck_by(fleet: Fleet, job: Job) -> str:
-    """The fault whose stop ended it."""
+    """Return the fault whose stop ended the job."""
     for kind, site in fleet.plan.sites:
         for stop in site.stops:
             mine = not job.struck.isdisjoint(stop.gpus) and not set(job.gpus).isdisjoint(stop.gpus)
@@ -112,7 +112,7 @@ def _struck_by(fleet: Fleet, job: Job) -> str:
 
 
 def _of_fault(kind: str, chance: Random) -> tuple[Why, str, str]:
-    """What is true of a job that this fault ended, and Slurm's state and exit code of it."""
+    """Return the true cause of a job that this fault ended, and Slurm's state and exit code for it."""
     if kind in _OF_NODES:
         return Why.NODE, "NODE_FAIL", "1:0"
     code = chance.choice(_STRUCK_CODES)
@@ -126,7 +126,7 @@ def judged(
     events: Sequence[Event],
     incidents: Mapping[int, Sequence[Incident]],
 ) -> Counter[tuple[str, str, str]]:
-    """How often what was true and what was said came together, and of what; `incidents` by the job's number."""
+    """Count pairs of true and reported cause, by fault or work; `incidents` by the job's number."""
     by_node: dict[str, list[Event]] = {}
     for event in events:
         by_node.setdefault(event.subject.of_node().key, []).append(event)
@@ -146,6 +146,6 @@ def judged(
 
 
 def asked_at(one: Over, end: datetime) -> datetime:
-    """When somebody asks about it."""
+    """Return when the verdict on an ending is asked for, in the fleet's time at most."""
     assert one.ending.ended_at is not None
     return min(one.ending.ended_at + ASKED_AFTER, end)

@@ -1,7 +1,8 @@
-"""What is said of idle GPUs, and who is written to, look by look; and what of it was right.
+"""What is reported about idle GPUs, and who is notified, look by look; and what of it was right.
 
-Judged is the code behind `gpuvigil idle` and behind the notices: `accounting.efficiency.idle_query`, `accounting.efficiency.idle_reason` and
-`alerts.idle`, fed with the analyzer's own incidents and the rows that had reached the hub.
+The judged code is that behind `gpuvigil idle` and the notices: `accounting.efficiency.idle_query`,
+`accounting.efficiency.idle_reason` and `alerts.idle`, with the analyzer's own incidents and the rows that had
+reached the hub.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,7 @@ from .scenes import STANDBY_PARTITION
 from .truth import Said, Truth
 
 LOOK, NOTICES = timedelta(minutes=5), timedelta(minutes=1)
-# As `alerts.idle.idle_job` has it.
+# As in `alerts.idle.idle_job`.
 _ASK_AGAIN = timedelta(minutes=5)
 _TICK_SECONDS, _YOUNG = 10.0, timedelta(seconds=60)
 # The policy of the simulated site: standby is declared by the partition, all else is the default.
@@ -36,7 +37,7 @@ _NOT_SAID = ""
 
 @dataclass(slots=True)
 class Mail:
-    """A notice that was given: of which job, about which GPUs, at which stage."""
+    """A notice that was sent: for which job, about which GPUs, at which stage."""
 
     job: int
     at: datetime
@@ -46,7 +47,7 @@ class Mail:
 
 
 class IdleJudge:
-    """Looks at a staged fleet as it goes, and keeps what was said beside what is true."""
+    """Looks at a staged fleet as it is played, and keeps what was reported beside what is true."""
 
     def __init__(self, truth: Truth, settings: AnalyzerSettings, start: datetime) -> None:
         self._truth, self._settings, self._start = truth, settings, start
@@ -65,7 +66,7 @@ class IdleJudge:
         self._asked_again: dict[str, datetime] = {}
 
     def start_of(self, seconds: float) -> datetime:
-        """The moment of so many seconds since the fleet's start."""
+        """Return the moment of so many seconds since the fleet's start."""
         return self._start + timedelta(seconds=seconds)
 
     def seconds_of(self, at: datetime) -> float:
@@ -74,7 +75,7 @@ class IdleJudge:
     def look(
         self, now: datetime, held: Sequence[Allocation], incidents: Sequence[Incident]
     ) -> None:
-        """What `gpuvigil idle` says now."""
+        """Record what `gpuvigil idle` reports now."""
         length = timedelta(seconds=self._settings.idle_after_seconds)
         gpus = {one.subject.key: one.subject for one in held}
         of_holder: dict[Holder, list[Subject]] = {}
@@ -120,14 +121,14 @@ class IdleJudge:
         span: tuple[datetime, datetime],
         now: datetime,
     ) -> dict[str, Row]:
-        """The rows of these GPUs that had arrived, by key."""
+        """Return the rows of these GPUs that had arrived, by key."""
         found = {gpu.key: self.rows.window(gpu.gpu or "", aggregates, span, now) for gpu in gpus}
         return {key: row for key, row in found.items() if row is not None}
 
     def notices(
         self, now: datetime, held: Sequence[Allocation], incidents: Sequence[Incident]
     ) -> None:
-        """Who is written to now, as `alerts.idle.idle_job.IdleWatch.due` decides it."""
+        """Send the notices due now, as `alerts.idle.idle_job.IdleWatch.due` decides it."""
         idle = idle_since(one for one in incidents if State(one.state) in STANDING)
         for one in holdings(held, idle) if idle else []:
             asked = terms(POLICY, one)
@@ -157,7 +158,7 @@ class IdleJudge:
 
 
 class _Look(Asked):
-    """Of the rows that have arrived."""
+    """A look at the rows that have arrived."""
 
     def __init__(
         self, judge: IdleJudge, now: datetime, stood: Sequence[Incident], gpus: Sequence[Subject]

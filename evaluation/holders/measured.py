@@ -1,6 +1,6 @@
-"""GPU rows as the hub has them at a moment, for the questions that are asked about idle GPUs.
+"""GPU rows as the hub has them at a moment, for queries about idle GPUs.
 
-Answers have the columns of `gpuvigil.store.Store.window`, one row of values per GPU asked about.
+Answers have the columns of `gpuvigil.store.Store.window`, one row of values per GPU.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,14 +18,14 @@ Columns = dict[str, NDArray[Any]]
 
 
 class Measured:
-    """Rows of the GPUs of a fleet by UUID, as far as they have arrived."""
+    """The rows of a fleet's GPUs by UUID, as far as they have arrived."""
 
     def __init__(self, fields: Iterable[str]) -> None:
         self._fields = tuple(dict.fromkeys(fields))
         self._parts: dict[str, list[Columns]] = {}
 
     def take(self, table: pa.Table, arrivals: pa.Array) -> None:
-        """Rows of a block; a field that it does not have was not measured."""
+        """Take the rows of a block; a missing field was not measured."""
         names = table.column("uuid").combine_chunks()
         order = np.argsort(names.indices.to_numpy(), kind="stable")
         edges = np.flatnonzero(np.diff(names.indices.to_numpy()[order], prepend=-1))
@@ -46,7 +46,7 @@ class Measured:
             self._parts.setdefault(uuids[number], []).append(part)
 
     def newest(self, uuid: str, field: str, now: datetime, young: timedelta) -> float | None:
-        """The field's value in the newest row that has arrived and is young enough."""
+        """Return the field's value in the newest arrived row that is young enough; None without one."""
         rows = self._rows(uuid, now - young, now, now)
         values = rows[field] if rows else np.empty(0)
         return None if not len(values) or np.isnan(values[-1]) else float(values[-1])
@@ -58,7 +58,7 @@ class Measured:
         span: tuple[datetime, datetime],
         now: datetime,
     ) -> Mapping[str, Any] | None:
-        """None when there is no row in the span."""
+        """Return the aggregates of a GPU's rows in the span; None without any row."""
         rows = self._rows(uuid, *span, now)
         if not rows or not len(rows["at"]):
             return None
@@ -83,7 +83,7 @@ class Measured:
 
 
 def _reduced(function: Function, values: NDArray[Any]) -> float | None:
-    """As the stores have it: what was not measured counts for nothing."""
+    """Reduce values as the stores do: unmeasured ones are ignored."""
     known = values[~np.isnan(values)]
     if function is Function.COUNT:
         return float(len(known))

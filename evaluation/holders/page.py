@@ -19,7 +19,7 @@ _Parts = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def section(results: Mapping[str, Any]) -> Iterator[str]:
-    """Both, of every part that was played."""
+    """Yield both sections, over every part that was played."""
     by_part: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for run in sorted(results["runs"].values(), key=lambda it: int(it["seed"])):
         by_part[run["part"]].append(run)
@@ -104,7 +104,7 @@ def _idle_table(by_part: _Parts) -> Iterator[str]:
 
 
 def _classes(idle: Mapping[str, Sequence[tuple[int, Row]]]) -> Iterator[str]:
-    """Spans by what is true and what was said most often in them."""
+    """Yield spans by what is true and what was reported most often in them."""
     counted: Counter[tuple[str, str]] = Counter()
     for _, it in (*idle["own"], *idle["excused"]):
         counted[it.why, it.said or _NOTHING] += it.gpus
@@ -174,7 +174,7 @@ def _confusion(counted: Mapping[tuple[str, str, str], int]) -> Iterator[str]:
 
 
 def _rows(runs: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, Row]]]:
-    """By sort, with the seed of the fleet that each is of."""
+    """Return the rows by sort, each with the seed of its fleet."""
     found: dict[str, list[tuple[int, Row]]] = defaultdict(list)
     for run in runs:
         for values in run["idle"]:

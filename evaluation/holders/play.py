@@ -1,8 +1,8 @@
-"""`python -m evaluation.holders.play PART FIRST COUNT`: plays fleets of a part, and adds what came out.
+"""`python -m evaluation.holders.play PART FIRST COUNT`: plays fleets of a part, and adds the results.
 
-Fleets have each kind of fault once (`evaluation.fleets`), with the scenes of `evaluation.holders.scenes` in them. A fleet that
-was played by the same code is not played again. Writes `evaluation/holders.json`; `make docs` makes a section of
-`docs/idle-accuracy.md` from it.
+Fleets have each kind of fault once (`evaluation.fleets`), with the scenes of `evaluation.holders.scenes` in them. A
+fleet that was played by the same code is not played again. Writes `evaluation/holders.json`; `make docs` makes a
+section of `docs/idle-accuracy.md` from it.
 """
 
 import argparse
@@ -38,12 +38,12 @@ from .truth import Truth
 
 RESULT = ROOT / "evaluation/holders.json"
 _BLOCK = timedelta(minutes=30)
-# Half an hour of idleness needs no more than a pass a minute; events are looked at when they come.
+# Half an hour of idleness needs no more than a pass a minute; events are handled when they come.
 _PASS_SECONDS = 60.0
-# Sound nodes beside those of the part, each of which has a fault: small jobs go there.
+# Healthy nodes added to those of the part, each of which has a fault: small jobs go there.
 _SOUND_NODES = 12
 _FIRST_LOOK = timedelta(minutes=35)
-# What is judged here, beside the analyzer and its incidents, and the judge.
+# The code that is judged here, beside the analyzer and its incidents, and the judge.
 _JUDGED = (
     "accounting/efficiency/idle_reason.py",
     "accounting/efficiency/idle_query.py",
@@ -57,7 +57,7 @@ _JUDGED = (
         for name in ("endings", "idle", "measured", "play", "scenes", "spans", "truth")
     ),
 )
-# What the tests play again: small, with what the judges ask of a fleet.
+# A small fleet that the tests play again, with what the judges need.
 SLICE = "slice"
 _SLICE_KINDS = ("off the bus", "ECC contained", "disk full", "dead node", "GSP hang", "VBIOS drift")
 _SLICE_WORKLOADS = (
@@ -72,14 +72,14 @@ FIRST_SEEDS = {"report": 2000, SLICE: 14500}
 
 
 class Watched(Replay):
-    """Keeps every version of every incident."""
+    """A replay that keeps every version of every incident."""
 
     def __init__(self) -> None:
         super().__init__(AnalyzerSettings(tick_seconds=_PASS_SECONDS), DETECTORS, _BLOCK)
         self._versions: list[Incident] = []
 
     def said(self) -> list[Incident]:
-        """Those since the last time that somebody asked."""
+        """Return the versions since the last call."""
         found, self._versions = self._versions, []
         return found
 
@@ -93,12 +93,12 @@ class Watched(Replay):
 
 
 def code_hash() -> str:
-    """16 hex digits that change with what is judged here and how."""
+    """Return 16 hex digits that change with the code that plays and judges here."""
     return hash_of(_JUDGED)
 
 
 def settings_of(part: str, seed: int) -> FleetSettings:
-    """A fault of each kind, and sound nodes; the slice has a few kinds and no sound nodes."""
+    """Return a fleet with a fault of each kind, and healthy nodes; the slice has a few kinds and no healthy nodes."""
     if part == SLICE:
         return Every(kinds=_SLICE_KINDS, workloads=_SLICE_WORKLOADS)(seed)
     fleet = Every(kinds=tuple(KINDS))(seed)
@@ -110,7 +110,7 @@ def seed_of(part: str, number: int) -> int:
 
 
 def play(settings: FleetSettings) -> dict[str, Any]:
-    """What was said of one fleet, beside what is true: rows of `spans`, and counts of endings."""
+    """Play one fleet: return what was reported beside what is true, as rows of `spans`, and counts of endings."""
     scene = staged(settings)
     fleet, replay = scene.fleet, Watched()
     for happening in fleet.happenings():
@@ -128,7 +128,7 @@ def play(settings: FleetSettings) -> dict[str, Any]:
 
 
 class _Playing:
-    """What is known from moment to moment, and who asks then."""
+    """The knowledge from moment to moment, and the questions asked then."""
 
     def __init__(self, scene: Staged) -> None:
         self._settings = scene.fleet.settings
@@ -146,7 +146,7 @@ class _Playing:
         return asked_at(one, self._settings.end)
 
     def go_through(self, block: Block, versions: Iterable[Incident]) -> None:
-        """The minutes of a block; `versions` are those of incidents within it."""
+        """Go through the minutes of a block; `versions` are those of incidents within it."""
         self.judge.rows.take(block.tables["gpu"], block.arrivals["gpu"])
         self._coming += block.allocations
         self.events += block.events
@@ -171,7 +171,7 @@ class _Playing:
             self.judge.look(now, held, stood)
 
     def _tell(self, now: datetime) -> None:
-        """Put in what was told until now."""
+        """Take the allocations that were reported until now."""
         later = []
         for one in self._coming:
             if (one.ended_at or one.started_at) <= now:
@@ -182,7 +182,7 @@ class _Playing:
 
 
 def _marked(blocks: Iterable[Block], scene: Staged) -> Iterator[Block]:
-    """The blocks of a real cluster's name, with the partition of each job."""
+    """Yield the blocks under a real cluster's name, with the partition of each job."""
     standby = {
         job_holder(10_000 + number)
         for number, of_job in scene.scenes.items()
@@ -233,7 +233,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read(path: Path = RESULT) -> dict[str, Any]:
-    """The results; empty when there are none yet."""
+    """Return the results; empty when there are none yet."""
     if not path.exists():
         return {"runs": {}}
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -241,7 +241,7 @@ def read(path: Path = RESULT) -> dict[str, Any]:
 
 
 def _keep(entry: Mapping[str, Any], path: Path = RESULT) -> None:
-    """Beside the others; those of the part that other code had played are gone. Several may play at a time."""
+    """Add the entry; results of the part by other code are removed. Several programs may play at a time."""
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _put(entry, path)

@@ -1,8 +1,8 @@
 """What holders do that no workload of the fleet does: GPUs left idle in every way, and what looks like it.
 
 The simulated fleet has notebooks, data-starved training, compile, evaluation and checkpoint phases; hardly any of its
-jobs leaves a GPU for an hour. Here some of its jobs are changed in the plan, outside of the fleet, by the fleet's own means
-(`simulator.fleet.changes`): which and how follows from the seed. Shares and lengths are chosen.
+jobs leaves a GPU idle for an hour. Here some of its jobs are changed in the plan, outside of the fleet, by the fleet's
+own means (`simulator.fleet.changes`): which and how follows from the seed. Shares and lengths are chosen.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +18,12 @@ from simulator.fleet.plan import Plan, make
 
 MINUTE, DAY = 60.0, 86400.0
 STANDBY_PARTITION, PARTITION = "standby", "gpu"
-CLUSTER = "fleet"  # of what is marked as simulated nobody is told
-# A job that is changed is there for so long at least, and no larger: its GPUs are no evidence each.
+CLUSTER = "fleet"  # a real name: nobody is notified about clusters marked as simulated
+# A changed job lasts at least this long, and is no larger: its GPUs are not independent evidence.
 _LEAST_SECONDS, _MOST_GPUS = 90 * MINUTE, 16
 _CHANGED, _NOTEBOOKS_CHANGED = 0.7, 0.3
-_BUSY_DUTY = 0.5  # from here on the other GPUs of a job are at work all the time
-_HANGS_ON = 0.3  # of the jobs that a fault struck, so many are not ended by their program
+_BUSY_DUTY = 0.5  # from this duty on the other GPUs of a job are always at work
+_HANGS_ON = 0.3  # share of jobs struck by a fault that their program does not end
 _CONTEXT_BYTES, _PARKED_BYTES = 6e8, 3.0e10
 _ACTIVITIES = (
     "graphics_activity_percent",
@@ -38,11 +38,11 @@ HIDDEN_SCENE = "every activity read as zero"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a job is made to do; `why` is what is true of its GPUs while they compute nothing."""
+    """What a job is made to do; `why` is the true reason while its GPUs compute nothing."""
 
     name: str
     why: Idleness | None = None  # None: it computes, whatever is read
-    several: bool = False  # only of jobs that have several GPUs at work
+    several: bool = False  # only jobs with several GPUs at work
 
 
 SCENES = (
@@ -66,18 +66,18 @@ class Staged:
 
     fleet: Fleet
     scenes: Mapping[int, Scene]
-    idle_gpus: Mapping[int, frozenset[int]]  # of "half of its GPUs", which half
-    hanging: frozenset[int]  # numbers of jobs that a fault struck and nobody ended
+    idle_gpus: Mapping[int, frozenset[int]]  # for "half of its GPUs", which half
+    hanging: frozenset[int]  # numbers of jobs struck by a fault that nobody ended
     changes: tuple[Change, ...]
 
 
 def real(subject: Subject) -> Subject:
-    """The subject in a cluster that is not marked as simulated."""
+    """Return the subject in a cluster that is not marked as simulated."""
     return replace(subject, cluster=CLUSTER)
 
 
 def staged(settings: FleetSettings) -> Staged:
-    """The same settings give the same scenes."""
+    """Stage a fleet; the same settings give the same scenes."""
     plan = make(settings)
     chance = Random(f"scenes {settings.seed}")
     horizon = settings.days * DAY
@@ -143,7 +143,7 @@ def _changes(
 
 
 def _still(scene: Scene, start: float, end: float, chance: Random) -> Iterator[tuple[float, float]]:
-    """When nothing is computed."""
+    """Yield the spans in which nothing is computed."""
     if scene is _BY_NAME["10 to 25 minutes of compiling"]:
         yield start, start + chance.uniform(10.0, 25.0) * MINUTE
     elif scene is _BY_NAME["pauses of 35 to 55 minutes"]:
@@ -163,12 +163,12 @@ def _still(scene: Scene, start: float, end: float, chance: Random) -> Iterator[t
 
 
 def _hang_on(plan: Plan, settings: FleetSettings, chance: Random) -> Iterator[int]:
-    """Of the jobs that a fault struck, those whose other ranks wait until the fault is over."""
+    """Yield jobs struck by a fault whose other ranks wait until the fault is over."""
     natural = {
         job.number: job.end for job in Schedule(settings, plan.topology, plan.life.outages).jobs
     }
     for job in plan.jobs:
-        # What was wrong from the first moment on ended no job: the plan has it end those of the past.
+        # A fault from the first moment on ended no job, though the plan ends earlier jobs by it.
         struck = job.struck and job.stopped is not None and job.stopped > 0.0
         if not struck or chance.random() >= _HANGS_ON:
             continue

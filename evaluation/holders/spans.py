@@ -1,4 +1,4 @@
-"""From looks and notices to what was right: spans of idle GPUs, jobs whose holder should hear of them."""
+"""From looks and notices to what was right: spans of idle GPUs, and jobs whose holder should be notified."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,10 +12,10 @@ from accounting.efficiency.idle_reason import FOR_JOBS, Idleness
 from .idle import IdleJudge, Mail
 from .truth import Right, Said, Truth
 
-# A span that ends before it could be looked at a second time asks nothing of anybody.
+# A shorter span could not be looked at twice, and need not be reported.
 _LEAST_LOOKS = 2
 _HEARD_WITHIN = timedelta(minutes=10)
-# The true share is of another span of time than what can be asked of a store: near the limit either is right.
+# The true share covers another span than a store query can: near the limit either answer is right.
 _SHARE_EDGE = 0.1
 _BLAMING = frozenset(one.value for one in Idleness if one.blames)
 _MAY_BLAME = frozenset({Right.OWN, Right.EITHER, Right.EDGE})
@@ -25,20 +25,20 @@ _One = tuple[datetime, Said, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """GPUs of one job of which the same is true and the same was said.
+    """GPUs of one job with the same truth and the same report.
 
-    `sort`: `own` or `excused`, a span in which they were idle; `blamed`, one in which their holder was;
-    `alike`, GPUs that nobody may be blamed for; `due`, a notice that was to be given; `given`, one that was.
+    `sort`: `own` or `excused`, a span in which they were idle; `blamed`, one in which their holder was blamed;
+    `alike`, GPUs that nobody may be blamed for; `due`, a notice that should be sent; `given`, one that was sent.
     """
 
     sort: str
     job: int
     name: str
-    why: str  # true
+    why: str  # the true reason
     said: str
     right: bool
     gpus: int = 1
-    seconds: float | None = None  # until it was said
+    seconds: float | None = None  # until it was reported
 
     def to_json(self) -> list[Any]:
         return list(asdict(self).values())
@@ -49,7 +49,7 @@ class Row:
 
 
 def rows(judge: IdleJudge, truth: Truth) -> list[Row]:
-    """Everything of one fleet."""
+    """Return everything of one fleet."""
     found: Counter[Row] = Counter()
     by_gpu: dict[tuple[int, int], list[_One]] = defaultdict(list)
     for now, of_gpus in judge.looks:
@@ -105,13 +105,13 @@ def _span(sort: str, them: Sequence[_One]) -> Row:
 
 
 def _most(them: Sequence[_One]) -> str:
-    """What was said of it most often; nothing only where nothing ever was."""
+    """Return what was reported most often in the span; empty only where nothing ever was."""
     counted = Counter(told for *_, told in them if told)
     return counted.most_common(1)[0][0] if counted else ""
 
 
 def _due(judge: IdleJudge, truth: Truth) -> Iterator[Row]:
-    """Notices that should have been given, by truth alone."""
+    """Yield notices that should have been sent, by truth alone."""
     start, end = truth.seconds[0], truth.seconds[-1]
     given: dict[tuple[int, str], Mail] = {(one.job, one.stage): one for one in judge.mails}
     for stage, after in FOR_JOBS.stages():
@@ -145,7 +145,7 @@ def _due(judge: IdleJudge, truth: Truth) -> Iterator[Row]:
 def _before_reached(
     given: dict[tuple[int, str], Mail], job: int, stage: str, after: timedelta, now: datetime
 ) -> bool:
-    """Whether the stage before was told for long enough."""
+    """Return whether the notice of the stage before was sent long enough ago."""
     stages = list(FOR_JOBS.stages())
     place = [name for name, _ in stages].index(stage)
     if place == 0:
@@ -156,7 +156,7 @@ def _before_reached(
 
 
 def _clear(truth: Truth, at: float, span: float) -> dict[int, tuple[str, str]]:
-    """Jobs whose holder ought to hear of their idle GPUs, beyond doubt: scene and reason by job."""
+    """Return jobs whose holder clearly should be notified of idle GPUs: scene and reason by job."""
     by_job: dict[int, list[Said]] = defaultdict(list)
     for said in truth.at(at, span).values():
         by_job[said.job].append(said)
@@ -173,14 +173,14 @@ def _clear(truth: Truth, at: float, span: float) -> dict[int, tuple[str, str]]:
 
 
 def _given(judge: IdleJudge, truth: Truth) -> Iterator[Row]:
-    """Notices that were given, and whether they should have been."""
+    """Yield notices that were sent, and whether they should have been."""
     stages = dict(FOR_JOBS.stages())
     for mail in judge.mails:
         at = judge.seconds_of(mail.at)
         of_gpus = truth.at(at, stages[mail.stage].total_seconds())
         them = [of_gpus.get(gpu) for gpu in mail.gpus]
         wrong = [one for one in them if one is None or one.right not in _MAY_BLAME]
-        # Of one whose every counter reads 0 nobody can know what it used.
+        # Nobody can know how much a GPU was used whose every counter reads 0.
         told = any(one is not None and one.right is not Right.EDGE for one in them)
         busy = told and truth.used_share(mail.job, at) > FOR_JOBS.busy_share_exempt + _SHARE_EDGE
         exempt = _interactive(truth, mail.job) or busy
@@ -198,5 +198,5 @@ def _given(judge: IdleJudge, truth: Truth) -> Iterator[Row]:
 
 
 def _interactive(truth: Truth, job: int) -> bool:
-    """Whether the default policy spares it: somebody may sit in front of it."""
+    """Return whether the default policy exempts the job: a person may sit in front of it."""
     return truth.plan.jobs[job].workload.key == "notebook"

@@ -1,4 +1,4 @@
-"""What is true of every held GPU of a staged fleet at every tick: who has it, whether it computes, and why not."""
+"""The truth about every held GPU of a staged fleet at every tick: its job, whether it computes, and why not."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,29 +15,29 @@ from simulator.fleet.plan import Plan
 from .scenes import DAY, HIDDEN_SCENE, PEER, Staged
 
 TICK_SECONDS = 10.0
-# Bodies that come later than this are missed by who looks meanwhile.
+# A look meanwhile misses bodies that come later than this.
 _UNHEARD_SECONDS = 120.0
-# A fault's incident may stand for a while after it.
+# A fault's incident may stand for this long after the fault.
 _AFTER_SECONDS = 900.0
 _PARKED = 0.1
-# Where every counter reads 0, only what the board draws tells, if it draws so much more than an idle one [chosen].
+# Where every counter reads 0, only the board's power tells, if it exceeds an idle board's by this share [chosen].
 _TELLABLE = 0.15
 Mask = NDArray[np.bool_]
 
 
 class Right(str, Enum):
-    """What ought to be said of a GPU at a moment."""
+    """What should be reported about a GPU at a moment."""
 
     BUSY = "busy"
-    EDGE = "edge"  # idle for about as long as it takes: either way is right
-    OWN = "own"  # idle, and its holder's doing
-    EXCUSED = "excused"  # idle, and nobody's doing
+    EDGE = "edge"  # idle for about the threshold: either report is right
+    OWN = "own"  # idle by its holder's doing
+    EXCUSED = "excused"  # idle by nobody's doing
     EITHER = "either"  # its holder's doing, beside a fault: blaming nobody is right, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """Of one GPU at one moment: what is right, why it is idle, and what it is of."""
+    """The truth about one GPU at one moment: the right report, the reason it is idle, and its job."""
 
     right: Right
     job: int  # row of the plan's jobs
@@ -63,11 +63,11 @@ class Truth:
         self.jobs = asked.job
         stalled, spinning = self._work(self.plan.changes, shape)
         computing = ((asked.computing | (spinning & asked.held)) & ~stalled) & asked.held
-        # What the board draws for it, of its limit; H100, as `simulator.fleet.hardware` has it.
+        # The power drawn by the work, as a share of the limit; H100, as in `simulator.fleet.hardware`.
         drawn = asked.sm * 430.0 + asked.tensor * 250.0 + asked.dram * 330.0
         self.drawn = np.where(computing, drawn / 700.0, 0.0)
         self.used = np.where(computing, np.where(spinning, 1.0, asked.utilization), 0.0)
-        # Of who would not have computed anyway a fault is no excuse, but it may be taken for one.
+        # A fault is no excuse for a GPU that would not have computed anyway, but may be taken for one.
         would = asked.computing & ~self._work(self._scenes(), shape)[0]
         self.blocked = self._blocked(staged.changes, shape, would)
         self.touched = self._touched(staged.changes, shape)
@@ -81,18 +81,18 @@ class Truth:
         return stall > 0.0, spin > 0.0
 
     def _scenes(self) -> tuple[Change, ...]:
-        """What holders do, without faults: scenes come behind the fleet's own changes."""
+        """Return the changes by holders, without faults: scenes follow the fleet's own changes."""
         return self.plan.changes[len(self._staged.changes) :]
 
     def _blocked(self, changes: Iterable[Change], shape: tuple[int, ...], would: Mask) -> Mask:
-        """A fault keeps it from computing, or waits for one that does."""
+        """Return where a fault keeps a GPU from computing, or it waits for one that does not."""
         stalled, _ = self._work(changes, shape)
         stops = [np.inf if job.stopped is None else job.stopped for job in self.plan.jobs]
         stopped: Mask = self.seconds[:, None] >= np.array([*stops, np.inf])[self.jobs]
         return (stalled & would) | stopped
 
     def _touched(self, changes: Iterable[Change], shape: tuple[int, ...]) -> Mask:
-        """A fault is on it, or nobody hears of it."""
+        """Return where a fault affects a GPU, or its node is not heard."""
         touched = np.zeros(shape, dtype=bool)
         for gpus, start, end in self._touches(changes):
             first, last = np.searchsorted(self.seconds, [start, end + _AFTER_SECONDS])
@@ -100,7 +100,7 @@ class Truth:
         return touched
 
     def _touches(self, changes: Iterable[Change]) -> Iterator[tuple[Iterable[int], float, float]]:
-        """GPUs, and from when to when."""
+        """Yield GPUs, with the start and end of what affects them."""
         per_node = self.plan.topology.per_node
         for change in changes:
             if change.on in {On.GPU, On.PHYSICS}:
@@ -111,13 +111,13 @@ class Truth:
                 yield gpus, change.start, change.end
         for _, site in self.plan.sites:
             for kind, number in (*site.affected, *(one.subject for one in site.told)):
-                if kind != "port":  # it is nothing to who needs no other node
+                if kind != "port":  # a port does not matter to a job that needs no other node
                     gpus = [number] if kind == "gpu" else list(site.gpus(number))
                     yield gpus, site.start, site.end
             yield from ((stop.gpus, stop.at, stop.until) for stop in site.stops)
 
     def at(self, seconds: float, span_seconds: float) -> dict[int, Said]:
-        """Of every held GPU; who computed within the span before is busy."""
+        """Return the truth about every held GPU; one that computed within the span before is busy."""
         tick = int(seconds / TICK_SECONDS) - 1
         span = int(span_seconds / TICK_SECONDS)
         slack = int(_UNHEARD_SECONDS / TICK_SECONDS)
@@ -148,7 +148,7 @@ class Truth:
         return found
 
     def _why(self, row: int, gpu: int, blocked: bool) -> tuple[Idleness | None, str]:
-        """Why it is idle when it is, and what its holder does."""
+        """Return why the GPU would be idle, and what its holder does."""
         job = self.plan.jobs[row]
         scene = self._staged.scenes.get(job.number)
         if blocked:
@@ -164,7 +164,7 @@ class Truth:
         return why, scene.name if scene is not None and mine else job.workload.key
 
     def used_share(self, row: int, seconds: float) -> float:
-        """How much of its GPUs a job has used since its start, or since the fleet's."""
+        """Return how much of its GPUs a job has used since its start, or since the fleet's."""
         job = self.plan.jobs[row]
         first, last = np.searchsorted(self.seconds, [max(job.start, 0.0), seconds])
         mine = self.used[first:last, list(job.gpus)]
@@ -175,7 +175,7 @@ _NOBODYS = frozenset({Idleness.STANDBY, Idleness.FAULTY, Idleness.WAITS, Idlenes
 
 
 def _runs(jobs: NDArray[np.int64], still: Mask) -> NDArray[np.int64]:
-    """For how many ticks up to each one nothing was computed for the same job."""
+    """Return for how many ticks, up to each one, the same job computed nothing."""
     runs = np.zeros(jobs.shape, dtype=np.int64)
     before = np.zeros(jobs.shape[1], dtype=np.int64)
     for tick in range(len(jobs)):

@@ -1,9 +1,9 @@
 """`python -m evaluation.holders.underuse FIRST COUNT`: who is told that little of a GPU is used, and who should be.
 
-Fleets like the world (missing samples and columns, faults, inference, notebooks, ragged work) for some hours, in
+Realistic fleets (missing samples and columns, faults, inference, notebooks, ragged work) for some hours, in
 which some jobs are changed in the plan: used low and steadily, in short bursts, just above the limit, with pauses,
-or after a long start. The truth is of the plan; what is near a limit may be said or not. A line of JSON for each
-seed, and one for all.
+or after a long start. The truth comes from the plan; near a limit either answer is right. Prints a line of JSON for
+each seed, and one for all.
 """
 
 import argparse
@@ -44,19 +44,19 @@ NODES, HOURS = 16, 8.0
 _FAULTS_PER_1000_NODE_DAYS = 300.0
 _LOOK, _BLOCK = timedelta(minutes=5), timedelta(minutes=30)
 SPAN, START = 2.0 * HOUR, 0.5 * HOUR
-# It stood until the next look at most.
+# An incident may stand until the next look.
 _IDLE_WINS = timedelta(seconds=SPAN + START) + 2 * _LOOK
-# Who is there when asked.
+# Workloads that serve requests.
 _ON_CALL = frozenset({"steady", "bursty", "quiet", "autoscaled", "notebook"})
-# Jobs that are changed are there for so long at least.
+# Changed jobs last at least this long; the share of them that are changed.
 _LEAST_SECONDS, _CHANGED = 3.5 * HOUR, 0.6
-# Fewer of the samples than this, or a longer gap, and nobody can say.
+# With fewer of the samples than this, or a longer gap, nobody can tell.
 _PRESENT, _GAP_LOOKS = 0.3, 2
-_HARDLY = 10.0  # percent: from here on it is up to the multiprocessors
+_HARDLY = 10.0  # percent: from here on the multiprocessors decide
 
 
 class Right(str, Enum):
-    """What ought to be said of a GPU at a moment."""
+    """What should be reported about a GPU at a moment."""
 
     LITTLE = "little"
     EITHER = "either"
@@ -65,7 +65,7 @@ class Right(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a job is made to do: `percent` of the time is used, or it stands still but for some spans."""
+    """What a job is made to do: `percent` of the time is used, or it stands still except for some spans."""
 
     name: str
     percent: tuple[float, float] | None = None
@@ -84,7 +84,7 @@ SCENES = (
 
 
 def staged(seed: int) -> tuple[Staged, Mapping[int, float], Mapping[int, str]]:
-    """The fleet, and by rows of its jobs the percent that is read, and what they do."""
+    """Return the fleet, and by rows of its jobs the percent that is read, and what they do."""
     settings = world(
         seed,
         nodes=NODES,
@@ -149,7 +149,7 @@ def _ticks(seconds: float) -> float:
 
 
 class Told:
-    """What is true at a look, of every GPU."""
+    """The truth at each look, for every GPU."""
 
     def __init__(self, scene: Staged, percents: Mapping[int, float]) -> None:
         self.truth = truth = Truth(scene)
@@ -168,13 +168,13 @@ class Told:
         for change in plan.changes:
             if change.on is On.WORK and change.name == "spin":
                 apply(change, self.spun, truth.seconds)
-        # How many samples of utilisation and of SM activity were measured in each look's time.
+        # Number of samples of utilisation and of SM activity in each look's time.
         looks = int(HOURS * HOUR / _LOOK.total_seconds())
         self.measured = np.zeros((2, looks, plan.topology.gpus))
         self._uuids = {uuid: number for number, uuid in enumerate(plan.topology.uuids)}
 
     def take(self, block: Block, start: datetime) -> None:
-        """Count what was measured, and heard of before the next look."""
+        """Count the samples that were measured and arrived before the next look."""
         table = block.tables["gpu"]
         if not len(table):
             return
@@ -190,7 +190,7 @@ class Told:
                 np.add.at(self.measured[place], (looks[known], np.array(uuids)[known]), 1.0)
 
     def at(self, seconds: float) -> dict[int, tuple[int, Right]]:
-        """Of every held GPU its job's row and what is right."""
+        """Return for every held GPU its job's row and the right report."""
         truth, end = self.truth, int(seconds / TICK_SECONDS)
         begin, first = (
             max(end - int(span / TICK_SECONDS), 0) for span in (SPAN, SPAN + START + 5 * MINUTE)
@@ -208,7 +208,7 @@ class Told:
             right = _little(float(used[gpu]), float(sm[gpu]), memory)
             held = seconds - job.start - SPAN - START
             if self.spun[first:end, gpu].any():
-                right = Right.EITHER  # kernels that only wait for one that is broken are no work
+                right = Right.EITHER  # kernels that only wait for a broken GPU are no work
             elif _is_on_call(job) or held < -5 * MINUTE:
                 right = Right.ENOUGH
             elif right is Right.LITTLE and (
@@ -217,7 +217,7 @@ class Told:
                 or job.stopped is not None
                 or excused[list(job.gpus)].any()
                 or still[gpu]
-                # A node of it that nobody hears may be down, with all its job.
+                # A node of the job that is not heard may be down, and all its job with it.
                 or not known[0, list(job.gpus)].all()
                 or not known[int(used[gpu] >= _HARDLY), gpu]
             ):
@@ -226,7 +226,7 @@ class Told:
         return found
 
     def _known(self, seconds: float) -> NDArray[np.bool_]:
-        """Of utilisation and of SM activity, by GPU, whether enough was measured."""
+        """Return whether enough was measured of utilisation and of SM activity, by GPU."""
         last = int(seconds / _LOOK.total_seconds())
         span = slice(max(last - int(SPAN / _LOOK.total_seconds()), 0), last)
         counted = self.measured[:, span]
@@ -246,7 +246,7 @@ def _little(used: float, sm: float, memory: float) -> Right:
 
 
 def _longest(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Of each column how many rows in a row are true at most."""
+    """Return, by column, the most consecutive rows that are true."""
     run = np.zeros(mask.shape[1], dtype=np.int64)
     most = run.copy()
     for row in mask:
@@ -255,11 +255,11 @@ def _longest(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
     return most
 
 
-_Look = tuple[datetime, int, Right, bool]  # when, of which job, what is right, whether it is said
+_Look = tuple[datetime, int, Right, bool]  # time, job, right report, whether it is reported
 
 
 def play(seed: int) -> Counter[str]:
-    """What came out of one fleet."""
+    """Play one fleet and return the counts."""
     scene, percents, names = staged(seed)
     fleet, replay, told = scene.fleet, Watched(), Told(scene, percents)
     for happening in fleet.happenings():
@@ -282,10 +282,10 @@ def play(seed: int) -> Counter[str]:
             idle = _told_of(known.values(), IDLE)
             idle_at |= {numbers[uuid]: now for uuid in idle if uuid in numbers}
             for gpu, (row, right) in told.at((now - start).total_seconds()).items():
-                # Of what was read of it nothing was used for half an hour: that is said then, and no more.
+                # By the readings it was idle for half an hour: then only that is reported.
                 was_idle = gpu in idle_at and now - idle_at[gpu] <= _IDLE_WINS
                 is_either = was_idle and right is Right.LITTLE
-                # What is said of a holder that has just gone is none of the next one's.
+                # A report about a holder that has just gone does not count for the next one.
                 before = of_gpu[gpu][-1] if of_gpu[gpu] else None
                 is_old = before is not None and before[1] != row and before[3]
                 its_right = Right.EITHER if is_either else right
@@ -311,7 +311,7 @@ def _counted(gpus: Iterable[Sequence[_Look]], kinds: Mapping[int, str]) -> Count
 
 
 def _of_holder(looks: Sequence[_Look], kind: str) -> Counter[str]:
-    """Spans of one GPU that one job has."""
+    """Count the spans of one GPU in one job."""
     found: Counter[str] = Counter()
     rights = [right for *_, right, _ in looks]
     for right, run in groupby(range(len(looks)), key=lambda n: rights[n]):

@@ -1,1 +1,1 @@
-"""What detectors claimed, held against what was true: pure functions, no clocks, no files."""
+"""What detectors claimed, compared with the truth: pure functions that read no clock and no file."""

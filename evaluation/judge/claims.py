@@ -1,4 +1,4 @@
-"""An incident as the judge sees it: what was said, about what, and from when to when."""
+"""An incident as the judge sees it: its words, its subject, and when it stood."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -8,13 +8,13 @@ from gpuvigil.faults.trial import STARTS_ON_TRIAL
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Incident, Record, Severity, Subject, Transition
 
-# From when to when; None is "still, when the run ended".
+# Start and end; an end of None means that it still stood when the run ended.
 Span = tuple[datetime, datetime | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What it says beyond its fault, for people and as a value."""
+    """What an incident states beyond its fault, for people and as values."""
 
     title: str
     condition: str = ""
@@ -28,19 +28,19 @@ class Claim:
     id: str
     fault: str
     subject: Subject
-    severity: Severity  # the gravest it ever had
-    words: tuple[tuple[datetime, Said], ...]  # while it stood, from when each was said
-    action: str  # the first thing to do, as it was first said
+    severity: Severity  # the gravest severity it ever had
+    words: tuple[tuple[datetime, Said], ...]  # each text, and since when it was shown
+    action: str  # the first advised step, as first stated
     spans: tuple[Span, ...]  # when it stood
-    pages: tuple[datetime, ...] = ()  # when it woke somebody: opened, returned or became critical
-    members: tuple[str, ...] = ()  # keys of all subjects that it was ever about
+    pages: tuple[datetime, ...] = ()  # when it paged somebody: opened, returned or became critical
+    members: tuple[str, ...] = ()  # keys of all subjects it ever covered
     source: str = ""
-    # From when on it was a message and no note (info), nor on trial as shipped; None is never.
+    # Since when it was a message: no note (info), and not on trial as shipped; None means never.
     loud_from: datetime | None = None
 
     @property
     def said(self) -> Said:
-        """What it said at last."""
+        """The last text it had."""
         return self.words[-1][1]
 
     @property
@@ -52,17 +52,17 @@ class Claim:
         return self.spans[0][0]
 
     def stood(self, start: datetime, end: datetime) -> bool:
-        """Whether it stood at any moment of `[start, end)`."""
+        """Return whether the incident stood at any moment of `[start, end)`."""
         return any(since < end and (until is None or until > start) for since, until in self.spans)
 
     def messages(self) -> Iterator["Claim"]:
-        """One for each time that it began to stand: whoever reads was told each time."""
+        """Yield one claim for each span in which the incident stood: readers were notified each time."""
         for since, until in self.spans:
             yield replace(self, spans=((since, until),))
 
     @property
     def read_at(self) -> datetime | None:
-        """When its last span was told as a warning or critical; None when it never was."""
+        """When its last span became a warning or critical; None when it never did."""
         since, until = self.spans[-1]
         if self.loud_from is None or (until is not None and self.loud_from >= until):
             return None
@@ -70,7 +70,7 @@ class Claim:
 
 
 def claims(transitions: Iterable[Transition]) -> list[Claim]:
-    """The incidents of a run, in the order in which they were opened."""
+    """Return the incidents of a run, in the order in which they were opened."""
     found: dict[str, Claim] = {}
     for step in sorted(transitions, key=lambda t: (t.at, t.incident, t.number)):
         incident = Incident.from_record(Record.from_json(step.snapshot))
@@ -101,7 +101,7 @@ def _opened(step: Transition, incident: Incident) -> Claim:
 
 
 def _followed(before: Claim, step: Transition, incident: Incident, stands: bool) -> Claim:
-    """The claim after one more step of its life."""
+    """Return the claim after one more transition."""
     since, until = before.spans[-1]
     spans, pages = before.spans, before.pages
     if stands and until is not None:
@@ -131,7 +131,7 @@ def _said(incident: Incident) -> Said:
 
 
 def _is_loud(incident: Incident) -> bool:
-    """Whether it is told as a message as shipped: what is on trial is in the digest."""
+    """Return whether people are notified as shipped: a fault on trial only appears in the digest."""
     return incident.severity is not Severity.INFO and incident.fault not in STARTS_ON_TRIAL
 
 

@@ -1,7 +1,7 @@
-"""Which fault a claim names, and which step its advice begins with.
+"""The fault that a claim names, and the step with which its advice begins.
 
-A claim has the right cause when what it says is the fault itself, not what follows from it: that a
-node is silent is true of a dead node and of a dead collector, and names neither.
+A claim has the right cause when it names the fault itself, not a consequence: a silent node follows from a dead node
+as well as from a dead collector, and so "silent" names neither.
 """
 
 import re
@@ -30,12 +30,12 @@ _BY_CONDITION: Mapping[str, frozenset[str]] = {
     "nvlink_crc": frozenset({"NVLink CRC"}),
     "hardware_thermal": frozenset({"HW thermal"}),
     "cooling": frozenset({"HW thermal"}),
-    # The same lost cooling at a smaller load: software holds the core before the hardware has to.
+    # The same loss of cooling at a smaller load: software slows the core before the hardware has to.
     "software_thermal": frozenset({"heatsink", "HW thermal"}),
     "heatsink": frozenset({"heatsink"}),
     "node_hot": frozenset({"fan"}),
     "rack_hot": frozenset({"rack inlet"}),
-    # Without a sensor of its own a supply that is gone shows as nothing but its brake.
+    # Without a sensor of its own, a missing power supply shows only as a power brake.
     "power_brake": frozenset({"power brake", "PSU"}),
     "power_feed": frozenset({"power feed"}),
     "power_limit": frozenset({"lowered power limit"}),
@@ -43,7 +43,7 @@ _BY_CONDITION: Mapping[str, frozenset[str]] = {
     "mig_on": frozenset({"MIG mode drift"}),
     "vbios_odd": frozenset({"VBIOS drift"}),
 }
-# A silent node is told by what the scheduler says of its jobs, and by whether it has booted since.
+# What a silent node has is decided by its jobs' states in the scheduler, and by whether it has booted since.
 _SILENT: Mapping[str, frozenset[str]] = {
     NodeSilence.DEAD: frozenset({"dead node"}),
     NodeSilence.UNHEARD: frozenset({"dead node"}),
@@ -68,29 +68,29 @@ _BY_XID: Mapping[int, frozenset[str]] = {
     120: frozenset({"GSP hang"}),
     149: frozenset({"NVLink down"}),
 }
-# Claims about how a GPU is used, well or badly: they are about who holds it, not what is broken.
+# Claims about how a GPU is used, well or badly: they concern its holder, not broken hardware.
 OF_USE = where(lambda row: row.blame in {Blame.HOLDER, Blame.USE, Blame.PROGRAM})
-# Also a baseline's claim about one of these codes, whatever else the rule is about: NVIDIA's
-# catalogue gives them to the program first.
+# A baseline's claim about one of these codes counts too, whatever else its rule covers: NVIDIA's catalogue
+# attributes them to the program first.
 _OF_PROGRAMS = frozenset({13, 31, 43, 45})
-# What separates a rule's name from the kinds that it names, in the fault of a baseline's claim.
+# In the fault of a baseline's claim, this separates the rule's name from the kinds it names.
 NAMING = " -> "
 
 
 def is_of_use(fault: str, said: Said) -> bool:
-    """Whether a claim is about a program or who holds a GPU, and so is not judged: of everybody."""
+    """Return whether a claim is about a program or a GPU's holder; such claims are not judged for any detector set."""
     return fault in OF_USE or (NAMING in fault and said.xid in _OF_PROGRAMS)
 
 
 def names(fault: str, said: Said) -> frozenset[str]:
-    """The kinds of fault that a claim names; none when it only says that something is wrong."""
+    """Return the kinds of fault that a claim names; none when it only states that something is wrong."""
     if NAMING in fault:
         return frozenset(filter(None, fault.partition(NAMING)[2].split("|")))
     if said.condition in _BY_CONDITION:
         return _BY_CONDITION[said.condition]
     if said.condition in _SILENT:
         return _SILENT[said.condition]
-    # Slowness, once its cause can be named.
+    # Slowness whose cause can be named.
     row = FAULTS.get(said.condition) or FAULTS.get(fault)
     if row is None:
         return frozenset()
@@ -100,13 +100,13 @@ def names(fault: str, said: Said) -> frozenset[str]:
 
 
 def is_named(truth: Truth, fault: str, said: Said) -> bool:
-    """Whether a claim names this fault itself."""
+    """Return whether a claim names this fault itself."""
     if truth.named_by:
         return not {fault, said.condition}.isdisjoint(truth.named_by)
     return truth.fault in names(fault, said)
 
 
-# The step that an advice is about, by the words in which it is told; "drain" goes before any.
+# Words by which each advised step is recognised; "drain" precedes all of them.
 _STEPS: Mapping[str, str] = {
     "reboot": r"\breboot",
     "reset": r"\breset",
@@ -134,7 +134,7 @@ _PREFACE = re.compile(r"^Right before the reset run .*? on the node\. ")
 
 
 def steps(action: str) -> tuple[bool, str | None]:
-    """Whether an advice drains the node, and the first thing that it does after that."""
+    """Return whether the advice drains the node, and the first step after that; None where no step is recognised."""
     text = _PREFACE.sub("", action).lower()
     found = [
         (match.start(), name) for name, how in _STEPS.items() if (match := re.search(how, text))

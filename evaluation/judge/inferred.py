@@ -1,4 +1,4 @@
-"""Which faults must be inferred: an Xid, a counter or a setting of its own is no inference."""
+"""The faults that must be inferred: one with its own Xid, counter or setting needs no inference."""
 
 from simulator.fleet.kinds import KINDS, OF_SWITCHES
 
@@ -6,5 +6,5 @@ NAMES_ITSELF = frozenset(kind.key for kind in (KINDS | OF_SWITCHES).values() if 
 
 
 def is_inferred(kind: str) -> bool:
-    """Whether a kind of fault is concluded from something else than a sign of its own."""
+    """Return whether a kind of fault must be concluded from something other than a sign of its own."""
     return kind not in NAMES_ITSELF

@@ -1,4 +1,4 @@
-"""Confidence intervals of shares, two-sided, 95 %, and of pairs; sources beside each."""
+"""Two-sided 95 % confidence intervals of shares, and a test of pairs; the sources are beside each."""
 
 import scipy.stats
 
@@ -6,7 +6,7 @@ from accounting.chance import LEVEL, Interval
 
 
 def wilson(hits: int, of: int, level: float = LEVEL) -> Interval:
-    """Of a share: Wilson's score interval (Wilson, JASA 22, 1927); all of 0 to 1 without trials."""
+    """Return Wilson's score interval of a share (Wilson, JASA 22, 1927); (0.0, 1.0) without trials."""
     if of == 0:
         return 0.0, 1.0
     z = float(scipy.stats.norm.ppf(0.5 + level / 2.0))
@@ -17,9 +17,9 @@ def wilson(hits: int, of: int, level: float = LEVEL) -> Interval:
 
 
 def mcnemar(lost: int, gained: int) -> float:
-    """How likely so many losses are, or more, if either were as likely: exact, one-sided.
+    """Return the probability of at least so many losses, were losses and gains equally likely: exact, one-sided.
 
-    McNemar, Psychometrika 12, 1947; of pairs that differ, half would be losses by chance.
+    McNemar, Psychometrika 12, 1947: by chance, half of the pairs that differ would be losses.
     """
     if lost + gained == 0:
         return 1.0

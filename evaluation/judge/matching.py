@@ -1,11 +1,10 @@
-"""Which claim is about which fault, and what each fault and each claim then comes to.
+"""Which claim is about which fault, and the outcome of each fault and each claim.
 
-Each time that a claim began to stand is a message, and is judged by itself. It belongs to at most
-one fault. It can belong to one that it shares a machine with and during which, or shortly after
-which, it began: from its first sign on, and one that names it and is about its own machine from its
-very start, since the first sign is an estimate. Of several the one that it names comes first, then
-the one on its very subject, then the one that began last. A fault is found by a warning or a critical;
-one that deserves no more than a note, by the note that names it.
+Each span in which a claim stood is a message, judged by itself. A message belongs to at most one fault. It can belong
+to a fault on the same machine if it began during the fault or shortly after it: from the fault's first sign on, or
+from its very start if the message names it and is about its own machine, since the first sign is an estimate. Of
+several faults, the one it names comes first, then the one on its exact subject, then the one that began last. A fault
+is found by a warning or a critical; one that deserves only a note, by the note that names it.
 """
 
 from collections import defaultdict
@@ -20,8 +19,8 @@ from simulator.fleet import Truth
 from .claims import Claim
 from .fault_names import is_named, is_of_use, steps
 
-# What begins to stand this long after a fault ended is still its echo: too late to count as found,
-# but no false alarm. The longest span that a detector looks back over is half an hour.
+# A claim that begins this long after a fault's end is its echo: too late to count as found, but not false
+# either. The longest span that a detector looks back over is half an hour.
 ECHO = timedelta(minutes=30)
 
 
@@ -29,10 +28,10 @@ class Verdict(str, Enum):
     """What a claim turned out to be."""
 
     RIGHT = "right"  # the fault is there, and this is its name
-    OTHER = "other cause"  # the fault is there, and it is another one
-    SYMPTOM = "symptom"  # follows from a fault whose subject is another one
-    ECHO = "echo"  # began only after the fault had ended
-    FALSE = "false"  # there is no fault here
+    OTHER = "other cause"  # the fault exists, and this is its name
+    SYMPTOM = "symptom"  # a fault exists, but another one
+    ECHO = "echo"  # a consequence of a fault with another subject
+    FALSE = "false"  # no fault exists here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +49,14 @@ class Outcome:
 
     fault: str
     magnitude: float | None = None
-    seconds: float | None = None  # from the first sign to the first message; None is not found
-    cause: bool = False  # an incident named it
-    place: bool = False  # a message was about its very subject
-    action: bool = False  # the advice began with the right step
-    incidents: int = 0  # that belong to it
-    named: int = 0  # of them, those that name it
-    told: str = ""  # the gravest severity of what was said of it, a note's too
-    named_at_first: bool = False  # whether the first message named it in its first words
+    seconds: float | None = None  # from the first sign to the first message; None: not found
+    cause: bool = False  # whether an incident named it
+    place: bool = False  # whether a message was about its exact subject
+    action: bool = False  # whether the advice began with the right step
+    incidents: int = 0  # how many belong to it
+    named: int = 0  # how many of these name it
+    told: str = ""  # the gravest severity reported for it, including a note's
+    named_at_first: bool = False  # whether the first message named it in its first text
     id: str = ""
 
     @property
@@ -66,12 +65,12 @@ class Outcome:
 
     @property
     def exactly_one(self) -> bool:
-        """Every fault should be one incident, and that should name it."""
+        """Whether there was exactly one incident, and it named the fault, as should be for every fault."""
         return self.incidents == 1 and self.named == 1
 
 
 def judge(truths: Sequence[Truth], claims: Iterable[Claim]) -> tuple[list[Outcome], list[Judged]]:
-    """An outcome for each fault, in their order, and a verdict for each message about a fault."""
+    """Return an outcome for each fault, in order, and a verdict for each message about a fault."""
     near: dict[Subject, list[Truth]] = defaultdict(list)
     for truth in truths:
         for node in {it.of_node() for it in (truth.subject, *truth.also, *truth.affected)}:
@@ -90,17 +89,17 @@ def judge(truths: Sequence[Truth], claims: Iterable[Claim]) -> tuple[list[Outcom
 
 
 def _about_it(claim: Claim, truths: Sequence[Truth]) -> Sequence[Truth]:
-    """Those that a claim may be about: of a switch not all of its ports, but the very one."""
+    """Return the faults that a claim may be about; on a switch, only those of the exact port."""
     if claim.subject.device != SWITCH_DEVICE:
         return truths
     return [it for it in truths if claim.subject in (it.subject, *it.also, *it.affected)]
 
 
 def began(claim: Claim, truth: Truth, until: datetime) -> datetime | None:
-    """When a claim first began to stand for a fault, before `until`.
+    """Return when a claim first began to stand for a fault, before `until`; None when it did not.
 
-    That is after the fault's first sign, or already after its start where the claim names it and is
-    about its machine: nothing else says so before the estimate does.
+    Counted from the fault's first sign, or from its start where the claim names it and is about its machine: no other
+    cause could explain such a claim before the estimated first sign.
     """
     named = is_named(truth, claim.fault, claim.said)
     first = truth.start if named and _of_own_machine(claim, truth) else truth.detectable_from
@@ -108,7 +107,7 @@ def began(claim: Claim, truth: Truth, until: datetime) -> datetime | None:
 
 
 def named_for_good(claim: Claim, truth: Truth) -> datetime | None:
-    """When a claim that stands for a fault said its name and never took it back."""
+    """Return when a claim that stands for a fault named it and never took the name back; None when it did not."""
     since = began(claim, truth, truth.end)
     if since is None:
         return None
@@ -149,9 +148,9 @@ def _judged(claim: Claim, truths: Iterable[Truth]) -> Judged:
 
 
 def _of_own_machine(claim: Claim, truth: Truth) -> bool:
-    """Whether it is about the machine that is to blame.
+    """Return whether a claim is about the machine to blame.
 
-    Of a rack or a switch every machine is as good a name as the one that the truth is filed under.
+    For a fault of a rack or a switch, any of its machines is as good as the one that the truth records.
     """
     if claim.subject in (truth.subject, *truth.also):
         return True
@@ -167,9 +166,9 @@ def _about(claim: Claim, subject: Subject) -> bool:
 
 
 def _is_at(claim: Claim, truth: Truth) -> bool:
-    """Whether it is about the very thing, by one of its names.
+    """Return whether a claim is about the exact subject, by one of its names.
 
-    A rack or a switch is told by any of its own machines, several of them and no others.
+    A rack or a switch may be reported by any of its own machines, if several and no others are named.
     """
     names = (truth.subject, *truth.also)
     if any(_about(claim, it) for it in names):
@@ -182,7 +181,7 @@ def _is_at(claim: Claim, truth: Truth) -> bool:
 
 
 def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
-    # What says of another machine that it suffers has not found the one to act on.
+    # A claim that another machine suffers has not found the machine to act on.
     about = [one for one in judged if one.verdict in {Verdict.RIGHT, Verdict.OTHER}]
     read = [
         (at, one) for one in about if (at := _read_at(one, truth)) is not None and at < truth.end
@@ -208,13 +207,13 @@ def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
 
 
 def _read_at(one: Judged, truth: Truth) -> datetime | None:
-    """When people read it; a note that names a fault which deserves no more is read as one."""
+    """Return when people read the message; a note counts where it names a fault that deserves only a note."""
     is_note = truth.severity is Severity.INFO and one.verdict is Verdict.RIGHT
     return one.claim.spans[-1][0] if is_note else one.claim.read_at
 
 
 def _seconds(truth: Truth, at: datetime) -> float:
-    """From the first sign on; 0 for what was told before that estimate."""
+    """Return the seconds from the first sign on; 0 for a message before that estimate."""
     return max((at - truth.detectable_from).total_seconds(), 0.0)
 
 

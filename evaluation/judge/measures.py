@@ -1,14 +1,13 @@
-"""Figures made of tallies, each with what it is of and its 95 % interval.
+"""Figures made of tallies, each with its basis and its 95 % interval.
 
-The headline is recall at a budget: the share of inferred faults that are found when whoever reads
-the messages bears so many wrong ones and no more. A set of detectors is a number of operating
-points, each a rate of wrong messages and a recall: its criticals alone, its criticals and warnings,
-and the same with each higher limit of its score. Between two points lies what a reader gets who
-heeds only every n-th message of the noisier one, so that recall at a budget is the upper concave hull
-of the points, of (0, 0), and of an alarm in every quarter of an hour on every node, which anybody
-can raise. That is the convention of the ROC curve (Provost and Fawcett, Machine Learning 42, 2001),
-with wrong messages for false positives. So nothing can come out below the constant alarm but
-silence, which finds nothing, and a constant alarm is worth next to nothing itself.
+The headline is recall at a budget: the share of inferred faults found when the reader accepts so many wrong messages
+and no more. A set of detectors is a number of operating points, each a rate of wrong messages and a recall: its
+criticals alone, its criticals and warnings, and the same with each higher limit of its score. A reader who heeds only
+every n-th message of the noisier of two points gets a point between them. Recall at a budget is therefore the upper
+concave hull of the points, of (0, 0), and of an alarm in every quarter of an hour on every node, which anybody can
+raise. That is the convention of the ROC curve (Provost and Fawcett, Machine Learning 42, 2001), with wrong messages
+for false positives. So only silence, which finds nothing, can come out below the constant alarm, and a constant alarm
+itself is worth next to nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,10 +24,10 @@ from .matching import Outcome
 from .tally import Tally
 
 PER_NODE_DAYS = 1000.0
-# One is one wrong message a day for who runs 1,000 nodes: beside four faults that need inference, four
-# of five messages would be right. Ten are two and a half times the four incidents a day that Google's
-# on-call engineers are given at most (two a shift of twelve hours: "Site Reliability Engineering",
-# O'Reilly 2016, chapter 11); who sends more is not read any more.
+# A budget of one is one wrong message a day for whoever runs 1,000 nodes: beside four faults that need inference,
+# four of five messages would be right. Ten are two and a half times the four incidents a day that Google's on-call
+# engineers are given at most (two a shift of twelve hours: "Site Reliability Engineering", O'Reilly 2016, chapter
+# 11); messages beyond that are no longer read.
 BUDGETS = (1.0, 10.0)
 # Inferred faults per 1,000 node-days: Meta saw 2.34 and 6.50 ("Revisiting Reliability", HPCA 2025) and
 # the Llama 3 run 3.79, of all faults that stopped a job.
@@ -39,7 +38,7 @@ ENOUGH = 300
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """So many of so many."""
+    """`hits` out of `of`."""
 
     hits: int
     of: int
@@ -55,7 +54,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many in so many node-days; values are per 1,000 of them."""
+    """`count` in so many node-days; values are per 1,000 node-days."""
 
     count: int
     node_days: float
@@ -72,19 +71,19 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One way to read a set of detectors: wrong messages, and the faults found by the others."""
+    """One way to read a set of detectors: its wrong messages, and the faults that the others found."""
 
     wrong: Rate
     found: Share
 
 
 def inferred(tallies: Iterable[Tally]) -> list[Outcome]:
-    """The faults that do not name themselves."""
+    """Return the faults that do not name themselves."""
     return [it for one in tallies for it in one.outcomes if is_inferred(it.fault)]
 
 
 def conformance(tallies: Iterable[Tally]) -> list[Outcome]:
-    """The faults that do."""
+    """Return the faults that name themselves."""
     return [it for one in tallies for it in one.outcomes if not is_inferred(it.fault)]
 
 
@@ -93,14 +92,14 @@ def found(outcomes: Sequence[Outcome]) -> Share:
 
 
 def shipped(tallies: Sequence[Tally]) -> Point:
-    """All warnings and criticals."""
+    """Return the point of all warnings and criticals."""
     node_days = sum(one.node_days for one in tallies)
     wrong = sum(one.false() for one in tallies)
     return Point(Rate(wrong, node_days), found(inferred(tallies)))
 
 
 def points(tallies: Sequence[Tally]) -> tuple[Point, Point]:
-    """The criticals alone, and all that was said."""
+    """Return the point of the criticals alone, and that of all warnings and criticals."""
     whole, critical = shipped(tallies), Severity.CRITICAL
     hits = sum(it.found and it.told == critical.value for it in inferred(tallies))
     wrong = sum(one.false(critical) for one in tallies)
@@ -109,12 +108,12 @@ def points(tallies: Sequence[Tally]) -> tuple[Point, Point]:
 
 
 def recall_at(budget: float, of: Iterable[Point]) -> float:
-    """The concave hull of the points and (0, 0) at `budget` wrong messages per 1,000 node-days."""
+    """Return the concave hull of the points and (0, 0) at `budget` wrong messages per 1,000 node-days."""
     return _hull(budget, [(it.wrong.value or 0.0, it.found.value or 0.0) for it in of])
 
 
 def interval_at(budget: float, of: Sequence[Point]) -> Interval:
-    """From the worse to the better ends of both intervals of each point: wider than 95 %."""
+    """Return the hull of the worse and of the better ends of each point's two intervals: wider than 95 %."""
     worse = [(it.wrong.interval[1], it.found.interval[0]) for it in of]
     better = [(it.wrong.interval[0], it.found.interval[1]) for it in of]
     return _hull(budget, worse), _hull(budget, better)
@@ -133,10 +132,10 @@ def _hull(budget: float, of: Iterable[tuple[float, float]]) -> float:
 
 
 def precision_at(rate: float, point: Point) -> tuple[float, Interval] | None:
-    """Of the messages, those about a fault, at so many faults per 1,000 node-days.
+    """Return the share of messages that are about a fault, with its interval, at `rate` faults per 1,000 node-days.
 
-    One message is counted for each fault found; from the worse to the better ends of both
-    intervals. None where nothing was said.
+    One message is counted for each fault found. The interval goes from the worse to the better ends of both intervals.
+    Return None where there were no messages.
     """
 
     def precision(found: float, wrong: float) -> float:
@@ -155,6 +154,6 @@ def precision_at(rate: float, point: Point) -> tuple[float, Interval] | None:
 
 
 def seconds(outcomes: Iterable[Outcome], percent: float) -> float | None:
-    """How long after its first sign a fault was told; None where none was."""
+    """Return a percentile of the seconds from a fault's first sign to its first message; None without any."""
     known = [it.seconds for it in outcomes if it.seconds is not None]
     return float(np.percentile(known, percent)) if known else None

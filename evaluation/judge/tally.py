@@ -1,4 +1,4 @@
-"""What a set of detectors did on one fleet, as counts that add up over fleets."""
+"""What a set of detectors did on one fleet, as counts that can be added over fleets."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class Message:
     title: str
     subject: str
     verdict: str
-    about: str = ""  # the kind of fault that it belongs to
+    about: str = ""  # the kind of fault it belongs to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +35,14 @@ class Tally:
     outcomes: tuple[Outcome, ...] = ()
     # Warnings and criticals, by severity and then verdict.
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    # By what was claimed, the wrong ones of them.
+    # Wrong messages by the claimed fault.
     wrong: Mapping[str, int] = field(default_factory=dict)
     messages: tuple[Message, ...] = ()
 
     def to_json(self, messages: bool = False) -> dict[str, Any]:
-        """Plain values; an outcome is a row in the order of `Outcome`, without what it is called.
+        """Return plain values; an outcome is a list in the order of `Outcome`'s fields, without their names.
 
-        Messages are kept of those sets only of which somebody wants to read them.
+        Messages are kept only for sets whose messages somebody wants to read.
         """
         return {
             "node_days": round(self.node_days, 6),
@@ -63,7 +63,7 @@ class Tally:
         )
 
     def false(self, *severities: Severity) -> int:
-        """How many messages of these severities were about nothing."""
+        """Return how many messages of these severities were about no fault."""
         return sum(
             self.counts.get(it.value, {}).get(Verdict.FALSE.value, 0) for it in severities or _READ
         )
@@ -79,7 +79,7 @@ def tally(
     nodes: int,
     span: tuple[datetime, datetime],
 ) -> Tally:
-    """What a set of detectors did on a fleet; a fault that nobody can find is none of theirs."""
+    """Return what a set of detectors did on a fleet; a fault that nobody can find is not counted."""
     truths = [truth for truth in truths if not truth.hidden]
     outcomes, judged = judge(truths, claims)
     kinds = {truth.id: truth.fault for truth in truths}

@@ -1,4 +1,4 @@
-"""Columns that follow from others of a recording, where it does not have them itself."""
+"""Columns of a recording computed from its other columns, where it lacks them."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -14,18 +14,18 @@ from gpuvigil.store.schema import latest_schema
 
 from ..tables import Numbers
 
-# nvml.h, nvmlClocksEventReason...: the bit of each counter of time.
+# The bit of each time counter: nvml.h, nvmlClocksEventReason...
 _REASONS: Mapping[str, int] = {
     "power_cap_seconds": 0x4,  # SwPowerCap
     "software_thermal_slowdown_seconds": 0x20,  # SwThermalSlowdown
     "hardware_thermal_slowdown_seconds": 0x40,  # HwThermalSlowdown
     "power_brake_seconds": 0x80,  # HwPowerBrakeSlowdown
 }
-# From so much of its memory on somebody has a context on a GPU; one that nobody has opened has next to
-# nothing in use. Ours.
+# From this much memory on, a process has a context on a GPU; a GPU that nobody has opened uses next to
+# nothing. Ours.
 HELD_BYTES = 256 * 1024 * 1024
-_LONGEST_TICKS = 2.0  # a reason is taken to last to the next row, but not over a gap
-# A GPU's column from those of its links, each as last told: how to put them together.
+_LONGEST_TICKS = 2.0  # a reason lasts to the next row, but not over a gap
+# A GPU's column from the newest values of its links: the links' field, and how to combine it.
 _LINKS: Mapping[str, tuple[str, str]] = {
     "nvlink_links_up": ("up", "sum"),
     "nvlink_links_expected": ("up", "count"),
@@ -35,11 +35,11 @@ _LINKS: Mapping[str, tuple[str, str]] = {
     "nvlink_receive_bytes": ("receive_bytes", "sum"),
     "nvlink_transmit_bytes": ("transmit_bytes", "sum"),
 }
-# A counter from what is told per second, as DCGM has it.
+# Counters from values per second, as DCGM reports them.
 _RATES: Mapping[str, str] = {
     f"nvlink_{way}_bytes": f"nvlink_{way}_bytes_per_second" for way in ("receive", "transmit")
 }
-# What a GPU can do, where only what it does is recorded.
+# A GPU's highest possible value, where only current values are recorded.
 _HIGHEST: Mapping[str, str] = {
     "pcie_width_max": "pcie_width",
     "pcie_generation_max": "pcie_generation",
@@ -55,13 +55,13 @@ def gpu(
     *,
     names_holders: bool,
 ) -> pa.Table:
-    """The rows of GPUs, in the order of subjects and time, with what follows from them.
+    """Return the rows of GPUs, in the order of subjects and time, with the computed columns.
 
-    Where `names_holders` is false nobody says who holds a GPU, and its memory says whether somebody does.
+    Where `names_holders` is false, the recording does not name holders, and a GPU's memory shows whether it is held.
     """
     more: dict[str, pa.Array] = {}
     if "up" not in table.column_names:
-        # A row is what a GPU said: it was there.
+        # Each row was read from a GPU, so the GPU was there.
         more["up"] = pa.array([1] * len(table), pa.int64())
     if "clock_event_reasons" in table.column_names:
         more |= _reasons(table, ticks)
@@ -81,7 +81,7 @@ def gpu(
 
 
 def port(table: pa.Table) -> pa.Table:
-    """The rows of ports, in the order of subjects and time, with how often each went down by them."""
+    """Return the rows of ports, in the order of subjects and time, with a count of how often each went down."""
     if "up" not in table.column_names or "link_downed" in table.column_names:
         return table
     keys = [table[tag].to_pylist() for tag in ("cluster", "node", "device", "port")]
@@ -104,7 +104,7 @@ def port(table: pa.Table) -> pa.Table:
 
 
 def _processes(table: pa.Table, names_holders: bool) -> dict[str, pa.Array]:
-    """1 where memory says that somebody has a context there, else 0; nothing where holders are named."""
+    """Return 1 where the memory in use shows a context, else 0; nothing where holders are named."""
     if names_holders or "memory_used_bytes" not in table.column_names:
         return {}
     held = pc.greater_equal(table["memory_used_bytes"], HELD_BYTES)
@@ -112,7 +112,7 @@ def _processes(table: pa.Table, names_holders: bool) -> dict[str, pa.Array]:
 
 
 def _highest(table: pa.Table, name: str) -> pa.Array:
-    """The highest value of each GPU in the whole recording: it had that once, so it can have it."""
+    """Return each GPU's highest value in the whole recording: what it reached once, it can reach."""
     values = table[name].to_pylist()
     found: list[float | None] = [None] * len(table)
     for rows in _rows_of(table).values():
@@ -123,7 +123,7 @@ def _highest(table: pa.Table, name: str) -> pa.Array:
 
 
 def _reasons(table: pa.Table, ticks: Mapping[Subject, float]) -> dict[str, pa.Array]:
-    """How long each reason has held the clocks down, counted from the first row of each GPU."""
+    """Return how long each reason has held the clocks down since the first row of each GPU, in seconds."""
     known = pc.is_valid(table["clock_event_reasons"]).to_numpy()
     bits = pc.fill_null(table["clock_event_reasons"], 0).to_numpy()
     rates = np.stack([np.where(bits & bit, 1.0, 0.0) for bit in _REASONS.values()])
@@ -132,7 +132,7 @@ def _reasons(table: pa.Table, ticks: Mapping[Subject, float]) -> dict[str, pa.Ar
 
 
 def _of_rates(table: pa.Table, ticks: Mapping[Subject, float]) -> dict[str, pa.Array]:
-    """Counters of what is only told per second."""
+    """Return counters computed from values that are only recorded per second."""
     wanted = {
         name: rate
         for name, rate in _RATES.items()
@@ -147,7 +147,7 @@ def _of_rates(table: pa.Table, ticks: Mapping[Subject, float]) -> dict[str, pa.A
 
 
 def _added_up(table: pa.Table, ticks: Mapping[Subject, float], rates: Numbers) -> Numbers:
-    """What comes together of each of several rates since the first row of each GPU."""
+    """Return the running total of each of several rates since the first row of each GPU."""
     at = table["at"].cast(pa.int64()).to_numpy() / 1e6
     names = zip(*(table[tag].to_pylist() for tag in ("cluster", "node", "uuid")), strict=True)
     subjects = list(names)
@@ -155,7 +155,7 @@ def _added_up(table: pa.Table, ticks: Mapping[Subject, float], rates: Numbers) -
     same = np.array([*(it == other for it, other in pairwise(subjects)), False])
     lasted = np.where(same, np.append(np.diff(at), 0.0), 0.0)
     lasted = np.minimum(lasted, _LONGEST_TICKS * tick)
-    # What a row says counts for the time after it.
+    # A row's value counts for the time after it.
     total = np.cumsum(rates * lasted, axis=1)
     total = np.concatenate([np.zeros((len(rates), 1)), total[:, :-1]], axis=1)
     first = np.append(True, ~same[:-1])
@@ -164,7 +164,7 @@ def _added_up(table: pa.Table, ticks: Mapping[Subject, float], rates: Numbers) -
 
 
 def _of_links(table: pa.Table, links: pa.Table) -> dict[str, pa.Array]:
-    """Sums over the links of each GPU, each link as last told before a row."""
+    """Return sums over the links of each GPU, with each link's newest value at the time of a row."""
     wanted = {
         name: how
         for name, how in _LINKS.items()
@@ -193,7 +193,7 @@ def _of_links(table: pa.Table, links: pa.Table) -> dict[str, pa.Array]:
 
 
 def _rows_of(table: pa.Table) -> dict[tuple[str, str, str], list[tuple[int, int]]]:
-    """By GPU the places and times of its rows, in the order of time."""
+    """Return the places and times of each GPU's rows, in the order of time."""
     columns = [table[tag].to_pylist() for tag in ("cluster", "node", "uuid")]
     times: Numbers = table["at"].cast(pa.int64()).to_numpy()
     found: dict[tuple[str, str, str], list[tuple[int, int]]] = {}

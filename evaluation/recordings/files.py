@@ -1,4 +1,4 @@
-"""The files of a recording's directory, as they stand: CSV or Parquet, one or several of a kind."""
+"""The files in a recording's directory: CSV or Parquet, one or several of a kind."""
 
 import codecs
 from collections.abc import Iterator, Mapping
@@ -18,14 +18,14 @@ from .values import Raw
 
 KERNEL, INVENTORY = "kernel", "inventory.jsonl"
 _TIMES = ("timestamp", "time", "datetime", "ts")
-# Lines that a crash or two has torn are no more than this share.
+# Torn lines from a crash or two are no more than this share.
 _MOST_TORN = 0.01
 _LOOKED_AT = 1_000_000  # bytes of a file
 _PACKED = frozenset({".gz", ".zst", ".xz", ".bz2", ".zip"})
 
 
 def kinds(directory: Path, problems: Problems) -> dict[str, list[Path]]:
-    """By kind its files: `gpu.csv`, `gpu-2.csv`, `gpu/any.csv`; BadRecording for no directory."""
+    """Return the files of each kind, as `gpu.csv`, `gpu-2.csv`, `gpu/any.csv`; BadRecording for no directory."""
     if directory.is_file():
         raise BadRecording(f"{directory}: is a file: name the directory that it is in")
     try:
@@ -45,7 +45,7 @@ def kinds(directory: Path, problems: Problems) -> dict[str, list[Path]]:
 
 
 def without_numbers(directory: Path, files: Mapping[str, list[Path]]) -> str:
-    """Why a recording has none, as far as that shows."""
+    """Return the reason why a recording has no telemetry, as far as it can be seen."""
     empty = [path for kind in TELEMETRY for path in files.get(kind, ())]
     if empty:
         return f"{empty[0]}: has no rows"
@@ -81,7 +81,7 @@ def _is_used(path: Path, kind: str) -> bool:
 
 
 def raws(kind: str, paths: list[Path], problems: Problems) -> Iterator[Raw]:
-    """Each file with the columns that the layout knows, by their names there."""
+    """Yield each file with the columns that the layout knows, under their layout names."""
     for path in paths:
         try:
             raw = _read(path)
@@ -105,7 +105,7 @@ def raws(kind: str, paths: list[Path], problems: Problems) -> Iterator[Raw]:
 
 
 def _why(error: Exception) -> str:
-    """Why a file cannot be read, in the words of whoever reads it but for what people meet."""
+    """Return why a file cannot be read: in the reader's words, except for common mistakes."""
     said = str(error).splitlines()[0]
     if "invalid UTF8" in said or isinstance(error, UnicodeDecodeError):
         return "is not UTF-8: convert it (iconv -f ISO-8859-1 -t UTF-8)"
@@ -113,13 +113,13 @@ def _why(error: Exception) -> str:
 
 
 def _is_long(raw: Raw) -> bool:
-    """Whether a row has the name of one metric, and its value."""
+    """Return whether each row has the name of one metric, and its value."""
     columns = set(raw.table.column_names)
     return "value" in columns and bool(_LONG & columns)
 
 
 def _tell_torn(raw: Raw, problems: Problems) -> None:
-    """A few torn lines are left out, as a crash leaves them; of more nobody knows what is lost."""
+    """Note a few torn lines, as after a crash, which are left out; report an error for more."""
     first = next((line for number, line in lines_of(raw.path) if number in raw.torn), None)
     text = f"{len(raw.torn)} lines have too few or too many columns"
     if len(raw.torn) > _MOST_TORN * (len(raw.table) + len(raw.torn)) + 1:
@@ -129,7 +129,7 @@ def _tell_torn(raw: Raw, problems: Problems) -> None:
 
 
 def _check_line_ends(path: Path) -> None:
-    """ValueError for a carriage return within a line: readers differ in whether it ends one."""
+    """Raise ValueError for a carriage return within a line: readers differ in whether it ends the line."""
     with path.open("rb") as file:
         text = file.read(_LOOKED_AT)
     if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -176,7 +176,7 @@ def _read(path: Path) -> Raw:
 
 
 def _without_headers(table: pa.Table) -> pa.Table:
-    """A log that several runs were appended to has the header of each."""
+    """Return the table without repeated headers, as in a log that several runs were appended to."""
     if not table.num_columns:
         return table
     pairs = zip(table.columns, table.column_names, strict=True)
@@ -185,7 +185,7 @@ def _without_headers(table: pa.Table) -> pa.Table:
 
 
 def _named(kind: str, raw: Raw, problems: Problems) -> Raw | None:
-    """The columns of the layout; an error for one that is missing or misspelt."""
+    """Return the columns of the layout, or None after an error; a missing or misspelt column is an error."""
     known = names(kind)
     chosen: dict[str, int] = {}
     for number, given in enumerate(raw.table.column_names):
@@ -217,7 +217,7 @@ def _unknown(kind: str, raw: Raw, name: str, problems: Problems) -> None:
     foreign = _FOREIGN.get(name)
     word = next((it for it in _WORDS.get(name.lower(), ()) if it in names(kind)), None)
     if word == "index" and "uuid" in given:
-        word = None  # its GPUs are named already
+        word = None  # the GPUs are already named by UUID
     if foreign is not None and foreign[0] not in given:
         field, times = foreign
         factor = "" if times == 1 else f", times {times:.15g}"
@@ -230,7 +230,7 @@ def _unknown(kind: str, raw: Raw, name: str, problems: Problems) -> None:
         problems.note(path, "is no column of the layout: ignored", line, name)
 
 
-# What people write of themselves, and what it is called here; of each the first that the file may have.
+# Names that people make up, and the layout's names for them: the first that the file may have.
 _WORDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("power", "watts", "power_w"), ("power_watts",)),
     **dict.fromkeys(("temp", "temperature", "gpu_temp", "temp_c"), ("temperature_celsius",)),
@@ -247,7 +247,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
 }
 
 
-# What people have at hand: the field of the layout, and what makes its unit of the exporter's.
+# Names of common tools: the layout's field, and the factor from the tool's unit to the field's.
 _NVIDIA_SMI: dict[str, tuple[str, float]] = {
     "hostname": ("node", 1),
     "Hostname": ("node", 1),
@@ -338,7 +338,7 @@ _FOREIGN: dict[str, tuple[str, float]] = {
     },
     **_OLD_DCGM,
     **_NVIDIA_SMI,
-    # nvidia-smi writes its unit into the header.
+    # nvidia-smi adds the unit to the header.
     **{
         f"{name} [{unit}]": found
         for name, found in _NVIDIA_SMI.items()

@@ -1,4 +1,4 @@
-"""Names of a site as words that say nothing: the same name is always the same word."""
+"""Names of a site replaced by meaningless words: the same name always gives the same word."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ from gpuvigil.model import (
     Subject,
 )
 
-# Events whose words the kernel or gpuvigil chose; others name files, mounts and commands.
+# Events whose words come from the kernel or gpuvigil; others name files, mounts and commands.
 _TOLD = frozenset(
     {
         *(EventKind.XID, EventKind.SXID, EventKind.PCIE_ERROR, EventKind.MACHINE_CHECK),
@@ -31,13 +31,13 @@ _JOB = re.compile(r"\b(job|pid) \d+")
 
 @dataclass(slots=True)
 class Names:
-    """Hashes names with a salt: without it nobody can try names until one fits."""
+    """Hashes names with a salt, so that nobody can find a name by trying."""
 
     salt: str
     known: dict[str, str] = field(default_factory=dict)
 
     def word(self, kind: str, name: str | None) -> str | None:
-        """`node-3f2a91c07e`; None stays None."""
+        """Return a word like `node-3f2a91c07e`; an empty name or None stays as it is."""
         if not name:
             return name
         made = f"{kind}-{self._digest(name)[:10]}"
@@ -47,7 +47,7 @@ class Names:
         return made
 
     def uuid(self, name: str) -> str:
-        """In the form of a UUID."""
+        """Return a word in the form of a UUID."""
         hexes = self._digest(name)
         parts = (hexes[:8], hexes[8:12], hexes[12:16], hexes[16:20], hexes[20:32])
         made = f"GPU-{'-'.join(parts)}"
@@ -57,7 +57,7 @@ class Names:
         return made
 
     def subject(self, one: Subject) -> Subject:
-        """The same part of a node that is called otherwise."""
+        """Return the subject with its names replaced."""
         return replace(
             one,
             cluster=self.word("cluster", one.cluster) or "",
@@ -66,11 +66,11 @@ class Names:
         )
 
     def text(self, words: str) -> str:
-        """Words without the names that were hashed before, and without those of processes."""
+        """Return the text with all names hashed so far replaced, and without names of processes."""
         words = _PROCESS.sub(r"process (pid \1)", words)
         if self.known:
             names = sorted(self.known, key=len, reverse=True)
-            # What follows a host's name after a dot is its domain.
+            # After a host's name, a dot begins its domain.
             form = rf"(?<![\w])({'|'.join(map(re.escape, names))})(?:\.[A-Za-z][\w-]*)*(?!\w)"
             words = re.sub(form, lambda found: self.known[found[1]], words)
         return _JOB.sub(lambda found: f"{found[1]} 0", words)
@@ -80,7 +80,7 @@ class Names:
 
 
 def table(rows: pa.Table, names: Names) -> pa.Table:
-    """The same numbers of nodes and GPUs that are called otherwise."""
+    """Return the same numbers, with the names of nodes and GPUs replaced."""
     of = {
         "cluster": lambda name: names.word("cluster", name),
         "node": lambda name: names.word("node", name),
@@ -95,7 +95,7 @@ def table(rows: pa.Table, names: Names) -> pa.Table:
 
 
 def inventory(one: Inventory, names: Names) -> Inventory:
-    """What a node has, without a name or a serial number."""
+    """Return a node's inventory without names or serial numbers."""
 
     def gpu(it: GpuIdentity) -> GpuIdentity:
         serial = names.word("serial", it.serial)
@@ -125,7 +125,7 @@ def inventory(one: Inventory, names: Names) -> Inventory:
 
 
 def allocation(one: Allocation, names: Names) -> Allocation:
-    """Who held a GPU: somebody, with some job."""
+    """Return an allocation with its holder and the other names replaced."""
     return replace(
         one,
         subject=names.subject(one.subject),
@@ -141,12 +141,12 @@ def allocation(one: Allocation, names: Names) -> Allocation:
 
 
 def events(found: Iterable[Event], names: Names) -> list[Event]:
-    """What happened, in words without names; hash everything else first."""
+    """Return events with messages free of names; hash everything else first."""
     made = []
     for one in found:
         said = names.text(one.message) if one.kind in _TOLD else ""
         id_ = names.word("event", one.id) or ""
-        # A recording's tables have no place for ranks.
+        # A recording's tables have no column for ranks.
         subject = names.subject(one.subject)
         made.append(replace(one, subject=subject, id=id_, message=said, collectives=()))
     return made

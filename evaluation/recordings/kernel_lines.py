@@ -1,8 +1,8 @@
-"""Lines of kernel logs as people have them: the time that they begin with, and the kernel's words.
+"""Lines of kernel logs as people have them: the time at their beginning, and the kernel's text.
 
-Forms: `dmesg` with `-T`, `-x` and `--time-format iso`; `journalctl` with `-o short-iso`,
-`short-iso-precise` and `json`, or as it comes; syslog, with ISO times or without a year; `/dev/kmsg`.
-A line that counts seconds since the boot says nothing about the hour, so its time has to stand beside it.
+Forms: `dmesg` with `-T`, `-x` and `--time-format iso`; `journalctl` with `-o short-iso`, `short-iso-precise` and
+`json`, or in its default form; syslog, with ISO times or without a year; `/dev/kmsg`. Seconds since the boot give no
+time of day, so such a line needs its time in another column.
 """
 
 import re
@@ -25,17 +25,18 @@ _MONTHS = (
 _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _CTIME = rf"{_DAY} \w{{3}} +\d+ \d\d:\d\d:\d\d \d{{4}}"
-# As syslog and journalctl have it, with the year left out.
+# The form of syslog and journalctl, which leaves the year out.
 _SYSLOG = rf"(?:{'|'.join(_MONTHS)}) [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
-# As `dmesg -x` has them.
+# The form of `dmesg -x`.
 _FACILITY = r"(?:kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local\d)"
 _LEVEL = r"(?:emerg|alert|crit|err|warn|notice|info|debug)"
-# What the kernel begins with. A word before one of these is a host; these are none, and file systems and drives begin so.
+# Words with which the kernel's text begins. A word before one of these is a host; these words are not hosts,
+# though file systems and drives begin like this.
 _FIRST = (
     r"(?:NVRM|nvidia|kernel|mlx5|pcieport|nvme|EXT[34]-fs|XFS|BTRFS|EDAC|mce|watchdog|NMI|INFO|rcu|Out|Memory"
     r"|md|sd|blk|print_req|critical|\{\d+\}\[Hardware)"
 )
-# In this order, each or none of them: `kern  :err   : `, `<3>`, a time, a host, `kernel: `, `[12.5] `.
+# Each optional, in this order: `kern  :err   : `, `<3>`, a time, a host, `kernel: `, `[12.5] `.
 _PREFIX = re.compile(
     rf"\s*(?:{_FACILITY} *: *{_LEVEL} *: )?(?:<\d+>)?(?:\d+ )?"
     rf"(?:\[?(?P<at>{_ISO}|{_CTIME}|{_SYSLOG})\]?:?\s*)?"
@@ -57,16 +58,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forms:
-    """What a line's time leaves out."""
+    """What the time of a line leaves out."""
 
     zone: tzinfo | None
-    near: datetime  # whose year it is
+    near: datetime  # the year is chosen near this time
 
 
 def split(line: str, forms: Forms) -> tuple[datetime | None, str]:
-    """The time that a line begins with, None for none, and what the kernel wrote.
+    """Return the time at the beginning of a line, or None, and the kernel's text.
 
-    ValueError for a time without a zone where nobody says which.
+    ValueError is raised for a time without a zone when none was given.
     """
     if line.startswith("{") and (record := journal_record(_with_names(line))) is not None:
         return record.at, record.text
@@ -80,7 +81,7 @@ def split(line: str, forms: Forms) -> tuple[datetime | None, str]:
 
 
 def _with_names(line: str) -> bytes:
-    """A journal's line as the collector's own parser takes it: it wants what names a record."""
+    """Return a journal record for the collector's parser, which needs the fields that identify a record."""
     return re.sub(r"^\{", '{"__CURSOR": "", "_BOOT_ID": "", ', line, count=1).encode()
 
 
@@ -99,7 +100,7 @@ def _time(text: str, forms: Forms) -> datetime:
 
 
 def _in_year(text: str, near: datetime) -> datetime:
-    """The time of that day that is nearest to when the recording began."""
+    """Return that day and time in the year nearest to the recording's beginning."""
     words = " ".join(text.partition(".")[0].split())
     found = []
     for year in (near.year - 1, near.year, near.year + 1):
@@ -118,15 +119,15 @@ def events(
     told: Iterable[Event],
     directory: Path,
 ) -> list[Event]:
-    """What one node's lines report, in the collector's own words; each burst once, with its count.
+    """Return what one node's lines report, as the collector's parser reads them; each burst once, with its count.
 
-    `told` are the node's other events: an Xid among them that a line reports as well is one.
+    `told` are the node's other events: where one of them and a line report the same Xid, it is one event.
     """
     if not lines:
         return list(told)
     node = lines[0].node
     clock = ManualClock(lines[0].at)
-    # Nothing is saved: the file is the one that an agent would go on with after its restart.
+    # Nothing is saved: the file would let an agent continue after its restart.
     book = KernelBook(directory / ".position", node, {gpu.uuid: gpu for gpu in gpus}, clock)
     found: list[Event] = []
     steps: list[tuple[datetime, int, Line | Event]] = [
@@ -146,5 +147,5 @@ def events(
 
 
 def arrival(event: Event) -> datetime:
-    """When the hub would have it: what was counted comes at the end of its burst."""
+    """Return when the hub would get the event: one with a count comes at the end of its burst."""
     return event.at + timedelta(seconds=_BOOK_SECONDS if event.count > 1 else 0.2)

@@ -1,7 +1,7 @@
-"""The files of a recording and their columns: `docs/recordings.md` has the same tables.
+"""The files of a recording and their columns; `docs/recordings.md` has the same tables.
 
-Columns of telemetry are the catalogue's fields, in the units that stand in their names, beside the
-columns that say whose the numbers are.
+Telemetry has the catalogue's fields, in the units that their names give, beside columns that identify the subject
+and the time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import EventKind
 
-CLUSTER, NODE = "recorded", "node"  # where a recording names none
+CLUSTER, NODE = "recorded", "node"  # for recordings that name none
 SUFFIXES = (".csv", ".parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column that says whose, when or what; fields of the catalogue come beside these."""
+    """One column for the subject, the time or a record's content; telemetry files add the catalogue's fields."""
 
     name: str
     sentence: str
@@ -24,7 +24,7 @@ class Column:
 
 
 def _columns(text: str) -> tuple[Column, ...]:
-    """From `name[!] | sentence` lines; `!` is needed."""
+    """Parse `name[!] | sentence` lines; `!` marks a column as needed."""
     found = []
     for line in text.strip().splitlines():
         name, sentence = (word.strip() for word in line.split("|", 1))
@@ -117,7 +117,7 @@ affected | Other nodes that suffered from it, separated by spaces.
     ),
 }
 FILES: Mapping[str, tuple[Column, ...]] = {**TELEMETRY, **RECORDS}
-# What a file holds, in a sentence.
+# The content of each file, in a sentence.
 SENTENCES: Mapping[str, str] = {
     "gpu": "Numbers of GPUs: a row for each GPU and moment.",
     "port": "Numbers of network ports.",
@@ -131,19 +131,19 @@ SENTENCES: Mapping[str, str] = {
 
 
 def fields(measurement: str) -> tuple[str, ...]:
-    """The catalogue's fields of a telemetry file."""
+    """Return the catalogue's fields of a telemetry file."""
     return tuple(metric.name for metric in MEASUREMENTS[measurement].metrics)
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """All columns that a file may have."""
+    """Return all columns that a file may have."""
     own = [column.name for column in FILES[kind]]
     more = fields(kind) if kind in TELEMETRY else ()
     return tuple(dict.fromkeys([*own, *more]))
 
 
 def rows() -> Iterator[str]:
-    """The tables of `docs/recordings.md`."""
+    """Yield the tables of `docs/recordings.md`."""
     for kind, columns in FILES.items():
         yield f"### `{kind}`"
         yield ""

@@ -1,7 +1,7 @@
-"""Faults laid over recorded numbers: what the sensors would have read beside what they did read.
+"""Faults laid over recorded numbers: the values that sensors would have read, in place of those they did read.
 
-Each changes the rows of one GPU (or of all of its node) from its start to its end, and adds the
-events that come with it. Names, severity and advice are those of the simulated fleet's kinds.
+Each fault changes the rows of one GPU, or of its whole node, from its start to its end, and adds the events that
+come with it. Names, severity and advice are those of the simulated fleet's kinds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from .play import played
 from .problems import BadRecording
 from .recording import Recording
 
-# A recording needs some time before a fault, and some with it.
+# A recording needs some time before a fault, and some time with it.
 SHORTEST, _LONGEST_FAULT = timedelta(minutes=20), timedelta(hours=2)
 _TAGS = ("cluster", "node", "uuid", "model", "at")
 # nvmlClocksEventReasonHwSlowdown, ...HwThermalSlowdown and ...HwPowerBrakeSlowdown.
@@ -35,36 +35,36 @@ _HW_SLOWDOWN, _HW_THERMAL, _HW_POWER_BRAKE = 0x8, 0x40, 0x80
 
 @dataclass(slots=True)
 class Sheet:
-    """The rows of a recording as columns that may be written to; NaN is not measured."""
+    """The rows of a recording as writable columns; NaN stands for not measured."""
 
     columns: dict[str, Numbers]
-    chosen: Numbers  # rows that the fault is about
+    chosen: Numbers  # rows that the fault changes
     seconds: Numbers  # since the fault began
     kept: Numbers  # rows that reached the hub
     codes: list[tuple[EventKind, int | None]] = field(default_factory=list)
 
     def put(self, name: str, value: float) -> None:
-        """A value in every chosen row."""
+        """Set a value in every chosen row."""
         self._column(name)[self.chosen] = value
 
     def scale(self, name: str, factor: float) -> None:
-        """Times a factor, where it was measured."""
+        """Multiply the chosen rows by a factor, where they were measured."""
         if name in self.columns:
             self.columns[name][self.chosen] *= factor
 
     def grow(self, name: str, per_second: float) -> None:
-        """A counter that grows; one that was not recorded stood at 0."""
+        """Let a counter grow; one that was not recorded starts at 0."""
         column = self._column(name, 0.0)
         column[self.chosen] += np.floor(per_second * self.seconds[self.chosen])
 
     def bits(self, mask: int) -> None:
-        """Reasons why the clocks are not higher."""
+        """Add reasons that keep the clocks down."""
         column = self._column("clock_event_reasons", 0.0)
         whole = np.nan_to_num(column[self.chosen]).astype(np.int64)
         column[self.chosen] = whole | mask
 
     def silent(self, reason: Unmeasured) -> None:
-        """Nothing but the reason why there is nothing."""
+        """Remove all values of the chosen rows, and set the reason why they are missing."""
         for name, column in self.columns.items():
             if name != "index":
                 column[self.chosen] = np.nan
@@ -159,7 +159,7 @@ class Injection:
     magnitude: float | None = None
 
     def truth(self) -> Truth:
-        """What a perfect watcher would say of it."""
+        """Return the truth about this fault, for the judge."""
         known = KINDS[self.kind]
         whole = known.target == "node"
         return Truth(
@@ -179,9 +179,9 @@ class Injection:
 
 
 def injections(recording: Recording, kinds: Sequence[str], seed: int) -> list[Injection]:
-    """Each kind once, somewhere: at least a quarter of the recording before it.
+    """Return one injection of each kind, at a random place after the first quarter of the recording.
 
-    BadRecording when the recording is too short, or has no GPU.
+    BadRecording is raised when the recording is too short, or has no GPU.
     """
     chance, span = Random(seed), recording.end - recording.start
     if span < SHORTEST or not recording.gpus:
@@ -208,7 +208,7 @@ def injections(recording: Recording, kinds: Sequence[str], seed: int) -> list[In
 
 
 def with_fault(recording: Recording, injection: Injection) -> Recording:
-    """The recording with one fault in it; where its node was heard follows from its GPUs."""
+    """Return the recording with one fault in it; rows that show its node was reporting follow from its GPUs."""
     table, events = lay(recording.tables["gpu"], injection)
     tables = {**recording.tables, "gpu": table}
     if injection.kind == "dead collector":
@@ -223,7 +223,7 @@ def with_fault(recording: Recording, injection: Injection) -> Recording:
 
 
 def held_against(recording: Recording, injection: Injection, before: Sequence[Claim]) -> Outcome:
-    """What became of an injected fault; what is said of the recording anyhow has not found it."""
+    """Return the outcome of an injected fault; claims that the recording raises anyway have not found it."""
     known = {(claim.fault, claim.subject, claim.opened_at) for claim in before}
     after = played(with_fault(recording, injection))
     new = [claim for claim in after if (claim.fault, claim.subject, claim.opened_at) not in known]
@@ -232,7 +232,7 @@ def held_against(recording: Recording, injection: Injection, before: Sequence[Cl
 
 
 def lay(table: pa.Table, injection: Injection) -> tuple[pa.Table, tuple[Event, ...]]:
-    """The recording with the fault in it, and the events that come with it."""
+    """Return the table with the fault in it, and the events that come with it."""
     at = table["at"].to_numpy()
     begin = np.datetime64(injection.start.replace(tzinfo=None), "us")
     end = np.datetime64(injection.end.replace(tzinfo=None), "us")
@@ -259,7 +259,7 @@ def lay(table: pa.Table, injection: Injection) -> tuple[pa.Table, tuple[Event, .
 
 
 def of_subject(table: pa.Table, subject: Subject) -> Numbers:
-    """Which rows are of a node, or of one GPU of it: recordings without UUIDs number GPUs by node."""
+    """Return which rows are of a node, or of one of its GPUs: without UUIDs, GPUs are numbered by node."""
     here = pc.equal(table["node"], subject.node)
     if subject.gpu is not None:
         here = pc.and_(here, pc.equal(table["uuid"], subject.gpu))

@@ -1,4 +1,4 @@
-"""A recording through the analyzer, its life of an incident, and to the judge."""
+"""A recording played through the analyzer and the incident lifecycle, and judged."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +21,9 @@ from ..judge.matching import Judged, Outcome, Verdict, judge
 from ..replay import Replay
 from .recording import HOUR, Recording
 
-# Of each subject within the shortest span: three of them say that something lasts, and one may be late.
+# Rows of each subject within the shortest span: three show that something lasts, and one may be late.
 _LINES = 4
-# Any cause that a truth may name and an incident can: a fault, its condition, a kind that the
+# Every cause that a truth may state and an incident can name: a fault, its condition, a kind that the
 # simulated fleet plays, an Xid.
 _XIDS = frozenset(f"xid {code}" for code in range(1, 1000))
 CAUSES = frozenset({*FAULTS, *CONDITIONS, *KINDS, *_XIDS})
@@ -31,7 +31,7 @@ CAUSES = frozenset({*FAULTS, *CONDITIONS, *KINDS, *_XIDS})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """What the incidents were, against what was wrong."""
+    """The incidents compared with what was wrong."""
 
     outcomes: tuple[tuple[Truth, Outcome], ...]
     judged: tuple[Judged, ...]
@@ -42,18 +42,18 @@ class Verdicts:
 
     @property
     def wrong(self) -> tuple[Claim, ...]:
-        """Messages about no fault of the truth; notes, which wake nobody, are left out."""
+        """Messages about no fault of the truth; notes, which page nobody, are left out."""
         false = (one.claim for one in self.judged if one.verdict is Verdict.FALSE)
         return tuple(claim for claim in false if claim.read_at is not None)
 
     def of(self, claim: Claim) -> Judged | None:
-        """The best that an incident was, in any of the times that it stood; None: not judged."""
+        """Return an incident's best verdict in any of its spans; None when it was not judged."""
         those = [one for one in self.judged if one.claim.id == claim.id]
         return min(those, key=lambda one: list(Verdict).index(one.verdict), default=None)
 
 
 def settings_for(seconds: float) -> AnalyzerSettings:
-    """The analyzer's own spans, each long enough for what is so many seconds apart."""
+    """Return the analyzer's settings with each span long enough for rows that are so many seconds apart."""
     usual = AnalyzerSettings()
     return replace(
         usual,
@@ -69,10 +69,10 @@ def played(
     silence: bool = False,
     tell: Callable[[float], None] = lambda share: None,
 ) -> list[Claim]:
-    """The incidents of a recording, in the order in which they were opened.
+    """Return the incidents of a recording, in the order in which they were opened.
 
-    With `silence` a time without any row counts as the silence of every node, and not as a gap of
-    the recording. `tell` hears of the share that is done.
+    With `silence`, a time without any row counts as the silence of every node, not as a gap in the recording. `tell`
+    receives the share that is done.
     """
     replay = Replay(settings or settings_for(recording.slowest_seconds), ahead=HOUR)
     for start, end in () if silence else recording.gaps:
@@ -84,9 +84,9 @@ def played(
 
 
 def judged(truths: Sequence[Truth], said: Sequence[Claim]) -> Verdicts:
-    """Each incident held against what was wrong.
+    """Compare each incident with what was wrong.
 
-    How a GPU is used is nobody's fault, so such incidents count only where a truth asks for them.
+    How a GPU is used is no fault, so incidents about it count only where a truth asks for them.
     """
     wanted = {truth.fault for truth in truths}
     codes = {int(cause[4:]) for cause in wanted if cause in _XIDS}
@@ -100,9 +100,9 @@ def judged(truths: Sequence[Truth], said: Sequence[Claim]) -> Verdicts:
 
 
 def _with_lists(truth: Truth, said: Iterable[Claim]) -> Truth:
-    """With the machines of incidents that name its cause and list its own among others.
+    """Add to a truth the subjects of incidents that name its cause and have its node among their members.
 
-    Of a job that hangs on several nodes an incident is about the first, and the truth about any.
+    For a job that hangs on several nodes, the incident is about the first, while the truth may name any of them.
     """
     node = truth.subject.of_node()
     more = [
@@ -118,7 +118,7 @@ def _lists(one: Claim, node: Subject) -> bool:
 
 
 def _with_notes(truth: Truth, outcome: Outcome, found: Iterable[Judged]) -> Outcome:
-    """A cause that was asked for is found by a note, too, where the product makes no more of it."""
+    """Let a note find a cause that was asked for, since the product may only make a note of it."""
     right = [one.claim for one in found if one.truth == truth.id and one.verdict is Verdict.RIGHT]
     if outcome.found or not truth.fault or not right:
         return outcome
@@ -129,9 +129,9 @@ def _with_notes(truth: Truth, outcome: Outcome, found: Iterable[Judged]) -> Outc
 
 
 def _named(one: Claim, codes: Collection[int]) -> Claim:
-    """The incident with every cause that it names, as the judge writes it.
+    """Return the incident with all causes it names, in the judge's form.
 
-    An Xid is named by its code, and by an incident of what the catalogue says that it means.
+    An Xid is named by its code, and by an incident about the catalogue's meaning of the code.
     """
     (by_xid, *_) = (key for key, row in FAULTS.items() if row.by_xid)
 
@@ -148,7 +148,7 @@ def _named(one: Claim, codes: Collection[int]) -> Claim:
 
 
 def figures(verdicts: Verdicts, node_days: float) -> dict[str, Any]:
-    """Found, right cause, delay, wrong ones."""
+    """Return counts of found, right causes and wrong incidents, and the delays."""
     outcomes = [outcome for _, outcome in verdicts.outcomes]
     asked = [outcome for truth, outcome in verdicts.outcomes if truth.fault]
     seconds = [outcome.seconds for outcome in outcomes if outcome.seconds is not None]
@@ -169,7 +169,7 @@ def figures(verdicts: Verdicts, node_days: float) -> dict[str, Any]:
 
 
 def incident(one: Claim, verdict: Judged | None) -> dict[str, Any]:
-    """An incident for programs; times as text, `verdict` None without a truth file."""
+    """Return an incident for programs; times are text, and `verdict` is None without a truth file."""
     return {
         "fault": one.fault,
         "condition": one.said.condition or None,
@@ -193,7 +193,7 @@ def incident(one: Claim, verdict: Judged | None) -> dict[str, Any]:
 
 
 def truth(one: Truth, outcome: Outcome) -> dict[str, Any]:
-    """A truth for programs, with what became of it."""
+    """Return a truth for programs, with its outcome."""
     return {
         "id": one.id,
         "what": one.cause,

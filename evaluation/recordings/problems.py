@@ -1,4 +1,4 @@
-"""What is wrong with a recording, each with the file, the line and the column."""
+"""Problems of a recording, each with the file, the line and the column."""
 
 import csv
 import os
@@ -17,23 +17,23 @@ class BadRecording(ValueError):
 
 @dataclass(slots=True)
 class Problems:
-    """Everything that is wrong, and what else is worth a line, in the order in which it was seen."""
+    """All errors and notes about a recording, in the order in which they were found."""
 
     errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def error(self, path: Path, text: str, line: int | None = None, column: str = "") -> None:
-        """Something that has to be mended before the recording is played."""
+        """Add an error, which has to be fixed before the recording is played."""
         self.errors.append(_placed(path, text, line, column))
 
     def note(self, path: Path, text: str, line: int | None = None, column: str = "") -> None:
-        """Something that the reader did, or left out; told once."""
+        """Add a note on something the reader did or left out; equal notes are kept once."""
         said = _placed(path, text, line, column)
         if said not in self.notes:
             self.notes.append(said)
 
     def check(self) -> None:
-        """BadRecording when there is any error."""
+        """Raise BadRecording when there is any error."""
         if self.errors:
             more = len(self.errors) - _MOST
             cut = [f"and {more} more"] if more > 0 else []
@@ -46,9 +46,9 @@ def _placed(path: Path, text: str, line: int | None, column: str) -> str:
 
 
 def line_of(path: Path, row: int, torn: Collection[int] = ()) -> int | None:
-    """The line in which a row of a CSV begins, the header being line 1; None where there are none.
+    """Return the line in which a row of a CSV begins, the header being line 1; None for other files.
 
-    `torn`: lines that are no rows, counted from the header on, without empty ones.
+    `torn` holds the numbers of lines that are no rows, counted from the header on, without empty lines.
     """
     if path.suffix.lower() != ".csv":
         return None
@@ -57,7 +57,7 @@ def line_of(path: Path, row: int, torn: Collection[int] = ()) -> int | None:
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, int]]:
-    """What is not empty in a CSV, but for headers that stand again: its number, and its line."""
+    """Yield the number and the line of each non-empty CSV record, except for repeated headers."""
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         reader, number, before, header = csv.reader(file), 0, 0, None
         for cells in reader:
@@ -69,11 +69,11 @@ def lines_of(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """`; did you mean X?`, or nothing where no name is near."""
+    """Return `; did you mean X?`, or "" where no known name is similar."""
     near = get_close_matches(word.lower(), list(known), n=1, cutoff=0.72)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def reason(error: OSError) -> str:
-    """Why a file cannot be read."""
+    """Return why a file cannot be read."""
     return os.strerror(error.errno) if error.errno else str(error)

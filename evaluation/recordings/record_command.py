@@ -1,4 +1,4 @@
-"""`gpuvigil record`: a span of a running hub as a recording, with or without its names."""
+"""`gpuvigil record`: write a span of a running hub as a recording, with or without its names."""
 
 import argparse
 import csv
@@ -42,15 +42,15 @@ _LAST = "2h"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What a hub has of some nodes and a span."""
+    """A hub's data of some nodes and a span."""
 
-    tables: Mapping[str, pa.Table]  # by measurement, without fields that nothing measured
+    tables: Mapping[str, pa.Table]  # by measurement, without fields that were never measured
     events: Sequence[Event]
     allocations: Sequence[Allocation]
     inventories: Sequence[Inventory]
 
     def hashed(self, salt: str) -> "Recorded":
-        """The same without names of nodes, GPUs, users, jobs, accounts, racks and boots."""
+        """Return the same without names of nodes, GPUs, users, jobs, accounts, racks and boots."""
         known = hashing.Names(salt)
         inventories = [hashing.inventory(one, known) for one in self.inventories]
         allocations = [hashing.allocation(one, known) for one in self.allocations]
@@ -66,7 +66,7 @@ class Recorded:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`gpuvigil record`: 0 once it is written, 1 when the hub does not answer, 2 for wrong arguments."""
+    """Run `gpuvigil record`: 0 once written, 1 when the hub does not answer, 2 for wrong arguments."""
     commands = _parser()
     chosen = commands.parse_args(arguments)
     os.umask(UMASK)
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def recorded(hub: Hub, nodes: Sequence[str], start: datetime, end: datetime) -> Recorded:
-    """What the hub has of these nodes, of all for none; ConfigError for one that it does not know."""
+    """Return the hub's data of these nodes, or of all nodes for an empty list; ConfigError for an unknown node."""
     known = past(hub, start, end)
     _check(nodes, known, hub)
     store, parts = store_of(hub), {name: list[pa.Table]() for name in TELEMETRY}
@@ -121,7 +121,7 @@ def _check(nodes: Sequence[str], known: Past, hub: Hub) -> None:
 
 
 def _measured(name: str, rows: pa.Table) -> pa.Table:
-    """Without fields that no row has; in the order of time."""
+    """Drop fields that no row has, and sort by time."""
     if not len(rows):
         return rows
     kept = [it for it in rows.column_names if rows[it].null_count < len(rows)]
@@ -202,7 +202,7 @@ def _where(subject: Subject) -> dict[str, Any]:
 
 
 def _config(chosen: argparse.Namespace) -> Config:
-    """The configuration of the hub, with another token where one is named."""
+    """Return the hub's configuration, with another token where one is given."""
     if chosen.salt is not None and not chosen.hash_names:
         raise ConfigError("--salt is for --hash-names")
     given = dict(os.environ)

@@ -1,4 +1,4 @@
-"""A recording as the analyzer's replay takes it: blocks of an hour, at the times that it has."""
+"""A recording in the form that the analyzer's replay takes: blocks of an hour."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from .problems import BadRecording, Problems
 from .telemetry import Measured, measured
 
 HOUR, DELAY = timedelta(hours=1), timedelta(milliseconds=200)
-# Blocks begin at whole minutes; a pass after the last row sees it, and a later one only silence.
+# Blocks begin at whole minutes. A pass soon after the last row reads it; a later pass would only find silence.
 _GRID, _LAST_PASS = timedelta(minutes=1), timedelta(seconds=10)
 _LAST_WORDS = timedelta(minutes=1)
 _USUAL_TICK = 10.0
@@ -37,35 +37,35 @@ Span = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """Everything that was read, checked, and in the order of time."""
+    """Everything that was read, checked and sorted by time."""
 
-    tables: Mapping[str, pa.Table]  # by measurement; `node` has a row whenever a node was heard
+    tables: Mapping[str, pa.Table]  # by measurement; `node` has a row for each time a node reported
     start: datetime  # whole minutes
     end: datetime
     tick_seconds: float  # the median over nodes
-    slowest_seconds: float  # of the sort of numbers that comes most seldom
+    slowest_seconds: float  # of the measurement with the longest interval
     gaps: tuple[Span, ...]  # without a row of any node
     inventories: tuple[Inventory, ...]
     allocations: tuple[Allocation, ...]
     events: tuple[Event, ...]
     kernel_lines: int
-    truths: tuple[Truth, ...] | None  # None: nobody said what was wrong
-    given: frozenset[str]  # `gpu.power_watts`, `events`: what the recording has
+    truths: tuple[Truth, ...] | None  # None: no truth is given
+    given: frozenset[str]  # what the recording has, as `gpu.power_watts`, `events`
     notes: tuple[str, ...]
 
     @property
     def nodes(self) -> tuple[Subject, ...]:
-        """In order of their names."""
+        """All nodes, sorted by name."""
         return tuple(sorted({it.subject for it in self.inventories}))
 
     @property
     def gpus(self) -> tuple[Subject, ...]:
-        """In order of their names."""
+        """All GPUs, sorted by name."""
         found = {replace(it.subject, gpu=gpu.uuid) for it in self.inventories for gpu in it.gpus}
         return tuple(sorted(found))
 
     def blocks(self) -> Iterator[Block]:
-        """The whole recording, an hour after the other."""
+        """Yield the whole recording in blocks of an hour."""
         start = self.start
         while start < self.end:
             end = min(start + HOUR, self.end)
@@ -87,7 +87,7 @@ class Recording:
             start = end
 
     def _told(self, start: datetime, end: datetime) -> Iterator[Allocation]:
-        """Each allocation when it began, as far as that was known then, and when it ended."""
+        """Yield each allocation when it began, as far as it was known then, and when it ended."""
         for one in self.allocations:
             if start <= max(one.started_at, self.start) < end:
                 yield replace(one, ended_at=None, exit_code=None)
@@ -96,9 +96,9 @@ class Recording:
 
 
 def read(directory: Path, causes: frozenset[str], zone: ZoneInfo | None = None) -> Recording:
-    """The recording of a directory; BadRecording names everything that is wrong with it.
+    """Read the recording in a directory; BadRecording names everything that is wrong with it.
 
-    `causes` are what a truth may name, `zone` is whose the times are that name none.
+    `causes` are what a truth may name; `zone` applies to times without one.
     """
     problems = Problems()
     paths = kinds(directory, problems)
@@ -205,10 +205,10 @@ def _span(tables: Any) -> Span:
 
 
 def _with_last_words(end: datetime, events: Iterable[Event]) -> datetime:
-    """The end of a recording that also hears what was told soon after its last numbers.
+    """Return the recording's end, extended to include events soon after its last numbers.
 
-    A machine that dies tells of it after its last numbers; a log that goes on for long without them
-    is no recording, and the silence of every node would be judged in it.
+    A machine that dies reports it after its last numbers. A log that continues for long without numbers is not part of
+    the recording: the silence of every node would be judged in it.
     """
     heard = (kernel_lines.arrival(event) for event in events if event.at < end + _LAST_WORDS)
     return max([end, *(_floor(at, _LAST_PASS) + _LAST_PASS for at in heard)])
@@ -224,7 +224,7 @@ def _between(table: pa.Table, start: datetime, end: datetime) -> pa.Table:
 
 
 def _apart(tables: Mapping[str, pa.Table]) -> dict[tuple[Subject, str], list[float]]:
-    """By node and sort of numbers how far apart the rows of each subject usually are, in seconds."""
+    """Return, by node and measurement, the usual interval between rows of each subject, in seconds."""
     apart: dict[tuple[Subject, str], list[float]] = defaultdict(list)
     for kind, table in tables.items():
         tags = [tag for tag in MEASUREMENTS[kind].tags if tag != "model"]
@@ -236,19 +236,19 @@ def _apart(tables: Mapping[str, pa.Table]) -> dict[tuple[Subject, str], list[flo
 
 
 def _ticks(apart: Mapping[tuple[Subject, str], Sequence[float]]) -> dict[Subject, float]:
-    """By node how far apart the rows of one subject usually are, in seconds."""
+    """Return each node's usual interval between rows of one subject, in seconds."""
     of_nodes: dict[Subject, list[float]] = defaultdict(list)
     for (node, _), them in apart.items():
         of_nodes[node] += them
     return {
-        # Scrapers are late by parts of a second.
+        # Scrapes are late by parts of a second.
         node: max(float(round(np.median(them))), 1.0) if them else _USUAL_TICK
         for node, them in of_nodes.items()
     }
 
 
 def _slowest(apart: Mapping[tuple[Subject, str], Sequence[float]]) -> float:
-    """How far apart rows usually are, of the sort of numbers that comes most seldom."""
+    """Return the usual interval between rows of the measurement with the longest one, in seconds."""
     of_kinds: dict[str, list[float]] = defaultdict(list)
     for (_, kind), them in apart.items():
         of_kinds[kind] += them
@@ -258,7 +258,7 @@ def _slowest(apart: Mapping[tuple[Subject, str], Sequence[float]]) -> float:
 def _inventories(
     found: Mapping[str, Measured], told: Sequence[Inventory], ticks: Mapping[Subject, float]
 ) -> list[Inventory]:
-    """What the recording says that a node has, else what it has numbers of, since it has them."""
+    """Return the inventories that the recording has, and for other nodes ones made from their numbers."""
     begins = _begins(found)
     own = {it.subject for it in told}
     made = []
@@ -292,7 +292,7 @@ def _inventories(
 def _begins(
     found: Mapping[str, Measured],
 ) -> dict[Subject, list[tuple[datetime, GpuIdentity | PortIdentity | None]]]:
-    """By node what it has, each from its first row on."""
+    """Return each node's parts, each with the time of its first row."""
     made: dict[Subject, list[tuple[datetime, GpuIdentity | PortIdentity | None]]] = defaultdict(
         list
     )
@@ -314,7 +314,7 @@ def _part(
 ) -> GpuIdentity | PortIdentity:
     if kind == "port":
         names = {name: row[name] for name in ("device", "port", "kind", "role")}
-        # One that was never up was never in use.
+        # A port that was never up was never in use.
         return PortIdentity(**names, was_up=row.get("up_max", 1) == 1)
     address = addresses.get((row["cluster"], row["node"], row["uuid"]))
     return GpuIdentity(
@@ -326,9 +326,9 @@ def _part(
 
 
 def _heard(tables: Mapping[str, pa.Table], ticks: Mapping[Subject, float]) -> pa.Table:
-    """Rows of nodes: those that there are, and for other nodes one a tick, if it told of a part.
+    """Return the rows of nodes; a node without rows gets one per tick in which its parts have rows.
 
-    A driver that tells of GPUs answers, unless the recording says otherwise.
+    A driver that reports GPUs counts as answering, unless the recording states otherwise.
     """
     own = tables.get(NODE.name, latest_schema(NODE, ()).empty_table())
     if _ANSWERS not in own.column_names and "gpu" in tables:
@@ -355,7 +355,7 @@ def _heard(tables: Mapping[str, pa.Table], ticks: Mapping[Subject, float]) -> pa
 
 
 def _gaps(heard: pa.Table, longest: timedelta) -> tuple[Span, ...]:
-    """Times without a row of any node: nobody recorded then."""
+    """Return the times without a row of any node: nothing was recorded then."""
     times = np.unique(heard["at"].cast(pa.int64()).to_numpy())
     wide = np.flatnonzero(np.diff(times) > longest // timedelta(microseconds=1))
     return tuple(
@@ -365,7 +365,7 @@ def _gaps(heard: pa.Table, longest: timedelta) -> tuple[Span, ...]:
 
 
 def _given(tables: Mapping[str, pa.Table]) -> frozenset[str]:
-    """What was measured at least once: `gpu`, and `gpu.power_watts` of it."""
+    """Return what was measured at least once: `gpu`, and each of its fields as `gpu.power_watts`."""
     found = {
         f"{kind}.{name}"
         for kind, table in tables.items()

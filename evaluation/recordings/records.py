@@ -1,4 +1,4 @@
-"""Events, jobs, kernel lines, inventories and truth of a recording, as values of the product."""
+"""Events, jobs, kernel lines, inventories and truths of a recording, as the product's own values."""
 
 import json
 import re
@@ -36,17 +36,17 @@ from .layout import CLUSTER, FILES, NODE
 from .problems import Problems, meant, reason
 from .values import Raw, texts, times
 
-Cells = Mapping[str, Any]  # a row's texts and times; None where nothing stands
+Cells = Mapping[str, Any]  # a row's texts and times; None for an empty cell
 _TIMES = frozenset({"at", "started_at", "ended_at", "from", "to"})
 _NAMED = 5
 _OF_JOURNAL = "-- "  # journalctl's own words: `-- Boot 0f3... --`
-# `3`, as a table of numbers and empty cells has it `3.0`, and `gpu3` or `nvidia3`.
+# `3`; `3.0`, as a column of numbers with empty cells is written; and `gpu3` or `nvidia3`.
 _INDEX = re.compile(r"(?:(?:gpu|nvidia)[ _-]?)?(\d+)(?:\.0+)?", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a file of records, and where it is."""
+    """A row of a file of records, and its place in the file."""
 
     raw: Raw
     number: int
@@ -54,23 +54,23 @@ class Row:
     node: Subject
 
     def text(self, name: str) -> str | None:
-        """A cell's words; None where none stand."""
+        """Return a cell's text; None for an empty cell."""
         found: str | None = self.cells.get(name)
         return found
 
     def error(self, problems: Problems, text: str, column: str = "") -> None:
-        """Something wrong with this row."""
+        """Report an error of this row."""
         problems.error(self.raw.path, text, self.raw.line(self.number), column)
 
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs of a recording by node, so that a UUID and an index both name one."""
+    """The GPUs of a recording by node; both a UUID and an index name one."""
 
     by_node: Mapping[Subject, Sequence[GpuIdentity]]
 
     def named(self, node: Subject, text: str) -> Subject | None:
-        """The GPU of a node that a cell names; None when it has no such GPU."""
+        """Return the GPU of a node that a cell names; None when the node has no such GPU."""
         gpus = self.by_node.get(node, ())
         index = _INDEX.fullmatch(text)
         found = [
@@ -82,12 +82,12 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The nodes that have numbers: a row that names no cluster is about one of them."""
+    """The nodes that have numbers; a row without a cluster is about one of them."""
 
     known: Sequence[Subject]
 
     def named(self, cluster: str | None, node: str | None) -> Subject:
-        """The node of that name; without a name the only one there is."""
+        """Return the node of that name; without a name, the only node there is."""
         here = [it for it in self.known if cluster in {None, it.cluster}]
         near = [it for it in here if node in {None, it.node}]
         near = near or [it for it in here if is_host_of(it.node, node or "")]
@@ -97,7 +97,7 @@ class Nodes:
 
 
 def is_host_of(one: str, other: str) -> bool:
-    """Whether one of two names is the other with a domain behind it; an address has none."""
+    """Return whether one of two names is the other plus a domain; an address has no domain."""
     short, long = sorted((one, other), key=len)
     return long.startswith(f"{short}.") and not short.isdigit()
 
@@ -105,7 +105,7 @@ def is_host_of(one: str, other: str) -> bool:
 def rows(
     kind: str, raws: Sequence[Raw], nodes: Nodes, problems: Problems, zone: ZoneInfo | None
 ) -> list[Row]:
-    """All rows of a kind of records; a needed cell that is empty is a problem."""
+    """Return all rows of a kind of records; an empty needed cell is an error."""
     found = []
     needed = [it.name for it in FILES[kind] if it.needed]
     strange: dict[str, Row] = {}
@@ -132,7 +132,7 @@ def rows(
 
 
 def _note_strange(named: Mapping[str, Row], nodes: Nodes, problems: Problems) -> None:
-    """A line for each file that names nodes of which no row tells."""
+    """Note, for each file, the nodes it names that have no rows of numbers."""
     known = {it.node for it in nodes.known}
     of_file: dict[Path, list[str]] = {}
     for node in sorted(named.keys() - known):
@@ -143,12 +143,12 @@ def _note_strange(named: Mapping[str, Row], nodes: Nodes, problems: Problems) ->
         problems.note(path, f"no row has numbers of {', '.join(them[:_NAMED])}{more}{near}")
 
 
-# `0-7`, `0,1`: several by their indices.
+# Several indices in one cell: `0-7`, `0,1`.
 _SEVERAL = re.compile(r"\d+(?:[\s,;|:+-]+\d+)+")
 
 
 def subject(row: Row, gpus: Gpus, problems: Problems) -> Subject:
-    """What a row is about: a GPU, a port, or the node."""
+    """Return the subject of a row: a GPU, a port, or the node."""
     node = row.node
     if (gpu := row.text("gpu")) is not None:
         found = gpus.named(node, gpu)
@@ -167,7 +167,7 @@ def subject(row: Row, gpus: Gpus, problems: Problems) -> Subject:
 
 
 def events(found: Sequence[Row], gpus: Gpus, problems: Problems) -> list[Event]:
-    """The rows of `events`."""
+    """Return the rows of `events` as events."""
     made: list[Event] = []
     for row in found:
         word = (row.text("event") or "").lower()
@@ -195,7 +195,7 @@ def events(found: Sequence[Row], gpus: Gpus, problems: Problems) -> list[Event]:
 
 
 def jobs(found: Sequence[Row], gpus: Gpus, problems: Problems) -> list[Allocation]:
-    """The rows of `jobs`; one without a GPU is of all GPUs of its node."""
+    """Return the rows of `jobs` as allocations; a row without a GPU holds all GPUs of its node."""
     made = []
     for row in found:
         node = row.node
@@ -221,7 +221,7 @@ def jobs(found: Sequence[Row], gpus: Gpus, problems: Problems) -> list[Allocatio
 
 
 def _holder(text: str) -> Holder:
-    """What has no word before its name is a pod where it has a namespace, else a job."""
+    """Parse a holder; a name without a kind is a pod where it has a namespace, else a job."""
     found = Holder.parse(text)
     if found.kind is not HolderKind.OTHER:
         return found
@@ -238,7 +238,7 @@ def kernel(
     problems: Problems,
     forms: Forms,
 ) -> list[Line]:
-    """The rows of `kernel`, and the lines of `kernel/NODE.log`."""
+    """Return the rows of `kernel`, and the lines of `kernel/NODE.log`."""
     made = []
     for row in found:
         line = _line(row.node, row.text("line") or "", row.cells.get("at"), forms)
@@ -266,13 +266,13 @@ def _lines_of_log(path: Path, node: Subject, problems: Problems, forms: Forms) -
         if isinstance(line, str):
             problems.error(path, line, number)
             return
-        # The second line of a message has no time of its own.
+        # Further lines of a message have no time of their own.
         before = line.at
         yield line
 
 
 def _line(node: Subject, text: str, at: datetime | None, forms: Forms) -> Line | str:
-    """The line, or what is wrong with its time."""
+    """Return the line, or a text on what is wrong with its time."""
     try:
         own, words = split(text, forms)
     except ValueError as error:
@@ -292,7 +292,7 @@ def truths(
     known: frozenset[str],
     problems: Problems,
 ) -> list[Truth]:
-    """The rows of `truth`; `known` are the causes that an incident can name."""
+    """Return the rows of `truth`; `known` are the causes that an incident can name."""
     made = []
     for number, row in enumerate(found, 1):
         cause, about = _cause(row, known, problems), subject(row, gpus, problems)
@@ -313,7 +313,7 @@ def truths(
                 detectable_from=start,
                 cause=row.text("what") or cause or "something is wrong",
                 symptoms=(),
-                # No recording says what ought to be done; nothing of it is judged.
+                # A recording does not state severity or action; neither is judged.
                 severity=Severity.WARNING,
                 action="",
                 affected=tuple(
@@ -335,7 +335,7 @@ def _cause(row: Row, known: frozenset[str], problems: Problems) -> str:
 
 
 def inventories(directory: Path, problems: Problems) -> list[Inventory]:
-    """`inventory.jsonl`: an object a line."""
+    """Read `inventory.jsonl`, which has one object per line."""
     path = directory / INVENTORY
     if not path.exists():
         return []
@@ -352,7 +352,7 @@ def inventories(directory: Path, problems: Problems) -> list[Inventory]:
 
 
 def inventory(values: Mapping[str, Any]) -> Inventory:
-    """What an object of `inventory.jsonl` says; what raises is no inventory."""
+    """Return the inventory in an object of `inventory.jsonl`; an invalid object raises an error."""
     body = {"boot": "recorded", "tick_seconds": 0.0, "version": "recorded", "ports": [], **values}
     node = Subject(cluster=body.get("cluster") or CLUSTER, node=body["node"])
     body["gpus"] = [
@@ -370,12 +370,12 @@ def inventory(values: Mapping[str, Any]) -> Inventory:
 
 
 def same_place(address: str | None) -> str | None:
-    """An address in the kernel's spelling."""
+    """Return a PCI address in the kernel's spelling."""
     return None if address is None else pci_address(address)
 
 
 def place(gpu: GpuIdentity) -> tuple[bool, int, str]:
-    """GPUs in the order of their indices."""
+    """Return a key that sorts GPUs by their indices."""
     return gpu.index is None, gpu.index or 0, gpu.uuid
 
 

@@ -1,4 +1,4 @@
-"""`gpuvigil replay DIRECTORY`: a recording through the analyzer, held against what was wrong."""
+"""`gpuvigil replay DIRECTORY`: play a recording through the analyzer, and compare it with what was wrong."""
 
 import argparse
 import json
@@ -28,9 +28,9 @@ _MARKS = {Verdict.FALSE: "wrong"}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`gpuvigil replay`: 0 once it was played, 1 when a truth was missed, 2 for a bad recording.
+    """Run `gpuvigil replay`: 0 once it was played, 1 when a truth was missed, 2 for a bad recording.
 
-    With `--strict` a wrong incident is 1, too.
+    With `--strict`, a wrong incident leads to 1 as well.
     """
     parser = _parser()
     chosen = parser.parse_args(arguments)
@@ -84,17 +84,17 @@ class _Result:
         return play.figures(self.verdicts, days)
 
     def verdict(self, one: Claim) -> Judged | None:
-        """What an incident was; None where nobody said what was wrong."""
+        """Return an incident's verdict; None where no truth is given."""
         return None if self.verdicts is None else self.verdicts.of(one)
 
     def code(self, *, strict: bool) -> int:
-        """The exit code."""
+        """Return the exit code."""
         if self.verdicts is None:
             return 0
         return int(self.verdicts.missed > 0 or (strict and bool(self.verdicts.wrong)))
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, for programs."""
+        """Return everything, for programs."""
         outcomes = () if self.verdicts is None else self.verdicts.outcomes
         return {
             "recording": _described(self.recording),
@@ -106,7 +106,7 @@ class _Result:
         }
 
     def lines(self) -> Iterator[str]:
-        """A line for each incident, then what they are worth."""
+        """Yield a line for each incident, then the figures."""
         yield from (_line(one, self.verdict(one)) for one in self.said)
         if not self.said:
             yield "no incident"
@@ -175,7 +175,7 @@ def _head(recording: Recording) -> Iterator[str]:
 def _overlays(
     recording: Recording, chosen: argparse.Namespace, said: Sequence[Claim]
 ) -> list[dict[str, Any]]:
-    """Each kind of fault laid over the recording on its own."""
+    """Lay each kind of fault over the recording by itself, and return the outcomes."""
     kinds = chosen.overlay or tuple(OVERLAYS)
     return [
         asdict(held_against(recording, one, said))
@@ -198,7 +198,7 @@ def _overlay_lines(overlays: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _progress() -> Callable[[float], None]:
-    """Says the share that is done, where somebody looks on."""
+    """Return a function that shows the share done, or one that does nothing without a terminal."""
     if not sys.stderr.isatty():
         return lambda share: None
 

@@ -1,4 +1,4 @@
-"""Rows of a telemetry file as a table of the catalogue: sorted, each moment once, units checked."""
+"""Rows of a telemetry file as a catalogue table: sorted, without duplicates, units checked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _DEFAULTS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A measurement's rows in the order of tags and time; and of GPUs where each sits."""
+    """A measurement's rows, sorted by tags and time, and the PCI addresses of GPUs."""
 
     table: pa.Table
     addresses: Mapping[tuple[str, str, str], str]  # cluster, node and UUID: PCI address
@@ -36,13 +36,13 @@ class Measured:
 def measured(
     kind: str, raws: Sequence[Raw], problems: Problems, zone: ZoneInfo | None
 ) -> Measured | None:
-    """The rows of all files of a kind; None when there is none."""
+    """Return the rows of all files of a kind; None when there are none."""
     parts: list[pa.Table] = []
     addresses: dict[tuple[str, str, str], str] = {}
     for raw in raws:
         try:
             part = _part(kind, raw, problems, zone)
-        except pa.ArrowException as error:  # a Parquet column of lists, say
+        except pa.ArrowException as error:  # for example a Parquet column of lists
             problems.error(raw.path, str(error).splitlines()[0])
             continue
         if "pci_address" in part.column_names:
@@ -81,7 +81,7 @@ def _part(kind: str, raw: Raw, problems: Problems, zone: ZoneInfo | None) -> pa.
 
 
 def _tag(kind: str, tag: str, raw: Raw) -> pa.ChunkedArray | pa.Array:
-    # A directory of files has one for each node, as that of kernel logs.
+    # A directory of files has one file per node, as for kernel logs.
     node = raw.path.stem if raw.path.parent.name == kind else NODE
     usual = {"cluster": CLUSTER, "node": node, **_DEFAULTS.get(kind, {})}
     if tag in raw.table.column_names:
@@ -106,7 +106,7 @@ def _field(kind: str, name: str, raw: Raw, problems: Problems) -> pa.ChunkedArra
 
 
 def _once(kind: str, table: pa.Table) -> pa.Table:
-    """One row for each subject and moment: what several rows say of it together, the last first."""
+    """Return one row for each subject and moment, merged from all its rows; later values win."""
     tags = list(MEASUREMENTS[kind].tags)
     own = [name for name in fields(kind) if name in table.column_names]
     keys = [*[tag for tag in tags if tag != "model"], "at"]
@@ -120,7 +120,7 @@ def _once(kind: str, table: pa.Table) -> pa.Table:
 
 
 def _monotone(kind: str, table: pa.Table) -> pa.Table:
-    """Counters that began again at 0 go on where they were, as the collector keeps them."""
+    """Let counters that restarted at 0 continue from their last value, as the collector does."""
     begins = None
     for number, name in enumerate(table.column_names):
         if name not in fields(kind) or MEASUREMENTS[kind].metric(name).kind is not Kind.COUNTER:
@@ -138,7 +138,7 @@ def _monotone(kind: str, table: pa.Table) -> pa.Table:
 
 
 def offsets(values: Numbers, subjects: Numbers) -> Numbers:
-    """What to add to each reading of counters, in the order of subjects and time."""
+    """Return what to add to each counter reading; readings are in the order of subjects and time."""
     fell = np.append(False, (values[1:] < values[:-1]) & (subjects[1:] == subjects[:-1]))
     lost = np.where(fell, np.append(0.0, values[:-1]), 0.0)
     total = np.cumsum(lost)
@@ -148,7 +148,7 @@ def offsets(values: Numbers, subjects: Numbers) -> Numbers:
 
 
 def _subjects(kind: str, table: pa.Table) -> Numbers:
-    """A number for each row's subject."""
+    """Return a number for each row's subject."""
     tags = [tag for tag in MEASUREMENTS[kind].tags if tag != "model"]
     changed = np.zeros(len(table), bool)
     for tag in tags:

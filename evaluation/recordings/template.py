@@ -1,4 +1,4 @@
-"""The example that `gpuvigil replay --template DIR` writes: half an hour of two nodes, one fault."""
+"""The example that `gpuvigil replay --template DIR` writes: half an hour of two nodes, with one fault."""
 
 import csv
 from collections.abc import Iterator, Sequence

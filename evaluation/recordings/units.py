@@ -1,4 +1,4 @@
-"""Numbers that are in another unit than the column's name says, told by their size."""
+"""Numbers in a unit other than the column's name says, recognised by their size."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ import numpy.typing as npt
 
 from gpuvigil.metrics import MEASUREMENTS, Kind
 
-Values = npt.NDArray[np.float64]  # what was measured; no NaN
+Values = npt.NDArray[np.float64]  # measured values, without NaN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
-    """Which value does not fit, and what it looks like."""
+    """A value that does not fit, and what it looks like."""
 
     position: int
     text: str
 
 
 def misfit(measurement: str, field: str, values: Values) -> Misfit | None:
-    """The first value of a field that cannot be in its unit; None when all may be."""
+    """Return the first value of a field that cannot be in its unit; None when all may be."""
     if not len(values):
         return None
     for suffix, check in _CHECKS.items():
@@ -43,15 +43,14 @@ def _first(bad: npt.NDArray[np.bool_], values: Values, text: str) -> Misfit:
     return Misfit(position=position, text=f"{values[position]:g} {text}")
 
 
-# Limits between units are wide, so that no real GPU comes near one: a core is between -20 and
-# 125 °C, memory is counted in MiB or more, clocks are over 1 MHz, a board draws under 5 kW.
-# Half of a fleet is over 35 °C (95 °F) soon, and never over that in degrees Celsius, while no core and no
-# memory of any GPU reaches 115 °C; 257 °F are 125 °C.
+# Limits between units are wide, so that no real GPU comes near one: a core is between -20 and 125 °C, memory is
+# counted in MiB or more, clocks are over 1 MHz, a board draws under 5 kW. Half of a fleet soon exceeds 35 °C (95 °F),
+# but never 95 °C, while no core and no memory of any GPU reaches 115 °C; 257 °F are 125 °C.
 _WARM_FAHRENHEIT, _HOTTEST, _HOTTEST_FAHRENHEIT = 95, 115, 257
-# A GPU has some GiB, and a recording in MiB goes beyond a thousand once one is in use; no GPU draws less
-# than 2 W all the time, and none more than 2 kW.
+# A GPU has some GiB, and a recording in MiB exceeds a thousand once a GPU is in use; no GPU draws less than 2 W all
+# the time, and none more than 2 kW.
 _MOST_GIB, _MOST_KILOWATTS, _MOST_GIGAHERTZ = 1024, 2, 10
-# What any one number may be says something only where so many are alike.
+# A value that any single reading may have proves something only where this many readings are alike.
 _ALIKE = 100
 
 
@@ -76,7 +75,7 @@ def _percent(field: str, values: Values) -> Misfit | None:
     if over.any():
         return _first(over, values, "is more than 100 %")
     parts = (values > 0.0) & (values < 1.0)
-    # An idle GPU may be active for 0.3 %; a whole recording of nothing but parts of 1 is a share.
+    # An idle GPU may be active for 0.3 %; a whole recording of nothing but parts of 1 holds shares.
     if values.max() <= 1.0 and (values[parts] >= 0.05).any():
         return _first(parts & (values >= 0.05), values, "looks like a share of 1: multiply by 100")
     return None

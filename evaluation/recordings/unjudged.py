@@ -1,14 +1,14 @@
-"""What the detectors cannot judge of a recording, since they were given too little."""
+"""What the detectors cannot judge in a recording that lacks their inputs."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzer.correlation.all_detectors import DETECTORS, Detector
 
-# Rows of GPUs themselves say these, whatever columns they have.
+# Rows of GPUs imply these, whatever columns they have.
 _ALWAYS = frozenset({"gpu.up", "gpu.index", "node.driver_answering", "gpu.unmeasured_reason"})
 _MOST = 4  # columns in a line for people
-# What only gpuvigil's own collector says of itself.
+# What only gpuvigil's own collector reports about itself.
 _OF_COLLECTOR = frozenset(
     {"node.dropped_bodies", "node.spool_oldest_seconds", "gpu.unmeasured_seconds"}
 )
@@ -21,11 +21,11 @@ class Unjudged:
     detector: str
     faults: tuple[str, ...]
     missing: tuple[str, ...]  # `gpu.power_watts`; or `events` and `kernel`
-    wholly: bool  # nothing of what it reads is there
+    wholly: bool  # whether nothing that it reads is there
 
 
 def unjudged(given: Collection[str], detectors: Sequence[Detector] = DETECTORS) -> list[Unjudged]:
-    """The detectors that judge nothing of a recording, then those that judge in part."""
+    """Return the detectors that cannot judge anything in a recording, then those that can judge in part."""
     found = [one for detector in detectors if (one := _of(detector, given)) is not None]
     return sorted(found, key=lambda one: (not one.wholly, one.detector))
 
@@ -53,7 +53,7 @@ def _of(detector: Detector, given: Collection[str]) -> Unjudged | None:
 
 
 def lines(found: Sequence[Unjudged]) -> Iterator[str]:
-    """For people: `cannot judge host_disk: no node.spool_writable`."""
+    """Yield lines for people, as `cannot judge host_disk: no node.spool_writable`."""
     for one in found:
         words = ", ".join(one.missing[:_MOST])
         more = f" and {len(one.missing) - _MOST} more" if len(one.missing) > _MOST else ""

@@ -1,4 +1,4 @@
-"""Cells of a recording as texts, numbers and times; what cannot be read is a problem with its line."""
+"""Cells of a recording as texts, numbers and times; an unreadable cell is an error with its line."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -22,15 +22,15 @@ _NOTHING = frozenset(
         *("[unknown error]", "[gpu is lost]", "[insufficient permissions]"),
     }
 )
-# Of a time also sacct's word for a job that runs.
+# For times, this includes sacct's word for a running job.
 _NEVER = _NOTHING | {"unknown"}
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?: ?([a-z%°/]+))?", re.ASCII)
-# How tools write that something is so, or not.
+# How tools write yes and no.
 _STATES: Mapping[str, float] = {
     **dict.fromkeys(("true", "yes", "on", "enabled", "active", "up"), 1.0),
     **dict.fromkeys(("false", "no", "off", "disabled", "not active", "inactive", "down"), 0.0),
 }
-# Units that may stand behind a number: of which fields, and what makes theirs of it.
+# Units that may follow a number: the suffix of their fields, and the factor to the field's unit.
 _UNITS: Mapping[str, tuple[str, float]] = {
     "%": ("_percent", 1.0),
     "w": ("_watts", 1.0),
@@ -40,11 +40,11 @@ _UNITS: Mapping[str, tuple[str, float]] = {
     "gib": ("_bytes", 2.0**30),
     "mhz": ("_hertz", 1e6),
 }
-# DCGM's words for what it could not read (dcgm_structs.h, DCGM_INT32_BLANK and DCGM_INT64_BLANK);
-# what does not fit into a counter is no number either.
+# DCGM's values for what it could not read (dcgm_structs.h, DCGM_INT32_BLANK and DCGM_INT64_BLANK); a value that does
+# not fit into a counter is no number either.
 _BLANK_32, _BLANK_64 = 0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0
 _SMALL = ("_celsius", "_percent", "_watts")
-# The year 5138 in seconds; 1973 in milliseconds, as in microseconds and nanoseconds.
+# The year 5138 in seconds; the same number is in 1973 in milliseconds, likewise for microseconds and nanoseconds.
 _SECONDS_END = 1e11
 _EARLIEST = datetime(2000, 1, 1, tzinfo=timezone.utc)
 _LATEST = datetime(2200, 1, 1, tzinfo=timezone.utc)
@@ -53,25 +53,25 @@ _FORMS = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raw:
-    """A file as it stands: its columns by name, and where a row of it is."""
+    """A file as it was read: its columns by name, and the lines of its rows."""
 
     path: Path
     table: pa.Table
     torn: Collection[int] = field(default_factory=frozenset)
 
     def line(self, row: int) -> int | None:
-        """The line of a row."""
+        """Return the line of a row; None for a file without lines."""
         return line_of(self.path, row, self.torn)
 
 
 def texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Words without spaces around them; null where none stand."""
+    """Return texts without surrounding spaces; null for empty cells."""
     words = pc.utf8_trim_whitespace(column.cast(pa.string()))
     return pc.if_else(pc.equal(words, ""), pa.scalar(None, pa.string()), words)
 
 
 def numbers(raw: Raw, name: str, problems: Problems, state: bool = False) -> pa.ChunkedArray:
-    """float64; null where nothing was measured. `state`: `true` and `false` are 1 and 0."""
+    """Return float64 values, null where nothing was measured; with `state`, `true` and `false` are 1 and 0."""
     column = raw.table.column(name)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
@@ -97,9 +97,9 @@ def _from_text(raw: Raw, name: str, problems: Problems, state: bool) -> pa.Chunk
 
 
 def number_of(word: str, field: str, state: bool = False) -> float | None:
-    """The number of a cell in lower case, in the field's unit; None where nothing was measured.
+    """Return the number in a cell, given in lower case, in the field's unit; None where nothing was measured.
 
-    ValueError says what is wrong with it. Of a state also `true`, `Disabled`, `0x48` and `P0`.
+    ValueError states what is wrong with the cell. With `state`, `true`, `Disabled`, `0x48` and `P0` are read as well.
     """
     if word in _NOTHING:
         return None
@@ -121,7 +121,7 @@ def number_of(word: str, field: str, state: bool = False) -> float | None:
 def times(
     raw: Raw, name: str, problems: Problems, zone: ZoneInfo | None, needed: bool = True
 ) -> pa.Array:
-    """timestamp[us, UTC]; null where no time stands, which is a problem where it is `needed`."""
+    """Return timestamps[us, UTC], null where no time is given; a missing time is an error where it is `needed`."""
     column = raw.table.column(name)
     if pa.types.is_timestamp(column.type):
         found = _of_timestamps(raw, name, problems, zone)
@@ -168,9 +168,9 @@ def _of_texts(raw: Raw, name: str, problems: Problems, zone: ZoneInfo | None) ->
 
 
 def time_of(text: str, zone: tzinfo | None) -> datetime:
-    """ISO 8601, or a number since 1970 in seconds or smaller units by its size.
+    """Parse ISO 8601, or a number since 1970 whose size shows whether it is in seconds or smaller units.
 
-    A time without a zone is of `zone`; ValueError without one, or when it is no time.
+    A time without a zone is in `zone`. ValueError is raised without one, and for a text that is no time.
     """
     try:
         number = float(text)

@@ -1,1 +1,1 @@
-"""What a site's own Prometheus tells of its past, before anything of gpuvigil is installed."""
+"""What a site's own Prometheus shows of its past, before any part of gpuvigil is installed."""

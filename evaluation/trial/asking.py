@@ -1,7 +1,7 @@
-"""A Prometheus that is asked with care: one query after another, each small, with a rest after it.
+"""A careful client of a Prometheus: one small query after another, with a rest after each.
 
-What a query may cost is bounded before it is asked: series times points. After each the server has
-at least as long for others as it took, and what it cost in all is counted and told.
+The cost of a query, series times points, is bounded before it is sent. After each query, the server has at least as
+long for others as the query took; the whole cost is counted and reported.
 API: prometheus.io/docs/prometheus/latest/querying/api, read 2026-11.
 """
 
@@ -31,23 +31,23 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a Prometheus may be asked at most."""
+    """The most that a Prometheus may be asked."""
 
     points_per_query: int = 50_000
     seconds_per_query: float = 30.0
-    rest: float = 1.0  # after a query, times what it took
+    rest: float = 1.0  # after a query, times the query's duration
     seconds: float = 480.0  # in all
 
 
 @dataclass(slots=True, kw_only=True)
 class Cost:
-    """What it was asked."""
+    """What the queries cost so far."""
 
     queries: int = 0
     points: int = 0
-    largest: int = 0  # points of one answer
-    seconds: float = 0.0  # in which it was busy with them
-    longest: float = 0.0  # of one query
+    largest: int = 0  # points of the largest answer
+    seconds: float = 0.0  # for which the server was busy with them
+    longest: float = 0.0  # of the longest query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Span:
         return self.start + (self.count - 1) * self.step
 
     def parts(self, most: int) -> Iterator["Span"]:
-        """The same, in parts of at most so many moments."""
+        """Yield the span in parts of at most so many moments."""
         for first in range(0, self.count, most):
             yield replace(
                 self, start=self.start + first * self.step, count=min(most, self.count - first)
@@ -71,12 +71,12 @@ class Span:
 
 
 class OutOfTime(Exception):
-    """What it may be asked in all has been asked."""
+    """The time for all queries is used up."""
 
 
 @dataclass(slots=True)
 class Asker:
-    """Asks one server. StoreError says why there is no answer; OutOfTime that it is enough."""
+    """Sends queries to one server; StoreError says why there is no answer, OutOfTime that time is used up."""
 
     settings: StoreSettings
     load: Load = field(default_factory=Load)
@@ -90,21 +90,21 @@ class Asker:
         self._began = time.monotonic()
 
     def names(self, label: str, selectors: Sequence[str], span: Span) -> list[str]:
-        """The values of a label in a span, from the server's index alone."""
+        """Return the values of a label in a span, from the server's index alone."""
         query = [("match[]", one) for one in selectors]
         query += [("start", str(span.start)), ("end", str(span.last))]
         path = f"/api/v1/label/{quote(label)}/values?{urlencode(query)}"
         return [str(one) for one in self._paced(path)]
 
     def now(self, query: str, at: int) -> list[tuple[Labels, float]]:
-        """An instant query's series."""
+        """Return the series of an instant query."""
         form = {"query": query, "time": str(at), "timeout": self._timeout}
         found = self._paced("/api/v1/query", form)["result"]
         self._count(len(found))
         return [(one["metric"], float(one["value"][1])) for one in found]
 
     def over(self, query: str, span: Span) -> list[tuple[Labels, Numbers, Numbers]]:
-        """Each series: at which moments of the span it has a value, by number, and these."""
+        """Return each series with the numbers of the span's moments at which it has a value, and the values."""
         form = {
             "query": query,
             "start": str(span.start),
@@ -122,7 +122,7 @@ class Asker:
         return [(labels, at.astype(np.int64), values) for labels, at, values in found]
 
     def moments(self, series: int) -> int:
-        """How many moments of so many series one query may ask."""
+        """Return for how many moments one query may ask about so many series."""
         # A fifth is left for series that follow each other, as pods do on a GPU.
         points = self.load.points_per_query * 4 // 5
         return max(1, min(points // max(series, 1), MOST_POINTS_OF_SERIES))
@@ -149,7 +149,7 @@ class Asker:
             time.sleep(min(max(took * self.load.rest, _SHORTEST_REST), _LONGEST_REST))
 
     def _asked(self, path: str, form: Mapping[str, str] | None) -> Any:
-        """What it answers; asked again a little later where it had no time for it."""
+        """Return the server's answer; the query is repeated a little later where the server had no time."""
         url = self.settings.url.rstrip("/") + path
         for left in range(_TRIES - 1, -1, -1):
             try:
@@ -170,7 +170,7 @@ class Asker:
 
 
 def matching(metrics: Sequence[str], matchers: Sequence[str]) -> str:
-    """The series of these metrics."""
+    """Return a selector for the series of these metrics."""
     if len(metrics) == 1:
         return f"{metrics[0]}{{{','.join(matchers)}}}"
     names = "|".join(metrics)
@@ -178,6 +178,6 @@ def matching(metrics: Sequence[str], matchers: Sequence[str]) -> str:
 
 
 def whole_steps(start: float, length: timedelta, step: int) -> Span:
-    """The moments of a span, at whole steps since 1970."""
+    """Return the moments of a span, at whole steps since 1970."""
     first = -int(-start // step) * step
     return Span(start=first, step=step, count=max(int(length.total_seconds()) // step, 1))

@@ -1,7 +1,7 @@
 """What a Prometheus has of a span: asked metric by metric, in parts, into grids of moments.
 
-Where two series tell of one GPU at one moment, as after a pod has come (the series of the one before
-is read on for five minutes), the one that began later counts.
+Where two series report one GPU at one moment, the one that began later counts. This happens when a pod has started:
+the series of the pod before is read on for five minutes.
 """
 
 import re
@@ -28,20 +28,20 @@ from ..tables import Numbers
 from .asking import Asker, Labels, OutOfTime, Span, matching, whole_steps
 from .questions import Question, asked, missing, names_of, presence_of
 
-# Seconds between two values of one GPU, the finest that keeps the rows within bounds.
+# Seconds between two values of one GPU; the finest step that keeps the rows within bounds is used.
 STEPS = (60, 120, 180, 300, 600, 900, 1800, 3600)
 MOST_ROWS = 1_000_000
-# What rarely changes is asked every so many seconds, or at the step if that is longer.
+# The interval in seconds for values that rarely change, or the step if that is longer.
 _SLOW_SECONDS = 300
 _BATCH_SERIES = 200
 _USUAL_GPUS = 8
 _UNAME = "node_uname_info"
-Holders = list[tuple[int, int, Labels]]  # from which moment to which, and the labels that name one
+Holders = list[tuple[int, int, Labels]]  # first and last moment, and the labels that name a holder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What is asked."""
+    """The span, the step and the series to ask for."""
 
     start: float  # seconds since 1970
     length: timedelta
@@ -53,7 +53,7 @@ class Bounds:
 
 @dataclass(slots=True, kw_only=True)
 class Told:
-    """What one kind of target told, by subject and field, in the catalogue's units."""
+    """The values from one kind of target, by subject and field, in the catalogue's units."""
 
     exporter: Exporter
     values: dict[Tags, dict[str, Numbers]] = field(default_factory=lambda: defaultdict(dict))
@@ -64,19 +64,19 @@ class Told:
 
 @dataclass(slots=True, kw_only=True)
 class Gathered:
-    """Everything that was told, and what was not."""
+    """Everything that was read, and what was missing."""
 
     fast: Span
     slow: Span
     told: list[Told]
     there: frozenset[str]  # metrics that have any series in the span
-    missing: tuple[tuple[str, str], ...]  # fields, and the metric that is not there
+    missing: tuple[tuple[str, str], ...]  # fields, and the metric that is missing
     notes: list[str]
     nodes: Mapping[str, str]  # by the host of an instance
 
 
 def gather(asker: Asker, bounds: Bounds) -> Gathered:
-    """Ask it all; StoreError when the first questions are not answered."""
+    """Ask for everything; StoreError when the first questions are not answered."""
     try:
         return _Gatherer(asker, bounds).all()
     except OutOfTime:
@@ -91,7 +91,7 @@ class _Gatherer:
     bounds: Bounds
     notes: list[str] = field(default_factory=list)
     nodes: dict[str, str] = field(default_factory=dict)
-    hosts: dict[str, str] = field(default_factory=dict)  # by instance, as its host calls itself
+    hosts: dict[str, str] = field(default_factory=dict)  # each host's own name, by instance
 
     def all(self) -> Gathered:
         whole = whole_steps(self.bounds.start, self.bounds.length, 60)
@@ -126,7 +126,7 @@ class _Gatherer:
         fits = (one for one in STEPS if gpus * seconds / one <= self.bounds.most_rows)
         step = self.bounds.step or next(fits, STEPS[-1])
         slow = step * max(-(-_SLOW_SECONDS // step), 1)
-        # Both begin at one moment, and the hours of the count of usage are whole.
+        # Both begin at the same moment, and the hours of the usage count are whole.
         start = -int(-self.bounds.start // max(slow, 3600)) * max(slow, 3600)
         length = timedelta(seconds=self.bounds.start + seconds - start)
         if length.total_seconds() < 3600:
@@ -134,7 +134,7 @@ class _Gatherer:
         return whole_steps(start, length, step), whole_steps(start, length, slow)
 
     def _targets(self, exporter: Exporter, there: frozenset[str], whole: Span) -> dict[str, int]:
-        """By instance how many series of a metric it has; one without a name where none is labelled so."""
+        """Return how many series of a metric each instance has; "" where no series has that label."""
         metric = presence_of(exporter, there) or ""
         query = matching([metric], (*exporter.matchers, *self.bounds.matchers))
         found = dict.fromkeys(self.asker.names("instance", [query], whole), 0)
@@ -173,7 +173,7 @@ class _Gatherer:
     def _ask_all(
         self, question: Question, targets: Mapping[str, int], span: Span, told: Told
     ) -> None:
-        """Ask it of every target; StoreError where it is not known which GPUs there are."""
+        """Ask a question of every target; StoreError where it leaves unknown which GPUs there are."""
         needed = question.presence and question.exporter.measurement is GPU
         done = 0
         try:
@@ -195,7 +195,7 @@ class _Gatherer:
             self.notes.append(f"{question.metric}: {error}")
 
     def _known(self, instance: str) -> bool:
-        """Whether a host has GPUs, as far as its address or its own name says."""
+        """Return whether a host has GPUs, as far as its address or its own name shows."""
         host = _without_port(instance)
         name = self.hosts.get(host, host)
         known = set(self.nodes.values())
@@ -246,7 +246,7 @@ class _Gatherer:
 
 
 def _is_asked(exporter: Exporter, there: frozenset[str]) -> bool:
-    """A node without more has no targets of its own, and a second exporter of GPUs is not asked."""
+    """Return whether to ask an exporter: not a fallback for nodes, nor a second exporter of GPUs."""
     if exporter.measurement is not GPU and exporter.fallback:
         return False
     if exporter.fallback and any(
@@ -270,7 +270,7 @@ def _batches(targets: Mapping[str, int]) -> Iterable[Mapping[str, int]]:
 def _in_order(
     series: Sequence[tuple[Labels, Numbers, Numbers]],
 ) -> list[tuple[Labels, Numbers, Numbers]]:
-    """Each time without a gap of each series, those that began first before the others."""
+    """Return the runs without a gap in each series, those that began first before the others."""
     runs = []
     for labels, at, values in series:
         edges = np.flatnonzero(np.diff(at) > 1) + 1
@@ -294,7 +294,7 @@ def _without_port(instance: str) -> str:
 
 
 def holder_codes(runs: Holders, moments: int) -> tuple[Numbers, list[Labels]]:
-    """At each moment the number of the labels that count, -1 where there is no row."""
+    """Return, at each moment, the number of the labels that count, or -1 without a row; and the labels."""
     codes = np.full(moments, -1, np.int64)
     known: dict[str, int] = {}
     found: list[Labels] = []

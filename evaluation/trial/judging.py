@@ -1,4 +1,4 @@
-"""A recording of a Prometheus through the product's own rules: incidents, usage, and what a report says."""
+"""A recording of a Prometheus judged by the product's own rules: incidents, usage and report."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -22,14 +22,14 @@ from gpuvigil.model import Incident, Record
 from ..recordings.recording import HOUR, Recording
 from ..replay import Replay
 
-# A pass over the fleet is made no more often than this: there is nothing new in between.
+# The shortest interval between passes over the fleet: nothing new comes in between.
 _PASS_SECONDS = 300.0
-_LEAST_VALUES = 3  # in every span that a rule looks at
+_LEAST_VALUES = 3  # in every span that a rule reads
 _TAGS = ("cluster", "node", "uuid", "model")
 
 
 def settings_for(step: float, base: AnalyzerSettings | None = None) -> AnalyzerSettings:
-    """The rules' own spans, each long enough for a few values that are `step` seconds apart."""
+    """Return settings whose spans are each long enough for a few values that are `step` seconds apart."""
     given = base or AnalyzerSettings()
     tick = max(_PASS_SECONDS, step)
 
@@ -53,9 +53,9 @@ def incidents_of(
     settings: AnalyzerSettings,
     tell: Callable[[float], None] = lambda share: None,
 ) -> tuple[Incident, ...]:
-    """Every incident that ever stood, as it was at last."""
+    """Return every incident that ever stood, in its last state."""
     tick = timedelta(seconds=settings.tick_seconds)
-    # A pass is at whole ticks, and an hour of a recording is whole ticks of any step up to an hour.
+    # A pass is at whole ticks; an hour of a recording is a whole number of ticks for any step up to an hour.
     start = EPOCH + (recording.start - EPOCH) // HOUR * HOUR
     whole = replace(recording, start=start, end=EPOCH + -(-(recording.end - EPOCH) // tick) * tick)
     replay = Replay(settings, ahead=HOUR)
@@ -73,7 +73,7 @@ def incidents_of(
 
 
 def usage_of(recording: Recording, cluster: str, step: float) -> Usage:
-    """What the count of usage makes of one cluster, quarter after quarter."""
+    """Return the usage of one cluster, counted bucket after bucket."""
     table = recording.tables["gpu"]
     rows = _minutes(table.filter(pc.equal(table["cluster"], cluster)), step)
     start, end = _span(rows)
@@ -82,7 +82,7 @@ def usage_of(recording: Recording, cluster: str, step: float) -> Usage:
 
 
 def _minutes(table: pa.Table, step: float) -> pa.Table:
-    """The rows with each value standing for the minutes since the one before, by quarters."""
+    """Return the rows with each value repeated for the minutes since the one before, sorted by quarters."""
     times = max(round(step / 60.0), 1)
     numbers = np.repeat(np.arange(len(table)), times)
     back = np.tile(np.arange(times, 0, -1), len(table)) * 60_000_000
@@ -111,7 +111,7 @@ class _Count:
     end: datetime
 
     def buckets(self) -> Iterator[Bucket]:
-        """The quarters, one after the other, each with what is known of those before."""
+        """Yield the quarters, one after the other, each counted with what is known from those before."""
         quarters = self.rows["quarter"].to_numpy()
         own = [it for it in self.recording.inventories if it.subject.cluster == self.cluster]
         roster = Roster.of(own)

@@ -1,4 +1,4 @@
-"""What a Prometheus is asked of GPUs, hosts and ports: only what a rule, the count of usage or the report reads."""
+"""What to ask a Prometheus about GPUs, hosts and ports: only what a rule, the usage count or the report reads."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from gpuvigil.metrics import GPU, Kind
 from gpuvigil.store.exporter_names import EXPORTERS, Column, Exporter
 
 XID = "DCGM_FI_DEV_XID_ERRORS"
-XID_FIELD = "xid"  # the last one's code; in no measurement of ours
+XID_FIELD = "xid"  # the last Xid's code; in none of our measurements
 REMAPPED = "remapped_rows_uncorrected"
-# DCGM before 3.3 (dcgm_fields.h, field 112, read 2026-11).
+# Names in DCGM before 3.3 (dcgm_fields.h, field 112, read 2026-11).
 _OLD_NAMES = {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"}
-# These first: should the time be over, the rest is missing and named.
+# These are asked first: if time runs out, the rest is missing and named.
 _FIRST = (
     *("utilization_percent", "memory_used_bytes", XID_FIELD, "power_watts"),
     *("remapped_rows_uncorrected", "remap_failure", "remap_pending", "ecc_uncorrected_errors"),
     *("temperature_celsius", "clock_event_reasons", "sm_activity_percent"),
 )
-# What moves at any moment; all else is asked more rarely and stands until then.
+# What changes at any moment; everything else is asked more rarely and stands until then.
 _MOVING = (Kind.GAUGE,)
 _MOVES = frozenset({"clock_event_reasons", "utilization_percent"})
 _STANDS: tuple[str, ...] = (
@@ -31,13 +31,13 @@ _STANDS: tuple[str, ...] = (
     "_corrected",
 )
 _STANDS += ("_uncorrected", "_pending")
-# Power says the same, without a counter that begins again.
+# Power shows the same, without a counter that restarts.
 _NOT_ASKED = frozenset({"energy_joules"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One metric of one kind of target, and the fields that it is."""
+    """One metric of one kind of target, and the fields it gives."""
 
     exporter: Exporter
     metric: str
@@ -46,12 +46,12 @@ class Question:
 
     @property
     def presence(self) -> bool:
-        """Whether a value of it is a row."""
+        """Whether each of its values is a row."""
         return self.metric in self.exporter.presence
 
 
 def wanted() -> dict[str, frozenset[str]]:
-    """By measurement the fields that anything reads."""
+    """Return, by measurement, the fields that anything reads."""
     found = {"gpu": {*FIELDS, "index", REMAPPED}, "node": {"load_average"}, "port": {"up"}}
     for (measurement, _), need in questions(DETECTORS).items():
         names = {*need.fields, *(one.field for one in need.aggregates)}
@@ -60,7 +60,7 @@ def wanted() -> dict[str, frozenset[str]]:
 
 
 def names_of(exporters: Sequence[Exporter] = EXPORTERS) -> frozenset[str]:
-    """Every metric that could be asked."""
+    """Return every metric that could be asked for."""
     fields, found = wanted(), {XID}
     for exporter in exporters:
         found.update(exporter.presence)
@@ -71,7 +71,7 @@ def names_of(exporters: Sequence[Exporter] = EXPORTERS) -> frozenset[str]:
 
 
 def asked(exporter: Exporter, there: Collection[str]) -> list[Question]:
-    """What to ask of one kind of target, of the metrics that are there, the most telling first."""
+    """Return the questions for one kind of target about metrics that exist, the most telling first."""
     fields = wanted().get(exporter.measurement.name, frozenset())
     by_metric: dict[str, list[tuple[str, Column]]] = {}
     for field, column in exporter.columns.items():
@@ -97,12 +97,12 @@ def asked(exporter: Exporter, there: Collection[str]) -> list[Question]:
 
 
 def presence_of(exporter: Exporter, there: Collection[str]) -> str | None:
-    """The metric whose values are the rows of a kind of target."""
+    """Return the metric whose values are the rows of a kind of target; None without one."""
     return next((one for one in _presences(exporter) if one in there), None)
 
 
 def missing(there: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Fields of GPUs that something reads and an exporter could tell, and the metric that is not there."""
+    """Yield GPU fields that something reads and an exporter could report, with the metric that is missing."""
     fields = wanted()["gpu"]
     for exporter in EXPORTERS:
         if exporter.measurement is GPU and not exporter.fallback:
@@ -112,7 +112,7 @@ def missing(there: Collection[str]) -> Iterator[tuple[str, str]]:
 
 
 def _presences(exporter: Exporter) -> list[str]:
-    """Utilisation before all else: it is asked in any case."""
+    """Return the presence metrics, utilisation first: it is asked for in any case."""
     return sorted(exporter.presence, key=lambda name: "util" not in name.lower())
 
 

@@ -1,6 +1,6 @@
-"""`gpuvigil try --prometheus URL`: what a site's own Prometheus says of its GPUs, before anything is installed.
+"""`gpuvigil try --prometheus URL`: what a site's own Prometheus shows of its GPUs, before anything is installed.
 
-Nothing is written to it, and nothing is kept here unless a file is named.
+Nothing is written to the Prometheus, and nothing is kept here unless a file is named.
 """
 
 import argparse
@@ -43,7 +43,7 @@ _FORMS = ("text", "json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What came out, cluster by cluster."""
+    """The results, cluster by cluster."""
 
     reports: tuple[Report, ...]
     incidents: tuple[Incident, ...]
@@ -52,7 +52,7 @@ class Found:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 once it was judged, 1 where the Prometheus does not answer, 2 for wrong arguments."""
+    """Run `gpuvigil try`: 0 once judged, 1 where the Prometheus does not answer, 2 for wrong arguments."""
     commands = _parser()
     chosen = commands.parse_args(arguments)
     try:
@@ -165,7 +165,7 @@ def _text(found: Found) -> list[str]:
 
 
 def as_json(found: Found) -> dict[str, Any]:
-    """Everything, for programs."""
+    """Return everything, for programs."""
     (*_, document) = (json.loads(render("json", found.reports)),)
     return {
         "asked": {**asdict(found.asker.cost), "step_seconds": found.gathered.fast.step},

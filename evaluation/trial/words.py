@@ -1,4 +1,4 @@
-"""What the trial says for people: what could not be judged, for want of which metric, and a page for the terminal."""
+"""The trial's texts: what could not be judged and which metric is missing, and a page for the terminal."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -17,7 +17,7 @@ from .questions import XID
 
 _MOST = 8  # lines of a list
 _LESS, _MISSING = "Judged with less: ", ". Missing: "
-# The seconds of each reason are counted from the mask of reasons.
+# The seconds of each reason are computed from the mask of reasons.
 _REASONS = "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"
 _BY_REASONS = (
     "hardware_thermal_slowdown_seconds",
@@ -30,7 +30,7 @@ _BY_REASONS = (
 def limits(
     given: Collection[str], there: Collection[str], named: int, gpus: int
 ) -> tuple[str, ...]:
-    """What could not be judged, in sentences; `there` are the metrics that the Prometheus has."""
+    """Return sentences on what could not be judged; `there` are the metrics that the Prometheus has."""
     told = {*given, *({"events"} if XID in there else ())}
     found = unjudged(told)
     lines = [*_without_metrics(found), *_with_less(found)]
@@ -64,7 +64,7 @@ def _with_less(found: Sequence[Unjudged]) -> Iterator[str]:
 
 
 def _metrics(one: Unjudged) -> list[str]:
-    """The exporters' metrics that would tell what it lacks."""
+    """Return the exporters' metrics for the inputs that a detector lacks."""
     known = _by_field()
     found = [known[name] for name in one.missing if name in known]
     if any(name.startswith("events") for name in one.missing):
@@ -90,7 +90,7 @@ def _title(key: str) -> str:
 
 
 def terminal(report: Report, incidents: Sequence[Incident]) -> Iterator[str]:
-    """A report's first page in a few lines."""
+    """Yield a report's first page in a few lines."""
     first, second = report.verdict
     yield f"{report.title}, {report.span}"
     yield f"{first.text} {second.text}"
@@ -111,7 +111,7 @@ def terminal(report: Report, incidents: Sequence[Incident]) -> Iterator[str]:
 
 
 def _limits(report: Report) -> Iterator[str]:
-    """What was judged with less is one line here, by metric; the report has it rule by rule."""
+    """Yield what could not be judged; rules judged with less share one line of metrics, unlike in the report."""
     whole = [one for one in report.unjudged if not one.startswith(_LESS)]
     less = [one.partition(_MISSING)[2].rstrip(".") for one in report.unjudged if one not in whole]
     metrics = sorted({name for one in less for name in one.split(", ")})
@@ -124,7 +124,7 @@ def _limits(report: Report) -> Iterator[str]:
 
 
 def cost_in_words(cost: Cost, step: int) -> str:
-    """What the Prometheus was asked."""
+    """Return a sentence on what the Prometheus was asked."""
     return (
         f"Asked {counted(cost.queries, 'query').replace('querys', 'queries')} one after another,"
         f" {counted(cost.points, 'point')} in all ({cost.largest:,} at most in one),"

@@ -1,8 +1,8 @@
-"""What was gathered, as a recording: the files that `gpuvigil replay` reads.
+"""Write what was gathered as a recording: the files that `gpuvigil replay` reads.
 
-Who holds a GPU is what dcgm-exporter's labels name (`hpc_job`, or a pod). Whether anybody does where
-no label says so is taken from its memory: a program on a GPU has a context there, and a GPU that nobody has opened has
-next to nothing (`evaluation.recordings.derived.HELD_BYTES`).
+A GPU's holder is taken from dcgm-exporter's labels (`hpc_job`, or a pod). Where no label names one, memory shows
+whether the GPU is held: a program on a GPU has a context there, and a GPU that nobody has opened uses next to nothing
+(`evaluation.recordings.derived.HELD_BYTES`).
 """
 
 import csv
@@ -28,7 +28,7 @@ from .asking import Span
 from .gathering import Gathered, Told, holder_codes
 from .questions import REMAPPED, XID_FIELD
 
-# nvidia-smi's and the driver's word for a row that was replaced (docs.nvidia.com/deploy/xid-errors).
+# NVIDIA's Xid for a row that was remapped (docs.nvidia.com/deploy/xid-errors).
 _ROW_REMAPPED = 63
 _SAME_EVENT = timedelta(minutes=10)
 _GPUS_OF_A_FILE = 64
@@ -37,15 +37,15 @@ _PROCESSES = "compute_processes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a recording has that its tables do not say."""
+    """Facts about a recording that its tables do not show."""
 
     named: int  # GPUs for which some label ever named a holder
     gpus: int
-    by_memory: bool  # whether memory says that somebody holds one
+    by_memory: bool  # whether memory is used to tell if a GPU is held
 
 
 def write(found: Gathered, directory: Path) -> Written:
-    """Write a recording of all that was told."""
+    """Write a recording of everything that was gathered."""
     jobs: list[Mapping[str, Any]] = []
     events: list[Mapping[str, Any]] = []
     named = gpus = number = 0
@@ -104,7 +104,7 @@ def _gpu(tags: Tags, told: Told, found: Gathered, has_labels: bool) -> pa.Table:
 
 
 def _processes(tags: Tags, told: Told, found: Gathered, has_labels: bool) -> Numbers | None:
-    """1 where its memory says that a program is there, 0 where it says or labels say that none is."""
+    """Return 1 where memory shows a program, and 0 where memory or labels show that there is none."""
     used = told.values[tags].get("memory_used_bytes")
     if used is None:
         return np.zeros(found.fast.count) if has_labels else None
@@ -113,7 +113,7 @@ def _processes(tags: Tags, told: Told, found: Gathered, has_labels: bool) -> Num
 
 
 def _spread(grid: Numbers, found: Gathered) -> Numbers:
-    """What was asked rarely stands until it was asked again."""
+    """Repeat values that were asked rarely until the next one."""
     if len(grid) == found.fast.count:
         return grid
     times = found.slow.step // found.fast.step
@@ -122,7 +122,7 @@ def _spread(grid: Numbers, found: Gathered) -> Numbers:
 
 
 def _plain(told: Told, found: Gathered, directory: Path, number: int) -> int:
-    """Rows of nodes and ports."""
+    """Write the rows of nodes or ports, and return the number of the last file."""
     measurement = told.exporter.measurement
     tables = []
     for tags in sorted(told.rows):
@@ -167,7 +167,7 @@ def _numbers(values: Numbers, integer: bool) -> pa.Array:
 
 
 def _jobs(tags: Tags, told: Told, span: Span) -> Iterator[Mapping[str, Any]]:
-    """Who held a GPU, from the moment before it was first told to the last one."""
+    """Yield who held a GPU, from the moment before the first report to the last one."""
     codes, labels = holder_codes(told.holders[tags], span.count)
     edges = np.flatnonzero(np.diff(codes, prepend=-2))
     for first, last in zip(edges, [*(edges[1:] - 1), span.count - 1], strict=True):
@@ -189,7 +189,7 @@ def _jobs(tags: Tags, told: Told, span: Span) -> Iterator[Mapping[str, Any]]:
 
 
 def _events(tags: Tags, told: Told, span: Span) -> Iterator[Mapping[str, Any]]:
-    """An Xid whenever the last one's code changes, and where more rows are replaced than before."""
+    """Yield an Xid event whenever the last code changes, and where more rows are remapped than before."""
     seen: list[tuple[int, int]] = []
     for moment, code in _changes(told.values[tags].get(XID_FIELD)):
         seen.append((moment, int(code)))
@@ -213,7 +213,7 @@ def _event(tags: Tags, span: Span, moment: int, xid: int, message: str) -> Mappi
 
 
 def _changes(grid: Numbers | None) -> Iterator[tuple[int, float]]:
-    """At which moments another value came that is not 0, and which; the first value is no change."""
+    """Yield the moments at which a new value other than 0 came, and the value; the first is no change."""
     if grid is None:
         return
     known = np.flatnonzero(~np.isnan(grid))

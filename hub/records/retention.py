@@ -54,7 +54,7 @@ _ENDS = {
 _OF_A_TIME = (
     *(RecordKind.USAGE, RecordKind.USAGE_SPAN, RecordKind.WASTE),
     *(RecordKind.AUDIT, RecordKind.REPORT, RecordKind.LETTER),
-    # Of a node that is there it is written anew.
+    # For a node that exists these are written again.
     *(RecordKind.ANNOTATION, RecordKind.USUAL),
 )
 

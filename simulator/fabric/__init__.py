@@ -1,1 +1,1 @@
-"""The switches of simulated clusters, which hosts and fleets hang at."""
+"""The switches of simulated clusters, to which hosts and fleets are cabled."""

@@ -1,8 +1,8 @@
-"""A simulated fabric's switches: how they are cabled, and what whoever reads them sees at a look.
+"""The switches of a simulated fabric: their cabling, and what a scan of them sees.
 
-Rail-optimised (NVIDIA, "DGX SuperPOD reference architecture"): the ports of one name of 32 nodes share a
-leaf, and each leaf has cables to every spine. What is seen goes through the same code as what is read of
-a real fabric, so that records say since when, how fast at best, and what was counted, as they do there.
+The fabric is rail-optimised (NVIDIA, "DGX SuperPOD reference architecture"): the ports of one name on 32
+nodes share a leaf, and each leaf has cables to every spine. What is seen goes through the same code as
+readings of a real fabric, so records carry the same start times, best speeds and counters.
 """
 
 import hashlib
@@ -13,13 +13,13 @@ from functools import cached_property
 from gpuvigil.model import SWITCH_DEVICE, Subject
 from integrations.fabric.seen import SeenPort, SeenSwitch
 
-# Nodes whose ports of one name share a leaf.
+# The number of nodes whose ports of one name share a leaf.
 AT_LEAF = 32
 FABRIC_BITS_PER_SECOND = 400_000_000_000  # NDR InfiniBand
-# Spines, and cables from each leaf to each of them: half of what its hosts' ports bring together [chosen].
+# Spines, and cables from each leaf to each of them: half the bandwidth of the leaf's host ports [chosen].
 SPINES, CABLES = 4, 4
 UPLINKS = SPINES * CABLES
-# Ports of each switch into which nobody ever plugged anything [chosen].
+# Ports of each switch without any cable [chosen].
 _UNUSED = 2
 LANES = 4
 _UP, _POLLING, _DISABLED = "LinkUp", "Polling", "Disabled"
@@ -28,7 +28,7 @@ _OF_TRAFFIC = ("transmit_discards", "pause_frames_received", "pause_frames_sent"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """A port of a switch: at its other end is a host's, as `host device`, or another switch's by its place."""
+    """A port of a switch; its other end is a host's port, as `host device`, or a switch port by its place."""
 
     switch: int
     number: int
@@ -38,11 +38,11 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odd:
-    """What differs at a port from one that is well; counters are since its switch began."""
+    """How a port differs from a healthy one; counters are since its switch started."""
 
     up: bool = True
-    disabled: bool = False  # by somebody
-    speed: float = 1.0  # share of what it is made for
+    disabled: bool = False  # by a person
+    speed: float = 1.0  # share of its rated speed
     lanes: int = LANES
     counted: Mapping[str, int] = field(default_factory=dict)  # by the field of `ErrorCount`
 
@@ -52,9 +52,9 @@ _WELL = Odd()
 
 @dataclass(frozen=True, kw_only=True)
 class Cabling:
-    """Leaves first, rail by rail of each pod, then spines.
+    """The cabling: leaves first, rail by rail of each pod, then spines.
 
-    A port's place is its number in `ports`. `is_ethernet`: ports have names, and count drops and pauses.
+    A port's place is its index in `ports`. With `is_ethernet`, ports have names and count drops and pauses.
     """
 
     cluster: str
@@ -70,28 +70,28 @@ class Cabling:
         return leaves_of(len(self.hosts), len(self.devices))
 
     def leaf(self, host: int, rail: int) -> int:
-        """The switch that a host's port is at."""
+        """Return the leaf of a host's port on a rail."""
         return host // AT_LEAF * len(self.devices) + rail
 
     def spine(self, number: int) -> int:
         return self.leaves + number
 
     def downlink(self, host: int, rail: int) -> int:
-        """The place of a leaf's port to a host."""
+        """Return the place of a leaf's port to a host."""
         return self.places[self.leaf(host, rail), host % AT_LEAF + 1]
 
     def uplink(self, leaf: int, number: int) -> int:
-        """The place of a leaf's port to a spine; `number` is below `UPLINKS`."""
+        """Return the place of a leaf's port to a spine; `number` is below `UPLINKS`."""
         return self.places[leaf, AT_LEAF + number + 1]
 
     def far(self, place: int) -> int:
-        """The other end of a cable between switches."""
+        """Return the place at the other end of a cable between switches."""
         far = self.ports[place].far
         assert far is not None
         return far
 
     def of(self, switch: int) -> list[int]:
-        """The places of a switch's ports that have a cable."""
+        """Return the places of a switch's ports that have a cable."""
         return [place for place, port in enumerate(self.ports) if port.switch == switch]
 
     @cached_property
@@ -100,7 +100,7 @@ class Cabling:
 
     @cached_property
     def places(self) -> Mapping[tuple[int, int], int]:
-        """By switch and port number."""
+        """The place of each port by switch and port number."""
         return {(port.switch, port.number): place for place, port in enumerate(self.ports)}
 
     def _ports(self) -> Iterator[Port]:
@@ -131,7 +131,7 @@ class Cabling:
                     )
 
     def subject(self, switch: int) -> Subject:
-        """A switch itself, as incidents name it."""
+        """Return the subject of a switch itself, as incidents name it."""
         return self._called(switch, 0)
 
     def port_subject(self, place: int) -> Subject:
@@ -147,7 +147,7 @@ class Cabling:
         return f"Ethernet{port.number}" if self.is_ethernet else ""
 
     def seen(self, odd: Mapping[int, Odd], lost: Collection[int]) -> dict[str, SeenSwitch]:
-        """What a look sees: of ports that are well all but `odd`, by place; of switches all but those lost."""
+        """Return what a scan sees: all ports healthy except `odd`, by place, and all switches except those lost."""
         ports = [dict(them) for them in self._well]
         changed = set(odd) | {self.far(place) for place in odd if self.ports[place].far is not None}
         for switch in lost:
@@ -163,7 +163,7 @@ class Cabling:
 
     @cached_property
     def _well(self) -> list[dict[int, SeenPort]]:
-        """By switch and number what is seen of a port that is well, or was never used."""
+        """What is seen of healthy and unused ports, by switch and port number."""
         found: list[dict[int, SeenPort]] = [{} for _ in self.names]
         for place, port in enumerate(self.ports):
             found[port.switch][port.number] = self._seen(place, {}, ())
@@ -205,17 +205,17 @@ class Cabling:
         )
 
     def _counts(self, name: str) -> bool:
-        """Of an InfiniBand switch the fabric's tools print errors alone."""
+        """Return whether a counter is printed: for InfiniBand switches, the fabric's tools print errors only."""
         return self.is_ethernet or name not in _OF_TRAFFIC
 
 
 def leaves_of(hosts: int, rails: int) -> int:
-    """How many leaves so many hosts have."""
+    """Return the number of leaves for that many hosts."""
     return -(-hosts // AT_LEAF) * rails
 
 
 def names_of(hosts: int, rails: int) -> tuple[str, ...]:
-    """What switches are called where names tell their place: `leaf-01-0`, `spine-1`."""
+    """Return switch names that tell the switch's place: `leaf-01-0`, `spine-1`."""
     leaves = (divmod(leaf, rails) for leaf in range(leaves_of(hosts, rails)))
     return (
         *(f"leaf-{pod + 1:02d}-{rail}" for pod, rail in leaves),
@@ -224,5 +224,5 @@ def names_of(hosts: int, rails: int) -> tuple[str, ...]:
 
 
 def guids_of(names: Sequence[str]) -> tuple[str, ...]:
-    """The same for ever, as makers give them."""
+    """Return GUIDs that never change, as those from makers."""
     return tuple(hashlib.sha256(name.encode()).hexdigest()[:16] for name in names)

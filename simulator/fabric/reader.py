@@ -1,4 +1,4 @@
-"""Who looks at simulated switches: the code that reads real ones, without its clock and its memory."""
+"""The reader of simulated switches: the code that reads real ones, without its clock and its memory."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from integrations.fabric.switches import Switches, after_look, is_cut_off, worth
 
 
 class Reader:
-    """Looks at a simulated fabric again and again, and says what there is to tell."""
+    """A repeated reader of a simulated fabric that returns what to report."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
@@ -17,7 +17,7 @@ class Reader:
         self._told: Switches = {}
 
     def look(self, found: Mapping[str, SeenSwitch], at: datetime) -> Sequence[Switch]:
-        """What is news, or was not told for minutes; nothing where too few answer to be believed."""
+        """Return the switches with news or due for a report; none where too few answer to be believed."""
         if is_cut_off(self._now, found):
             return ()
         self._now = after_look(self._now, found, self._cluster, at)

@@ -1,8 +1,8 @@
-"""Chance that is the same on every machine: integers are mixed, nothing is drawn in order.
+"""Random numbers that are the same on every machine: integers are mixed, nothing is drawn in order.
 
 A number depends on its key and its place alone (the finaliser of SplitMix64; Steele et al., "Fast
 splittable pseudorandom number generators", OOPSLA 2014), so that nothing shifts when something
-else is asked for or left out.
+else is requested or left out.
 """
 
 import hashlib
@@ -22,18 +22,18 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def key(*parts: object) -> int:
-    """64 bits that depend on these words alone."""
+    """Return 64 bits that depend on these words alone."""
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def keys(count: int, *parts: object) -> Bits:
-    """A key for each of `count` things."""
+    """Return a key for each of `count` things."""
     return mix(np.arange(count, dtype=np.uint64), key(*parts))
 
 
 def mix(numbers: Bits, salt: int = 0) -> Bits:
-    """Each number thoroughly stirred."""
+    """Return each number thoroughly mixed."""
     mixed = (numbers + np.uint64(salt)) * np.uint64(_GOLDEN)
     mixed ^= mixed >> np.uint64(30)
     mixed *= np.uint64(_FIRST)
@@ -44,18 +44,18 @@ def mix(numbers: Bits, salt: int = 0) -> Bits:
 
 
 def over_time(of: Bits, ticks: NDArray[np.int64], salt: int) -> Bits:
-    """[ticks x things]: bits for each thing at each tick."""
+    """Return [ticks x things]: bits for each thing at each tick."""
     return mix(of[None, :] ^ mix(ticks.astype(np.uint64), salt)[:, None])
 
 
 def lane(bits: Bits, number: int) -> Floats:
-    """One of four numbers in (0, 1) that 64 bits hold."""
+    """Return one of the four numbers in (0, 1) that 64 bits hold."""
     part = (bits >> np.uint64(16 * number)) & np.uint64(0xFFFF)
     return (part.astype(np.float64) + 0.5) / 65536.0
 
 
 def bell(bits: Bits) -> Floats:
-    """About normal, mean 0 and deviation 1: the sum of four even numbers (within 3.5)."""
+    """Return nearly normal numbers, mean 0 and deviation 1: the sum of four uniform numbers (within 3.5)."""
     low = (bits & np.uint64(0x0000FFFF0000FFFF)) + (
         (bits >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
     )
@@ -64,7 +64,7 @@ def bell(bits: Bits) -> Floats:
 
 
 class Dice:
-    """Numbers one after another, for plans."""
+    """A sequence of random numbers, for plans."""
 
     def __init__(self, *parts: object) -> None:
         self._state = key(*parts)
@@ -77,18 +77,18 @@ class Dice:
         return mixed ^ mixed >> 31
 
     def share(self) -> float:
-        """Even in [0, 1)."""
+        """Return a uniform number in [0, 1)."""
         return (self.bits() >> 11) / 2**53
 
     def between(self, low: float, high: float) -> float:
         return low + (high - low) * self.share()
 
     def below(self, count: int) -> int:
-        """0 to count - 1."""
+        """Return a whole number from 0 to count - 1."""
         return self.bits() % count
 
     def pick(self, choices: Sequence[Any], weights: Sequence[float] | None = None) -> Any:
-        """One of the choices."""
+        """Return one of the choices."""
         if weights is None:
             return choices[self.below(len(choices))]
         left = self.share() * sum(weights)
@@ -99,23 +99,23 @@ class Dice:
         return choices[-1]
 
     def of(self, table: Sequence[tuple[float, float]]) -> float:
-        """From a distribution given by (share, value) points, straight lines between them."""
+        """Draw from a distribution given by (share, value) points with straight lines between them."""
         return at_share(table, self.share())
 
     def gap(self, mean: float) -> float:
-        """Until the next of things that come by themselves, `mean` apart."""
+        """Return the time until the next of independent events, `mean` apart."""
         return mean * self.of(_GAPS)
 
 
 def at_share(table: Sequence[tuple[float, float]], share: float) -> float:
-    """The value below which that share of a distribution lies."""
+    """Return the value below which that share of a distribution lies."""
     for (left, low), (right, high) in pairwise(table):
         if share <= right:
             return low + (high - low) * (share - left) / (right - left)
     return table[-1][1]
 
 
-# The exponential distribution by points: no logarithm, which differs between machines.
+# Points of the exponential distribution; a logarithm would differ between machines.
 _GAPS = (
     (0.0, 0.0),
     (0.1, 0.10536),

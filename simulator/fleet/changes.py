@@ -1,4 +1,4 @@
-"""What happens to numbers: every fault and every turn of life is a list of these."""
+"""Changes of numbers: every fault and every event of normal operation is a list of these."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ FOREVER = 1e12
 
 
 class On(Enum):
-    """Which numbers, and so what the targets of a change are."""
+    """The kind of number that a change affects, which decides what its targets are."""
 
     PHYSICS = "physics"  # a name of `physics.Bends`; GPUs
     WORK = "work"  # `spin`, `stall`, `pace`, or `wait` for the fabric (a share); GPUs
@@ -23,21 +23,19 @@ class On(Enum):
     SWITCH_PORT = (
         "switch port"  # a name of `switches.PORT_FIELDS`; ports by their place in the cabling
     )
-    SWITCH = (
-        "switch"  # `lost`, or `unread` by whoever reads them; switches as the cabling numbers them
-    )
+    SWITCH = "switch"  # `lost` or `unread`; switches by number in the cabling
     LINK = "link"  # a name of `links.NEWS`; links as `topology.LINKS` numbers them
     STEPS = "steps"  # `phase`, `gone` or `still` of the ranks on them; GPUs
     DELIVERY = "delivery"  # `silent`, `late`, `step`, `lost`; nodes
 
 
 class How(Enum):
-    """What becomes of a number from `start` on and before `end`."""
+    """What happens to a number from `start` on and before `end`."""
 
     SET = "set"
     ADD = "add"
     TIMES = "times"
-    MOST = "most"  # no more than the value
+    MOST = "most"  # at most the value
     RAMP = "ramp"  # adds 0 at the start and the whole value at the end
     CLOCK = "clock"  # the seconds since the start
     COUNT = "count"  # a counter that gains the value per second, unevenly, and keeps it
@@ -47,7 +45,7 @@ class How(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One number of some targets, from when to when; seconds since the fleet's start."""
+    """A change of one number on some targets, from when to when; seconds since the fleet's start."""
 
     on: On
     name: str
@@ -79,7 +77,7 @@ _SLOT_SECONDS = 60.0
 
 
 def counted(at: Floats, change: Change) -> Floats:
-    """What a counter has gained by then: minute by minute anything from none to twice its rate."""
+    """Return what a counter has gained by then: between none and twice its rate, varying each minute."""
     end = np.minimum(at, change.end) - change.start
     slots = int((min(float(at[-1, 0]), change.end) - change.start) // _SLOT_SECONDS) + 1
     salt = int(change.start * 8.0) + 1
@@ -106,6 +104,6 @@ _HOW: dict[How, Callable[[Floats, Floats, Change], Any]] = {
 
 
 def within(changes: Sequence[Change], start: float, end: float) -> list[Change]:
-    """Those that matter between the two: begun before the end, and not over before the start."""
+    """Return the changes that matter in the span: begun before its end, and not over before its start."""
     kept = {How.COUNT, How.STEP}
     return [c for c in changes if c.start < end and (c.end > start or c.how in kept)]

@@ -1,4 +1,4 @@
-"""What a fault cost the jobs: GPU time of theirs that came to nothing, as far as the plan knows it."""
+"""What a fault cost the jobs: their lost GPU time, as far as the plan knows it."""
 
 from collections.abc import Iterable
 
@@ -12,16 +12,16 @@ from .jobs import Job
 from .site import Site
 
 _NO_CHECKPOINTS = 1e12
-# What physics makes of these is known only when the fleet is played.
+# The physical effect of these is known only when the fleet is played.
 _PLAYED = frozenset({"resistance", "inlet", "limit_watts", "ceiling", "brake"})
 
 
 def costs(site: Site, jobs: Iterable[Job]) -> tuple[tuple[Holder, float], ...] | None:
-    """GPU seconds of each job that lost some, by holder; None when only playing would tell.
+    """Return the GPU-seconds that each job lost, by holder; None when only playing would tell.
 
-    Of a job that it ended: what was done since the last checkpoint, and the time for which the dead
-    job still held its GPUs. Of one that it slowed down: the share of its pace, all GPUs of the job
-    alike, while both lasted.
+    A job that the fault ended loses its work since the last checkpoint, and the time for which the dead
+    job still held its GPUs. A job that it slowed down loses the share of its pace, on all its GPUs alike,
+    while both lasted.
     """
     if any(change.on is On.PHYSICS and change.name in _PLAYED for change in site.changes):
         return None
@@ -41,7 +41,7 @@ def _is_ended_by(site: Site, job: Job) -> bool:
 
 
 def _ended(site: Site, job: Job) -> float:
-    """Seconds of the whole job."""
+    """Return the seconds lost by a job that the fault ended; every GPU loses these."""
     assert job.stopped is not None
     held = job.end - job.stopped
     work = job.workload
@@ -50,13 +50,13 @@ def _ended(site: Site, job: Job) -> float:
         return held
     if work.checkpoint_every >= _NO_CHECKPOINTS:
         return held + since
-    # As `holding.Holding` has them: each job's checkpoints are shifted by its own lot.
+    # As in `holding.Holding`: each job's checkpoints are shifted by its own random number.
     shift = float(lane(np.array([job.key], dtype=np.uint64), 1)[0]) * work.checkpoint_every
     return held + min(since, (since + shift) % work.checkpoint_every)
 
 
 def _slowed(site: Site, job: Job) -> float:
-    """Seconds of the whole job that a change of its work, or of the pace of one GPU, took."""
+    """Return the seconds that a change of the job's work, or of the pace of one GPU, cost; every GPU loses these."""
     parts = [_share(change, site, job) * _overlap(change, job) for change in site.changes]
     if site.pace_lost is not None and not set(job.gpus).isdisjoint(site.peers):
         parts.append(site.pace_lost * (min(site.end, job.end) - max(site.start, job.start)))
@@ -64,7 +64,7 @@ def _slowed(site: Site, job: Job) -> float:
 
 
 def _share(change: Change, site: Site, job: Job) -> float:
-    """Of the job's pace, what the change takes from all of its GPUs."""
+    """Return the share of the job's pace that the change takes from all of its GPUs."""
     if set(job.gpus).isdisjoint(change.targets):
         return 0.0
     if (change.on, change.name) == (On.PHYSICS, "speed"):

@@ -1,6 +1,6 @@
-"""What becomes of bodies on their way: lost, doubled, late, or dated by a wrong clock.
+"""What happens to bodies on their way: lost, doubled, late, or dated by a wrong clock.
 
-A body is all rows of a node and a tick, so that all of it shares one fate.
+A body holds all rows of a node and a tick, so all of these share one fate.
 """
 
 from dataclasses import dataclass
@@ -14,27 +14,27 @@ from .topology import Index, Topology
 
 MICRO = 1_000_000
 _WAY_SECONDS = 0.4  # from the sensor to the hub when all is well [chosen]
-_DRAIN_SECONDS = 20.0  # in which a backlog reaches the hub
-_LOST = 2e-5  # shares of bodies that get lost or come twice although nothing is wrong [chosen]
+_DRAIN_SECONDS = 20.0  # in which a backlog reaches the hub, once the hub can be reached
+_LOST = 2e-5  # shares of bodies lost or doubled although nothing is wrong [chosen]
 _DOUBLED = 1e-4
-# In the world: how long a scraper is busy at a time, and how long a collector keeps what it sends
-# at once; each node its own [chosen: gaps of minutes are common on shared clusters].
+# In the world settings: how long a scraper is busy at a time, and how long a collector keeps what it sends
+# at once; different for each node [chosen: gaps of minutes are common on shared clusters].
 _GAP_SECONDS = (60.0, 180.0)
 _BURST_SECONDS = (60.0, 180.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """[ticks x nodes]: how often each body is in the tables, when it came, and its clock's error."""
+    """The delivery of each body [ticks x nodes]: number of copies, arrival time, and its clock's error."""
 
     copies: Index
     arrival: Index  # microseconds since the fleet's start, by the hub's clock
     clock: Index  # microseconds that the node's clock is ahead
-    phase: Index  # per node: microseconds after the tick at which it is read
+    phase: Index  # per node: microseconds between the tick and the reading
 
 
 class Delivery:
-    """The ways of all bodies; a pure function of time."""
+    """The delivery of all bodies; a pure function of time."""
 
     def __init__(self, topology: Topology, missing: float, life: bool) -> None:
         self._nodes = nodes = topology.node_keys
@@ -63,7 +63,7 @@ class Delivery:
         at = np.floor(seconds * MICRO + 0.5).astype(np.int64)[:, None] + self._phase
         arrival = at + int(_WAY_SECONDS * MICRO) + (lane(chance, 3) * 0.3 * MICRO).astype(np.int64)
         if self._burst is not None:
-            # All at once at the next whole burst; a node that has none sends when it has read.
+            # All at once at the next whole burst; a node without bursts sends after reading.
             burst = np.maximum(self._burst, 1)
             arrival = np.where(self._burst > 0, -(-arrival // burst) * burst, arrival)
         clock = np.zeros(shape, dtype=np.int64)
@@ -85,7 +85,7 @@ class Delivery:
         return Delivered(copies=copies, arrival=arrival, clock=clock, phase=self._phase)
 
     def _read(self, seconds: Floats, ticks: Index) -> NDArray[np.bool_]:
-        """[ticks x nodes]: whether a node is read: evenly over time, but not in its gaps."""
+        """Return [ticks x nodes]: whether a node is read: evenly over time, but not in its gaps."""
         turn = (self._nodes >> np.uint64(9)).astype(np.int64)
         asked = (ticks[:, None] + turn % 65_536) * self._read_of
         due = (asked + self._read_of) // 65_536 != asked // 65_536
@@ -101,7 +101,7 @@ def _between(ends: tuple[float, float], lots: Floats) -> Floats:
 
 
 def arrives(at: float, changes: list[Change]) -> float | None:
-    """When an event of that moment reaches the hub; None when nobody tells it.
+    """Return when an event of that moment reaches the hub; None when nobody reports it.
 
     `changes` are those of the node's delivery.
     """

@@ -7,7 +7,7 @@
     [faults.weights]
     "slow GPU" = 3
 
-`KEYS` is all there is, and the table in `docs/fleet.md` is written from it.
+`KEYS` is the full list, and the table in `docs/fleet.md` is generated from it.
 """
 
 import math
@@ -28,7 +28,7 @@ from .world import MIX, NATURAL_RATE, weights_of, world
 
 
 class DescriptionError(ValueError):
-    """One line: the file, the key, and what it may be."""
+    """An error in one line: the file, the key, and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Key:
     """One key of the file.
 
     `shape` is a number, a whole number, a flag, a range of two numbers, names out of a list, or shares
-    by such names; `field` is the parameter of `world.world`, or of `WorldSettings`, that it gives.
+    by such names; `field` is the parameter of `world.world`, or of `WorldSettings`, that the key sets.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Key:
     high: float = math.inf
     unit: str = "share"
     source: str = "chosen"
-    default: Any = None  # None is the one of `WorldSettings`
+    default: Any = None  # None: the default of `WorldSettings`
 
     @property
     def usual(self) -> Any:
-        """What it is when the file does not say."""
+        """The value when the file does not set the key."""
         return getattr(WorldSettings(), self.field) if self.default is None else self.default
 
 
@@ -125,9 +125,9 @@ KEYS: tuple[Key, ...] = (
 
 
 def read(path: Path, seed: int, more_kinds: Sequence[FaultKind] = ()) -> FleetSettings:
-    """The fleet of that seed that a file describes; DescriptionError says what is wrong with it.
+    """Read the fleet that a file describes, for one seed; DescriptionError says what is wrong with the file.
 
-    `more_kinds` may be named in it, beside those of the table.
+    The file may name `more_kinds` beside those of the table.
     """
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -144,7 +144,7 @@ def read(path: Path, seed: int, more_kinds: Sequence[FaultKind] = ()) -> FleetSe
 def settings_of(
     tables: Mapping[str, Any], seed: int, more_kinds: Sequence[FaultKind] = ()
 ) -> FleetSettings:
-    """As `read`, from what the file holds."""
+    """Return the same as `read`, from the file's content."""
     given = {key.field: key.usual for key in KEYS if key.default is not None}
     of_world: dict[str, Any] = {}
     for name, value in _flat(tables):
@@ -160,7 +160,7 @@ def settings_of(
 
 
 def _flat(tables: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Keys with their section's name, and what they are set to."""
+    """Yield keys with their section's name, and their values."""
     sections = dict.fromkeys(key.name.partition(".")[0] for key in KEYS)
     for section, table in tables.items():
         _known(section, sections, "is no section")
@@ -170,7 +170,7 @@ def _flat(tables: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def _names(key: Key, more_kinds: Sequence[FaultKind]) -> Mapping[str, Any]:
-    """The names that may stand in the key's list, or before its shares."""
+    """Return the names that may stand in the key's list, or before its shares."""
     if key.field in {"kinds", "weights"}:
         return KINDS | OF_SWITCHES | {kind.key: kind for kind in more_kinds}
     known: Mapping[str, Mapping[str, Any]] = {"models": MODELS, "mix": WORKLOADS}
@@ -178,7 +178,7 @@ def _names(key: Key, more_kinds: Sequence[FaultKind]) -> Mapping[str, Any]:
 
 
 def _checked(key: Key, value: Any, names: Mapping[str, Any]) -> Any:
-    """The value as the fleet takes it."""
+    """Return the value in the form that the fleet takes."""
     if key.shape in {"names", "shares"}:
         return _SHAPES[key.shape](key, value, names)
     if key.shape == "range":
@@ -239,7 +239,7 @@ def _number(key: Key, value: Any, part: str = "") -> float:
 
 
 def _limits(key: Key) -> str:
-    """Which numbers the key takes."""
+    """Return which numbers the key takes, as text."""
     what = "a whole number" if key.shape == "whole" else "a number"
     if math.isinf(key.high):
         return f"{what} from {key.low:g} on ({key.unit})"
@@ -247,7 +247,7 @@ def _limits(key: Key) -> str:
 
 
 def _known(name: Any, known: Mapping[str, Any], words: str) -> Any:
-    """What has the name; otherwise the error says which is near, or which there are."""
+    """Return the value of the name; the error suggests a similar name, or lists all."""
     if isinstance(name, str) and name in known:
         return known[name]
     near = get_close_matches(str(name), known, n=1)
@@ -259,7 +259,7 @@ _TAKES = {"names": "list of names", "shares": "table of shares", "flag": "true o
 
 
 def rows() -> Iterable[str]:
-    """The table of keys, for the documentation."""
+    """Yield the table of keys, for the documentation."""
     yield "| key | takes | unit | default | meaning | where the default is from |"
     yield "|---|---|---|---|---|---|"
     for key in KEYS:

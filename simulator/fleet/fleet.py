@@ -1,4 +1,4 @@
-"""The fleet: planned once, played as often as asked."""
+"""The fleet: planned once, played as often as wanted."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -23,18 +23,18 @@ from .workloads import DAY
 
 
 class Fleet:
-    """A planned fleet; see the package for what its blocks hold."""
+    """A planned fleet; the package's docstring says what its blocks hold."""
 
     def __init__(self, settings: FleetSettings, plan: Plan) -> None:
         self.settings = settings
         self.plan = plan
 
     def truths(self) -> list[Truth]:
-        """Every fault of the horizon, in order of start."""
+        """Return every fault of the horizon, in order of start."""
         return [self._truth(kind, site) for kind, site in self.plan.sites]
 
     def happenings(self) -> list[Happening]:
-        """What life did that is no fault, in order of start."""
+        """Return the events of normal operation, which are no faults, in order of start."""
         turns = sorted(self.plan.life.turns, key=lambda turn: (turn.start, turn.subject))
         return [
             Happening(
@@ -55,7 +55,7 @@ class Fleet:
     ) -> Iterator[Block]:
         """Play from `start` to `end` (the whole horizon by default).
 
-        What comes before `start` is played, too, and not given: counters and heat have a past.
+        The time before `start` is played too, but not returned: counters and heat have a past.
         ValueError when the times are not whole ticks.
         """
         first = self._seconds(start, 0.0)
@@ -80,7 +80,7 @@ class Fleet:
             at = until
 
     def subject(self, what: tuple[str, int]) -> Subject:
-        """The subject of ("gpu" | "port" | "node" | "switch" | "switch port", number)."""
+        """Return the subject of ("gpu" | "port" | "node" | "switch" | "switch port", number)."""
         kind, number = what
         topology = self.plan.topology
         if topology.cabling is not None and kind == "switch":
@@ -131,14 +131,14 @@ def _id(kind: FaultKind, site: Site) -> str:
 def _begun(
     happenings: Sequence[Happening], start: datetime, end: datetime
 ) -> tuple[Happening, ...]:
-    """Those that begin within."""
+    """Return the happenings that begin within the span."""
     first = bisect_left(happenings, start, key=lambda one: one.start)
     last = bisect_left(happenings, end, key=lambda one: one.start)
     return tuple(happenings[first:last])
 
 
 def _ticks(seconds: float, tick_seconds: float) -> int:
-    """The first tick that is not before that moment."""
+    """Return the first tick that is not before that moment."""
     return -int(-seconds // tick_seconds)
 
 

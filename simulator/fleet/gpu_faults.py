@@ -1,4 +1,4 @@
-"""What goes wrong within a GPU. Meanings of the codes: NVIDIA's Xid catalogue and nvml.h."""
+"""Faults within a GPU. Meanings of the codes: NVIDIA's Xid catalogue and nvml.h."""
 
 from gpuvigil.model import EventKind, Severity, Unmeasured
 
@@ -8,17 +8,17 @@ from .site import REBOOT_SECONDS, FaultKind, Site
 
 _GPU, _WORK, _PHYSICS, _NODE = On.GPU, On.WORK, On.PHYSICS, On.NODE
 _CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
-# Of losses, so many come with errors of the PCIe link [Meta: 43 and 63 % on two clusters].
+# This share of losses comes with errors of the PCIe link [Meta: 43 and 63 % on two clusters].
 _BUS_ERRORS_FIRST = 0.5
 
 
 def _cured(site: Site) -> None:
-    """Somebody drains the node and resets the GPU, which ends it."""
+    """Drain the node and reset the GPU, which ends the fault."""
     site.tell(EventKind.GPU_RESET, ("gpu", site.gpu), at=site.end)
 
 
 def _row_replaced(site: Site) -> None:
-    """A memory row was taken out of use: one bank has one spare row less."""
+    """Take a memory row out of use: one bank has one spare row less."""
     site.bend(_GPU, "remap_banks_max", (site.gpu,), How.STEP, -1.0)
     site.bend(_GPU, "remap_banks_high", (site.gpu,), How.STEP)
 
@@ -160,13 +160,13 @@ def slow_gpu(site: Site) -> None:
 
 
 def ecc_mode(site: Site) -> None:
-    """Switched off for the next boot, which was before the fault's start."""
+    """Switch ECC off for the next boot, which was before the fault's start."""
     site.bend(_GPU, "ecc_mode", (site.gpu,), How.SET, 0.0)
     site.bend(_GPU, "ecc_mode_pending", (site.gpu,), How.SET, 0.0)
 
 
 def mig_mode(site: Site) -> None:
-    """Cut into slices of which there are none: the driver tells no utilisation, nothing runs."""
+    """Switch MIG on without any slices: the driver reports no utilisation, and nothing runs."""
     site.bend(_GPU, "mig_mode", (site.gpu,), How.SET)
     site.bend(_GPU, "mig_mode_pending", (site.gpu,), How.SET)
     site.bend(_GPU, "sliced", (site.gpu,), How.SET)
@@ -174,12 +174,12 @@ def mig_mode(site: Site) -> None:
 
 
 def vbios(site: Site) -> None:
-    """A board from repair, or one that the last update left out."""
+    """Give the GPU an older VBIOS, as a board from repair, or one that the last update left out."""
     site.vbios = "96.00.74.00.01"
 
 
 def missing_since_boot(site: Site) -> None:
-    """The collector knows the GPU from before, and says that it is lost."""
+    """Lose a GPU at a boot: the collector knows it from before, and reports it as lost."""
     up = site.start + REBOOT_SECONDS
     site.reboot(up)
     after = tuple(gpu for gpu in site.gpus() if gpu > site.gpu)

@@ -1,10 +1,10 @@
-"""What the simulated GPUs are: one table per model, every number with where it comes from.
+"""The simulated GPU models: one table per model, every number with its source.
 
 Sources, by letter:
   D  the maker's datasheet or architecture white paper of the product
   A  AcmeTrace, the distributions of two A100 clusters (Hu et al., NSDI 2024; CC-BY-4.0)
   R  our own runs on 8 x H100 (docs/reference/h100_workload_stats.csv)
-  U  unchecked: from memory or carried over from the next of kin by the ratio of power limits
+  U  unchecked: from memory, or carried over from a related model by the ratio of power limits
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ class GpuModel:
     """One product. Powers in W at full clocks; temperatures in degrees Celsius."""
 
     key: str
-    name: str  # as the driver says it
+    name: str  # as the driver reports it
     limit_watts: float
     limit_min_watts: float
     free_watts: float  # no context
     held_watts: float  # a context, nothing computed
-    sm_watts: float  # more for 100 % SM activity
+    sm_watts: float  # added by 100 % SM activity
     tensor_watts: float
     dram_watts: float
     sm_clock_hertz: int
@@ -36,12 +36,12 @@ class GpuModel:
     pcie_generation: int
     kelvin_per_watt: float  # core above its inlet air
     settle_seconds: float  # time constant of the core's temperature
-    operating_celsius: float  # software slows the clocks above it
-    slowdown_celsius: float  # the hardware halves them
+    operating_celsius: float  # software lowers the clocks above it
+    slowdown_celsius: float  # hardware halves the clocks above it
     shutdown_celsius: float
     memory_offset_celsius: float  # memory sensor = offset + slope x core
     memory_slope: float
-    vbios: str | None = None  # as nvidia-smi shows them; the digits are made up
+    vbios: str | None = None  # in the form that nvidia-smi shows; the digits are made up
     part_number: str | None = None
     profiled: bool  # GPM: SM, tensor and DRAM activity without root
     nvidia: bool = True

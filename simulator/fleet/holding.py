@@ -1,4 +1,4 @@
-"""Who holds which GPU at every tick, and what that asks of it."""
+"""Which job holds which GPU at every tick, and the load that it asks of the GPU."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ from .jobs import Job
 from .topology import Index, Topology
 from .workloads import Workload, day
 
-# What a job's row of numbers holds, in the names of `Workload`.
+# The numbers of a job, by their names in `Workload`.
 _NUMBERS = (
     "sm", "tensor", "dram", "utilization", "swing", "memory", "nvlink", "fabric", "pcie_receive",
     "pcie_transmit", "host", "reads", "startup_seconds", "checkpoint_every", "checkpoint_seconds",
     "evaluate_every", "evaluate_seconds", "duty", "duty_seconds", "daily", "stall_every",
     "stall_seconds", "phase_seconds", "phase_low",
 )  # fmt: skip
-# An evaluation runs forward only.
+# An evaluation runs the forward pass only.
 _EVALUATION = 0.55
-# How much of the swing is a GPU's own; the rest all GPUs of a job share.
+# The share of the swing that is a GPU's own; all GPUs of a job share the rest.
 _OWN_SWING = 0.35
 _NEARLY_ALWAYS = 0.8
 _LITTLE = 0.22  # share of jobs that keep GPUs busy with little [A: the power distribution]
-# How far people's day moves the load of a service that is always on, of its `daily` [chosen].
+# How far people's day moves the load of an always-on service, as a share of its `daily` [chosen].
 _TIDE = 0.6
 STAGES = 4
 _REMOTE = 0.1  # share of jobs whose input comes from no file system [chosen]
-# Of `collector.sensors.steps.PHASES`.
+# Indices into `collector.sensors.steps.PHASES`.
 WORK, INPUT, COLLECTIVE, CHECKPOINT, EVALUATION, STOPPED = range(6)
 SPINNING = (0.16, 0.0, 0.01)  # SM, tensor and DRAM activity of kernels that only wait [chosen]
 # Loss and embedding make the last and the first stage differ [chosen].
@@ -37,7 +37,7 @@ _STAGE_PACE = np.array([1.04, 1.0, 0.98, 0.93])
 
 @dataclass(slots=True, kw_only=True)
 class Asked:
-    """What the jobs ask of every GPU: [ticks x GPUs], shares at full clocks."""
+    """The load that the jobs ask of every GPU: [ticks x GPUs], shares at full clocks."""
 
     job: Index  # row of the job, the last row is "none"
     held: NDArray[np.bool_]
@@ -53,11 +53,11 @@ class Asked:
     pcie_transmit: Floats
     host: Floats
     reads: Floats  # bytes a second, from file systems
-    pause: Index  # a name's place in `collector.sensors.steps.PHASES`, of jobs that pause; else 0
+    pause: Index  # index into `collector.sensors.steps.PHASES` for jobs that pause; else 0
 
 
 class Holding:
-    """The jobs of the fleet as rows of numbers, and the stretches of GPU time that they have."""
+    """The jobs of the fleet as rows of numbers, and their load on the GPUs over time."""
 
     def __init__(self, jobs: Sequence[Job], topology: Topology) -> None:
         self._jobs = jobs
@@ -85,7 +85,7 @@ class Holding:
         self._size = np.array([len(job.gpus) for job in jobs] + [1], dtype=np.int64)
         self._stages = np.array([job.workload.stages for job in jobs] + [False])
         self._together = np.array([job.workload.together for job in jobs] + [True])
-        # Most jobs get out of a GPU what their sort can. The rest keep it busy and do little: a
+        # Most jobs use a GPU as well as their kind can. The others keep it busy and do little: a
         # quarter of AcmeTrace's samples are at 85 to 130 W of 400, half of them at 97 % and more.
         lot = lane(self._keys, 0)
         little = 0.06 + 0.3 * lane(mix(self._keys, 61), 0)
@@ -103,7 +103,7 @@ class Holding:
             del self._numbers["phase_low"], self._numbers["phase_seconds"]
 
     def _vary_utilization(self) -> None:
-        """How near to always busy a job is that is nearly always: most large ones are at 98 to 100."""
+        """Vary how close to always busy such jobs are: most large ones are at 98 to 100 %."""
         usual = self._numbers["utilization"]
         lot = lane(self._keys, 3)
         own = 1.0 - (1.0 - usual) * (0.02 + 1.2 * lot * lot * lot)
@@ -111,11 +111,11 @@ class Holding:
 
     @property
     def none(self) -> int:
-        """The row of no job."""
+        """The row that stands for no job."""
         return len(self._jobs)
 
     def rows(self, seconds: Floats) -> Index:
-        """[ticks x GPUs]: the row of the job that holds each GPU at these moments."""
+        """Return [ticks x GPUs]: the row of the job that holds each GPU at these moments."""
         held = np.full((len(seconds), self._topology.gpus), self.none, dtype=np.int64)
         if not len(seconds):
             return held
@@ -131,7 +131,7 @@ class Holding:
         return held
 
     def ask(self, seconds: Floats, ticks: NDArray[np.int64], own: Bits, noise: float) -> Asked:
-        """What is asked of every GPU; `own` are the bits of each GPU at each tick."""
+        """Return the load on every GPU; `own` are the random bits of each GPU at each tick."""
         rows = self.rows(seconds)
         numbers = {name: values[rows] for name, values in self._numbers.items()}
         since = seconds[:, None] - self._start[rows]
@@ -168,7 +168,7 @@ class Holding:
     def _on(
         self, rows: Index, since: Floats, seconds: Floats, numbers: dict[str, Floats]
     ) -> NDArray[np.bool_]:
-        """Whether the slot of its duty cycle is one in which a job computes."""
+        """Return whether a job computes in the current slot of its duty cycle."""
         slot = np.floor(since / numbers["duty_seconds"]).astype(np.int64).astype(np.uint64)
         apart = np.where(self._together[rows], np.uint64(0), self._topology.gpu_keys[None, :])
         chance = lane(mix(slot ^ self._keys[rows] ^ apart, 29), 2)
@@ -176,7 +176,7 @@ class Holding:
         return chance < numbers["duty"] * tide
 
     def _phase(self, rows: Index, since: Floats, numbers: dict[str, Floats]) -> Floats:
-        """The level of the phase in which each job is."""
+        """Return the load level of each job's current phase."""
         slot = np.floor(since / numbers["phase_seconds"]).astype(np.int64).astype(np.uint64)
         chance = lane(mix(slot ^ self._keys[rows], 31), 1)
         low = numbers["phase_low"]
@@ -198,14 +198,14 @@ class Holding:
         since: Floats,
         numbers: dict[str, Floats],
     ) -> Asked:
-        """`pace` is 1 for the workload's own numbers."""
+        """Return the load, where a `pace` of 1 gives the workload's own numbers."""
         held = rows != self.none
         several = self._size[rows] > 1
         away = self._size[rows] > self._topology.per_node
-        # A job loads its weights while it starts; then its memory stays.
+        # A job loads its weights while it starts; from then on its memory use stays.
         loaded = np.minimum(since / np.maximum(numbers["startup_seconds"], 1.0), 1.0)
         loaded = np.where(computing, 1.0, np.where(held, loaded, 0.0))
-        # Some read from an object store, or what the page cache has: no file system counts it.
+        # Some read from an object store or the page cache: no file system counts that.
         remote = lane(mix(self._keys, 67), 0) < _REMOTE
         return Asked(
             job=rows,
@@ -227,7 +227,7 @@ class Holding:
 
 
 def _at_barrier(asked: Asked, barrier: NDArray[np.bool_]) -> Asked:
-    """Kernels that only wait: busy by utilisation, at low power, and nothing moves."""
+    """Set kernels that only wait: busy by utilisation, at low power, without traffic."""
     if barrier.any():
         asked.computing = asked.computing | barrier
         asked.utilization = np.where(barrier, 1.0, asked.utilization)
@@ -241,5 +241,5 @@ def _row(workload: Workload) -> list[float]:
 
 
 def salt(*words: object) -> int:
-    """What keeps one use of a GPU's bits apart from another."""
+    """Return a salt that keeps one use of a GPU's bits apart from another."""
     return key("salt", *words)

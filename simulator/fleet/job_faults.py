@@ -1,7 +1,7 @@
-"""What goes wrong with a job itself, where its ranks tell their steps: all of it shows on its GPUs, too.
+"""Faults of a job itself, where its ranks report their steps; all of them show on its GPUs, too.
 
-A rank that is slow works longer, whatever the cause is; GPUs that wait for a rank that does nothing spin
-in a collective, and the one that they wait for is idle.
+A slow rank works longer, whatever the cause. GPUs that wait for a rank that does nothing spin in a
+collective, and the GPU of that rank is idle.
 """
 
 from gpuvigil.model import Severity
@@ -16,7 +16,7 @@ def slow_rank(site: Site) -> None:
 
 
 def _held_up(site: Site, phase: int) -> None:
-    """One rank does nothing any more, and the others wait for it, until somebody ends the job."""
+    """Stop one rank, so that the others wait for it until somebody ends the job."""
     site.bend(On.WORK, "stall", (site.gpu,), How.SET)
     site.bend(On.STEPS, "phase", (site.gpu,), How.SET, float(phase + 1))
     site.wait(site.order.seconds, besides=(site.gpu,))

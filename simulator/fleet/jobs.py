@@ -1,7 +1,7 @@
 """Which jobs run where and when: a queue in front of two parts of the fleet.
 
-Large jobs take whole nodes of one part, next to each other where that is possible; small ones
-share the nodes of the other, packed tightly. Nobody overtakes within a sort of work.
+Large jobs take whole nodes of one part, adjacent where possible; small ones share the nodes of the other
+part, packed tightly. Within a kind of work, no job overtakes another.
 """
 
 import heapq
@@ -23,8 +23,8 @@ from .trainings import workloads_of
 from .workloads import DAY, Ending, Workload, day
 
 _USERS = tuple(f"{name}{number}" for number in ("", "2", "3") for name in NAMES)
-# The queue runs before the fleet's first moment, so that it begins in full swing: for twice as
-# long as the longest job of a sort, and no longer than this.
+# The queue runs before the fleet's first moment, so that the fleet starts fully loaded: for twice as
+# long as the longest job of a kind, but no longer than this.
 _BEFORE_SECONDS = 8 * DAY
 _MOST_WAITING = 200
 _WHOLE = "whole nodes"
@@ -41,9 +41,9 @@ class Job:
     end: float
     ending: Ending
     user: str
-    # When its work stopped before its end: crashed ranks, or peers that wait for a dead one.
+    # When its work stopped before its end: its ranks crashed, or its peers wait for a dead one.
     stopped: float | None = None
-    struck: frozenset[int] = frozenset()  # GPUs whose fault ended it
+    struck: frozenset[int] = frozenset()  # GPUs whose fault ended the job
 
     @property
     def key(self) -> int:
@@ -51,13 +51,13 @@ class Job:
 
     @property
     def holder(self) -> Holder:
-        """As the scheduler names it."""
+        """The holder as the scheduler names it."""
         return job_holder(10_000 + self.number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """A node that takes no jobs: `kills` ends those it has at once, else they may finish."""
+    """A span in which a node takes no jobs; `kills` ends its jobs at once, else they may finish."""
 
     node: int
     start: float
@@ -76,7 +76,7 @@ class _Waiting:
 
 
 class Schedule:
-    """Plays the queue once; `jobs` are those that ran within the horizon."""
+    """A single run of the queue; `jobs` are those that ran within the horizon."""
 
     def __init__(
         self, settings: FleetSettings, topology: Topology, outages: Iterable[Outage] = ()
@@ -84,7 +84,7 @@ class Schedule:
         self._settings = settings
         self._topology = topology
         self._horizon = settings.days * DAY
-        # When, in which order, what, with what.
+        # Each step has a time, a tie-breaker, an action and its argument.
         self._steps: list[tuple[float, int, str, object]] = []
         self._order = 0
         self._free = [set(self._gpus(node)) for node in range(topology.nodes)]
@@ -97,7 +97,7 @@ class Schedule:
         self._whole = self._part()
         self._arrivals: dict[str, Dice] = {}
         self._gaps = {workload.key: self._gap(workload) for workload in self._chosen()}
-        # Nodes of that part on which nothing runs, shut or not.
+        # Nodes of the part for whole-node jobs on which nothing runs, shut or not.
         self._empty = set(range(self._whole))
         self._heaps: list[list[int]] = [[] for _ in range(topology.per_node + 1)]
         for node in range(self._whole, topology.nodes):
@@ -117,7 +117,7 @@ class Schedule:
         return range(node * self._topology.per_node, (node + 1) * self._topology.per_node)
 
     def _chosen(self) -> list[Workload]:
-        """With the share of GPU time that each asks for in this fleet."""
+        """Return the workloads of this fleet, with the share of GPU time that each asks for."""
         names, shares = self._settings.workloads, dict(self._settings.mix)
         known = workloads_of(self._settings).values()
         chosen = [w for w in known if names is None or w.key in names]
@@ -126,7 +126,7 @@ class Schedule:
         return [w for w in chosen if w.gpu_time > 0.0]
 
     def _part(self) -> int:
-        """How many nodes are kept for whole-node jobs."""
+        """Return how many nodes are reserved for whole-node jobs."""
         chosen = self._chosen()
         total = sum(w.gpu_time for w in chosen)
         large = sum(w.gpu_time for w in chosen if w.whole_nodes)
@@ -154,7 +154,7 @@ class Schedule:
         self._push(now + gap, "arrived", workload)
 
     def _gap(self, workload: Workload) -> float:
-        """Mean time between two arrivals, so that the wanted share of GPU time is asked for."""
+        """Return the mean time between arrivals that gives the workload its share of GPU time."""
         total = sum(w.gpu_time for w in self._chosen())
         wanted = self._settings.demand * self._topology.gpus * workload.gpu_time / total
         weight = sum(share for _, share in workload.sizes)
@@ -178,7 +178,7 @@ class Schedule:
         self._serve(now, (_queue(value),))
 
     def _size(self, workload: Workload, dice: Dice) -> int:
-        """A size that the fleet can ever give."""
+        """Draw a size that the fleet can provide."""
         wanted = int(dice.pick([n for n, _ in workload.sizes], [s for _, s in workload.sizes]))
         per_node = self._topology.per_node
         if workload.whole_nodes:
@@ -201,7 +201,7 @@ class Schedule:
         return self._share(waiting.size)
 
     def _whole_nodes(self, count: int) -> tuple[int, ...]:
-        """The first run of free nodes that is long enough, else the first free ones."""
+        """Return the first long enough run of adjacent free nodes, else the first free ones."""
         if len(self._empty) < count:
             return ()
         free = [node for node in sorted(self._empty) if not self._shut[node]]
@@ -215,7 +215,7 @@ class Schedule:
         return tuple(gpu for node in chosen for gpu in self._gpus(node))
 
     def _share(self, size: int) -> tuple[int, ...]:
-        """The fullest node that still has room."""
+        """Return free GPUs on the fullest node that has room."""
         for count in range(size, self._topology.per_node + 1):
             heap = self._heaps[count]
             while heap:
@@ -284,18 +284,18 @@ class Schedule:
 
 
 def team_of(user: str) -> str:
-    """The account that a user's jobs run under: always the same one."""
+    """Return the account of a user's jobs, always the same one."""
     return TEAMS[zlib.crc32(user.encode()) % len(TEAMS)]
 
 
 def _strangers(seed: int) -> tuple[str, ...]:
-    """Users with names that say nothing."""
+    """Return users with meaningless names."""
     dice = Dice(seed, "users")
     return tuple(dict.fromkeys(f"u{dice.below(10**5):05d}" for _ in range(len(_USERS))))
 
 
 def _queue(workload: Workload) -> str:
-    """Large jobs stand in one queue, so that the largest get their turn."""
+    """Return the queue's name; large jobs share one queue, so that the largest get their turn."""
     return _WHOLE if workload.whole_nodes else workload.key
 
 

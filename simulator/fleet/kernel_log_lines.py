@@ -1,7 +1,7 @@
-"""What the kernel log says of a fault, in the words that collectors carry as an event's message.
+"""Kernel log lines of a fault, in the form that collectors carry as an event's message.
 
-The forms are the driver's (open kernel modules) as `collector.kernel_log.event_book` tells them on: `Xid 79:
-GPU has fallen off the bus. [0000:1b:00.0]`. Numbers that differ from case to case are drawn.
+The forms are the driver's (open kernel modules) as `collector.kernel_log.event_book` reports them: `Xid 79:
+GPU has fallen off the bus. [0000:1b:00.0]`. Numbers that differ from case to case are drawn at random.
 """
 
 from collections.abc import Mapping
@@ -35,17 +35,16 @@ _TEXTS: Mapping[int, str] = {
     154: "GPU recovery action changed from 0x0 (None) to {action}",
     172: "Uncorrectable SRAM error.",
 }
-# Bits of NVLink's error registers 1 and 4: a fault of this link's hardware, and an echo of one
+# Bits of NVLink's error registers 1 and 4: a hardware fault of this link, and the echo of one
 # elsewhere in the fabric.
 OWN_FAULT = "0x0, 0x100, 0x0, 0x0, 0x0, 0x0, 0x0"
 ECHO = "0x0, 0x0, 0x0, 0x0, 0x40000, 0x0, 0x0"
 
 
 def xid(code: int, index: int, address: str, dice: Dice, **words: Any) -> str:
-    """The message of an Xid of the GPU with that index and PCI address.
+    """Return the message of an Xid of the GPU with that index and PCI address.
 
-    `words` are those that the code's text has: the `link`, its `registers`, the `action`; and the
-    `process` that had it.
+    `words` fill the code's text: the `link`, its `registers`, the `action`; and the `process` that had the Xid.
     """
     action = words.get("action", RESET_GPU)
     text = _TEXTS[code].format(
@@ -65,15 +64,15 @@ def xid(code: int, index: int, address: str, dice: Dice, **words: Any) -> str:
 
 
 def sxid(code: int, link: int) -> str:
-    """The message of a fatal SXid of a node's first NVSwitch."""
+    """Return the message of a fatal SXid of a node's first NVSwitch."""
     return f"SXid {code}: fatal: Link {link} uc uncorrectable error [nvswitch0, 0000:05:00.0]"
 
 
 def bus_error(address: str, severity: str) -> str:
-    """What the kernel's PCI core says of an error of the device at an address."""
+    """Return the message of the kernel's PCI core for an error of the device at an address."""
     return f"PCIe error: AER: {severity} error, type=Data Link Layer, (Receiver ID) [{address}]"
 
 
 def memory_error(slot: str) -> str:
-    """What EDAC says of an error of host memory that was corrected."""
+    """Return the message of EDAC for a corrected error of host memory."""
     return f"machine check: EDAC MC0: 1 CE memory read error on {slot} (channel:1 slot:0)"

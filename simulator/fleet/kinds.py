@@ -11,14 +11,14 @@ KINDS: dict[str, FaultKind] = {
     for faults in (gpu_faults, link_faults, port_faults, node_faults)
     for kind in faults.KINDS
 }
-# Beside them, where somebody reads the switches: nobody else could see them.
+# Further faults, only where somebody reads the switches: nobody else could see them.
 OF_SWITCHES: dict[str, FaultKind] = {kind.key: kind for kind in switch_faults.KINDS}
-# And of jobs, where they tell their steps.
+# Further faults of jobs, where these report their steps.
 OF_JOBS: dict[str, FaultKind] = {kind.key: kind for kind in job_faults.KINDS}
 
 
 def kinds_of(settings: FleetSettings) -> Mapping[str, FaultKind]:
-    """All that this fleet may have: the table's, and those that it brings along."""
+    """Return all kinds that this fleet may have: those of the table, and those in its settings."""
     known = KINDS | (OF_SWITCHES if settings.switches else {})
     known |= OF_JOBS if settings.steps else {}
     return known | {kind.key: kind for kind in settings.more_kinds}

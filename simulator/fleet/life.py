@@ -1,4 +1,4 @@
-"""What a healthy fleet goes through: none of it is a fault, though much of it looks like one.
+"""The normal operation of a healthy fleet: nothing here is a fault, though much looks like one.
 
 Rates are chosen so that a week of a few racks has some of each; the order of magnitude of reboots
 and drains is that of a cluster under repair (Meta, "Revisiting Reliability", HPCA 2025).
@@ -24,22 +24,22 @@ DRIVER, NEXT_DRIVER = "580.95.05", "580.105.08"
 VERSION, NEXT_VERSION = "0.1.0", "0.1.1"
 
 _REBOOT_SECONDS = 360.0
-# Who is cut off for longer than this is missed, and is a fault: "cut off".
+# A longer cut-off is noticed, and is a fault: "cut off".
 _LATE_SECONDS = 500.0
 UPGRADE_SECONDS = 900.0
 _COLLECTOR_SECONDS = 24.0
-# What happens to nodes that come and go, and how long before it their last jobs are ended.
+# The ways in which elastic nodes go away; their last jobs are ended shortly before.
 TAKEN_BACK = frozenset({"scaled down", "spot reclaim"})
-# Turns in which a machine has no power, or begins anew.
+# Turns in which a machine has no power, or restarts.
 AWAY = TAKEN_BACK | {"reboot", "driver upgrade", "maintenance"}
 _NOTICE_SECONDS = 120.0
-_ELASTIC_MOST = 100  # nodes that come and go
+_ELASTIC_MOST = 100  # most elastic nodes
 _ELASTIC_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One thing that life did; `subject` as of `site.Told`."""
+    """One event of normal operation; `subject` as in `site.Told`."""
 
     kind: str
     subject: tuple[str, int]
@@ -49,7 +49,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """The collector of a node forgot its counters; they begin anew."""
+    """A collector's loss of its counters; they start at zero again."""
 
     node: int
     at: float
@@ -57,7 +57,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restated:
-    """From then on the node's inventory says this."""
+    """The node's inventory from a moment on."""
 
     node: int
     at: float
@@ -68,7 +68,7 @@ class Restated:
 
 @dataclass(slots=True, kw_only=True)
 class Life:
-    """The plan of it."""
+    """The plan of normal operation."""
 
     changes: list[Change] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Life:
     restated: list[Restated] = field(default_factory=list)
 
     def away(self, node: int, start: float, end: float, kind: str) -> None:
-        """The node reports nothing."""
+        """Make the node report nothing."""
         self.deliver("silent", (node,), start, end)
         self.turns.append(Turn(kind=kind, subject=("node", node), start=start, end=end))
 
@@ -98,7 +98,7 @@ class Life:
         )
 
     def closed(self, node: int, start: float, gone: float, end: float) -> None:
-        """No new jobs from `start` on; what still runs at `gone` is ended."""
+        """Take no new jobs from `start` on; jobs that still run at `gone` are ended."""
         self.outages.append(Outage(node=node, start=start, end=end, kills=False))
         self.outages.append(Outage(node=node, start=gone, end=end, kills=True))
 
@@ -108,7 +108,7 @@ class Life:
 
 
 def plan(settings: FleetSettings, topology: Topology) -> Life:
-    """Everything that life does over the horizon; nothing when it is switched off."""
+    """Plan normal operation over the horizon; nothing when it is switched off."""
     life = Life()
     if not settings.life:
         return life
@@ -127,7 +127,7 @@ def plan(settings: FleetSettings, topology: Topology) -> Life:
 
 
 def _sick(settings: FleetSettings, node: int, at: float) -> bool:
-    """Whether a fault was ordered for the node about then, which a reboot would end."""
+    """Return whether a fault is ordered for the node about then, which a reboot would end."""
     return any(
         order.node == node and order.start_seconds - HOUR < at < order.start_seconds + order.seconds
         for order in settings.faults
@@ -157,7 +157,7 @@ def _partition(life: Life, topology: Topology, node: int, at: float, dice: Dice)
 
 def _clock_step(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
     end = at + round(dice.between(0.2, 4.0) * HOUR)
-    # No more than a hub puts right (`hub.clock_wrong_seconds`): beyond it somebody is to be told.
+    # No more than the hub corrects (`hub.clock_wrong_seconds`); a larger step would have to be reported.
     ahead = dice.pick((-1.0, 1.0)) * dice.between(1.0, 9.0)
     life.deliver("step", (node,), at, end, round(ahead, 3))
     life.turns.append(Turn(kind="clock step", subject=("node", node), start=at, end=end))
@@ -169,7 +169,7 @@ def _forgotten(life: Life, topology: Topology, node: int, at: float, dice: Dice)
 
 
 def _blip(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """A port goes down and comes back, once: somebody moved a cable, a switch restarted."""
+    """Take a port down and up again, once: somebody moved a cable, a switch restarted."""
     port = node * topology.ports_per_node + dice.below(topology.per_node)
     end = at + round(dice.between(3.0, 20.0))
     values = (
@@ -187,7 +187,7 @@ def _blip(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> N
 
 
 def _lowered(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """Out of memory: the kernel ends a user's process, and says so."""
+    """Let the kernel end a user's process for lack of memory, and report it."""
     life.told.append(
         Told(
             at=at,
@@ -200,7 +200,7 @@ def _lowered(life: Life, topology: Topology, node: int, at: float, dice: Dice) -
 
 
 def _cosmic(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """Host memory corrects one error, and none for weeks after it."""
+    """Let host memory correct one error, and none for weeks after it."""
     life.told.append(
         Told(
             at=at,
@@ -215,7 +215,7 @@ def _cosmic(life: Life, topology: Topology, node: int, at: float, dice: Dice) ->
 
 
 def _bus(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """The kernel reports one PCIe error that was corrected."""
+    """Let the kernel report one corrected PCIe error."""
     gpu = node * topology.per_node + dice.below(topology.per_node)
     message = kernel_log_lines.bus_error(topology.pci_address(gpu), "Corrected")
     life.told.append(Told(at=at, kind=EventKind.PCIE_ERROR, subject=("gpu", gpu), message=message))
@@ -223,7 +223,7 @@ def _bus(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> No
 
 
 def _maintained(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """Somebody resets a free GPU, as after every change of a mode."""
+    """Let somebody reset a free GPU, as after every change of a mode."""
     gpu = node * topology.per_node + dice.below(topology.per_node)
     end = at + 40.0
     life.closed(node, at - HOUR, at, end)
@@ -249,19 +249,19 @@ _TURNS: dict[str, tuple[float, Callable[[Life, Topology, int, float, Dice], None
 }
 
 
-# What ends most faults; it waits for those that were ordered.
+# These end most faults, so they do not happen near ordered ones.
 _CURES = frozenset({"reboot", "GPU reset"})
 
 
 def _rolling(life: Life, settings: FleetSettings, topology: Topology) -> None:
-    """A new driver rack by rack, and a new collector everywhere within minutes."""
+    """Roll out a new driver rack by rack, and a new collector everywhere within minutes."""
     dice = Dice(settings.seed, "rolling")
     horizon = settings.days * DAY
     driver = round(dice.between(0.2, 0.5) * horizon)
     collector = round(dice.between(0.6, 0.9) * horizon)
     for place in topology.places:
         at = driver + place.rack * 1800.0 + 60.0 * (place.number % settings.nodes_per_rack)
-        # The world has roll-outs of its own.
+        # World settings have roll-outs of their own.
         due = settings.world is None and settings.days >= 2.0 and at + UPGRADE_SECONDS < horizon
         if due and not _sick(settings, place.number, at):
             life.closed(place.number, at - HOUR, at, at + UPGRADE_SECONDS)
@@ -276,7 +276,7 @@ def _rolling(life: Life, settings: FleetSettings, topology: Topology) -> None:
 
 
 def elastic_nodes(topology: Topology) -> Sequence[int]:
-    """The nodes that come and go, at most a tenth of all: the last ones, in the world any."""
+    """Return the elastic nodes, at most a tenth of all: the last ones, or with world settings any."""
     count = min(int(topology.nodes * _ELASTIC_SHARE), _ELASTIC_MOST)
     if topology.world is not None:
         some = np.flatnonzero(topology.nodes_with(_ELASTIC_SHARE, "elastic"))
@@ -285,7 +285,7 @@ def elastic_nodes(topology: Topology) -> Sequence[int]:
 
 
 def _elastic(life: Life, settings: FleetSettings, topology: Topology) -> None:
-    """Away at night, and now and then taken back by their owner at two minutes' notice."""
+    """Remove elastic nodes at night, and now and then when their owner takes them back at two minutes' notice."""
     for node in elastic_nodes(topology):
         dice = Dice(settings.seed, "elastic", node)
         for day in range(int(settings.days)):
@@ -309,7 +309,7 @@ def _elastic(life: Life, settings: FleetSettings, topology: Topology) -> None:
 
 
 def _says_so(life: Life, topology: Topology, node: int, at: float) -> None:
-    """A machine that a cloud takes back is told to shut down first (as EC2 and GCE document), and says so."""
+    """Report the shutdown of a node: a cloud tells a machine first when it takes it back (EC2 and GCE document it)."""
     if topology.world is not None:
         word = Told(
             at=at - 1.0, kind=EventKind.SHUTDOWN, subject=("node", node), message="power off"
@@ -318,7 +318,7 @@ def _says_so(life: Life, topology: Topology, node: int, at: float) -> None:
 
 
 def _hub(life: Life, settings: FleetSettings, topology: Topology) -> None:
-    """The hub restarts: everybody's bodies wait."""
+    """Restart the hub: all bodies wait."""
     dice = Dice(settings.seed, "hub")
     everybody = tuple(range(topology.nodes))
     at = dice.gap(3 * DAY)

@@ -1,4 +1,4 @@
-"""What goes wrong between a node's GPUs: PCIe and NVLink."""
+"""Faults between a node's GPUs: PCIe and NVLink."""
 
 from gpuvigil.model import EventKind, Severity
 
@@ -10,17 +10,17 @@ from .topology import LINKS
 _CRITICAL, _WARNING = Severity.CRITICAL, Severity.WARNING
 # NVIDIA, Fabric Manager guide: "link micro-controller halted", always fatal.
 _FATAL_SXID = 22003
-# What a lane of PCIe 5.0 carries after its protocol's share, bytes per second.
+# Bytes per second that a lane of PCIe 5.0 carries after the protocol's share.
 _LANE_BYTES = 3.4e9
-# Of each replay: the counters of the link's errors that grow with it, and how much [chosen].
+# Per replay: the link error counters that grow with it, and by how much [chosen].
 _REPLAYED = {"pcie_replays": 1.0, "pcie_correctable_errors": 1.0, "pcie_naks_received": 1.0,
              "pcie_bad_tlps": 0.3, "pcie_lcrc_errors": 0.3, "pcie_receiver_errors": 0.2,
              "pcie_replay_rollovers": 0.01, "pcie_recoveries": 0.004}  # fmt: skip
-_BUS_ERROR_SECONDS = 900.0  # the kernel's reports of one sort, at most so often
+_BUS_ERROR_SECONDS = 900.0  # the kernel reports one kind at most this often
 
 
 def _slower(site: Site, lanes: float, generation: float) -> None:
-    """What a link with fewer or slower lanes can carry at most: only heavy copies feel it."""
+    """Limit the traffic of a link with fewer or slower lanes: only heavy copies feel it."""
     most = _LANE_BYTES * lanes / 2.0 ** (5.0 - generation)
     for way in ("receive", "transmit"):
         name = f"pcie_{way}_bytes_per_second"
@@ -28,7 +28,7 @@ def _slower(site: Site, lanes: float, generation: float) -> None:
 
 
 def pcie_width(site: Site) -> None:
-    """The link was trained anew, with fewer lanes."""
+    """Retrain the link with fewer lanes."""
     site.bend(On.GPU, "pcie_width", (site.gpu,), How.SET, site.size)
     site.bend(On.GPU, "pcie_recoveries", (site.gpu,), How.STEP)
     site.bend(On.GPU, "pcie_lane_errors", (site.gpu,), How.STEP, 3.0)
@@ -46,7 +46,7 @@ def _generation(site: Site) -> float:
 
 
 def pcie_replays(site: Site) -> None:
-    """The far end refuses packets; what is sent too often has the link trained anew."""
+    """Let the far end refuse packets; the link is retrained after too many replays."""
     rate = site.size / 60.0
     for name, share in _REPLAYED.items():
         site.bend(On.GPU, name, (site.gpu,), How.COUNT, rate * share)
@@ -57,7 +57,7 @@ def pcie_replays(site: Site) -> None:
 
 
 def _on_link(site: Site, rates: dict[str, float]) -> None:
-    """One link counts errors; the GPU's own row sums them up and names it."""
+    """Let one link count errors; the GPU's own row sums them up and names the link."""
     link = site.dice.below(site.topology.places[site.node].model.links)
     for name, rate in rates.items():
         site.bend(On.LINK, name, (site.gpu * LINKS + link,), How.COUNT, rate)
@@ -76,7 +76,7 @@ def nvlink_replay(site: Site) -> None:
 
 
 def nvlink_down(site: Site) -> None:
-    """On NVLink 5 the driver tells it as Xid 149, before as 74."""
+    """Take links down; the driver reports it as Xid 149 on NVLink 5, and as 74 before."""
     model = site.topology.places[site.node].model
     first = site.dice.below(model.links)
     links = [(first + i) % model.links for i in range(int(site.size))]
@@ -102,7 +102,7 @@ def nvswitch(site: Site) -> None:
 
 
 def fabric_manager(site: Site) -> None:
-    site.bend(On.GPU, "fabric_state", site.gpus(), How.SET, 2.0)  # in progress, for ever
+    site.bend(On.GPU, "fabric_state", site.gpus(), How.SET, 2.0)  # stays in progress
     for name in ("fabric_health", "fabric_health_mask"):
         site.bend(On.GPU, name, site.gpus(), How.SET, 0.0)
     site.stop(site.gpus())

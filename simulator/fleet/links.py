@@ -1,7 +1,7 @@
 """Rows of single NVLinks: hourly, and whenever a link has news, as collectors send them.
 
-Everything is a function of time, so that no state outlives a block: what a link says now is held
-against what it said a tick before. Traffic is the GPU's, in equal parts.
+Everything is a function of time, so that no state outlives a block: the values of a link are compared
+with those of the tick before. Traffic is that of the GPU, in equal parts.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from .topology import LINKS, Index, Topology
 
 NEWS = ("up", "crc_errors", "replay_errors", "recovery_errors")
 _HOUR = 3600.0
-# NVML_NVLINK_VERSION of the generations (nvml.h), by links of a GPU and by what one carries.
+# NVML_NVLINK_VERSION of the generations (nvml.h), by the links of a GPU and the bandwidth of one.
 _VERSIONS = {12: 5, 18: 6}
 _FIFTH, _FIFTH_BYTES = 7, 50e9
-# Links with an error now and then: of the worst, so many a day [chosen].
+# Some links have an occasional error: the worst has this many a day [chosen].
 _MOST_PER_DAY = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkRows:
-    """Which links have a row at which tick of a block, and its fields: one entry per row."""
+    """The rows of links in a block, one entry per row: tick, GPU, link and fields."""
 
     tick: Index
     gpu: Index
@@ -52,14 +52,14 @@ class Links:
         self._phase = lane(mix(topology.gpu_keys, 48), 0) * _HOUR
 
     def usual_errors(self, seconds: Floats) -> Index:
-        """[ticks x GPUs]: CRC errors that the weakest link of every GPU has counted by then."""
+        """Return [ticks x GPUs]: CRC errors that the weakest link of every GPU has counted by then."""
         at = np.maximum(seconds, 0.0)[:, None]
         return np.floor(at * self._rate + self._begun).astype(np.int64)
 
     def rows(
         self, seconds: Floats, tick_seconds: float, changes: Sequence[Change], traffic: Index
     ) -> LinkRows:
-        """The rows of a block's ticks; `traffic` [ticks x GPUs] are bytes of all links of a GPU."""
+        """Return the rows of a block's ticks; `traffic` [ticks x GPUs] is the bytes of all links of a GPU."""
         mine = within(
             [c for c in changes if c.on is On.LINK],
             seconds[0] - tick_seconds,
@@ -71,7 +71,7 @@ class Links:
         said = self._said(mine, bent, with_before, usual)
         hourly = np.floor((with_before[:, None] + self._phase) / _HOUR)
         due = (hourly[1:] != hourly[:-1]) & self._nvidia
-        due[seconds < tick_seconds] = self._nvidia  # a collector that starts tells all of them
+        due[seconds < tick_seconds] = self._nvidia  # a collector that starts reports all links
         tick, gpu = np.nonzero(due)
         counts = self._count[gpu]
         first = np.cumsum(counts) - counts
@@ -100,7 +100,7 @@ class Links:
     def _said(
         self, changes: Sequence[Change], bent: Sequence[int], seconds: Floats, usual: Index
     ) -> dict[str, Index]:
-        """[1 + ticks x bent links] of what is news."""
+        """Return the values of `NEWS` fields, [1 + ticks x changed links]."""
         column = {place: i for i, place in enumerate(bent)}
         said = {name: np.zeros((len(seconds), len(bent))) for name in NEWS}
         said["up"] += 1.0
@@ -150,5 +150,5 @@ class Links:
 
 
 def dictionary(which: Index, values: Sequence[str]) -> pa.DictionaryArray:
-    """A column of tags: which of these values each row has."""
+    """Return a tag column: which of these values each row has."""
     return pa.DictionaryArray.from_arrays(pa.array(which.astype(np.int32)), pa.array(values))

@@ -1,4 +1,4 @@
-"""What goes into a fleet, what comes out of it, and what is true about it."""
+"""The input and output of a fleet, and the truth about it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,10 +28,10 @@ BEGINNING = datetime(2026, 1, 5, tzinfo=timezone.utc)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultOrder:
-    """A fault that shall happen at a place; `kind` is a key of `kinds.KINDS`, or of its `OF_SWITCHES`.
+    """A fault that is to happen at a place; `kind` is a key of `kinds.KINDS`, or of its `OF_SWITCHES`.
 
-    `gpu` and `port` are indices within the node; a fault of another sort of subject leaves them
-    out. Without a magnitude the kind's own range decides by the seed.
+    `gpu` and `port` are indices within the node; faults of other subjects leave them out. Without a
+    magnitude, one is drawn from the kind's range by the seed.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class FaultOrder:
     seconds: float
     gpu: int | None = None
     port: int | None = None
-    # Of the cables from the leaf of that port to spines, or of the spines; counted from 0.
+    # One of the cables from the leaf of that port to spines, or one of the spines; counted from 0.
     uplink: int | None = None
     spine: int | None = None
     magnitude: float | None = None
@@ -52,19 +52,19 @@ Shares = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldSettings:
-    """How nodes, telemetry, life and faults of a fleet are like the world's; shares are 0 to 1.
+    """How closely the nodes, telemetry, normal operation and faults of a fleet resemble real ones; shares are 0 to 1.
 
-    `description.KEYS` has the range of each, and where its default is from.
+    `description.KEYS` has the range of each, and the source of its default.
     """
 
-    slot_spread: float = 0.15  # how far °C/W of a slot is at most from its model's, for ever
+    slot_spread: float = 0.15  # largest permanent deviation of a slot's °C/W from its model's
     inlet_celsius: Range = (18.0, 27.0)  # of the coldest and the warmest rack
     locked_clocks: float = 0.15  # share of nodes whose idle GPUs keep their highest clock
     older_firmware: float = 0.25  # share of racks delivered with an older VBIOS
     presence: Range = (0.3, 1.0)  # lowest and highest share of a node's ticks that have a sample
     bursty: float = 0.1  # share of nodes whose collector sends minutes at once
     busy_hub: float = 1.0  # times a day that most nodes are late at once
-    # Shares of nodes without columns, as with other exporters.
+    # Shares of nodes that lack columns, as with other exporters.
     no_memory_utilization: float = 0.2
     no_clocks: float = 0.15
     no_profiling: float = 0.4
@@ -74,10 +74,10 @@ class WorldSettings:
         0.6  # share of nodes with host memory errors, supplies, fans, mounts, disk
     )
     roce_fleets: float = 0.4  # share of fleets whose fabric is RoCE; the others have InfiniBand
-    look_alikes: float = 1.0  # times the usual rate of what only looks like a fault
+    look_alikes: float = 1.0  # factor on the usual rate of events that only look like a fault
     maintenance: float = 2.0  # times in 1,000 days that a rack is down for planned work
     driver_rollouts: float = 2.0  # in 30 days
-    faulty_share: float = 0.01  # most of all nodes' quarter hours that faults may touch
+    faulty_share: float = 0.01  # largest share of all nodes' quarter hours that faults may touch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,25 +92,25 @@ class FleetSettings:
     # Keys of `hardware.MODELS`; racks take them in turn.
     models: tuple[str, ...] = ("H100",)
     start: datetime = BEGINNING
-    demand: float = 0.8  # GPU time that jobs ask for, of what there is
+    demand: float = 0.8  # GPU time that jobs ask for, as a share of what there is
     # Workloads that may run, keys of `workloads.WORKLOADS`; None is all of them.
     workloads: tuple[str, ...] | None = None
-    noise: float = 1.0  # times the natural noise of sensors and of work
-    missing: float = 0.0  # share of samples that get lost, beyond what life loses
+    noise: float = 1.0  # factor on the natural noise of sensors and of work
+    missing: float = 0.0  # share of samples lost, beyond the losses of normal operation
     life: bool = True  # reboots, upgrades, drains, users' Xids, late data ...
     fault_rate: float = 0.0  # random faults per 1,000 node-days
     kinds: tuple[str, ...] | None = None  # that random faults are drawn from; None is all
-    faults: tuple[FaultOrder, ...] = ()  # beside the random ones
-    more_kinds: tuple["FaultKind", ...] = ()  # beside those of `kinds.KINDS`
-    # Whether somebody reads the switches: there are faults of theirs, too, and records of what is seen.
+    faults: tuple[FaultOrder, ...] = ()  # in addition to the random ones
+    more_kinds: tuple["FaultKind", ...] = ()  # in addition to `kinds.KINDS`
+    # Whether somebody reads the switches: adds their faults, and records of what is seen.
     switches: bool = False
-    # Whether jobs that train tell their steps: there are trainings and faults of jobs, too.
+    # Whether training jobs report their steps: adds trainings and faults of jobs.
     steps: bool = False
     teams: bool = False  # whether each user's jobs run under an account
-    # None is a fleet as in a laboratory: nodes all alike, every sample there, faults well apart.
+    # None is a laboratory fleet: all nodes alike, every sample there, faults well apart.
     world: WorldSettings | None = None
-    mix: Shares = ()  # GPU time by workload, of any sum; nothing is the workloads' own
-    fault_weights: Shares = ()  # how often by kind, in the world; the mean of these where not
+    mix: Shares = ()  # GPU time by workload, of any sum; empty: the workloads' own
+    fault_weights: Shares = ()  # frequency by kind in world settings; others get the mean
 
     @property
     def end(self) -> datetime:
@@ -119,39 +119,39 @@ class FleetSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """One fault as it really was: what a perfect watcher would say about it."""
+    """One fault as it really was: what a perfect observer would report about it."""
 
     id: str
     fault: str  # a key of `kinds.KINDS`
-    subject: Subject  # the one to act on; of a rack, its first node
+    subject: Subject  # the one to act on; for a rack, its first node
     start: datetime
     end: datetime
-    # The first moment at which any number or event differs enough: the end when there is none.
+    # The first moment at which any number or event differs enough; the end when there is none.
     detectable_from: datetime
     cause: str
-    symptoms: tuple[str, ...]  # what follows from it and is not to be reported on its own
+    symptoms: tuple[str, ...]  # follow from the fault, and are not to be reported on their own
     severity: Severity
     action: str
     magnitude: float | None = None
     unit: str = ""
     affected: tuple[Subject, ...] = ()  # others that show it: the GPUs of a node, a job's peers
-    group: str | None = None  # the rack or switch, where the cause is one
-    also: tuple[Subject, ...] = ()  # the same thing by other names: the other end of its cable
-    # Faults and conditions of the product that name it, where the judge's own table does not know it.
+    group: str | None = None  # the rack or switch, where that is the cause
+    also: tuple[Subject, ...] = ()  # other names of the same thing: the other end of its cable
+    # Faults and conditions of the product that name it, for kinds missing in the judge's own table.
     named_by: tuple[str, ...] = ()
-    # Share of their pace that the jobs on it lost; None where the kind does not say.
+    # Share of pace that its jobs lost; None where the kind does not say.
     pace_lost: float | None = None
-    # GPU seconds of each job that came to nothing, by holder; None where only playing would tell.
+    # Lost GPU-seconds of each job, by holder; None where only playing would tell.
     costs: tuple[tuple[Holder, float], ...] | None = None
 
     @property
     def hidden(self) -> bool:
-        """Whether nobody can find it: it needs work to show itself, and there was none."""
+        """Whether the fault cannot be detected: it shows only under work, and there was none."""
         return self.detectable_from >= self.end
 
     @property
     def cost_gpu_seconds(self) -> float | None:
-        """Of all jobs; None is not known."""
+        """The lost GPU-seconds of all jobs; None is not known."""
         return None if self.costs is None else sum(seconds for _, seconds in self.costs)
 
     def to_json(self) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _costs(values: Any) -> tuple[tuple[Holder, float], ...] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happening:
-    """Something of life that is no fault, though it may look like one."""
+    """An event of normal operation that is no fault, though it may look like one."""
 
     kind: str  # "reboot", "drain", "user xid", ...
     subject: Subject
@@ -213,7 +213,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """What the fleet's collectors measured and told from `start` on and before `end`."""
+    """What the fleet's collectors measured and reported from `start` on and before `end`."""
 
     start: datetime
     end: datetime
@@ -225,4 +225,4 @@ class Block:
     allocations: tuple[Allocation, ...] = ()
     schedulers: tuple[Scheduler, ...] = ()
     switches: tuple[Switch, ...] = ()
-    happenings: tuple[Happening, ...] = field(default=())  # of life that began in the block
+    happenings: tuple[Happening, ...] = field(default=())  # those that began in the block

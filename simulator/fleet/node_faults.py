@@ -1,4 +1,4 @@
-"""What goes wrong with a node, or with a rack of them."""
+"""Faults of a node, or of a rack of nodes."""
 
 from gpuvigil.model import EventKind, Severity, Unmeasured
 
@@ -7,7 +7,7 @@ from .changes import How, On
 from .site import FaultKind, Site
 
 _CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
-# Tasks that wait in the driver for ever, of each GPU's processes [chosen].
+# Tasks of each GPU's processes that wait in the driver forever [chosen].
 _STUCK_TASKS = 3.0
 
 
@@ -53,7 +53,7 @@ def power_feed(site: Site) -> None:
 
 
 def power_supply(site: Site) -> None:
-    """One of several supplies is gone: the rest cannot carry the peaks."""
+    """Fail one of several power supplies: the others cannot carry the peaks."""
     site.bend(On.NODE, "power_supplies_failed", (site.node,), How.ADD)
     at = site.start
     while at < site.end:

@@ -1,11 +1,10 @@
 """Power, clocks and heat of every GPU, tick by tick.
 
-Power is what is asked at full clocks, times the square of the clock (voltage follows clock); the
-clock gives way until the power is within its limit and the core no hotter than it may be. The core's
-temperature goes to its inlet air plus power times resistance with one time constant (implicit
-Euler, stable at any tick); air that a GPU in front has warmed is the inlet of the one behind.
-A job goes at the pace of its slowest GPU, and those that wait for it draw less.
-Only + - * / and square roots: they are the same on every machine.
+Power is the load at full clocks, times the square of the clock (voltage follows clock). The clock falls
+until the power is within its limit and the core no hotter than allowed. The core's temperature approaches
+its inlet air plus power times resistance with one time constant (implicit Euler, stable at any tick); air
+that a GPU in front has warmed is the inlet of the one behind. A job runs at the pace of its slowest GPU,
+and GPUs that wait for it draw less. Only + - * / and square roots: they are the same on every machine.
 """
 
 from dataclasses import dataclass
@@ -20,38 +19,38 @@ from .topology import Topology
 
 # Leakage: idle and busy power grow with heat, per kelvin over 50 degrees [U].
 _LEAKAGE = 0.0016
-# Kelvin that the air behind a GPU is warmer per watt of it [chosen: 68 against 61 degrees at 693 W].
+# Kelvin by which a GPU warms the air behind it, per watt [chosen: 68 against 61 degrees at 693 W].
 _PREHEAT = 0.008
-# How much less a GPU draws when it waits for all of the time: collectives spin [chosen].
+# The reduction of a GPU's power if it waits all the time: collectives spin [chosen].
 _WAITING = 0.5
-# Software holds the core at its operating limit down to this clock; below it the hardware halves
+# Software keeps the core at its operating limit down to this clock; below it the hardware halves
 # the clocks [chosen]. Both act within milliseconds, so no tick is long enough to overshoot.
 _SOFTLY = 0.55
 _LOWEST_CLOCK = 0.15
 _HALF = 0.5
-# The regulator stays a little under the limit [R: 693 W in the middle, 698 W at most, of 700].
+# The regulator stays slightly under the limit [R: 693 W in the middle, 698 W at most, of 700].
 _HELD_BELOW = 0.99
 
 
 @dataclass(slots=True, kw_only=True)
 class Bends:
-    """What faults do to physics: [ticks x GPUs] or per GPU; those that are usual are plain."""
+    """The effects of faults on physics: [ticks x GPUs], or per GPU where nothing differs over time."""
 
     limit_watts: Floats
     ceiling: Floats  # highest clock, as a share
-    speed: Floats  # what a GPU gets done at its clock, as a share
-    resistance: Floats  # times the heatsink's own
-    inlet: Floats  # degrees above the rack's
-    brake: Floats  # 1 while the board is told to slow down
+    speed: Floats  # work per clock, as a share
+    resistance: Floats  # factor on the heatsink's own
+    inlet: Floats  # degrees above the rack's inlet
+    brake: Floats  # 1 while the board is made to slow down
 
 
 @dataclass(slots=True, kw_only=True)
 class Played:
-    """What came of it: [ticks x GPUs]."""
+    """The result of playing: [ticks x GPUs]."""
 
     watts: Floats
-    clock: Floats  # share of the highest
-    rate: Floats  # of the work, as a share of what was asked: the slowest of the job
+    clock: Floats  # share of the highest clock
+    rate: Floats  # share of the requested work: that of the job's slowest GPU
     celsius: Floats
     capped: NDArray[np.bool_]
     soft_hot: NDArray[np.bool_]
@@ -60,7 +59,7 @@ class Played:
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """One tick of what is asked: per GPU."""
+    """The load of one tick, per GPU."""
 
     job: NDArray[np.int64]
     demand: Floats  # watts at full clocks
@@ -77,7 +76,7 @@ class Physics:
         self._free = values("free_watts")
         self._held = values("held_watts")
         self._soft = values("operating_celsius")
-        self._most = values("shutdown_celsius") - 1.0  # one that gets hotter is off
+        self._most = values("shutdown_celsius") - 1.0  # a hotter GPU would be off
         self._settle = values("settle_seconds")
         self._watts = [values(name) for name in ("sm_watts", "tensor_watts", "dram_watts")]
         self._character = topology.character
@@ -89,7 +88,7 @@ class Physics:
         self._drawn = self._free.copy()
 
     def usual(self) -> Bends:
-        """Nothing bent."""
+        """Return the values without any fault."""
         ones = np.ones(self._topology.gpus)
         return Bends(
             limit_watts=self.limit,
@@ -101,7 +100,7 @@ class Physics:
         )
 
     def play(self, asked: Asked, bends: Bends, tick_seconds: float) -> Played:
-        """Go through the ticks of a block."""
+        """Play the ticks of a block."""
         shape = asked.sm.shape
         demand = asked.sm * self._watts[0]
         demand += asked.tensor * self._watts[1]
@@ -130,7 +129,7 @@ class Physics:
         speed = _row(bends.speed, tick)
         braked = _row(bends.brake, tick) > 0.0
         ceiling = _row(bends.ceiling, tick) * np.where(braked, _HALF, 1.0)
-        # Who is faster than the slowest of its job, as it was a tick ago, waits.
+        # A GPU faster than the slowest of its job, as of the tick before, waits.
         behind = np.minimum(self._least[job] / (ceiling * speed), 1.0)
         waits = 1.0 - _WAITING * (1.0 - behind)
         wanted = np.maximum(work.demand * leak * speed * waits, 1e-6)
@@ -155,13 +154,13 @@ class Physics:
         out.hot[tick] = hot
 
     def _pace(self, job: NDArray[np.int64], rate: Floats) -> None:
-        """Every job is as fast as its slowest GPU."""
+        """Set every job's pace to that of its slowest GPU."""
         self._least[:] = 1.0
         np.minimum.at(self._least, job, rate)
         self._least[-1] = 1.0
 
     def _air(self, tick: int, bends: Bends) -> tuple[Floats, Floats]:
-        """The air at every GPU, and how badly its heatsink passes heat on to it."""
+        """Return the inlet temperature of every GPU, and its heatsink's thermal resistance."""
         inlet = self._inlet + _row(bends.inlet, tick)
         inlet = inlet + np.where(self._behind, _PREHEAT * self._drawn[self._topology.upstream], 0.0)
         return inlet, self._resistance * _row(bends.resistance, tick)

@@ -1,4 +1,4 @@
-"""Everything that will happen, put together: life, jobs, faults, and what follows from them."""
+"""The whole plan of a fleet: normal operation, jobs, faults, and their consequences."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,21 +19,21 @@ from .site import FaultKind, Site, Stop, Told
 from .topology import Topology
 from .workloads import DAY, Ending
 
-# Of `random_faults.UNDER_LOAD`, those of which no number tells without work, and what work that is
-# [chosen].
+# The kinds in `random_faults.UNDER_LOAD` that no number shows without work, and the work that is
+# needed [chosen].
 _SEEN_BUSY = frozenset(
     {"heatsink", "HW thermal", "stuck clocks", "slow GPU", "hung process", "PCIe generation"}
 )
 _BUSY, _BUSY_SECONDS = 0.2, 300.0
-# At the end of a job that failed, or was cancelled, the driver may log what the program did.
+# The driver may log the program's doing at the end of a job that failed or was cancelled.
 _USER_XIDS = {Ending.FAILED: ((13, 0.04), (31, 0.06), (43, 0.03)), Ending.CANCELLED: ((45, 0.2),)}
-# When a job dies of a fault, the driver clears up after it on its other GPUs [chosen].
+# When a job dies of a fault, the driver cleans up after it on its other GPUs [chosen].
 _AFTERMATH = ((45, 0.4),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What `fleet.Fleet` plays."""
+    """The plan that `fleet.Fleet` plays."""
 
     topology: Topology
     life: Life
@@ -44,7 +44,7 @@ class Plan:
 
 
 def make(settings: FleetSettings) -> Plan:
-    """The same settings make the same plan; a fault changes it only where it is."""
+    """Make the plan; the same settings give the same plan, and a fault changes it only at its place."""
     topology = Topology(settings)
     life = living.plan(settings, topology)
     world_life.add(life, settings, topology)
@@ -95,14 +95,14 @@ def _site(
 
 
 def _held(kind: FaultKind, site: Site) -> tuple[int, ...]:
-    """The GPUs whose jobs a fault hits."""
+    """Return the GPUs whose jobs a fault hits."""
     if kind.target == "node":
         return site.gpus()
     return {"gpu": (site.gpu,), "port": (site.gpu_of_port,)}.get(kind.target, ())
 
 
 def _seen(kind: FaultKind, site: Site, jobs: Iterable[Job]) -> float:
-    """The first moment at which a perfect watcher could tell; the end when there is none."""
+    """Return the first moment at which a perfect observer could detect it; the end when there is none."""
     first = min(site.start + site.delay, site.end)
     if not _leaves_a_trace(site):
         return site.end
@@ -122,7 +122,7 @@ def _seen(kind: FaultKind, site: Site, jobs: Iterable[Job]) -> float:
 
 
 def _leaves_a_trace(site: Site) -> bool:
-    """Whether anything of it is read or told on a node that does not tell everything."""
+    """Return whether any of it is read or reported on its node, which may not report everything."""
     topology = site.topology
     told = bool(site.told) and not topology.silent_log[site.node]
     if told or site.driver or site.vbios or site.missing or site.unlisted or site.boots:
@@ -137,7 +137,7 @@ def _leaves_a_trace(site: Site) -> bool:
 
 
 def _size(kind: FaultKind, dice: Dice) -> float:
-    """A magnitude of the kind's range, evenly over its decades where it spans several."""
+    """Draw a magnitude in the kind's range, evenly over doublings where the range is wide."""
     if kind.discrete:
         return float(dice.pick(kind.sizes))
     low, high = kind.sizes
@@ -151,14 +151,14 @@ def _size(kind: FaultKind, dice: Dice) -> float:
 
 
 def peers(jobs: Iterable[Job], gpus: Sequence[int], at: float) -> tuple[int, ...]:
-    """The GPUs of the jobs that hold any of these then; none when they are free."""
+    """Return the GPUs of the jobs that hold any of these GPUs then; none when they are free."""
     mine = frozenset(gpus)
     held = [job for job in jobs if job.start <= at < job.end and not mine.isdisjoint(job.gpus)]
     return tuple(sorted({gpu for job in held for gpu in job.gpus}))
 
 
 def _stopped(jobs: list[Job], stop: Stop) -> list[Job]:
-    """What becomes of the jobs on these GPUs."""
+    """Return the jobs after the stop: ended, not started, or unchanged."""
     kept = []
     gpus = frozenset(stop.gpus)
     for job in jobs:
@@ -181,12 +181,12 @@ def _voice(topology: Topology, code: int, gpu: int, dice: Dice) -> str:
 
 
 def _hit(job: Job, code: int) -> list[int]:
-    """The GPUs of a job that log what became of it: all that still answer, or its first."""
+    """Return the GPUs of a job that log its end: all that still answer, or its first."""
     return [g for g in job.gpus if g not in job.struck] if code == 45 else [job.gpus[0]]
 
 
 def _of_users(settings: FleetSettings, topology: Topology, jobs: Iterable[Job]) -> list[Told]:
-    """Xids that programs cause themselves."""
+    """Return the Xids that programs cause themselves."""
     told = []
     for job in jobs:
         dice = Dice(settings.seed, "user", job.number)

@@ -1,4 +1,4 @@
-"""Plays the plan: from what is asked of every GPU to the tables of a block."""
+"""Playing the plan: from the load of every GPU to the tables of a block."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,22 +23,22 @@ from .steps import EARLY_SECONDS, StepSensors, Stretch, early_looks
 from .topology import Index
 from .workloads import day
 
-# Counters that begin anew when the collector forgets them.
+# Counters that start at zero when the collector forgets them.
 _FORGOTTEN = {
     "gpu": ("energy_joules", "nvlink_receive_bytes", "nvlink_transmit_bytes", "power_cap_seconds"),
     "port": ("receive_bytes", "transmit_bytes"),
 }
-# What the driver does not tell of a GPU that is cut into slices.
+# Fields that the driver does not report for a GPU that is cut into slices.
 _WHOLE_ONLY = ("utilization_percent", "memory_utilization_percent", *PROFILED)
-# By how much the air of the room is warmer by day than on average [chosen].
+# Kelvin by which the room's air is warmer by day than on average [chosen].
 _TIDE_KELVIN = 1.2
-# What grows and falls with the pace of a job.
+# Loads that rise and fall with the pace of a job.
 _WORK = ("sm", "tensor", "dram", "nvlink", "fabric", "pcie_receive", "pcie_transmit")
 Shown = tuple[dict[str, pa.Table], dict[str, pa.Array]]
 
 
 class Playing:
-    """One run through the plan, from its beginning; blocks must come in order."""
+    """One run through the plan, from its beginning; blocks must be played in order."""
 
     def __init__(self, settings: FleetSettings, plan: Plan, tick_seconds: float) -> None:
         self._settings = settings
@@ -51,7 +51,7 @@ class Playing:
         self._links = Links(topology)
         self._gpus = GpuSensors(topology, self._physics, self._links)
         self._ports = PortSensors(topology)
-        # A kind of somebody's own may be of the host's sensors: it has to show.
+        # Custom kinds may change the host's sensors, so these must be shown.
         host = topology.world is not None or bool(settings.more_kinds)
         self._nodes = NodeSensors(topology, host=host, at_work=settings.steps)
         self._steps = StepSensors(plan.jobs, plan.changes) if settings.steps else None
@@ -64,13 +64,13 @@ class Playing:
         self._unread = self._unread_fields()
 
     def _unknown_fields(self) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
-        """Per GPU: whether only what anybody has is known of it, and whether it is not profiled."""
+        """Return, per GPU, whether it has only the common fields, and whether it is not profiled."""
         nvidia = self._topology.model_values("nvidia") > 0.0
         profiled = self._topology.model_values("profiled") > 0.0
         return (None if nvidia.all() else ~nvidia), (None if profiled.all() else ~profiled)
 
     def _unread_fields(self) -> dict[str, NDArray[np.bool_]]:
-        """Per field: the nodes on which nobody reads it."""
+        """Return, by field, the nodes on which it is not read."""
         return {
             name: nodes
             for sort, nodes in self._topology.unread.items()
@@ -79,7 +79,7 @@ class Playing:
         }
 
     def play(self, ticks: Index, *, shown: bool) -> Shown | None:
-        """The tables of these ticks; None when they are only to be lived through."""
+        """Return the tables of these ticks; None when they are only played for their effects."""
         if not len(ticks):
             return ({}, {}) if shown else None
         seconds: Floats = ticks.astype(np.float64) * self._tick_seconds
@@ -139,7 +139,7 @@ class Playing:
         return bends
 
     def _forget(self, numbers: dict[str, Numbers], seconds: Floats) -> None:
-        """Counters of nodes whose collector forgot them begin anew."""
+        """Reset the counters of nodes whose collector forgot them."""
         due = [r for r in self._resets if seconds[0] <= r.at <= seconds[-1] + self._tick_seconds]
         for measurement, names in _FORGOTTEN.items():
             node_of = self._shapes[measurement].node
@@ -196,7 +196,7 @@ class Playing:
         return rows, arrivals
 
     def _looked(self, change: Change) -> tables.Look:
-        """A node is looked at when one of its ranks has gone, whatever its ticks."""
+        """Return the extra scan of a node when one of its ranks has gone, whatever its ticks."""
         topology = self._topology
         node = int(topology.gpu_node[change.targets[0]])
         return tables.Look(
@@ -209,7 +209,7 @@ class Playing:
     def _unread_of(
         self, numbers: Numbers, node_of: Index, size: tuple[int, ...]
     ) -> dict[str, NDArray[np.bool_]]:
-        """Where fields are absent because nobody reads them."""
+        """Return where fields are absent because nobody reads them."""
         return {
             name: np.broadcast_to(nodes[node_of], size)
             for name, nodes in self._unread.items()
@@ -217,14 +217,14 @@ class Playing:
         }
 
     def _counted(self, copies: Index) -> Index:
-        """Rows of single links come from nodes whose collector reads error counters."""
+        """Return the copies of rows of single links: only collectors that read error counters send them."""
         unread = self._topology.unread.get("error counters")
         return copies if unread is None else np.where(unread[self._topology.gpu_node], 0, copies)
 
     def _gone(
         self, numbers: Numbers, changes: Sequence[Change], seconds: Floats, copies: Index
     ) -> tuple[Index, dict[str, NDArray[np.bool_]]]:
-        """GPUs that are not there, are lost, do not answer, or whose driver does not tell."""
+        """Mark GPUs that are missing, lost, or do not answer, or whose driver reports less."""
         size = copies.shape
         flags = {name: np.zeros(size) for name in ("absent", "lost", "mute", "sliced")}
         for name, flag in flags.items():
@@ -251,7 +251,7 @@ class Playing:
     def _hide(
         self, numbers: Numbers, absent: dict[str, NDArray[np.bool_]], size: tuple[int, ...]
     ) -> None:
-        """Fields that the driver of a model does not have."""
+        """Hide fields that the driver of a model does not have."""
         strange, unprofiled = self._hidden
         unread = absent.get("")
         for name, whole in self._unread_of(numbers, self._topology.gpu_node, size).items():
@@ -268,7 +268,7 @@ class Playing:
 
 
 def _since(changes: Sequence[Change], seconds: Floats, size: tuple[int, ...]) -> Floats:
-    """For how long GPUs have not been measured."""
+    """Return for how long GPUs have not been measured."""
     clock = np.zeros(size)
     for change in changes:
         if change.on is On.GPU and change.name in {"lost", "mute"}:
@@ -285,7 +285,7 @@ def _apply_all(
 
 
 def _bend_work(asked: Asked, changes: Sequence[Change], seconds: Floats) -> None:
-    """Kernels that spin, work that stalls, and work that waits for the fabric."""
+    """Apply changes of work: kernels that spin, work that stalls, and work that waits for the fabric."""
     mine = [c for c in changes if c.on is On.WORK]
     if not mine:
         return
@@ -300,7 +300,7 @@ def _bend_work(asked: Asked, changes: Sequence[Change], seconds: Floats) -> None
     _apply_all(stall, mine, On.WORK, "stall", seconds)
     _apply_all(wait, mine, On.WORK, "wait", seconds)
     if wait.any():
-        # Only jobs over several nodes have work for the fabric.
+        # Only jobs on several nodes have work for the fabric.
         pace = np.where(asked.fabric > 0.0, 1.0 - wait, 1.0)
         for name in _WORK:
             setattr(asked, name, getattr(asked, name) * pace)
@@ -319,7 +319,7 @@ def _bend_work(asked: Asked, changes: Sequence[Change], seconds: Floats) -> None
 def _bent_steps(
     changes: Sequence[Change], seconds: Floats, shape: tuple[int, ...]
 ) -> dict[str, Floats]:
-    """What changes do to the work of a job and to its ranks."""
+    """Return the effects of changes on the work of jobs and on their ranks."""
     found = {name: np.zeros(shape) for name in ("spin", "stall", "wait", "phase", "gone")}
     found["pace"] = np.ones(shape)
     for name, values in found.items():
@@ -331,7 +331,7 @@ def _bent_steps(
 def _bend_fields(
     numbers: Numbers, changes: Sequence[Change], on: On, seconds: Floats, size: tuple[int, int]
 ) -> None:
-    """What changes do to fields that are read."""
+    """Apply changes to the fields that are read."""
     for name in {c.name for c in changes if c.on is on}:
         if name in numbers:
             full = np.broadcast_to(np.asarray(numbers[name], dtype=np.float64), size).copy()

@@ -1,7 +1,7 @@
-"""What goes wrong between nodes: links, hosts that do not keep up, leaves.
+"""Faults between nodes: links, hosts that do not keep up, leaves.
 
-Jobs over several nodes go at the pace of their slowest link, so all of their links carry less alike;
-where the fault is shows in who waits, who makes others wait, and what is sent again.
+Jobs on several nodes run at the pace of their slowest link, so all of their links carry less. The place
+of the fault shows in which port waits, which makes others wait, and what is retransmitted.
 """
 
 from gpuvigil.model import EventKind, Severity
@@ -14,11 +14,11 @@ from .switch_faults import beside
 
 _CRITICAL, _WARNING = Severity.CRITICAL, Severity.WARNING
 _FLAP_DOWN_SECONDS = 8.0
-_SPEAKS_UP = 20.0  # symbol errors per second at which a cable loses its link, too [chosen]
-_DETOUR = 0.25  # what jobs lose over a rail that is gone [chosen]
-_COMMUNICATES = 0.2  # share of its time in which a job over several nodes moves data [chosen]
-_STORMS_FROM = 0.5  # of a job's pace: who loses more to one host makes it pause for long [chosen]
-_HARMFUL_CELSIUS = 85.0  # from here on a module's link has errors, too [chosen]
+_SPEAKS_UP = 20.0  # symbol errors per second from which a cable also loses its link [chosen]
+_DETOUR = 0.25  # share of pace that jobs lose when a rail is gone [chosen]
+_COMMUNICATES = 0.2  # share of its time in which a job on several nodes moves data [chosen]
+_STORMS_FROM = 0.5  # share of a job's pace: a host that costs more pauses for long [chosen]
+_HARMFUL_CELSIUS = 85.0  # from this temperature on a module's link has errors, too [chosen]
 
 
 def _port_goes(site: Site, ports: tuple[int, ...], start: float, end: float) -> None:
@@ -32,7 +32,7 @@ def _port_goes(site: Site, ports: tuple[int, ...], start: float, end: float) -> 
 
 
 def port_down(site: Site) -> None:
-    """A job over several nodes hangs until its collectives give up."""
+    """Take a port down; a job on several nodes hangs until its collectives give up."""
     _port_goes(site, (site.port,), site.start, site.end)
     if _communicates(site):
         site.stop((site.gpu_of_port,), linger=600.0, shut=False)
@@ -48,7 +48,7 @@ def port_flap(site: Site) -> None:
 
 
 def bad_cable(site: Site) -> None:
-    """Errors all the time; a very bad one costs the link now and then."""
+    """Count errors all the time; a very bad cable loses the link now and then."""
     site.bend(On.PORT, "symbol_errors", (site.port,), How.COUNT, site.size)
     site.bend(On.PORT, "receive_errors", (site.port,), How.COUNT, site.size / 20.0)
     if site.size > _SPEAKS_UP:
@@ -58,20 +58,20 @@ def bad_cable(site: Site) -> None:
 
 
 def congestion(site: Site) -> None:
-    """Jobs over several nodes go at the pace of the full rail, so all of their rails fall alike."""
+    """Congest a rail; jobs on several nodes run at its pace, so the traffic of all their rails falls."""
     ports = _rail(site)
     site.bend(On.WORK, "wait", _gpus_of_pod(site), How.SET, site.size)
     site.bend(On.PORT, "transmit_discards", ports, How.COUNT, 200.0 * site.size)
     _waits(site, ports, 0.25 + 0.5 * site.size)
     site.affected += [("port", port) for port in ports]
     if site.topology.cabling is not None:
-        # What the leaf cannot pass on in time it drops on its way to the spines.
+        # The leaf drops packets that it cannot pass on to the spines in time.
         full = [site.cabling.uplink(site.leaf, number) for number in range(UPLINKS)]
         site.bend(On.SWITCH_PORT, "transmit_discards", full, How.COUNT, 200.0 * site.size)
 
 
 def slow_link(site: Site) -> None:
-    """The link was trained anew with fewer lanes, or slower ones."""
+    """Retrain a link with fewer lanes, or slower ones."""
     site.bend(On.PORT, "speed_bits_per_second", (site.port,), How.TIMES, site.size)
     if site.dice.share() < 0.5:
         site.bend(On.PORT, "width_lanes", (site.port,), How.TIMES, site.size)
@@ -82,7 +82,7 @@ def slow_link(site: Site) -> None:
 
 
 def slow_receiver(site: Site) -> None:
-    """The host does not take what comes in time: it pauses its switch, or has no buffers."""
+    """Let a host not keep up with its traffic: it pauses its switch, or lacks buffers."""
     if not _communicates(site):
         return
     port = (site.port,)
@@ -96,7 +96,7 @@ def slow_receiver(site: Site) -> None:
 
 
 def lossy_path(site: Site) -> None:
-    """Somewhere beyond the port packets are lost: they are sent again, and jobs wait for them."""
+    """Lose packets somewhere beyond the port: they are retransmitted, and jobs wait for them."""
     if not _communicates(site):
         return
     site.bend(On.PORT, "retransmits", (site.port,), How.COUNT, site.size)
@@ -105,14 +105,14 @@ def lossy_path(site: Site) -> None:
 
 
 def hot_module(site: Site) -> None:
-    """Its air is blocked, or it wears out; a very hot one makes errors."""
+    """Heat up a module, by blocked air or wear; a very hot one causes errors."""
     site.bend(On.PORT, "module_celsius", (site.port,), How.SET, site.size)
     if site.size >= _HARMFUL_CELSIUS:
         site.bend(On.PORT, "symbol_errors", (site.port,), How.COUNT, 1.0)
 
 
 def slow_node_network(site: Site) -> None:
-    """Everything that a node sends waits, on all of its ports: a host's or its switch's setting."""
+    """Let everything that a node sends wait, on all of its ports: a setting of the host or its switch."""
     if not _communicates(site):
         return
     topology = site.topology
@@ -125,25 +125,25 @@ def slow_node_network(site: Site) -> None:
 
 
 def _communicates(site: Site) -> bool:
-    """Whether a job over several nodes is there to feel it."""
+    """Return whether a job on several nodes is there, so that the fault has an effect."""
     return len({gpu // site.topology.per_node for gpu in site.peers}) > 1
 
 
 def _slows(site: Site, lost: float) -> None:
-    """The jobs over several nodes on the fault's GPUs lose this share of their pace."""
+    """Let the jobs on several nodes on the fault's GPUs lose this share of their pace."""
     if site.peers:
         site.bend(On.WORK, "wait", site.peers, How.SET, min(lost, 0.9))
 
 
 def _waits(site: Site, ports: tuple[int, ...], share: float) -> None:
-    """Ports wait for so much of the time, for credits or because their switch pauses them."""
+    """Let ports wait for this share of the time, for credits or because their switch pauses them."""
     site.bend(On.PORT, "transmit_wait_ticks", ports, How.COUNT, share * TICKS_PER_SECOND)
     site.bend(On.PORT, "receive_pause_microseconds", ports, How.COUNT, share * 1e6)
     site.bend(On.PORT, "cnp_handled", ports, How.COUNT, share * 1e4)
 
 
 def _others(site: Site) -> tuple[int, ...]:
-    """The ports of the job's other GPUs, which send to the one at fault."""
+    """Return the ports of the job's other GPUs, which send to the one at fault."""
     topology = site.topology
     nodes = {gpu // topology.per_node for gpu in site.peers} - {site.node}
     rail = site.order.port or 0
@@ -151,7 +151,7 @@ def _others(site: Site) -> tuple[int, ...]:
 
 
 def leaf_down(site: Site) -> None:
-    """What went over this rail goes over NVLink and the other rails, slower."""
+    """Take a leaf down: traffic of this rail takes NVLink and the other rails, slower."""
     ports = _rail(site)
     _port_goes(site, ports, site.start, site.end)
     site.bend(On.WORK, "wait", _gpus_of_pod(site), How.SET, _DETOUR)
@@ -163,7 +163,7 @@ def leaf_down(site: Site) -> None:
 
 
 def _rail(site: Site) -> tuple[int, ...]:
-    """The ports at the same leaf."""
+    """Return the ports at the same leaf."""
     topology, rail = site.topology, site.order.port or 0
     site.group = topology.leaf(site.node, rail)
     nodes = topology.nodes_of_pod(topology.places[site.node].pod)

@@ -1,8 +1,8 @@
-"""What a healthy collector reads of network ports: state, traffic, waits and errors.
+"""Readings of network ports by a healthy collector: state, traffic, waits and errors.
 
-A port of InfiniBand counts the time in which it had no credit to send, one of RoCE the time for which
-priority pauses held it up, and what congestion control marked. Both count what their host could not
-take, and what had to be sent again.
+An InfiniBand port counts the time in which it had no credit to send; a RoCE port counts the time for
+which priority pauses held it up, and the packets that congestion control marked. Both count what their
+host could not take, and what had to be retransmitted.
 """
 
 from typing import Any
@@ -16,28 +16,28 @@ from .physics import Played
 from .sensors import Counters, Moment, Numbers, sixth, whole
 from .topology import MANAGEMENT_BITS_PER_SECOND, Topology
 
-# A ConnectX's tick without credit is not published [chosen].
+# The length of a ConnectX tick without credit is not published [chosen].
 TICKS_PER_SECOND = 45_000_000.0
 _MICRO = 1_000_000.0
-# What subnet management and mounts keep moving on a fabric port without jobs [chosen].
+# Traffic of subnet management and mounts on a fabric port without jobs [chosen].
 _TRICKLE = 90_000.0
 # Symbol errors of the worst healthy port per hour, and packets it drops [chosen; NVSentinel calls
 # 120 an hour a fault].
 _MOST_SYMBOLS_PER_HOUR, _MOST_DISCARDS_PER_HOUR = 12.0, 3.0
-# Packets of the worst healthy port that are sent again, and that its host had no buffer for, per
-# hour [chosen].
+# Packets of the worst healthy port per hour that are retransmitted, and that its host had no buffer
+# for [chosen].
 _MOST_RESENT_PER_HOUR, _MOST_UNBUFFERED_PER_HOUR = 30.0, 10.0
-# Of the time at full load, what senders wait on the way of an even and of an uneven job [chosen].
+# Share of time that senders wait at full load, in an even and in an uneven job [chosen].
 _LEAST_WAIT, _MOST_WAIT = 0.004, 0.04
 _LANES = 4
 # A module in cool and in warm air, and what load adds, in degrees [chosen: 45 to 65 is usual].
 _COOLEST, _WARMEST, _OF_LOAD = 42.0, 58.0, 6.0
-# Share of nodes whose counter of waits reached its 32 bits long ago and stays there [chosen].
+# Share of nodes whose wait counter reached its 32 bits long ago and stays there [chosen].
 _FULL_COUNTERS = 0.25
 
 
 class PortSensors:
-    """All ports; fabric traffic follows the work of the GPU on the same rail."""
+    """The sensors of all ports; fabric traffic follows the work of the GPU on the same rail."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -60,7 +60,7 @@ class PortSensors:
         )[topology.port_node]
 
     def read(self, asked: Asked, played: Played, throughput: Any, moment: Moment) -> Numbers:
-        """Every field of every port; `throughput` is the share that faults leave."""
+        """Return every field of every port; `throughput` is the share that faults leave."""
         rates = np.full((len(moment.seconds), self._topology.ports), _TRICKLE)
         rates[:, ~self._fabric] = 310_000.0
         rates[:, self._unplugged] = 0.0
@@ -91,7 +91,7 @@ class PortSensors:
         return np.where(self._fabric, values, np.nan)
 
     def _link(self, load: Floats) -> Numbers:
-        """What the link, its module and its host's queues say."""
+        """Return the fields of the link, its module and its error counters."""
         return {
             "width_lanes": self._of_fabric(_LANES),
             "link_recoveries": self._of_fabric(0),
@@ -100,7 +100,7 @@ class PortSensors:
         }
 
     def _waiting(self, load: Floats, moment: Moment) -> Numbers:
-        """What senders wait, what is sent again, and what receivers cannot take."""
+        """Return the fields on waits of senders, retransmits, and what receivers cannot take."""
         resent = self._now_and_then(self._resent_rate, moment)
         unbuffered = self._now_and_then(self._unbuffered_rate, moment)
         found: Numbers = {

@@ -1,4 +1,4 @@
-"""Faults that come by themselves: which, where, when and for how long."""
+"""Random faults: which, where, when and for how long."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from .site import FaultKind
 from .topology import Topology
 from .workloads import DAY, HOUR
 
-# Between two faults on one node, so that their truths stay apart.
+# Least time between two faults on one node, so that their truths stay apart.
 _APART_SECONDS = 2 * HOUR
 _TRIES = 40
 # Nodes that fail more than others, and their share of all faults (Meta, "Revisiting Reliability",
@@ -29,9 +29,9 @@ _UNDER_LOAD = frozenset(
      "fan", "PSU", "power feed", "stale mount", "slow receiver", "lossy path", "slow node network"}
 )  # fmt: skip
 _WHOLE_HORIZON = 1e6  # hours: from the fleet's first moment to its last
-# In which faulty time is counted, as the judge does.
+# The window in which faulty time is counted, as the judge does.
 WINDOW_SECONDS = 900.0
-# Log-normal, as shares and multiples of the median. Repair times at LANL are (Schroeder and Gibson,
+# Log-normal, as shares and multiples of the median, like repair times at LANL (Schroeder and Gibson,
 # DSN 2006); the spreads follow from their means and medians, 342 and 64 minutes of hardware and 247
 # and 70 of the network [the four numbers from memory: unchecked].
 _HARDWARE = (
@@ -51,7 +51,7 @@ LENGTHS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chances:
-    """What the place and time of a fault are drawn against."""
+    """The plan so far, with which the place and time of a random fault have to fit."""
 
     settings: FleetSettings
     topology: Topology
@@ -66,7 +66,7 @@ class _Chances:
 def drawn(
     settings: FleetSettings, topology: Topology, life: Life, jobs: list[Job]
 ) -> list[FaultOrder]:
-    """Random faults, never two on a node at a time, nor while life has it away."""
+    """Draw random faults, never two on a node at a time, nor while normal operation has it away."""
     chances = _Chances(
         settings=settings, topology=topology, jobs=jobs, taken=_taken(settings, topology, life)
     )
@@ -89,10 +89,10 @@ def drawn(
 
 
 def _like_the_world(chances: _Chances, faulty_share: float) -> list[FaultOrder]:
-    """Any begin, log-normal lengths, and no more faulty windows than there may be.
+    """Draw faults with any start and log-normal lengths, within the allowed share of faulty windows.
 
-    When the faults asked for would fill more, all of them are shorter by the same factor, though
-    none than its kind's shortest; what then is still too much is left out.
+    When the requested faults would fill more, all of them are shortened by the same factor, though none
+    below its kind's shortest; faults that still do not fit are left out.
     """
     settings, topology = chances.settings, chances.topology
     horizon = settings.days * DAY
@@ -103,7 +103,7 @@ def _like_the_world(chances: _Chances, faulty_share: float) -> list[FaultOrder]:
     known = kinds_of(settings)
     names = list(settings.kinds or known)
     said = dict(settings.fault_weights)
-    # What nobody has weighed is as frequent as the others are on average.
+    # A kind without a weight is as frequent as the others on average.
     usual = sum(said.values()) / len(said) if said else 1.0
     weights = [said.get(name, usual) for name in names]
     kinds = [known[dice.pick(names, weights)] for _ in range(count)]
@@ -129,7 +129,7 @@ def _like_the_world(chances: _Chances, faulty_share: float) -> list[FaultOrder]:
 
 
 def _log_normal(kind: FaultKind, dice: Dice) -> float:
-    """Seconds; the median is the kind's."""
+    """Draw a length in seconds; the median is the kind's."""
     least, usual, most = kind.hours
     return min(max(usual * dice.of(LENGTHS[kind.target]), least), most) * HOUR
 
@@ -139,7 +139,7 @@ def _any_place(kind: FaultKind, topology: Topology) -> list[int]:
 
 
 def _anywhere(kind: FaultKind, seconds: int, chances: _Chances, dice: Dice) -> FaultOrder:
-    """At any moment of the fleet's time; what lasts longer than that ends with it."""
+    """Draw a fault at any moment of the fleet's time; it ends with the fleet at the latest."""
     horizon = chances.settings.days * DAY
     drawn = _draw(kind, chances.settings, chances.topology, dice)
     if kind.hours[0] >= _WHOLE_HORIZON:
@@ -150,7 +150,7 @@ def _anywhere(kind: FaultKind, seconds: int, chances: _Chances, dice: Dice) -> F
 
 
 def _windows_seconds(order: FaultOrder) -> float:
-    """Of a node's windows, the time of those that the fault touches."""
+    """Return the time of a node's windows that the fault touches, in seconds."""
     first = order.start_seconds // WINDOW_SECONDS
     last = -(-(order.start_seconds + order.seconds) // WINDOW_SECONDS)
     return (last - first) * WINDOW_SECONDS
@@ -159,7 +159,7 @@ def _windows_seconds(order: FaultOrder) -> float:
 def _taken(
     settings: FleetSettings, topology: Topology, life: Life
 ) -> dict[int, list[tuple[float, float]]]:
-    """When each node, or spine, is away or has a fault by order."""
+    """Return when each node, or spine, is away or has an ordered fault."""
     taken: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for order in settings.faults:
         place = order.node if order.uplink is order.spine is None else touched(order, topology)[0]
@@ -171,7 +171,7 @@ def _taken(
 
 
 def _away(change: Change, topology: Topology) -> Iterable[int]:
-    """The nodes, and the spines numbered after them, that a turn of life takes away."""
+    """Return the nodes, and the spines numbered after them, that a change takes away."""
     if change.on is On.DELIVERY and change.name == "silent" and change.how is How.SET:
         return change.targets
     if change.on is On.SWITCH and change.name == "lost" and topology.cabling is not None:
@@ -202,13 +202,13 @@ def _draw(kind: FaultKind, settings: FleetSettings, topology: Topology, dice: Di
 
 
 def _hours(kind: FaultKind, dice: Dice) -> float:
-    """Half of the faults are over by the median, a few last to the longest."""
+    """Draw hours: half of the faults are over by the median, a few last to the longest."""
     least, usual, most = kind.hours
     return dice.of(((0.0, least), (0.5, usual), (0.85, min(3.0 * usual, most)), (1.0, most)))
 
 
 def _where(settings: FleetSettings, topology: Topology, dice: Dice) -> int:
-    """Any node, or one of the lemons, which fail again and again."""
+    """Draw a node: any, or one of the lemons, which fail repeatedly."""
     if dice.share() >= _LEMONS_FAULTS:
         return dice.below(topology.nodes)
     lemons = max(round(topology.nodes * _LEMONS), 1)
@@ -216,7 +216,7 @@ def _where(settings: FleetSettings, topology: Topology, dice: Dice) -> int:
 
 
 def touched(order: FaultOrder, topology: Topology) -> list[int]:
-    """The nodes that a fault is about; of one between switches the spine, numbered after the nodes."""
+    """Return the nodes that a fault touches; for one between switches the spine, numbered after the nodes."""
     if order.spine is not None or order.uplink is not None:
         spine = order.spine if order.uplink is None else order.uplink // CABLES
         return [topology.nodes + (spine or 0)]

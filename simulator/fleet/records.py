@@ -1,4 +1,4 @@
-"""The records beside the numbers: events, inventories, and who holds what."""
+"""The records beside the numbers: events, inventories and allocations."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -26,12 +26,12 @@ from .model import Block, FleetSettings, Happening
 from .plan import Plan
 from .site import Site, Told
 
-# Who tells what the cloud does; no node has its name.
+# The source of what the cloud reports; no node has its name.
 _AUTOSCALER = "autoscaler"
 
 
 class Teller:
-    """What collectors tell of one run through the plan."""
+    """The records that collectors report in one run through the plan."""
 
     def __init__(self, settings: FleetSettings, plan: Plan, tick_seconds: float = 10.0) -> None:
         self._settings = settings
@@ -59,7 +59,7 @@ class Teller:
         arrivals: Mapping[str, pa.Array],
         happenings: tuple[Happening, ...],
     ) -> Block:
-        """The block of that span of seconds; the first one says also how things stood before it."""
+        """Return the block of that span of seconds; the first block also has the state before it."""
         start, end = span
         opening = start == first
         events, event_arrivals = self._events(start, end)
@@ -80,7 +80,7 @@ class Teller:
         return self._settings.start + timedelta(seconds=seconds)
 
     def _subject(self, one: Told) -> tuple[Subject, int]:
-        """The subject, and its node."""
+        """Return the subject of an event, and its node."""
         kind, number = one.subject
         if kind == "gpu":
             return self._topology.gpu_subject(number), number // self._topology.per_node
@@ -115,9 +115,9 @@ class Teller:
         return events, arrivals
 
     def _schedulers(self, start: float, end: float) -> Iterator[Scheduler]:
-        """Its cloud's word for each node that it takes back, as Kubernetes has it: the node is deleted.
+        """Yield the cloud's report for each node that it takes back, as in Kubernetes: the node is deleted.
 
-        In the order of time: a hub keeps the newest word, and takes none that is older.
+        Reports are in the order of time, since a hub keeps the newest and ignores older ones.
         """
         told_by = replace(self._topology.node_subject(0), node=_AUTOSCALER)
         for turn in sorted(self._plan.life.turns, key=lambda one: one.start):
@@ -128,7 +128,7 @@ class Teller:
                 yield Scheduler(told_by=told_by, at=at, answered_at=at, nodes=(gone,))
 
     def _inventories(self, start: float, end: float, *, opening: bool) -> Iterator[Inventory]:
-        """Those of the span, in order of node and time."""
+        """Yield the inventories of the span, in order of node and time."""
         for node in range(self._topology.nodes):
             turns = [r.at for r in self._restated[node] if start <= r.at < end]
             turns += [at for at in self._turning(node) if start <= at < end]
@@ -138,7 +138,7 @@ class Teller:
                 yield self._inventory(node, at)
 
     def _turning(self, node: int) -> Iterator[float]:
-        """When a fault makes the inventory of a node say something else."""
+        """Yield the times at which a fault changes the inventory of a node."""
         for site in self._sites[node]:
             yield site.start + site.delay
             yield site.end
@@ -177,7 +177,7 @@ class Teller:
     def _gpus(
         self, node: int, sites: Sequence[Site], firmware: str | None
     ) -> Iterator[GpuIdentity]:
-        """The node's GPUs as the driver counts them; one that is not there has no index."""
+        """Yield the node's GPUs as the driver numbers them; a missing GPU has no index."""
         at = {self._topology.uuid(site.gpu): site for site in sites}
         index = 0
         for gpu in self._topology.gpu_identities(node):

@@ -1,7 +1,7 @@
-"""What a healthy collector reads of GPUs, ports and nodes: fields as [ticks x things], or one value.
+"""Readings of GPUs and nodes by a healthy collector: fields as [ticks x things], or one value.
 
 A number that is the same everywhere is a plain scalar until something changes it. Counters are
-whole numbers that go on from block to block.
+whole numbers that continue from block to block.
 """
 
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ Numbers = dict[str, Any]
 IDLE, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x1, 0x4, 0x8, 0x20, 0x40, 0x80
 _NANO = 1_000_000_000
 _HOST_MEMORY_BYTES = 2 * 1024**4
-# To a file system of the network, while a job writes a checkpoint [chosen].
+# Written to a network file system while a job writes a checkpoint [chosen].
 _WRITTEN_PER_SECOND = 1.2e9
 _CORES = 224  # two sockets of 112 threads, as in an HGX host [chosen]
-# Corrected errors per day of the worst GPU in a thousand, about; most have none [chosen].
+# Corrected errors per day of about the worst GPU in a thousand; most have none [chosen].
 _MOST_CORRECTED_PER_DAY = 6.0
-# Packets that the worst PCIe link in a thousand sends again per day [chosen].
+# Packets per day that the worst PCIe link in a thousand retransmits [chosen].
 _MOST_REPLAYS_PER_DAY = 40.0
-# Share of GPUs that had memory rows replaced in their past, and are well [chosen].
+# Share of healthy GPUs with memory rows replaced in the past [chosen].
 _REPAIRED = 0.03
 _BANKS = 2560
 
-# The same on every healthy GPU of NVIDIA.
+# Fields that are the same on every healthy NVIDIA GPU.
 _STEADY: dict[str, int] = {
     "up": 1, "pcie_present": 1, "memory_reserved_bytes": 578_813_952, "performance_state": 0,
     "ecc_uncorrected_errors": 0,
@@ -53,10 +53,10 @@ _STEADY: dict[str, int] = {
     "pcie_bad_dllps": 0, "pcie_unsupported_requests": 0, "pcie_lcrc_errors": 0,
     "pcie_lane_errors": 0, "sync_boost_seconds": 0, "board_limit_seconds": 0,
     "reliability_limit_seconds": 0,
-    # No bandwidth degraded, no route in recovery or unhealthy, no access timed out: two bits each.
+    # No degraded bandwidth, no route in recovery or unhealthy, no access timeout: two bits each.
     "fabric_health_mask": 0b10101010,
 }  # fmt: skip
-# What a GPU without NVIDIA's driver has of these.
+# The fields that a GPU without NVIDIA's driver has.
 ANYBODY = frozenset(
     {
         "up", "index", "utilization_percent", "memory_utilization_percent", "memory_used_bytes",
@@ -69,7 +69,7 @@ ANYBODY = frozenset(
         "shutdown_temperature_celsius",
     }
 )  # fmt: skip
-# What other exporters often leave out, by sort.
+# Fields that other exporters often leave out, by group.
 SORTS: dict[str, frozenset[str]] = {
     "memory utilization": frozenset({"memory_utilization_percent"}),
     "clocks": frozenset(
@@ -122,7 +122,7 @@ class Counters:
         self._last = {name: np.zeros(things, dtype=np.int64) for name in names}
 
     def add(self, name: str, gained: Index) -> Index:
-        """[ticks x things]: the counter after each tick."""
+        """Return [ticks x things]: the counter after each tick."""
         reached = np.cumsum(gained, axis=0, dtype=np.int64) + self._last[name]
         self._last[name] = reached[-1].copy()
         return reached
@@ -138,7 +138,7 @@ _REASON_SECONDS = {
 
 @dataclass(slots=True, kw_only=True)
 class Moment:
-    """The ticks of a block, and what chance has for them."""
+    """The ticks of a block, and the random numbers for them."""
 
     seconds: Floats
     tick_seconds: float
@@ -148,7 +148,7 @@ class Moment:
 
 
 class GpuSensors:
-    """All GPUs; the state that outlives a block is their counters."""
+    """The sensors of all GPUs; the state that outlives a block is their counters."""
 
     def __init__(self, topology: Topology, physics: Physics, links: Links) -> None:
         self._topology = topology
@@ -177,7 +177,7 @@ class GpuSensors:
         self._steady = self._by_model()
 
     def _repaired(self) -> Numbers:
-        """Rows that were replaced long ago: a GPU that had an error is not a bad one."""
+        """Return rows replaced long ago: a GPU that had an error is not a bad one."""
         past = mix(self._topology.gpu_keys, 41)
         rows = np.where(lane(past, 0) < _REPAIRED, 1.0 + np.floor(lane(past, 1) * 3.0), 0.0)
         rows = rows.astype(np.int64)
@@ -208,7 +208,7 @@ class GpuSensors:
         }
 
     def read(self, asked: Asked, bends: Bends, played: Played, moment: Moment) -> Numbers:
-        """Every field of every GPU, as if all were well."""
+        """Return every field of every GPU, as if it were healthy."""
         numbers: Numbers = {**_STEADY, **self._steady}
         numbers |= self._activity(asked, played, moment)
         numbers |= self._power(played, bends, asked, moment)
@@ -236,7 +236,7 @@ class GpuSensors:
         waits = np.minimum(played.rate / np.maximum(played.clock, 0.01), 1.0)
         sm = asked.sm * waits * wobble
         busy = asked.computing & (asked.sm > 0.0)
-        # The share of time with a kernel: waiting for others is one, too.
+        # The share of time with a kernel; waiting for others is a kernel, too.
         utilization = np.where(busy, np.maximum(asked.utilization * wobble, 0.01), 0.0)
         return {
             "utilization_percent": whole(np.minimum(utilization * 100.0, 100.0)),
@@ -302,7 +302,7 @@ class GpuSensors:
             "pcie_transmit_bytes_per_second": _round(
                 (6e5 + asked.pcie_transmit * played.rate) * jitter, 1.0
             ),
-            # The link slows down when nobody uses it.
+            # The link slows down when it is not used.
             "pcie_generation": np.where(asked.held, self._generation, 1.0).astype(np.int64),
             "memory_used_bytes": whole(asked.memory * self._memory),
             "compute_processes": asked.held.astype(np.int64),
@@ -310,11 +310,13 @@ class GpuSensors:
 
 
 class NodeSensors:
-    """All nodes: the host, and the collector's own health."""
+    """The sensors of all nodes: the host, and the collector's own health."""
 
     def __init__(self, topology: Topology, *, host: bool, at_work: bool = False) -> None:
-        """`host`: whether the machine's own sensors are read beside the collector's; `at_work`: what its
-        processors and its disks do is read as well.
+        """Keep which sensors are read.
+
+        `host`: the machine's own sensors beside the collector's; `at_work`: the activity of its processors and
+        disks as well.
         """
         self._topology = topology
         self._has_host = host
@@ -347,7 +349,7 @@ class NodeSensors:
         }
 
     def _work(self, counters: Counters, asked: Asked, busy: Floats, moment: Moment) -> Numbers:
-        """Time of its processors, and what its jobs read and write."""
+        """Return the time of the processors, and what the jobs read and write."""
         shape = (len(moment.seconds), self._topology.nodes, self._topology.per_node)
         writes = (asked.pause.reshape(shape) == CHECKPOINT).any(axis=2)
         milliseconds = moment.tick_seconds * 1000.0 * _CORES
@@ -364,7 +366,7 @@ class NodeSensors:
         }
 
     def _host(self) -> Numbers:
-        """What the host's own sensors say when all is well."""
+        """Return the readings of a healthy host's own sensors."""
         lots = mix(self._topology.node_keys, 59)
         return {
             "memory_errors_corrected": np.floor(sixth(lane(lots, 0)) * 20.0).astype(np.int64),
@@ -381,13 +383,13 @@ def whole(values: Floats) -> Index:
 
 
 def _round(values: Floats, steps: float) -> Floats:
-    """To so many steps per unit."""
+    """Round to so many steps per unit."""
     rounded: Floats = np.floor(values * steps + 0.5) / steps
     return rounded
 
 
 def sixth(values: Floats) -> Floats:
-    """To the power of six by multiplication alone: `pow` differs between machines."""
+    """Raise to the power of six by multiplication alone: `pow` differs between machines."""
     square = values * values
     sixth: Floats = square * square * square
     return sixth

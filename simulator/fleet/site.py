@@ -1,4 +1,4 @@
-"""A fault at its place: what its kind needs to say what happens there."""
+"""A fault at its place, with the methods by which its kind describes what happens there."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ REBOOT_SECONDS = 360.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """An event to come; `subject` is (what, number) with what a GPU, a port or a node."""
+    """A planned event; `subject` is (kind, number), the kind being a GPU, a port or a node."""
 
     at: float
     kind: EventKind
@@ -30,7 +30,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Work on these GPUs stops, and the jobs that had them end soon after.
+    """A stop of work on these GPUs; the jobs that hold them end soon after.
 
     `shut` keeps new jobs off the GPUs until `until`.
     """
@@ -44,7 +44,7 @@ class Stop:
 
 @dataclass(slots=True)
 class Site:
-    """Where and when a fault is; its kind writes what happens into the lists."""
+    """The place and time of a fault; its kind adds what happens to the lists."""
 
     order: FaultOrder
     topology: Topology
@@ -54,22 +54,22 @@ class Site:
     told: list[Told] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     affected: list[tuple[str, int]] = field(default_factory=list)
-    also: list[tuple[str, int]] = field(default_factory=list)  # the same thing by other names
+    also: list[tuple[str, int]] = field(default_factory=list)  # other names of the same thing
     group: str | None = None
-    delay: float = 0.0  # until the first difference that can be seen
-    seen: float = 0.0  # when that is: not before there is work, where it takes some
-    driver: str | None = None  # of the node's inventory while the fault lasts
-    vbios: str | None = None  # of the GPU, likewise
+    delay: float = 0.0  # seconds until the first visible difference
+    seen: float = 0.0  # when it is first visible: not before there is work, if it needs work
+    driver: str | None = None  # in the node's inventory while the fault lasts
+    vbios: str | None = None  # of the GPU, in the same inventory
     boots: list[float] = field(default_factory=list)  # when the node comes up again
-    # GPUs of the jobs that hold the fault's GPUs at the start, those in other nodes too.
+    # GPUs of the jobs that hold the fault's GPUs at the start, also those on other nodes.
     peers: tuple[int, ...] = ()
-    # Share of their pace that the jobs on the fault's GPUs lose; None is not said.
+    # Share of pace that the jobs on the fault's GPUs lose; None where the kind does not say.
     pace_lost: float | None = None
-    # GPU seconds that each job lost, by holder; None where only playing tells.
+    # Lost GPU-seconds of each job, by holder; None where only playing tells.
     costs: tuple[tuple[Holder, float], ...] | None = None
-    unlisted: bool = False  # the GPU is not in the node's inventory
-    missing: bool = False  # it is, as one that is missing
-    moved: bool = False  # so that the GPUs after it have moved up
+    unlisted: bool = False  # the node's inventory does not list the GPU
+    missing: bool = False  # the inventory lists the GPU as missing
+    moved: bool = False  # the GPU has no index, and those after it have moved up
 
     @property
     def start(self) -> float:
@@ -93,23 +93,23 @@ class Site:
 
     @property
     def gpu_of_port(self) -> int:
-        """The GPU whose rail the port is."""
+        """The GPU on the port's rail."""
         return self.node * self.topology.per_node + (self.order.port or 0)
 
     @property
     def cabling(self) -> Cabling:
-        """Of a fleet whose switches are read."""
+        """The cabling; only for a fleet whose switches are read."""
         assert self.topology.cabling is not None
         return self.topology.cabling
 
     @property
     def leaf(self) -> int:
-        """The switch of the port."""
+        """The leaf of the port."""
         return self.cabling.leaf(self.node, self.order.port or 0)
 
     @property
     def uplink(self) -> int:
-        """The leaf's end of a cable to a spine, by its place."""
+        """The place of the leaf's end of a cable to a spine."""
         return self.cabling.uplink(self.leaf, self.order.uplink or 0)
 
     @property
@@ -118,7 +118,7 @@ class Site:
 
     @property
     def subject(self) -> tuple[str, int]:
-        """What the fault is filed under."""
+        """The subject that the fault is filed under."""
         order = self.order
         if order.spine is not None:
             return "switch", self.spine
@@ -130,17 +130,17 @@ class Site:
 
     @property
     def size(self) -> float:
-        """The magnitude; a kind without one does not ask."""
+        """The magnitude; only for kinds that have one."""
         assert self.magnitude is not None
         return self.magnitude
 
     def gpus(self, node: int | None = None) -> tuple[int, ...]:
-        """The GPUs of a node, of this one by default."""
+        """Return the GPUs of a node, by default of this one."""
         first = (self.node if node is None else node) * self.topology.per_node
         return tuple(range(first, first + self.topology.per_node))
 
     def rack(self) -> list[int]:
-        """The nodes of this node's rack."""
+        """Return the nodes of this node's rack."""
         return self.topology.nodes_of_rack(self.topology.places[self.node].rack)
 
     def bend(
@@ -152,7 +152,7 @@ class Site:
         value: float = 1.0,
         span: tuple[float, float] | None = None,
     ) -> None:
-        """A change over the whole fault, or over `span`."""
+        """Add a change over the whole fault, or over `span`."""
         start, end = span or (self.start, self.end)
         self.changes.append(
             Change(
@@ -170,7 +170,7 @@ class Site:
         sxid: int | None = None,
         message: str = "",
     ) -> None:
-        """An event, at the start by default."""
+        """Add an event, at the start by default."""
         self.told.append(
             Told(
                 at=self.start if at is None else at,
@@ -183,7 +183,7 @@ class Site:
         )
 
     def xid(self, code: int, gpu: int | None = None, at: float | None = None, **words: Any) -> None:
-        """The driver logs an Xid; `words` are those of `voices.xid`."""
+        """Let the driver log an Xid; `words` are those of `kernel_log_lines.xid`."""
         gpu = self.gpu if gpu is None else gpu
         at = self.start if at is None else at
         dice = Dice(self.topology.settings.seed, "voice", code, gpu, at)
@@ -192,26 +192,26 @@ class Site:
         self.tell(EventKind.XID, ("gpu", gpu), at=at, xid=code, message=message)
 
     def bus_error(self, severity: str, at: float | None = None) -> None:
-        """The kernel reports an error of the GPU's PCIe link."""
+        """Let the kernel report an error of the GPU's PCIe link."""
         message = kernel_log_lines.bus_error(self.topology.pci_address(self.gpu), severity)
         self.tell(EventKind.PCIE_ERROR, ("gpu", self.gpu), at=at, message=message)
 
     def reboot(self, at: float) -> None:
-        """The node is away, and up again at that moment."""
+        """Reboot the node, so that it is up again at that moment."""
         span = (at - REBOOT_SECONDS, at)
         self.bend(On.DELIVERY, "silent", (self.node,), How.SET, span=span)
         self.tell(EventKind.BOOT, ("node", self.node), at=at)
         self.boots.append(at)
 
     def wait(self, seconds: float, besides: Sequence[int] = ()) -> None:
-        """The rest of the job spins in its collectives until somebody ends it."""
+        """Let the rest of the job spin in its collectives until somebody ends it."""
         rest = tuple(gpu for gpu in self.peers if gpu not in besides)
         if rest:
             self.bend(On.WORK, "spin", rest, How.SET, span=(self.start, self.start + seconds))
             self.affected += [("gpu", gpu) for gpu in rest]
 
     def stop(self, gpus: Sequence[int], linger: float = 30.0, *, shut: bool = True) -> None:
-        """The jobs on these GPUs die."""
+        """End the jobs on these GPUs."""
         self.stops.append(
             Stop(gpus=tuple(gpus), at=self.start, linger=linger, until=self.end, shut=shut)
         )
@@ -219,7 +219,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultKind:
-    """One sort of fault, and what is right to say about it."""
+    """One kind of fault, and what is right to report about it."""
 
     key: str
     target: str  # "gpu", "port", "node", "uplink" or "spine"
@@ -228,15 +228,15 @@ class FaultKind:
     action: str
     cause: str
     symptoms: tuple[str, ...] = ()
-    sizes: tuple[float, ...] = ()  # lowest and highest magnitude, or the ones there are
+    sizes: tuple[float, ...] = ()  # lowest and highest magnitude, or all of them if `discrete`
     unit: str = ""
-    # How long: the shortest, the median, the longest [chosen, except where the kind says].
+    # The shortest, the median and the longest duration [chosen, except where the kind says].
     hours: tuple[float, float, float] = (0.3, 3.0, 30.0)
-    nvidia: bool = True  # needs what only NVIDIA's driver tells
-    discrete: bool = False  # `sizes` are the only ones
-    # Faults and conditions of the product that name it; none is what the judge's own table says.
+    nvidia: bool = True  # needs reports that only NVIDIA's driver makes
+    discrete: bool = False  # `sizes` are the only magnitudes
+    # Faults and conditions of the product that name it; if empty, the judge's own table decides.
     named_by: tuple[str, ...] = ()
-    names_itself: bool = False  # an event or a counter says what it is: nothing need be inferred
+    names_itself: bool = False  # an event or a counter identifies it: nothing has to be inferred
     needs_work: bool = (
-        False  # shows only on GPUs that work: it is put there, and asked of nobody elsewhere
+        False  # shows only on GPUs that work: it is put there, and need not be found elsewhere
     )

@@ -1,8 +1,8 @@
-"""What the programs on the fleet's GPUs tell of their steps, in the fields of `collector/sensors/steps.py`.
+"""Step reports of the programs on the fleet's GPUs, in the fields of `collector/sensors/steps.py`.
 
-A step takes as long as its slowest rank: each works by itself at its GPU's clock and speed, then all
-wait and talk. While a job pauses, or a rank does nothing, no step ends. A program tells all of it, its pauses
-alone, its steps alone, or nothing, as its author wrote it.
+A step takes as long as its slowest rank: each works by itself at its GPU's clock and speed, then all wait
+and communicate. While a job pauses, or a rank does nothing, no step ends. A program reports all of this,
+only its pauses, only its steps, or nothing, as its author wrote it.
 """
 
 from collections.abc import Sequence
@@ -27,17 +27,17 @@ FIELDS = (
 )  # fmt: skip
 # Deviations of the medians of five steps: of a rank's own work, and of the job's steps [chosen].
 _OWN_SPREAD, _STEP_SPREAD, _INPUT_SPREAD = 0.006, 0.01, 0.08
-# The 99th percentile over the median, of a job that nothing holds up [chosen].
+# The 99th percentile over the median, in a job without delays [chosen].
 _TAIL = 1.25
-# Of so many steps a program takes it, so that rarer pauses are not in it; `gpuvigil.steps`.
+# A program takes the percentile over this many steps, so it misses rarer pauses; see `gpuvigil.steps`.
 _KEPT, _WARM_STEPS = 1000.0, 25.0
 GONE_SECONDS = 600.0
-# A collector tells a rank that is gone so long after that, whatever its ticks.
+# A collector reports a gone rank this long after it went, whatever its ticks.
 EARLY_SECONDS = 3.0
 
 
 class Tells(IntEnum):
-    """What a program tells."""
+    """How much a program reports."""
 
     NOTHING = 0
     STEPS = 1
@@ -45,12 +45,12 @@ class Tells(IntEnum):
     OWN = 3  # and its own work
 
 
-# Of the programs [chosen].
+# The shares of programs [chosen].
 _SHARES = ((Tells.NOTHING, 0.2), (Tells.STEPS, 0.12), (Tells.PAUSES, 0.18), (Tells.OWN, 0.5))
 
 
 def tells(job: Job) -> Tells:
-    """What the programs of a job say of themselves."""
+    """Return how much the programs of a job report."""
     if job.workload.rhythm is None or len(job.gpus) < 2:
         return Tells.NOTHING
     dice = Dice("tells", job.key)
@@ -61,7 +61,7 @@ def tells(job: Job) -> Tells:
 
 
 def step_seconds(job: Job) -> float | None:
-    """How long a step takes that nothing holds up; None of what makes none."""
+    """Return the length of a step without delays; None for a job that makes none."""
     if job.workload.rhythm is None:
         return None
     low, high = job.workload.rhythm.seconds
@@ -69,36 +69,36 @@ def step_seconds(job: Job) -> float | None:
 
 
 def makes_steps_from(job: Job, seconds: float) -> float:
-    """The first moment from then on at which the job does not pause."""
+    """Return the first moment from then on at which the job does not pause."""
     work = job.workload
     pauses = [(work.checkpoint_every, work.checkpoint_seconds),
               (work.evaluate_every, work.evaluate_seconds),
               (work.stall_every, work.stall_seconds)]  # fmt: skip
     left = [length - _into(job, seconds, every) for every, length in pauses if every < FOREVER]
     longest = max(left, default=0.0)
-    # A pause may begin within another one. Of one that is over rounding may leave less than a microsecond.
+    # A pause may begin within another. Rounding may leave less than a microsecond of one that is over.
     return seconds if longest < 1e-6 else makes_steps_from(job, seconds + longest)
 
 
 def _into(job: Job, seconds: Any, every: float) -> Any:
-    """How long ago what comes so often began last."""
+    """Return the time since the last start of something with that period."""
     shift = float(lane(np.array([job.key], dtype=np.uint64), 1)[0])
     return np.mod(seconds - job.start + shift * every, every)
 
 
 @dataclass(slots=True)
 class _Job:
-    """What outlives a block."""
+    """The state of a job that outlives a block."""
 
     job: Job
     tells: Tells
     rhythm: Rhythm
-    base: float  # seconds of a step that nothing holds up
-    dealt: Floats  # what each rank has to do, times the others'
+    base: float  # seconds of a step without delays
+    dealt: Floats  # factor on each rank's work
     steps: float
     ended: float = np.nan
     length: float = np.nan
-    at_ease: bool = False  # a pause goes on that began before a rank did nothing
+    at_ease: bool = False  # a pause that began before a rank stopped still goes on
     input: Floats | None = None
     own: Floats | None = None
     first: Floats | None = None
@@ -113,28 +113,28 @@ class _Ranks:
     bits: Bits
     common: Bits
     pace: Floats  # of the ranks' own work: the GPU's clock and speed
-    slower: Floats  # of the job, of its own making
-    fabric: Floats  # what is left of the fabric's
+    slower: Floats  # the job's own slowdown
+    fabric: Floats  # the remaining share of the fabric
     pause: NDArray[np.int64]
-    phase: Floats  # that a fault holds each rank in, counted from 1
+    phase: Floats  # phase in which a fault holds each rank, counted from 1
     gone: Floats
     runs: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """What is asked of all GPUs in a block, and what changes do to them: [ticks x GPUs]."""
+    """The load of all GPUs in a block, and the effects of changes on it: [ticks x GPUs]."""
 
     asked: Asked
     clock: Floats
-    bent: dict[str, Floats]  # speed, and what is done to work and to ranks
+    bent: dict[str, Floats]  # speed, and the effects on work and on ranks
     seconds: Floats
     tick: float
     bits: Bits
 
 
 class StepSensors:
-    """All jobs of the plan; blocks come in order."""
+    """The step sensors of all jobs of the plan; blocks come in order."""
 
     def __init__(self, jobs: Sequence[Job], changes: Sequence[Change]) -> None:
         self._jobs = jobs
@@ -142,7 +142,7 @@ class StepSensors:
         self._known: dict[int, _Job | None] = {}
 
     def read(self, stretch: Stretch) -> Numbers:
-        """The fields of every GPU; those that nobody tells are left out. What is asked loses pauses that begin no more."""
+        """Return the reported fields of every GPU, and remove pauses that no longer begin from what is asked."""
         found = {name: np.full(stretch.asked.job.shape, np.nan) for name in FIELDS}
         here = np.unique(stretch.asked.job)
         for number in here[here < len(self._jobs)].tolist():
@@ -152,7 +152,7 @@ class StepSensors:
             gpus = np.array(one.job.gpus)
             part = np.ix_(np.flatnonzero(stretch.asked.job[:, gpus[0]] == number), gpus)
             ranks = _ranks(one, stretch, part)
-            # What its node writes at a checkpoint it does not while a rank holds the checkpoint up.
+            # A node does not write its checkpoint data while a rank holds the checkpoint up.
             stretch.asked.pause[part] = ranks.pause[:, None]
             for name, values in _told(one, ranks, _course(one, ranks, self._begun(one))).items():
                 found[name][part] = values
@@ -164,7 +164,7 @@ class StepSensors:
         return self._known[number]
 
     def _begun(self, one: _Job) -> list[float]:
-        """When its ranks begin to do nothing."""
+        """Return when the job's ranks begin to do nothing."""
         mine = set(one.job.gpus)
         return [c.start for c in self._stops if not mine.isdisjoint(c.targets)]
 
@@ -204,14 +204,14 @@ def _ranks(one: _Job, stretch: Stretch, part: Any) -> _Ranks:
 
 
 def early_looks(changes: Sequence[Change], seconds: Floats, tick: float) -> list[Change]:
-    """Ranks that go within these ticks."""
+    """Return the changes in which a rank goes within these ticks."""
     begun = seconds[0], seconds[-1] + tick
     gone = [c for c in changes if c.on is On.STEPS and c.name == "gone"]
     return [c for c in gone if begun[0] <= c.start < begun[1]]
 
 
 def _open(one: _Job, pause: NDArray[np.int64], still: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """No pause begins while a rank does nothing: the others wait for it before."""
+    """Return the pauses: none begins while a rank does nothing, since the others wait for it."""
     if not still.any():
         one.at_ease = bool(pause[-1])
         return pause
@@ -227,17 +227,17 @@ _HOLDS = frozenset({"spin", "stall", "phase"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Course:
-    """How a job's steps go: [ticks x ranks], or per tick."""
+    """The progress of a job's steps: [ticks x ranks], or per tick."""
 
     own: Floats
-    waits: Floats  # for input
+    waits: Floats  # waits for input
     length: Floats
-    reached: Floats  # steps, with the part of the one that is on its way
-    ended: Floats  # when the last one did
+    reached: Floats  # steps made, including the part of the current one
+    ended: Floats  # end of the last step
 
 
 def _work(one: _Job, ranks: _Ranks) -> tuple[Floats, Floats, Floats]:
-    """A rank's own work, its wait for input, and the length of the job's steps, where it makes any."""
+    """Return a rank's own work, its wait for input, and the length of the job's steps, where it makes any."""
     rhythm = one.rhythm
     own = one.base * rhythm.own * one.dealt * (1.0 + _OWN_SPREAD * bell(ranks.bits))
     if rhythm.uneven:
@@ -251,14 +251,14 @@ def _work(one: _Job, ranks: _Ranks) -> tuple[Floats, Floats, Floats]:
 
 
 def _course(one: _Job, ranks: _Ranks, held: Sequence[float]) -> _Course:
-    """Through the ticks of a block; `held` are the moments at which a rank begins to do nothing."""
+    """Go through the ticks of a block; `held` are the moments at which a rank begins to do nothing."""
     own, waits, length = _work(one, ranks)
     reached = one.steps + np.cumsum(np.where(ranks.runs, ranks.tick / length, 0.0))
     length = _kept(length, ranks.runs, one.length)
     into = (reached - np.floor(reached)) * length
     ended, moved = ranks.seconds - into, ranks.runs.copy()
     for start in held:
-        # The last step before a rank stood still, within its tick.
+        # The last step before a rank stopped, within its tick.
         just = (ranks.seconds >= start) & (ranks.seconds < start + ranks.tick)
         just &= ~ranks.runs & (ranks.pause == WORK)
         ended = np.where(just, start - into, ended)
@@ -279,7 +279,7 @@ def _course(one: _Job, ranks: _Ranks, held: Sequence[float]) -> _Course:
 
 
 def _told(one: _Job, ranks: _Ranks, course: _Course) -> dict[str, Any]:
-    """What the ranks of a job tell at these ticks."""
+    """Return what the ranks of a job report at these ticks."""
     size, reached = ranks.pace.shape, course.reached
     knows = ((reached >= 1.0) & ~np.isnan(course.ended))[:, None]
     phase, since = _phases(one, ranks, course)
@@ -298,7 +298,7 @@ def _told(one: _Job, ranks: _Ranks, course: _Course) -> dict[str, Any]:
         "step_own_seconds": told(course.own, Tells.OWN),
         "step_input_seconds": told(course.waits, Tells.PAUSES),
         "checkpoint_age_seconds": told(_saved(one.job, ranks.seconds), Tells.PAUSES),
-        # That a process is stopped the kernel says of any.
+        # The kernel reports for any process that it is stopped.
         "step_phase": told(
             np.where((phase == STOPPED) | (one.tells >= Tells.PAUSES), phase, np.nan)
         ),
@@ -314,7 +314,7 @@ def _told(one: _Job, ranks: _Ranks, course: _Course) -> dict[str, Any]:
 
 
 def _kept(values: Floats, here: NDArray[np.bool_], before: Any) -> Floats:
-    """Each value where it is of now, else the last one that was."""
+    """Return each current value, or else the last current one before it."""
     last = np.maximum.accumulate(np.where(here, np.arange(len(here)), -1))
     kept: Floats = values[np.maximum(last, 0)]
     old = np.nan if before is None else before
@@ -323,12 +323,12 @@ def _kept(values: Floats, here: NDArray[np.bool_], before: Any) -> Floats:
 
 
 def _phases(one: _Job, ranks: _Ranks, course: _Course) -> tuple[Floats, Floats]:
-    """What each rank does, and for how long it has."""
+    """Return the phase of each rank, and how long it has been in it."""
     into, waits, own = (ranks.seconds - course.ended)[:, None], course.waits, course.own
     works = np.where(into < waits, INPUT, np.where(into < waits + own, WORK, COLLECTIVE))
     since = into - np.where(works == INPUT, 0.0, np.where(works == WORK, waits, waits + own))
     if one.tells is not Tells.OWN:
-        # Nobody tells where a rank's own work ends.
+        # Nobody reports where a rank's own work ends.
         works = np.where(works == COLLECTIVE, WORK, works)
         since = np.where(works == WORK, into - waits, since)
     paused, held = ranks.pause[:, None] > 0, ranks.phase > 0.0
@@ -338,7 +338,7 @@ def _phases(one: _Job, ranks: _Ranks, course: _Course) -> tuple[Floats, Floats]:
 
 
 def _longest(one: _Job, length: Floats) -> Floats:
-    """The 99th percentile of a job's last steps, with the pauses that it does not tell."""
+    """Return the 99th percentile of a job's last steps, with the pauses that it does not report."""
     work = one.job.workload
     pauses = [(work.stall_every, work.stall_seconds)]
     if one.tells is Tells.STEPS:
@@ -352,7 +352,7 @@ def _longest(one: _Job, length: Floats) -> Floats:
 
 
 def _saved(job: Job, seconds: Floats) -> Floats:
-    """How long ago the last checkpoint was written."""
+    """Return how long ago the last checkpoint was written."""
     every, length = job.workload.checkpoint_every, job.workload.checkpoint_seconds
     if every >= FOREVER or length <= 0.0:
         return np.full(len(seconds), np.nan)

@@ -1,4 +1,4 @@
-"""What goes wrong between switches: no host sees it, since what it takes goes by the other cables."""
+"""Faults between switches: no host sees them, since traffic takes the other cables."""
 
 from gpuvigil.model import Severity
 
@@ -7,13 +7,13 @@ from .changes import How, On
 from .site import FaultKind, Site
 
 _WARNING = Severity.WARNING
-# Of errors that a bad cable has at one end, the share that the other end counts [chosen].
+# Of a bad cable's errors at one end, the share that the other end counts [chosen].
 _OTHER_WAY = 0.1
 _NARROW = 0.5  # share of slow cables that lost lanes; the others' lanes are slower [chosen]
 
 
 def bad_uplink(site: Site) -> None:
-    """Errors all the time, most of them at the end that hears worse."""
+    """Count errors all the time, most of them at the end that receives worse."""
     ends = _ends(site)
     worse = site.dice.below(len(ends))
     for end in ends:
@@ -23,7 +23,7 @@ def bad_uplink(site: Site) -> None:
 
 
 def slow_uplink(site: Site) -> None:
-    """The link was trained anew with fewer lanes, or slower ones."""
+    """Retrain the link with fewer lanes, or slower ones."""
     ends = _ends(site)
     site.bend(On.SWITCH_PORT, "speed", ends, How.TIMES, site.size)
     if site.dice.share() < _NARROW:
@@ -49,7 +49,7 @@ def _ends(site: Site) -> tuple[int, int]:
 
 
 def beside(cabling: Cabling, switch: int) -> list[tuple[str, int]]:
-    """The ports of other switches, which lose their link when this one goes."""
+    """Return the ports of other switches that lose their link when this switch goes down."""
     ports = (cabling.ports[place] for place in cabling.of(switch))
     return [("switch port", port.far) for port in ports if port.far is not None]
 

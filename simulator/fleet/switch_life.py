@@ -1,4 +1,4 @@
-"""What switches of a healthy fleet go through: much of it looks like a fault of theirs.
+"""Normal operation of the switches of a healthy fleet: much of it looks like a switch fault.
 
 Rates are chosen so that some tens of fleet-days have some of each.
 """
@@ -14,13 +14,13 @@ from .model import FleetSettings
 from .topology import Topology
 from .workloads import DAY, MINUTE
 
-# Somebody who takes a spine out of service switches its cables off first, at the leaves [chosen].
+# A person who takes a spine out of service first disables its cables, at the leaves [chosen].
 _BEFORE_SECONDS = 5 * MINUTE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAlike:
-    """Something harmless; `like` are the kinds of fault that it is taken for."""
+    """A harmless event; `like` are the kinds of fault that it resembles."""
 
     per_day: float
     do: Callable[[Life, Cabling, float, Dice], None]
@@ -28,7 +28,7 @@ class LookAlike:
 
 
 def add(life: Life, settings: FleetSettings, topology: Topology) -> None:
-    """All of it, into `life`; nothing where nobody reads the switches, or life is switched off."""
+    """Add the switches' normal operation to `life`, unless switches are not read or normal operation is off."""
     if topology.cabling is None or not settings.life:
         return
     times = 1.0 if settings.world is None else settings.world.look_alikes
@@ -62,7 +62,7 @@ def _any_uplink(cabling: Cabling, dice: Dice) -> int:
 
 
 def _maintained(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
-    """A spine gets new firmware or a new supply: its cables are switched off, then it goes."""
+    """Give a spine new firmware or a new power supply: its cables are disabled, then it goes down."""
     number = dice.below(SPINES)
     spine, end = cabling.spine(number), at + round(dice.between(10.0, 60.0) * MINUTE)
     ends = tuple(
@@ -78,7 +78,7 @@ def _maintained(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
 
 
 def _taken_out(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
-    """Somebody works on a cable between switches and has switched its port off before."""
+    """Work on a cable between switches, with its port disabled first."""
     place, end = _any_uplink(cabling, dice), at + round(dice.between(10.0, 120.0) * MINUTE)
     ends = (place, cabling.far(place))
     _bend(life, (On.SWITCH_PORT, "disabled"), ends[dice.below(2) :][:1], (How.SET, 1.0), (at, end))
@@ -86,14 +86,14 @@ def _taken_out(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
 
 
 def _some_errors(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
-    """Somebody touched a cable: some symbol errors at once, and none after it."""
+    """Touch a cable: some symbol errors at once, and none after that."""
     place, count = _any_uplink(cabling, dice), float(1 + dice.below(15))
     _bend(life, (On.SWITCH_PORT, "symbol_errors"), (place,), (How.STEP, count), (at, at + MINUTE))
     _turn(life, "burst of symbol errors", ("switch port", place), at, at + MINUTE)
 
 
 def _some_drops(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
-    """Many hosts send to one at once: its leaf drops some, and nobody waits for long."""
+    """Let many hosts send to one at once: its leaf drops some packets, and nobody waits for long."""
     place, end = _any_uplink(cabling, dice), at + round(dice.between(1.0, 5.0) * MINUTE)
     rate = dice.between(1.0, 20.0)
     _bend(life, (On.SWITCH_PORT, "transmit_discards"), (place,), (How.COUNT, rate), (at, end))
@@ -101,7 +101,7 @@ def _some_drops(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
 
 
 def _unread(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
-    """Whoever reads the switches is away, or gets no answer."""
+    """Stop the reader of the switches, or its answers."""
     end = at + round(dice.between(3.0, 30.0) * MINUTE)
     _bend(life, (On.SWITCH, "unread"), tuple(range(len(cabling.names))), (How.SET, 1.0), (at, end))
     _turn(life, "switches unread", ("switch", 0), at, end)

@@ -1,8 +1,8 @@
-"""What whoever reads the fleet's switches tells: look after look, by the code that reads real ones.
+"""The reports of a reader of the fleet's switches: scan after scan, by the code that reads real ones.
 
-A switch's end of a host's cable follows what happens to the host's; both ends of one between switches
-are changed by what happens to it. Of looks at which nothing is other than before only those are played
-that are told: whoever reads a fabric says every five minutes that he still does.
+A switch's end of a host's cable follows what happens to the host's port; changes to a cable between
+switches affect both ends. Scans without any difference are played only where they are reported: a reader
+of a fabric reports every five minutes that it is still there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,15 +25,15 @@ from .site import REBOOT_SECONDS, Site
 from .topology import Topology
 
 LOOK_SECONDS = 60.0
-# What may change at a port of a switch: its link, and what it has counted.
+# What may change at a switch port: its link, and its counters.
 _LINK = {"up": 1.0, "disabled": 0.0, "speed": 1.0, "lanes": float(LANES)}
 _COUNTED = ("symbol_errors", "receive_errors", "link_recoveries", "local_integrity_errors",
             "transmit_discards", "pause_frames_received", "pause_frames_sent")  # fmt: skip
 PORT_FIELDS = (*_LINK, *_COUNTED)
 # A pause lasts 65,535 times 512 bits at most (IEEE 802.3, annex 31B): 84 microseconds at 400 Gb/s.
 _FRAMES_PER_MICROSECOND = 1.0 / 84.0
-# Of what a host's port shows, what its switch's end shows, and how much of it. Both ends of a bad cable
-# count errors, the one here half as many [chosen].
+# How a change of a host's port shows at its switch's end, and how much of it. Both ends of a bad cable
+# count errors, the switch's half as many [chosen].
 _AT_THE_SWITCH: Mapping[str, tuple[str, float]] = {
     "up": ("up", 1.0),
     "speed_bits_per_second": ("speed", 1.0),
@@ -45,15 +45,15 @@ _AT_THE_SWITCH: Mapping[str, tuple[str, float]] = {
     "transmit_pause_microseconds": ("pause_frames_received", _FRAMES_PER_MICROSECOND),
     "receive_pause_microseconds": ("pause_frames_sent", _FRAMES_PER_MICROSECOND),
 }
-# Healthy ports that count a symbol error now and then, and how many an hour at most [chosen].
+# The share of healthy ports with an occasional symbol error, and the most per hour [chosen].
 _WITH_ERRORS, _MOST_PER_HOUR = 0.03, 4.0
-# For so long a reader tells of each look after a change, and at least so often that it looks.
+# A reader reports each scan for this long after a change, and otherwise this often.
 _YOUNG_SECONDS, _TOLD_SECONDS = 600.0, 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Everything that a look may see."""
+    """Everything that a scan may see."""
 
     fields: Mapping[str, Any]
     lost: frozenset[int]
@@ -67,7 +67,7 @@ class _State:
 
 
 class SwitchLooks:
-    """The looks of one run through the plan, in order."""
+    """The scans of one run through the plan, in order."""
 
     def __init__(self, settings: FleetSettings, plan: Plan, cabling: Cabling) -> None:
         self._settings = settings
@@ -86,17 +86,17 @@ class SwitchLooks:
 
     @staticmethod
     def of(settings: FleetSettings, plan: Plan) -> "SwitchLooks | NobodyLooks":
-        """Those of a fleet; none where nobody reads its switches."""
+        """Return the scans of a fleet; `NobodyLooks` where nobody reads its switches."""
         cabling = plan.topology.cabling
         return NobodyLooks() if cabling is None else SwitchLooks(settings, plan, cabling)
 
     def bend(self, changes: Sequence[Change]) -> None:
-        """What happens from now on, in place of what was said before."""
+        """Replace the earlier changes by these."""
         own = [c for c in changes if c.on in {On.SWITCH_PORT, On.SWITCH}]
         self._changes = [*own, *_mirrored(changes, self._topology, self._cabling)]
 
     def until(self, end: float) -> tuple[Switch, ...]:
-        """What is told of looks before `end`."""
+        """Return the reports of the scans before `end`."""
         found: list[Switch] = []
         while self._next < end:
             found += self.look(self._next)
@@ -104,7 +104,7 @@ class SwitchLooks:
         return tuple(found)
 
     def look(self, seconds: float) -> Sequence[Switch]:
-        """What one look has to tell; nothing where whoever looks gets no answer."""
+        """Return the report of one scan; empty where the reader gets no answer."""
         changes = within(self._changes, seconds, seconds + 1e-9)
         if any(c.name == "unread" for c in changes):
             return ()
@@ -137,10 +137,10 @@ class SwitchLooks:
 
 
 class NobodyLooks:
-    """Nobody reads the fleet's switches."""
+    """A fleet whose switches nobody reads."""
 
     def bend(self, changes: Sequence[Change]) -> None:
-        """As those do who look."""
+        """Ignore the changes."""
 
     def until(self, end: float) -> tuple[Switch, ...]:
         return ()
@@ -150,7 +150,7 @@ class NobodyLooks:
 
 
 def _odd(state: _State) -> Iterator[tuple[int, Odd]]:
-    """The ports that are other than one that is well."""
+    """Yield the ports that differ from a healthy one."""
     usual = {name: _LINK.get(name, 0.0) for name in PORT_FIELDS}
     differs = np.logical_or.reduce([state.fields[it][0] != usual[it] for it in PORT_FIELDS])
     for place in np.flatnonzero(differs).tolist():
@@ -168,7 +168,7 @@ def _odd(state: _State) -> Iterator[tuple[int, Odd]]:
 
 
 def _mirrored(changes: Sequence[Change], topology: Topology, cabling: Cabling) -> Iterator[Change]:
-    """What happens to hosts' ports of the fabric, at the other ends of their cables."""
+    """Yield the changes of hosts' fabric ports, at the other ends of their cables."""
     per_node = topology.ports_per_node
     for change in changes:
         if change.on is not On.PORT or change.name not in _AT_THE_SWITCH:
@@ -189,7 +189,7 @@ def _mirrored(changes: Sequence[Change], topology: Topology, cabling: Cabling) -
 
 
 def _off(plan: Plan) -> list[tuple[float, float, list[int]]]:
-    """When machines have no power or begin anew: their cards have no link then."""
+    """Return when machines have no power or restart, and the switch ports without a link then."""
     topology = plan.topology
     cabling = topology.cabling
     assert cabling is not None

@@ -17,7 +17,7 @@ from .delivery import Delivered
 from .links import LinkRows, dictionary
 from .topology import LINKS, Index, Topology
 
-# So much later than a look the rows are at most that it is made of.
+# The rows that an extra scan is made of come at most this much later.
 _NEXT_SECONDS = 30.0
 _TIME = pa.timestamp("us", "UTC")
 
@@ -32,7 +32,7 @@ class Shape:
         self._tags = _tags(measurement, topology)
 
     def tags(self, rows: "Rows") -> dict[str, pa.Array]:
-        """The tag columns of these rows."""
+        """Return the tag columns of these rows."""
         return {
             name: pa.DictionaryArray.from_arrays(pa.array(rows.of(index)), pa.array(values))
             for name, (index, values) in self._tags.items()
@@ -67,7 +67,7 @@ def _tags(measurement: str, topology: Topology) -> dict[str, tuple[Index, list[s
 
 
 class Rows:
-    """Which of the [ticks x things] rows are there, and how often; most of them, by whole nodes."""
+    """The rows of [ticks x things] that exist, and how often; most exist for whole nodes."""
 
     def __init__(self, copies: Index, per_node: int) -> None:
         self._size = copies.shape
@@ -85,7 +85,7 @@ class Rows:
             self._chosen = np.repeat(np.arange(copies.size, dtype=np.int64), copies.ravel())
 
     def of(self, values: Any) -> NDArray[Any]:
-        """A value for each row, from a scalar, one per thing, or one per tick and thing."""
+        """Return a value for each row, from a scalar, one per thing, or one per tick and thing."""
         array = np.asarray(values)
         if array.ndim == 0:
             return np.full(self.count, array)
@@ -94,12 +94,12 @@ class Rows:
             return flat
         if not self._whole:
             return flat[self._chosen]
-        # Copying what a node has at a time is several times quicker than row by row.
+        # Copying a node's rows at once is several times faster than row by row.
         nodes = flat.reshape(-1, self._per_node)
         taken = np.take(nodes, self._chosen, axis=0)
         twice, place = self._twice
         if len(twice):
-            # Of a doubled body each row is there twice, one after the other.
+            # Each row of a doubled body is there twice, one after the other.
             doubled = np.repeat(nodes[twice], 2, axis=1).reshape(-1, 2, self._per_node)
             taken[place], taken[place + 1] = doubled[:, 0], doubled[:, 1]
         return taken.reshape(-1)
@@ -113,7 +113,7 @@ def table(
     way: Delivered,
     ticks: tuple[datetime, NDArray[np.float64]],
 ) -> tuple[pa.Table, pa.Array]:
-    """The rows, and when each arrives.
+    """Return the rows, and when each arrives.
 
     `absent[name]` (or `absent[""]`, for every field) is where nothing was measured; `copies` is
     how often each row [ticks x things] is there.
@@ -139,7 +139,7 @@ def table(
 def _column(
     values: Any, rows: Rows, integer: bool, hidden: NDArray[np.bool_] | None
 ) -> pa.Array | None:
-    """None when no row [ticks x things] has a value, lost ones included."""
+    """Return a column; None when no row [ticks x things] has a value, lost ones included."""
     kind = np.int64 if integer else np.float64
     array = np.asarray(values)
     mask = hidden
@@ -158,7 +158,7 @@ def _column(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A look at a node between its ticks, for ranks that have gone."""
+    """An extra scan of a node between its ticks, for ranks that have gone."""
 
     node: str
     seconds: float  # since the fleet's start
@@ -172,7 +172,7 @@ _LOOK_WAY = timedelta(seconds=0.6)
 def with_a_look(
     rows: pa.Table, arrivals: pa.Array, look: Look, origin: datetime
 ) -> tuple[pa.Table, pa.Array]:
-    """The rows of GPUs with those of one more look, which are as their next ones, but for the steps' age."""
+    """Return the GPU rows with those of one more scan, which equal the next ones except for the steps' age."""
     at = origin + timedelta(seconds=look.seconds)
     here = pc.and_(
         pc.equal(rows["node"].cast(pa.string()), look.node), pc.greater_equal(rows["at"], at)
@@ -208,7 +208,7 @@ def link_table(
     way: Delivered,
     ticks: tuple[datetime, NDArray[np.float64]],
 ) -> tuple[pa.Table, pa.Array]:
-    """The rows of single NVLinks; `copies` [ticks x GPUs], `unread` where a GPU does not answer."""
+    """Return the rows of single NVLinks; `copies` [ticks x GPUs], `unread` where a GPU does not answer."""
     times = copies[links.tick, links.gpu]
     if unread is not None:
         times = np.where(unread[links.tick, links.gpu], 0, times)

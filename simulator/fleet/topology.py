@@ -1,4 +1,4 @@
-"""Where everything is: racks, nodes, GPUs, ports, the leaves and spines between them.
+"""The layout of a fleet: racks, nodes, GPUs, ports, and the leaves and spines between them.
 
 The fabric is rail-optimised (NVIDIA, "DGX SuperPOD reference architecture"): GPU i of every node
 has a port of its own, and the i-th ports of a pod of 32 nodes share a leaf; spines join the pods.
@@ -19,13 +19,13 @@ from .model import FleetSettings
 
 NODES_PER_POD = AT_LEAF
 MANAGEMENT_BITS_PER_SECOND = 10_000_000_000
-# Beside the fabric ports, one per GPU: management, and one that nobody ever plugged in.
+# Beside the fabric ports, one per GPU: management, and one that was never plugged in.
 OTHER_PORTS = 2
-# NVLinks that a GPU has at most; a link's number is its GPU's times this, plus its own.
+# The most NVLinks of a GPU; a link's number is its GPU's times this, plus its own.
 LINKS = 18
 # Spread of heatsinks: share by which the resistance differs at one deviation [R: 53 to 68 C].
 _HEATSINK_SPREAD = 0.07
-# Buses of eight GPUs as makers of HGX H100 hosts have them [from memory: unchecked].
+# PCI buses of eight GPUs, as in makers' HGX H100 hosts [from memory: unchecked].
 _BUSES = (
     (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF),
     (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB),
@@ -33,7 +33,7 @@ _BUSES = (
 )
 # Where nodes lie between the lowest and the highest presence: half are near the highest [chosen].
 _PRESENT = ((0.0, 0.0), (0.2, 0.4), (0.5, 0.9), (1.0, 1.0))
-# Most of what is missing was never asked for, since scrapers come every 10 to 60 s; gaps take this
+# Most missing samples were never requested, since scrapers come every 10 to 60 s; gaps take this
 # share of the worst node's time [chosen].
 _MOST_GAPS = 0.08
 _PREFIXES = ("gpu", "node", "hgx", "compute", "c", "ml", "worker", "g")
@@ -43,7 +43,7 @@ Index = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """One node: where it stands and what it has."""
+    """One node: its place and its hardware."""
 
     number: int
     name: str
@@ -146,20 +146,20 @@ class Topology:
 
     @cached_property
     def slots(self) -> Index:
-        """The physical slot of every GPU: its NVML index, in the world another one on each node."""
+        """The physical slot of every GPU: its NVML index, with world settings a different order on each node."""
         if self.world is None:
             return np.tile(np.arange(self.per_node, dtype=np.int64), self.nodes)
         lots = mix(self.gpu_keys, 67).reshape(self.nodes, self.per_node)
         return np.argsort(lots, axis=1, kind="stable").ravel()
 
     def nodes_with(self, share: float, *words: str) -> NDArray[np.bool_]:
-        """Which nodes have something that about that share of nodes has."""
+        """Return the nodes that have a property which about that share of nodes has."""
         salt = key("nodes with", *words)
         return lane(mix(self.node_keys, salt & 0xFFFFFFFF), 0) < share
 
     @cached_property
     def unread(self) -> dict[str, NDArray[np.bool_]]:
-        """Of sorts of columns (`sensors.SORTS`): the nodes whose collector does not read them."""
+        """By group of columns (`sensors.SORTS`): the nodes whose collector does not read them."""
         world = self.world
         if world is None:
             return {}
@@ -174,12 +174,12 @@ class Topology:
 
     @cached_property
     def silent_log(self) -> NDArray[np.bool_]:
-        """The nodes of which no events are told, only numbers."""
+        """The nodes whose events are not reported, only numbers."""
         return self.nodes_with(0.0 if self.world is None else self.world.no_events, "no events")
 
     @cached_property
     def gap_share(self) -> Floats:
-        """Of every node: the share of time in which nobody reads it, minutes at a time."""
+        """The share of time in which each node is not read, minutes at a time."""
         if self.world is None:
             return np.zeros(self.nodes)
         lots = lane(mix(self.node_keys, 73), 1)
@@ -187,13 +187,13 @@ class Topology:
 
     @cached_property
     def read_share(self) -> Floats:
-        """Of every node: the share of ticks in which it is read outside of such gaps, evenly."""
+        """The share of ticks outside of such gaps in which each node is read, spread evenly."""
         share: Floats = self.presence / (1.0 - self.gap_share)
         return share
 
     @cached_property
     def presence(self) -> Floats:
-        """Of every node: the share of ticks that have a sample, when nothing else is wrong."""
+        """The share of ticks with a sample for each node, when nothing else is wrong."""
         if self.world is None:
             return np.ones(self.nodes)
         low, high = self.world.presence
@@ -214,21 +214,21 @@ class Topology:
 
     @cached_property
     def character(self) -> Floats:
-        """How each GPU differs from its kin, -1 to 1: no two boards are alike."""
+        """How each GPU differs from others of its model, -1 to 1: no two boards are alike."""
         return lane(self.gpu_keys, 0) + lane(self.gpu_keys, 1) - 1.0
 
     @cached_property
     def heatsink(self) -> Floats:
-        """How well each GPU is cooled where it is: times the resistance of its model."""
+        """Each GPU's thermal resistance, as a factor on that of its model."""
         if self.world is None:
             return 1.0 + _HEATSINK_SPREAD * self.character
-        # Most are near the model's, so that the best and the worst of eight are some 15 % apart
+        # Most are near the model's, so that the best and the worst of eight differ by some 15 %
         # [seen on 8 x H100].
         lots = mix(self.gpu_keys, 71)
         return 1.0 + self.world.slot_spread * (lane(lots, 0) + lane(lots, 1) - 1.0)
 
     def model_values(self, name: str) -> Floats:
-        """A number of each GPU's model."""
+        """Return a number of each GPU's model."""
         per_node = [float(getattr(place.model, name)) for place in self.places]
         return np.repeat(np.array(per_node, dtype=np.float64), self.per_node)
 
@@ -250,18 +250,18 @@ class Topology:
         )
 
     def uuid(self, gpu: int) -> str:
-        """The same as long as the seed and the GPU's number are."""
+        """Return the GPU's UUID, which depends only on the seed and its number."""
         low = key(self.settings.seed, "uuid", gpu)
         text = f"{int(self.gpu_keys[gpu]):016x}{low:016x}"
         return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     @cached_property
     def uuids(self) -> list[str]:
-        """Of every GPU."""
+        """The UUID of every GPU."""
         return [self.uuid(gpu) for gpu in range(self.gpus)]
 
     def pci_address(self, gpu: int) -> str:
-        """As the kernel writes it."""
+        """Return the GPU's PCI address as the kernel writes it."""
         return f"0000:{self._bus(gpu):02x}:00.0"
 
     def _bus(self, gpu: int) -> int:
@@ -271,7 +271,7 @@ class Topology:
         return _BUSES[int(self.node_keys[node] >> np.uint64(20)) % len(_BUSES)][index]
 
     def _vbios(self, node: int) -> str | None:
-        """Of the delivery that the node's rack came with."""
+        """Return the VBIOS version that the node's rack was delivered with."""
         place = self.places[node]
         version = place.model.vbios
         if self.world is None or version is None:
@@ -301,7 +301,7 @@ class Topology:
         )
 
     def port_identities(self) -> tuple[PortIdentity, ...]:
-        """Of any node: they are all cabled alike."""
+        """Return the ports of any node: all are cabled alike."""
         fabric = tuple(
             PortIdentity(
                 device=f"mlx5_{i}",
@@ -334,7 +334,7 @@ class Topology:
         return self._racks[rack]
 
     def inlet(self) -> Floats:
-        """Degrees Celsius of the air that enters at each GPU, before the node warms it."""
+        """Return the temperature in °C of the air that enters at each GPU, before the node warms it."""
         low, high = (21.0, 25.0) if self.world is None else self.world.inlet_celsius
         by_rack = [
             low + (high - low) * Dice(self.settings.seed, "inlet", rack).share()
@@ -345,7 +345,7 @@ class Topology:
 
 
 def _names(settings: FleetSettings, prefix: str, count: int) -> list[str]:
-    """So many different names that say nothing about order or place."""
+    """Return so many different names that reveal no order or place."""
     dice = Dice(settings.seed, "names", prefix)
     names: dict[str, None] = {}
     while len(names) < count:

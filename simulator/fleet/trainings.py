@@ -1,8 +1,8 @@
-"""Trainings of fleets whose jobs tell their steps, beside `workloads`: of most it is plain what bounds them.
+"""Trainings of fleets whose jobs report their steps, beside `workloads`; for most, the limiting resource is obvious.
 
-Shares of a step, rhythms and magnitudes are chosen: the healthy ones are what looks like a straggler, a
-stall or a hang and is none: stages cut unevenly, ranks whose samples differ, input that stalls, checkpoints
-and evaluations that take their time.
+Shares of a step, rhythms and magnitudes are chosen. The healthy ones look like a straggler, a stall or a
+hang and are none: stages cut unevenly, ranks whose samples differ, input that stalls, checkpoints and
+evaluations that take their time.
 """
 
 from collections.abc import Mapping
@@ -70,7 +70,7 @@ _TABLE: tuple[Workload, ...] = (
         endings=_ENDS, redone=False, sm=0.3, tensor=0.05, dram=0.2, utilization=0.6, memory=0.4,
         host=0.02, duty=0.0, bound="nothing: idle",
     ),
-    # Healthy, and all of them like something that is not: what bounds them is nobody's to know.
+    # Healthy, but each looks like a faulty job; what bounds them cannot be known.
     Workload(
         key="staged", command="torchrun train.py", gpu_time=0.0, whole_nodes=True,
         sizes=_SEVERAL, seconds=_LONG, endings=_ENDS,
@@ -104,5 +104,5 @@ TRAININGS: Mapping[str, Workload] = {workload.key: workload for workload in _TAB
 
 
 def workloads_of(settings: FleetSettings) -> Mapping[str, Workload]:
-    """What may run on this fleet."""
+    """Return the workloads that may run on this fleet."""
     return WORKLOADS | dict(TRAININGS) if settings.steps else WORKLOADS

@@ -1,4 +1,4 @@
-"""What runs on the fleet: how hard, in which rhythm, for how long, and how it ends.
+"""The workloads of the fleet: how hard, in which rhythm, for how long, and how they end.
 
 Activities and traffic of data-parallel training, of training at the power cap and of serving are
 those of our own runs on 8 x H100 (docs/reference/h100_workload_stats.csv). Sizes, run times and
@@ -20,7 +20,7 @@ MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
 
 class Ending(IntEnum):
-    """How a job goes."""
+    """How a job ends."""
 
     COMPLETED = 0
     FAILED = 1
@@ -31,24 +31,24 @@ class Ending(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """How a training makes its steps: shares of a step's length where nothing holds it up."""
+    """How a training makes its steps: shares of a step's length without delays."""
 
     own: float  # a rank's forward pass, before it first waits for the others
-    seconds: tuple[float, float] = (0.3, 8.0)  # a step's, each job its own
-    passes: float = 3.0  # times that, with the backward pass; the rest is communication
+    seconds: tuple[float, float] = (0.3, 8.0)  # range of a step's length; each job has its own
+    passes: float = 3.0  # factor on `own`, with the backward pass; the rest is communication
     input: float = 0.02
-    uneven: float = 0.0  # deviation of what ranks get to do, another one's each time
-    dealt: tuple[float, ...] = ()  # how the work was cut: times the others', by stage
-    own_told: bool = True  # every pass of a tensor-parallel rank waits for others
+    uneven: float = 0.0  # deviation of the ranks' work, which differs in each step
+    dealt: tuple[float, ...] = ()  # uneven cut of the work: factor by stage
+    own_told: bool = True  # false: every pass of a tensor-parallel rank waits for others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One sort of work. Shares are 0 to 1; traffic is a share of what the links can carry."""
+    """One kind of work. Shares are 0 to 1; traffic is a share of what the links can carry."""
 
     key: str
     command: str
-    gpu_time: float  # share of the GPU time that is asked for
+    gpu_time: float  # share of the requested GPU time
     sizes: tuple[tuple[int, float], ...]  # GPUs, and how often
     seconds: Points  # (share of jobs, run time)
     endings: tuple[float, float, float, float, float]
@@ -62,7 +62,7 @@ class Workload:
     fabric: float = 0.0
     pcie_receive: float = 74e6  # bytes per second
     pcie_transmit: float = 12e6
-    host: float = 0.15  # of the host's cores
+    host: float = 0.15  # share of the host's cores
     reads: float = 2e6  # bytes per second and GPU, from file systems [chosen]
     startup_seconds: float = 120.0  # load and compile: memory fills, nothing computes
     checkpoint_every: float = 1e12
@@ -71,20 +71,18 @@ class Workload:
     evaluate_seconds: float = 0.0
     duty: float = 1.0  # share of slots in which it computes at all
     duty_seconds: float = 10.0  # how long a slot is
-    daily: float = 0.0  # how far people's day moves the duty
-    comes_daily: float = 0.0  # how far it moves how often one starts: replicas that come and go
+    daily: float = 0.0  # how strongly people's day changes the duty
+    comes_daily: float = 0.0  # how strongly it changes the arrival rate: replicas that come and go
     phase_seconds: float = 1e12  # how long it keeps a level
     phase_low: float = 1.0  # the lowest level; each phase has one between it and 1
     redone: bool = True  # work since the last checkpoint, or the start, is done again
     stages: bool = False  # pipeline: the first and the last stage differ
     together: bool = True  # all GPUs of a job pause at the same time
-    whole_nodes: bool = False  # out of a part of the fleet that is kept for the large jobs
+    whole_nodes: bool = False  # on the part of the fleet reserved for large jobs
     stall_every: float = 1e12  # all ranks wait for input: a shard is opened, a shuffle is drawn
     stall_seconds: float = 0.0
-    rhythm: Rhythm | None = None  # of what makes steps
-    bound: str = (
-        ""  # what it is bound by, in the words of `accounting.jobs.bound`, where that is plain
-    )
+    rhythm: Rhythm | None = None  # only of work that makes steps
+    bound: str = ""  # the limiting resource in the words of `accounting.jobs.bound`, where obvious
 
 
 _LONG: Points = (
@@ -212,7 +210,7 @@ _TABLE: tuple[Workload, ...] = (
         sm=0.22, tensor=0.05, dram=0.12, utilization=0.36, swing=0.35, memory=0.4, nvlink=0.004,
         pcie_receive=600e6, host=0.6, duty=0.7, duty_seconds=10.0,
     ),
-    # Only where a mix asks for them: most of real life lies between 0 and 100 %.
+    # Only where a mix includes them: most real utilisation lies between 0 and 100 %.
     Workload(
         key="ragged training",
         command="accelerate launch train.py",
@@ -265,7 +263,7 @@ WORKLOADS: dict[str, Workload] = {workload.key: workload for workload in _TABLE}
 
 
 def day(seconds: Floats) -> Floats:
-    """The tide of people: -1 at three in the night, 1 at three in the afternoon, less on weekends.
+    """Return the daily rhythm of people: -1 at three at night, 1 at three in the afternoon, less on weekends.
 
     The fleet starts at midnight of a Monday; parabolas stand for the cosine.
     """

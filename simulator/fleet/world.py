@@ -1,6 +1,6 @@
-"""A fleet like the world: uneven nodes, ragged work, telemetry with holes, rare faults at any time.
+"""Settings of a realistic fleet: uneven nodes, ragged work, telemetry with holes, rare faults at any time.
 
-Sources are beside the numbers; what has none is chosen, and says so. AcmeTrace: Hu et al.,
+Sources are beside the numbers; numbers without a source are chosen, and say so. AcmeTrace: Hu et al.,
 "Characterization of Large Language Model Development in the Datacenter", NSDI 2024, CC-BY-4.0.
 """
 
@@ -9,7 +9,7 @@ from .site import FaultKind
 
 # GPU utilisation of a shared cluster of many small jobs, percent below which a share of samples lies
 # (Philly, as in AcmeTrace's data, CC-BY-4.0, thinned): a third at 0, a fifth from 5 to 60 %, a
-# quarter above 90 %. What the mix is held against.
+# quarter above 90 %. The mix is compared with this.
 UTILIZATION_OF_PHILLY = (
     (0.0, 0.33), (8.85, 0.359), (28.25, 0.419), (44.33, 0.479), (56.33, 0.54), (69.2, 0.6),
     (81.05, 0.66), (89.6, 0.72), (94.8, 0.78), (98.0, 0.84), (99.27, 0.9), (100.0, 1.0),
@@ -22,11 +22,11 @@ MIX: Shares = (
     ("ragged training", 0.09), ("phased scoring", 0.07), ("quiet inference", 0.07),
     ("autoscaled inference", 0.06),
 )  # fmt: skip
-# How often by kind. Those that stop work, and most of which name themselves: interruptions of Llama
+# Frequency by kind. The kinds that stop work, most of which name themselves: interruptions of Llama
 # 3's training (Meta, "The Llama 3 Herd of Models", 2024, table 5: 419 in 54 days of 2,048 nodes),
-# split evenly over what one of its causes can be here. Those that only slow it down, or show before
-# they stop it, which have to be inferred: as many again in all [chosen: GREYHOUND, ATC 2025, saw
-# slow work in 16 of 27 large jobs, of congestion more often than of GPUs].
+# split evenly over the kinds here that match one of its causes. The kinds that only slow work down, or
+# show before they stop it, and have to be inferred: as many again in all [chosen: GREYHOUND, ATC 2025,
+# saw slow work in 16 of 27 large jobs, of congestion more often than of GPUs].
 _INTERRUPTIONS: dict[float, tuple[str, ...]] = {
     148.0: (
         "off the bus", "ECC uncontained", "NVLink down", "NVSwitch", "fabric manager", "driver hang",
@@ -55,12 +55,12 @@ WEIGHTS: Shares = (
     *((kind, count / len(them)) for count, them in _INTERRUPTIONS.items() for kind in them),
     *_SLOW.items(),
 )
-# Beside them, of faults between switches, where somebody reads those: their cables are half as many as
+# Added for faults between switches, where somebody reads those: these cables are half as many as
 # those of hosts, and fail as often [chosen].
 SWITCH_WEIGHTS: Shares = (
     ("bad uplink", 6.0), ("slow uplink", 6.0), ("uplink down", 6.0), ("spine lost", 1.0),
 )  # fmt: skip
-# Of a cluster of A100s (Meta, "Revisiting Reliability", HPCA 2025), per 1,000 node-days.
+# Faults per 1,000 node-days of a cluster of A100s (Meta, "Revisiting Reliability", HPCA 2025).
 NATURAL_RATE = 6.5
 
 
@@ -81,10 +81,10 @@ def world(  # noqa: PLR0913 - each is a key of a description
     switches: bool = False,
     settings: WorldSettings = WorldSettings(),  # noqa: B008 - frozen
 ) -> FleetSettings:
-    """The settings of a fleet like the world; `simulator.fleet.build` says what makes no sense.
+    """Return the settings of a realistic fleet; `simulator.fleet.build` says what makes no sense.
 
     `kinds` are those that happen, all of them by default, as often as `weights` says. With `switches`
-    somebody reads those.
+    somebody reads the switches.
     """
     return FleetSettings(
         seed=seed,
@@ -105,5 +105,5 @@ def world(  # noqa: PLR0913 - each is a key of a description
 
 
 def weights_of(switches: bool) -> Shares:
-    """Of all kinds that a fleet has."""
+    """Return the weights of all kinds that a fleet has."""
     return WEIGHTS + SWITCH_WEIGHTS if switches else WEIGHTS

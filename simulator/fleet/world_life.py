@@ -1,4 +1,4 @@
-"""What a healthy fleet goes through in the world, beside `life`: much of it looks like a fault.
+"""Normal operation of a healthy fleet with world settings, beside `life`: much of it looks like a fault.
 
 Rates per node-day are chosen so that a few hundred node-days have some of each, as in `life`.
 """
@@ -19,19 +19,19 @@ from .topology import Topology
 from .workloads import DAY, HOUR, MINUTE
 
 _DRIVERS = (DRIVER, NEXT_DRIVER, "580.126.09", "590.44.01", "590.48.01")
-# A rack goes first, and the others when it has run a day.
+# One rack goes first, and the others after it has run for a day.
 _CANARY_SECONDS = DAY
 _ROLLED_OUT_SECONDS = 12 * HOUR
 # Share of nodes that a busy hub keeps waiting, and for how long [chosen].
 _WAITING, _BUSY_SECONDS = (0.4, 0.95), (60.0, 600.0)
-# Jobs that slow down of their own making: how often one of an hour and more does, and to which
-# pace [chosen: a loader that waits for storage, a longer sequence, a debugger].
+# Jobs that slow down of their own making: the share of those of an hour and more that do, and to
+# which pace [chosen: a loader that waits for storage, a longer sequence, a debugger].
 _OWN_SLOWS, _OWN_PACE = 0.1, (0.3, 0.85)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAlike:
-    """Something harmless; `like` are the kinds of fault that it is taken for."""
+    """A harmless event; `like` are the kinds of fault that it resembles."""
 
     per_node_day: float
     do: Callable[[Life, Topology, int, float, Dice], None]
@@ -39,7 +39,7 @@ class LookAlike:
 
 
 def add(life: Life, settings: FleetSettings, topology: Topology) -> None:
-    """All of it, into `life`; nothing when life is switched off."""
+    """Add all of it to `life`; nothing when normal operation is switched off."""
     world = settings.world
     if world is None or not settings.life:
         return
@@ -55,7 +55,7 @@ def add(life: Life, settings: FleetSettings, topology: Topology) -> None:
 
 
 def slow_jobs(life: Life, settings: FleetSettings, jobs: Iterable[Job]) -> None:
-    """Jobs that get slower for a while although nothing is wrong with their GPUs."""
+    """Slow some jobs down for a while although nothing is wrong with their GPUs."""
     world = settings.world
     if world is None or not settings.life:
         return
@@ -70,7 +70,7 @@ def slow_jobs(life: Life, settings: FleetSettings, jobs: Iterable[Job]) -> None:
 
 
 def _times(dice: Dice, per_day: float, settings: FleetSettings) -> Iterable[float]:
-    """When something happens that comes so often by itself."""
+    """Yield the times of independent events with that mean rate per day."""
     if per_day <= 0.0:
         return
     at = dice.gap(DAY / per_day)
@@ -108,7 +108,7 @@ def _rack(topology: Topology, node: int) -> list[int]:
 
 
 def _hot_room(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """A chiller is switched over: the room is a little warmer, within what is allowed."""
+    """Switch over a chiller: the room is slightly warmer, within what is allowed."""
     end = at + round(dice.between(1.0, 6.0) * HOUR)
     warmer = dice.between(2.0, 4.5)
     everywhere = _gpus(topology, range(topology.nodes))
@@ -117,7 +117,7 @@ def _hot_room(life: Life, topology: Topology, node: int, at: float, dice: Dice) 
 
 
 def _power_budget(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """A site saves power in a rack: every GPU of it has the same lower limit."""
+    """Save power in a rack: every GPU of it has the same lower limit."""
     end = at + round(dice.between(2.0, 12.0) * HOUR)
     gpus, value = _gpus(topology, _rack(topology, node)), dice.between(0.6, 0.9)
     _bend(life, (On.PHYSICS, "limit_watts"), gpus, How.TIMES, value, (at, end))
@@ -126,7 +126,7 @@ def _power_budget(life: Life, topology: Topology, node: int, at: float, dice: Di
 
 
 def _fixed_clocks(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """Somebody fixes the clocks of a whole node, to compare runs."""
+    """Fix the clocks of a whole node, as a person does to compare runs."""
     end = at + round(dice.between(0.5, 3.0) * HOUR)
     value = dice.between(0.6, 0.9)
     _bend(life, (On.PHYSICS, "ceiling"), _gpus(topology, (node,)), How.MOST, value, (at, end))
@@ -134,7 +134,7 @@ def _fixed_clocks(life: Life, topology: Topology, node: int, at: float, dice: Di
 
 
 def _sliced(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """A free node is cut into slices, all of its GPUs."""
+    """Cut all GPUs of a free node into slices."""
     end = at + round(dice.between(3.0, 12.0) * HOUR)
     life.closed(node, at - HOUR, at, end)
     for name in ("mig_mode", "mig_mode_pending", "sliced"):
@@ -143,7 +143,7 @@ def _sliced(life: Life, topology: Topology, node: int, at: float, dice: Dice) ->
 
 
 def _starved(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """The host is overloaded: the collector comes late, misses ticks, and reads slowly."""
+    """Overload the host: the collector is late, misses ticks, and reads slowly."""
     end = at + round(dice.between(3.0, 30.0) * MINUTE)
     _bend(life, (On.NODE, "load_average"), (node,), How.ADD, dice.between(250.0, 900.0), (at, end))
     _bend(life, (On.NODE, "sweep_seconds"), (node,), How.ADD, dice.between(0.5, 4.0), (at, end))
@@ -153,7 +153,7 @@ def _starved(life: Life, topology: Topology, node: int, at: float, dice: Dice) -
 
 
 def _switched_off(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """Somebody works on a cable and has switched the port off before."""
+    """Work on a cable, with its port disabled first."""
     port = node * topology.ports_per_node + dice.below(topology.per_node)
     end = at + round(dice.between(10.0, 60.0) * MINUTE)
     for name, value in (("enabled", 0.0), ("up", 0.0), ("physical_state", 3.0)):
@@ -165,7 +165,7 @@ def _switched_off(life: Life, topology: Topology, node: int, at: float, dice: Di
 
 
 def _discards(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """A burst that the switch could not take at once: some packets go twice, nobody waits."""
+    """Send a burst that the switch cannot take at once: some packets are sent twice, and no job waits."""
     port = node * topology.ports_per_node + dice.below(topology.per_node)
     end = at + round(dice.between(1.0, 5.0) * MINUTE)
     rate = dice.between(2.0, 20.0)
@@ -175,7 +175,7 @@ def _discards(life: Life, topology: Topology, node: int, at: float, dice: Dice) 
 
 
 def _uneven(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """Another pattern of collectives: senders wait more on the node's ports, and get as much done."""
+    """Change the pattern of collectives: senders wait more on the node's ports, without less progress."""
     first = node * topology.ports_per_node
     ports = range(first, first + topology.per_node)
     end = at + round(dice.between(1.0, 30.0) * MINUTE)
@@ -187,7 +187,7 @@ def _uneven(life: Life, topology: Topology, node: int, at: float, dice: Dice) ->
 
 
 def _swamped(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """A checkpoint or a data set is read at once: the host pauses its switch for some seconds."""
+    """Read a checkpoint or a data set at once: the host pauses its switch for some seconds."""
     port = node * topology.ports_per_node + dice.below(topology.per_node)
     end = at + round(dice.between(5.0, 25.0))
     share = dice.between(0.05, 0.3)
@@ -199,7 +199,7 @@ def _swamped(life: Life, topology: Topology, node: int, at: float, dice: Dice) -
 
 
 def _warm_module(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """A module in warm air, within what it is made for."""
+    """Warm a module, within its specification."""
     port = node * topology.ports_per_node + dice.below(topology.per_node)
     end = at + round(dice.between(1.0, 12.0) * HOUR)
     value = float(round(dice.between(62.0, 70.0)))
@@ -208,7 +208,7 @@ def _warm_module(life: Life, topology: Topology, node: int, at: float, dice: Dic
 
 
 def _corrected(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """A cell that lost its charge: some corrected errors within a minute, and none after it."""
+    """Let a memory cell lose its charge: some corrected errors within a minute, and none after that."""
     gpu = node * topology.per_node + dice.below(topology.per_node)
     count = float(2 + dice.below(40))
     for name in ("ecc_corrected_errors", "ecc_corrected_dram_errors"):
@@ -217,7 +217,7 @@ def _corrected(life: Life, topology: Topology, node: int, at: float, dice: Dice)
 
 
 def _replays(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
-    """A link that repeats some packets when the load comes, on PCIe and on NVLink."""
+    """Let a link repeat some packets when the load comes, on PCIe and on NVLink."""
     gpu = node * topology.per_node + dice.below(topology.per_node)
     for name in ("pcie_replays", "pcie_correctable_errors"):
         _bend(life, (On.GPU, name), (gpu,), How.STEP, float(1 + dice.below(20)), (at, at + MINUTE))
@@ -267,7 +267,7 @@ LOOK_ALIKES: dict[str, LookAlike] = {
 def _away(
     life: Life, topology: Topology, node: int, span: tuple[float, float], words: tuple[str, str]
 ) -> None:
-    """A node goes down in order; `words` are the kind of turn and what the machine says."""
+    """Shut a node down properly; `words` are the kind of turn and the machine's message."""
     start, end = span
     kind, message = words
     life.closed(node, start - HOUR, start, end)
@@ -280,7 +280,7 @@ def _away(
 def _maintain(
     life: Life, settings: FleetSettings, topology: Topology, world: WorldSettings
 ) -> None:
-    """Planned work on racks: drained before, off for hours."""
+    """Plan maintenance of racks: drained before, off for hours."""
     for rack in range(topology.places[-1].rack + 1):
         dice = Dice(settings.seed, "maintenance", rack)
         for at in _times(dice, world.maintenance / 1000.0, settings):
@@ -293,7 +293,7 @@ def _maintain(
 def _roll_out(
     life: Life, settings: FleetSettings, topology: Topology, world: WorldSettings
 ) -> None:
-    """New drivers: one rack first, then all, node after node of each."""
+    """Roll out new drivers: one rack first, then all, node after node."""
     dice = Dice(settings.seed, "roll-outs")
     racks = list(range(topology.places[-1].rack + 1))
     per_rack = min(_ROLLED_OUT_SECONDS / len(racks), HOUR)
@@ -313,7 +313,7 @@ def _roll_out(
 def _busy_hub(
     life: Life, settings: FleetSettings, topology: Topology, world: WorldSettings
 ) -> None:
-    """The hub, or what is before it, is busy: most nodes are late at once."""
+    """Make the hub, or what is in front of it, busy: most nodes are late at once."""
     dice = Dice(settings.seed, "busy hub")
     for at in _times(dice, world.busy_hub, settings):
         share = dice.between(*_WAITING)

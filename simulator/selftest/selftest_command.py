@@ -42,7 +42,7 @@ _LEAST_SECONDS = 120.0
 _BEFORE = timedelta(hours=2)
 _LOOK_SECONDS = 1.0
 _MOST = 10_000
-_NEVER = threading.Event()  # nobody sets it
+_NEVER = threading.Event()  # never set
 
 
 def main(arguments: Sequence[str]) -> int:
