@@ -10,12 +10,12 @@ from .question import TooLarge
 
 # Limit of one answer: a fortnight of a fleet, line by line, may take all memory there is.
 ANSWER_BYTES = 256 * 1024 * 1024
-_ROWS_AT_ONCE = 100_000
+ROWS_AT_ONCE = 100_000
 
 
 def bounded(executed: duckdb.DuckDBPyConnection, most_bytes: int) -> pa.Table:
     """Return the whole answer; TooLarge as soon as it has more than `most_bytes`."""
-    reader = executed.to_arrow_reader(_ROWS_AT_ONCE)
+    reader = executed.to_arrow_reader(ROWS_AT_ONCE)
     batches: list[pa.RecordBatch] = []
     size = 0
     for batch in reader:

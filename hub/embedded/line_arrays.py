@@ -153,11 +153,14 @@ def reduced_fields(
         if piece not in _TIME_OF:
             return _by(REDUCED_BY[piece], pieces[piece], starts, known)
         times = pieces[_TIME_OF[piece]]
-        lengths = np.diff(starts, append=len(times))
-        hit = times == np.repeat(_by(REDUCED_BY[_TIME_OF[piece]], times, starts, known), lengths)
-        last = len(hit) - 1
-        at = np.minimum.reduceat(np.where(hit, np.arange(last + 1), last), starts)
-        return pieces[piece][at]
+        key = piece, id(times)
+        if key not in known:
+            lengths = np.diff(starts, append=len(times))
+            nearest = _by(REDUCED_BY[_TIME_OF[piece]], times, starts, known)
+            hit = times == np.repeat(nearest, lengths)
+            last = len(hit) - 1
+            known[key] = np.minimum.reduceat(np.where(hit, np.arange(last + 1), last), starts)
+        return pieces[piece][known[key]]
 
     return {
         field: {piece: one(piece, pieces) for piece in pieces} for field, pieces in fields.items()

@@ -12,16 +12,17 @@ from .aggregates import BUCKET_NS, Piece, can_be_rolled, pieces_of
 from .answer import table_of
 from .bounded_answer import Gathered, bounded
 from .dense_arrays import Dense, dense, summed, together
+from .hot_lines import are_short, lines_reduced
 from .line_arrays import Ints, Parts, Values, nothing
 from .manifest import Contents, Manifest, Sight, read_contents
 from .open_readers import Readers
 from .question import Series, Window
 from .rollup_cache import Plan, Slices
-from .scan import Scan, Span, Stretch
+from .scan import Scan, Stretch
 from .sealed_files import Unit
 from .segment_footers import Footers
 from .segment_heads import Heads
-from .sql import of_hot
+from .sql import Span, of_hot
 from .subjects import Subjects
 from .thread_pool import WorkerPool
 
@@ -131,7 +132,10 @@ class Asking:
         spans: Sequence[Span] | None = None,
     ) -> Parts:
         """Return the hot lines of some spans aggregated by slot; without spans, of the plan's rest."""
-        text, parameters = of_hot(question, plan.rest if spans is None else spans)
+        spans = plan.rest if spans is None else spans
+        if isinstance(question, Window) and are_short(spans):
+            return lines_reduced(cursor, question, spans, plan.slots, self._answer_bytes)
+        text, parameters = of_hot(question, spans)
         found = bounded(cursor.execute(text, parameters), self._answer_bytes)
         return _parts_of(found, question, plan.slots.of(found, question.measurement.tags))
 

@@ -27,21 +27,18 @@ from .line_arrays import (
     reduced_fields,
     runs,
 )
+from .line_columns import LineColumns, ints_of, of_values, zeros_of
 from .question import Series, Window
 from .segment_footers import Footer, Footers
 from .segment_heads import Head, Heads, joined
+from .sql import Span
 from .subjects import Subjects
-
-Span = tuple[int, int]
-# Values, and which of them are not null; None when all are.
-Column = tuple[Values, npt.NDArray[np.bool_] | None]
 
 # Rows in memory at a time, for each thread that reads: few enough for the processor's cache.
 _ROWS = 65_536
 _FEW = 2  # columns
 _INTS = {Piece.COUNT, Piece.FIRST_AT, Piece.LAST_AT}
 _AT_A_TIME = {Piece.FIRST, Piece.FIRST_AT, Piece.LAST, Piece.LAST_AT}
-_PLAIN = {Piece.SUM, Piece.MIN, Piece.MAX, Piece.FIRST, Piece.LAST}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +61,7 @@ class Scan:
         self._question = question
         self._step_ns = question.step_ns if isinstance(question, Series) else None
         self._pieces = pieces_of(question)
-        metrics = {field: question.measurement.metric(field) for field in self._pieces}
-        self._zeros: Mapping[str, Any] = {
-            field: np.int64(0) if metric.integer else np.float64(0)
-            for field, metric in metrics.items()
-        }
+        self._zeros = zeros_of(question)
         where = question.where if isinstance(question, Series) else ()
         wanted = subjects.wanted(question.measurement, where)
         self._all = wanted is None
@@ -106,7 +99,7 @@ class Scan:
             rows = max(head.rows for head in heads)
             batches = self._batches(stretch, footer, groups, fields, rows)
             for head, batch in zip(heads, batches, strict=True):
-                yield self._with_fields(head, _Rows(batch, None), stretch)
+                yield self._with_fields(head, LineColumns(batch, None), stretch)
             return
         made: list[Head] = []
         columns = self._of_rows(stretch) + self._of_fields(stretch)
@@ -164,7 +157,7 @@ class Scan:
         if kept is not None:
             batch = batch.slice(int(kept[0]), int(kept[-1] - kept[0]) + 1)
             kept = None if batch.num_rows == len(kept) else kept - kept[0]
-        rows = _Rows(batch, kept)
+        rows = LineColumns(batch, kept)
         known: Known = {}
         if stretch.rolled:
             parts = self._of_rolled(rows)
@@ -178,7 +171,7 @@ class Scan:
             made.append(Head(rows=rows.count, starts=starts, parts=replace(found, fields={})))
         yield self._placed(found)
 
-    def _with_fields(self, head: Head, rows: "_Rows", stretch: Stretch) -> Parts:
+    def _with_fields(self, head: Head, rows: LineColumns, stretch: Stretch) -> Parts:
         """Return what `_parts` gives, for rows of which all but the fields is known."""
         if rows.count != head.rows:
             raise Unreadable(f"{stretch.path} has other rows than it had")
@@ -199,15 +192,15 @@ class Scan:
         """Return the indexes of the rows that count; None when all do."""
         mask: npt.NDArray[np.bool_] | None = None
         if not stretch.whole:
-            at = _ints(batch.column(time))
+            at = ints_of(batch.column(time))
             inside = [(at >= start) & (at < end) for start, end in stretch.spans]
             mask = np.logical_or.reduce(inside)
         if not self._all:
-            ours = self._place_of[_ints(batch.column("subject"))] >= 0
+            ours = self._place_of[ints_of(batch.column("subject"))] >= 0
             mask = ours if mask is None else mask & ours
         return None if mask is None or mask.all() else np.flatnonzero(mask)
 
-    def _of_lines(self, rows: "_Rows") -> Parts:
+    def _of_lines(self, rows: LineColumns) -> Parts:
         at = rows.ints("at")
         lines = ones(rows.count)
         step, offset = self._steps(at)
@@ -222,14 +215,14 @@ class Scan:
         )
 
     def _fields_of_lines(
-        self, rows: "_Rows", at: Ints, lines: Ints
+        self, rows: LineColumns, at: Ints, lines: Ints
     ) -> Mapping[str, Mapping[Piece, Values]]:
         return {
-            field: _of_values(rows.known(field, self._zeros[field]), pieces, (at, lines))
+            field: of_values(rows.known(field, self._zeros[field]), pieces, (at, lines))
             for field, pieces in self._pieces.items()
         }
 
-    def _of_rolled(self, rows: "_Rows") -> Parts:
+    def _of_rolled(self, rows: LineColumns) -> Parts:
         lines, step, offset = rows.ints("lines"), None, None
         if self._step_ns is not None:
             step, into = self._steps(rows.ints("bucket"))
@@ -244,10 +237,12 @@ class Scan:
             fields=self._fields_of_rolled(rows),
         )
 
-    def _fields_of_rolled(self, rows: "_Rows") -> Mapping[str, Mapping[Piece, Values]]:
+    def _fields_of_rolled(self, rows: LineColumns) -> Mapping[str, Mapping[Piece, Values]]:
         return {field: self._rolled(rows, field, p) for field, p in self._pieces.items()}
 
-    def _rolled(self, rows: "_Rows", field: str, pieces: Sequence[Piece]) -> Mapping[Piece, Values]:
+    def _rolled(
+        self, rows: LineColumns, field: str, pieces: Sequence[Piece]
+    ) -> Mapping[Piece, Values]:
         return {
             piece: rows.known(piece.of(field), nothing(piece, self._kind(field, piece)))[0]
             for piece in pieces
@@ -266,55 +261,3 @@ class Scan:
             return None, None
         offset = at % self._step_ns
         return at - offset, offset
-
-
-class _Rows:
-    """The rows of a batch that count, as arrays."""
-
-    def __init__(self, batch: pa.RecordBatch, kept: Ints | None) -> None:
-        self._batch = batch
-        self._there = frozenset(batch.schema.names)
-        self._kept = kept
-        self.count = batch.num_rows if kept is None else len(kept)
-
-    def ints(self, name: str) -> Ints:
-        return self._chosen(_ints(self._batch.column(name)))
-
-    def known(self, name: str, instead: Any) -> Column:
-        """Return a column with `instead` for nulls, or for every row if the file does not have it."""
-        if name not in self._there:
-            return np.full(self.count, instead), np.zeros(self.count, np.bool_)
-        column = self._batch.column(name)
-        if not column.null_count:
-            return self._chosen(column.to_numpy()), None
-        known = self._chosen(column.is_valid().to_numpy(zero_copy_only=False))
-        return self._chosen(column.fill_null(instead.item()).to_numpy()), known
-
-    def _chosen(self, values: Values) -> Values:
-        return values if self._kept is None else values[self._kept]
-
-
-def _of_values(
-    column: Column, pieces: Sequence[Piece], at_and_ones: tuple[Ints, Ints]
-) -> Mapping[Piece, Values]:
-    """Return the pieces of a field in lines, one value for each line."""
-    values, known = column
-    at, ones = at_and_ones
-    found: dict[Piece, Values] = {}
-    for piece in pieces:
-        if piece is Piece.COUNT:
-            found[piece] = ones if known is None else known.astype(np.int64)
-        elif piece is Piece.SUM:
-            # The sum of whole numbers may not fit into 64 bits.
-            found[piece] = values.astype(np.float64, copy=False)
-        else:
-            told = values if piece in _PLAIN else at
-            none = nothing(piece, told.dtype)
-            found[piece] = told if known is None else np.where(known, told, none)
-    return found
-
-
-def _ints(column: pa.Array) -> Ints:
-    """Return a column without nulls as integers; times in nanoseconds."""
-    found: Ints = column.view(pa.int64()).to_numpy()
-    return found

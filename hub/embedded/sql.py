@@ -11,6 +11,8 @@ from .aggregates import BUCKET_NS, ROLLED, Piece, pieces_of
 from .question import Series, Window
 from .schema import quoted
 
+Span = tuple[int, int]
+
 _OF_LINES: dict[Piece, str] = {
     Piece.COUNT: "count({0})",
     Piece.SUM: "sum({0})::DOUBLE",
@@ -40,9 +42,7 @@ def rolled_columns(metrics: Iterable[Metric]) -> list[tuple[str, str]]:
     return columns
 
 
-def of_hot(
-    question: Window | Series, spans: Sequence[tuple[int, int]]
-) -> tuple[str, dict[str, str]]:
+def of_hot(question: Window | Series, spans: Sequence[Span]) -> tuple[str, dict[str, str]]:
     """Return the query, and its parameters, for a row per subject (and step) of hot lines.
 
     `spans`: the times of these lines, each `[start_ns, end_ns)`.
@@ -60,12 +60,8 @@ def of_hot(
         for piece in pieces
     ]
     where = question.where if isinstance(question, Series) else ()
-    inside = [
-        f'("at" >= make_timestamp_ns({start}) AND "at" < make_timestamp_ns({end}))'
-        for start, end in spans
-    ]
     conditions = [
-        f"({' OR '.join(inside)})",
+        _inside(spans),
         *(f"{quoted(tag)} = $w{number}" for number, (tag, _) in enumerate(where)),
     ]
     text = (
@@ -73,3 +69,20 @@ def of_hot(
         f" WHERE {' AND '.join(conditions)} GROUP BY ALL"
     )
     return text, {f"w{number}": value for number, (_, value) in enumerate(where)}
+
+
+def lines_of_hot(question: Window, spans: Sequence[Span]) -> str:
+    """The hot table's lines of these times: the tags, `at`, and the fields that are asked for."""
+    names = [*question.measurement.tags, "at", *pieces_of(question)]
+    return (
+        f"SELECT {', '.join(map(quoted, names))} FROM {quoted(question.measurement.name)}"
+        f" WHERE {_inside(spans)}"
+    )
+
+
+def _inside(spans: Sequence[Span]) -> str:
+    inside = [
+        f'("at" >= make_timestamp_ns({start}) AND "at" < make_timestamp_ns({end}))'
+        for start, end in spans
+    ]
+    return f"({' OR '.join(inside)})"
