@@ -45,6 +45,7 @@ from .full_leaves import slowed_by_leaves
 from .grown_links import grown
 from .hindsight import hindsights, nodes_of, silent_nodes_of
 from .impact import felt, impact, touched
+from .late_causes import with_late_causes
 from .observation import Candidate, Observation
 from .several_nodes import called, is_of_rack, is_of_several, rack_of, several
 from .vendor_report import case
@@ -84,7 +85,7 @@ def observe(
             incidents[incident.subject.of_node()].append(incident)
     silent = {one.subject.cluster for one in wholes if one.fault in SILENCES}
     found = [f for f in _distinct(findings) if not (rack_of(f) and f.subject.cluster in silent)]
-    found = grown(merged(found, stands, believed, _may_return(window)), stands)
+    found = _as_they_go_on(found, stands, believed, _may_return(window))
     candidates, covered = _explained(window, found, incidents, believed)
     if only is None:
         doubtful = _doubtful(found, believed, candidates)
@@ -121,6 +122,16 @@ def observe(
         whole=frozenset({*folded.candidates, *(i.fingerprint for i in wholes), *of_several}),
         away=window.away,
     )
+
+
+def _as_they_go_on(
+    found: Sequence[Finding],
+    stands: Mapping[str, Incident],
+    believed: Collection[str],
+    over: Sequence[Incident],
+) -> list[Finding]:
+    """Findings that are one matter as one, each under the name of what stands of it already."""
+    return with_late_causes(grown(merged(found, stands, believed, over), stands), stands, over)
 
 
 def _may_return(window: Window) -> list[Incident]:

@@ -20,6 +20,23 @@ BAD_LINKS = where(lambda row: Sign.LINK_BAD in row.signs)
 # Bad links whose sign comes from the link itself, and not from waiting; and bad modules.
 WORN_LINKS = where(lambda row: Sign.LINK_BAD in row.signs and Sign.LINK_WAITS not in row.signs)
 MODULES_BAD = where(lambda row: Sign.MODULE_BAD in row.signs)
+# A link that carries less than before, so that its port waits and its host's receiver seems slow.
+LINKS_SLOWER = where(
+    lambda row: (
+        row.about is About.PORT
+        and row.explains is not None
+        and Sign.HOST_WAITED_FOR in row.explains.signs
+    )
+)
+# Signs of GPUs that get too little power, and the faults of their node's supply that cause them.
+POWER_SHORT = where(lambda row: Sign.POWER_SHORT in row.signs)
+POWER_LOST = where(
+    lambda row: (
+        row.explains is not None
+        and Sign.POWER_SHORT in row.explains.signs
+        and not row.explains.everything
+    )
+)
 # Faults of a link itself, whatever its switch does.
 OWN_OF_LINKS = LINKS_LOST | WORN_LINKS | MODULES_BAD
 # A switch that explains that its ports' links are down.

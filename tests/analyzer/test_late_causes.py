@@ -1,0 +1,102 @@
+"""A cause that is known only after its sign was told goes on as the sign's incident."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from analyzer.correlation.correlate import observe
+from analyzer.correlation.late_causes import with_late_causes
+from gpuvigil.model import Evidence, Finding, Incident, Severity
+
+from .scene import NOON, healthy, incident, node, port
+from .test_book import Keeper
+from .test_grown_links import by_name, finding
+
+SLOWER, DOWN = finding("port_degraded"), finding("port_down")
+
+
+def of_node(fault: str, **more: Any) -> Finding:
+    return finding(fault, node(), **more)
+
+
+SUPPLY = of_node("host_power", evidence=(Evidence(name="power supplies failed", value="1"),))
+BRAKE = of_node(
+    "gpu_power",
+    condition="power_brake",
+    severity=Severity.CRITICAL,
+    evidence=(Evidence(name="power brake", value="4 min"),),
+)
+BRAKED = replace(incident("gpu_power", node()), condition="power_brake")
+
+
+@pytest.mark.parametrize("fault", ["port_down", "port_flapping"])
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_lost_link_that_comes_up_slower_goes_on(fault: str, is_over: bool) -> None:
+    lost = incident(fault, port())
+    stands, over = ({}, [replace(lost, resolved_at=NOON)]) if is_over else (by_name(lost), [])
+    (one,) = with_late_causes([SLOWER], stands, over)
+    assert (one.fault, one.fingerprint, one.action) == (
+        "port_degraded",
+        lost.fingerprint,
+        SLOWER.action,
+    )
+    # And so it does once it is called so.
+    known = replace(lost, fault="port_degraded")
+    assert with_late_causes([SLOWER], by_name(known), []) == [one]
+
+
+def test_a_link_that_is_down_is_not_slower_and_one_that_stands_keeps_its_incident() -> None:
+    lost, own = incident("port_down", port()), incident("port_degraded", port())
+    assert with_late_causes([SLOWER, DOWN], by_name(lost), []) == [SLOWER, DOWN]
+    assert with_late_causes([SLOWER], by_name(lost, own), []) == [SLOWER]
+    assert with_late_causes([SLOWER], by_name(lost), [own]) == [SLOWER]
+    assert with_late_causes([SLOWER], by_name(incident("port_down", port(2))), []) == [SLOWER]
+    assert with_late_causes([SLOWER], by_name(incident("port_errors", port())), []) == [SLOWER]
+    assert with_late_causes([SLOWER], {}, []) == [SLOWER]
+
+
+def test_a_brake_whose_supply_turns_out_to_have_failed_goes_on_as_grave_as_it_was() -> None:
+    (one,) = with_late_causes([BRAKE, SUPPLY], by_name(BRAKED), [])
+    assert (one.fault, one.fingerprint) == ("host_power", BRAKED.fingerprint)
+    assert (one.severity, one.action) == (Severity.CRITICAL, SUPPLY.action)
+    assert one.evidence == (*SUPPLY.evidence, *BRAKE.evidence)
+    (alone,) = with_late_causes([SUPPLY], {}, [replace(BRAKED, resolved_at=NOON)])
+    assert (alone.fingerprint, alone.severity) == (BRAKED.fingerprint, Severity.WARNING)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(BRAKED, condition="node_power_limit"),
+        replace(BRAKED, severity=Severity.INFO),
+        replace(BRAKED, members=(node().key, node(2).key)),  # of the rack's feed
+        incident("gpu_power", node(2)),
+        incident("gpu_hot", node()),
+    ],
+)
+def test_what_a_supply_has_nothing_to_do_with_is_left_alone(other: Incident) -> None:
+    assert with_late_causes([SUPPLY], by_name(other), []) == [SUPPLY]
+
+
+def test_the_book_says_it_in_the_words_of_the_cause_and_then_again_of_the_sign() -> None:
+    """A supply that fails for a while: one incident, whatever of the two is seen."""
+    keeper, window, names = Keeper(), healthy(nodes=2).window(), set[str]()
+    for found, fault in (
+        ([BRAKE], "gpu_power"),
+        ([BRAKE, SUPPLY], "host_power"),
+        ([SUPPLY], "host_power"),
+        ([BRAKE], "gpu_power"),
+    ):
+        for _ in range(2):
+            believed = {one.fingerprint for one in found}
+            keeper.look(observe(window, found, keeper.book.standing(), believed))
+        (one,) = keeper.book.standing()
+        assert (one.fault, one.severity) == (fault, Severity.CRITICAL)
+        names.add(one.id)
+    assert len(names) == 1
+
+
+def test_silence_is_no_late_cause() -> None:
+    silent = of_node("node_silent")
+    assert with_late_causes([silent], by_name(BRAKED), []) == [silent]
