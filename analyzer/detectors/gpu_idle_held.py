@@ -1,7 +1,7 @@
 """A GPU that somebody holds and nobody uses."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -11,7 +11,7 @@ import numpy as np
 from accounting.efficiency.idle_reason import told_idle
 from gpuvigil.clock import duration, micros
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
+from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.held_up import HeldUp
@@ -19,7 +19,7 @@ from ..evidence.holders import holding, who
 from ..evidence.power import least_at_work, limits
 from ..evidence.spread import Part, stands_for
 from ..window.columns import Mask
-from ..window.holdings import name
+from ..window.holdings import holder_key, name
 from ..window.index import Numbers
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
@@ -31,7 +31,7 @@ _OF_KERNELS = ("utilization_percent", "sm_activity_percent")
 _OF_MEMORY = "memory_utilization_percent"
 
 NEEDS = (
-    Need(measurement="gpu", span=Span.NOW, fields=("up", "memory_used_bytes")),
+    Need(measurement="gpu", span=Span.NOW, fields=("up", "memory_used_bytes", "step_age_seconds")),
     Need(
         measurement="gpu",
         span=Span.STEADY,
@@ -153,9 +153,24 @@ def _joined(
         evidence=(
             Evidence(name="utilisation", value=f"{under} on each of them in {span}"),
             *(holding(allocation) for allocation in held),
+            *_may_hang(window, held, members),
         ),
         action=_action(held, "GPUs are"),
     )
+
+
+def _may_hang(
+    window: Window, held: Sequence[Allocation], gpus: Sequence[Subject]
+) -> Iterator[Evidence]:
+    """That a job which hangs at 0 % looks the same, where all that it has on the node is idle and it tells no steps."""
+    jobs = [it for it in held if it.holder.kind is HolderKind.JOB]
+    holder = window.holdings.get(holder_key(jobs[0])) if len(jobs) == len(held) == 1 else None
+    node, steps = gpus[0].of_node(), map(window.newest, gpus)
+    if holder is None or any(row and row["step_age_seconds"] is not None for row in steps):
+        return
+    if {it for it in holder.gpus if it.of_node() == node} <= set(gpus):
+        told = "cannot be told apart: the job tells no steps"
+        yield Evidence(name="idle or hung", value=told, detail=True)
 
 
 def _finding(window: Window, subject: Subject, row: Row) -> Finding:

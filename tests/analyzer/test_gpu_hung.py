@@ -267,6 +267,19 @@ def test_a_job_without_steps_is_told_in_numbers() -> None:
     assert (it.subject, it.members, it.holder) == (gpu(1), (), "")
 
 
+@pytest.mark.parametrize(("phase", "count"), [(None, 1), (0, 1), (2, 1), (3, 0), (4, 0)])
+def test_a_job_that_tells_steps_hangs_at_nothing_used_as_well(
+    phase: int | None, count: int
+) -> None:
+    """At a lock, a file or a socket no kernel spins; who tells a checkpoint or an evaluation pauses."""
+    rests = {"utilization_percent": 0, "power_watts": 90.0}
+    paused = {"step_phase": phase, "step_phase_seconds": 100.0}
+    scene = of_steps((100.0, 2.0), (100.0, 2.0))
+    for subject in (gpu(1), gpu(2)):
+        scene = scene.changed(subject, {**rests, **paused})
+    assert [it.condition for it in found(scene)] == ["no_steps"] * count
+
+
 def test_of_a_job_whose_steps_stopped_or_go_on_nothing_else_is_said() -> None:
     """Two GPUs of it spin as well, and another job does."""
     both = of_steps((100.0, 2.0), (100.0, 2.0)).changed(gpu(1), SPINS).changed(gpu(2), SPINS)

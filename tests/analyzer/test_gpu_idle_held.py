@@ -232,8 +232,10 @@ def test_several_gpus_are_told_together() -> None:
     *_, it = found(scene)
     assert told(it) == (
         "info; utilisation: under 1 % on each of them in 5 min;"
-        " held by: job 7 of alice: train.py, since 09:00:00 UTC on 31 Jan"
+        " held by: job 7 of alice: train.py, since 09:00:00 UTC on 31 Jan;"
+        " idle or hung: cannot be told apart: the job tells no steps"
     )
+    assert it.evidence[-1].detail  # on its page, and in no message
     assert (it.title, it.condition, it.holder) == (
         "3 GPUs held by job 7 of alice and idle",
         "several_gpus",
@@ -242,6 +244,26 @@ def test_several_gpus_are_told_together() -> None:
     assert it.members == (gpu(), gpu(1, 1), gpu(1, 2))
     assert it.since == BEGIN
     assert it.action == "Ask alice whether the GPUs are still needed (job 7 of alice: train.py)."
+
+
+@pytest.mark.parametrize(
+    ("scene", "is_said"),
+    [
+        (several("77"), True),
+        (several("77").changed(gpu(1, 1), {"step_age_seconds": 900.0}), False),
+        (several("777").changed(gpu(1, 2), {"utilization_percent": 90}), False),
+        # Somebody else's GPU, and one on another node, say nothing of the job's here.
+        (several("778").changed(gpu(1, 2), {"utilization_percent": 90}), True),
+        (replace(several("77"), allocations=tuple(
+            allocation(gpu(1, it), "process 9") for it in range(2))), False),
+    ],
+)  # fmt: skip
+def test_that_a_job_at_rest_may_hang_is_said_where_it_tells_no_steps(
+    scene: Scene, is_said: bool
+) -> None:
+    *_, it = found(scene)
+    assert it.condition == "several_gpus"
+    assert (it.evidence[-1].name == "idle or hung") is is_said
 
 
 # --- whether a span tells -------------------------------------------------------------------------
