@@ -77,9 +77,7 @@ def main(arguments: Sequence[str]) -> int:
 def explained(
     incident: Incident, notices: Sequence[Notice], settings: AlertsSettings, hub: Hub, now: datetime
 ) -> Iterator[str]:
-    """Explain an incident's routing, line by line: its labels, the routes, what each channel was
-    told.
-    """
+    """Explain an incident's routing line by line: labels, routes, what each channel was sent."""
     situation = Lookout(hub, settings).look(0.0)
     labels = labels_of(incident, situation.racks)
     yield f"{incident.id}: {incident.title} ({incident.state})"
@@ -116,9 +114,7 @@ _BECAME = {NoticeState.SENT: "sent", NoticeState.DUE: "pending"}
 
 
 def _added_up(notices: Sequence[Notice]) -> str:
-    """Return how many decisions there are, and why: `4 decisions: 1 sent (first), 3 not sent (2
-    unremarkable, late)`.
-    """
+    """Return a summary like `4 decisions: 1 sent (first), 3 not sent (2 unremarkable, late)`."""
     reasons: dict[str, Counter[str]] = {}
     for one in notices:
         became = reasons.setdefault(_BECAME.get(one.state, "not sent"), Counter())
@@ -256,9 +252,7 @@ def opinions(found: Iterable[Opinion]) -> list[tuple[str, int, int]]:
 
 
 def _retry(config: Config, chosen: argparse.Namespace) -> int:
-    """Make notices that were given up due again; incidents that are over by then are not told, as
-    ever.
-    """
+    """Make notices that were given up due again; incidents that are over by then are not sent."""
     hub, now = service_hubs(config.hub)(), SystemClock().now()
     dead = all_of(hub, RecordKind.NOTICE, ("dead",), EPOCH, now + timedelta(days=1))
     found = readable(dead, Notice.from_record)

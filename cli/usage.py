@@ -124,9 +124,7 @@ def grid(answers: Iterable[Answer], by: str, prices: Prices = _NO_PRICES) -> Gri
     if not money:
         drop = [place for place, one in enumerate(titled) if one.key in _MONEY]
         titled = [one for one in titled if one.key not in _MONEY]
-        if (
-            by not in HOLDERS
-        ):  # the rows of holders, which may be many, are made without these columns
+        if by not in HOLDERS:  # rows of holders, which may be many, are made without them
             rows = [tuple(it for n, it in enumerate(row) if n not in drop) for row in rows]
         people -= sum(1 for place in drop if place < people)
     else:

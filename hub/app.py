@@ -243,9 +243,7 @@ def build(
 
 
 def _records(settings: HubSettings, clock: Clock) -> tuple[Book, BackupJob | None]:
-    """Open the records; return them with their backup job, None for PostgreSQL, which its operator
-    backs up.
-    """
+    """Open the records, with their backup job; PostgreSQL has none: its operator backs it up."""
     if in_postgresql(settings):
         return Book(open_records(settings)), None
     opened = open_kept(settings, clock)

@@ -27,9 +27,7 @@ STORE = "telemetry.duckdb"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `gpuvigil store`; return 0 when done, 1 on failure or damage, 2 for a wrong
-    configuration.
-    """
+    """Run `gpuvigil store`; return 0 when done, 1 on failure or damage, 2 for a wrong config."""
     options = parser("store", "The telemetry that the hub keeps, and its records in SQLite.")
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb, text in (
@@ -121,9 +119,7 @@ def _restore_records(settings: HubSettings, source: Path) -> int:
 
 
 def _copy(places: Mapping[Path, Path]) -> None:
-    """Copy files and directories without the modes of the backup, which may have come from
-    anywhere.
-    """
+    """Copy files without the modes of the backup, which may have come from anywhere."""
     for source, place in places.items():
         found = [source] if source.is_file() else source.rglob("*")
         for file in found:

@@ -1,12 +1,13 @@
-"""Decides which nodes to drain and which to resume: pure, from standing incidents and the
-scheduler's nodes.
+"""Decides which nodes to drain and which to resume: pure.
 
-A node is drained for an incident of one of the chosen faults, of itself or one of its GPUs, once it
-has stood for a while; never when that takes more of the cluster out of service than is allowed,
-whoever took out the others. The reason carries our mark, the fault, the incident and its evidence.
+It works on standing incidents and on the nodes as the scheduler reports them. A node is drained for
+an incident of one of the chosen faults, on itself or one of its GPUs, once the incident has stood
+for a while; never when that takes more of the cluster out of service than is allowed, whoever took
+out the others. The reason carries our mark, the fault, the incident and its evidence.
+
 A node is resumed only if its reason still carries that mark, a person has accepted it after its
-incident was resolved, nothing of any fault stands there, and the scheduler calls it fit for work
-but for the drain. A node that a person drained, or wrote a reason of their own for, is left to
+incident was resolved, no incident of any fault stands there, and the scheduler calls it fit for
+work but for the drain. A node that a person drained, or wrote a reason of their own for, is left to
 them.
 """
 
@@ -60,16 +61,12 @@ class Machine:
 
     @property
     def fit(self) -> bool:
-        """Whether the node would take jobs if it were not drained; not if it is down or does not
-        answer.
-        """
+        """Whether the node would take jobs if it were not drained: it is up and answers."""
         return takes_jobs(self.states - {DRAINED})
 
     @property
     def ours(self) -> tuple[str, str] | None:
-        """Fault and incident of our mark; None for a node that we did not drain, or that is not
-        drained now.
-        """
+        """Fault and incident of our mark; None unless the node is drained, and by us."""
         return self._mark if DRAINED in self.states else None
 
     @property
@@ -85,7 +82,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One action; `reason` is what the scheduler is told."""
+    """One action; `reason` is the text given to the scheduler."""
 
     what: Act
     node: str
@@ -199,9 +196,7 @@ def _spreads(one: Incident) -> bool:
 
 
 def _suspicious(cluster: str, incidents: Iterable[Incident]) -> frozenset[str]:
-    """Return the nodes with any standing incident, whatever it is: silence or an outage hides
-    others.
-    """
+    """Return the nodes with any standing incident: silence or an outage may hide others."""
     return frozenset(
         subject.node
         for one in incidents

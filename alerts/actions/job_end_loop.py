@@ -1,6 +1,4 @@
-"""Finds idle jobs whose end is due, checks them again right before, ends them and tells their
-owners.
-"""
+"""Finds idle jobs whose end is due, checks them again, ends them and tells their owners."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,9 +76,7 @@ class IdleJobs:
         self._untold: list[Transition] = []
 
     def look(self, standing: Sequence[Incident], machines: Mapping[str, Machine]) -> Found:
-        """End the jobs that are due; ActionError, HubError or StoreError when something is not
-        known.
-        """
+        """End the jobs that are due; ActionError, HubError or StoreError if anything is unknown."""
         self._tell()
         now = self._clock.now()
         steps = self._steps(now)
@@ -101,8 +97,9 @@ class IdleJobs:
         return found
 
     def _is_any(self, standing: Sequence[Incident], now: datetime) -> bool:
-        """Return whether anything has been idle for as long as the shortest policy asks; if not,
-        nothing need be read.
+        """Return whether anything has been idle as long as the shortest policy asks.
+
+        If nothing has, nothing need be read.
         """
         ends = [one.end_minutes for one in self._policies if one.end_minutes]
         shortest = timedelta(minutes=min(ends)) if ends else None
@@ -110,9 +107,7 @@ class IdleJobs:
         return shortest is not None and any(now - at >= shortest for at in since)
 
     def _do(self, ending: Ending, refused: list[tuple[str, NoEnd]]) -> bool:
-        """Check this job again, in Slurm last of all, and end it; return whether it was, or would
-        be.
-        """
+        """Check a job again, Slurm last of all, and end it; return whether it was, or would be."""
         again = self._again(ending)
         now = self._clock.now()
         running = self._slurm.job(ending.number) if again.endings else None
@@ -183,9 +178,7 @@ class IdleJobs:
     def _stood(
         self, standing: Sequence[Incident], due: Sequence[Terms], now: datetime
     ) -> Sequence[Incident]:
-        """Return what may excuse those who are due: the incidents that stood at any time until
-        their end.
-        """
+        """Return what may excuse due holders: incidents that stood at any time until their end."""
         lengths = [asked.policy.end_after for asked in due if asked.policy.end_after is not None]
         longest = max(lengths, default=None)
         return (*standing, *(over_since(self._hub, now - longest) if longest else ()))
@@ -211,10 +204,10 @@ class IdleJobs:
         return no or Ending(held=held, how=how, why=verdict(found.values()), asked=asked)
 
     def _sent(self, held: Held, asked: Terms) -> dict[str, datetime]:
-        """Return when each stage's notice of this idleness went out, to the owner or whoever is
-        asked instead.
+        """Return when each stage's notice of this idleness went out.
 
-        A job's notices keep their ids for all its life, also after it is requeued.
+        It goes to the owner, or to whoever is asked for it. A job's notices keep their ids for all
+        its life, also after it is requeued.
         """
         sent = {}
         for stage, _ in asked.policy.stages():
@@ -240,7 +233,7 @@ class IdleJobs:
         return list({one.incident: one for one in sorted(ours, key=lambda it: it.number)}.values())
 
     def _tell(self) -> None:
-        """Record what was done: it tells the owners, and keeps it from being done twice."""
+        """Record what was done: owners are notified by it, and it is not done twice."""
         if self._untold:
             self._hub.write_records([one.to_record() for one in self._untold])
             self._untold.clear()

@@ -1,10 +1,10 @@
 """Decides which idle jobs are ended, and why not: pure, from what the hub and Slurm say of each.
 
-A job is ended for its owner's good only if everything speaks for it: its policy has an end, all
-notices have gone out and as long ago as the policy promises, every GPU of it was seen to compute
-nothing for the whole time, no incident stands that hides or excuses that, and Slurm calls it a
-running batch job. It is ended once only, and never more of a cluster in an hour than is allowed:
-what looks idle all at once is more likely measured wrongly.
+For the owner's sake a job is ended only if all of this holds: its policy has an end, all notices
+have gone out and as long ago as the policy promises, every GPU of it was seen to compute nothing
+for the whole time, no incident stands that hides or excuses that, and Slurm calls it a running
+batch job. A job is ended once only, and never more of a cluster in an hour than is allowed: what
+looks idle all at once is more likely measured wrongly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +86,7 @@ class Running:
     suspended: timedelta | None = None  # how long it was suspended; None if not known
 
     def goes_on(self, since: datetime) -> bool:
-        """Return whether the run that went on at `since` still goes on."""
+        """Return whether the run that was under way at `since` still is."""
         begun = self.started_at is not None and self.started_at <= since
         return self.state in _GOING_ON and begun
 
@@ -140,9 +140,7 @@ def by_policy(
     used_share: float | None,
     now: datetime,
 ) -> NoEnd | None:
-    """Return what its policy or the measurements say against it, or None; `found` is why each GPU
-    is idle.
-    """
+    """Return what its policy or the measurements say against it; `found`: why each GPU is idle."""
     everything = {gpu.key for gpu in held.gpus}
     told = {name: at for name, at in sent.items() if name != END}
     promised = {name for name, _ in asked.policy.stages()} - {END}
@@ -160,9 +158,7 @@ def by_policy(
 
 
 def beside(held: Held, standing: Iterable[Incident]) -> bool:
-    """Return whether another incident stands that may explain it: of its nodes, or of no single
-    node.
-    """
+    """Return whether another standing incident, of its nodes or of many, may explain idleness."""
     nodes = {gpu.of_node().key for gpu in held.gpus}
     for one in standing:
         harmless = one.fault == IDLE or one.severity is Severity.INFO or one.state not in _STANDING
@@ -177,9 +173,7 @@ def beside(held: Held, standing: Iterable[Incident]) -> bool:
 
 
 def by_controller(held: Held, job: Job | None) -> NoEnd | None:
-    """Return what the hub's record of the job says against it, such as nodes that did not report;
-    or None.
-    """
+    """Return what the hub's record of the job says against it, such as nodes without a report."""
     if job is None:
         return NoEnd.UNKNOWN
     if job.state != _RUNS or job.user != held.user:
@@ -229,9 +223,7 @@ def within(
 
 
 def told(ending: Ending, now: datetime) -> Transition:
-    """Return what the owner is told: a notice of the last stage, which also stands for the end
-    itself.
-    """
+    """Return the notice to the owner: one of the last stage, which also records the end itself."""
     held = ending.held
     step = notice(held, END, ending.asked.policy, ending.why, now)
     said = Incident.from_record(Record.from_json(step.snapshot))
@@ -246,7 +238,7 @@ def told(ending: Ending, now: datetime) -> Transition:
 
 
 def begun(end: Transition) -> Transition:
-    """Return the step that is recorded first: it counts, but is told to nobody until it is `done`."""
+    """Return the step that is recorded first: it counts, but nobody is notified until `done`."""
     return replace(end, to_state=State.SUSPECT.value)
 
 
@@ -255,7 +247,7 @@ def is_begun(step: Transition) -> bool:
 
 
 def done(begun_: Transition) -> Transition:
-    """Return the step after it, which the owner is told."""
+    """Return the following step, of which the owner is notified."""
     return replace(begun_, number=begun_.number + 1, to_state=State.OPEN.value)
 
 

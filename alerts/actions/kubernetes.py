@@ -41,8 +41,9 @@ class Kubernetes:
         self._api = api
 
     def machines(self, node: str = "") -> Mapping[str, Machine]:
-        """Return all nodes by name, or one; without an answer KubernetesError, never an empty
-        result.
+        """Return all nodes by name, or one; KubernetesError when the API server does not answer.
+
+        A missing answer never gives an empty result.
         """
         try:
             if node:
@@ -57,9 +58,7 @@ class Kubernetes:
         return {one.name: one for one in known if one is not None}
 
     def do(self, step: Step) -> None:
-        """Cordon or uncordon a node; KubernetesError when refused, also if the node has changed
-        meanwhile.
-        """
+        """Cordon or uncordon a node; KubernetesError when refused, or if the node has changed."""
         out = step.what is Act.DRAIN
         change = {
             "metadata": {
@@ -90,9 +89,7 @@ def _why(error: ApiError, verbs: str) -> str:
 
 
 def _machine(told: Object) -> Machine | None:
-    """Return a node in Slurm's terms: IDLE or DOWN, and DRAIN if it takes no pods; None if it has
-    no GPUs.
-    """
+    """Return a node with GPUs in Slurm's terms: IDLE or DOWN, and DRAIN if it takes no pods."""
     metadata, status = told.get("metadata") or {}, told.get("status") or {}
     spec = told.get("spec") or {}
     capacity: Mapping[str, Any] = status.get("capacity") or {}
@@ -115,9 +112,7 @@ def _machine(told: Object) -> Machine | None:
 
 
 def _set_by_us(metadata: Mapping[str, Any]) -> bool:
-    """Return whether nobody else set `spec.unschedulable` last; False where the server does not
-    say.
-    """
+    """Return whether nobody else set `spec.unschedulable` last; False if that is unknown."""
     owners = {
         str(one.get("manager"))
         for one in metadata.get("managedFields") or ()

@@ -15,9 +15,7 @@ class Said:
         self._said: dict[str, dict[_Key, Mapping[str, Value]]] = {}
 
     def only(self, fact: str, now: Mapping[_Key, Mapping[str, Value]]) -> None:
-        """Log `fact` about each node or job and its topic, unless the same was logged and has held
-        since.
-        """
+        """Log `fact` about each node or job and topic, unless it was logged and has held since."""
         before = self._said.get(fact, {})
         for (of, about), values in sorted(now.items()):
             if before.get((of, about)) != values:

@@ -113,9 +113,7 @@ def _go_on(actor: "Actor", interval_seconds: float, once: bool, stop: threading.
 
 
 def _scheduler(config: Config, hub: Hub) -> tuple[Nodes, IdleJobs | None]:
-    """Return the scheduler to act on, and what ends idle jobs, if enabled; ConfigError for wrong
-    settings.
-    """
+    """Return the scheduler to act on, and what ends idle jobs; ConfigError for wrong settings."""
     settings = config.actions
     if settings.of == "kubernetes":
         if settings.end_idle:
@@ -199,9 +197,7 @@ class Actor:
         return {one.node.node: one.at for one in found}
 
     def _drained_before(self, steps: Sequence[Step]) -> set[tuple[str, str]]:
-        """Return the steps whose node was drained before for the same incident: a person has
-        resumed it.
-        """
+        """Return steps whose node was drained before for the incident: a person has resumed it."""
         found = set()
         for step in steps:
             if step.what is Act.DRAIN:
@@ -266,7 +262,7 @@ class Actor:
             self._untold.clear()
 
     def _ask_for_analyzer(self, now: datetime) -> None:
-        """Raise ActionError when the analyzer is silent: what stands by its word may be long over."""
+        """Raise ActionError when the analyzer is silent: its standing incidents may be long over."""
         trouble = analyzer_trouble(self._hub.record(RecordKind.PULSE, "analyzer"), now)
         if trouble is not None:
             raise ActionError(f"the analyzer is silent, {trouble.value}: what stands is not known")

@@ -47,7 +47,10 @@ class Slurm:
         self._timeout_seconds = timeout_seconds
 
     def machines(self, node: str = "") -> Mapping[str, Machine]:
-        """Return all nodes by name, or one; without an answer SlurmError, never an empty result."""
+        """Return all nodes by name, or one; SlurmError when Slurm does not answer.
+
+        A missing answer never gives an empty result.
+        """
         text = self._run("scontrol", "-o", "show", "node", *([node] if node else []))
         found = slurm_nodes.nodes(text)
         if not found:
@@ -88,9 +91,7 @@ class Slurm:
         return _running(found[0], asked_at) if len(found) == 1 else None
 
     def end(self, ending: Ending, target: str, mark: str) -> None:
-        """Mark the job, then end it; SlurmError when refused. A job with the mark is not ended
-        again.
-        """
+        """Mark the job, then end it; SlurmError when refused. A marked job is not ended again."""
         self._run("scontrol", "update", f"jobid={target}", f"admincomment={mark}")
         if ending.how is How.CANCEL:
             self._run("scancel", target)
@@ -159,9 +160,7 @@ def _running(said: Mapping[str, str], asked_at: datetime) -> Running:
 
 
 def _length(text: str) -> timedelta | None:
-    """Return a duration as Slurm writes it: `2-03:04:05`, `3:04:05` or `4:05`; None for anything
-    else.
-    """
+    """Parse a duration of Slurm: `2-03:04:05`, `3:04:05` or `4:05`; None for anything else."""
     found = _LENGTH.fullmatch(text)
     if found is None:
         return None

@@ -19,9 +19,7 @@ class ForbiddenAddressError(Exception):
 
 
 def secret_of(file: Path | None, variable: str, what: str) -> str:
-    """Return a secret as it is now, from its file or variable; ConfigError says where it is
-    missing.
-    """
+    """Read a secret anew from its file or variable; ConfigError says where it is missing."""
     if file is not None:
         return read_secret(file, what)
     secret = os.environ.get(variable, "").strip()
@@ -46,9 +44,7 @@ def url_of(settings: PostSettings) -> str:
 
 
 def is_forbidden(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Return whether an address is link-local, multicast or cloud metadata: secrets, but no
-    receivers, are there.
-    """
+    """Return whether an address is link-local, multicast or cloud metadata: never a receiver's."""
     plain = getattr(address, "ipv4_mapped", None) or address
     return plain.is_link_local or plain.is_multicast or plain in METADATA
 

@@ -52,9 +52,7 @@ class Apprise:
         """Do nothing: Apprise keeps nothing open."""
 
     def _service(self) -> Any:
-        """Return Apprise with the service's address as it is now; ConfigError never quotes the
-        address.
-        """
+        """Return Apprise with the service's current address; ConfigError never quotes the address."""
         service = self._library.Apprise()
         if not service.add(url_of(self._settings)):
             raise ConfigError(
@@ -64,8 +62,6 @@ class Apprise:
 
 
 def apprise(settings: AppriseSettings, external_url: str) -> Apprise:
-    """Return the channel to one service; ConfigError without Apprise, or for a service unknown to
-    it.
-    """
+    """Return the channel to one service; ConfigError without Apprise, or for an unknown service."""
     del external_url  # its messages carry whole addresses
     return Apprise(settings)

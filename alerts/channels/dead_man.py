@@ -1,5 +1,4 @@
-"""A dead man's switch: a call to an outside service that alerts when the calls stop, as
-healthchecks does.
+"""A dead man's switch: calls to an outside service that alerts when they stop, like healthchecks.
 
 Format: healthchecks.io, "Pinging API": a POST to the check's address, whatever its body.
 """
@@ -14,8 +13,7 @@ from .http_post import Post, Posting
 
 
 def dead_man(settings: AlertsSettings) -> Callable[[datetime], Outcome]:
-    """Return the call that tells `alerts.dead_man_url` that all is well; ConfigError for an invalid
-    address.
+    """Return the call that tells `alerts.dead_man_url` all is well; ConfigError for a bad address.
 
     The call raises ConfigError when the address cannot be read from its file at the moment.
     """

@@ -97,9 +97,7 @@ class Email:
         return self._settings.sender
 
     def _tried(self, notice: str, written: list[Letter]) -> tuple[list[Outcome], bool]:
-        """Send letters; return their outcomes and whether the session went through; remember who
-        has one.
-        """
+        """Send letters; return their outcomes and whether the session held; note who has one."""
         found: list[Outcome] = []
         has = self._reached.get(notice, set())
         try:
@@ -120,8 +118,8 @@ class Email:
         return found, True
 
     def _remember(self, notice: str) -> None:
-        """Count a try of a half-told notice; of too many the oldest is forgotten, and so sent to
-        all again.
+        """Count a try of a half-delivered notice; beyond the limit the oldest is forgotten and
+        resent.
         """
         if notice in self._reached:
             self._tries[notice] += 1
@@ -252,8 +250,9 @@ def _id(name: str, domain: str) -> str:
 
 
 def _judged(server: str, codes: list[int]) -> Outcome:
-    """Return the outcome of reply codes: 4xx retry, 5xx refused (RFC 5321, section 4.2.1), but for
-    a wrong password.
+    """Return the outcome of reply codes: 4xx retry, 5xx refused, except a wrong password.
+
+    RFC 5321, section 4.2.1.
     """
     code = max(codes, default=0)
     said = f"{server} answered {code}"

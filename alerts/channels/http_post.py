@@ -233,9 +233,7 @@ class _Line:
         self._timer.cancel()
 
     def trace(self, event: str, values: dict[str, Any]) -> None:
-        """Check the address of the connection; httpcore calls this at every step, two of which
-        return it.
-        """
+        """Check the peer's address; httpcore calls this at every step, two of which connect."""
         if event not in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
             return
         stream = values["return_value"]

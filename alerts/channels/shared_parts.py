@@ -11,9 +11,7 @@ LONGEST_TITLE = 300
 
 
 def answers(message: Message) -> list[tuple[str, str]]:
-    """Return a pair per question; once it is over: how long it lasted, why it ended, what is left
-    to do.
-    """
+    """Return a pair per question; of a resolved incident its times, the reason and what is left."""
     if not message.firing:
         why = [("Why over", message.ended)] if message.ended else []
         return [("From", message.since), *why, ("Do now", message.action)]

@@ -77,9 +77,7 @@ class Slack(Posting):
 
 
 def mentioned(message: Message, settings: SlackSettings) -> list[str]:
-    """Return the member ids of the owners a message is for; ConfigError when the file cannot be
-    read.
-    """
+    """Return the member ids of a message's owners; ConfigError when the file cannot be read."""
     if settings.mentions_file is None or not message.for_owners:
         return []
     known = mentions(settings.mentions_file)
@@ -90,7 +88,7 @@ def mentioned(message: Message, settings: SlackSettings) -> list[str]:
 def unheard(message: Message, settings: SlackSettings) -> Outcome | None:
     """Return why a notice of idle GPUs is not posted; None when it is.
 
-    Where its owner is not known it would reach nobody, and count as told.
+    Without a known owner it would reach nobody, and yet count as sent.
     """
     try:
         if not is_idle_notice(message.incident) or mentioned(message, settings):
@@ -102,8 +100,9 @@ def unheard(message: Message, settings: SlackSettings) -> Outcome | None:
 
 
 def mentions(file: Path) -> dict[str, str]:
-    """Read Slack's member ids by user from lines like `alice U0123ABCD`; ConfigError says what is
-    wrong.
+    """Read Slack's member ids by user, from lines like `alice U0123ABCD`.
+
+    ConfigError says what is wrong.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -152,9 +151,7 @@ def payload(message: Message, members: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def escaped(text: str, longest: int) -> str:
-    """Return `text` with Slack's three control characters escaped, cut to at most `longest`
-    characters.
-    """
+    """Return `text`, Slack's three control characters escaped, in at most `longest` characters."""
     whole = "".join(map(_escape, text))
     if len(whole) <= longest:
         return whole

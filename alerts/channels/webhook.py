@@ -25,9 +25,7 @@ SIGNATURE, TIME = "X-Gpuvigil-Signature", "X-Gpuvigil-Time"
 
 
 def webhook(settings: WebhookSettings, external_url: str) -> Posting:
-    """Return the channel to one receiver; ConfigError when its URL is invalid, or its secret
-    missing.
-    """
+    """Return the channel to one receiver; ConfigError for an invalid URL or a missing secret."""
     what = f"secret of the channel {settings.name}"
 
     def sign(body: bytes) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Who is told what, and why not: pure rules."""
+"""Pure rules that decide who is notified of what, and why not."""

@@ -104,9 +104,7 @@ class Pause:
     until: datetime | None = None
 
     def after(self, outcome: Outcome, now: datetime, chance: float) -> "Pause":
-        """Return the pause after an outcome; a receiver that answers is not left alone, whatever it
-        says.
-        """
+        """Return the pause after an outcome; a receiver that answers is not left alone."""
         if isinstance(outcome, Refused):
             return self if outcome.for_nobody else Pause(refusals=self.refusals + 1)
         if isinstance(outcome, Delivered) or outcome.for_some:
@@ -197,7 +195,8 @@ def reminded_after(
 ) -> timedelta | None:
     """Return how long after a notice its reminder is due; None when there is none.
 
-    Each of the `reminders` that were sent in a row doubles it: whoever has not come by then knows.
+    Each of the `reminders` that were sent in a row doubles it: by then readers know of the
+    incident.
     """
     unattended = told.to_state in _UNATTENDED and told.kind is not Kind.RESOLVED
     critical = told.severity is Severity.CRITICAL

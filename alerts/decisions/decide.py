@@ -1,12 +1,12 @@
 """Decides who is told what, and why not: pure rules, each with a named reason.
 
 `decide` runs when a transition is claimed, `judge` again just before a message goes out, since
-there may be a newer state meanwhile. Both follow the same table `RULES`: the first rule that
-returns a ruling decides.
+there may be a newer state by then. Both use the same table `RULES`: the first rule that returns a
+ruling decides.
 
-An attempt without a clear answer, such as a time-out, may have reached the receiver. Such a notice
-counts as told where the end of an incident is concerned: a "resolved" too many harms nobody, a
-"firing" that stays for ever does.
+An attempt without a clear answer, such as a time-out, may have reached the receiver. For the end of
+an incident such a notice counts as sent: one "resolved" too many harms nobody, a "firing" that
+stays for ever does.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,9 +63,7 @@ def _over_before_it_came(case: Case) -> Ruling | None:
 
 
 def _superseded_by(notice: Notice, newest: Notice) -> Ruling:
-    """Return the ruling for a notice that a newer one replaces; the reason says if an end was never
-    told.
-    """
+    """Return the ruling for a replaced notice; the reason says if it and its end are not sent."""
     unsaid = newest.kind is Kind.RESOLVED and notice.kind is not Kind.RESOLVED
     reminds = bool(notice.repeat) or notice.verdict is Verdict.UNREMARKABLE
     unsaid = unsaid and not (reminds or notice.perhaps_told or notice.in_flight)
@@ -85,7 +83,7 @@ def _unconfirmed(case: Case) -> Ruling | None:
 
 
 def _marked(case: Case) -> Ruling | None:
-    """Hold what the self-test makes: it checks whether faults are found, and wakes nobody."""
+    """Hold incidents of the self-test: it checks whether faults are found, and wakes nobody."""
     if not case.notice.to_incident().marked:
         return None
     return Ruling(verdict=Verdict.SELFTEST, state=NoticeState.HELD)
@@ -135,7 +133,7 @@ def _over(case: Case) -> Ruling | None:
 
 
 def _why_never_told(case: Case) -> str:
-    """Return what kept the beginning from being told."""
+    """Return why the beginning of the spell was not sent."""
     if case.last_said is not None:
         return "it fired again and resolved before that could be sent"
     tried = [one for one in case.older if one.attempts]
@@ -147,7 +145,7 @@ def _why_never_told(case: Case) -> str:
 
 
 def _kept_back(case: Case) -> Verdict | None:
-    """Return the last verdict that kept this spell from being told; None when there was none."""
+    """Return the last verdict that kept this spell from being sent; None when there was none."""
     for one in reversed(case.older):
         if one.kind is Kind.RESOLVED:
             return None
@@ -177,7 +175,7 @@ def _below_minimum(case: Case) -> Ruling | None:
 
 
 def _told_over_recently(case: Case) -> Ruling | None:
-    """Delay what comes and goes, so that it is not told each time; not if it is critical or flaps."""
+    """Delay an incident that comes and goes, unless it is critical or flapping."""
     said, notice = case.last_said, case.notice
     urgent = notice.severity is Severity.CRITICAL or notice.signal == Signal.FLAPPED.value
     # Also a change before the return was told: then it is the return that is told.
@@ -244,7 +242,7 @@ def _reminder(case: Case) -> Ruling | None:
 
 
 def _is_due_to_all(case: Case) -> bool:
-    """Return whether a reminder to all is due, which includes what only one, or nobody, would hear."""
+    """Return whether a reminder to all is due that may cover what only one, or nobody, would get."""
     if _is_worse(case) or news(case) not in {None, Verdict.NEWLY_HIT}:
         return False
     due_at = _reminder_at(case)
@@ -257,9 +255,7 @@ def _is_worse(case: Case) -> bool:
 
 
 def _resumed(case: Case) -> Ruling | None:
-    """Tell that the node is back: whoever was told before it was taken out believes that it was
-    seen to.
-    """
+    """Report that the node is back: readers notified before it left believe that it was seen to."""
     if case.last_told is None or not case.was_held:
         return None
     return Ruling(verdict=Verdict.RESUMED, kind=Kind.UPDATED)
@@ -270,7 +266,7 @@ def _worse(case: Case) -> Ruling | None:
 
 
 def _stops_now(case: Case) -> Ruling | None:
-    """Tell at once that a bad link is lost, without waiting until the next update is due."""
+    """Report at once that a bad link is lost, without waiting until the next update is due."""
     if not (stops_now(case.notice) and news(case) is Verdict.EXPLAINED):
         return None
     return Ruling(verdict=Verdict.EXPLAINED, kind=Kind.UPDATED)

@@ -1,8 +1,8 @@
-"""Suppression: the rules that hold a message back, for a while or for good, whatever its incident's
-history.
+"""Suppression: the rules that hold a message back, whatever its incident's history.
 
-`decide` applies them in turn to notices that would begin to tell somebody; an end is told to
-whoever was told of the beginning, also in a silence or at night.
+They hold it for a while or for good. `decide` applies them in turn to notices that would be the
+first of a spell; an end is sent to whoever was notified of the beginning, also in a silence or at
+night.
 """
 
 from datetime import datetime, timedelta
@@ -23,9 +23,7 @@ LOOK_AGAIN = timedelta(seconds=60)
 
 
 def about_gpuvigil(case: Case) -> Ruling | None:
-    """Send a digest to its own channel, whatever else holds; report a failing channel through the
-    others.
-    """
+    """Send a digest to its own channel in any case; report a failing channel through others."""
     subject = case.incident.subject
     if subject.cluster != OWN:
         return None
@@ -42,7 +40,7 @@ def about_gpuvigil(case: Case) -> Ruling | None:
 
 
 def of_idle_gpus(case: Case) -> Ruling | None:
-    """Send notices of the idle policy to owners only, who hear of idle GPUs in no other way."""
+    """Send notices of the idle policy to owners only, who are notified of idle GPUs by them alone."""
     if is_idle_notice(case.notice.incident):
         if case.route.owners:
             return None
@@ -59,8 +57,7 @@ def not_routed(case: Case) -> Ruling | None:
 
 
 def out_of_service(case: Case) -> Ruling | None:
-    """Hold what is about a drained node, or one that leaves: it wakes nobody, but the incident
-    stands.
+    """Hold messages about a drained node, or one that leaves; the incident itself stands.
 
     There is nothing to wait for: that the node is back is a step of the incident itself.
     """
@@ -102,9 +99,7 @@ def inhibited(case: Case) -> Ruling | None:
 
 
 def escalation(case: Case) -> Ruling | None:
-    """Wait for the escalation time since the first receiver was told; hold it if it is acknowledged
-    by then.
-    """
+    """Wait for the escalation time after the first receiver was notified; hold if acknowledged."""
     assert case.path is not None
     if case.path.escalate_seconds is None or case.believed_firing:
         return None
@@ -134,9 +129,7 @@ def digested(case: Case) -> Ruling | None:
 
 
 def on_trial(case: Case) -> Ruling | None:
-    """Hold what a rule on trial finds: it was not right often enough here. Who was told before
-    stays told.
-    """
+    """Hold faults on trial, not right often enough here, unless readers were notified before."""
     said, proven = case.feedback, case.settings.proven
     unproven = trial.on_trial(case.notice.fault, said, proven)
     if case.believed_firing or not (unproven or case.began_on_trial):

@@ -40,9 +40,7 @@ class Backlog:
         return cls(pace=pace, until=(float("-inf"),) * ranks)
 
     def give(self, rank: int, now: float, free_at: float) -> "tuple[Backlog, float]":
-        """Give a turn at `free_at` or later, in seconds from `now`; less severe notices come after
-        it.
-        """
+        """Give a turn at `free_at` or later, in seconds from `now`, ahead of less severe notices."""
         begin = max(now + IN_HAND_SECONDS, free_at)
         turn = max(self.until[rank], begin)
         last = max(now, free_at) + LONGEST_SECONDS

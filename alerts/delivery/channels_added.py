@@ -1,9 +1,9 @@
 """Sends standing incidents to a channel that was added after they began.
 
-Be it the first channel, one more, or another name: what was decided before was decided without it.
-A process keeps its channels, so this is checked once after each start; from then on every step is
-decided for all channels. The ordinary rules apply, given what the channel was told by an earlier
-start.
+The channel may be the first, one more, or have another name: earlier decisions were made without
+it. A process keeps its channels, so this is checked once after each start; from then on every step
+is decided for all channels. The ordinary rules apply, and see what an earlier start sent to the
+channel.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -43,7 +43,7 @@ def newcomers(notices: Collection[Notice], routes: Sequence[Route]) -> list[Rout
 
 
 def left_behind(notices: Collection[Notice], routes: Sequence[Route]) -> list[Route]:
-    """Return those of the new channels that would still hear of what is over.
+    """Return those of the new channels that have a due notice of an incident that is over.
 
     An attempt was cut off, and the end was decided while the channel was not configured.
     """
@@ -52,9 +52,7 @@ def left_behind(notices: Collection[Notice], routes: Sequence[Route]) -> list[Ro
 
 
 def due_again(notices: Collection[Notice], routes: Sequence[Route], now: datetime) -> list[Notice]:
-    """Return notices that came due while their channel was not configured, of channels that now
-    are.
-    """
+    """Return notices that came due while their channel, now there again, was not configured."""
     last = [
         max(mine, key=lambda one: one.order)
         for route in routes
@@ -69,7 +67,7 @@ def due_again(notices: Collection[Notice], routes: Sequence[Route], now: datetim
 
 
 def tell_what_stands(hub: Hub, context: Context, routes: Sequence[Route], lookout: Lookout) -> None:
-    """Decide what stands for new channels, the most severe first, and what is over but still due."""
+    """Decide standing incidents for new channels, most severe first, and ended ones still due."""
     standing = _standing(hub)
     for incident in [*standing, *_still_due(hub, standing)]:
         if context.stop.is_set():
@@ -94,7 +92,7 @@ def _step(hub: Hub, incident: str, number: int | None) -> Transition | None:
 
 
 def _standing(hub: Hub) -> dict[str, None]:
-    """Return the ids of what stands: gpuvigil's own troubles, and incidents, the most severe first."""
+    """Return the ids of gpuvigil's standing troubles and standing incidents, most severe first."""
     states = tuple(state.value for state in STANDING)
     found = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
     incidents = sorted(readable(found, Incident.from_record), key=lambda one: one.severity.rank)
@@ -109,9 +107,7 @@ def _still_due(hub: Hub, standing: Collection[str]) -> list[str]:
 
 
 def _own_troubles(hub: Hub) -> list[str]:
-    """Return gpuvigil's own troubles that stand, without digests, each of which is of one day and
-    channel.
-    """
+    """Return gpuvigil's own standing troubles; not digests, each of one day and channel."""
     steps: Iterable[Transition] = readable(
         hub.records(RecordKind.TRANSITION, subject=OWN, limit=_MOST), Transition.from_record
     )

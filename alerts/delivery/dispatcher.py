@@ -155,7 +155,7 @@ class Dispatcher:
             self._send(ruled(notice, ruling, now), case)
 
     def _told_to_owner(self, notice: Notice, now: datetime) -> tuple[datetime, ...]:
-        """Return when this channel told the owner of other idle GPUs in the last two days."""
+        """Return when this channel notified the owner of other idle GPUs in the last two days."""
         if not is_idle_notice(notice.incident):
             return ()
         users = set(notice.to_incident().impact.users)

@@ -35,9 +35,7 @@ class Resending(Protocol):
 
 
 class Resend:
-    """One such channel's loop: every `resend_seconds` it repeats all that it told and that still
-    counts.
-    """
+    """One such channel's loop: every `resend_seconds` it repeats all alerts that still count."""
 
     def __init__(self, channel: Resending, context: Context) -> None:
         self._channel = channel
@@ -63,9 +61,7 @@ class Resend:
             context.log.warning("not resent", channel=name, error=outcome.reason)
 
     def _told(self, incident: str, now: datetime) -> Case | None:
-        """Return the case of what the channel was told last of an incident; None if it was told
-        nothing.
-        """
+        """Return the case of the notice last sent to the channel about an incident, or None."""
         route = self._channel.route
         notices = [
             one for one in notices_of(self._hub, incident).values() if one.channel == route.name
@@ -80,7 +76,7 @@ class Resend:
 
 
 def last_told(notices: Iterable[Notice]) -> Notice | None:
-    """Return which of a channel's notices of an incident was surely told last; None if none was."""
+    """Return the newest of a channel's notices of an incident that was surely sent, or None."""
     told = [one for one in notices if one.state is NoticeState.SENT]
     return max(told, key=lambda one: one.order, default=None)
 

@@ -164,17 +164,13 @@ class Watch:
         return ended(before, now) if trouble is None else opened(trouble, before, now)
 
     def _of_records(self, pulse: Record | None, now: datetime) -> Sequence[Transition | None]:
-        """Report repairs of the hub's records, whenever its pulse tells of a new one or of the end
-        of one.
-        """
+        """Report repairs of the hub's records when its pulse tells of a new or an ended one."""
         if pulse is None or pulse.version == self._repairs_version:
             return []
         return [self._change(name, trouble, now) for name, trouble in repairs(pulse)]
 
     def _of_channel(self, pulse: dict[str, object], now: datetime) -> Transition | None:
-        """Report a channel's trouble; it ends when this process has delivered through the channel
-        since.
-        """
+        """Report a channel's trouble; it ends once this process has delivered through it since."""
         trouble, name = channel_trouble(pulse), f"channel-{pulse['name']}"
         before = last_step(self._hub, f"self-{name}")
         if trouble is not None:
@@ -195,14 +191,14 @@ class Watch:
         return of_gone_channels([one for one in steps if one is not None], names, now)
 
     def _undigested(self, end: datetime) -> list[str]:
-        """Return the channels whose digest until `end` was not told, as far as is known here."""
+        """Return the channels whose digest until `end` was not sent, as far as is known here."""
         routes = [one.channel.route for one in self._couriers]
         return [
             name for name in digesting(self._context, routes) if self._digested.get(name) != end
         ]
 
     def _digest(self, channel: str, begin: datetime, end: datetime) -> Transition | None:
-        """Return a channel's digest of a day, unless it was told or nothing was held."""
+        """Return a channel's digest of a day, unless it was sent or nothing was held."""
         if last_step(self._hub, digest_of(channel, begin)) is not None:
             return None
         day = all_of(self._hub, RecordKind.NOTICE, ("held",), begin, end)
@@ -210,9 +206,7 @@ class Watch:
         return digest(channel, held, begin, end, self._standing_for(channel)) if held else None
 
     def _standing_for(self, channel: str) -> list[Incident]:
-        """Return the standing incidents that a route sends to the channel; others are not for its
-        readers.
-        """
+        """Return the standing incidents that a route sends to the channel, and so to its readers."""
         settings = self._context.settings
         racks = self._lookout.look(self._context.clock.monotonic()).racks
         return [
@@ -243,10 +237,9 @@ def last_day(digest_at: str, now: datetime) -> tuple[datetime, datetime]:
 
 
 def digesting(context: Context, channels: Iterable[Route]) -> list[str]:
-    """Return the channels to which a route gives a digest, and those of `channels` told what is on
-    trial.
+    """Return the channels that get a digest: by a route, or for what is on trial.
 
-    The latter are all but pagers, and those that write to owners only.
+    The latter are all of `channels` but pagers, and those that write to owners only.
     """
     given = [name for one in context.settings.routes if one.digest for name in one.receivers]
     read = [one.name for one in channels if not (one.pager or one.owners_only)]

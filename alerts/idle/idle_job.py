@@ -53,9 +53,7 @@ _SUSPENDED = "SUSPENDED"
 
 
 class IdleWatch:
-    """One process's checks of the holders of idle GPUs; `below_percent` as the idle detector has
-    it.
-    """
+    """One process's checks of idle GPUs' holders; `below_percent` as the idle detector has it."""
 
     def __init__(self, context: Context, connect: Callable[[], Hub], below_percent: float) -> None:
         self._context = context
@@ -111,7 +109,7 @@ class IdleWatch:
         return seen is not None and now - seen < asked.policy.notices[0]
 
     def _over(self, stand: Collection[str], now: datetime) -> list[Transition]:
-        """Return the ends of waiting notices that need not be told any more."""
+        """Return the ends of waiting notices that need not be sent any more."""
         waiting = self._hub.records(
             RecordKind.NOTICE,
             subject=PLACE.key,
@@ -173,7 +171,7 @@ class IdleWatch:
     def _stages(self, held: Held, asked: Terms) -> dict[str, datetime] | None:
         """Return when each stage's notice went out, by this process or another.
 
-        None while one has not: it waits, or could not be told, and nobody hears a later one first.
+        None while one has not: it waits, or could not be sent, and no later stage goes first.
         """
         sent = {}
         for stage, _ in asked.policy.stages():
@@ -191,9 +189,7 @@ class IdleWatch:
         return sent
 
     def _notice(self, held: Held, asked: Terms, look: Look) -> Transition | None:
-        """Return the due notice, unless the measurements speak against it; then it is asked again
-        later.
-        """
+        """Return the due notice, or None if measurements speak against it: it is asked again later."""
         now = look.now
         self._asked_again[held.notice("")] = now + ASK_AGAIN
         sent = self._stages(held, asked)

@@ -97,7 +97,7 @@ class Held:
 
     @property
     def interactive(self) -> bool:
-        """Whether somebody may sit in front of it, by its command: a shell or a notebook."""
+        """Whether the job may be interactive, by its command: a shell or a notebook."""
         return is_interactive(self.command)
 
     def notice(self, stage: str) -> str:
@@ -112,9 +112,7 @@ class Held:
 
 
 def idle_since(standing: Iterable[Incident]) -> dict[str, datetime]:
-    """Return since when GPUs are idle, by key, as far as an incident says so; simulated ones are
-    left out.
-    """
+    """Return since when GPUs are idle, by key, according to incidents; not simulated ones."""
     return told_idle(one for one in standing if one.subject.real)
 
 
@@ -169,9 +167,7 @@ class Terms:
 
 
 def terms(settings: Sequence[IdleSettings], held: Held) -> Terms | None:
-    """Return the terms for a holder; None when there are none, as for one that is declared as
-    standby.
-    """
+    """Return the terms for a holder; None when there are none, as for a declared standby."""
     if not settings:
         return Terms(policy=FOR_PODS if held.pod else FOR_JOBS, local=lambda at: at)
     fitting = next((one for one in settings if fit(one.match, held.labels)), None)
@@ -202,9 +198,7 @@ def stage_of(
 
 
 def reasons(held: Held, span: Measurements) -> dict[str, Idleness]:
-    """Return why each idle GPU of the holder is idle, by key, without those that computed
-    something.
-    """
+    """Return why each idle GPU of the holder is idle, by key; not those that computed something."""
     told = {
         gpu.key: why_idle(gpu, [one for one in held.gpus if one.key != gpu.key], span)
         for gpu in held.gpus
@@ -220,7 +214,7 @@ def verdict(found: Iterable[Idleness]) -> Idleness:
 
 
 def over(before: Transition, now: datetime) -> Transition | None:
-    """Return the end of a notice that nobody was told yet; None when it has ended."""
+    """Return the end of a notice that was not sent yet; None when it has ended."""
     step = ended(before, now)
     reason = "its holder has ended or computes again"
     return None if step is None else replace(step, subject=before.subject, reason=reason)
@@ -234,7 +228,7 @@ def notice(
     now: datetime,
     before: Transition | None = None,
 ) -> Transition:
-    """Return the notice for the owner at a stage; `before` is the end of one that was never told."""
+    """Return the notice for the owner at a stage; `before` is the end of one that was never sent."""
     idle = [one for one in held.gpus if one.key in held.idle]
     subject = idle[0] if len(idle) == 1 else idle[0].of_node()
     count = len(idle)

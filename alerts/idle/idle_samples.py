@@ -60,9 +60,7 @@ class Asked(ABC):
         """Return what inference servers reported since `start`."""
 
     def why(self, held: Held, length: timedelta, below_percent: float) -> dict[str, Idleness]:
-        """Return why the holder's idle GPUs were idle over the last `length`, by key; see
-        `reasons`.
-        """
+        """Return why the holder's idle GPUs were so over the last `length`, by key; see `reasons`."""
         start = self.now - length
         nodes = {gpu.of_node() for gpu in held.gpus if gpu.key in held.idle}
         span = Measurements(
@@ -82,9 +80,7 @@ class Asked(ABC):
         return self._excuses[length]
 
     def used_share(self, held: Held) -> float | None:
-        """Return the share of its GPUs that a holder used in its last day; None when nothing was
-        measured.
-        """
+        """Return the share of its GPUs that a holder used in its last day; None if not measured."""
         ages = pairwise(self.now - age for age in _AGES if held.started_at <= self.now - age)
         return used_share(held, [self.rows(_USED, start, end) for end, start in ages])
 
@@ -128,9 +124,7 @@ class Look(Asked):
         return self._known[asked]
 
     def servers(self, start: datetime) -> Sequence[Row]:
-        """Return what inference servers reported since `start`; nothing if the store has none of
-        them.
-        """
+        """Return what inference servers reported since `start`; nothing without any in the store."""
         if start not in self._served:
             found = store_of(self._hub).window("inference", ASKED_OF_SERVERS, start, self.now)
             self._served[start] = found.to_pylist()
@@ -148,9 +142,7 @@ class Look(Asked):
 
 
 def used_share(held: Held, parts: Iterable[Mapping[str, Row]]) -> float | None:
-    """Return the share of its GPUs that a holder used in these parts of its time; None when nothing
-    was measured.
-    """
+    """Return the share of its GPUs that a holder used in these parts of its time, or None."""
     mean, count = (one.column for one in _USED)
     mine = [rows[one.key] for rows in parts for one in held.gpus if one.key in rows]
     known = [(row[mean], row[count]) for row in mine if row[mean] is not None]

@@ -21,7 +21,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """To be tried later. `after_seconds` is what the receiver asked for; None when it did not say."""
+    """The receiver cannot take it now. `after_seconds` is what it asked for; None without a word."""
 
     reason: str
     after_seconds: float | None = None
@@ -31,7 +31,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Not to be tried again: the same message would be refused again."""
+    """The receiver will never take it: the same message would be refused again."""
 
     reason: str
     lost: bool = False  # the message to be updated is gone, or may not be changed
@@ -42,8 +42,7 @@ Outcome = Delivered | Retry | Refused
 
 
 def tried(attempt: Callable[[], Outcome]) -> Outcome:
-    """Return the outcome of an attempt, whatever goes wrong in it: a channel must not fail in
-    silence.
+    """Return an attempt's outcome, whatever goes wrong in it: a channel must not fail silently.
 
     For an unexpected error only its type and place are reported; its text may hold a secret.
     """
@@ -99,7 +98,7 @@ class Channel(Protocol):
 
     @property
     def route(self) -> Route:
-        """What this channel wants to receive."""
+        """The messages that this channel wants to receive."""
 
     @property
     def timeout_seconds(self) -> float:
@@ -107,7 +106,7 @@ class Channel(Protocol):
 
     @property
     def pace(self) -> Pace:
-        """How fast messages may follow each other, as measured from the end of each attempt."""
+        """The rate at which messages may follow each other, counted from the end of each attempt."""
 
     def deliver(self, message: Message) -> Outcome:
         """Make one attempt."""

@@ -24,8 +24,7 @@ class Models:
 
 
 def cost_words(prices: Prices, incident: Incident, models: Mapping[str, str], now: datetime) -> str:
-    """Return words like `costs 32.00 EUR/h, about 64.00 EUR of GPU time so far`; empty where no
-    price is known.
+    """Return `costs 32.00 EUR/h, about 64.00 EUR of GPU time so far`, or nothing without a price.
 
     `models` has the model of each GPU by its subject's key.
     """

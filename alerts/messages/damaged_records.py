@@ -12,9 +12,7 @@ PULSE = "hub-records"
 
 
 def repairs(pulse: Record | None) -> Sequence[tuple[str, Trouble | None]]:
-    """Return each repair in the hub's pulse: the name of its trouble, and the trouble while it
-    stands.
-    """
+    """Return each repair in the hub's pulse: its trouble's name, and the trouble while it stands."""
     told = None if pulse is None else pulse.body.get("repairs")
     found: list[tuple[str, Trouble | None]] = []
     for one in told if isinstance(told, list) else ():

@@ -79,9 +79,7 @@ class Message:
     receipt: str | None = None  # the receiver's name for the message that this one follows
 
     def only_for_owners(self, only: bool = True) -> "Message":
-        """Return the message for owners only: acknowledging and silencing are for those who run the
-        machines.
-        """
+        """Return the message for owners only: acknowledging and silencing are the operators'."""
         return replace(self, owners_only=True, answer_link=None) if only else self
 
     @property
@@ -120,10 +118,10 @@ def message(  # noqa: PLR0913 - each may be said, or not
     cost: str = "",
     owners_only: bool = False,
 ) -> Message:
-    """Return what `notice` says when it is told at `now`; links lead to `external_url`.
+    """Return the message of a notice that is sent at `now`; links lead to `external_url`.
 
-    `told_owners` were told as owners before: they hear of the end, and others that they are hit.
-    `told_as` is the title that was told last. `cost` is its cost, in words, where that is known.
+    `told_owners` were notified as owners before: they get the end, and others that they are hit.
+    `told_as` is the title that was sent last. `cost` is the cost in words, where it is known.
     `owners_only`: its readers are owners only, who do not acknowledge for those who run the
     machines.
     In `runbook_url` the word `{fault}` stands for the fault's name; an empty one means no runbook.
@@ -334,9 +332,7 @@ def _evidence(incident: Incident, told_as: str) -> str:
 
 
 def _counted(covers: Sequence[str]) -> list[str]:
-    """Group texts `place: what`: what is the same in several places is said once, with their
-    number.
-    """
+    """Group texts `place: what`: the same in several places is listed once, with their number."""
     places: dict[str, list[str]] = {}
     for cover in covers:
         places.setdefault(cover.partition(": ")[2], []).append(cover)

@@ -87,7 +87,7 @@ def analyzer_trouble(
 ) -> Trouble | None:
     """Return the trouble of an analyzer that is silent; it writes a pulse every few seconds.
 
-    `listening`: since when it could be heard from here. Silence before that says nothing.
+    `listening`: since when this process could have seen a pulse. Silence before that means nothing.
     """
     if pulse is None or now - max(pulse.at, listening or pulse.at) < ANALYZER_SILENT:
         return None
@@ -119,8 +119,7 @@ def detectors_trouble(pulse: Record | None) -> Trouble | None:
 def collector_trouble(
     nodes: Sequence[Mapping[str, object]], now: datetime, listening: datetime | None = None
 ) -> Trouble | None:
-    """Return the trouble that no collector has sent anything lately; a single one is the analyzer's
-    matter.
+    """Return the trouble of all collectors being silent; a single one is left to the analyzer.
 
     `listening`: as for `analyzer_trouble`.
     """
@@ -138,7 +137,7 @@ def collector_trouble(
 
 
 def is_told_of(nodes: Iterable[Mapping[str, object]], standing: Iterable[Incident]) -> bool:
-    """Return whether a standing incident of several nodes names the one that was heard last."""
+    """Return whether a standing incident of several nodes names the node heard last."""
     known = [node for node in nodes if node.get("received_at")]
     last = max(known, key=lambda node: from_text(str(node["received_at"])))
     key = Subject(cluster=str(last["cluster"]), node=str(last["node"])).key
@@ -152,9 +151,7 @@ def _is_of_several(incident: Incident) -> bool:
 
 
 def spool_trouble(full: Sequence[str], nodes: int) -> Trouble | None:
-    """Return the trouble that collectors of many nodes cannot keep measurements. `full` names the
-    nodes.
-    """
+    """Return the trouble that collectors of many nodes, named in `full`, cannot keep measurements."""
     if len(full) < max(FULL_SPOOLS, FULL_SHARE * nodes):
         return None
     named = ", ".join(full[:LISTED])
@@ -197,9 +194,7 @@ def reader_trouble(
 
 
 def reader_of(record: Record) -> str:
-    """Return which of `READERS` wrote a record. Slurm's may move to another machine, and is the
-    same one.
-    """
+    """Return which of `READERS` wrote a record; Slurm's is the same one on any machine."""
     if record.kind is RecordKind.SWITCH:
         return "switches"
     is_kubernetes = Subject.parse(record.subject).node == "kubernetes"
@@ -207,9 +202,7 @@ def reader_of(record: Record) -> str:
 
 
 def channel_trouble(pulse: Mapping[str, object]) -> Trouble | None:
-    """Return the trouble of a channel whose receiver fails again and again, or refuses every
-    message.
-    """
+    """Return the trouble of a channel whose receiver keeps failing or refusing messages."""
     name, failures, refusals = (
         str(pulse["name"]),
         _count(pulse, "failures"),
@@ -237,7 +230,7 @@ def _count(pulse: Mapping[str, object], key: str) -> int:
 
 
 def opened(trouble: Trouble, before: Transition | None, now: datetime) -> Transition | None:
-    """Return the step that reports a trouble; None when that was told already."""
+    """Return the step that reports a trouble; None when it was reported already."""
     if before is not None and before.to_state == State.OPEN.value:
         return None
     incident = _incident(trouble, now, severity=trouble.severity)
@@ -321,9 +314,7 @@ def _asked(left: bool, tried: bool) -> str:
 
 
 def _counted_as(one: Incident) -> str:
-    """Return an incident's title, or its fault's where it is about how GPUs are held: those titles
-    name holders.
-    """
+    """Return an incident's title, or its fault's if it is about use: those titles name holders."""
     row = FAULTS.get(one.fault)
     return row.title if row is not None and row.blame in _OF_HOLDERS else one.title
 

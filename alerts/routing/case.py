@@ -18,7 +18,7 @@ from .situation import NOTHING, Situation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """What a channel wants to receive."""
+    """The messages that a channel wants to receive."""
 
     name: str
     minimum_severity: Severity
@@ -30,7 +30,7 @@ class Route:
 
 
 def writes_to_owners(routes: Iterable[Route]) -> bool:
-    """Return whether a channel sends information to owners: else nobody hears that GPUs are idle."""
+    """Return whether a channel sends information to owners: else nobody is told of idle GPUs."""
     return any(one.owners and one.minimum_severity is Severity.INFO for one in routes)
 
 
@@ -51,9 +51,7 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A notice, with the other notices of its incident: `siblings` of its channel, `others` of the
-    rest.
-    """
+    """A notice and the others of its incident: `siblings` of its channel, `others` of the rest."""
 
     notice: Notice
     route: Route
@@ -74,7 +72,7 @@ class Case:
 
     @property
     def path(self) -> Path | None:
-        """How this channel is told of such an incident; None when it is not."""
+        """The path by which this channel is notified of such an incident; None when it is not."""
         return path(self.settings, self.labels, self.route.name)
 
     @property
@@ -101,7 +99,7 @@ class Case:
 
     @property
     def spell_began(self) -> datetime:
-        """When this channel's first notice about it was made since the incident was last over."""
+        """The time of this channel's first notice about it since the incident was last over."""
         began = self.notice.at
         for one in reversed(self.older):
             if one.kind is Kind.RESOLVED:
@@ -110,11 +108,11 @@ class Case:
         return began
 
     def first_to_be_told(self, receivers: Collection[str]) -> datetime:
-        """Return when the first of these channels was told in this spell, or else when one is to
+        """Return when the first of these channels was notified in this spell, else when one is to
         be.
 
-        A receiver that cannot be reached counts from when it was to be told; without any notice of
-        theirs it is when this channel's spell began.
+        A receiver that cannot be reached counts from when it was to be notified; without any notice
+        of theirs it is when this channel's spell began.
         """
         ends = [one.number for one in (*self.older, *self.others) if one.kind is Kind.RESOLVED]
         last_end = max((number for number in ends if number < self.notice.number), default=0)
@@ -157,7 +155,7 @@ class Case:
 
     @property
     def believed_firing(self) -> bool:
-        """Whether the receiver may believe that the incident stands, from what it was told before."""
+        """Whether the receiver may believe that the incident stands, from what it was sent before."""
         firing = False
         for one in self.older:
             if one.kind is not Kind.RESOLVED:
@@ -177,13 +175,13 @@ class Case:
 
     @property
     def was_held(self) -> bool:
-        """Whether the nodes were out of service, and nobody was told anything since they are back."""
+        """Whether the nodes were out of service, and nothing was sent to all since they are back."""
         told = self.last_told_to_all
         return any(told is None or one.order > told.order for one in self._held)
 
     @property
     def in_service_since(self) -> datetime | None:
-        """When the nodes were back, for an incident that was held; None for any other."""
+        """The time when the nodes were back, for an incident that was held; None for any other."""
         if not self._held:
             return None
         last = self._held[-1].order
@@ -192,13 +190,13 @@ class Case:
 
     @property
     def last_said(self) -> Notice | None:
-        """The notice that was surely told last, also if it is an end."""
+        """The notice that was surely sent last, also if it is an end."""
         said = [one for one in self.older if one.sent_at is not None]
         return said[-1] if said else None
 
     @property
     def told(self) -> tuple[Notice, ...]:
-        """The notices surely told in this spell, oldest first: since the incident was last over."""
+        """The notices surely sent in this spell, oldest first: since the incident was last over."""
         told: list[Notice] = []
         for one in self.older:
             if one.kind is Kind.RESOLVED:
@@ -209,24 +207,23 @@ class Case:
 
     @property
     def last_told(self) -> Notice | None:
-        """The notice surely told last in this spell."""
+        """The notice surely sent last in this spell."""
         return self.told[-1] if self.told else None
 
     @property
     def told_to_all(self) -> tuple[Notice, ...]:
-        """`told` without notices for one newly hit owner only, of which the others heard nothing."""
+        """`told` without notices for one newly hit owner only, which the others did not get."""
         return tuple(one for one in self.told if one.verdict is not Verdict.NEWLY_HIT)
 
     @property
     def last_told_to_all(self) -> Notice | None:
-        """The notice surely told last in this spell, and not to one owner only."""
+        """The notice surely sent last in this spell, and not to one owner only."""
         return self.told_to_all[-1] if self.told_to_all else None
 
     def reminders_after(self, verdict: Verdict | None = None) -> int:
-        """Return how many reminders in a row were told since there was news; with `verdict` also
-        that one.
+        """Return how many reminders in a row were sent since the last news, counting `verdict`.
 
-        A mere change is no news, and what only one hears is none to the others.
+        A mere change is no news, and what only one owner gets is none to the others.
         """
         verdicts = [one.verdict for one in self.told_to_all]
         verdicts += [] if verdict in {None, Verdict.NEWLY_HIT} else [verdict]
@@ -236,7 +233,7 @@ class Case:
 
     @property
     def reminded_from(self) -> datetime | None:
-        """When all were told what the next reminder counts from; None when nothing was told yet.
+        """The time from which the next reminder counts; None when nothing was sent to all yet.
 
         A mere change is not counted: jobs that come and go on a GPU would put each reminder off for
         ever, on a channel that edits its message without a sound.
@@ -245,9 +242,7 @@ class Case:
         return told[-1].sent_at if told else None
 
     def told_to_all_at(self, verdict: Verdict) -> datetime | None:
-        """Return what the next reminder counts from after a message of this verdict; None: from
-        that one.
-        """
+        """Return from when the next reminder counts after a message; None: from that message."""
         return self.reminded_from if verdict in _NOT_COUNTED else None
 
 

@@ -32,11 +32,10 @@ class Inhibition:
     def inhibitor(
         self, rules: Sequence[InhibitSettings], incident: Incident, labels: Labels
     ) -> Incident | None:
-        """Return a standing incident that explains this one by one of the rules; None when none
-        does.
+        """Return a standing incident that explains this one by one of the rules; None if none does.
 
-        Where incidents explain each other in a ring, the oldest of them is told. The rest is as in
-        Alertmanager: what is on both sides of a rule does not explain another that is, too.
+        Where incidents explain each other in a ring, the oldest of them is sent. The rest is as in
+        Alertmanager: an incident on both sides of a rule does not explain another that is, too.
         """
         perhaps = self._perhaps(rules, incident, labels)
         if not perhaps:
@@ -58,9 +57,7 @@ class Inhibition:
     def _perhaps(
         self, rules: Iterable[InhibitSettings], incident: Incident, labels: Labels
     ) -> list[Incident]:
-        """Return the only incidents that may explain this one, in the order in which they are
-        known.
-        """
+        """Return the only incidents that may explain this one, in the order they are known."""
         found: set[int] = set()
         for rule in rules:
             if not fit(rule.of, labels):
@@ -89,9 +86,7 @@ class Inhibition:
 
 
 def _common(rule: InhibitSettings, labels: Labels) -> Sequence[str]:
-    """Return the values of which both must have one; one that all have where the rule asks for
-    none.
-    """
+    """Return the values of which both must have one; a common one where the rule asks for none."""
     return labels[rule.same[0]] if rule.same else ("",)
 
 

@@ -41,7 +41,7 @@ def is_idle_end(incident: str) -> bool:
 
 
 class NoticeState(str, Enum):
-    """Where a notice stands; only a due one is still going to be delivered."""
+    """The state of a notice; only a due one is still going to be delivered."""
 
     DUE = "due"
     SENT = "sent"

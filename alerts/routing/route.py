@@ -9,7 +9,7 @@ from gpuvigil.matching.matchers import Labels, matcher
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """How one channel is told: at once or late, when, and how often."""
+    """How one channel is notified: at once or late, when, and how often."""
 
     route: int | None = None  # its number in the configuration, from 1; None where there is none
     wait_seconds: float = 0.0
@@ -42,8 +42,9 @@ def misfit(route: RouteSettings, labels: Labels) -> str | None:
 
 
 def path(settings: AlertsSettings, labels: Labels, channel: str) -> Path | None:
-    """Return how a channel is told; None when no route leads to it. One told at once does not
-    escalate.
+    """Return how a channel is notified; None when no route leads to it.
+
+    A channel that is notified at once does not escalate.
     """
     if not settings.routes:
         return ALL

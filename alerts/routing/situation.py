@@ -37,9 +37,7 @@ class Situation:
     def inhibitor(
         self, rules: Sequence[InhibitSettings], incident: Incident, labels: Labels
     ) -> Incident | None:
-        """Return a standing incident that explains this one by one of the rules; None when none
-        does.
-        """
+        """Return a standing incident that explains this one by one of the rules, or None."""
         return self._inhibition.inhibitor(rules, incident, labels)
 
     @cached_property
@@ -51,7 +49,7 @@ NOTHING = Situation()
 
 
 class Lookout:
-    """Reads the situation from the hub, each part no more often than it is worth; for one thread."""
+    """Reads the situation from the hub, each part only as often as needed; for one thread."""
 
     def __init__(self, hub: Hub, settings: AlertsSettings) -> None:
         self._hub = hub
@@ -92,9 +90,7 @@ class Lookout:
 
 
 def _silences(silence: Silence, labels: Labels) -> bool:
-    """Return whether a silence covers all of the labels; one that another version wrote covers
-    nothing.
-    """
+    """Return whether a silence covers all labels; one from another version covers nothing."""
     try:
         return covered(silence.matchers, labels)
     except ValueError:

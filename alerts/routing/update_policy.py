@@ -20,10 +20,9 @@ GROWN_TIMES, GROWN_BY = 2, 8
 
 
 def news(case: Case) -> Verdict | None:
-    """Return the verdict on news that the channel should hear in this spell; None when there is
-    none.
+    """Return the verdict on news that the channel should get in this spell; None without any.
 
-    The notice is compared with all that was told in the spell, and not only with the last: an
+    The notice is compared with all that was sent in the spell, and not only with the last: an
     incident that has two titles in turn is explained twice, and then no more.
     """
     told, notice = case.told, case.notice

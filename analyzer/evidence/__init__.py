@@ -1,1 +1,1 @@
-"""What several detectors ask of a window."""
+"""Queries on a window that several detectors share."""

@@ -1,7 +1,7 @@
-"""Ports that went down with a switch and are not heard up yet, though most others of it are.
+"""Ports that went down with a switch and are not reported up yet, though most of its others are.
 
-A switch brings its ports up one after the other, and the numbers of a node may come late: such a port is
-the switch's matter still, and no cable's.
+A switch brings its ports up one after the other, and a node's samples may come late: such a port is
+still down because of the switch, and not of a cable.
 """
 
 from datetime import datetime, timedelta
@@ -12,12 +12,12 @@ from ..window.fault_kinds import SWITCHES
 from ..window.window import Span, Window
 from .port_drops import NODES, SAME_NAME
 
-# After its switch is back a port has so long [own].
+# How long a port may stay down after its switch is back [own].
 _PATIENCE = timedelta(minutes=5)
 
 
 def is_awaited(window: Window, port: Subject, since: datetime) -> bool:
-    """Whether a port that is down since then belongs to a switch that is just coming back."""
+    """Tell whether a port that is down since `since` went with a switch that is just coming back."""
     return any(
         _took(it, port, since) and _comes_back(window, it)
         for it in window.stood
@@ -39,7 +39,7 @@ def _comes_back(window: Window, switch: Incident) -> bool:
 
 
 def _is_down(window: Window, port: Subject) -> bool:
-    """By its newest line, unless an event has said since that it is up."""
+    """Tell whether a port is down by its newest line, and no later event says that it is up."""
     row = window.get("port", Span.NOW).get(port)
     if row is None or row["up"] != 0:
         return False

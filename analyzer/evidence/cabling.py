@@ -1,4 +1,4 @@
-"""What of a cluster's cables does not fit together, as `gpuvigil topology` names it, for the detectors of it."""
+"""Contradictions in a cluster's cabling, as `gpuvigil topology` names them, for its detectors."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from ..window.window import Window
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a node or a switch said last: the same objects for as long as it says nothing new."""
+    """A node's or a switch's last report: the same objects for as long as it reports nothing new."""
 
     subject: Subject
     ports: tuple[PortIdentity, ...] | tuple[SwitchPort, ...]
@@ -24,7 +24,7 @@ class _Told:
 
 @dataclass(frozen=True, slots=True)
 class _Cabled:
-    """What of it says who is plugged in where: a port tells of more that changes all the time."""
+    """The part of a report that says what is plugged in where: the rest of a port changes often."""
 
     subject: Subject
     plugs: tuple[tuple[str | bool | None, ...], ...]
@@ -34,7 +34,7 @@ class _Cabled:
 
 
 def contradicting(window: Window) -> Mapping[str, Contradictions]:
-    """By cluster; nothing where no node tells of ports."""
+    """Return each cluster's cabling contradictions; empty when no node reports ports."""
     hosts = [
         _Told(one.subject, one.ports, one.nics, one.gpus, one)
         for one in window.inventories.values()
@@ -83,11 +83,11 @@ _heard, _learned = Remembered(_hear), Remembered(_learn)
 
 
 def port_of(cluster: str, node: str, name: str) -> Subject:
-    """The port that a topology calls so."""
+    """Return the port that a topology calls `name`."""
     device, _, port = name.partition("/")
     return Subject(cluster=cluster, node=node, device=device, port=port or "1")
 
 
 def name_of(port: Subject) -> str:
-    """What a topology calls a port."""
+    """Return a port's name in a topology."""
     return f"{port.device}" if port.port == "1" else f"{port.device}/{port.port}"

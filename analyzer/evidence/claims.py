@@ -1,4 +1,4 @@
-"""From conditions that hold to findings: one per fault and subject, the gravest speaks."""
+"""From conditions that hold to findings: one per fault and subject, in words of the gravest."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ class Claim:
     subject: Subject
     since: datetime
     evidence: tuple[Evidence, ...]
-    severity: Severity | None = None  # where the condition's own is too much
+    severity: Severity | None = None  # instead of the condition's own
     members: tuple[Subject, ...] = ()
     late: bool = False  # see `Finding.late`
 
@@ -28,7 +28,10 @@ class Claim:
 
 
 def findings(fault: str, claims: Iterable[Claim]) -> list[Finding]:
-    """A finding per subject; of equally grave conditions the first in the table speaks."""
+    """Return a finding per subject, in words of its gravest condition.
+
+    Among equally grave ones the first in the table counts.
+    """
     by_subject: dict[Subject, list[Claim]] = defaultdict(list)
     for claim in claims:
         by_subject[claim.subject].append(claim)
@@ -60,7 +63,7 @@ def _finding(fault: str, subject: Subject, claims: Sequence[Claim]) -> Finding:
 
 
 def in_words_of(finding: Finding, row: Described) -> Finding:
-    """The finding as that condition is told."""
+    """Return a finding in the words of another condition or fault."""
     return replace(
         finding,
         title=row.title,

@@ -1,4 +1,4 @@
-"""Events with a code that a table explains: which of them stand, and what the worst one says."""
+"""Events with a code that a table explains: which of them stand, and the finding from the worst."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from .cures import cured_at
 
 
 class Row(Protocol):
-    """What a table says of a code."""
+    """A table's row about a code."""
 
     @property
     def title(self) -> str: ...
@@ -34,28 +34,28 @@ Row_co = TypeVar("Row_co", bound=Row, covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coded(Generic[Row_co]):
-    """One fault that is told by events of a kind; `code` is None for an event that is not of it."""
+    """A fault told by coded events of one kind; `code` returns None for an event of another fault."""
 
     fault: str
     kind: EventKind
     code: Callable[[Event], int | None]
     row: Callable[[Event], Row_co]
-    # Of these, what comes with them says what they mean: alone they wait for the next pass.
+    # Codes whose meaning depends on what comes with them: alone they wait for the next pass.
     waits: frozenset[int] = frozenset()
-    # The events that were looked through last, and what was found: nobody changes the mapping.
+    # A cache: the events that were looked through last, which nobody modifies, and the result.
     _last: list[tuple[Mapping[str, Sequence[Event]], _Told]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
 
     def standing(self, window: Window) -> Iterator[tuple[Subject, list[Event]]]:
-        """Each subject's events that stand: sticky ones until a cure, others while they repeat."""
+        """Yield each subject's events that stand: sticky ones until a cure, others while they repeat."""
         for subject, events in self._told(window.events):
             kept = self._kept(window, subject, events)
             if kept:
                 yield subject, kept
 
     def _told(self, events: Mapping[str, Sequence[Event]]) -> _Told:
-        """Each subject's events of this fault, old ones among them; most passes bring none."""
+        """Return each subject's events of this fault, old ones included, cached between passes."""
         for known, last in tuple(self._last):
             if known is events:
                 return last
@@ -68,7 +68,7 @@ class Coded(Generic[Row_co]):
         return found
 
     def worst(self, events: Sequence[Event]) -> Event:
-        """The gravest; of equals the newest."""
+        """Return the gravest event; among equals the newest."""
         return min(events, key=lambda e: (self.row(e).severity.rank, -e.at.timestamp()))
 
     def finding(
@@ -78,7 +78,7 @@ class Coded(Generic[Row_co]):
         events: Sequence[Event],
         evidence: Sequence[Evidence],
     ) -> Finding:
-        """The worst event's row gives severity, action and source."""
+        """Return a finding with the severity, action and source of the worst event's row."""
         worst = self.worst(events)
         row = self.row(worst)
         return Finding(
@@ -90,7 +90,7 @@ class Coded(Generic[Row_co]):
             detector=self.fault,
             action=row.action,
             source=row.source,
-            # What is for the digest can wait for what the driver's own state says of it.
+            # An info only goes into the digest, so it can wait for the driver's own state.
             certain=row.severity is not Severity.INFO
             and not {self.code(event) for event in events} <= self.waits,
             late=window.came_late(events),

@@ -1,6 +1,6 @@
-"""Which jobs send over what lies between switches: those with nodes at one of its leaves and elsewhere.
+"""The jobs that may send over a link between switches: those with nodes at its leaves and elsewhere.
 
-Which of several ways a packet takes is the fabric's own affair; who needs none of them is known.
+Which of several ways a packet takes is up to the fabric; but which jobs need none of them is known.
 """
 
 from collections import Counter, defaultdict
@@ -17,21 +17,21 @@ from . import fabric
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Whether the nodes at its leaves are known, and the jobs of those that need it, the largest first."""
+    """Whether the nodes at a link's leaves are known, and the jobs that need it, largest first."""
 
     known: bool
     jobs: tuple[Holding, ...]
 
 
 def crossing(window: Window, finding: Finding) -> Crossing:
-    """The jobs over a cable between switches, or over switches that do not answer."""
+    """Return the jobs over a cable between switches, or over switches that do not answer."""
     leaves = _leaves(window, finding) & window.once(_with_hosts, None)
     needing = [job for job, over in window.once(_crossed, None) if not leaves.isdisjoint(over)]
     return Crossing(known=bool(leaves), jobs=tuple(needing))
 
 
 def _leaves(window: Window, finding: Finding) -> frozenset[Place]:
-    """The switches at the ends, and of one that is gone whatever had a cable to it."""
+    """Return the switches at a finding's ends, and for a lost switch all that had a cable to it."""
     ends = {it for it in (finding.subject, *finding.members) if it.device == SWITCH_DEVICE}
     gone = {(it.cluster, it.node) for it in ends if it.port == "0"}
     found = {(it.cluster, it.node) for it in ends}
@@ -45,7 +45,7 @@ def _leaves(window: Window, finding: Finding) -> frozenset[Place]:
 
 
 def _switches_of(window: Window, _: None) -> Mapping[Subject, Collection[Place]]:
-    """By node the switches that its ports are plugged into."""
+    """Return by node the switches that its ports are plugged into."""
     found: dict[Subject, set[Place]] = defaultdict(set)
     for port, (switch, _port) in fabric.plugged(window.whole or window).items():
         found[port.of_node()].add((port.cluster, switch))
@@ -57,7 +57,10 @@ def _with_hosts(window: Window, _: None) -> frozenset[Place]:
 
 
 def _crossed(window: Window, _: None) -> Sequence[tuple[Holding, frozenset[Place]]]:
-    """The jobs over several nodes, the largest first, with the switches that some of them are at, and not all."""
+    """Return the jobs over several nodes, largest first, each with the switches that it crosses.
+
+    These are the switches that some of the job's nodes are at, and not all.
+    """
     at = window.once(_switches_of, None)
     several = [job for job in window.holdings.values() if len(job.nodes) > 1]
     found = []

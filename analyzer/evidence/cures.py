@@ -1,4 +1,4 @@
-"""Which events end a fault at once, whatever the numbers say, and which ended it without effect."""
+"""Events that end a fault at once, whatever its samples say, and those that did so in vain."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ from ..window.window import Window
 
 
 def last_cure(window: Window, fault: str, subject: Subject) -> Event | None:
-    """The newest event that ended this fault on this subject, None when there was none."""
+    """Return the newest event that ended a fault on a subject, None when there was none."""
     found = None
     for event in window.node_events(subject.of_node(), *_cures_of(fault)):
         if event.subject in {subject, subject.of_node()} and _counts(window, event, subject):
@@ -27,20 +27,20 @@ def _cures_of(fault: str) -> frozenset[EventKind]:
 
 
 def cured_at(window: Window, fault: str, subject: Subject) -> datetime | None:
-    """When this fault on this subject was last ended by an event."""
+    """Return when an event last ended a fault on a subject, None if none did."""
     cure = last_cure(window, fault, subject)
     return None if cure is None else cure.at
 
 
 def _counts(window: Window, event: Event, subject: Subject) -> bool:
-    """A boot cures a GPU only once the GPU has answered after it."""
+    """Tell whether an event counts as a cure: a boot only once the GPU has answered after it."""
     if event.kind is not EventKind.BOOT or subject.kind != "gpu":
         return True
     row = window.newest(subject)
     return row is not None and row.get("up") == 1 and row["at"] > event.at
 
 
-# What people do about a fault; that a GPU or a driver is back is what follows.
+# What people do about a fault; the return of a GPU or a driver only follows from it.
 _TRIED = frozenset({EventKind.GPU_RESET, EventKind.BOOT})
 _IN_VAIN = 2
 _INSPECT = (
@@ -51,9 +51,9 @@ _COUNT = {2: "two", 3: "three", 4: "four"}
 
 
 def tried(window: Window, finding: Finding) -> Finding:
-    """The finding; after two cures without effect it asks for an inspection and names them.
+    """Return a finding, which after two cures without effect names them and asks for an inspection.
 
-    Asked for something that has been done twice, people do it a third time.
+    People who are asked for something that was done twice would do it a third time.
     """
     if _cures_of(finding.fault).isdisjoint(_TRIED) or finding.severity is Severity.INFO:
         return finding
@@ -72,9 +72,9 @@ def tried(window: Window, finding: Finding) -> Finding:
 
 
 def in_vain(window: Window, finding: Finding) -> list[Event]:
-    """The resets and boots of the last day after which the same fault came back, oldest first.
+    """Return the resets and boots of the last day after which a fault came back, oldest first.
 
-    Of several with nothing in between the last one is meant: nobody can say what the others did.
+    Of several with nothing in between only the last one counts: what the others did is unknown.
     """
     node = finding.subject.of_node()
     cures: list[Event] = []
@@ -87,14 +87,14 @@ def in_vain(window: Window, finding: Finding) -> list[Event]:
             if pending is not None:
                 cures.append(pending)
             pending, told = None, True
-    # Also what numbers tell, or what the driver says without an event, comes back.
+    # A fault that shows in samples or in the driver's state, without an event, can come back, too.
     if pending is not None and finding.since >= pending.at:
         cures.append(pending)
     return cures
 
 
 def _tells_of(event: Event, fault: str) -> bool:
-    """Whether an event says that this fault is there: a code of its own, or one that stands."""
+    """Tell whether an event reports this fault: by a code of its own, or by one that stands."""
     own = XID_FAULTS.get(event.code) if event.kind is EventKind.XID else None
     if own is not None:
         return own == fault

@@ -1,9 +1,10 @@
-"""Who draws less beside its job's others than it usually does: they wait for it, also from a job's start on.
+"""GPUs that draw less power beside their job's others than they usually do: the job waits for them.
 
-Chips differ, so each is held against what it was beside those of the jobs before. Who has less to do draws
-less, too: it must move as many bytes over NVLink as the others, which the ranks of one collective do and
-stages of a pipeline do not. One that was idle while the others spun saves for them, or evaluates. What ranks
-tell of their own work says more (`own_steps.py`).
+This also finds GPUs that are slow from a job's start on. Chips differ, so each GPU is compared with
+its own place beside the others in earlier jobs. A GPU with less work draws less, too: so it must move
+as many bytes over NVLink as the others, which ranks of one collective do and pipeline stages do not.
+One that was idle while the others spun saves or evaluates for them. What ranks report of their own
+work says more (`own_steps.py`).
 """
 
 from dataclasses import dataclass
@@ -42,20 +43,22 @@ NEEDS = (
     Need(measurement="gpu", span=Span.STEADY, aggregates=(*_MEANS, _USED, _MOVED)),
 )
 
-# Of power at its clock [ours]. At 4 % there were ten wrong messages in 200 node-days, of GPUs 4.0 and 4.7 % below others.
+# The least loss of power at its clock [ours]. At 4 % there were ten wrong messages in 200 node-days, of
+# GPUs 4.0 and 4.7 % below others.
 LEAST = 0.06
-# And of the whole span: a minute scatters more. One of a sound job's four was 6.7 % below in it and 3.9 % in the span.
+# The same for the whole span, as a minute scatters more: one of a sound job's four GPUs was 6.7 % below
+# in the minute and 3.9 % in the span.
 LEAST_OF_SPAN = 0.05
-# Beyond it does something else, or nothing.
+# A GPU that is further below does something else, or nothing.
 _FARTHEST = 0.35
-# Told of the last minute, and of the span by so much of it: while its job pauses, all draw the same. Over where it
-# is less than half in both.
+# A GPU is slow if it is so in the last minute, and in the span by this share of that: while a job pauses,
+# all its GPUs draw the same. It is over where it is less than half of the limit in both.
 _LASTS, _ALIKE = 0.4, 0.5
 # Known after two steady spans.
 DRAWS = Teaching(name="draws", levels=1, known=2.0, far=0.01)
-# Ranks of one collective move the same; so far apart means of one span may be.
+# Ranks of one collective move the same number of bytes; means of one span may be this far apart.
 _SAME_BYTES = 0.015
-# Who saves for the others is idle meanwhile, while they spin: by so much less it may be used.
+# A rank that saves for the others is idle while they spin: by this much less a GPU may be used.
 _SAME_USE_PERCENT = 3.0
 _COVERAGE, _LINES, _OTHER_LINES, _POWER_OF_CLOCK = 0.8, 5.0, 0.05, 2.0
 _MOST_SHARE, _OTHER_CLOCK = 1.0 / 3.0, 0.1
@@ -63,21 +66,21 @@ _MOST_SHARE, _OTHER_CLOCK = 1.0 / 3.0, 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawsLeast:
-    """Per GPU of a job that has had it for a steady span."""
+    """Power draw beside a job's other GPUs, per GPU that one job has had for a steady span."""
 
     rows: Rows
     job: Codes
-    stands: Floats  # power at its clock beside the middle of its job, as the logarithm of a ratio
-    draws: Floats  # the same in the last minute, beside what it usually is
-    part: Floats  # of the span, for which it was so
+    stands: Floats  # power at its clock beside its job's median, as the logarithm of a ratio
+    draws: Floats  # the same in the last minute, less what it usually is
+    part: Floats  # the share of the span for which it was so
     peers: Floats
     slow: Mask
     alike: Mask
-    less: Mask  # than its job's others now, by more than chips differ, whatever it usually is
+    less: Mask  # draws less than its job's others now, by more than chips differ, usual or not
 
 
 def draws_least(window: Window, _asked: None = None) -> DrawsLeast | None:
-    """None where nothing was measured."""
+    """Return how much each GPU draws beside its job's others; None where nothing was measured."""
     rows, recent = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
     if not len(rows) or not len(recent):
         return None
@@ -111,7 +114,7 @@ def draws_least(window: Window, _asked: None = None) -> DrawsLeast | None:
 
 
 def learned(window: Window) -> Usual:
-    """What each GPU usually draws beside its job's others, after this pass."""
+    """Return what each GPU usually draws beside its job's others, updated by this pass."""
     rows, found = window.get("gpu", Span.STEADY), window.once(draws_least, None)
     if found is None or not DRAWS.is_due(window, rows):
         return DRAWS.before(window)
@@ -119,14 +122,14 @@ def learned(window: Window) -> Usual:
 
 
 def _tell_more(window: Window, job: Codes, rows: Rows) -> Mask:
-    """Of which rows any rank of the job tells its own work."""
+    """Tell for each row whether any rank of its job reports its own work."""
     own = window.get("gpu", Span.NOW).beside(rows, OWN)
     found: Mask = counted(job, ~np.isnan(own)) > 0.0
     return found
 
 
 def _known(window: Window, job: Codes, rows: Rows) -> Mask:
-    """Of which GPUs the whole span tells, while one job had them, at the moments at which it tells of the others."""
+    """Tell which GPUs one job had all the span, with samples of the same moments as its others."""
     length = window.settings.steady_seconds
     known = seconds(rows) >= _COVERAGE * length - window.ticks(rows)
     known &= window.of_allocations(rows, held_since) <= micros(window.now) - length * 1e6
@@ -138,7 +141,10 @@ def _known(window: Window, job: Codes, rows: Rows) -> Mask:
 
 
 def _at_clock(job: Codes, rows: Rows, of: Rows) -> Floats:
-    """What each draws at its clock; where nobody tells clocks, a lower one is what is slow, too."""
+    """Return the logarithm of each GPU's power at its clock, or of plain power without a clock.
+
+    Without clocks a lower clock also counts as slow.
+    """
     watts, clock = (of.beside(rows, it.column) for it in _MEANS)
     clocks = _apart(job, np.log(np.where(clock > 0.0, clock, np.nan)))
     found: Floats = np.log(np.where(watts > 0.0, watts, np.nan))
@@ -146,9 +152,10 @@ def _at_clock(job: Codes, rows: Rows, of: Rows) -> Floats:
 
 
 def _other_clock(job: Codes, rows: Rows) -> Mask:
-    """Of which rows the clock is far from the middle of their job: power at a clock is a rule for near ones.
+    """Tell which rows' clocks are far from their job's median: power at a clock compares near ones.
 
-    Where a third of a job have another clock, as on a node whose clocks somebody set, the others only seem to draw less.
+    If a third of a job has another clock, as on a node whose clocks somebody set, the others only
+    seem to draw less.
     """
     clock = rows.values(CLOCK.column)
     found: Mask = np.abs(_apart(job, np.log(np.where(clock > 0.0, clock, np.nan)))) > _OTHER_CLOCK

@@ -1,4 +1,4 @@
-"""What whoever reads the fabric says: which switches answer, which cables there are, what is at their ends."""
+"""The fabric as its readers report it: the switches that answer, the cables, and their ends."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +12,13 @@ from gpuvigil.numbers_in_words import natural
 
 from ..window.window import Window
 
-# A fabric is read once a minute; of one that nobody reads any more nothing is said.
+# A fabric is read once a minute; nothing is concluded from one that is no longer read.
 _OLD = timedelta(minutes=15)
-# What one look saw, the next one must have seen, too: they are at least five seconds apart.
+# A second look must confirm the first: looks are at least five seconds apart.
 _CONFIRMED = timedelta(seconds=4)
 _NOT_KNOWN = "not known"
-DISABLED = "Disabled"  # a port's physical state: by somebody
-Key = tuple[Subject, str]  # a switch, and what its port is called
+DISABLED = "Disabled"  # the physical state of a port that somebody switched off
+Key = tuple[Subject, str]  # a switch, and the name of its port
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,21 @@ class End:
 
     @property
     def name(self) -> str:
-        """`leaf1 port 40`."""
+        """The end's name, such as `leaf1 port 40`."""
         return f"{self.switch.subject.node} port {self.port.id}"
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether more than one look saw it as it is."""
+        """Whether more than one look saw the port in its present state."""
         return self.switch.at - self.port.since >= _CONFIRMED
 
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """From a switch to another one, or to a host: then there is one end, and `host` where it has a collector.
+    """A cable from a switch to another one, with two ends, or to a host, with one.
 
-    `guessed`: which of several ends at the other switch is its own, nobody says.
+    `host`: the host's port, if it has a collector. `guessed`: which of several ends at the other
+    switch belongs to this cable is unknown.
     """
 
     ends: tuple[End, ...]
@@ -56,12 +57,12 @@ class Cable:
 
     @property
     def near(self) -> End:
-        """By which it is called."""
+        """The end that the cable is named by."""
         return self.ends[0]
 
     @property
     def far(self) -> str:
-        """What is at the other end of the near one."""
+        """The name of what is at the end opposite to the near one."""
         port = self.near.port
         if len(self.ends) > 1 and not self.guessed:
             return self.ends[1].name
@@ -72,7 +73,7 @@ class Cable:
         return port.peer or _NOT_KNOWN
 
     def beyond(self, end: Subject) -> str:
-        """What is at the other end of this one; empty where nobody knows."""
+        """Return the name of what is opposite to an end; empty if unknown."""
         if end != self.near.subject:
             return self.near.name
         return "" if self.far == _NOT_KNOWN else self.far
@@ -83,18 +84,18 @@ class Cable:
 
     @property
     def between(self) -> tuple[str, frozenset[str]]:
-        """Its cluster, and the names of what it connects."""
+        """The cable's cluster, and the names of what it connects."""
         near = self.near.switch.subject
         return near.cluster, frozenset({near.node, self.near.port.peer})
 
 
 def answering(window: Window) -> Mapping[str, Switch]:
-    """By key the switches of which somebody told lately, but those that do not answer."""
+    """Return the switches that were read lately and answered, by key."""
     return window.once(_answering, None)
 
 
 def lost(window: Window) -> Sequence[Switch]:
-    """Those that have not answered to more than one look, while others did."""
+    """Return the switches that did not answer to more than one look, while others did."""
     return [
         switch
         for switch in window.switches.values()
@@ -105,7 +106,7 @@ def lost(window: Window) -> Sequence[Switch]:
 
 
 def is_taken_out(window: Window, switch: Switch) -> bool:
-    """Whether somebody switched off all its cables at the other switches, and no host hangs on it."""
+    """Tell whether all cables to a switch are disabled at the others, and no host is plugged in."""
     name, cluster = switch.subject.node, switch.subject.cluster
     ends = [
         port.physical_state
@@ -118,38 +119,38 @@ def is_taken_out(window: Window, switch: Switch) -> bool:
 
 
 def is_fresh(window: Window, switch: Switch) -> bool:
-    """Whether somebody still reads the fabric that it is in; nobody reads it tomorrow."""
+    """Tell whether the fabric of a switch is still read; times in the future do not count."""
     return abs(window.now - switch.at) < _OLD
 
 
 def cables(window: Window) -> Sequence[Cable]:
-    """Every cable at a switch that answers, once."""
+    """Return every cable at a switch that answers, once."""
     return window.once(_cables, None)
 
 
 def far_end(window: Window, port: Subject) -> tuple[str, str] | None:
-    """The switch and its port that a host's port is plugged into."""
+    """Return the switch and its port that a host's port is plugged into, None if unknown."""
     return plugged(window).get(port)
 
 
 def plugged(window: Window) -> Mapping[Subject, tuple[str, str]]:
-    """By port of a host the switch and its port that it is plugged into."""
+    """Return by host port the switch and its port that it is plugged into."""
     return window.once(_by_host, None)
 
 
 def cable_at(window: Window, end: Subject) -> Cable | None:
-    """The cable that is plugged in there, at a switch."""
+    """Return the cable at a switch's port, None if there is none."""
     return window.once(_by_end, None).get(end)
 
 
 def hosts_of(window: Window, switch: Switch) -> list[Subject]:
-    """The ports of hosts with a collector that are, or were at the end, plugged into it."""
+    """Return the host ports with a collector that are, or were last, plugged into a switch."""
     found = (_host(window, switch, port) for port in switch.ports if port.up)
     return sorted(port for port in found if port is not None)
 
 
 def plugged_hosts(window: Window, switch: Switch) -> set[str]:
-    """The ports of hosts that are, or were at the end, plugged into it, as `host device`."""
+    """Return all host ports that are, or were last, plugged into a switch, as `host device`."""
     found = ((port, _host(window, switch, port)) for port in switch.ports if port.up)
     names = window.once(_hosts, None)[switch.subject.cluster, switch.subject.node]
     return {
@@ -160,16 +161,16 @@ def plugged_hosts(window: Window, switch: Switch) -> set[str]:
 
 
 def has_collector(window: Window, cable: Cable) -> bool:
-    """Whether the host at the other end has one, be it not known which of its ports it is.
+    """Tell whether the host at the far end has a collector, even if its port is unknown.
 
-    By LLDP a host may call its port by its address.
+    In LLDP a host may give its port's address as the port's name.
     """
     name, cluster = neighbour(cable.near.port), cable.near.switch.subject.cluster
     return cable.host is not None or (cluster, name) in window.once(_by_short_name, None)
 
 
 def end_of(window: Window, port: Subject) -> End | None:
-    """The end at the switch of a host's cable, as the switch tells of it now."""
+    """Return the switch's end of a host's cable, as the switch reports it now, None if unknown."""
     return window.once(_ends_by_host, None).get(port)
 
 
@@ -204,7 +205,7 @@ def _cables(window: Window, _: None) -> Sequence[Cable]:
         both = (end,) if far is None else (end, ends[far])
         if far is not None:
             second.add(far)
-        # Of those that were guessed one must say it that is down.
+        # A guessed cable is named by its end that is down.
         guessed = key in untold and untold[key][1]
         order = sorted(both, key=lambda it: it.port.up) if guessed else both
         found.append(Cable(tuple(order), _host(window, end.switch, end.port), guessed))
@@ -212,16 +213,16 @@ def _cables(window: Window, _: None) -> Sequence[Cable]:
 
 
 def _named(ends: Mapping[Key, End], end: End) -> Key | None:
-    """The end at the other switch that this one names, where there is such a port."""
+    """Return the end at the other switch that this end names, None if there is no such port."""
     key = Subject(cluster=end.switch.subject.cluster, node=end.port.peer), end.port.peer_id
     return key if end.port.at_switch and key in ends else None
 
 
 def _told_pairs(ends: Mapping[Key, End]) -> dict[Key, Key]:
-    """By each of two ends the other one, where both say so of each other.
+    """Return the opposite end of each end, where both ends name each other.
 
-    By LLDP a switch may call its port otherwise than people do, as SONiC does. Then the word of the end
-    that names a port is enough, where no other says the same.
+    In LLDP a switch may name its port otherwise than people do, as SONiC does. Then the word of the
+    one end that names a port is enough, if no other end names the same port.
     """
     named = {key: far for key, end in ends.items() if (far := _named(ends, end)) is not None}
     claims = Counter(named.values())
@@ -240,9 +241,10 @@ def _is_at(end: End, switch: str) -> bool:
 def _untold_pairs(
     ends: Mapping[Key, End], told: Mapping[Key, Key]
 ) -> Mapping[Key, tuple[Key, bool]]:
-    """The same where neither names a port that there is, and as many at both switches are left.
+    """Pair the ends that name no existing port, if two switches have equally many left.
 
-    One of each is a pair. Of several it is a guess, which is said, too: those that are down or slow first.
+    One end at each is a pair. With several, pairing is a guess, which is marked: ends that are down
+    or slow are paired first.
     """
     left: dict[tuple[str, frozenset[str]], dict[str, list[Key]]] = {}
     for key, end in ends.items():
@@ -264,9 +266,10 @@ def _order(ends: Mapping[Key, End], key: Key) -> tuple[bool, int, list[tuple[int
 
 
 def _host(window: Window, switch: Switch, port: SwitchPort) -> Subject | None:
-    """The port of a host that its own collector tells of; hosts describe themselves without a domain.
+    """Return a host's port at a switch's port, as its own collector knows it, None if unknown.
 
-    Where the switch does not know who hangs there, the host does that heard the switch by LLDP.
+    Hosts describe themselves without a domain. If the switch does not know what is plugged in, a
+    host that heard the switch by LLDP does.
     """
     described = None if port.host is None else _described(window, switch, port, port.host)
     if described is not None or not port.name:
@@ -295,9 +298,11 @@ def _number(port: str) -> int | None:
 
 
 def _by_own_word(window: Window, _: None) -> Mapping[tuple[str, str, str], Subject]:
-    """Hosts' ports by cluster, switch and its port, as the hosts heard by LLDP; not where several did.
+    """Return host ports by cluster, switch and its port, as heard by LLDP, where only one host did.
 
-    A switch is the one of the whole name that was heard, or the only one of that name without a domain. A port that is down keeps what it heard last, so a place may have two after a host was moved.
+    A switch is the one with the whole name that was heard, or the only one of that name without a
+    domain. A port that is down keeps what it heard last, so a place may have two after a host was
+    moved.
     """
     names = _switch_names(window)
     heard: dict[tuple[str, str, str], set[Subject]] = defaultdict(set)
@@ -315,7 +320,7 @@ def _by_own_word(window: Window, _: None) -> Mapping[tuple[str, str, str], Subje
 
 
 def _switch_names(window: Window) -> Mapping[Place, str]:
-    """Switches by cluster and name in small letters, whole and without its domain where only one is called so."""
+    """Return switch names by cluster and lower-case name, whole and, if unique, without a domain."""
     read = [(it.subject.cluster, it.subject.node) for it in window.switches.values()]
     times = Counter((cluster, without_domain(name.casefold())) for cluster, name in read)
     places = [((cluster, without_domain(name.casefold())), name) for cluster, name in read]
@@ -324,7 +329,7 @@ def _switch_names(window: Window) -> Mapping[Place, str]:
 
 
 def _by_short_name(window: Window, _: None) -> Mapping[tuple[str, str], Inventory]:
-    """Inventories by cluster and host name, whole and without its domain where only one is called so."""
+    """Return inventories by cluster and host name, whole and, if unique, without a domain."""
     short: dict[tuple[str, str], list[Inventory]] = {}
     for it in window.inventories.values() if window.switches else ():
         name = it.subject.node.partition(".")[0]
@@ -345,7 +350,7 @@ def _plugged(window: Window) -> Iterator[tuple[Subject, tuple[str, str]]]:
         for port in switch.ports
         if is_fresh(window, switch)
     ]
-    # Where two say so, as after a host was moved, the one that is up now is right.
+    # If two switches name one host port, as after a host was moved, the one that is up now is right.
     for _, _, switch, port in sorted(ports, key=lambda it: it[:2]):
         host = _host(window, switch, port)
         if host is not None:

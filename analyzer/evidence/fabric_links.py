@@ -1,8 +1,7 @@
-"""What is wrong with cables as the fabric's switches see it: for the detectors of ports.
+"""Problems of cables as the fabric's switches see them, for the detectors of ports.
 
-Of a cable to a host with a collector the collector speaks itself, but for errors that the switch alone
-counts. A port of another host that is down may be a host that is switched off, unless another port
-of it is up.
+A host's own collector reports its cables, except for errors that only the switch counts. A port that
+is down to a host without a collector may mean that the host is off, unless another of its ports is up.
 """
 
 from collections import Counter, defaultdict
@@ -18,10 +17,10 @@ from gpuvigil.numbers_in_words import natural, speed
 from ..window.window import Window
 from .fabric import DISABLED, Cable, End, answering, cables, end_of, has_collector
 
-# So many links of one sort, or between two switches, and so many of them, must have one speed.
+# The least number of links of one sort, or between two switches, and the share with one speed.
 _PEERS, _BESIDE, _MOST = 5, 4, 0.8
 _SPAN = timedelta(minutes=10)
-# What counters of older switches cannot pass: InfiniBand Architecture 1.2.1, table 246, PortCounters.
+# Where counters of older switches end: InfiniBand Architecture 1.2.1, table 246, PortCounters.
 _FULL = {
     "symbol_errors": 0xFFFF,
     "receive_errors": 0xFFFF,
@@ -40,7 +39,7 @@ NOT_OBSERVABLE = Evidence(name="beyond the port", value="not observable without 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """What is wrong with a cable, and what shows it."""
+    """A cable with a problem, and the evidence of it."""
 
     cable: Cable
     since: datetime
@@ -48,17 +47,17 @@ class Trouble:
 
     @property
     def subject(self) -> Subject:
-        """The port of a switch that the cable is called by."""
+        """The port of a switch that the cable is named by."""
         return self.cable.near.subject
 
     @property
     def members(self) -> tuple[Subject, ...]:
-        """The host's port, where it has a collector."""
+        """The host's port, if it has a collector."""
         return () if self.cable.host is None else (self.cable.host,)
 
 
 def down(window: Window) -> Iterator[Trouble]:
-    """A cable whose ends have no link any more, though the switches at them answer."""
+    """Yield the cables that have lost their link, though the switches at their ends answer."""
     alive = {
         (cable.between[0], port.host[0])
         for cable in cables(window)
@@ -96,10 +95,10 @@ def _down(cable: Cable, since: datetime, left: str) -> Trouble:
 
 
 def degraded(window: Window) -> Iterator[Trouble]:
-    """A cable whose link is up at less than it had, or than the others between the same two switches.
+    """Yield cables up at less speed than before, or than others between the same two switches.
 
-    Where nearly all links of its sort are as slow by now, somebody wants it. An Ethernet port of a
-    host that is off may run slowly to be woken: of those only the host's own collector tells.
+    If nearly all links of the sort have that speed by now, somebody wants it. An Ethernet port of a
+    host that is off may run slowly to be woken: only the host's own collector tells of those.
     """
     every = cables(window)
     usual, beside = _usual(every), _beside(every)
@@ -123,7 +122,7 @@ def degraded(window: Window) -> Iterator[Trouble]:
 
 
 def links_lost(window: Window, gone: Sequence[Switch]) -> Iterator[Evidence]:
-    """How many of their links to other switches the others have lost with those that do not answer."""
+    """Yield how many of their links to other switches the others lost with switches that are gone."""
     names = {(it.subject.cluster, it.subject.node) for it in gone}
     every, lost = Counter[str](), Counter[str]()
     for switch in answering(window).values():
@@ -140,7 +139,7 @@ def links_lost(window: Window, gone: Sequence[Switch]) -> Iterator[Evidence]:
 
 
 def _usual(every: Sequence[Cable]) -> Mapping[tuple[str, bool], int]:
-    """By cluster the speed that nearly all links between switches have, and nearly all to hosts."""
+    """Return the speed of nearly all links of a cluster, by whether they are between switches."""
     speeds: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for cable in every:
         if cable.near.port.bits_per_second:
@@ -150,7 +149,7 @@ def _usual(every: Sequence[Cable]) -> Mapping[tuple[str, bool], int]:
 
 
 def _beside(every: Sequence[Cable]) -> Mapping[tuple[str, frozenset[str]], int]:
-    """The speed that nearly all links between the same two switches have."""
+    """Return the speed of nearly all links between the same two switches."""
     speeds: dict[tuple[str, frozenset[str]], list[int]] = defaultdict(list)
     for cable in every:
         if cable.at_switches and cable.near.port.bits_per_second:
@@ -164,19 +163,19 @@ def _nearly_all(speeds: Sequence[int], least: int) -> int | None:
 
 
 def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Trouble]:
-    """A cable at one of whose ends a switch counted more errors within ten minutes than `limits` say.
+    """Yield cables at whose ends a switch counted more errors in ten minutes than `limits` allow.
 
-    `limits`: by the field of `ErrorCount`. What came with the link itself does not count.
+    `limits`: by field of `ErrorCount`. Errors that came as the link came up do not count.
     """
     for cable in cables(window):
         bad = _bad_ends(cable, limits)
-        # The host's own counters, or its port's state, have told it already.
+        # An incident about the host's port has told of earlier errors already.
         if bad and cable.host is not None:
             told_until = _told_until(window, cable.host)
             bad = _bad_ends(cable, limits, told_until) if told_until < window.now else []
         if not bad:
             continue
-        # The end that counts errors is known, even where the cable's other one is a guess.
+        # The end that counts errors is known, even if the cable's other end is a guess.
         turned = cable.guessed and bad[0][0] is not cable.near
         named = replace(cable, ends=cable.ends[::-1]) if turned else cable
         yield Trouble(
@@ -200,19 +199,19 @@ def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Trouble]:
 def _bad_ends(
     cable: Cable, limits: Mapping[str, float], after: datetime = EPOCH
 ) -> list[tuple[End, dict[str, int]]]:
-    """The ends that counted too much, beyond what had come by then, and what."""
+    """Return the ends that counted too many errors after `after`, with the counts by field."""
     return [(end, grown) for end in cable.ends if (grown := _grown(end, limits, after))]
 
 
 def _grown(end: End, limits: Mapping[str, float], after: datetime) -> dict[str, int]:
-    """By field how much it grew, where that is over its limit."""
+    """Return by field how much a counter grew, if that is over its limit."""
     counts = end.port.counts
     if not end.port.up or not counts:
         return {}
     start = max(end.switch.at - _SPAN, end.port.since, after)
     growth = {name: _growth(counts, name, start) for name in limits}
     for name in limits:
-        # One that is full tells nothing more: for an hour it counts as it grew until then.
+        # A full counter tells nothing more: for an hour its growth until then still counts.
         if _is_full(end, name):
             grown = _growth(counts, name, end.port.since)
             growth[name] = max(grown, int(limits[name]) + 1) if grown else 0
@@ -220,7 +219,7 @@ def _grown(end: End, limits: Mapping[str, float], after: datetime) -> dict[str, 
 
 
 def _is_full(end: End, name: str) -> bool:
-    """Whether a counter of InfiniBand stands where it ends; those of ports with names are larger."""
+    """Tell whether an InfiniBand counter is full; counters of ports with names are larger."""
     return not end.port.name and getattr(end.port.counts[-1], name) == _FULL[name]
 
 
@@ -231,9 +230,9 @@ def _counted(end: End, name: str, count: int) -> str:
 
 
 def _growth(counts: Sequence[ErrorCount], name: str, start: datetime) -> int:
-    """How much a counter grew after `start`; it may have been cleared, or not be measured.
+    """Return how much a counter grew after `start`; it may have been cleared, or not be measured.
 
-    A single low value between two is no growth after it: the port did not answer, and nobody said so.
+    A single low value between two higher ones is no reset: the port did not answer, without saying so.
     """
     told = [(it.at, int(value)) for it in counts if (value := getattr(it, name)) is not None]
     known = [
@@ -246,22 +245,22 @@ def _growth(counts: Sequence[ErrorCount], name: str, start: datetime) -> int:
 
 
 def _first(end: End) -> datetime:
-    """When the errors of the last minutes began."""
+    """Return when the errors of the last ten minutes began."""
     start = end.switch.at - _SPAN
     return next((count.at for count in end.port.counts[1:] if count.at > start), end.switch.at)
 
 
 def _told_until(window: Window, port: Subject) -> datetime:
-    """When the last incident about a host's port was over; now where one stands."""
+    """Return when the last incident about a host's port ended; now if one stands."""
     ends = (it.resolved_at or window.now for it in window.stood if it.subject == port)
     return max(ends, default=EPOCH)
 
 
 def beyond(window: Window, port: Subject) -> tuple[Evidence, ...]:
-    """What the switch that a host's port is plugged into dropped, or paused, in the last minutes.
+    """Return what the switch of a host's port dropped or paused in the last ten minutes.
 
-    The ports with most of it; where it dropped nothing, those of other switches that did. Which link
-    beyond that switch is full is not known.
+    It names the ports with most of it, or ports of other switches if this one dropped nothing. Which
+    link beyond that switch is full is not known.
     """
     end = end_of(window.whole or window, port)
     if end is None:
@@ -272,14 +271,14 @@ def beyond(window: Window, port: Subject) -> tuple[Evidence, ...]:
         if (said := _most_of(end.switch, name))
     )
     elsewhere = tuple(_elsewhere(window, end))
-    # An InfiniBand switch tells no pauses, and what waits there for credit is dropped only in the end.
+    # An InfiniBand switch reports no pauses, and drops packets only after a long wait for credit.
     if not end.port.name and not elsewhere and not _drops(end.switch):
         return (NOT_OBSERVABLE,)
     return (*found, *elsewhere) or (NOT_OBSERVABLE,)
 
 
 def _elsewhere(window: Window, end: End) -> Iterator[Evidence]:
-    """Where packets were dropped on the way to a receiver at another switch, which its senders send again."""
+    """Yield where packets were dropped at other switches: senders here must send those again."""
     if grown_lately(end, _DROPPED) is None or _drops(end.switch):
         return
     grown = [
@@ -302,9 +301,9 @@ def _drops(switch: Switch) -> bool:
 
 
 def grown_lately(end: End, name: str, until: datetime | None = None) -> int | None:
-    """How much a counter of a switch's port grew in the last minutes; None where it is not measured.
+    """Return how much a switch port's counter grew in the last ten minutes; None if not measured.
 
-    `until`: what was read later does not count.
+    `until`: later readings do not count.
     """
     counts = [it for it in end.port.counts if until is None or it.at <= until]
     if not counts or getattr(counts[-1], name) is None:
@@ -313,7 +312,7 @@ def grown_lately(end: End, name: str, until: datetime | None = None) -> int | No
 
 
 def _most_of(switch: Switch, name: str) -> str:
-    """`Ethernet1/49 12345, Ethernet1/3 20 in 10 min`; empty where it is not measured."""
+    """Return a text like `Ethernet1/49 12345, Ethernet1/3 20 in 10 min`; empty if not measured."""
     start = switch.at - _SPAN
     measured = [it for it in switch.ports if it.counts and getattr(it.counts[-1], name) is not None]
     grown = [(_growth(it.counts, name, start), it.id) for it in measured]

@@ -1,4 +1,4 @@
-"""GPUs of one node, or nodes of one rack, that show the same thing are one matter, not many."""
+"""Joining the same condition on GPUs of a node, or on nodes of a rack, into one claim."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from gpuvigil.model import Evidence, Subject
 from ..window.window import Window
 from .claims import Claim
 
-# Of a rack, so many nodes at least: two may be chance.
+# The least number of a rack's nodes.
 _NODES, _HALF = 2, 0.5
 
 
@@ -20,9 +20,9 @@ def by_node(
     condition: str,
     measured: Mapping[Subject, int] | None = None,
 ) -> list[Claim]:
-    """Claims about `share` of a node's GPUs, two at least, become one claim about the node.
+    """Join claims about `share` of a node's GPUs, two at least, into one claim about the node.
 
-    `measured`: by node how many of its GPUs could show it, where not every one of them can.
+    `measured`: by node, how many of its GPUs could show it, where not all of them can.
     """
     nodes: dict[Subject, list[Claim]] = defaultdict(list)
     for claim in claims:
@@ -60,11 +60,11 @@ def by_rack(
     share: float = 0.5,
     among: Collection[Subject] | None = None,
 ) -> list[Claim]:
-    """Claims about `share` of a rack's nodes, two at least, become one about the rack.
+    """Join claims about `share` of a rack's nodes, two at least, into one about the rack.
 
-    A rack is what inventories call one; where none is named nothing is joined. The one claim is
-    about the rack's first node, hit or not, so that it stays the same while nodes come and go.
-    `among`: the nodes that count, where not every one of a rack can show it.
+    Racks are those named in inventories; without a rack nothing is joined. The joined claim is about
+    the rack's first node, hit or not, so that it stays the same while nodes come and go.
+    `among`: the nodes that count, where not all of a rack can show it.
     """
     if not claims:
         return []
@@ -90,9 +90,9 @@ def by_rack(
 def in_racks(
     window: Window, claims: Sequence[Claim], among: Callable[[Window], frozenset[Subject]]
 ) -> list[Claim]:
-    """Those about nodes of whose rack half are claimed, two at least, of the nodes that count.
+    """Return the claims on nodes in racks with half, and two at least, of the counting nodes claimed.
 
-    What several nodes of a rack share is its matter with less of it than one of them would need.
+    What several nodes of a rack share needs less evidence than what a single node shows.
     """
     if not claims:
         return []
@@ -105,12 +105,12 @@ def in_racks(
 
 
 def rack_mates(window: Window) -> Mapping[Subject, Sequence[Subject]]:
-    """By node all nodes of its rack in their order; without those of which no rack is named."""
+    """Return by node all nodes of its rack, sorted; nodes without a named rack are left out."""
     return {node: nodes for nodes in _racks(window).values() for node in nodes}
 
 
 def _racks(window: Window) -> Mapping[tuple[str, str], list[Subject]]:
-    """The nodes of each rack in their order."""
+    """Return the nodes of each rack, sorted."""
     racks: dict[tuple[str, str], list[Subject]] = defaultdict(list)
     for inventory in window.inventories.values():
         if inventory.rack:
@@ -119,7 +119,7 @@ def _racks(window: Window) -> Mapping[tuple[str, str], list[Subject]]:
 
 
 def _of_rack(rack: str, subject: Subject, claims: Sequence[Claim], condition: str) -> Claim:
-    """In the words of the gravest, as grave as that one, whatever the condition's row says."""
+    """Return a claim on a rack in the words and with the severity of its gravest claim."""
     worst = min(claims, key=lambda claim: (claim.urgency.rank, claim.subject))
     hit = sorted({claim.subject for claim in claims})
     evidence = Evidence(name=f"nodes of rack {rack}", value=", ".join(node.node for node in hit))

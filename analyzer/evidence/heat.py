@@ -1,10 +1,9 @@
-"""How hot a GPU is beyond what power explains: its own, and that of the others in its node.
+"""How hot a GPU is beyond what its own power and that of its node's other GPUs explain.
 
 A core is warmer than its air by its power times a resistance, and the air behind another GPU is warmer
-by a share of that one's power. Both are straight lines, so that GPUs at any load tell for each slot of
-one cluster's model what is usual: a resistance, an offset, and what it gets of each other slot's
-warmth. What is far off counts little for the lines, and the offsets are medians: half of the nodes
-may be hot.
+by a share of that one's power. Both are linear, so GPUs at any load give the usual values for each slot
+of a cluster's model: a resistance, an offset, and a share of each other slot's warmth. Outliers count
+little for the lines, and the offsets are medians: up to half of the nodes may be hot.
 """
 
 from collections.abc import Mapping
@@ -55,64 +54,64 @@ NEEDS = (
     ),
 )
 
-# Air of a machine room, to which a core without power would cool down.
+# The temperature of a machine room's air, to which a core without power would cool down.
 ROOM_CELSIUS = 25.0
-# Of what a core has at less than two thirds of its limit, much is its air and what it did before: nobody
-# can say what it would have at the limit.
+# At less than two thirds of the power limit, much of a core's temperature comes from its air and earlier
+# work, so that its temperature at the limit is unknown.
 _TELLS_TIMES = 1.5
-# A heatsink shows itself under load; warm air also on a GPU that rests. Of the power limit, or watts
-# where it is not told.
+# A bad heatsink shows under load, warm air also at rest. The least load as a share of the power limit,
+# or in watts where the limit is unknown.
 WORKING_SHARE, WORKING_WATTS = 0.3, 200.0
-# What draws no more is a GPU that nobody uses: of the power limit, or watts where it is not told.
+# An unused GPU draws no more than this share of its power limit, or watts where the limit is unknown.
 _AWAKE_SHARE, _AWAKE_WATTS = 0.15, 100.0
-# So many of a node's GPUs must be measured, and half of them.
+# At least this many of a node's GPUs, and half of them, must be measured.
 NODE_GPUS, _OF_NODE = 3, 0.5
-# So many tell what is usual: in the same slot, and in any slot at this share of its power or more,
-# beyond which the line would only be a guess.
+# At least this many peers give the usual values: in the same slot, and in any slot at this share of the
+# GPU's power or more, beyond which the line would only be a guess.
 _PEERS, _REACH = 6, 0.7
-# What a mean of a minute may differ from that of the span.
+# How far the power of the last minute may differ from the span's mean.
 _CHANGED, _CHANGED_WATTS = 0.25, 20.0
-# Of a rack's other nodes so many, and of their GPUs, tell what one of its nodes has beyond it.
+# At least this many other nodes of a rack, and of their GPUs, are needed to compare a node with its rack.
 _OTHER_NODES, _OTHER_GPUS = 2, 3
-# Racks differ for ever. So many of a model tell how far: so many times the middle one's distance is
-# more than that. More than ASHRAE's allowable range (class A1, 15 to 32 °C) is too much anywhere.
+# Racks differ permanently. From so many racks of a model on, so many times their median distance is more
+# than that. More than ASHRAE's allowable range (class A1, 15 to 32 °C) is too much anywhere.
 _TELL_RACKS, _TIMES_APART, _ALLOWED_KELVIN = 6, 7.5, 17.0
-# So long a core takes to follow: what it was before a span still warms the span's first minutes.
+# How long a core takes to follow its power: earlier heat still warms the first minutes of a span.
 FOLLOWS_SECONDS = 120.0
 # A mean of independent samples is off by half of their range over the root of their number, or less.
 _OF_RANGE = 0.5
-# Of the steady span, what must have been measured.
+# The share of the steady span that must have been measured.
 _COVERAGE = 0.5
-# How firmly the lines hold to a resistance that is everybody's, and to no warmth from others: as so
-# many watts squared of evidence. And from how many kelvins on a GPU counts for half.
+# How strongly the lines are held to a common resistance, and to no warmth from others, in watts squared
+# of evidence. And how many kelvins off a GPU counts for half.
 _HOLD_OWN, _HOLD_OTHERS, _FAR_KELVIN = 5e5, 3e5, 1.5
-# Of a kelvin per watt of its own, the most that others' power can weigh.
+# The most that a watt of another GPU can warm, as a share of what a watt of its own does.
 _MOST_OF_OTHERS = 0.5
 _ROUNDS = 3
-# Of what its own watts make, what those of one other GPU of the node may make, beyond what the lines say.
+# What a watt of one other GPU of the node may add beyond the lines, as a share of its own watt's effect.
 _DOUBT = 0.1
 
-# What was worked out in a pass serves several questions of it.
+# A cache: several detectors of one pass need the result.
 _HEAT: "WeakKeyDictionary[Rows, tuple[Rows, object, Heat]]" = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heat:
-    """Per row of the steady span; NaN where nothing can be said."""
+    """Excess heat per row of the steady span; NaN where nothing can be said."""
 
-    model: Codes  # the same for the GPUs of a cluster that are held against each other
+    model: Codes  # the same for the GPUs of a cluster that are compared with each other
     kelvin: Floats  # above what power explains in that slot
-    lately: Floats  # the same of the last minute: a mean goes on to tell of heat that is over
-    sure: Floats  # the same where it is no lower bound: what its node's and rack's air is known by
+    lately: Floats  # `kelvin` in the last minute: the span's mean still has heat that is over
+    sure: Floats  # `kelvin` where it is no lower bound, from which node's and rack's air is known
     rise: Floats  # kelvins that its own power explains
     doubt: Floats  # kelvins that may be the warmth of others, where they draw unlike each other
-    fits: "Mapping[int, _Fit]" = field(default_factory=dict)  # what each model was held against
-    # Beyond others of its node that did the same, in two lines: over the span, and in the last minute.
+    fits: "Mapping[int, _Fit]" = field(default_factory=dict)  # the lines of each model
+    # Beyond others of its node that did the same, in two rows: over the span, and in the last minute.
     beside_mates: Floats | None = None
 
 
 def heat_of(window: Window) -> Heat:
-    """What every GPU has beyond what power explains, over the steady span."""
+    """Return every GPU's heat beyond what power explains, over the steady span."""
     rows, lately = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
     before = _HEAT.get(rows)
     if before is None or before[0] is not lately or before[1] is not window.inventories:
@@ -123,9 +122,9 @@ def heat_of(window: Window) -> Heat:
 
 
 def heat_at_any_load(window: Window) -> Heat:
-    """The same, and of those whose power went up and down: of these with a doubt.
+    """Return the same, and with a doubt also the heat of GPUs whose power went up and down.
 
-    The last minute says of them at most that heat is over: its few samples of power leave much open.
+    For those the last minute can only say that heat is over: its few samples leave much open.
     """
     return window.once(_at_any_load, None)
 
@@ -155,20 +154,20 @@ def _at_any_load(window: Window, _: None) -> Heat:
 
 
 def off_by(swing: Floats, samples: Floats) -> Floats:
-    """By how much a mean of so many samples may be off, of what went up and down by so much."""
+    """Return by how much a mean of `samples` may be off, if the values range over `swing`."""
     found: Floats = _OF_RANGE * swing / np.sqrt(samples)
     return found
 
 
 def cooled(rows: Rows) -> Floats:
-    """Kelvins by which each core is cooler at its span's end."""
+    """Return by how many kelvins each core is cooler at the end of its span."""
     found: Floats = np.fmax(rows.values(FIRST.column) - rows.values(LAST.column), 0.0)
     return found
 
 
 def at_its_limit(rows: Rows) -> Floats:
-    """How warm each row's core would be at its power limit; as it is where that is not told, or where
-    it draws too little to tell.
+    """Return each core's temperature at its power limit, in °C; the present one where that is unknown
+    or the GPU draws too little to tell.
     """
     celsius = rows.values(CELSIUS.column)
     found: Floats = celsius + (celsius - ROOM_CELSIUS) * more_at_its_limit(rows)
@@ -176,21 +175,21 @@ def at_its_limit(rows: Rows) -> Floats:
 
 
 def in_its_air_at_its_limit(rows: Rows, rise: Floats) -> Floats:
-    """How warm each row's core would be at its power limit if what it has beyond its power is its air's."""
+    """Return each core's temperature at its power limit, in °C, if its excess heat is its air's."""
     more = np.fmax(divided(rows.values(LIMIT.column), rows.values(WATTS.column)) - 1.0, 0.0)
     found: Floats = rows.values(CELSIUS.column) + rise * np.nan_to_num(more)
     return found
 
 
 def more_at_its_limit(rows: Rows) -> Floats:
-    """Of each row's power, what its limit is more than that; 0 where nobody can say."""
+    """Return by what share of its power each row's limit exceeds that; 0 where that tells nothing."""
     with np.errstate(divide="ignore", invalid="ignore"):
         times = np.fmax(rows.values(LIMIT.column) / rows.values(WATTS.column), 1.0)
     return np.where(times <= _TELLS_TIMES, times - 1.0, 0.0)
 
 
 def of_other_nodes(window: Window, rows: Rows, kelvin: Floats, warm: Mask) -> Floats:
-    """The middle of the rack's other nodes for each warm row; NaN where too few are measured."""
+    """Return the median of the rack's other nodes for each warm row; NaN if too few are measured."""
     found = np.full(len(rows), np.nan)
     if not warm.any():
         return found
@@ -205,9 +204,9 @@ def of_other_nodes(window: Window, rows: Rows, kelvin: Floats, warm: Mask) -> Fl
 
 
 def unlike_air(heat: Heat, rack: Codes, of_rack: Floats, least: float) -> Floats:
-    """Kelvins from which on the air of each row's rack is no longer as racks of its model differ.
+    """Return from how many kelvins on a rack's air differs more than racks of its model do, per row.
 
-    `of_rack`: what the middle GPU of its rack has; `least`: the result where racks are alike.
+    `of_rack`: the kelvins of the rack's median GPU; `least`: the result where racks are alike.
     """
     one_each = np.zeros(len(rack), np.bool_)
     one_each[np.unique(rack, return_index=True)[1]] = True
@@ -217,17 +216,17 @@ def unlike_air(heat: Heat, rack: Codes, of_rack: Floats, least: float) -> Floats
 
 
 def works(rows: Rows) -> Mask:
-    """Of each row of the steady span whether it drew enough to warm its heatsink."""
+    """Tell for each row of the steady span whether it drew enough to warm its heatsink."""
     share = WORKING_SHARE * rows.values(LIMIT.column)
     enough: Mask = rows.values(WATTS.column) >= np.where(np.isnan(share), WORKING_WATTS, share)
     return enough
 
 
 def told_by_their_nodes(rows: Rows, found: Heat) -> Mask:
-    """Of each row whether half of its node's GPUs can be held against peers, where it has several.
+    """Tell for each row whether half of its node's GPUs can be compared with peers, if it has several.
 
-    While a job changes its pace some of them still can and others no longer: what the air of such a
-    node is nobody knows.
+    While a job changes its pace, some of them still can and others no longer: the air of such a node
+    is unknown.
     """
     node = nodes(rows)
     all_of_it = counted(node, np.isfinite(rows.values(CELSIUS.column)))
@@ -237,7 +236,7 @@ def told_by_their_nodes(rows: Rows, found: Heat) -> Mask:
 
 
 def is_awake(rows: Rows) -> Mask:
-    """Of each row whether it draws more than a GPU that nobody uses."""
+    """Tell for each row whether it draws more than an unused GPU."""
     share = _AWAKE_SHARE * rows.values(LIMIT.column)
     awake: Mask = rows.values(WATTS.column) >= np.where(np.isnan(share), _AWAKE_WATTS, share)
     return awake
@@ -246,7 +245,7 @@ def is_awake(rows: Rows) -> Mask:
 def _work_out(
     window: Window, rows: Rows, tells: Mask, fits: "Mapping[int, _Fit] | None" = None
 ) -> Heat:
-    """Of the rows that tell; by the lines of `fits` where a model has them for all of its slots."""
+    """Return the heat of rows in `tells`, by lines from `fits` if a model has them for all slots."""
     celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
     covered = seconds(rows) >= _COVERAGE * window.settings.steady_seconds
     read = covered & (watts > 0.0) & np.isfinite(celsius)
@@ -282,14 +281,14 @@ def _work_out(
 
 
 def doubt_of_others(window: Window, rows: Rows, rise: Floats) -> Floats:
-    """Kelvins that may be the warmth of a node's other GPUs, where they draw unlike each other."""
+    """Return the kelvins that may come from a node's other GPUs, where they draw unlike each other."""
     watts = rows.values(WATTS.column)
     found: Floats = _DOUBT * divided(rise, watts) * window.once(_unlike, rows)
     return found
 
 
 def _slots(window: Window, rows: Rows) -> Codes:
-    """A number per row: which of its board's slots the GPU is in, else NVML's index, from 1 on; else 0.
+    """Return per row the GPU's slot on its board, else its NVML index, from 1 on; 0 if unknown.
 
     NVML's order is not that of the slots, and differs between hosts of one model.
     """
@@ -299,13 +298,16 @@ def _slots(window: Window, rows: Rows) -> Codes:
 
 
 def _boards(window: Window, rows: Rows) -> Codes:
-    """The same number for the GPUs of one board and model in a cluster."""
+    """Return a code per row, the same for the GPUs of one board and model in a cluster."""
     board = whole_numbers(window.of_inventories(rows, _board))
     return together(clusters(rows), models(window, rows), board)
 
 
 def _addresses(inventory: Inventory | None) -> list[str]:
-    """Of its GPUs in order; nothing where one is not known. Domains come in four digits or in eight."""
+    """Return the sorted PCI addresses of a node's GPUs, none if one is unknown.
+
+    Leading zeros are dropped, as domains come in four digits or in eight.
+    """
     gpus = () if inventory is None else inventory.gpus
     known = [gpu.pci_address.lower().lstrip("0") for gpu in gpus if gpu.pci_address]
     return sorted(known) if len(known) == len(gpus) else []
@@ -319,13 +321,13 @@ def _slot(subject: Subject, inventory: Inventory | None) -> float:
 
 
 def _board(_: Subject, inventory: Inventory | None) -> float:
-    """A number for where a node's slots are: boards with others are no peers."""
+    """Return a number for the slots' addresses: boards with other addresses are no peers."""
     known = _addresses(inventory)
     return float(number(" ".join(known))) if known else np.nan
 
 
 def _unlike(_: Window, rows: Rows) -> Floats:
-    """Per row by how many watts the GPUs of its node differ, as one deviation."""
+    """Return per row the standard deviation of its node's GPUs' power, in watts."""
     node, watts = nodes(rows), rows.values(WATTS.column)
     read = np.isfinite(watts)
     count = np.fmax(np.bincount(node, read.astype(np.float64)), 1.0)
@@ -336,7 +338,7 @@ def _unlike(_: Window, rows: Rows) -> Floats:
 
 
 def _lately(window: Window, rows: Rows, kelvin: Floats, rise: Floats) -> Floats:
-    """The same of the last minute."""
+    """Return the kelvins beyond what power explains in the last minute."""
     lately = window.get("gpu", Span.RECENT)
     celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
     warmer = lately.beside(rows, CELSIUS.column) - celsius
@@ -346,15 +348,15 @@ def _lately(window: Window, rows: Rows, kelvin: Floats, rise: Floats) -> Floats:
 
 
 def _settled(window: Window, rows: Rows, watts: Floats) -> Mask:
-    """Of each row whether it drew lately what it drew all the time: a core follows a minute later."""
+    """Tell for each row whether it drew lately what it drew all the time: a core follows a minute later."""
     lately = window.get("gpu", Span.RECENT).beside(rows, WATTS.column)
     settled: Mask = np.abs(lately - watts) <= np.fmax(_CHANGED_WATTS, _CHANGED * watts)
     return settled
 
 
 def _of_others(window: Window, rows: Rows) -> Floats:
-    """Per row what the other GPUs of its node draw, by slot; where one is not read, the middle of
-    those that are, and 0 where there is none.
+    """Return per row the power of its node's other GPUs by slot: the median of those measured if one
+    is not, and 0 for an empty slot.
     """
     node, watts = nodes(rows), rows.values(WATTS.column)
     usual, _ = per_group(node, watts)
@@ -368,7 +370,7 @@ def _of_others(window: Window, rows: Rows) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kin:
-    """GPUs of one model: a row each, and the same as a block for each slot, filled up with zeros."""
+    """GPUs of one model: one row each, and the same rows as a block per slot, padded with zeros."""
 
     celsius: Floats
     terms: Floats  # 1, its own power, and that of the others by slot
@@ -392,7 +394,7 @@ class _Kin:
         )
 
     def beyond(self, lines: Floats) -> tuple[Floats, Floats]:
-        """What is left without what a slot's line explains, and without the slot's own middle; these."""
+        """Return what the lines and the slots' medians leave unexplained, and these medians."""
         rest = self.celsius - np.einsum("ij,ij->i", self.terms[:, 1:], lines[self.slot, 1:])
         ordered = np.full(self.blocks.shape[:2], np.inf)
         ordered[self.slot, self.place] = rest
@@ -403,7 +405,7 @@ class _Kin:
         return rest - middle[self.slot], middle
 
     def fitted(self, lines: Floats, per_watt: float) -> Floats:
-        """The lines anew: the further a GPU is off the old ones, the less it counts."""
+        """Return the lines fitted anew: the further a GPU is off the old ones, the less it counts."""
         weight = np.zeros(self.blocks.shape[:2])
         weight[self.slot, self.place] = 1.0 / (1.0 + (self.beyond(lines)[0] / _FAR_KELVIN) ** 2)
         size = self.terms.shape[1]
@@ -421,30 +423,30 @@ class _Kin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
-    """What GPUs of one model are held against: a line for each slot."""
+    """The lines that GPUs of one model are compared with, one per slot."""
 
     slots: Codes  # in order
     lines: Floats
     middle: Floats
-    watts: Floats  # in order, of those by which the lines are known
+    watts: Floats  # sorted, of the GPUs that the lines were fitted to
 
     def has(self, slot: Codes) -> bool:
-        """Whether there is a line for each of these."""
+        """Tell whether there is a line for each of these slots."""
         return bool(np.isin(np.flatnonzero(np.bincount(slot)), self.slots).all())
 
     def beyond(self, celsius: Floats, watts: Floats, others: Floats, slot: Codes) -> Floats:
-        """The kelvins beyond the lines."""
+        """Return the kelvins beyond the lines."""
         place = np.searchsorted(self.slots, slot)
         rest = celsius - np.einsum("ij,ij->i", others, self.lines[place, 2:])
         return self.told(rest - self.lines[place, 1] * watts - self.middle[place], watts)
 
     def told(self, kelvin: Floats, watts: Floats) -> Floats:
-        """These, and NaN where too few that the lines are known by draw about as much."""
+        """Return `kelvin`, with NaN where too few of the fitted GPUs draw about as much."""
         reached = len(self.watts) - np.searchsorted(self.watts, _REACH * watts)
         return np.where(reached >= _PEERS, kelvin, np.nan)
 
     def rise(self, watts: Floats, slot: Codes) -> Floats:
-        """The kelvins that the own power explains."""
+        """Return the kelvins that a GPU's own power explains."""
         found: Floats = self.lines[np.searchsorted(self.slots, slot), 1] * watts
         return found
 
@@ -452,7 +454,7 @@ class _Fit:
 def _fit(
     celsius: Floats, watts: Floats, others: Floats, slot: Codes, working: Mask
 ) -> tuple[_Fit, Floats]:
-    """The lines of GPUs of one model, and the kelvins that these have beyond them."""
+    """Return the lines of GPUs of one model, and the GPUs' kelvins beyond them."""
     kin = _Kin.of(celsius, watts, others, slot)
     ratio = (celsius - ROOM_CELSIUS) / watts
     per_watt = max(float(np.median(ratio[working] if working.any() else ratio)), 0.0)
@@ -460,7 +462,7 @@ def _fit(
     lines[:, 1] = per_watt
     for _ in range(_ROUNDS):
         lines = kin.fitted(lines, per_watt)
-        # What all slots tell of the resistance is a better beginning for each of them.
+        # The median resistance of all slots is a better start for each of them.
         per_watt = float(np.median(lines[:, 1]))
     kelvin, middle = kin.beyond(lines)
     fit = _Fit(

@@ -1,4 +1,4 @@
-"""Whose heat it is: the air of a rack, the fan of a node, or the heatsink of one GPU."""
+"""What is to blame for heat: the air of a rack, the fan of a node, or the heatsink of one GPU."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ from .own_past import own_past_of
 from .usual_heat import beyond_usual
 
 CORE = "core"
-# What a GPU is held against, and by which name.
+# What a GPU is compared with, and the name of that.
 AGAINST = (
     (own_past_of, PAST),
     (beyond_usual, USUAL),
@@ -52,9 +52,9 @@ AGAINST = (
 
 
 def hotter(window: Window) -> list[Claim]:
-    """Against its own past first, then against its usual place beside its peers, then against those.
+    """Return claims of heat: against a GPU's past first, then its usual place, then its peers.
 
-    What the next says of a node of which one tells already adds nothing.
+    A later comparison adds nothing on a node that an earlier one claims already.
     """
     rows = window.get("gpu", Span.STEADY)
     found: list[Claim] = []
@@ -66,13 +66,15 @@ def hotter(window: Window) -> list[Claim]:
 
 
 def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
-    """What most of a rack has is its air; what a node has beyond its rack is a fan, and what a GPU
-    has beyond its node is its heatsink. The more GPUs agree, the fewer kelvins are needed.
+    """Return claims of heat by one comparison.
+
+    What most of a rack has is due to its air, what a node has beyond its rack to a fan, and what a
+    GPU has beyond its node to its heatsink. The more GPUs agree, the fewer kelvins are needed.
     """
     kelvin, celsius = found.kelvin, rows.values(CELSIUS.column)
     node, rack = nodes(rows), together(clusters(rows), racks(window, rows))
     limits, whole = limits_of(rows, found, than)
-    # That a rack's air became warmer says so at any temperature.
+    # That a rack's air became warmer than it was counts at any temperature.
     warm = (most(rack, celsius) >= LEAST_CELSIUS) | (than == PAST)
     most_told = kelvin if found.beside_mates is None else np.fmax(kelvin, found.beside_mates[0])
     if not (warm & (most_told >= BESIDE_RACK)).any():
@@ -84,8 +86,8 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     air = unlike_air(found, rack, of_rack, limits.air) if than == PEERS else limits.air
     of_warm_rack &= (per_group(rack, limits.in_air)[0] >= limits.least) | (of_rack >= air)
     by_fan = _by_fan(window, rows, found, limits)
-    # A fan warms some of a node's GPUs: they are held against those that it does not. Where several
-    # are on the way there with the first, none of them has a heat of its own.
+    # A failing fan warms some of a node's GPUs: they are compared with the others. If several are on
+    # the way there with the first, none of them has a heat of its own.
     cool, _ = per_group(node, np.where(found.sure <= of_node, found.sure, np.nan))
     tells, hot = in_node >= NODE_GPUS, limits.own >= limits.least
     beside = np.where(tells, cool, of_rack)
@@ -98,7 +100,7 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     own &= (hot | uncooled & (celsius >= LEAST_CELSIUS)) & (counted(node, warmer) == 0.0)
     by_fan |= several
     by_air = of_warm_rack & (counted(node, by_fan) == 0.0)
-    # A GPU of a warm node of which nothing can be said is no evidence.
+    # A GPU of a warm node without a known excess is no evidence.
     told = warm & (kelvin >= LEFT * np.nan_to_num(of_node)) & ~own
     told &= is_left(of_node, node_lately) | several
     beyond = np.where(several, kelvin, of_node)
@@ -112,10 +114,10 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
 
 
 def _from_below(window: Window, rows: Rows, found: Heat, limits: Limits) -> Mask:
-    """Of each row whether it is one of a node of which most GPUs became hotter, by what is known of each from below.
+    """Tell for each row whether most GPUs of its node became hotter, by a lower bound for each.
 
-    Of a job that pauses hardly any GPU is known better, and of one that is the others tell nothing. What its rack's other
-    nodes became, too, is their air.
+    In a job that pauses, hardly any GPU is known better, and one that is tells nothing of the
+    others. Heat that the rack's other nodes got, too, is due to their air.
     """
     node, least = nodes(rows), found.kelvin - found.doubt
     of_node, known = per_group(node, least)
@@ -128,7 +130,7 @@ def _from_below(window: Window, rows: Rows, found: Heat, limits: Limits) -> Mask
 
 
 def _by_fan(window: Window, rows: Rows, found: Heat, limits: Limits) -> Mask:
-    """Of each row whether its node is hot beyond its rack: what it has beyond that grows with power."""
+    """Tell for each row whether its node is hot beyond its rack; that excess grows with power."""
     node = nodes(rows)
     of_node, in_node = per_group(node, found.sure)
     warm = (of_node >= limits.kelvin) & (in_node >= NODE_GPUS)
@@ -150,7 +152,7 @@ class _Claimed:
     than: str
 
     def of_nodes(self, warm: Mask, kelvin: Floats) -> list[Claim]:
-        """One claim per node of these rows."""
+        """Return one claim per node of these rows."""
         of_warm: dict[Subject, list[Claim]] = defaultdict(list)
         for (subject, row), excess in zip(self.rows.where(warm), kelvin[warm], strict=True):
             of_warm[subject.of_node()].append(self._of("node_hot", subject, row, excess))
@@ -160,7 +162,7 @@ class _Claimed:
         ]
 
     def of_gpus(self, hot: Mask, condition: str, kelvin: Floats) -> Iterator[Claim]:
-        """One claim per GPU of these rows."""
+        """Yield one claim per GPU of these rows."""
         for (subject, row), excess in zip(self.rows.where(hot), kelvin[hot], strict=True):
             yield self._of(condition, subject, row, excess)
 
@@ -169,7 +171,7 @@ class _Claimed:
         minutes = self.window.settings.steady_seconds / 60.0
         span = f"over {minutes:g} min"
         if self.than == PAST:
-            # The mean of the span has much of what it is held against.
+            # The span's mean still contains much of the past that it is compared with.
             lately = self.window.get("gpu", Span.RECENT).get(subject)
             assert lately is not None  # else nothing would be known of it
             celsius, watts = lately[CELSIUS.column], lately[WATTS.column]
@@ -185,12 +187,12 @@ class _Claimed:
         return Claim(condition=condition, subject=subject, since=row["last_at"], evidence=evidence)
 
     def _lately(self, number: int) -> float:
-        """Kelvins of the last minute that this row's past, or its node's other GPUs, do not explain."""
+        """Return the last minute's kelvins that the row's past or its node's other GPUs leave over."""
         mates = self.found.beside_mates
         told = self.found.lately if mates is None else np.fmax(self.found.lately, mates[1])
         return float(told[number])
 
 
 def measured_nodes(window: Window) -> frozenset[Subject]:
-    """Nodes whose GPUs were read lately."""
+    """Return the nodes whose GPUs were measured in the recent span."""
     return frozenset(gpu.of_node() for gpu in window.get("gpu", Span.RECENT).subjects)

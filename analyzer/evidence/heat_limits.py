@@ -1,6 +1,6 @@
-"""How much heat beyond what power explains is too much: of a rack, of a node and of one heatsink.
+"""How much heat beyond what power explains is too much for a rack, a node and a heatsink.
 
-What became hotter than it was needs less than what is unlike its peers.
+A GPU that became hotter than it was needs less excess than one that differs from its peers.
 """
 
 from dataclasses import dataclass, replace
@@ -24,69 +24,74 @@ from .heat import (
     works,
 )
 
-# What a GPU is held against, by the name of the evidence that says so.
+# What a GPU is compared with, as evidence names it.
 PAST, USUAL, PEERS = "half an hour ago", "usually", "peers"
 # A core under this has no heat problem, whatever its peers do: NVIDIA's data centre GPUs slow down at
 # some 85 to 90 °C; at full load an H100 has 55 to 75.
 LEAST_CELSIUS = 45.0
-# Hosts of one model differ for ever, and no job waits for a core that is warmer than others and stays
-# under this at full power: what only peers tell is told from here on.
+# Hosts of one model differ permanently, and no job waits for a core that is warmer than others and stays
+# under this at full power: a difference from peers alone counts from here on.
 _HARMS_CELSIUS = 80.0
-# How much hotter than power explains. Of one GPU beside its node: so many kelvins, and so much of the
-# rise that its power explains; heatsinks differ by some 7 % (one deviation, our 8 x H100).
+# The least excess of one GPU beside its node: kelvins, and a share of the rise that its power explains;
+# heatsinks differ by some 7 % (one deviation, our 8 x H100).
 _GPU_KELVIN, _RISE = 5.0, 0.3
-# Where so many GPUs tell how far heatsinks of the model differ, so many deviations, and no less than so
-# much of the rise of a GPU that changed. Where fewer tell against peers, more of it: heatsinks that are
-# a fifth off for ever are among sound ones (ours), and a few may be alike by chance.
+# From `_TELL` GPUs on, which show how far heatsinks of the model differ: the excess in deviations, and at
+# least this share of the rise for a GPU that changed. Against fewer peers than `_MANY` a larger share:
+# some sound heatsinks are permanently a fifth off (ours), and a few may be alike by chance.
 _TELL, _DEVIATIONS, _LEAST_RISE = 24, 5.0, 0.16
 _MANY, _FEW_RISE = 64, 0.35
-# Of what creeps: peers that come and go move what is beyond them by 6 to 8 K on fleets that are unlike
-# each other, so that it must be as much as against peers; but it need not do harm yet at its power limit,
-# where an H100 has 55 to 75 °C.
+# For slowly growing heat: peers that come and go shift the excess by 6 to 8 K on mixed fleets, so it must
+# be as large as against peers; but it need not do harm yet at the power limit, where an H100 has 55 to
+# 75 °C.
 _CREPT_CELSIUS = 70.0
-# At a light or a ragged load a GPU must have become so many kelvins hotter (ours): what its power explains is little.
+# At a light or uneven load a GPU must have become this many kelvins hotter (ours), as its power explains
+# little.
 _LIGHT_KELVIN = 9.0
 _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
-# A heatsink that hardly touches shows itself at any load: so many kelvins, and so many times what power
-# explains. A GPU that draws no more than a free one harms nobody's work: of the power limit, or watts.
+# A heatsink that hardly touches shows at any load: by this many kelvins, and times what power explains. A
+# GPU that draws no more than an unused one harms nobody's work.
 _COOLING_KELVIN, _COOLING_RISE = 12.0, 1.5
-# Of what was too much in the mean, the last minute must still have; and of what was enough to be told,
-# what stands goes on with (ours): what is near its limit would come and go with every job.
+# The share of the span's excess that the last minute must still have; and the share of a limit with which
+# a standing incident goes on (ours), as heat near a limit would come and go with every job.
 LEFT, _STAYS = 0.5, 0.7
-# So much of a node's GPUs is no matter of their heatsinks; of the limit, what counts as on the way.
+# From this share of a node's GPUs on, their heatsinks are not to blame; and the share of a limit from
+# which on a GPU counts as on the way to it.
 SEVERAL, _ON_THE_WAY = 0.375, 0.5
-# Air that is so much warmer is told at any load: ASHRAE's recommended range, 18 to 27 °C.
+# Air that is warmer by this much counts at any load: ASHRAE's recommended range, 18 to 27 °C.
 _RACK_KELVIN = 9.0
-# Of the middle of several GPUs: of a node beside its rack, of a rack or node, and of a node without one.
+# For medians of several GPUs: a node beside its rack, a rack or node, and a node without a rack.
 BESIDE_RACK, _NODE_KELVIN, ALONE_KELVIN = 4.0, 5.0, 7.0
-# Hosts of one model differ for ever: what only peers tell of a node or a rack must be so much of what its
-# power explains.
+# Hosts of one model differ permanently: against peers alone, a node's or rack's excess must be this share
+# of what its power explains.
 _NODE_RISE = 0.25
-# So many of a rack must be measured.
+# At least this many GPUs of a rack must be measured.
 _RACK_GPUS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What must be reached before a node, a rack or a heatsink is to blame."""
+    """The limits from which on a node, a rack or a heatsink is to blame."""
 
-    full: Floats  # degrees of each row's core, held against `least`; NaN where its node tells too little
-    own: Floats  # the same of a heat of its own
-    in_air: Floats  # the same as `full` where its air explains what is beyond power
-    more: Floats  # for each kelvin of a node's own, what that adds
-    air: float  # kelvins of a rack's air that are told at any load
+    full: Floats  # °C of each core, compared with `least`; NaN where its node is too little known
+    own: Floats  # the same for a heat of its own
+    in_air: Floats  # the same as `full`, if air explains what is beyond power
+    more: Floats  # what each kelvin of a node's own excess adds to `in_air`
+    air: float  # kelvins of a rack's air that count at any load
     least: float
-    kelvin: Floats  # of a node's or a rack's middle, per row
-    rise: float  # of what a GPU's power explains, its own heat's at least where many GPUs tell
-    share: float  # of what is too much of one GPU, what several on the way there need
+    kelvin: Floats  # per row, for a node's or a rack's median
+    rise: float  # least own heat of a GPU as a share of what its power explains, with many peers
+    share: float  # the share of one GPU's limit that several on the way there need
     able: Mask  # which rows draw enough for a heat of their own
     far: Floats  # kelvins of its own that each row must have whatever its power explains
-    few: float = _RISE  # instead of `rise` where less than so many GPUs tell
+    few: float = _RISE  # instead of `rise` with fewer than `many` GPUs
     many: int = _TELL
 
 
 def limits_of(rows: Rows, found: Heat, than: str) -> tuple[Limits, Limits]:
-    """Those of several on the way, and of one. What changed needs less than what is unlike its peers."""
+    """Return the limits for several GPUs on the way to a limit, and for a single one.
+
+    A GPU that changed needs less than one that differs from its peers.
+    """
     celsius = rows.values(CELSIUS.column)
     if than == PAST:
         limits = Limits(
@@ -139,7 +144,7 @@ def limits_of(rows: Rows, found: Heat, than: str) -> tuple[Limits, Limits]:
 
 
 def of_racks(window: Window, rows: Rows, found: Heat) -> Floats:
-    """What the middle GPU of each row's rack has; NaN where too few tell."""
+    """Return the kelvins of each row's rack's median GPU; NaN where too few are known."""
     rack = together(clusters(rows), racks(window, rows))
     of_rack, in_rack = per_group(rack, found.sure)
     of_rack[(in_rack < _RACK_GPUS) | (racks(window, rows) == 0)] = np.nan
@@ -149,10 +154,10 @@ def of_racks(window: Window, rows: Rows, found: Heat) -> Floats:
 def own_heat(
     rows: Rows, found: Heat, limits: Limits, air: Floats, lately: Floats
 ) -> tuple[Mask, Mask]:
-    """Of each row whether it has a heat of its own, and whether it is that of a lost cooling.
+    """Tell for each row whether it has a heat of its own, and whether its cooling is lost.
 
-    `air` is what its node or rack has beyond what power explains; NaN where nobody tells. `lately`
-    is what its node had in the last minute.
+    `air`: kelvins of its node or rack beyond what power explains; NaN if unknown. `lately`: those of
+    its node in the last minute.
     """
     beside, far = beside_air(rows, found, limits, air)
     beside_lately = found.lately - np.where(np.isnan(air), 0.0, lately)
@@ -163,9 +168,9 @@ def own_heat(
 
 
 def _beyond_its_mates(rows: Rows, found: Heat, limits: Limits) -> Mask:
-    """Of each row whether others of its node that did the same show a heat of its own.
+    """Tell for each row whether it is hot beside others of its node that did the same.
 
-    How far these are apart is taken from it already, so that what it may be off needs no more room.
+    How far these differ is subtracted already, so that no more room for errors is needed.
     """
     if found.beside_mates is None:
         return np.zeros(len(rows), np.bool_)
@@ -176,26 +181,26 @@ def _beyond_its_mates(rows: Rows, found: Heat, limits: Limits) -> Mask:
 
 
 def _uncooled_from(found: Heat) -> Floats:
-    """Kelvins beside its node from which on each row's heatsink hardly touches."""
+    """Return the kelvins beside its node from which on each row's heatsink hardly touches."""
     far: Floats = np.fmax(_COOLING_KELVIN, _COOLING_RISE * found.rise)
     return far
 
 
 def beside_air(rows: Rows, found: Heat, limits: Limits, air: Floats) -> tuple[Floats, Floats]:
-    """Kelvins of each row beside this air, and those from which on its heatsink is to blame."""
+    """Return each row's kelvins beside this air, and those from which on its heatsink is to blame."""
     beside = found.kelvin - np.nan_to_num(air)
     least = np.fmax(np.where(np.isnan(air), ALONE_KELVIN, 0.0), limits.far)
     return beside, np.fmax(least, _too_far(rows, found, beside, limits))
 
 
 def is_left(mean: Floats, lately: Floats) -> Mask:
-    """Whether what was too much in the mean is still there."""
+    """Tell whether enough of the mean's excess is still there in the last minute."""
     left: Mask = lately >= LEFT * mean
     return left
 
 
 def _too_far(rows: Rows, found: Heat, beside: Floats, limits: Limits) -> Floats:
-    """Kelvins beside its node from which on a heatsink is to blame; NaN where nothing can be said."""
+    """Return the kelvins beside its node from which on a heatsink is to blame; NaN if unknown."""
     share = np.where(works(rows), np.abs(beside) / found.rise, np.nan)
     usual, count = per_group(found.model, share)
     apart = np.where(count >= _TELL, _DEVIATIONS * _DEVIATION_OF_MEDIAN * usual, 0.0)
@@ -207,7 +212,7 @@ def _too_far(rows: Rows, found: Heat, beside: Floats, limits: Limits) -> Floats:
 def still_hot(
     window: Window, found: Heat, numbers: list[int], incident: Incident, than: str
 ) -> bool:
-    """Whether they still have most of what was enough to tell it, whatever their power makes of it."""
+    """Tell whether an incident's rows still have most of the heat that it needed, at any power."""
     rows = window.get("gpu", Span.STEADY)
     _, limits = limits_of(rows, found, than)
     if incident.subject.kind != "gpu":

@@ -1,4 +1,4 @@
-"""Which jobs an incident keeps from computing, or did until lately: nobody is blamed for what a fault took."""
+"""Jobs that an incident keeps from computing, or did until lately: they are not blamed for that."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from ..window.window import Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldUp:
-    """The holders that incidents hold up; each is looked at once."""
+    """The holders that incidents hold up; each is worked out once."""
 
     window: Window
     excuses: Excuses
@@ -25,10 +25,10 @@ class HeldUp:
     def over(
         cls, window: Window, seconds: float, measured: Callable[[], Collection[str]]
     ) -> "HeldUp":
-        """By what stood at any time within the last so many seconds.
+        """Return the holders held up by incidents that stood within the last `seconds`.
 
-        `measured` says, if asked, which nodes were measured all the while, by key: a silence that comes
-        and goes there was the numbers' alone.
+        `measured` returns, when called, the keys of nodes that were measured all the while: there, a
+        silence that came and went was only missing samples, and excuses nobody.
         """
         since = window.now - timedelta(seconds=seconds)
         lately = [one for one in window.stood if one.resolved_at is None or one.resolved_at > since]
@@ -37,7 +37,7 @@ class HeldUp:
         return cls(window=window, excuses=excuses(told, since))
 
     def has(self, held: Allocation) -> bool:
-        """Whether an incident on any GPU or node of its holder keeps that from computing."""
+        """Tell whether an incident on any GPU or node of an allocation's holder holds it up."""
         key = holder_key(held)
         if key not in self._known:
             self._known[key] = self.excuses.hold_up(gpus_of(self.window, held))
@@ -45,7 +45,7 @@ class HeldUp:
 
 
 def gpus_of(window: Window, held: Allocation) -> list[Subject]:
-    """All GPUs of its holder, in their order."""
+    """Return all GPUs of an allocation's holder, sorted."""
     holder = window.holdings.get(holder_key(held))
     return [held.subject] if holder is None else sorted(holder.gpus)
 

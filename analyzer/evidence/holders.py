@@ -1,4 +1,4 @@
-"""Who holds a GPU, in the words of evidence and of what to do."""
+"""Who holds a GPU, in words for evidence and actions."""
 
 from gpuvigil.clock import moment
 from gpuvigil.model import Allocation, Evidence
@@ -7,12 +7,12 @@ from ..window.holdings import name
 
 
 def holding(allocation: Allocation) -> Evidence:
-    """`job 7 of alice: train.py, since 10:00:00 UTC on 31 Jan`."""
+    """Return evidence like `job 7 of alice: train.py, since 10:00:00 UTC on 31 Jan`."""
     since = moment(allocation.started_at) + (" or earlier" if allocation.began_before else "")
     return Evidence(name="held by", value=f"{who(allocation)}, since {since}")
 
 
 def who(allocation: Allocation) -> str:
-    """`job 7 of alice: train.py`."""
+    """Return a holder with its command, as in `job 7 of alice: train.py`."""
     command = f": {allocation.command}" if allocation.command else ""
     return f"{name(allocation)}{command}"

@@ -1,8 +1,8 @@
-"""Nodes whose GPUs are used less since their processors have more to do than they can: the host holds its jobs up.
+"""Hosts that hold up their jobs: GPUs are used less since the processors are overloaded.
 
-That a job uses its GPUs less is its own matter, as an evaluation on the processors is. It is the node's where tasks
-wait for a processor, where several jobs on it lost as much at once, or where the job's GPUs on other nodes went on: and
-its load has risen.
+A job may use its GPUs less for its own reasons, such as an evaluation on the processors. The node is the
+cause if its load has risen, and tasks wait for a processor, several jobs on it lost as much at once, or
+the job's GPUs on other nodes went on.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,11 +34,12 @@ NEEDS = tuple(
     for span in spans
 )
 
-# A GPU that was at work is used for this much of what it was, and does something still; so do most of the node's [ours].
+# A GPU that was at work is used for at most this share of what it was, and still does something; so are
+# most of the node's GPUs [ours].
 _WORKED_PERCENT, _WORKS_PERCENT, _LEFT, _MOST, _COVERAGE = 80.0, 5.0, 0.75, 0.75, 0.8
 _FEWEST = 3
-# Load has risen where it is so many times what it was and so many tasks more; who waits for a processor does so twice
-# as long as before [ours].
+# Load has risen if it is this many times what it was, and this many tasks more; tasks wait for a processor
+# if they do so twice as long as before [ours].
 _TIMES, _TASKS, _TWICE = 1.5, 4.0, 2.0
 
 
@@ -54,7 +55,7 @@ class WaitedFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hosts:
-    """What processors have to do, by node: now and before."""
+    """The load of each node's processors, now and before."""
 
     rows: Rows
     load: Floats
@@ -64,19 +65,19 @@ class _Hosts:
 
     @property
     def short(self) -> Mask:
-        """Whether tasks wait for a processor, more than before."""
+        """Whether tasks wait for a processor longer than before."""
         waits: Mask = self.waits >= CPU_PRESSURE_PERCENT
         return waits & ~(self.waits < _TWICE * self.waits_before)
 
     @property
     def loaded(self) -> Mask:
-        """Whether more tasks run, or cannot, than before."""
+        """Whether more tasks run, or wait to run, than before."""
         more: Mask = self.load >= _TIMES * self.load_before
         return more & (self.load >= self.load_before + _TASKS)
 
 
 def hosts_waited_for(window: Window) -> list[WaitedFor]:
-    """Each node of which most GPUs at work are used less since its processors have more to do."""
+    """Return the nodes most of whose working GPUs are used less since their processors do more."""
     hosts = _hosts(window)
     busy = hosts.short | hosts.loaded
     if not busy.any():
@@ -94,7 +95,7 @@ def hosts_waited_for(window: Window) -> list[WaitedFor]:
 
 
 def came_back(window: Window, gpus: Iterable[Subject], since: datetime) -> bool:
-    """Whether each that its job still has is used as much more again, or none has its job any more."""
+    """Tell whether each GPU that its job still has is used about as before, or no job is left."""
     rows = window.get("gpu", Span.STEADY)
     lately = window.get("gpu", Span.RECENT).beside(rows, _USED.column)
     back = _LEFT * lately >= _before(window, rows)
@@ -117,12 +118,12 @@ def _hosts(window: Window) -> _Hosts:
 
 
 def _before(window: Window, rows: Rows) -> Floats:
-    """What each GPU was used in the mean of the trend span, but for the steady one."""
+    """Return each GPU's mean utilisation over the trend span without the steady one, in percent."""
     return means_before(rows, window.get("gpu", Span.TREND), (_USED.column,))[_USED.column]
 
 
 def _works(window: Window, rows: Rows, before: Floats) -> Mask:
-    """Of each row whether its GPU was at work, for a job that has had it all the time."""
+    """Tell for each row whether its GPU was at work for a job that has had it all the time."""
     settings = window.settings
     works: Mask = before >= _WORKED_PERCENT
     works &= seconds(rows) >= _COVERAGE * settings.steady_seconds - window.ticks(rows)
@@ -132,7 +133,7 @@ def _works(window: Window, rows: Rows, before: Floats) -> Mask:
 
 
 def _fell(window: Window, rows: Rows, before: Floats) -> Mask:
-    """Of each row whether its GPU is used less than it was, over the span and to this minute."""
+    """Tell for each row whether its GPU is used less than before, over the span and this minute."""
     lately = window.get("gpu", Span.RECENT).beside(rows, _USED.column)
     fell: Mask = (rows.values(_USED.column) <= _LEFT * before) & (lately <= _LEFT * before)
     fell &= lately >= _WORKS_PERCENT
@@ -150,7 +151,7 @@ def _of_node(
         return None
     job = jobs(window, rows)
     theirs = np.unique(job[less])
-    # The others of a job wait for these in collectives, and are used for it.
+    # The job's other GPUs wait for these in collectives, which counts as use.
     elsewhere = works & ~here & np.isin(job, theirs)
     others_go_on = bool(elsewhere.any()) and not fell[elsewhere].any()
     if not (hosts.short[number] or others_go_on or len(theirs) > 1):
@@ -174,7 +175,7 @@ def _of_node(
 
 
 def _has_new_work(window: Window, rows: Rows, here: Mask) -> bool:
-    """Whether something began on these GPUs since the load was less: it brings its own."""
+    """Tell whether an allocation began on these GPUs within the trend span: it brings its own load."""
     begun = micros(window.now) - window.settings.trend_seconds * 1e6
     return bool((window.of_allocations(rows, _newest)[here] > begun).any())
 
@@ -184,7 +185,7 @@ def _newest(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
 
 
 def _told(hosts: _Hosts, number: int) -> Iterator[Evidence]:
-    """What its processors have to do, of what was measured."""
+    """Yield evidence of the load of a node's processors, as far as it was measured."""
     waits, load = hosts.waits[number], hosts.load[number]
     if not np.isnan(waits):
         yield Evidence(

@@ -1,4 +1,4 @@
-"""What was done to nodes in a span, as notes on charts: versions, maintenance, drains, and what people annotated."""
+"""Notes on charts about what was done to nodes: new versions, maintenance, drains, people's annotations."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ from gpuvigil.model.annotation import LONGEST, Annotation
 from gpuvigil.schedulers.out_of_service import LostTo, lost_to, name_of
 
 MOST_SETUPS = 50_000
-# As many notes as one line of text bears; the chart has all.
+# The most notes in the line of text; the chart has all.
 _MOST_SAID = 8
 _LONGEST_LABEL = 24
-# Nearer to an end of a chart than this share of it, half of the longest label has no room.
+# Closer to an end of the chart than this share of its width, a centred label has no room.
 _EDGE = 0.15
 
 
@@ -35,14 +35,14 @@ class Note:
     """One thing that somebody did, to one node or to several."""
 
     at: datetime
-    label: str  # over a chart
+    label: str  # the short text over a chart
     text: str
-    until: datetime | None = None  # where it lasted: a band, not a line
+    until: datetime | None = None  # the end of something that lasted: a band, not a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What records tell of one cluster, or of some nodes of it."""
+    """The records from which the notes of one cluster, or of one of its nodes, are made."""
 
     setups: Sequence[Setup] = ()
     actions: Sequence[NodeAction] = ()
@@ -54,17 +54,17 @@ class Done:
 def done(
     hub: Hub, cluster: str, start: datetime, end: datetime, node: Subject | None = None
 ) -> Done:
-    """Of the cluster, or of one node of it. HubError when the hub does not answer."""
+    """Return the records of a cluster or of one node of it. HubError if the hub does not answer."""
     key = cluster_key(cluster) if node is None else node.key
 
     def asked(kind: RecordKind) -> Sequence[Record]:
         return hub.records(kind, subject=key, since=start, until=end)
 
-    # What was there before is only needed where something else came.
+    # Earlier setups are only needed if something changed in the span.
     setups = asked(RecordKind.SETUP) and hub.records(
         RecordKind.SETUP, subject=key, until=end, limit=MOST_SETUPS
     )
-    # One that began earlier may last until now.
+    # An annotation that began before the span may reach into it.
     since = start - LONGEST
     said = hub.records(RecordKind.ANNOTATION, subject=cluster_key(cluster), since=since, until=end)
     told = hub.records(RecordKind.SCHEDULER, subject=cluster_key(cluster))
@@ -77,15 +77,15 @@ def done(
     )
 
 
-_Told = tuple[datetime, Subject, str, str]  # when, where, over a chart, in a sentence
+_Told = tuple[datetime, Subject, str, str]  # time, node, label over a chart, sentence
 
 
 def notes(
     told: Done, start: datetime, end: datetime, only: Iterable[Subject] | None = None
 ) -> tuple[Note, ...]:
-    """Those of the span `[start, end)`, oldest first; the same thing done to several nodes is one.
+    """Return the notes of the span `[start, end)`, oldest first; the same change on several nodes is one note.
 
-    `only`: of what was done to one of these nodes; None: to any.
+    `only`: the nodes whose notes are wanted; None: all nodes.
     """
     nodes = None if only is None else tuple(only)
     names = None if nodes is None else frozenset(map(name_of, nodes))
@@ -104,7 +104,7 @@ def notes(
 
 
 def _told(told: Done, end: datetime) -> Iterator[_Told]:
-    """What is told of single nodes."""
+    """Yield what the records say of single nodes."""
     by_node: dict[Subject, list[Setup]] = {}
     for setup in told.setups:
         by_node.setdefault(setup.node, []).append(setup)
@@ -121,7 +121,7 @@ def _told(told: Done, end: datetime) -> Iterator[_Told]:
 
 
 def _maintained(look: Scheduler) -> Iterator[_Told]:
-    """The begin and the end of maintenance, as far as the scheduler's last look tells them."""
+    """Yield the start and the end of maintenance, as far as the scheduler's last report says."""
     for node in (*(look.nodes or ()), *look.left):
         if lost_to(node) is not LostTo.MAINTENANCE:
             continue
@@ -134,7 +134,7 @@ def _maintained(look: Scheduler) -> Iterator[_Told]:
 
 
 def _together(label: str, text: str, times: Sequence[tuple[datetime, Subject]]) -> Iterator[Note]:
-    """A roll-out is one note at its begin; what one node had several times is a note each."""
+    """Yield one note for a roll-out, at its start, or one for each change of a single node."""
     nodes = {node for _, node in times}
     if len(nodes) == 1:
         yield from (Note(at=at, label=label, text=text) for at, _ in times)
@@ -146,9 +146,9 @@ def _together(label: str, text: str, times: Sequence[tuple[datetime, Subject]]) 
 def labelled(
     of: Iterable[Note], taken: Iterable[datetime], near: timedelta, start: datetime
 ) -> Iterator[tuple[datetime, str]]:
-    """When each was and its words over a chart, empty where others have `taken` the room `near` it.
+    """Yield each note's time and label; the label is empty if another one in `taken` is as `near`.
 
-    What lasts and began before the chart's `start` has its words there.
+    A note that began before the chart's `start` has its label there.
     """
     words = list(taken)
     for one in of:
@@ -165,20 +165,20 @@ def labelled(
 def bands(
     of: Iterable[Note], start: datetime, end: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    """From when to when each lasted that did, within a chart from `start` to `end`."""
+    """Yield start and end of each note that lasted, cut to the chart from `start` to `end`."""
     for one in of:
         if one.until is not None and one.until > start:
             yield max(one.at, start), min(one.until, end)
 
 
 def align(at: datetime, start: datetime, end: datetime) -> str:
-    """On which side of its line the words of a mark have room in a chart from `start` to `end`."""
+    """Return how a mark's label is aligned so that it fits into a chart from `start` to `end`."""
     share = (at - start) / (end - start)
     return "left" if share < _EDGE else "right" if share > 1 - _EDGE else "center"
 
 
 def sentence(of: Sequence[Note]) -> str:
-    """The newest of them in one line; empty for none."""
+    """Return the newest notes as one line; empty for none."""
     said = "; ".join(f"{_when(one)}: {one.text}" for one in of[-_MOST_SAID:])
     more = f"{len(of) - _MOST_SAID} more, then " if len(of) > _MOST_SAID else ""
     return f"Done in this time: {more}{said}." if of else ""

@@ -1,7 +1,7 @@
-"""Records as they were at a moment; pure.
+"""Pure functions that give records as they were at a moment of the past.
 
-A record is kept in its newest version. What a moment's version said follows from the times in it, or
-from what was written down at each step; what follows from neither is not known any more.
+Only the newest version of a record is kept. Its version at a moment follows from the times in it, or from
+what was recorded at each step; what follows from neither is no longer known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _LENGTHS = {state: length for length, state in STATES.items()}
 
 
 def told_at(record: Record, key: str) -> datetime | None:
-    """A time in a record's body; None where there is none."""
+    """Return a time from a record's body; None if there is none."""
     text = record.body.get(key)
     try:
         return from_text(text) if isinstance(text, str) else None
@@ -26,13 +26,13 @@ def told_at(record: Record, key: str) -> datetime | None:
 
 
 def over(record: Record, key: str, at: datetime) -> bool:
-    """Whether it had ended by then; `key` is where its end is written."""
+    """Return whether the record had ended by then; `key` names the time of its end."""
     ended = told_at(record, key)
     return ended is not None and ended <= at
 
 
 def incident(step: Record) -> Record | None:
-    """An incident as that step in its life left it; None for what cannot be read."""
+    """Return an incident as this transition left it; None if the transition cannot be read."""
     try:
         found = Record.from_json(step.body["snapshot"])
         return replace(found, body={**found.body, "state": step.body["to_state"]})
@@ -41,7 +41,7 @@ def incident(step: Record) -> Record | None:
 
 
 def allocation(record: Record, at: datetime) -> Record:
-    """Held by then, if it ended later."""
+    """Return an allocation as of then: still held, if it ended later."""
     if over(record, "ended_at", at):
         return record
     body = {key: value for key, value in record.body.items() if key != "exit_code"}
@@ -53,7 +53,7 @@ _STARTED = frozenset({"started_at", "nodes", "numbers"})
 
 
 def job(record: Record, at: datetime) -> Record:
-    """Waiting, running or over by then."""
+    """Return a job as of then: waiting, running or ended."""
     if over(record, "ended_at", at):
         return record
     running = over(record, "started_at", at)
@@ -63,16 +63,16 @@ def job(record: Record, at: datetime) -> Record:
 
 
 def notice(record: Record, at: datetime) -> bool:
-    """Whether what it says was said by then."""
+    """Return whether what the notice says was true by then."""
     sent = told_at(record, "sent_at")
     waits = record.body.get("state") == "due"
     return record.at <= at and not waits and (sent is None or sent <= at)
 
 
 def inventory(record: Record, setups: Sequence[Record], at: datetime) -> Record | None:
-    """What the node had, with the versions that it ran on then; None before it was first seen.
+    """Return a node's inventory with the versions of that time; None before the node was first seen.
 
-    `setups` are all of the node, oldest first. Which parts it had is only known as of its last one.
+    `setups` are all setups of the node, oldest first. The parts are those of its last inventory.
     """
     before = [one for one in setups if one.at <= at]
     if setups and not before:
@@ -93,7 +93,7 @@ _VERSIONS = (Attribute.DRIVER.value, Attribute.KERNEL.value)
 
 
 def counted(record: Record, at: datetime) -> bool:
-    """Whether a count of a span was over by then."""
+    """Return whether the span that a record counts was over by then."""
     lengths = {RecordKind.USAGE: BUCKET, RecordKind.WASTE: timedelta(hours=1)}
     length = lengths.get(record.kind) or _LENGTHS.get(str(record.body.get("state")))
     return length is not None and record.at + length <= at

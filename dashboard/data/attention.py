@@ -1,4 +1,4 @@
-"""What needs a person, first things first, and whether anybody was told."""
+"""The open incidents that need a person, most urgent first, and whether anybody was told."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from ..model.delivery_status import Told, told_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """One standing incident, as lists show it; of thousands only a few are looked at, and put into words."""
+    """One open incident as lists show it. Texts are made on access, since of thousands only a few are shown."""
 
     incident: Incident
-    notices: Sequence[Record]  # of it
+    notices: Sequence[Record]  # of this incident
     at: datetime
-    now: str = ""  # how it goes, where that changes by the minute
+    now: str = ""  # how a flapping incident stands right now
 
     @property
     def id(self) -> str:
@@ -48,7 +48,7 @@ class Attention:
 
     @property
     def label(self) -> str:
-        """`sim-003 GPU 5`."""
+        """What the incident is about, as `sim-003 GPU 5`."""
         return self.incident.label or self.subject.key
 
     @property
@@ -71,7 +71,7 @@ class Attention:
 
     @property
     def told(self) -> tuple[Told, ...]:
-        """What became of telling people."""
+        """The delivery status of each channel."""
         return told_of(self.notices, self.at)
 
 
@@ -82,13 +82,13 @@ def attention(
     states: Mapping[str, str] | None = None,
     kept: Kept | None = None,
 ) -> tuple[Attention, ...]:
-    """What stands, in the order in which people should go about it; `states` say how each goes.
+    """Return open incidents in the order in which people should handle them; `states` are texts by ID.
 
-    Real before simulated. Then by severity: no warning stands above a critical, however many GPUs it
-    blocks. Within a severity GPUs that cannot work come before those that only may suffer, then more
-    GPUs before fewer, and those that nobody has taken before those that somebody has. Of equals the
-    oldest is first: it has waited longest, the first of a burst is most often its cause, and no
-    entry moves away under the pointer because a new one came.
+    Real clusters come before the simulated one. Then severity decides: no warning stands above a critical,
+    however many GPUs it blocks. Within a severity, faults that stop work come before those that may not,
+    then more blocked GPUs before fewer, then unacknowledged before acknowledged. Of equals the oldest is
+    first: it has waited longest, the first of a burst is most often its cause, and no entry moves away
+    under the pointer because a new one came.
     """
     kept, said = kept or Kept(), states or {}
     told = kept.of("told", (notices,), lambda: _by_incident(notices))

@@ -1,4 +1,4 @@
-"""Keeps what happened in the last hours, by what the hub says has changed."""
+"""Keep what happened in the last hours up to date by following the hub's changes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -20,9 +20,9 @@ from gpuvigil.model import (
 from .changes import BACK, Happened, moved
 from .job_deeds import Deeds
 
-# The most of one kind that is asked for when the feed begins, and kept.
+# The most records of one kind that are asked for when the feed starts.
 MOST = 20_000
-# What is too old is shown by nobody, and let go so often.
+# How often records that are too old to be shown are dropped.
 FORGET_EVERY = timedelta(minutes=1)
 KINDS = frozenset({RecordKind.TRANSITION, RecordKind.EVENT, RecordKind.ALLOCATION})
 
@@ -34,7 +34,7 @@ _READERS: Mapping[RecordKind, Callable[[Record], Any]] = {
 
 
 class ChangeFeed:
-    """For one thread at a time; `advance` is a question for `questions.Questions.ask`."""
+    """What happened in the last hours. For one thread at a time; pass `advance` to `questions.Questions.ask`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -45,14 +45,14 @@ class ChangeFeed:
         self._happened: Mapping[str, Happened] | None = None
 
     def advance(self, hub: Hub) -> Mapping[str, Happened]:
-        """What happened by cluster, up to now; HubError leaves it as it was."""
+        """Return what happened up to now, by cluster; HubError leaves the feed as it was."""
         now = self._clock.now()
         if self._sequence is None:
             self._load(hub, now)
         else:
             changes = hub.changes(self._sequence, KINDS, 0.0)
             if changes.sequence < self._sequence:
-                # The records are other ones than ours.
+                # The hub has other records than those that were read, such as after a restore.
                 self._sequence = None
                 return self.advance(hub)
             self._apply(changes.records)
@@ -70,7 +70,7 @@ class ChangeFeed:
             *hub.records(RecordKind.TRANSITION, since=since, limit=MOST),
             *hub.records(RecordKind.EVENT, since=since, limit=MOST),
             *hub.records(RecordKind.ALLOCATION, states=held, limit=MOST),
-            # In the order of their ends: a long job that ended just now began long ago.
+            # Ended ones are sorted by their end: a long job that ended just now began long ago.
             *hub.records(RecordKind.ALLOCATION, states=ended, limit=MOST),
         ]
         self._kept, self._deeds = {kind: {} for kind in KINDS}, Deeds()
@@ -84,7 +84,7 @@ class ChangeFeed:
                 continue
             try:
                 value = _READERS[record.kind](record)
-            except UNREADABLE:  # takes no other record down
+            except UNREADABLE:  # one unreadable record must not stop the others
                 continue
             self._put(record.kind, record.id, (record.version, value))
 
@@ -121,7 +121,7 @@ class ChangeFeed:
         }
 
     def _listed(self, kind: RecordKind) -> dict[str, tuple[Any, ...]]:
-        """What is kept of a kind, by cluster."""
+        """Return the kept values of a kind, by cluster."""
         found: dict[str, list[Any]] = {}
         for _, value in self._kept[kind].values():
             subject: Subject = value.subject
@@ -130,7 +130,7 @@ class ChangeFeed:
 
 
 def _ended(value: Any, now: datetime) -> datetime:
-    """When it is over: what is held is not."""
+    """Return when a value ended; `now` for an allocation that is still held."""
     at: datetime
     if isinstance(value, Allocation):
         return value.ended_at or now

@@ -1,7 +1,6 @@
-"""What changed lately: steps in incidents' lives, GPUs, ports, nodes and jobs that come and go.
+"""The list of recent changes: transitions of incidents; GPUs, ports, nodes and jobs that come and go.
 
-One thing is one line: a job over many GPUs, a burst of reboots, an event and the incident that tells
-of it.
+What belongs together is one line: a job on many GPUs, a burst of reboots, an event and the incident about it.
 """
 
 import heapq
@@ -28,34 +27,34 @@ from .job_deeds import BURST, Deed
 
 BACK = timedelta(hours=6)
 MOST = 60
-# An incident is opened or over this soon after the event that tells the same.
+# An incident opens or resolves this soon after the event about the same thing.
 SOON = timedelta(minutes=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One line: when it began, what it was, how it is to be taken, and where it leads."""
+    """One line of the list: time of its start, text, tone and link."""
 
     at: datetime
     text: str
     tone: str = ""  # "bad", "warn", "good" or nothing
-    href: str = ""  # empty where no page is about it
+    href: str = ""  # empty without a page about it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Moved:
-    """A transition, read as far as it will be drawn again and again."""
+    """The parsed part of a transition that lines are made of again and again."""
 
     at: datetime
     subject: Subject
     to_state: str
     incident_id: str
-    incident: Incident | None  # as it was then; None: not worth a line, or not to be read
-    about: frozenset[str]  # keys of the subjects that it tells of
+    incident: Incident | None  # as it was then; None: not worth a line, or unreadable
+    about: frozenset[str]  # keys of the subjects that it is about
 
 
 def moved(transition: Transition) -> Moved:
-    """The part of a transition that lines are made of."""
+    """Return the part of a transition that lines are made of."""
     told = transition.to_state in _INCIDENTS and not isinstance(transition.cause, CoveredBy)
     steps = transition.from_state != transition.to_state
     members = (transition.snapshot.get("body") or {}).get("members") or ()
@@ -71,7 +70,7 @@ def moved(transition: Transition) -> Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Happened:
-    """What the hub says of the last hours, of one cluster; the same value while nothing happens."""
+    """What happened in one cluster in the last hours; the same object while nothing new happens."""
 
     transitions: tuple[Moved, ...] = ()
     events: tuple[Event, ...] = ()
@@ -80,17 +79,17 @@ class Happened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """One thing that happened, before bursts are made one; `one` and `many` are how it is said."""
+    """One thing that happened, before bursts are merged; `one` and `many` are its texts."""
 
     at: datetime
     kind: tuple[str, ...]  # steps of the same kind may be one burst
     subject: Subject
     one: str
-    many: str  # after the number of things
+    many: str  # text after the number of things
     tone: str
     href: str
     several_href: str = ""
-    said: str = ""  # before either
+    said: str = ""  # text before either
 
 
 @dataclass(slots=True)
@@ -104,13 +103,13 @@ class _Burst:
 def changes(
     happened: Happened, now: datetime, label: Callable[[Subject], str]
 ) -> tuple[Change, ...]:
-    """Newest first, not older than six hours, at most `MOST`; `label` names a subject for people."""
+    """Return the changes of the last six hours, newest first, at most `MOST`; `label` names a subject."""
     steps = [
         *_of_incidents(happened.transitions, label),
         *_of_events(happened, label),
     ]
     young = [step for step in steps if now - BACK <= step.at <= now]
-    # Thousands begin and end in a large cluster: only what is shown gets its words.
+    # Thousands of jobs begin and end in a large cluster: only shown ones get their texts.
     deeds = (one for one in happened.deeds if one.at >= now - BACK)
     newest = heapq.nlargest(MOST, deeds, key=lambda one: (one.at, one.said))
     lines = [*map(_line, _bursts(young)), *(_deed(one, now) for one in newest)]
@@ -142,7 +141,7 @@ def _line(burst: _Burst) -> Change:
     return Change(at=first.at, text=text, tone=first.tone, href=first.several_href)
 
 
-# What is said first, so that it is read also where a long line is cut.
+# The text before an incident's line, so that it is read even if the line is cut; and its tone.
 _INCIDENTS = {
     State.OPEN.value: ("", ""),
     State.FLAPPING.value: ("Comes and goes: ", "warn"),
@@ -177,15 +176,15 @@ def _of_incidents(transitions: Iterable[Moved], label: Callable[[Subject], str])
 
 
 def _incident(transition: Transition) -> Incident | None:
-    """The incident as it was then; None when a newer version wrote it."""
+    """Return the incident as it was then; None if it is unreadable, such as one of a newer version."""
     try:
         return Incident.from_record(Record.from_json(transition.snapshot))
     except UNREADABLE:
         return None
 
 
-# How an event is said of one subject and of several, how it is to be taken, and which step in the
-# life of an incident tells the same.
+# By kind of event: text for one subject, text for several, tone, and the incident state that says the
+# same, if any.
 _EVENTS = {
     EventKind.GPU_LOST: ("is lost", "GPUs are lost", "bad", State.OPEN),
     EventKind.GPU_BACK: ("is back", "GPUs are back", "good", State.RESOLVED),
@@ -242,7 +241,7 @@ def _of_events(happened: Happened, label: Callable[[Subject], str]) -> Iterable[
 
 
 def _told(transitions: Iterable[Moved]) -> dict[tuple[str, str], list[datetime]]:
-    """When incidents about a subject were opened or over; one that flaps was opened."""
+    """Return when incidents came into a state, by state and subject key; flapping counts as open."""
     found: dict[tuple[str, str], list[datetime]] = {}
     for one in transitions:
         state = State.OPEN.value if one.to_state == State.FLAPPING.value else one.to_state
@@ -252,7 +251,7 @@ def _told(transitions: Iterable[Moved]) -> dict[tuple[str, str], list[datetime]]
 
 
 def _deed(deed: Deed, now: datetime) -> Change:
-    """A job leads to its page, a program to where it ran."""
+    """Return the line of a deed; a job links to its page, a program to where it ran."""
     first = deed.span[0][1]
     gpus = {subject for _, subject in deed.span}
     nodes = {subject.of_node() for subject in gpus}

@@ -1,4 +1,4 @@
-"""How an incident that comes and goes stands now, and when it will be closed."""
+"""The current state of a flapping incident, and when it will be closed."""
 
 from datetime import datetime, timedelta
 
@@ -12,7 +12,7 @@ _FLAPS = where(lambda row: row.link is Link.FLAPS)
 
 
 def comes_and_goes(incident: Incident) -> bool:
-    """Whether there is something to say of how it goes."""
+    """Return whether the incident flaps, by its state or its fault."""
     return incident.state == State.FLAPPING.value or incident.fault in _FLAPS
 
 
@@ -23,16 +23,16 @@ def flapping(
     settings: AnalyzerSettings,
     now: datetime,
 ) -> str:
-    """`up again, quiet for 11 min; closes after 30 quiet minutes`; empty for what does not flap.
+    """Return `up again, quiet for 11 min; closes after 30 quiet minutes`; empty if it does not flap.
 
-    `port` is the state of the port that it is about, `last` that port's last change.
+    `port` is the state of the incident's port, `last` that port's last event.
     """
     if not comes_and_goes(incident):
         return ""
     flaps = incident.state == State.FLAPPING.value
     wait = Patience().flap_window if flaps else timedelta(seconds=settings.clear_seconds)
     if incident.fault in _FLAPS:
-        # Its downs must first have left the span in which they are counted.
+        # The port's downs must first leave the span in which they are counted.
         wait += timedelta(seconds=settings.port_flap_events_seconds)
     minutes = -(-wait // timedelta(minutes=1))
     closes = f"closes after {minutes} quiet minute{'' if minutes == 1 else 's'}"

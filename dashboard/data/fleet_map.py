@@ -1,4 +1,4 @@
-"""The fleet map's data: a few bytes per GPU, in the form that `components/fleet_map.js` reads."""
+"""The fleet map's data: a few bytes per GPU, in the format that `components/fleet_map.js` reads."""
 
 import json
 import struct
@@ -8,22 +8,22 @@ import numpy as np
 from ..model.cluster import ClusterView
 from ..model.gpus import Column
 
-# "Not measured", the largest number of each width.
+# The largest number of each width means "not measured".
 NO_BYTE = 0xFF
 NO_SHORT = 0xFFFF
 
 
 def encoded(view: ClusterView) -> bytes:
-    """The map of one cluster.
+    """Return the map of one cluster.
 
-    The length of a JSON header (4 bytes), the header (blocks, their nodes, the texts), then one
-    array per property over all cells: look, utilisation, index, temperature (a byte each), and
-    reason, holder and power (two bytes each). Everything is little-endian.
+    The format: the length of a JSON header (4 bytes), the header (blocks, their nodes, texts), then one
+    array per property over all cells: look, utilisation, index, temperature (a byte each), then reason,
+    holder and power (two bytes each). Everything is little-endian.
     """
     gpus = view.gpus
     fits = (gpus.index >= 0) & (gpus.index < NO_BYTE)
     unnumbered = {number: gpus.uuid[number] for number in np.flatnonzero(~fits).tolist()}
-    # Reasons first: they are few, while the holders may be too many for two bytes.
+    # Reasons come first: they are few, while holders may be too many for two bytes.
     texts = ["", *gpus.reasons, *gpus.holders[1:]]
     header = (
         f'{{"blocks":{view.layout.blocks_json},"texts":{_json(texts[:NO_SHORT])}'
@@ -57,11 +57,11 @@ def _json(value: object) -> str:
 
 
 def _places(places: Column) -> Column:
-    """Places of texts; 0, no text, where there are too many for two bytes."""
+    """Return the places of texts, with 0 (no text) for those too large for two bytes."""
     return np.where(places < NO_SHORT, places, 0)
 
 
 def _rounded(values: Column, missing: int) -> Column:
-    """Whole numbers below `missing`, which stands for what was not measured."""
+    """Return whole numbers below `missing`; `missing` stands for NaN."""
     measured = np.clip(np.rint(values), 0, missing - 1)
     return np.where(np.isnan(values), missing, measured)

@@ -1,4 +1,4 @@
-"""How long the hub has owed an answer: a page is stale while a request is pending, not only after."""
+"""How long an answer of the hub is overdue: a page is stale while a request is pending, not only after."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from ..fleet import overdue_nodes, silent_nodes
 from ..model.facts import Facts
 from .questions import Said, StillAsking
 
-# How long after the hub was away its nodes may take to send again: a collector tries every 5 s.
+# How long nodes may take to send again after the hub was away: a collector retries every 5 s.
 GRACE_SECONDS = 20.0
 
 
 class Line:
-    """One thread's requests to the hub; times are monotonic seconds."""
+    """The state of one thread's requests to the hub; times are monotonic seconds."""
 
     def __init__(self, now: float, patience_seconds: float) -> None:
-        self.since = now  # of the last good answer, or when one began to be owed
-        self.answers = False  # whether there ever was one
+        self.since = now  # time of the last good answer, or of the first request
+        self.answers = False  # whether there ever was a good answer
         self.error: str | None = None
-        self.who = "the hub"  # gave the error; or the store, where telemetry is kept elsewhere
+        self.who = "the hub"  # the source of the error: the hub, or the store if telemetry is kept elsewhere
         self._asked_since = now
         self._patience_seconds = patience_seconds
 
@@ -33,20 +33,20 @@ class Line:
         self.error, self.who = why, who
 
     def asked_anew(self, now: float) -> None:
-        """Nothing was asked for a while, so nothing was owed, and what failed then may be well now."""
+        """Restart the count after a pause without requests: nothing was due, and old errors may be gone."""
         self._asked_since, self.error = now, None
 
     def is_late(self, now: float) -> bool:
         return self.error is not None or self.owed_seconds(now) > self._patience_seconds
 
     def owed_seconds(self, now: float) -> float:
-        """For how long a good answer has been owed."""
+        """Return for how many seconds a good answer has been due."""
         return now - max(self.since, self._asked_since)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """The hub does not answer, or the store beside it."""
+    """An outage of the hub, or of the store beside it."""
 
     why: str
     seconds: float
@@ -54,7 +54,7 @@ class Trouble:
     who: str = "the hub"
 
     def text(self, now: datetime) -> str:
-        """For people; `now` is the hub's clock as far as it is known, or else this machine's."""
+        """Return a text for people; `now` is the hub's clock if known, else this machine's."""
         span = timedelta(seconds=self.seconds)
         if not self.answered_before:
             return f"No answer from {self.who} yet, for {duration(span)}. {self.why}".rstrip()
@@ -65,7 +65,7 @@ class Trouble:
 
 
 def trouble(lines: Iterable[Line], now: float) -> Trouble | None:
-    """That of the line that waits longest; None while every line is answered in time."""
+    """Return the outage of the line that waits longest; None while every line is answered in time."""
     late = [line for line in lines if line.is_late(now)]
     if not late:
         return None
@@ -77,9 +77,9 @@ def trouble(lines: Iterable[Line], now: float) -> Trouble | None:
 
 
 def outdated(what: str, said: Said, silence: str | None) -> list[str]:
-    """A line that says since when an answer is old, and why; none where it is not.
+    """Return a line that says how old an answer is, and why; none for a fresh answer.
 
-    Nor where `silence` says of all the page since when it is old: one sentence, with one clock.
+    None either if `silence` already says how old the whole page is.
     """
     if not said.error or silence is not None:
         return []
@@ -89,28 +89,28 @@ def outdated(what: str, said: Said, silence: str | None) -> list[str]:
 
 
 class Loading(str):
-    """A line about what was just asked for: nothing is wrong."""
+    """A line for an answer that is still loading: nothing is wrong."""
 
     __slots__ = ()
 
 
 def unanswered(what: str, error: Exception) -> str:
-    """Why there is nothing to show, such as "Usage is not known: ..."; only `Loading` until the answer is late."""
+    """Return why nothing is shown, such as "Usage is not known: ..."; `Loading` until the answer is late."""
     return Loading("Loading …") if isinstance(error, StillAsking) else f"{what}: {error}"
 
 
 class CatchUp:
-    """The time after the hub was away, until its nodes have sent again; monotonic seconds."""
+    """The time after the hub was away until its nodes have sent again, in monotonic seconds."""
 
     def __init__(self) -> None:
         self._back_at: float | None = None
         self._away_from: datetime | None = None  # by the hub's clock
 
     def missing(self, before: Facts, after: Facts, now: float, owed_seconds: float | None) -> int:
-        """How many nodes are silent in `after` only because the hub was away.
+        """Return how many nodes are silent in `after` only because the hub was away.
 
-        `owed_seconds`: for how long it owed this answer, where that was too long. 0 when it was
-        not away, when no node is silent by it, and once they have had their time.
+        `owed_seconds`: how long this answer was overdue; None if it came in time. The result is 0 if the
+        hub was not away, if no node is silent because of that, or once `GRACE_SECONDS` are over.
         """
         if self._back_at is not None and now - self._back_at > GRACE_SECONDS:
             self._back_at = None
@@ -120,7 +120,7 @@ class CatchUp:
         if self._back_at is None or self._away_from is None:
             return 0
         missing = silent_nodes(after) - silent_nodes(before)
-        # What was overdue already before that is silent for a reason of its own.
+        # Nodes that were overdue before the outage are silent for another reason.
         missing -= overdue_nodes(after, self._away_from)
         if not missing:
             self._back_at = None
@@ -128,8 +128,8 @@ class CatchUp:
 
 
 def _heard_nobody(after: Facts, since: datetime) -> bool:
-    """Whether the hub was away, and not only slow to answer: then it took what nodes sent."""
+    """Return whether the hub was away, and not only slow: a slow hub still receives what nodes send."""
     if after.listening_since is not None and after.listening_since >= since:
         return True
-    # What came at either end may have come just before it went, or as soon as it was back.
+    # Data near either end may have come just before the outage or just after it.
     return not any(since + ARRIVAL < at < after.now - ARRIVAL for at in after.heard.values())

@@ -1,4 +1,4 @@
-"""What the hub is asked for: the records that stand, and the newest numbers."""
+"""The queries to the hub for every page: the current records and the newest numbers."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -21,16 +21,16 @@ from ..model.facts import STANDING_STATES, Book, Facts
 from ..model.newest_rows import NODE_FIELDS, PORT_FIELDS, Row
 
 ALL_FIELDS = tuple(metric.name for metric in GPU.metrics)
-# A row arrives a commit and a hop after its tick.
+# How late a row may arrive after its tick: a commit and a hop.
 ARRIVAL = timedelta(seconds=10)
 # The most that the hub gives in one answer.
 _MOST_RECORDS = 100_000
-# Whose last change is shown; of the others the book hears when they change.
+# The faults whose port's last change is shown; changes of other ports the book only hears later.
 PORT_FAULTS = where(lambda row: row.link is not Link.NOTHING)
 
 
 def load(hub: Hub, *, messages: bool = True) -> Book:
-    """The records that stand now; with `messages` also what was told of each incident, which is a question for each."""
+    """Return the current records; with `messages` also each incident's notices, which takes a query each."""
     book = Book()
     book.apply(hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS))
     held = [AllocationState.HELD]
@@ -45,7 +45,7 @@ def load(hub: Hub, *, messages: bool = True) -> Book:
         for incident in (incidents if messages else ())
         for notice in hub.records(RecordKind.NOTICE, parent=incident.id)
     ]
-    # Some wait for a receiver that fails although their incident is over.
+    # Some notices still wait for a failing receiver though their incident is over.
     due = hub.records(RecordKind.NOTICE, states=["due"], limit=_MOST_RECORDS)
     book.apply([*told, *due])
     for subject in {one.subject for one in incidents if one.body.get("fault") in PORT_FAULTS}:
@@ -56,9 +56,9 @@ def load(hub: Hub, *, messages: bool = True) -> Book:
 def numbers(
     hub: Hub, facts: Facts, fields: Collection[str], before: Facts | None = None
 ) -> tuple[Facts, pa.Table]:
-    """`facts` with the newest rows and the hub's time, and the GPUs' rows with `fields`.
+    """Return `facts` with the newest rows and the hub's time, and the GPU rows with `fields`.
 
-    The rows of ports and nodes are those of `before` where it is given.
+    The rows of ports and nodes are taken from `before` if it is given.
     """
     status = without_marked(hub.status())
     now = from_text(status["now"])
@@ -84,7 +84,7 @@ def numbers(
 
 
 def row_of(gpus: pa.Table, subject: Subject) -> Row | None:
-    """The row of one GPU; None when there is none."""
+    """Return the row of one GPU; None if there is none."""
     named = (("cluster", subject.cluster), ("node", subject.node), ("uuid", subject.gpu))
     rows = gpus
     for name, value in named:
@@ -94,7 +94,7 @@ def row_of(gpus: pa.Table, subject: Subject) -> Row | None:
 
 
 def clocks(status: Mapping[str, Any]) -> dict[tuple[str, str], tuple[float, str]]:
-    """How many seconds each node's clock is ahead of the hub's, and what the hub does about it."""
+    """Return by node how many seconds its clock is ahead of the hub's, and what the hub does about it."""
     told = [*status["nodes"], *({**it, "clock": "wrong"} for it in status.get("wrong_clocks", ()))]
     return {
         (node["cluster"], node["node"]): (node["offset_seconds"], node["clock"])

@@ -1,6 +1,6 @@
-"""What jobs, pods and programs did: when each took or let go of which GPUs.
+"""When jobs, pods and programs took or released which GPUs.
 
-In a large cluster one of thousands does something every second: only what it did is worked out anew.
+In a large cluster one of thousands changes every second, so only the changed ones are worked out again.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -10,25 +10,25 @@ from datetime import datetime, timedelta
 from gpuvigil.model import Allocation, HolderKind, Subject
 from gpuvigil.web import page_links
 
-# Steps of one kind this near to each other are one burst.
+# Steps of one kind that follow each other within this time are one burst.
 BURST = timedelta(minutes=5)
 
-_Name = tuple[str, str, str]  # its cluster, what it is called, its user
+_Name = tuple[str, str, str]  # cluster, name, user
 _Span = list[tuple[datetime, Subject]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Deed:
-    """GPUs that one job, pod or program took or let go of, closely after each other."""
+    """A burst of GPUs that one job, pod or program took or released."""
 
     at: datetime
     said: str  # "job 7 of alice started"
     span: _Span
-    page: str  # its own; empty of a program
+    page: str  # its own page; empty for a program
 
 
 class Deeds:
-    """Kept by what becomes of each allocation; for one thread at a time."""
+    """All deeds, kept up to date with each allocation's changes; for one thread at a time."""
 
     def __init__(self) -> None:
         self._held: dict[_Name, dict[str, Allocation]] = {}
@@ -36,7 +36,7 @@ class Deeds:
         self._changed: set[_Name] = set()
 
     def put(self, id_: str, before: Allocation | None, after: Allocation | None) -> None:
-        """The allocation of that id is no longer as `before`, but as `after`; None where it is none."""
+        """Replace an allocation's version `before` by `after`; None stands for no allocation."""
         if before is not None:
             name = _name(before)
             del self._held[name][id_]
@@ -47,7 +47,7 @@ class Deeds:
             self._changed.add(name)
 
     def by_cluster(self) -> Mapping[str, tuple[Deed, ...]]:
-        """Of all allocations that there are, in no order."""
+        """Return the deeds of all allocations, by cluster, in no order."""
         for name in self._changed:
             self._done[name] = _deeds(name, self._held[name].values())
             if not self._held[name]:
@@ -69,10 +69,10 @@ def _deeds(name: _Name, held: Collection[Allocation]) -> list[Deed]:
     cluster, called, user = name
     who = f"{called} of {user}" if user else called
     stands = any(one.ended_at is None for one in held)
-    # Who was there at the first look came at some time before.
+    # The start of allocations that were there at the first look is not known.
     started = _spans((one.started_at, one.subject) for one in held if not one.began_before)
     ends = _spans((one.ended_at, one.subject) for one in held if one.ended_at is not None)
-    # Some of its GPUs may be let go while it goes on with the others.
+    # A job may release some of its GPUs and go on with the others.
     last = len(ends) if stands else len(ends) - 1
     said = [
         *((f"{who} started", span) for span in started),
@@ -84,7 +84,7 @@ def _deeds(name: _Name, held: Collection[Allocation]) -> list[Deed]:
 
 
 def _spans(moments: Iterable[tuple[datetime, Subject]]) -> list[_Span]:
-    """Moments that follow each other closely, together."""
+    """Group moments that follow each other within `BURST`."""
     found: list[_Span] = []
     for one in sorted(moments):
         if found and one[0] - found[-1][-1][0] <= BURST:

@@ -1,4 +1,4 @@
-"""The queue of a cluster, put together from what schedulers told and what the nodes show."""
+"""A cluster's job queue, made from what the scheduler reports and what the nodes show."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,13 +14,13 @@ _ORDER = (Wait.BACKFILL, Wait.FRAGMENTATION, Wait.QUOTA, Wait.RESERVATION, Wait.
 
 
 def rooms(cluster: ClusterView, schedulers: Iterable[Scheduler]) -> dict[str, Room]:
-    """Every node with its free GPUs, and what its scheduler says of it."""
+    """Return every node's free GPUs and the scheduler's states for the node."""
     states: dict[str, tuple[str, ...]] = {}
     for one in schedulers:
         if one.told_by.cluster == cluster.name:
             states |= {node.name: node.states for node in one.nodes or ()}
-    # Columns, since this is done for each page that is open.
-    # What a node that is out of service keeps from jobs is told of as such.
+    # Computed with columns, since it is done for each open page.
+    # Free GPUs of nodes that are out of service count too, so that the sentence can name them.
     nobodys = (cluster.gpus.state == STATES.index(GpuState.FREE)) | (
         (cluster.gpus.look == Look.OUT) & (cluster.gpus.held == 0)
     )
@@ -39,7 +39,7 @@ def rooms(cluster: ClusterView, schedulers: Iterable[Scheduler]) -> dict[str, Ro
 def queue_of(
     cluster: ClusterView, jobs: Iterable[Job], schedulers: Sequence[Scheduler]
 ) -> Queue | None:
-    """What waits in a cluster; None where no scheduler is asked."""
+    """Return a cluster's queue; None if no scheduler is asked."""
     if not any(one.told_by.cluster == cluster.name for one in schedulers):
         return None
     own = [job for job in jobs if job.told_by.cluster == cluster.name and job.state == "PENDING"]
@@ -47,9 +47,9 @@ def queue_of(
 
 
 def sentence(found: Queue) -> str:
-    """`14 jobs wait for 96 GPUs while nobody holds 24: 16 fragmentation, 8 faulty nodes`.
+    """Return a text like `14 jobs wait for 96 GPUs while nobody holds 24: 16 fragmentation, 8 faulty nodes`.
 
-    Those of nodes that are out of service are among the 24, and are not called free.
+    GPUs of nodes that are out of service are among the 24 and are not called free.
     """
     if not found.jobs:
         return "no job waits"
@@ -64,5 +64,5 @@ def sentence(found: Queue) -> str:
 
 
 def unknown(schedulers: Iterable[Scheduler]) -> Mapping[str, str]:
-    """By cluster, why its scheduler does not answer: what waits there is then of before."""
+    """Return by cluster why its scheduler does not answer; its queue is then an old one."""
     return {one.told_by.cluster: one.why for one in schedulers if one.why}

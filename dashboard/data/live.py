@@ -1,4 +1,4 @@
-"""What all pages of this process share, for the scripts that Streamlit runs, as whoever asks may see it."""
+"""What all pages of this process share, for Streamlit's scripts, filtered by what the person may see."""
 
 import secrets
 import threading
@@ -24,73 +24,73 @@ from .questions import Questions, Said
 from .seen import Eyes, SeenQuestions, SeenSnapshot
 from .snapshot import Snapshot
 
-# Views are kept for so many who see different things; who looks again gets one made anew.
+# So many people's own views are kept; others are made again when they look.
 MOST_KEPT = 256
-# Moments of the past are kept as long as they are among the last so many.
+# So many moments of the past are kept, the least recently used is dropped first.
 MOST_MOMENTS = 8
-AT = "at"  # in an address: the moment that is looked at
+AT = "at"  # the address parameter for the moment to look at
 SIGNED_OUT = "You are signed out. Reload the page to sign in."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class People:
-    """Who may ask, where people sign in: `asker` says who draws a page now, None who nobody knows."""
+    """Sign-in of people: `asker` returns who draws the current page, None if nobody is signed in."""
 
     asker: Callable[[], Person | None]
     pseudonyms: Pseudonyms | None = None
     names: Names = field(default_factory=Names)
-    key: bytes = field(default_factory=partial(secrets.token_bytes, 32))  # of pods' numbers
+    key: bytes = field(default_factory=partial(secrets.token_bytes, 32))  # hashes pods' numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """One view of the fleet, and answers to what only some pages ask."""
+    """The view of the fleet, and the cached answers that only some pages need."""
 
     snapshot: Snapshot
     questions: Questions
     config: Config
     changes: ChangeFeed = field(default_factory=lambda: ChangeFeed(SystemClock()))
-    # The day of each cluster as its chart last had it: the strip waits for no answer.
+    # The last day's usage of each cluster as its chart had it, so that the strip waits for no answer.
     days: dict[str, Any] = field(default_factory=dict)
     people: People | None = None
-    person: Person | None = None  # who asks; None where nobody signs in by name
-    at: datetime | None = None  # the moment of the past that all is of; None: now
+    person: Person | None = None  # who asks; None if nobody signs in by name
+    at: datetime | None = None  # the moment of the past that is shown; None: now
 
     @property
     def clock(self) -> Clock:
-        """In the past it stands still."""
+        """The clock to draw by; it stands still at a moment of the past."""
         return SystemClock() if self.at is None else ManualClock(self.at)
 
     @property
     def may_change(self) -> bool:
-        """Whether who asks may acknowledge, silence and answer: nobody may in the past."""
+        """Whether this person may acknowledge, silence and answer; nobody may in the past."""
         return self.at is None and self.may_answer
 
     @property
     def may_answer(self) -> bool:
-        """Whether who asks is one of those who may change anything."""
+        """Whether this person has the right to change anything."""
         return self.person is None or self.person.is_operator
 
     @property
     def sees_all_jobs(self) -> bool:
-        """Whether sums over jobs are of all of them."""
+        """Whether this person sees all jobs, so that sums are over all of them."""
         return self.person is None or self.person.role.sees_rows_of_others
 
     @property
     def own_name(self) -> str:
-        """Whose word it is that is written; empty for who has to say it."""
+        """The signed-in person's name for what they write; empty if they must give a name."""
         return "" if self.person is None else self.person.name
 
 
 _installed: list[Shared] = []
 _lock = threading.Lock()
-# By the moment, None being the present: what there is of it, and what those have who see not all of it.
+# What is shared by moment of the past, and by person and moment for people who do not see everything.
 _moments: OrderedDict[datetime, Shared] = OrderedDict()
 _seen: OrderedDict[Hashable, Shared] = OrderedDict()
 
 
 def install(shared: Shared) -> None:
-    """Make this what pages draw from."""
+    """Install what pages draw from."""
     with _lock:
         _installed[:] = [shared]
         _moments.clear()
@@ -98,14 +98,14 @@ def install(shared: Shared) -> None:
 
 
 def asked_moment() -> AskedFor:
-    """What the address asks for: a moment of the past, or now."""
+    """Return the moment that the address asks for: one of the past, or now."""
     (found,) = _installed
     kept = timedelta(days=found.config.hub.records_days)
     return asked_for(st.query_params.get(AT, ""), SystemClock().now(), kept)
 
 
 def shared() -> Shared:
-    """What pages draw from at the moment that the address asks for, without what is not for whoever asks."""
+    """Return what pages draw from, at the address's moment and without what the person may not see."""
     (found,) = _installed
     at = asked_moment().at
     if at is not None:
@@ -120,7 +120,7 @@ def shared() -> Shared:
 
 
 def _then(now: Shared, at: datetime) -> Shared:
-    """The same fleet at that moment; of moments that nobody looked at lately nothing is kept."""
+    """Return the fleet at that moment, and drop moments that nobody looked at lately."""
     with _lock:
         if at not in _moments:
             questions = questions_of(now.questions, at)
@@ -169,12 +169,12 @@ def _made(found: Shared, sight: Sight) -> Shared:
 
 
 def current() -> Snapshot:
-    """The snapshot that pages draw from."""
+    """Return the snapshot that pages draw from."""
     return shared().snapshot
 
 
 def outdated(what: str, said: Said) -> list[str]:
-    """See `contact.outdated`."""
+    """See `freshness.outdated`."""
     return freshness.outdated(what, said, current().silence())
 
 
@@ -184,5 +184,5 @@ def unanswered(what: str, error: Exception) -> str:
 
 
 def refresh_seconds() -> float:
-    """How often an open page renews itself."""
+    """Return how often an open page refreshes, in seconds."""
     return current().refresh_seconds

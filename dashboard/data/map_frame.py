@@ -1,4 +1,4 @@
-"""What the fleet map is told besides its cells: where they are, what it shows, and for when."""
+"""The fleet map's frame around its cells: cluster, metric and time window."""
 
 import json
 import struct
@@ -10,7 +10,7 @@ METRICS = ("state", "utilization", "temperature", "power")
 
 
 def metric(asked: str | None) -> str:
-    """What the cells show: what the address asks for, else their state."""
+    """Return the metric that the cells show: the one in the address, else the state."""
     return asked if asked in METRICS else METRICS[0]
 
 
@@ -23,10 +23,10 @@ def framed(
     holders_known: bool,
     wall: bool = False,
 ) -> bytes:
-    """The length of a JSON header (4 bytes, little-endian), the header, then `encoded_map`.
+    """Return the length of a JSON header (4 bytes, little-endian), the header, then `encoded_map`.
 
-    `span` is the window of the pages that are opened from the map; without `holders_known` the
-    legend counts neither free nor held GPUs.
+    `span` is the window of the pages opened from the map. Without `holders_known` the legend counts
+    neither free nor held GPUs.
     """
     window = page_links.window(*span)
     frame = {

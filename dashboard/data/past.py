@@ -1,4 +1,4 @@
-"""The fleet at a moment of the past: which one an address asks for, and a snapshot of it."""
+"""The fleet at a moment of the past: the moment that an address asks for, and a snapshot of it."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -23,29 +23,29 @@ from .questions import FIRST_SECONDS, PATIENCE_SECONDS, Questions, Said
 from .snapshot import Drawn, Snapshot
 from .views import FleetView, fleet_view
 
-# What was changes no more, but for what drains late from a spool.
+# The past no longer changes, except for data that arrives late from a spool.
 FRESH_SECONDS = 600.0
-# A page asks again so often for what took longer than it waits.
+# How often a page asks again for an answer that took longer than it waited.
 REFRESH_SECONDS = 5.0
-# Nothing can be shown before the first answer, which takes a large fleet some seconds.
+# Nothing can be shown before the first answer, which takes some seconds for a large fleet.
 FIRST_ANSWER_SECONDS = 20.0
-# Rows of the last seconds may still be on their way: that is now.
+# A more recent moment counts as now, since its rows may still be on their way.
 LEAST_AGE = timedelta(seconds=30)
-# A line of a GPU that is up is not older than this.
+# The last row of a GPU that is up is not older than this.
 _LINE_AGE = timedelta(minutes=2)
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedFor:
-    """The moment of an address, None for now; and what is wrong with what was asked."""
+    """The moment that an address asks for, None for now, and what is wrong with the address."""
 
     at: datetime | None = None
     wrong: str = ""
 
 
 def asked_for(text: str, now: datetime, kept: timedelta) -> AskedFor:
-    """`kept`: how long records are."""
+    """Return the moment that an address's text asks for; `kept` is how long records are kept."""
     if not text:
         return AskedFor()
     try:
@@ -62,7 +62,7 @@ def asked_for(text: str, now: datetime, kept: timedelta) -> AskedFor:
 
 
 class PastQuestions(Questions):
-    """Answers stay: nothing changes any more."""
+    """Questions about the past: answers stay fresh for long, as nothing changes any more."""
 
     def __init__(self, behind: Questions) -> None:
         self._behind = behind
@@ -82,7 +82,7 @@ class PastQuestions(Questions):
             ask,
             max(fresh_seconds, FRESH_SECONDS),
             patience_seconds=patience_seconds,
-            # A renewal would bring nothing sooner.
+            # Giving up earlier and asking again would bring no answer sooner.
             first_seconds=max(first_seconds, FIRST_SECONDS),
         )
 
@@ -100,13 +100,13 @@ class PastQuestions(Questions):
 
 
 def questions_of(behind: Questions, at: datetime) -> PastQuestions:
-    """Questions to the hub as it was."""
+    """Return questions to the hub as it was at that moment."""
     known = Moment(at)
     return PastQuestions(behind.through(lambda hub: PastHub(hub, known)))
 
 
 class PastSnapshot(Snapshot):
-    """What was, asked for once."""
+    """The fleet at a moment of the past, asked for once."""
 
     def __init__(self, questions: Questions, config: Config, at: datetime) -> None:
         self.refresh_seconds = REFRESH_SECONDS
@@ -138,14 +138,14 @@ class PastSnapshot(Snapshot):
         if isinstance(hub, PastHub):
             view = replace(view, warnings=(*view.warnings, *hub.cut))
         if not facts.heard and not gpus.num_rows:
-            # Silent nodes would be no news: nobody knows which ones were.
+            # Warnings about silent nodes would be wrong: nobody knows which ones were silent.
             days = f"{self._config.hub.telemetry_days:g} days"
             why = f"There are no numbers of this moment: none were recorded, or they are older than {days}."
             view = replace(view, warnings=(f"{why} What records tell is shown.",))
         return Drawn(view=view, gpus=gpus, complete=True, at=0.0, facts=facts)
 
     def as_it_is(self, drawn: Drawn, view: FleetView) -> FleetView:
-        """What was does not grow old."""
+        """Return the view unchanged, as the past does not grow old."""
         return view
 
     def view_of(self, facts: Facts, now: datetime, fleet: Fleet) -> FleetView:
@@ -153,11 +153,11 @@ class PastSnapshot(Snapshot):
         return fleet_view(facts, self._config.analyzer, now, fleet)
 
     def silence(self) -> str | None:
-        """Each answer says itself how old it is."""
+        """Return None, since each answer says itself how old it is."""
         return None
 
     def details(self, subject: Subject) -> Row | None:
-        """See `Snapshot.details`: its last line up to then."""
+        """See `Snapshot.details`: the GPU's last row up to that moment."""
         fields = tuple(metric.name for metric in GPU.metrics)
         where = {"cluster": subject.cluster, "node": subject.node, "uuid": subject.gpu or ""}
         span = self._at - _LINE_AGE, self._at + ARRIVAL
@@ -191,7 +191,7 @@ class PastSnapshot(Snapshot):
         return () if facts is None else facts.allocations
 
     def start(self) -> None:
-        """It follows nothing."""
+        """Do nothing, as there is nothing to follow."""
 
     def stop(self) -> None:
         """See `start`."""

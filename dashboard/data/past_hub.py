@@ -1,4 +1,4 @@
-"""The hub at a moment of the past: it answers as it would have then, as far as that is known."""
+"""A hub client for a moment of the past: it answers as the hub would have then, as far as that is known."""
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,11 +19,11 @@ from gpuvigil.store.past import PastStore
 from . import as_of
 
 UNCHANGEABLE = "this page shows the past, where nothing can be changed: go back to now first"
-# What ended since is read from the newest back to the moment: so many at first, and at most.
+# Records that ended since are read from the newest back to the moment: so many at first, and at most.
 FIRST, MOST = 2_000, 100_000
-# Steps of incidents that are read at once; of the others each incident's are asked for.
+# The newest transitions that are read at once; other incidents' transitions are asked for one by one.
 _STEPS = 2_000
-# A node that was silent for longer then was not heard.
+# Nodes without a row in this time before the moment do not count as heard.
 _HEARD = timedelta(hours=6)
 _JUST_AFTER = timedelta(microseconds=1)
 _STANDING = tuple(sorted(state.value for state in STANDING))
@@ -34,18 +34,19 @@ _PER_SPAN = frozenset({RecordKind.USAGE, RecordKind.USAGE_SPAN, RecordKind.WASTE
 
 @dataclass(slots=True)
 class Moment:
-    """The time, and what is known of it already: shared by the clients of all who look at it."""
+    """A moment and what was read about it, shared by all clients that look at it."""
 
     at: datetime
     lock: threading.Lock = field(default_factory=threading.Lock)
-    steps: dict[str, Record | None] | None = None  # the last step of each incident by then
-    setups: dict[str, list[Record]] | None = None  # by node, oldest first
-    cut: set[str] = field(default_factory=set)  # in words, of what more ended since than is read
+    steps: dict[str, Record | None] | None = None  # by incident: its last transition by then
+    setups: dict[str, list[Record]] | None = None  # by node: its setups, oldest first
+    # In words: kinds of records of which too many ended since to read all.
+    cut: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A question for records."""
+    """A query for records."""
 
     kind: RecordKind
     states: Collection[str]
@@ -53,12 +54,12 @@ class _Asked:
     filters: Mapping[str, Any]
 
     def takes(self, state: object) -> bool:
-        """Whether one in this state is asked for."""
+        """Return whether records in this state are asked for."""
         return not self.states or state in self.states
 
 
 class PastHub(SeenHub, TellsStore):
-    """Asks `behind`, and gives no answer that was not true at the moment."""
+    """Asks `behind` and returns only what was true at the moment."""
 
     def __init__(self, behind: Hub, moment: Moment) -> None:
         super().__init__(behind, tuple, _refused)
@@ -68,7 +69,7 @@ class PastHub(SeenHub, TellsStore):
 
     @property
     def cut(self) -> list[str]:
-        """In words, what more ended since than is read, so that it is not all known."""
+        """Warnings about records of which too many ended since to know all of that time."""
         return [
             f"More than {MOST:,} {what} ended since: not all of that time are known."
             for what in sorted(self._moment.cut)
@@ -117,17 +118,17 @@ class PastHub(SeenHub, TellsStore):
         return None if found is None else self._inventory(found)
 
     def had(self, node: Subject) -> tuple[Record, ...]:
-        """Only a collector asks."""
+        """Refuse: only a collector asks this."""
         raise _refusal()
 
     def changes(
         self, after: int, kinds: Collection[RecordKind], wait_seconds: float = 0.0
     ) -> Changes:
-        """In the past nothing changes."""
+        """Return no changes, as nothing changes in the past."""
         return Changes(records=(), sequence=max(after, 0))
 
     def status(self) -> Mapping[str, Any]:
-        """See `Hub.status`: the time is the moment's, and nodes are heard as their rows say."""
+        """See `Hub.status`: `now` is the moment, and nodes were heard at their last row before it."""
         now = self.behind.status()
         rows = self.store.window(NODE.name, (), self._then - _HEARD, self._then)
         columns = (rows[name].to_pylist() for name in ("cluster", "node", "last_at"))
@@ -146,7 +147,7 @@ class PastHub(SeenHub, TellsStore):
         return [one for one in then if one is not None and asked.takes(one.body.get("state"))]
 
     def _incident(self, record: Record) -> Record | None:
-        """As its last step by then left it; of what was over by then nothing has changed."""
+        """Return an incident as its last transition by then left it; one that was over then is unchanged."""
         if as_of.over(record, "resolved_at", self._then) and record.body.get("state") in _OVER:
             return record
         step = self._step(record.id)
@@ -181,7 +182,7 @@ class PastHub(SeenHub, TellsStore):
         return [one for one in found if as_of.notice(one, self._then)]
 
     def _inventories(self, asked: _Asked) -> Iterable[Record]:
-        # The last one of a node is from after the moment.
+        # The hub keeps only a node's last inventory, which may be younger than the moment.
         filters = {**asked.filters, "until": None}
         found = self.behind.records(asked.kind, limit=MOST, **filters)
         return [one for one in map(self._inventory, found) if one is not None]
@@ -197,10 +198,10 @@ class PastHub(SeenHub, TellsStore):
         return as_of.inventory(record, setups, self._then)
 
     def _ended(self, asked: _Asked, key: str, over: Sequence[str]) -> tuple[Record, ...]:
-        """What is over now: all that ended after the moment, and as much from before as is asked for.
+        """Return records that are over now: all that ended after the moment, and as many older ones as asked.
 
-        They come in the order in which their ends were told, which may be some time after them:
-        therefore a whole half of them has to be older.
+        They are sorted by when their ends were reported, which may be later than the ends. So reading
+        stops only if the whole older half of them had ended by the moment.
         """
         older = asked.limit if any(map(asked.takes, over)) else 0
         limit = min(max(FIRST, 2 * older), MOST)
@@ -228,7 +229,7 @@ def _refused(_records: Iterable[Record]) -> tuple[Record, ...]:
 
 
 _Rebuild = Callable[[PastHub, _Asked], Iterable[Record]]
-# What is kept in its newest version and can be told of the moment all the same.
+# Kinds that are kept only in their newest version, with how to rebuild them for the moment.
 _REBUILT: Mapping[RecordKind, _Rebuild] = {
     RecordKind.INCIDENT: PastHub._incidents,
     RecordKind.ALLOCATION: PastHub._allocations,

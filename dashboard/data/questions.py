@@ -1,7 +1,7 @@
-"""Questions to the hub that only some pages ask: each is asked once for everybody who wonders.
+"""Questions to the hub that only some pages ask; each is asked once and shared by all sessions.
 
-The hub is asked in threads of their own, so that no page waits for one that hangs; a client of the
-hub serves one thread at a time.
+Questions run in their own threads, so that no page waits for a hub that hangs. A hub client serves one
+thread at a time.
 """
 
 import threading
@@ -16,32 +16,33 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
 
 MOST_KEPT = 256
-# Nobody wonders any more when nobody asked for so long; answers may be large.
+# An answer that nobody asked for in so long is dropped, since answers may be large.
 FORGOTTEN_SECONDS = 600.0
 MOST_CLIENTS = 8
-# Each has a thread and a client of its own; addresses that nobody thought of ask, too.
+# Each question under way has a thread and a client; crafted addresses can ask questions, too.
 MOST_UNDER_WAY = 32
-# A page waits so long for a newer answer than the one there is, and so long for the first.
+# How long a page waits for a newer answer if there is an old one, and for a first answer.
 PATIENCE_SECONDS, FIRST_SECONDS = 1.5, 5.0
-# Who did not answer is asked again so soon: it may be back.
+# After a failure the hub is asked again so soon.
 RETRY_SECONDS = 2.0
-# What takes long is asked for less often, so that a fifth of the time goes into it: up to so much.
+# A slow answer stays fresh for so many times as long as it took, so that asking takes a fifth of the time,
+# and at most so long.
 TIMES_AS_LONG, LONGEST_SECONDS = 4.0, 60.0
-# An answer that is under way for longer is said to be late.
+# An answer that takes longer is reported as late.
 LATE_SECONDS = 5.0
-# The first may take so long: of a large cluster it is made of much, and a hub that hangs is said over every page.
+# A first answer may take so long: it is large for a large cluster, and every page reports a hub that hangs.
 FIRST_LATE_SECONDS = 20.0
 
 _T = TypeVar("_T")
 
 
 class StillAsking(HubError):
-    """The first answer is under way, or waits for its turn, and is not late."""
+    """The first answer is under way, or waits for its turn, and is not late yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """An answer of the hub and how old it is; `error` says why there is none that is newer."""
+    """An answer of the hub and its age; `error` says why there is no newer one."""
 
     value: Any
     age_seconds: float
@@ -50,7 +51,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class AskedBy:
-    """The key of a question whose answer differs by who asks."""
+    """The key of a question whose answer depends on who asks."""
 
     who: Hashable
     key: Hashable
@@ -64,12 +65,12 @@ class _Entry:
     took: float = 0.0  # seconds, of the last answer
     error: str = ""
     failed_at: float | None = None
-    began_at: float | None = None  # when an answer was asked for that is under way
+    began_at: float | None = None  # when the request under way began; None: none is
     asked_at: float = 0.0
 
 
 class Questions:
-    """A memory of answers, shared by all sessions of a process."""
+    """A cache of answers, shared by all sessions of a process."""
 
     def __init__(self, connect: Callable[[], Hub], clock: Clock) -> None:
         self._connect = connect
@@ -90,14 +91,14 @@ class Questions:
         patience_seconds: float = PATIENCE_SECONDS,
         first_seconds: float = FIRST_SECONDS,
     ) -> Said:
-        """What `ask` gave, at most `fresh_seconds` old; the last answer, and why, where it is not.
+        """Return what `ask` gave, at most `fresh_seconds` old, else the last answer and why it is old.
 
-        What takes long may be older: `TIMES_AS_LONG` as old as it took, at most `LONGEST_SECONDS`.
+        A slow answer may be older: `TIMES_AS_LONG` times as old as it took, at most `LONGEST_SECONDS`.
 
-        `key` names the question. Who asks while another waits for the same answer waits for it too:
-        `patience_seconds` while there is an older one, `first_seconds` before there is any.
-        Nobody waits while `MOST_UNDER_WAY` others are under way: it is asked for when they leave room.
-        HubError when the hub has never answered it; StillAsking where that is no trouble yet.
+        `key` names the question. Callers wait for an answer that is under way, also for another caller:
+        `patience_seconds` if there is an older one, `first_seconds` if there is none. While
+        `MOST_UNDER_WAY` questions are under way, no further one is asked and nobody waits for it.
+        Raises HubError if the hub has never answered the question, StillAsking while that is not late.
         """
         entry = self._entry(key)
         with entry.changed:
@@ -137,11 +138,11 @@ class Questions:
         return Said(value=entry.value, age_seconds=now - entry.at, error=entry.error or error)
 
     def through(self, seen: Callable[[Hub], Hub]) -> "Questions":
-        """Questions of their own to the same hub, as it is seen by that."""
+        """Return separate questions to the same hub, wrapped by `seen`."""
         return Questions(lambda: seen(self._connect()), self._clock)
 
     def tell(self, tell: Callable[[Hub], _T]) -> _T:
-        """Do something with the hub, now; HubError when it cannot be done."""
+        """Call `tell` with a hub client now and return its result; HubError if it fails."""
         hub = self._take()
         try:
             return tell(hub)
@@ -149,7 +150,7 @@ class Questions:
             self._give(hub)
 
     def forget(self, key: Hashable) -> None:
-        """The next to ask gets a new answer: what it is about has changed."""
+        """Drop an answer whose subject has changed, so that the next caller gets a new one."""
         with self._lock:
             for kept in [one for one in self._entries if one == key or _asks(one) == key]:
                 del self._entries[kept]
@@ -188,7 +189,7 @@ class Questions:
             return entry
 
     def close(self) -> None:
-        """Let go of the hub; what is still under way lets go when it ends."""
+        """Close the hub clients; those still in use are closed when they are done."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []

@@ -1,6 +1,6 @@
-"""What one person's pages draw from: the same snapshot and the same questions, without what is not theirs.
+"""What one person's pages draw from: the shared snapshot and questions, without what they may not see.
 
-Every page asks `live`, and `live` gives these for whoever asks: no page can leave the taking out.
+Every page asks `live`, and `live` returns these for the person, so no page can forget to filter.
 """
 
 import threading
@@ -40,7 +40,7 @@ from .views import FleetView
 
 _T = TypeVar("_T")
 ONLY_OPERATORS = "only operators may do that; ask one, or sign in as one"
-# What a page writes is the word of who is signed in, and each is a deed.
+# What pages may write, in the name of the signed-in person, and its entry in the audit log.
 _DEEDS = {
     RecordKind.ACKNOWLEDGEMENT: Deed.ACKNOWLEDGE,
     RecordKind.SILENCE: Deed.SILENCE,
@@ -51,7 +51,7 @@ _DEEDS = {
 
 
 def _is_anothers(record: Record) -> bool:
-    """A silence that another ends stays its author's, as does an annotation that another takes away."""
+    """Return whether a record keeps its author: a silence or annotation that is ended or deleted."""
     return record.kind in {RecordKind.SILENCE, RecordKind.ANNOTATION} and record.version > 1
 
 
@@ -60,7 +60,7 @@ def _said_by(record: Record, name: str) -> Record:
 
 
 def entry(record: Record, person: Person, now: datetime) -> Record:
-    """What the audit log says of a record; who has no name in their session only claims one."""
+    """Return the audit entry for a record; without a name in the session, the name is only a claim."""
     about, is_silence = record.parent or record.id, record.kind is RecordKind.SILENCE
     claims = not person.name and not _is_anothers(record)
     told = (
@@ -80,7 +80,7 @@ def entry(record: Record, person: Person, now: datetime) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class Eyes:
-    """How one person sees the hub."""
+    """One person's view of the hub."""
 
     sight: Sight
     clock: Clock
@@ -89,7 +89,7 @@ class Eyes:
         return self.sight.records(records, self.clock.now())
 
     def written(self, records: Iterable[Record]) -> tuple[Record, ...]:
-        """As the person's own word, with an entry of who said it; HubRefused for who may not."""
+        """Return the records in the person's name with audit entries; HubRefused if they may not write."""
         person, said = self.sight.person, tuple(records)
         if not person.is_operator or any(one.kind not in _DEEDS for one in said):
             raise HubRefused(ONLY_OPERATORS, 403)
@@ -105,7 +105,7 @@ class Eyes:
 
 
 class SeenQuestions(Questions):
-    """The same memory of answers; each is kept for those who see the same."""
+    """The shared cache of answers, with one entry for all who have the same rights."""
 
     def __init__(self, behind: Questions, eyes: Eyes) -> None:
         self._behind = behind
@@ -134,19 +134,19 @@ class SeenQuestions(Questions):
         return key if sight.is_whole else AskedBy(sight.rights, key)
 
     def forget(self, key: Hashable) -> None:
-        """See `Questions.forget`: what one has written all others see at their next look, too."""
+        """See `Questions.forget`: it drops the answers of all people, so that all see the change."""
         self._behind.forget(key)
 
     def tell(self, ask: Callable[[Hub], _T]) -> _T:
-        """See `Questions.tell`; HubRefused for who may not."""
+        """See `Questions.tell`; HubRefused if the person may not write."""
         return self._behind.tell(lambda hub: ask(self._eyes.hub(hub)))
 
     def close(self) -> None:
-        """They are not its own."""
+        """Do nothing: the shared questions are closed by their owner."""
 
 
 class SeenSnapshot(Snapshot):
-    """The same fleet; who holds what, and what was said of it, as the person may see it."""
+    """The shared snapshot, with holders and texts filtered for the person."""
 
     def __init__(self, behind: Snapshot, eyes: Eyes) -> None:
         self.refresh_seconds = behind.refresh_seconds
@@ -155,7 +155,7 @@ class SeenSnapshot(Snapshot):
         self._own_lock = threading.Lock()
         self._own_fleet = Fleet()
         self._last: tuple[Drawn, FleetView] | None = None
-        # Of each tuple of values the last one, what it became, and how many names were known then.
+        # By kind: the last values, the version of the known names then, and the filtered values.
         self._values: dict[str, tuple[Any, int, tuple[Any, ...]]] = {}
 
     def view(self, *, complete: bool = False) -> FleetView:
@@ -175,7 +175,7 @@ class SeenSnapshot(Snapshot):
         return replace(view, warnings=drawn.view.warnings)
 
     def _seen_facts(self, facts: Facts) -> Facts:
-        # Before anything is shown: whose is what, and what people are called.
+        # Allocations go first, since from them the names to hide are learned.
         allocations = self._seen("allocations", facts.allocations, Allocation.from_record)
         incidents = self._seen("incidents", facts.incidents, Incident.from_record)
         events = tuple(facts.port_events.values())
@@ -194,7 +194,7 @@ class SeenSnapshot(Snapshot):
     def _seen(
         self, what: str, values: tuple[_T, ...], read: Callable[[Record], _T]
     ) -> tuple[_T, ...]:
-        """These values as they may be seen; the same tuple while nothing changes."""
+        """Return the values as the person may see them; the same tuple while nothing changes."""
         names = self._eyes.sight.names
         kept = self._values.get(what)
         if kept is not None and kept[0] is values and kept[1] == names.version:
@@ -208,7 +208,7 @@ class SeenSnapshot(Snapshot):
         return self._behind.silence()
 
     def details(self, subject: Subject) -> Row | None:
-        """See `Snapshot.details`: numbers name nobody."""
+        """See `Snapshot.details`; measurements contain no names."""
         return self._behind.details(subject)
 
     def identity(self, subject: Subject) -> GpuIdentity | None:
@@ -216,7 +216,7 @@ class SeenSnapshot(Snapshot):
         return self._behind.identity(subject)
 
     def inventories(self) -> Mapping[Subject, Inventory]:
-        """See `Snapshot.inventories`: hardware names nobody."""
+        """See `Snapshot.inventories`; inventories contain no names of people."""
         return self._behind.inventories()
 
     def allocations(self) -> tuple[Allocation, ...]:
@@ -225,7 +225,7 @@ class SeenSnapshot(Snapshot):
             return self._seen("held", self._behind.allocations(), Allocation.from_record)
 
     def start(self) -> None:
-        """Its threads are those of the one behind."""
+        """Do nothing: the threads belong to the snapshot behind this one."""
 
     def stop(self) -> None:
         """See `start`."""

@@ -1,4 +1,4 @@
-"""What was measured step by step, as columns: of thousands of subjects rows would not fit into memory."""
+"""Time series as columns, since rows of thousands of subjects would not fit into memory."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +17,13 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
-    """One subject: `at` in microseconds since 1970, and by field as many values, NaN where nothing was measured."""
+    """One subject's series: `at` in microseconds since 1970, and a value per time by field, NaN if not measured."""
 
     at: Ints
     values: Mapping[str, Floats]
 
     def on(self, steps: Ints, field: str) -> Floats:
-        """The field at each of `steps`, which are ordered; of several lines in one the last that was measured."""
+        """Return the field at each of the sorted `steps`, NaN if missing; of several rows the last measured one."""
         found = np.full(len(steps), np.nan)
         if len(steps):
             place = np.minimum(np.searchsorted(steps, self.at), len(steps) - 1)
@@ -32,14 +32,14 @@ class Course:
         return found
 
     def measured(self, field: str) -> bool:
-        """Whether it was at all."""
+        """Return whether the field was measured at all."""
         return not bool(np.isnan(self.values[field]).all())
 
 
 def courses(
     tables: Iterable[pa.Table], key: Sequence[str], fields: Sequence[str]
 ) -> dict[Key, Course]:
-    """By what the columns of `key` say, "" where they say nothing; `tables` are those of `Store.series`."""
+    """Return the series of `Store.series` tables, by the values of the `key` columns, "" for null."""
     parts: defaultdict[Key, list[tuple[Ints, Sequence[Floats]]]] = defaultdict(list)
     for table in tables:
         heads, length = runs(table, key)

@@ -1,7 +1,7 @@
 """One view of the fleet per process, shared by all open pages and kept fresh by two threads.
 
-One thread follows the hub's changes, so that a record shows at once; the other asks for the numbers
-every refresh, draws the view, and sleeps while nobody looks.
+One thread follows the hub's changes, so that a new record shows at once. The other asks for the numbers
+at every refresh, draws the view, and sleeps while nobody looks.
 """
 
 import contextlib
@@ -27,34 +27,34 @@ from .freshness import CatchUp, Line, Trouble, trouble
 from .hub_queries import ALL_FIELDS, load, numbers, row_of
 from .views import FleetView, fleet_view
 
-# Nobody looks any more when no page asked for this long.
+# If no page asked for this long, nobody is looking.
 UNWATCHED_AFTER_SECONDS = 30.0
 RETRY_SECONDS = 1.0
 FIRST_VIEW_SECONDS = 5.0
 STOP_SECONDS = 2.0
-# A long poll is ended this often, so that a stop is noticed.
+# The longest a poll lasts, so that a stop is noticed.
 POLL_SECONDS = 1.0
 DETAILS_SECONDS = 2.0
-# The hub may be this much late with an answer before pages say so.
+# How late an answer of the hub may be before pages say so: in refreshes, and at least so many seconds.
 REFRESHES_BEFORE_LATE = 3
 LEAST_PATIENCE_SECONDS = 3.0
-# Ports change rarely and are told of at once; their rows are asked for so often at the least.
+# Ports change rarely, and their events come at once; their rows are asked for at least so often.
 PORTS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """A view, the rows of the GPUs behind it, and when it was drawn (monotonic)."""
+    """A view, the GPU rows behind it, and when it was drawn (monotonic seconds)."""
 
     view: FleetView
     gpus: pa.Table | None
     complete: bool  # whether the rows hold every metric
     at: float
-    facts: Facts | None = None  # what the view was made from; None while there are none
+    facts: Facts | None = None  # what the view was made from; None before the first
 
 
 class Snapshot:
-    """Shared by all sessions of a process; `start` it once, `stop` ends its threads."""
+    """The view shared by all sessions of a process; `start` it once, `stop` ends its threads."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Snapshot:
         self._wake = threading.Event()
         self._book = Book()
         self._fleet = Fleet()
-        # The inventories as the book last listed them, and by node.
+        # The inventories that the book last listed, and the same by node.
         self._listed: tuple[Inventory, ...] | None = None
         self._by_node: Mapping[Subject, Inventory] = {}
         self._facts: Facts | None = None
@@ -84,10 +84,10 @@ class Snapshot:
         self._loaded = threading.Event()
         self._asked_at = now = clock.monotonic()
         self._details_at = -DETAILS_SECONDS * 10
-        self._numbers_at = -refresh_seconds  # when the hub last gave numbers
-        self._facts_at = 0.0  # when it gave those that are shown
+        self._numbers_at = -refresh_seconds  # when the hub last sent numbers
+        self._facts_at = 0.0  # when it sent those that are shown
         self._read_last: Facts | None = None
-        self._ports_at = -PORTS_SECONDS  # when their rows were last asked for
+        self._ports_at = -PORTS_SECONDS  # when rows of ports and nodes were last asked for
         self._port_moved_at = -PORTS_SECONDS
         self._silent: frozenset[Subject] = frozenset()
         self._catch_up = CatchUp()
@@ -96,33 +96,33 @@ class Snapshot:
         self._records_line = Line(now, self._patience + POLL_SECONDS)
 
     def start(self) -> None:
-        """Start following the hub; it need not be there yet."""
+        """Start following the hub, which need not be up yet."""
         for run in (self._follow, self._renew):
             thread = threading.Thread(target=run, name=run.__name__.strip("_"), daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def stop(self) -> None:
-        """Let both threads end; one that waits for the hub longer is left to the process's end."""
+        """Stop both threads; one that still waits for the hub is left to end with the process."""
         self._stop.set()
         self._wake.set()
         for thread in self._threads:
             thread.join(STOP_SECONDS)
 
     def view(self, *, complete: bool = False) -> FleetView:
-        """The newest view; waits a moment for the first, or when nobody looked for long.
+        """Return the newest view; wait a moment for the first one, or if nobody looked for long.
 
-        `complete`: `details` of one of its GPUs will be asked for, so both come from one moment.
+        `complete`: also read every metric, as `details` of one of its GPUs will be asked for.
         """
         drawn = self.drawn(complete=complete)
         return self.as_it_is(drawn, drawn.view)
 
     def drawn(self, *, complete: bool = False) -> Drawn:
-        """The newest view with what it was made from."""
+        """Return the newest view with what it was made from."""
         return self._ask(complete)
 
     def as_it_is(self, drawn: Drawn, view: FleetView) -> FleetView:
-        """A view of what was drawn, which says so while the hub is silent."""
+        """Return the view, with a warning and its time if the hub is silent."""
         now = self._clock.monotonic()
         found = self._silence(drawn, now)
         if found is None:
@@ -132,36 +132,36 @@ class Snapshot:
         return replace(view, warnings=(found.text(hub_now),), as_of=as_of)
 
     def view_of(self, facts: Facts, now: datetime, fleet: Fleet) -> FleetView:
-        """The view of other facts than all."""
+        """Return the view of other facts, such as filtered ones."""
         return fleet_view(facts, self._settings, now, fleet)
 
     def silence(self) -> str | None:
-        """Why everything is as it was some time ago: the hub is silent; None while it answers."""
+        """Return a text that says that the hub is silent and since when; None while it answers."""
         now = self._clock.monotonic()
         silence = self._silence(self._drawn, now)
         return None if silence is None else silence.text(self._hub_now(now))
 
     def _hub_now(self, now: float) -> datetime:
-        """The hub's clock, as far as it is known."""
+        """Return the hub's time, or this machine's while that is not known."""
         if self._facts is None:
             return self._clock.now()
         return self._facts.now + timedelta(seconds=now - self._facts_at)
 
     def details(self, subject: Subject) -> Row | None:
-        """The newest row of a GPU with every metric; None when there is none."""
+        """Return the newest row of a GPU with every metric; None if there is none."""
         drawn = self._ask(complete=True)
         if drawn.gpus is None or not drawn.complete:
             return None
         return row_of(drawn.gpus, subject)
 
     def identity(self, subject: Subject) -> GpuIdentity | None:
-        """What the inventory of its node says of a GPU."""
+        """Return what its node's inventory says of a GPU; None if it is not listed."""
         inventory = self.inventories().get(subject.of_node())
         gpus = inventory.gpus if inventory else ()
         return next((gpu for gpu in gpus if gpu.uuid == subject.gpu), None)
 
     def inventories(self) -> Mapping[Subject, Inventory]:
-        """What every node said it has, by node; of nodes that are gone too."""
+        """Return the inventory of every node, also of nodes that are gone."""
         with self._lock:
             found = self._book.onto(Facts(now=self._clock.now())).inventories
             if found is not self._listed:
@@ -169,7 +169,7 @@ class Snapshot:
             return self._by_node
 
     def allocations(self) -> tuple[Allocation, ...]:
-        """Who holds which GPU now, as records say it; the same tuple while nothing changes."""
+        """Return the current allocations by the records; the same tuple while nothing changes."""
         with self._lock:
             return self._book.onto(Facts(now=self._clock.now())).allocations
 
@@ -179,7 +179,7 @@ class Snapshot:
         self._asked_at = now
         if was_unwatched:
             self._numbers_line.asked_anew(now)
-            self._wake.set()  # it sleeps, whatever it heard last
+            self._wake.set()  # the thread sleeps, so wake it in any case
         if complete:
             self._details_at = now
         if not self._serves(self._drawn, now, complete):
@@ -191,7 +191,7 @@ class Snapshot:
         return self._drawn or self._nothing()
 
     def _serves(self, drawn: Drawn | None, now: float, complete: bool) -> bool:
-        """Whether waiting for another view would bring nothing better."""
+        """Return whether a view is good enough, so that waiting for another would not help."""
         if trouble(self._lines, now) is not None:
             return True
         if drawn is None:
@@ -203,7 +203,7 @@ class Snapshot:
         return self._numbers_line, self._records_line
 
     def _silence(self, drawn: Drawn | None, now: float) -> Trouble | None:
-        """What keeps `drawn` from being as fresh as it looks."""
+        """Return the outage because of which `drawn` is old; None if it is fresh."""
         found = trouble(self._lines, now)
         if found is None and (drawn is None or now - drawn.at > self._patience):
             line = self._numbers_line
@@ -216,15 +216,15 @@ class Snapshot:
         return Drawn(view=view, gpus=None, complete=False, at=self._clock.monotonic())
 
     def _follow(self) -> None:
-        """Keep the book by what the hub says has changed."""
+        """Keep the book up to date by following the hub's changes."""
         sequence: int | None = None
         with contextlib.closing(self._hub()) as hub:
             while not self._stop.is_set():
                 try:
                     sequence = self._advance(hub, sequence)
                     self._records_line.answered(self._clock.monotonic())
-                except Exception as error:  # noqa: BLE001 - nothing that goes wrong ends the loop
-                    # The records may be other ones when the hub is back.
+                except Exception as error:  # noqa: BLE001 - no error may end the loop
+                    # The hub may have other records when it is back, so load them all again.
                     sequence = None
                     why = str(error) if isinstance(error, HubError) else repr(error)
                     self._lost(self._records_line, why)
@@ -254,12 +254,12 @@ class Snapshot:
         return sequence
 
     def _renew(self) -> None:
-        """Ask for the numbers, and draw."""
+        """Ask for the numbers and draw the view, again and again."""
         with contextlib.closing(self._hub()) as hub:
             while not self._stop.is_set():
                 try:
                     self._refresh(hub)
-                except Exception as error:  # noqa: BLE001 - the loop outlives what it cannot draw
+                except Exception as error:  # noqa: BLE001 - the loop goes on if a view cannot be drawn
                     self._log.error("view not drawn", error=repr(error))
                     self._keep_old(f"The page could not be drawn: {type(error).__name__}.")
                 self._pause()
@@ -275,19 +275,19 @@ class Snapshot:
         if fresh:
             if self._numbers_line.error is not None:
                 self._log.info("hub answers again")
-            # Only now: until it was drawn, pages show what was before.
+            # Only now, since pages show the old view until the new one is drawn.
             self._numbers_line.answered(self._clock.monotonic())
 
     def _keep_old(self, why: str) -> None:
-        """The last view once more, with the reason why it is old."""
+        """Publish the last view again with the reason why it is old."""
         old = self._drawn or self._nothing()
         view = replace(old.view, warnings=(why,))
         self._publish(replace(old, view=view, at=self._clock.monotonic()))
 
     def _pause(self) -> None:
-        """Until something changed, or the next refresh; asleep while nobody looks."""
+        """Wait until something changed or the next refresh is due; sleep while nobody looks."""
         self._wake.wait(self.refresh_seconds)
-        # Before it is seen who looks: who comes meanwhile wakes it.
+        # Clear before checking who looks, so that a page that asks meanwhile wakes the thread.
         self._wake.clear()
         while self._clock.monotonic() - self._asked_at > UNWATCHED_AFTER_SECONDS:
             if self._stop.is_set():
@@ -296,7 +296,7 @@ class Snapshot:
             self._wake.clear()
 
     def _read(self, hub: Hub) -> bool:
-        """Whether the hub gave newer numbers."""
+        """Read the numbers; return whether the hub sent newer ones."""
         started = self._clock.monotonic()
         complete = started - self._details_at < 5 * self.refresh_seconds
         has_all = self._gpus is not None and len(self._gpus.column_names) > len(ALL_FIELDS)
@@ -320,21 +320,21 @@ class Snapshot:
         return Facts(now=self._clock.now(), silent_after_seconds=allowed)
 
     def _ports_due(self, facts: Facts, now: float) -> bool:
-        """Whether the rows of ports and nodes may have changed, or would grow too old to believe."""
+        """Return whether rows of ports and nodes must be read: they may have changed, or grow too old."""
         ticks = [one.tick_seconds for one in facts.inventories]
         if now - self._ports_at >= min([PORTS_SECONDS, *ticks]):
             return True
-        # The row with a port's new state comes at its node's next tick, after the event.
+        # A port's event comes first, the row with its new state at the node's next tick.
         return now - self._port_moved_at <= TICKS * max(ticks, default=PORTS_SECONDS)
 
     def _notice_silence(self, view: FleetView) -> None:
-        """A node that is heard again brings its ports back, too."""
+        """Make port rows due when the set of silent nodes changes, as a node's return brings its ports back."""
         silent = frozenset(node.subject for one in view.clusters for node in one.silent_nodes)
         if silent != self._silent:
             self._silent, self._ports_at = silent, -PORTS_SECONDS
 
     def _catches_up(self, facts: Facts, now: float) -> bool:
-        """Whether nodes are silent only because the hub was away: what was before stays then."""
+        """Return whether nodes are silent only because the hub was away; then the old facts stay."""
         before, line = self._facts, self._numbers_line
         owed = line.owed_seconds(now) if line.is_late(now) else None
         missing = 0 if before is None else self._catch_up.missing(before, facts, now, owed)
@@ -348,7 +348,7 @@ class Snapshot:
             return
         with self._lock:
             facts = self._book.onto(self._facts)
-        # While the hub is away all is as it was: nothing on the page grows older.
+        # While the hub is away the page keeps the old time, so that nothing on it grows older.
         away = trouble([self._records_line], self._clock.monotonic()) is not None
         now = facts.now if away else self._hub_now(self._clock.monotonic())
         view = fleet_view(facts, self._settings, now, self._fleet)

@@ -1,7 +1,7 @@
-"""Allocated against used over a day: what is shown, decided; and the strip's numbers before now.
+"""The chart of allocated and used GPUs over a day, and the strip's numbers of an earlier time.
 
-Shares are of the GPU-hours whose state was known. A quarter of an hour in which nothing was counted
-is a gap in the lines, never 0.
+Shares are of the GPU-hours whose state is known. A quarter of an hour in which nothing was counted is a
+gap in the lines, never 0.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,15 +19,15 @@ from .annotations import Note, align, bands, labelled
 
 SPAN, WEEK = timedelta(hours=24), timedelta(days=7)
 MOST_MARKS = 40
-# Of notes that are nearer to each other than this share of the chart, the first has the words.
+# Of notes closer to each other than this share of the chart's width, only the first has a label.
 _NEAR = 0.12
-# A day that has fewer quarters than this is drawn from its first one on.
+# The chart starts at the first count, but spans at least this long.
 LEAST_SPAN = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The shares from `at` on, in percent; None: nothing was counted or measured."""
+    """The shares from `at` on, in percent; None if nothing was counted or measured."""
 
     at: datetime
     allocated: float | None
@@ -35,7 +35,7 @@ class Point:
 
 
 def points(usage: Usage, now: datetime) -> tuple[Point, ...]:
-    """A point where each quarter begins, and one of nothing where a gap or the end does."""
+    """Return a point for the start of each quarter of an hour, and an empty one where a gap or the end begins."""
     found: list[Point] = []
     buckets = [one for one in usage.buckets if one.start < now]
     shares = [_shares(one) for one in buckets]
@@ -44,7 +44,7 @@ def points(usage: Usage, now: datetime) -> tuple[Point, ...]:
         found.append(Point(at=at, allocated=allocated, used=used))
         end = min(bucket.start + BUCKET, now)
         follows = i + 1 < len(buckets) and buckets[i + 1].start == bucket.start + BUCKET
-        # A quarter is as wide before one of which nothing is known as before any other.
+        # Repeat the value at the quarter's end, so that it is as wide before an unknown quarter as before others.
         if not follows or None in shares[i + 1]:
             found.append(Point(at=end, allocated=allocated, used=used))
         if not follows:
@@ -53,7 +53,7 @@ def points(usage: Usage, now: datetime) -> tuple[Point, ...]:
 
 
 def _shares(bucket: Bucket) -> tuple[float | None, float | None]:
-    """Allocated and used, of what is known; what was held and not measured is used like the rest."""
+    """Return the allocated and used shares in percent; unmeasured held hours count as used like the rest."""
     seconds = bucket.seconds
     allocated = seconds.allocated_percent
     of_allocated = share_percent(seconds.used, seconds.measured)
@@ -63,7 +63,7 @@ def _shares(bucket: Bucket) -> tuple[float | None, float | None]:
 
 
 def since(usage: Usage) -> datetime | None:
-    """From when on there is anything; None: nothing was counted yet."""
+    """Return since when anything was counted; None if nothing was yet."""
     if not usage.buckets:
         return None
     first = usage.buckets[0]
@@ -71,12 +71,12 @@ def since(usage: Usage) -> datetime | None:
 
 
 def is_young(usage: Usage) -> bool:
-    """Whether the day is not whole because nobody counted before."""
+    """Return whether counting began within the day, so that its first part is missing."""
     return bool(usage.buckets) and usage.buckets[0].start - usage.start > BUCKET
 
 
 def sentence(usage: Usage, incidents: Iterable[Incident]) -> str:
-    """The chart in words, for who does not see it."""
+    """Return the chart in words, for people who cannot see it."""
     allocated, used = usage.allocated_percent, usage.used_percent
     first = since(usage)
     if first is None or allocated is None:
@@ -96,7 +96,7 @@ _CAUSES = {
 
 
 def lost_sentence(usage: Usage) -> str:
-    """How many GPU-hours were in service and what the others were lost to; empty where none was lost."""
+    """Say what share of GPU-hours was in service and what the others were lost to; empty if none was lost."""
     seconds = usage.seconds
     hours = {to: round(seconds.lost(to) / 3600, 1) for to in LostTo}
     share = seconds.in_service_percent
@@ -116,9 +116,9 @@ def chart(  # noqa: PLR0913 - each is one layer of it
     before: Usage | None = None,
     done: Sequence[Note] = (),
 ) -> dict[str, Any]:
-    """The chart as ECharts reads it; times are in UTC, `letters` are so many pixels high.
+    """Return the options for ECharts; times are in UTC, `letters` is the font size in pixels.
 
-    `before` is of the same span a week ago, `done` what was done in this one.
+    `before` is the usage of the same span a week ago, `done` the notes of this span.
     """
     drawn = points(usage, now)
     first = max(usage.start, min(since(usage) or now, now - LEAST_SPAN))
@@ -168,7 +168,7 @@ def chart(  # noqa: PLR0913 - each is one layer of it
 def _week_ago(
     usage: Usage, first: datetime, now: datetime, colours: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Faint lines without areas, laid over the span that is shown."""
+    """Return dashed lines of a week ago, shifted onto the span that is shown."""
     found = [(it.at + WEEK, it.allocated, it.used) for it in points(usage, now - WEEK)]
     rows = [[to_text(at), _rounded(a), _rounded(u)] for at, a, u in found if at >= first]
     names = ("allocated a week ago", "used a week ago")
@@ -223,7 +223,7 @@ def _line(at: datetime, name: str, ink: str) -> dict[str, Any]:
 def _done(
     done: Sequence[Note], start: datetime, end: datetime, colours: Mapping[str, str], letters: int
 ) -> list[dict[str, Any]]:
-    """Lines of what was done, with its words over the chart as far as there is room."""
+    """Return mark lines for the notes, with labels over the chart where there is room."""
     inside = [it for it in done if (it.until or it.at) >= start]
     ink = colours["muted"]
     text = {"color": ink, "fontSize": letters - 1, "position": "end"}
@@ -244,7 +244,7 @@ def _done(
 def _lasted(
     done: Sequence[Note], start: datetime, end: datetime, colours: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Bands of what was done over a while."""
+    """Return mark areas for the notes that lasted."""
     ink = {"color": colours["muted"], "opacity": 0.15}
     data = [
         [{"xAxis": to_text(since), "itemStyle": ink}, {"xAxis": to_text(until)}]
@@ -254,7 +254,7 @@ def _lasted(
 
 
 def marked(records: Iterable[Record]) -> tuple[Incident, ...]:
-    """The incidents that are worth a line: what was only suspected, or is for the digest, is not."""
+    """Return the incidents worth a line: not suspected or dismissed ones, nor those of severity info."""
     passing = {State.SUSPECT.value, State.DISMISSED.value}
     return tuple(
         one
@@ -264,7 +264,7 @@ def marked(records: Iterable[Record]) -> tuple[Incident, ...]:
 
 
 def _marks(incidents: Iterable[Incident], start: datetime) -> tuple[Incident, ...]:
-    """Those that began in the window, the gravest and newest of many."""
+    """Return incidents that began since `start`; of too many, the most severe and newest."""
     inside = [one for one in incidents if one.since >= start]
     ranked = sorted(inside, key=lambda one: (one.severity.rank, -one.since.timestamp()))
     return tuple(ranked[:MOST_MARKS])
@@ -280,7 +280,7 @@ def _rounded(value: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
-    """The strip's numbers as they were; None: not known."""
+    """The strip's numbers at an earlier time; None is not known."""
 
     ago: str  # "1 h ago", "yesterday"
     idle: float | None
@@ -290,7 +290,7 @@ class Before:
 
 
 def before(usage: Usage, now: datetime, ago: timedelta, name: str) -> Before | None:
-    """What the quarter of an hour around that moment held; None when nobody counted it."""
+    """Return the strip's numbers in the quarter of an hour `ago`; None if nothing was counted then."""
     at = now - ago
     for bucket in usage.buckets:
         if bucket.start <= at < bucket.start + BUCKET:
@@ -303,7 +303,7 @@ def _before(bucket: Bucket, name: str) -> Before | None:
     counted = bucket.counted.total_seconds()
     if counted <= 0 or seconds.known <= 0:
         return None
-    # Power is a sum over the GPUs that were measured: of some of them it says nothing about all.
+    # Power is a sum over the measured GPUs, so it is only given if nearly all were measured.
     whole = seconds.powered >= 0.98 * seconds.installed
     return Before(
         ago=name,

@@ -1,4 +1,4 @@
-"""The whole overview as one frozen value, made from facts."""
+"""The whole overview as one immutable value, made from facts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,40 +20,40 @@ from .fleet_map import encoded
 
 PASSES_BEFORE_STALE = 3
 NAMED_NODES = 8
-# A page that is opened looks so far back; on an installation younger than half of it not as far.
+# How far back an opened page looks; less if the installation is younger than half of it.
 BACK, YOUNG_BACK = timedelta(hours=1), timedelta(minutes=15)
-# Three of its pulses, one every 10 s.
+# Three pulses of the alerts service, which sends one every 10 s.
 ALERTS_PATIENCE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetView:
-    """What every open overview shows now."""
+    """What every open overview shows."""
 
     now: datetime
     clusters: tuple[ClusterView, ...]
     attention: tuple[Attention, ...]
     failing_channels: tuple[str, ...]
-    rows_at: datetime | None  # the newest row of all
-    warnings: tuple[str, ...]  # why what is shown may not be true
-    maps: Mapping[str, bytes]  # per cluster, as the map component reads it
-    oldest_at: datetime | None = None  # of the oldest row that the store has
+    rows_at: datetime | None  # time of the newest row
+    warnings: tuple[str, ...]  # why the view may be wrong
+    maps: Mapping[str, bytes]  # per cluster, in the map component's format
+    oldest_at: datetime | None = None  # time of the oldest row in the store
     clocks: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
-    as_of: datetime | None = None  # of when all is while the hub or the store is away
+    as_of: datetime | None = None  # the view's time while the hub or the store is away
 
     @property
     def back(self) -> timedelta:
-        """How far back a page looks that is opened without a window: an hour, where there is one."""
+        """How far back a page without a window looks: an hour, or less on a young installation."""
         age = None if self.oldest_at is None else self.now - self.oldest_at
         return BACK if age is None or age >= BACK / 2 else YOUNG_BACK
 
     @property
     def span(self) -> tuple[datetime, datetime]:
-        """The window of a page that is opened from this view: it shows the same tomorrow."""
+        """The window of a page opened from this view; being absolute, it shows the same tomorrow."""
         return self.now - self.back, self.now
 
     def cluster(self, name: str | None) -> ClusterView | None:
-        """The cluster of that name; without one the first that has GPUs."""
+        """Return the cluster of that name, else the first with GPUs, else the first; None without clusters."""
         named = [view for view in self.clusters if view.name == name]
         with_gpus = [view for view in self.clusters if view.strip.gpus]
         found = named or with_gpus or list(self.clusters)
@@ -63,9 +63,9 @@ class FleetView:
 def fleet_view(
     facts: Facts, settings: AnalyzerSettings, now: datetime, fleet: Fleet | None = None
 ) -> FleetView:
-    """The view of `facts` at `now`; while the hub is away they are of an earlier moment.
+    """Return the view of `facts` at `now`; while the hub is away the facts are older.
 
-    Who draws again and again gives the same `fleet`, which keeps what does not change.
+    A caller that draws repeatedly passes the same `fleet`, which caches what does not change.
     """
     fleet = fleet or Fleet()
     views, kept = fleet.clusters(facts), fleet.kept
@@ -85,7 +85,7 @@ def fleet_view(
 
 
 def _failing(notices: Sequence[Record], kept: Kept) -> Sequence[Record]:
-    """Those of thousands that wait because their receiver failed."""
+    """Return the notices that wait because their receiver failed, cached as there are thousands."""
     return kept.of("failing", (notices,), lambda: [*filter(is_failing, notices)])
 
 
@@ -122,14 +122,14 @@ def _warnings(
         )
     ]
     if facts.past:
-        return said  # which services ran then is not kept
+        return said  # it is not recorded which services ran then
     passes = timedelta(seconds=max(PASSES_BEFORE_STALE * settings.tick_seconds, 15.0))
     said += _pulse(facts, "analyzer", "faults are not being looked for", passes, now)
     return said + _pulse(facts, "alerts", "nobody is told of incidents", ALERTS_PATIENCE, now)
 
 
 def _silences(view: ClusterView, racks: Mapping[str, str], now: datetime) -> list[str]:
-    """One line about nodes that are silent for a cause in the middle, one about the others."""
+    """Return a line about nodes that are silent by a common cause, such as the network, and one on the others."""
     silent = {node.name: node for node in view.silent_nodes}
     late = {name: node.heard_at for name, node in silent.items() if node.heard_at}
     middle = in_the_middle(late, view.layout.numbers.keys() - silent.keys(), racks)
@@ -165,7 +165,7 @@ def _unknown(gpus: int) -> str:
 
 
 def _pulse(facts: Facts, service: str, lost: str, patience: timedelta, now: datetime) -> list[str]:
-    """Said when a service is silent: without it an empty list of incidents means nothing."""
+    """Return a warning if a service is silent, since an empty incident list then means nothing."""
     pulses = [pulse.at for pulse in facts.pulses if pulse.id.partition(":")[0] == service]
     if not pulses:
         return [f"No {service} service has reported: {lost}."]

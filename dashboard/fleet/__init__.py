@@ -1,7 +1,7 @@
-"""From facts to what pages show of every cluster.
+"""Make from facts what pages show of every cluster.
 
-A GPU is on the map because its node's inventory names it or because it sent a row. Without a row
-that is young enough it is unknown, never idle, free or 0. Clusters are never summed.
+A GPU is on the map if its node's inventory lists it or if it sent a row. Without a recent row it is
+unknown, never idle, free or 0. Clusters are never summed.
 """
 
 from .build import Fleet, clusters, overdue_nodes, silent_nodes

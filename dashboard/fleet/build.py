@@ -1,4 +1,4 @@
-"""Draws the clusters from facts; what stays the same from one refresh to the next is kept."""
+"""Make the cluster views from facts; what is the same at the next refresh is cached."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -33,25 +33,25 @@ from .marks import Holders, Out, Standing, holders, out_of_service, standing
 from .roster import PortRoster, Roster, roster
 from .states import at_rows, decided, with_since
 
-# Of facts all that clusters are drawn from: what was told of incidents is nothing of theirs.
+# The fields of facts that cluster views depend on; notices and port events are not among them.
 _SHOWN = tuple(one.name for one in fields(Facts) if one.name not in {"notices", "port_events"})
 
 _ACTIVE, _UNKNOWN = (STATES.index(one) for one in (GpuState.ACTIVE, GpuState.UNKNOWN))
 
 
 def clusters(facts: Facts) -> tuple[ClusterView, ...]:
-    """Every cluster that was heard of, real ones first."""
+    """Return every known cluster, real ones first."""
     return Fleet().clusters(facts)
 
 
 def silent_nodes(facts: Facts) -> frozenset[Subject]:
-    """Nodes that are on the page and have not sent for longer than they may."""
+    """Return the shown nodes that have been silent for longer than allowed."""
     allowed = facts.silent_after_seconds
     return _quiet(facts, facts.now, lambda inventory: patience(inventory, allowed))
 
 
 def overdue_nodes(facts: Facts, at: datetime) -> frozenset[Subject]:
-    """Nodes that should have sent by then, and had not as far as is known now."""
+    """Return the shown nodes that were overdue at that time, as far as is known now."""
 
     def overdue_after(inventory: Inventory | None) -> int:
         tick = inventory.tick_seconds if inventory is not None else DEFAULT_TICK_SECONDS
@@ -63,7 +63,7 @@ def overdue_nodes(facts: Facts, at: datetime) -> frozenset[Subject]:
 def _quiet(
     facts: Facts, at: datetime, allowed: Callable[[Inventory | None], int]
 ) -> frozenset[Subject]:
-    """Those on the page that had sent nothing at a moment for longer than `allowed`, in microseconds."""
+    """Return the shown nodes that at that moment had been silent for longer than `allowed` microseconds."""
     inventories = _by_node(facts)
     last, here = _present(facts, _sent(facts, {}), inventories)
     names = tuple(here)
@@ -83,20 +83,20 @@ def _with_waits(patient: Column, names: Sequence[NodeName], facts: Facts) -> Col
 
 
 class Fleet:
-    """Draws one moment after the other; for one thread at a time."""
+    """Makes the cluster views of one moment after the other; for one thread at a time."""
 
     def __init__(self) -> None:
         self.kept = Kept()
         self._keys: dict[str, Keys] = {}
         self._roster: Roster | None = None
-        # Those of which the roster was found to be: a collector repeats its own every 10 min.
+        # The inventories that the roster fits; they are new objects every 10 min, as collectors repeat them.
         self._inventories: Mapping[NodeName, Inventory] = {}
         self._holders: Holders | None = None
         self._standing: Standing | None = None
         self._out: Out | None = None
 
     def clusters(self, facts: Facts) -> tuple[ClusterView, ...]:
-        """Every cluster that was heard of, real ones first; the same tuple while its facts are the same."""
+        """Return every known cluster, real ones first; the same tuple while the facts are the same."""
         given = tuple(getattr(facts, name) for name in _SHOWN)
         return self.kept.of("clusters", given, lambda: self._drawn(facts))
 
@@ -141,7 +141,7 @@ class Fleet:
 
 
 def _sent(facts: Facts, before: Mapping[str, Keys]) -> dict[str, Sent]:
-    """The rows of each measurement; `before` are the keys of an earlier moment."""
+    """Return the rows of each measurement; `before` are the keys of an earlier moment."""
     tables = (
         (GPU.name, GPU.tags[:3], facts.gpus),
         (PORT.name, PORT.tags, facts.ports),
@@ -160,13 +160,13 @@ def _by_node(facts: Facts) -> dict[NodeName, Inventory]:
 def _present(
     facts: Facts, sent: Mapping[str, Sent], inventories: Mapping[NodeName, Inventory]
 ) -> tuple[dict[NodeName, datetime], frozenset[NodeName]]:
-    """When each node was heard, and the nodes that are shown."""
+    """Return when each node was last heard, and the nodes that are shown."""
     last = heard(facts, sent.values())
     return last, shown(facts, last, inventories)
 
 
 def _newest(members: Roster, *tables: Sent) -> Column:
-    """Per node the time of its newest row."""
+    """Return the time of each node's newest row, in microseconds."""
     newest = np.full(len(members.names), NEVER)
     for sent, places in zip(tables, members.sending, strict=True):
         newest = np.maximum(newest, at_rows(sent.keys.latest(sent.at), places, NEVER))
@@ -180,7 +180,7 @@ def _gpus(
     told: Hearing,
     marked: tuple[Holders, Standing, Out],
 ) -> Gpus:
-    """All GPUs of all clusters as columns, in the roster's order, then each node's by index."""
+    """Return the GPUs of all clusters as columns, in the roster's order, within a node by index."""
     at = at_rows(times_of_rows, members.row, NEVER)
     young = (members.row >= 0) & ~told.silent[members.node]
     young &= at >= told.trusted_since[members.node]
@@ -190,17 +190,17 @@ def _gpus(
     seen_at = np.where(members.row >= 0, at, told.heard_at[members.node])
     absent = _numbers(rows, "unmeasured_seconds", members.row, young)
     away = young & ~np.isnan(absent)
-    # It answers; only what it is cannot be said.
+    # These GPUs answer, but their state cannot be told.
     unsaid = [place for place, text in enumerate(known.reasons) if text in UNSAID]
     answers = np.isin(known.reason, unsaid)
-    # Whole seconds, since the same moment comes out a little different in every tick.
+    # Round to whole seconds, since the computed moment differs slightly in every tick.
     since = np.rint((at - np.where(away, absent, 0.0) * 1e6) / 1e6).astype(np.int64) * 1_000_000
     known = with_since(known, (unknown & ~young) | away, np.where(away, since, seen_at))
     trusted = young & (~unknown | answers)
     numbers = {name: _numbers(rows, name, members.row, trusted) for name in _NUMBERS}
     processes = _numbers(rows, "compute_processes", members.row, trusted)
     held = (held_by.holder > 0) | (np.nan_to_num(processes) > 0)
-    # Somebody computes there, and nothing that is measured says whether it is held.
+    # Active GPUs without an allocation, whose processes are not measured: whether held is not known.
     unattributed = (known.state == _ACTIVE) & ~held & np.isnan(processes)
     index = _numbers(rows, "index", members.row, trusted)
     gpus = Gpus(
@@ -216,7 +216,7 @@ def _gpus(
         holders=held_by.texts,
         **numbers,
     )
-    # NaN sorts last: without an index a GPU comes after those that have one, by its UUID.
+    # NaN sorts last: GPUs without an index come after the others, by UUID.
     return gpus.part(np.lexsort((gpus.index, members.turn)))
 
 
@@ -224,7 +224,7 @@ _NUMBERS = ("utilization_percent", "temperature_celsius", "power_watts", "power_
 
 
 def _numbers(rows: pa.Table, name: str, row: Column, trusted: Column) -> Column:
-    """A column of the rows per GPU; NaN where it was not measured or is not trusted."""
+    """Return a column per GPU; NaN if not measured or not trusted."""
     values = rows.column(name).cast(pa.float64(), safe=False).to_numpy()
     return np.where(trusted, at_rows(values, row, np.nan), np.nan)
 
@@ -232,7 +232,7 @@ def _numbers(rows: pa.Table, name: str, row: Column, trusted: Column) -> Column:
 def _ports(
     members: Roster, rows: pa.Table, times_of_rows: Column, told: Hearing
 ) -> tuple[Column, Column]:
-    """Of every port whether it is up, and its speed while it is."""
+    """Return per port whether it is up, and its speed in bits per second while it is up."""
     ports = members.ports
     at = at_rows(times_of_rows, ports.row, NEVER)
     young = (ports.row >= 0) & ~told.silent[ports.node] & (at >= told.trusted_since[ports.node])
@@ -254,7 +254,7 @@ def _cluster(
         for node in members.names[nodes]
         if (one := inventories.get(node)) and one.driver_state != "loaded"
     }
-    # Rows that are too old to be shown are not read; their node was heard when they came.
+    # Rows too old to be shown are not read; then the time when a node was last heard is used.
     newest = int(told.newest_row[nodes].max(initial=NEVER))
     newest = int(told.heard_at[nodes].max(initial=NEVER)) if newest == NEVER else newest
     return ClusterView(

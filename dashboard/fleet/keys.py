@@ -1,4 +1,4 @@
-"""Whose rows a table holds; worked out once for as long as the same subjects send."""
+"""The subjects of a table's rows, worked out once as long as the same subjects send."""
 
 from dataclasses import dataclass
 
@@ -12,26 +12,26 @@ NodeName = tuple[str, str]  # cluster and node
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Keys:
-    """The tags of a table's rows, as they came."""
+    """The tags of a table's rows, in the table's order."""
 
     tags: pa.Table
-    rows: tuple[tuple[str, ...], ...]  # per row its tags
+    rows: tuple[tuple[str, ...], ...]  # the tags of each row
     nodes: tuple[NodeName, ...]  # each once
-    node: Column  # per row: which of `nodes`
+    node: Column  # per row: index into `nodes`
 
     def latest(self, times: Column) -> Column:
-        """Of each of `nodes` the latest of its rows' times."""
+        """Return per node in `nodes` the latest time of its rows."""
         latest = np.full(len(self.nodes), np.iinfo(np.int64).min // 2)
         np.maximum.at(latest, self.node, times)
         return latest
 
     def newest(self, times: Column) -> dict[NodeName, int]:
-        """See `latest`; by node."""
+        """Return the latest time of each node's rows, by node."""
         return dict(zip(self.nodes, self.latest(times).tolist(), strict=True))
 
 
 def keys_of(table: pa.Table, tags: tuple[str, ...], before: Keys | None) -> Keys:
-    """The keys of `table`; `before` itself when nothing changed. Its first tags name the node."""
+    """Return the keys of `table`, or `before` itself if they are the same. The first two tags name the node."""
     columns = table.select(list(tags))
     if before is not None and columns.equals(before.tags):
         return before
@@ -42,7 +42,7 @@ def keys_of(table: pa.Table, tags: tuple[str, ...], before: Keys | None) -> Keys
 
 
 def times(table: pa.Table) -> Column:
-    """The rows' times in microseconds since 1970."""
+    """Return the rows' times in microseconds since 1970."""
     micro = table.column("at").cast(pa.timestamp("us", tz="UTC"), safe=False)
     found: Column = micro.cast(pa.int64()).to_numpy()
     return found

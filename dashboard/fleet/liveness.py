@@ -1,4 +1,4 @@
-"""Which nodes are shown, which are silent, and which of their rows are young enough to be believed."""
+"""Decide which nodes are shown, which are silent, and which of their rows are recent enough to trust."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ DEFAULT_TICK_SECONDS = 10.0
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
-NEVER = np.iinfo(np.int64).min // 2  # far enough from the end to reckon with
+NEVER = np.iinfo(np.int64).min // 2  # far enough from the limit to calculate with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sent:
-    """The rows of one measurement: whose they are, and their times in microseconds."""
+    """The rows of one measurement: their subjects, and their times in microseconds."""
 
     keys: Keys
     at: Column
@@ -31,17 +31,17 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Hearing:
-    """Per node, in the roster's order; times in microseconds, NEVER where there is none."""
+    """When each node was heard, in the roster's order; times in microseconds, NEVER for none."""
 
     heard: Sequence[datetime | None]
     heard_at: Column
     silent: Column
-    trusted_since: Column  # rows older than this lag behind their node's newest
+    trusted_since: Column  # older rows lag too far behind their node's newest
     newest_row: Column
 
 
 def heard(facts: Facts, tables: Iterable[Sent]) -> dict[NodeName, datetime]:
-    """When the hub last got something from each node; from rows alone where it cannot say."""
+    """Return when the hub last got something from each node, or its newest row if the hub cannot say."""
     found = dict(facts.heard)
     for sent in tables:
         if not facts.heard.keys() >= set(sent.keys.nodes):
@@ -56,8 +56,8 @@ def shown(
     heard_at: Mapping[NodeName, datetime],
     inventories: Mapping[NodeName, Inventory],
 ) -> frozenset[NodeName]:
-    """The expected nodes, and those of which an incident stands; switches are none."""
-    # An inventory's time is by its node's own clock.
+    """Return the expected nodes and those with an open incident, without switches."""
+    # An inventory's time is by the node's own clock, so what the hub heard overrides it.
     told = {**{name: one.at for name, one in inventories.items()}, **heard_at}
     retired = {(one.node.cluster, one.node.node): one.at for one in facts.retirements}
     subjects = (one.subject for one in facts.incidents)
@@ -72,9 +72,10 @@ def hearing(
     newest_row: Column,
     now: datetime,
 ) -> Hearing:
-    """Silence is judged by the hub's clock, the lag of a row by its node's own.
+    """Return when nodes were heard and which are silent.
 
-    `patience` is how long a node may be silent, in microseconds.
+    Silence is judged by the hub's clock, the lag of a row by its node's clock. `patience` is how long a
+    node may be silent, in microseconds.
     """
     last = [heard_from.get(name) for name in nodes]
     heard_at = np.array([NEVER if at is None else micro(at) for at in last], np.int64)
@@ -89,13 +90,13 @@ def hearing(
 
 
 def patience(inventory: Inventory | None, silent_after_seconds: float) -> int:
-    """How long a node may be silent, in microseconds."""
+    """Return how long a node may be silent, in microseconds."""
     tick = inventory.tick_seconds if inventory is not None else DEFAULT_TICK_SECONDS
     return silent_after(silent_after_seconds, tick) // _MICROSECOND
 
 
 def waited_for(facts: Facts) -> dict[NodeName, int]:
-    """Nodes that the analyzer waits for longer, since they are heard with holes; microseconds."""
+    """Return how long, in microseconds, the analyzer waits for nodes that are heard with gaps."""
     found: dict[NodeName, int] = {}
     for pulse in facts.pulses:
         told = pulse.body.get("waited_for") if pulse.id == "analyzer" else None

@@ -1,4 +1,4 @@
-"""Who holds which GPU, what stands against it and whose node is out of service, kept while records stay."""
+"""Per GPU its holder, its faults and why its node is out of service, cached while the records stay."""
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,14 +16,14 @@ from .keys import NodeName
 from .roster import Roster
 
 Faults = Mapping[str, Severity]
-GpuName = tuple[str, str, str]  # its cluster, its node and its UUID
-# Who holds a GPU, in words and as told.
+GpuName = tuple[str, str, str]  # cluster, node, UUID
+# By GPU: its holder in words, and its allocations.
 Held = Mapping[GpuName, tuple[str, tuple[Allocation, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Holders:
-    """Per GPU of the roster who holds it, as a place in `texts`; 0: no allocation is open."""
+    """Per GPU of the roster its holder, as an index into `texts`; 0: no open allocation."""
 
     roster: Roster
     allocations: tuple[Allocation, ...]
@@ -34,20 +34,20 @@ class Holders:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Standing:
-    """Per GPU of the roster its faults, as a place in `kinds`; 0: none stands."""
+    """Per GPU of the roster its faults, as an index into `kinds`; 0: no fault."""
 
     roster: Roster
     incidents: tuple[Incident, ...]
     faults: Column
-    kinds: tuple[tuple[Faults, Faults], ...]  # all that count for a GPU, and those of its own
+    kinds: tuple[tuple[Faults, Faults], ...]  # all faults of a GPU and its node, and its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Out:
-    """Per GPU of the roster why its node is out of service, as a place in `texts`; 0: it is not."""
+    """Per GPU of the roster why its node is out of service, as an index into `texts`; 0: it is in service."""
 
     roster: Roster
-    schedulers: tuple[Scheduler, ...]  # those whose last word still counts
+    schedulers: tuple[Scheduler, ...]  # those whose last report is not too old
     why: Column
     texts: tuple[str, ...]
 
@@ -55,7 +55,7 @@ class Out:
 def out_of_service(
     roster: Roster, schedulers: tuple[Scheduler, ...], now: datetime, before: Out | None
 ) -> Out:
-    """`before` itself when nothing changed."""
+    """Return per GPU why its node is out of service; `before` itself if nothing changed."""
     counting = tuple(one for one in schedulers if now - one.at <= SPEAKS_FOR)
     if before and before.roster is roster and before.schedulers == counting:
         return before
@@ -74,7 +74,7 @@ def out_of_service(
 
 
 def holders(roster: Roster, allocations: tuple[Allocation, ...], before: Holders | None) -> Holders:
-    """`before` itself when nothing changed; of the allocations only those that are others are looked at."""
+    """Return each GPU's holder; `before` itself if nothing changed. Only changed allocations are processed."""
     same = before is not None and before.allocations is allocations
     if before and same and before.roster is roster:
         return before
@@ -93,7 +93,7 @@ def holders(roster: Roster, allocations: tuple[Allocation, ...], before: Holders
 
 
 def _brought_up(on: Held, was: tuple[Allocation, ...], allocations: tuple[Allocation, ...]) -> Held:
-    """`on`, which is of the allocations before, of those now."""
+    """Return `on`, made from the old allocations, updated to the new ones."""
     then, now = set(map(id, was)), set(map(id, allocations))
     held: dict[GpuName, list[Allocation]] = {}
     for one in (it for it in was if id(it) not in now):
@@ -110,14 +110,14 @@ def _gpu(one: Allocation) -> GpuName:
 
 
 def _named(held: Sequence[Allocation]) -> str:
-    """Who came first, and how many more."""
+    """Return the earliest holder in words, and how many more there are."""
     first = min(held, key=lambda one: one.started_at) if held[1:] else held[0]
     user = f" ({first.user})" if first.user else ""
     return f"{first.holder}{user}" + (f" +{len(held) - 1}" if held[1:] else "")
 
 
 def standing(roster: Roster, incidents: tuple[Incident, ...], before: Standing | None) -> Standing:
-    """`before` itself when nothing changed."""
+    """Return each GPU's faults; `before` itself if nothing changed."""
     if before and before.roster is roster and before.incidents is incidents:
         return before
     of_gpus, of_nodes = _faults(incidents)
@@ -144,7 +144,7 @@ def standing(roster: Roster, incidents: tuple[Incident, ...], before: Standing |
 def _faults(
     incidents: Iterable[Incident],
 ) -> tuple[dict[tuple[str, str, str], dict[str, Severity]], dict[NodeName, dict[str, Severity]]]:
-    """The faults of GPUs and of nodes, by key."""
+    """Return the severity by fault, for each GPU and for each node."""
     of_gpus: dict[tuple[str, str, str], dict[str, Severity]] = {}
     of_nodes: dict[NodeName, dict[str, Severity]] = {}
     for incident in incidents:
@@ -160,7 +160,7 @@ def _faults(
 
 
 def _covered(incident: Incident) -> set[Subject]:
-    """What the incident is about; a member whose name this version cannot read is left out."""
+    """Return the subjects that an incident is about, without members that this version cannot parse."""
     covered: set[Subject] = set()
     for member in struck(incident):
         with contextlib.suppress(ValueError):
@@ -169,7 +169,7 @@ def _covered(incident: Incident) -> set[Subject]:
 
 
 def _gpus_on(roster: Roster, nodes: Iterable[NodeName]) -> Sequence[int]:
-    """The numbers of the GPUs on these nodes."""
+    """Return the numbers of the GPUs on these nodes."""
     wanted = set(nodes)
     chosen = np.array([name in wanted for name in roster.names], bool)
     found: list[int] = np.flatnonzero(chosen[roster.node]).tolist()

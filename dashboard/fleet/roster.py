@@ -1,4 +1,4 @@
-"""Which nodes, GPUs and ports there are, and where each lies; kept while the same ones are there."""
+"""The list of nodes, GPUs and ports and the place of each, kept while they stay the same."""
 
 import json
 from collections import Counter
@@ -15,7 +15,7 @@ from ..model.gpus import Column
 from .keys import Keys, NodeName
 from .liveness import patience
 
-# More nodes than this get no block of their own on the map.
+# Up to so many nodes each get their own block on the map.
 BLOCKS = 64
 NODES_PER_BLOCK = 16
 
@@ -29,29 +29,29 @@ class PortRoster:
     role: tuple[str, ...]
     was_up: Column
     node: Column
-    row: Column  # its row in the table, -1 without one
-    spans: Mapping[str, slice]  # per cluster
+    row: Column  # row in the table, -1 for none
+    spans: Mapping[str, slice]  # by cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Roster:
-    """Every node, GPU and port that is shown, in one order: those of a cluster follow each other."""
+    """All shown nodes, GPUs and ports in one order, each cluster's together."""
 
     shown: frozenset[NodeName]
     gpu_keys: Keys
     port_keys: Keys
-    names: tuple[NodeName, ...]  # the nodes, by name
+    names: tuple[NodeName, ...]  # the nodes, sorted by name
     patience: Column  # per node, in microseconds
     sending: tuple[
         Column, Column
-    ]  # per node its place in `gpu_keys.nodes` and in `port_keys.nodes`, or -1
-    # Per GPU, by its node's place on the map and its UUID:
+    ]  # per node: index into `gpu_keys.nodes` and into `port_keys.nodes`, or -1
+    # Per GPU, sorted by its node's place on the map and by UUID:
     node: Column
-    turn: Column  # of its node on the map
+    turn: Column  # its node's place on the map
     uuid: Column
-    index: Column  # as the inventory has it
-    row: Column  # its row in the table, -1 without one
-    numbers: Mapping[tuple[str, str, str], int]  # of a GPU by cluster, node and UUID
+    index: Column  # from the inventory
+    row: Column  # row in the table, -1 for none
+    numbers: Mapping[tuple[str, str, str], int]  # a GPU's number, by cluster, node and UUID
     ports: PortRoster
     clusters: tuple[str, ...]  # real ones first
     node_spans: Mapping[str, slice]
@@ -66,7 +66,7 @@ class Roster:
         gpu_keys: Keys,
         port_keys: Keys,
     ) -> bool:
-        """Whether a roster of these would be the same; `before` are inventories of which it is."""
+        """Return whether this roster still fits; `before` are the inventories that it was checked against."""
         return (
             self.gpu_keys is gpu_keys
             and self.port_keys is port_keys
@@ -82,7 +82,7 @@ def _same(before: Mapping[NodeName, Inventory], now: Mapping[NodeName, Inventory
 
 
 def same_equipment(one: Inventory, other: Inventory) -> bool:
-    """Whether pages would show the same of both: a collector repeats its inventory every 10 min."""
+    """Return whether pages show the same for both; a collector repeats its inventory every 10 min."""
     return one is other or (
         one.gpus == other.gpus
         and one.ports == other.ports
@@ -99,7 +99,7 @@ def roster(
     port_keys: Keys,
     silent_after_seconds: float,
 ) -> Roster:
-    """The roster of the nodes in `shown`."""
+    """Return the roster of the nodes in `shown`."""
     names = tuple(
         sorted(shown, key=lambda n: (n[0] == SIMULATED_CLUSTER, n[0], natural(n[1]), n[1]))
     )
@@ -149,7 +149,7 @@ def roster(
 def _gpu_indexes(
     names: Iterable[NodeName], inventories: Mapping[NodeName, Inventory], keys: Keys
 ) -> dict[NodeName, dict[str, int | None]]:
-    """Per node its GPUs by UUID, with the index that the inventory has."""
+    """Return each node's GPU indices by UUID, from the inventory; None for GPUs known only by rows."""
     found: dict[NodeName, dict[str, int | None]] = {name: {} for name in names}
     for name, gpus in found.items():
         inventory = inventories.get(name)
@@ -166,7 +166,7 @@ def _places(names: Iterable[NodeName], keys: Keys) -> Column:
 
 
 def _rows(subjects: Sequence[tuple[str, ...]], keys: Keys) -> Column:
-    """The row of each; of several with the same tags the last."""
+    """Return each subject's row, -1 for none; of several rows with the same tags, the last."""
     depth = len(subjects[0]) if subjects else 0
     numbers = {row[:depth]: number for number, row in enumerate(keys.rows)}
     return np.array([numbers.get(subject, -1) for subject in subjects], np.int64)
@@ -203,7 +203,7 @@ def _ports(
 
 
 def _spans(listed: Sequence[str], clusters: Iterable[str]) -> dict[str, slice]:
-    """Where those of each cluster lie; they follow each other."""
+    """Return the slice of each cluster's entries, which lie together."""
     spans, start = {}, 0
     counts = Counter(listed)
     for cluster in clusters:
@@ -216,7 +216,7 @@ Blocks = list[tuple[str, list[NodeName]]]
 
 
 def _blocks(nodes: Sequence[NodeName], inventories: Mapping[NodeName, Inventory]) -> Blocks:
-    """Racks where nodes name them, else a block per node, or per run of nodes in a large fleet."""
+    """Return blocks by rack if nodes have racks, else a block per node, or per run of nodes in a large fleet."""
     racks: dict[str, list[NodeName]] = {}
     for node in nodes:
         inventory = inventories.get(node)

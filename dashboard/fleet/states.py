@@ -1,7 +1,7 @@
-"""The state of every GPU, by `gpuvigil.faults.gpu_states.gpu_state` and by nothing else.
+"""The state of every GPU, decided only by `gpuvigil.faults.gpu_states.gpu_state`.
 
-Of ten thousand GPUs most are in the same situation as many others: the rows say the same of what
-decides, and the same faults stand. Each situation is decided once, for all that are in it.
+Of ten thousand GPUs most are in the same situation as many others: the deciding fields and the faults are
+the same. Each situation is decided once for all GPUs in it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from ..model.gpus import HANGS, STATES, Column, Look
 from .liveness import NEVER, time_of
 from .marks import Faults, Holders, Out, Standing
 
-# Of a row only these decide.
+# The fields of a row on which the state depends.
 DECIDING = ("up", "unmeasured_reason", "utilization_percent", "compute_processes")
 _SECOND = 1_000_000
 _LARGEST = 2**62
@@ -36,7 +36,7 @@ _LOOKS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decided:
-    """Per GPU, in the order in which they were given; `reason` is a place in `reasons`."""
+    """The states per GPU, in the given order; `reason` is an index into `reasons`."""
 
     state: Column
     look: Column
@@ -48,7 +48,7 @@ class Decided:
 def decided(
     rows: pa.Table, row: Column, young: Column, holders: Holders, standing: Standing, out: Out
 ) -> Decided:
-    """`row` is each GPU's row in `rows`; it is believed where `young` is true."""
+    """Decide each GPU's state; `row` is its row in `rows`, which is used only if `young` is true."""
     held = holders.holder > 0
     said = [_numbered(rows.column(name), row, young) for name in DECIDING]
     example, situation = _situations([*said, young, held, standing.faults, out.why])
@@ -75,7 +75,7 @@ def decided(
 
 
 def with_since(told: Decided, chosen: Column, seen_at: Column) -> Decided:
-    """Where `chosen`, the reason also says since when; `seen_at` in microseconds, or NEVER."""
+    """Add "since ..." to the reasons of the `chosen` GPUs; `seen_at` is in microseconds, or NEVER."""
     reasons = told.reason.copy()
     places = {text: place for place, text in enumerate(told.reasons)}
     numbers = np.flatnonzero(chosen & (seen_at != NEVER))
@@ -92,18 +92,18 @@ def with_since(told: Decided, chosen: Column, seen_at: Column) -> Decided:
 
 
 def _numbered(column: pa.ChunkedArray, row: Column, young: Column) -> Column:
-    """Per GPU a number for what its row has in this column; 0 for nothing."""
+    """Return per GPU a code for its row's value in this column; 0 for none."""
     codes = pc.dictionary_encode(column.combine_chunks()).indices.fill_null(-1).to_numpy()
     return np.where(young, at_rows(codes + 1, row, 0), 0)
 
 
 def at_rows(values: Column, row: Column, missing: float) -> Column:
-    """The value at each GPU's row; `missing` where it has none."""
+    """Return the value at each GPU's row; `missing` for GPUs without a row."""
     return np.append(values, missing)[row]
 
 
 def _situations(columns: Sequence[Column]) -> tuple[Column, Column]:
-    """Of each different combination one example, and per GPU which combination is its own."""
+    """Return one example GPU per distinct combination of values, and per GPU its combination's number."""
     combined, most = columns[0], int(columns[0].max(initial=0)) + 1
     for column in columns[1:]:
         kinds = int(column.max(initial=0)) + 1
@@ -116,7 +116,7 @@ def _situations(columns: Sequence[Column]) -> tuple[Column, Column]:
 
 
 def _taken(rows: pa.Table, numbers: Column) -> Sequence[Mapping[str, Any]]:
-    """What decides of these rows; empty where the number is -1."""
+    """Return the deciding fields of these rows; all None where the number is -1."""
     indices = pa.array(numbers, mask=numbers < 0)
     found: list[Mapping[str, Any]] = rows.select(DECIDING).take(indices).to_pylist()
     return found
@@ -129,7 +129,7 @@ def _hung(state: GpuState, faults: Faults) -> str:
 
 
 def _look(state: GpuState, own: Faults, out: bool) -> Look:
-    """A GPU that works although a fault of its own stands is degraded; info is for the digest."""
+    """Return how a GPU is drawn; one that works despite a fault of its own, worse than info, is degraded."""
     if is_failing(state, own, out):
         return Look.FAILED
     look = Look.OUT if out and state is GpuState.UNAVAILABLE else _LOOKS[state]

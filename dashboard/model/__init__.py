@@ -1,1 +1,1 @@
-"""What pages are made of: clusters, GPUs and ports as columns, and what was read of them."""
+"""The model behind the pages: clusters, GPUs and ports as columns, and the facts they are made from."""

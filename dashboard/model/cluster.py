@@ -1,4 +1,4 @@
-"""What pages show of one cluster; what is large is columns, and made into values when looked at."""
+"""What pages show of one cluster. Large parts are columns and become objects only on access."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ __all__ = ["Block", "Cell", "ClusterView", "Layout", "Look", "NodeView", "PortVi
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeView:
-    """One node, and since when it is silent."""
+    """One node, when it was last heard, and whether it is silent."""
 
     subject: Subject
     heard_at: datetime | None
     silent: bool
-    gpus: Gpus  # of its cluster
-    span: slice  # its own among them
+    gpus: Gpus  # of the whole cluster
+    span: slice  # this node's part of `gpus`
 
     @property
     def name(self) -> str:
@@ -35,7 +35,7 @@ class NodeView:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Its GPUs in order, made anew."""
+        """The node's GPUs in order, made on each access."""
         return tuple(self.gpus.cell(number, self.subject) for number in self._numbers)
 
     @property
@@ -45,7 +45,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Nodes that are drawn together: a rack, one node, or a run of nodes."""
+    """Nodes that are drawn together: a rack, a single node, or a run of nodes."""
 
     label: str
     nodes: tuple[NodeView, ...]
@@ -53,18 +53,18 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where the nodes of a cluster lie among its GPUs and on its map; kept while they stay."""
+    """The places of a cluster's nodes among its GPUs and on the map; kept while the nodes stay."""
 
-    nodes: tuple[Subject, ...]  # by name
-    numbers: Mapping[str, int]  # of a node, by its name
-    spans: tuple[slice, ...]  # per node: its GPUs among those of the cluster
-    blocks: tuple[tuple[str, tuple[int, ...]], ...]  # label and nodes that have GPUs
-    blocks_json: str  # as the map component reads them
+    nodes: tuple[Subject, ...]  # sorted by name
+    numbers: Mapping[str, int]  # by node name: index into `nodes`
+    spans: tuple[slice, ...]  # per node: its part of the cluster's GPUs
+    blocks: tuple[tuple[str, tuple[int, ...]], ...]  # label, and indices of nodes with GPUs
+    blocks_json: str  # the blocks in the map component's format
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClusterView:
-    """One cluster, summed with no other."""
+    """One cluster; clusters are never summed."""
 
     name: str
     simulated: bool
@@ -75,7 +75,7 @@ class ClusterView:
     heard: Sequence[datetime | None]  # per node
     silent: Column  # per node
     drivers: tuple[str, ...]  # why nodes show no GPUs, in words
-    rows_at: datetime | None  # of the newest row; when it is too old, when a node was last heard
+    rows_at: datetime | None  # of the newest row; without a recent one, when a node was last heard
 
     @cached_property
     def nodes(self) -> tuple[NodeView, ...]:
@@ -83,7 +83,7 @@ class ClusterView:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """Of the nodes that have GPUs."""
+        """The blocks of nodes that have GPUs."""
         return tuple(
             Block(label=label, nodes=tuple(self.nodes[number] for number in numbers))
             for label, numbers in self.layout.blocks
@@ -91,7 +91,7 @@ class ClusterView:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """All GPUs in the order of the map, made anew: for a large cluster ask `gpus`."""
+        """All GPUs in the order of the map, made on each access; for large clusters use `gpus`."""
         return tuple(c for block in self.blocks for node in block.nodes for c in node.cells)
 
     @cached_property
@@ -99,12 +99,12 @@ class ClusterView:
         return tuple(self._node(number) for number in np.flatnonzero(self.silent).tolist())
 
     def node(self, name: str) -> NodeView | None:
-        """The node of that name."""
+        """Return the node of that name, or None."""
         number = self.layout.numbers.get(name)
         return None if number is None else self._node(number)
 
     def find(self, node: str, gpu: str) -> Cell | None:
-        """The GPU that a link names by index or UUID."""
+        """Return the GPU that a link names by index or UUID, or None."""
         view = self.node(node)
         cells = view.cells if view is not None else ()
         return next((cell for cell in cells if gpu in {cell.address, cell.subject.gpu}), None)

@@ -1,4 +1,4 @@
-"""Whether anybody was told: per incident what became of each channel, and channels that fail."""
+"""The delivery status of messages: per incident for each channel, and the channels that fail."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gpuvigil.numbers_in_words import counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What became of telling people through one channel."""
+    """The delivery status of one channel."""
 
     channel: str
     text: str  # "sent 4 s ago", "held: below the channel's minimum severity"
@@ -19,10 +19,10 @@ class Told:
 
 
 def told_of(notices: Iterable[Record], now: datetime, *, over: bool = False) -> tuple[Told, ...]:
-    """The last word of each channel, those that were told first.
+    """Return the last status of each channel, channels with a sent message first.
 
-    An incident that came back is told anew: what was said until it was over no longer counts.
-    `over`: it is over now, so its last end counts as well.
+    A reopened incident is announced again, so notices up to its last end no longer count. `over`: the
+    incident is over now, so the notices of its last end count as well.
     """
     everything = sorted(notices, key=_order)
     ends = sorted({_number(one) for one in everything if _is_end(one)})
@@ -34,8 +34,8 @@ def told_of(notices: Iterable[Record], now: datetime, *, over: bool = False) -> 
     nobody = channels.pop("", [])
     told = [_told(channel, said, now) for channel, said in channels.items()]
     told.sort(key=lambda one: (not one.sent, one.channel))
-    # That no channel was ever configured is said once, by the page of the monitoring; that the last
-    # one was taken away since is news to whoever was told before.
+    # If no channel was ever configured, only the pipeline page says so. If the last one was removed
+    # since, that is news for those who were told before.
     if nobody and told and all(_order(nobody[-1]) > _order(it[-1]) for it in channels.values()):
         name = "its last change was not sent"
         told.append(Told(channel=name, text=_reason(nobody[-1]), sent=False))
@@ -43,11 +43,11 @@ def told_of(notices: Iterable[Record], now: datetime, *, over: bool = False) -> 
 
 
 def _told(channel: str, said: Sequence[Record], now: datetime) -> Told:
-    """What was sent counts more than a later repetition held back, and not more than a failure."""
+    """Return a channel's status: a sent message counts more than a later held reminder, but a failure is added."""
     sent = [one for one in said if one.body.get("state") == "sent"]
     last = said[-1]
     if not sent:
-        # What is still to be told counts more than what was decided not to be told after it.
+        # A message that is still due counts more than a later one that was held.
         waiting = [one for one in said if one.body.get("state") == "due"]
         return Told(channel=channel, text=_unsent((waiting or [last])[-1]), sent=False)
     text = ", ".join(_sent(one, now) for one in _told_and_end(sent))
@@ -57,7 +57,7 @@ def _told(channel: str, said: Sequence[Record], now: datetime) -> Told:
 
 
 def _told_and_end(sent: Sequence[Record]) -> list[Record]:
-    """The last that told of it, and the one that told of its end."""
+    """Return the last sent notice of the incident and the last sent notice of its end."""
     standing = [one for one in sent if not _is_end(one)]
     return [*standing[-1:], *[one for one in sent if _is_end(one)][-1:]]
 
@@ -72,7 +72,7 @@ def _unsent(notice: Record) -> str:
     if notice.body.get("state") == "due":
         tries = int(notice.body.get("attempts") or 0)
         said = f"{what}not sent yet: {_reason(notice)}"
-        # A reason that comes from an attempt counts them itself.
+        # A reason that comes from an attempt already has the count.
         return said + (
             f", {tries} {'try' if tries == 1 else 'tries'}" if tries and "tried" not in said else ""
         )
@@ -82,7 +82,7 @@ def _unsent(notice: Record) -> str:
 
 
 def failing_channels(notices: Iterable[Record], now: datetime) -> tuple[str, ...]:
-    """A line per channel whose messages wait because its receiver fails, whatever they are about."""
+    """Return a line for each channel whose messages wait because its receiver fails."""
     waiting: dict[str, list[Record]] = {}
     for notice in notices:
         if is_failing(notice):
@@ -91,9 +91,9 @@ def failing_channels(notices: Iterable[Record], now: datetime) -> tuple[str, ...
 
 
 def is_failing(notice: Record) -> bool:
-    """Whether it waits because its receiver failed; a reminder that waits for its time does not."""
+    """Return whether a notice waits because its receiver failed, and not only for its time."""
     body = notice.body
-    waits = body.get("state") == "due"  # few do, of thousands
+    waits = body.get("state") == "due"  # checked first, as only few of thousands wait
     return waits and bool(body.get("verdict") == "backing_off" or body.get("last_error"))
 
 
@@ -109,7 +109,7 @@ def _failing(channel: str, notices: Sequence[Record], now: datetime) -> str:
 
 
 def _number(notice: Record) -> int:
-    """Of the transition that the notice is about."""
+    """Return the number of the transition that the notice is about."""
     return int(notice.body.get("number") or 0)
 
 

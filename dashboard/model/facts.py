@@ -1,4 +1,4 @@
-"""What a page is drawn from: the newest numbers and the standing records, as the hub gave them."""
+"""The facts that pages are drawn from: the newest numbers and the current records of the hub."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
@@ -43,35 +43,36 @@ FOLLOWED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Facts:
-    """One moment of the fleet; `now` is the hub's clock when it was asked."""
+    """The fleet at one moment; `now` is the hub's clock when it was asked."""
 
     now: datetime
     gpus: pa.Table = field(default_factory=gpu_table)  # the newest rows
     ports: pa.Table = field(default_factory=port_table)
     nodes: pa.Table = field(default_factory=node_table)
     heard: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
-    clocks: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)  # see `words`
+    # By node: seconds ahead of the hub's clock, and what the hub does about it.
+    clocks: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     inventories: tuple[Inventory, ...] = ()
-    allocations: tuple[Allocation, ...] = ()  # those that are open
-    incidents: tuple[Incident, ...] = ()  # those that stand
-    notices: tuple[Record, ...] = ()  # of what stands, and those that wait for their receiver
-    port_events: Mapping[str, Event] = field(default_factory=dict)  # the last of each, by key
+    allocations: tuple[Allocation, ...] = ()  # open ones
+    incidents: tuple[Incident, ...] = ()  # open ones
+    notices: tuple[Record, ...] = ()  # of open incidents, and those that wait for their receiver
+    port_events: Mapping[str, Event] = field(default_factory=dict)  # each port's last, by key
     pulses: tuple[Record, ...] = ()
     retirements: tuple[Retirement, ...] = ()
-    schedulers: tuple[Scheduler, ...] = ()  # what each said last
+    schedulers: tuple[Scheduler, ...] = ()  # the last report of each
     listening_since: datetime | None = None  # when the hub was started
-    # Nodes that have not sent again since the hub was away; the numbers are from before it was.
+    # Number of nodes that have not sent since the hub was away; the numbers are then older than that.
     not_back: int = 0
-    oldest_at: datetime | None = None  # of the oldest row that the store has
-    past: bool = False  # all is as it was at `now`, and that is not now
+    oldest_at: datetime | None = None  # time of the oldest row in the store
+    past: bool = False  # whether `now` is a moment of the past
     silent_after_seconds: float = AnalyzerSettings().silent_after_seconds
 
 
 def hurries(records: Iterable[Record]) -> bool:
-    """Whether a page should show one of them before its next refresh.
+    """Return whether pages should show one of these records before their next refresh.
 
-    Signs of life, repeated inventories and what jobs take and let go of come all the time in a large
-    fleet, and of events only those of ports are shown.
+    Pulses, repeated inventories and allocations come all the time in a large fleet, so they can wait. Of
+    events only those of ports are shown.
     """
     told = tuple(records)
     return moves_port(told) or any(record.kind not in _PATIENT for record in told)
@@ -83,7 +84,7 @@ _PATIENT = frozenset(
 
 
 def moves_port(records: Iterable[Record]) -> bool:
-    """Whether one of them says that a port went up or down."""
+    """Return whether one of the records says that a port went up or down."""
     return any(
         record.kind is RecordKind.EVENT and record.body.get("event") in _PORT_EVENTS
         for record in records
@@ -91,16 +92,14 @@ def moves_port(records: Iterable[Record]) -> bool:
 
 
 class Book:
-    """The records that pages need, kept up to date by what changed; for one thread at a time."""
+    """The records that pages need, kept up to date by the hub's changes; for one thread at a time."""
 
     def __init__(self) -> None:
         self._kept: dict[RecordKind, dict[str, tuple[float, Any]]] = {kind: {} for kind in FOLLOWED}
         self._listed: dict[RecordKind, tuple[Any, ...]] = {}
 
     def apply(self, records: Iterable[Record]) -> None:
-        """Take new versions; forget what ended, leave out the selftest's and what a newer version
-        wrote.
-        """
+        """Take new versions of records and drop those that ended, those of the selftest and unreadable ones."""
         taken: set[str] = set()  # notices
         ended = False
         for record in records:
@@ -114,12 +113,12 @@ class Book:
                 self._take(record)
                 if record.kind is RecordKind.NOTICE:
                     taken.add(record.id)
-        # Of thousands of notices those of what stands stay as they are.
+        # All notices are checked only if an incident ended, since there are thousands.
         self._leave_out(self._kept[RecordKind.NOTICE].keys() if ended else taken)
 
     def _take(self, record: Record) -> None:
         kept, (name, version) = self._kept[record.kind], _name(record)
-        # A scheduler that does not answer takes nothing back; its last word ages by itself.
+        # A report without nodes, of a scheduler that does not answer, does not replace the last full one.
         if (
             record.kind is RecordKind.SCHEDULER
             and name in kept
@@ -128,17 +127,17 @@ class Book:
             return
         if name not in kept or kept[name][0] <= version:
             self._listed.pop(record.kind, None)
-            # What cannot be read takes no other record down; the hub keeps it all the same.
+            # One unreadable record must not stop the others.
             with contextlib.suppress(*UNREADABLE):
                 kept[name] = version, _READERS[record.kind](record)
 
     def _forget(self, record: Record) -> bool:
-        """Whether it was kept until now."""
+        """Drop a record; return whether it was kept until now."""
         self._listed.pop(record.kind, None)
         return self._kept[record.kind].pop(_name(record)[0], None) is not None
 
     def _leave_out(self, names: Iterable[str]) -> None:
-        """Those of these notices that are of nothing that stands, and wait for no receiver."""
+        """Drop those of these notices whose incident is not open and which wait for no failing receiver."""
         notices, incidents = self._kept[RecordKind.NOTICE], self._kept[RecordKind.INCIDENT]
         for name in tuple(names):
             notice = notices[name][1]
@@ -147,7 +146,7 @@ class Book:
                 self._listed.pop(RecordKind.NOTICE, None)
 
     def onto(self, facts: Facts) -> Facts:
-        """`facts` with these records; tuples of records stay the same while the records do."""
+        """Return `facts` with these records; a tuple stays the same object while its records do."""
         return replace(
             facts,
             inventories=self._all(RecordKind.INVENTORY),
@@ -161,7 +160,7 @@ class Book:
         )
 
     def _all(self, kind: RecordKind) -> tuple[Any, ...]:
-        """The same tuple until one of them changes, so that what follows from it can be kept."""
+        """Return a kind's records as the same tuple until one changes, so that derived values can be cached."""
         if kind not in self._listed:
             self._listed[kind] = tuple(value for _, value in self._kept[kind].values())
         return self._listed[kind]
@@ -183,7 +182,7 @@ _PORT_EVENTS = frozenset({EventKind.PORT_UP, EventKind.PORT_DOWN})
 
 
 def _name(record: Record) -> tuple[str, float]:
-    """Under which name it is kept, and what makes it newer: of a port only the last event is."""
+    """Return the name that a record is kept under and its version; of a port only the last event is kept."""
     if record.kind is RecordKind.EVENT:
         return record.subject, record.at.timestamp()
     return record.id, record.version

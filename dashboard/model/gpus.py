@@ -1,6 +1,6 @@
-"""The GPUs of a cluster as columns, a `Cell` of one that somebody looks at, and their sums.
+"""The GPUs of a cluster as columns, a single GPU as a `Cell`, and sums over GPUs.
 
-In a `Cell` None was not measured, in a column NaN.
+Not measured is None in a `Cell` and NaN in a column.
 """
 
 import math
@@ -19,12 +19,12 @@ Column = npt.NDArray[Any]
 
 STATES = tuple(GpuState)
 HANGS = ("", *HUNG)
-# Of a GPU that answers, why it cannot be said what it is.
+# Reasons why the state of a GPU that answers is not known.
 UNSAID = (NO_PROCESSES, NO_UTILIZATION)
 
 
 class Look(IntEnum):
-    """How a cell is drawn; the number is the byte that the map gets."""
+    """How a cell is drawn; the number is the byte in the map's data."""
 
     FREE = 0
     ACTIVE = 1
@@ -44,7 +44,7 @@ class Cell:
     look: Look
     state: GpuState
     reason: str
-    held: bool | None  # None: nobody can say
+    held: bool | None  # None: not known
     holder: str = ""
     utilization_percent: float | None = None
     temperature_celsius: float | None = None
@@ -54,27 +54,27 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The GPU as people call it on its node."""
+        """The GPU's name on its node: `GPU` and its index, or its UUID without one."""
         return f"GPU {self.index}" if self.index is not None else self.subject.gpu or ""
 
     @property
     def address(self) -> str:
-        """What stands for it in a link: its index, or its UUID when it has none now."""
+        """The GPU's name in links: its index, or its UUID if it has none now."""
         return str(self.index) if self.index is not None else self.subject.gpu or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gpus:
-    """GPUs as columns of one length, in the order of the map; `holders` and `reasons` are texts."""
+    """GPUs as columns of the same length, in the order of the map; `holders` and `reasons` are texts."""
 
     uuid: Column
     index: Column
     look: Column
-    state: Column  # place in STATES
-    held: Column  # 1, 0, or -1: nobody can say
-    hung: Column  # place in HANGS
-    reason: Column  # place in `reasons`
-    holder: Column  # place in `holders`
+    state: Column  # index into STATES
+    held: Column  # 1, 0, or -1 for not known
+    hung: Column  # index into HANGS
+    reason: Column  # index into `reasons`
+    holder: Column  # index into `holders`
     utilization_percent: Column
     temperature_celsius: Column
     power_watts: Column
@@ -86,12 +86,12 @@ class Gpus:
         return len(self.uuid)
 
     def part(self, chosen: slice | Column) -> "Gpus":
-        """Some of them, in the order of `chosen`."""
+        """Return the chosen GPUs, in the order of `chosen`."""
         columns = (getattr(self, name)[chosen] for name in _GPU_COLUMNS)
         return replace(self, **dict(zip(_GPU_COLUMNS, columns, strict=True)))
 
     def cell(self, number: int, node: Subject) -> Cell:
-        """The value of one, which is on `node`."""
+        """Return the GPU with this number, which is on `node`."""
         index = measured(self.index[number])
         return Cell(
             subject=Subject(cluster=node.cluster, node=node.node, gpu=self.uuid[number]),
@@ -113,35 +113,35 @@ _GPU_COLUMNS = tuple(f.name for f in fields(Gpus) if f.name not in {"reasons", "
 
 
 def measured(value: float) -> float | None:
-    """A number of a column; None when it was not measured."""
+    """Return a number of a column; None if it was not measured."""
     return None if math.isnan(value) else float(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strip:
-    """The numbers over the map. Shares are of GPUs whose state is known; None: there are none."""
+    """The numbers over the map. Shares are of GPUs that are known; None if there are none."""
 
     gpus: int
-    in_service: int  # of those; not in service are also those of which nothing is known
+    in_service: int  # neither unavailable nor unknown; unknown ones that answer count
     looks: Mapping[Look, int]
-    hung: Mapping[str, int]  # of those that are unknown, how many by each fault that hides them
+    hung: Mapping[str, int]  # unknown GPUs, by the fault that hides their state
     known: int
     held: int
-    unattributed: int  # of those that are not known: holders and processes were not measured
-    held_percent: float | None  # None too where only GPUs that are held are known
+    unattributed: int  # not known, as neither holders nor processes are measured
+    held_percent: float | None  # also None if only held GPUs are known
     used_percent: float | None  # mean utilisation of the held GPUs that were measured
     power_watts: float | None
-    power_limit_watts: float | None  # of those whose power was measured; None unless each has one
+    power_limit_watts: float | None  # of GPUs with measured power; None unless each has one
     power_measured: int
 
     @property
     def holders_known(self) -> bool:
-        """Whether free and held can be counted: of one GPU at least it is known, or none is there."""
+        """Whether free and held can be counted: at least one GPU is known, or none is unattributed."""
         return self.known > 0 or not self.unattributed
 
 
 def summed(gpus: Gpus) -> Strip:
-    """The numbers over the map, of GPUs of one cluster."""
+    """Return the numbers over the map for the GPUs of one cluster."""
     looks, hung = (
         np.bincount(column, minlength=len(kinds)).tolist()
         for column, kinds in ((gpus.look, Look), (gpus.hung, HANGS))

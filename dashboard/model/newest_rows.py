@@ -1,4 +1,4 @@
-"""The newest rows as tables: which fields pages need, and tables of them."""
+"""Tables of the newest rows, with the fields that pages need."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from gpuvigil.metrics import GPU, NODE, PORT, Measurement
 
 Row = Mapping[str, Any]
 
-# What the map and the strip need of every GPU; all other metrics are asked for when one is opened.
+# The fields that map and strip need of every GPU; others are asked for when a GPU is opened.
 CELL_FIELDS = (
     "up",
     "unmeasured_reason",
@@ -26,7 +26,7 @@ NODE_FIELDS = tuple(metric.name for metric in NODE.metrics)[:1]
 
 
 def table(measurement: Measurement, fields: Iterable[str], rows: Iterable[Row] = ()) -> pa.Table:
-    """Rows of a measurement as `Store.latest` gives them: its tags, `at`, and `fields`."""
+    """Return rows of a measurement as `Store.latest` does: with its tags, `at` and `fields`."""
     columns = [(tag, pa.string()) for tag in measurement.tags]
     columns += [("at", pa.timestamp("ns", tz="UTC"))]
     columns += [
@@ -36,15 +36,15 @@ def table(measurement: Measurement, fields: Iterable[str], rows: Iterable[Row] =
 
 
 def gpu_table(rows: Iterable[Row] = ()) -> pa.Table:
-    """Rows of GPUs with what the map needs."""
+    """Return rows of GPUs with the fields that the map needs."""
     return table(GPU, CELL_FIELDS, rows)
 
 
 def port_table(rows: Iterable[Row] = ()) -> pa.Table:
-    """Rows of network ports."""
+    """Return rows of network ports."""
     return table(PORT, PORT_FIELDS, rows)
 
 
 def node_table(rows: Iterable[Row] = ()) -> pa.Table:
-    """Rows of nodes; only that there is one counts."""
+    """Return rows of nodes, of which only the existence matters."""
     return table(NODE, NODE_FIELDS, rows)

@@ -1,4 +1,4 @@
-"""The network ports of a cluster as columns, and a `PortView` of one that somebody looks at."""
+"""The network ports of a cluster as columns, and a single port as a `PortView`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from .gpus import Column, measured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortView:
-    """One network port; `up` is None when nothing trustworthy was measured."""
+    """One network port; `up` is None without a trustworthy measurement."""
 
     subject: Subject
     kind: str
@@ -24,7 +24,7 @@ class PortView:
 
     @property
     def word(self) -> str:
-        """Its state as people say it."""
+        """The port's state in words, one of `PORT_WORDS`."""
         if self.up is None:
             return "unknown"
         if self.up:
@@ -32,19 +32,19 @@ class PortView:
         return "down" if self.was_up else "never connected"
 
 
-# What a port can be, those first that need somebody.
+# The states of a port, those that need attention first.
 PORT_WORDS = ("down", "unknown", "up", "never connected")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ports(Sequence[PortView]):
-    """Ports as columns of one length, by node, device and port."""
+    """Ports as columns of the same length, sorted by node, device and port."""
 
     subject: Sequence[Subject]
     kind: Sequence[str]
     role: Sequence[str]
     was_up: Column
-    up: Column  # NaN: nothing trustworthy was measured
+    up: Column  # NaN: no trustworthy measurement
     speed_bits_per_second: Column
 
     def __len__(self) -> int:
@@ -68,20 +68,20 @@ class Ports(Sequence[PortView]):
         )
 
     def of(self, subject: Subject) -> PortView | None:
-        """The port of that name."""
+        """Return the port of that name, or None."""
         return self[self.subject.index(subject)] if subject in self.subject else None
 
     def of_node(self, node: str) -> tuple[PortView, ...]:
-        """The ports of one node."""
+        """Return the ports of one node."""
         return tuple(self[i] for i, subject in enumerate(self.subject) if subject.node == node)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many there are of each word."""
+        """The number of ports in each state."""
         return {word: len(self._numbers(word)) for word in PORT_WORDS}
 
     def first(self, words: Iterable[str], most: int) -> tuple[PortView, ...]:
-        """At most that many whose word is one of `words`, those of the first word first."""
+        """Return at most `most` ports in these states, those in the first state first."""
         numbers = [number for word in words for number in self._numbers(word)[:most]]
         return tuple(self[number] for number in numbers[:most])
 

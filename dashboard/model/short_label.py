@@ -1,15 +1,15 @@
-"""What an incident is called where there is room for a few words."""
+"""A short name of an incident, for places with room for a few words."""
 
 from gpuvigil.model import Incident, Subject
 from gpuvigil.numbers_in_words import counted
 
-# Of a label that stands in a line with other words; ours.
+# The longest label in a line with other words, in characters; ours.
 LONGEST = 40
 
 
 def short_label(incident: Incident) -> str:
-    """`switch leaf1` for `switch leaf1 (mlx5_0 of n1, n2, n3, n4 and 12 more nodes)`; of several nodes
-    without a name for all, the first and how many more. Empty where the incident has no label.
+    """Return `switch leaf1` for `switch leaf1 (mlx5_0 of n1, n2, n3, n4 and 12 more nodes)`. For several
+    nodes without a common name, the first and how many more. Empty if the incident has no label.
     """
     label = incident.label
     if len(label) <= LONGEST:

@@ -1,1 +1,1 @@
-"""Who may come to the hub, and what each may do."""
+"""Authentication and authorization of the hub's clients."""

@@ -55,9 +55,7 @@ _ALLOWED: dict[Scope, tuple[Collection[Call], str]] = {
 
 
 def refusal(bearer: Scope, call: Call) -> str | None:
-    """Return why a scope may not make this call; None when it may. A scope without an entry may
-    make none.
-    """
+    """Return why a scope may not make this call, or None. One without an entry may make none."""
     if bearer is Scope.SERVICE:
         return None
     calls, reason = _ALLOWED.get(bearer, (frozenset(), "this token opens nothing"))
@@ -65,9 +63,7 @@ def refusal(bearer: Scope, call: Call) -> str | None:
 
 
 class Authentication:
-    """ASGI middleware in front of all endpoints; it calls the write endpoint directly, without a
-    router.
-    """
+    """ASGI middleware before all endpoints; it calls the write endpoint without a router."""
 
     def __init__(self, app: App, write: App, tokens: Tokens) -> None:
         """`write` answers `POST /api/v2/write`: routing a body would cost as much as all the rest."""

@@ -1,6 +1,4 @@
-"""Authorization: which records a token may write, about which subjects, and what a scheduler may
-read.
-"""
+"""Authorization: which records a token may write, about whom, and what a scheduler may read."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 

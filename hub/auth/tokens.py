@@ -80,9 +80,7 @@ class Tokens:
                 )
 
     def service_secret(self) -> str:
-        """Return the service token: the secret that a site's services and hubs share, and nobody
-        else knows.
-        """
+        """Return the service token, the secret that only a site's services and hubs share."""
         return self._secrets[0][1].token
 
     def bearer(self, authorization: bytes) -> Bearer | None:

@@ -46,9 +46,7 @@ class Viewing:
     """The rows of the record book as each bearer may see them. Thread-safe."""
 
     def __init__(self, book: Book, clock: Clock, secret: Callable[[], str]) -> None:
-        """`secret` keys the numbers that stand for pods: they are the same at every hub that shares
-        it.
-        """
+        """`secret` keys the numbers that stand for pods: hubs that share it give the same ones."""
         self._book = book
         self._clock = clock
         self._secret = secret

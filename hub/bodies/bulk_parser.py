@@ -49,17 +49,14 @@ class Read:
 
 
 def is_plain(text: bytes) -> bool:
-    """Return whether each row of `text` stands alone: ASCII, without characters that span or hide
-    rows.
-    """
+    """Return whether each row of `text` stands alone: ASCII, and nothing spans or hides rows."""
     return text.isascii() and not any(sign in text for sign in _UNUSUAL)
 
 
 def read(
     texts: Sequence[bytes], scale: int, shifts_ns: Sequence[int], censor: "Censor | None" = None
 ) -> Read:
-    """Read plain texts whose times are in units of `scale` ns; each text's entry in `shifts_ns` is
-    added to its times.
+    """Read plain texts with times in units of `scale` ns; each is shifted by its `shifts_ns`.
 
     `censor` gets every head of each text, those of unusual lines too, and says which lines to
     refuse.
@@ -84,9 +81,7 @@ class Censor(Protocol):
     """Decides which lines to refuse by their heads: what stands before the fields."""
 
     def look(self, heads: Sequence[tuple[int, str, int]]) -> Sequence[str | None]:
-        """Return, for each text index, head and number of lines, why these lines are refused, or
-        None.
-        """
+        """Return, for each text index, head and line count, why the lines are refused, or None."""
 
     def silenced(self) -> Collection[int]:
         """Return the indexes of the texts of which no line may be read."""
@@ -154,9 +149,7 @@ class _Work:
             self._found.rest[text].append((number, row))
 
     def _settle(self, schema: Schema, rows: Indexes) -> None:
-        """Turn rows of one schema into columns; rows with an invalid value are left to the full
-        parser.
-        """
+        """Turn rows of one schema into columns; those with an invalid value are left to the parser."""
         wrong = np.zeros(len(rows), bool)
         columns = self._columns(schema, rows, wrong)
         if wrong.any():
@@ -175,9 +168,7 @@ class _Work:
             self._found.lines[text] += count
 
     def _columns(self, schema: Schema, rows: Indexes, wrong: Any) -> list[pa.Array]:
-        """Return tag, field and time columns of some rows; rows with an invalid value are marked in
-        `wrong`.
-        """
+        """Return tag, field and time columns of rows; an invalid value marks its row in `wrong`."""
         columns = []
         for index, (_, suffix) in enumerate(schema.tags):
             columns.append(names(self._cut.values(rows, index), suffix, wrong))

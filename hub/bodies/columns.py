@@ -60,9 +60,7 @@ def _floats(column: pa.StringArray, wrong: Any) -> pa.Array | None:
 def _cast(
     column: pa.StringArray, kind: pa.DataType, signs: bytes, looks: str, wrong: Any
 ) -> pa.Array | None:
-    """Return the column as numbers of type `kind`; None, with the wrong rows marked, if it cannot
-    be.
-    """
+    """Return the column as numbers of type `kind`; None, with wrong rows marked, if it cannot."""
     content = column.buffers()[2]
     if content is not None and not content.to_pybytes().translate(None, signs):
         try:

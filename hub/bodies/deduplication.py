@@ -1,4 +1,4 @@
-"""Which bodies were committed, so that one that is sent again is not stored twice."""
+"""Deduplication: committed bodies are remembered, so that one sent again is not stored twice."""
 
 from bisect import bisect_right
 from collections import OrderedDict
@@ -95,9 +95,7 @@ def _lane(cluster: str, node: str, boot: str, lane: str) -> Lane:
 
 
 def sender(headers: Mapping[str, str]) -> tuple[Node, datetime] | None:
-    """Return the node that sent a request and the time it did, from its headers; None if either is
-    missing.
-    """
+    """Return a request's node and time of sending, from its headers; None if either is missing."""
     cluster, node = (headers.get(f"gpuvigil-{key}", "") for key in ("cluster", "node"))
     sent_at = _sent_at(headers.get("gpuvigil-sent-at", ""))
     known = 0 < len(cluster) <= LONGEST_NAME and 0 < len(node) <= LONGEST_NAME
@@ -141,9 +139,7 @@ class Spans:
         self._spans[start:end] = [(first, last)]
 
     def trim(self, most: int) -> None:
-        """Forget the lowest spans beyond `most`; a full set may have forgotten some, and moves its
-        floor.
-        """
+        """Forget the lowest spans beyond `most`; a full set may have, and raises its floor."""
         del self._spans[:-most]
         if len(self._spans) == most:
             self.floor = max(self.floor, self._spans[0][0])
@@ -179,9 +175,7 @@ class Seen:
         return known is not None and body.sequence in known.spans
 
     def check(self, body: Identity, now: datetime) -> None:
-        """Raise ValueError if it is unknown whether the body came before, Full if there is no room
-        for its lane.
-        """
+        """Raise ValueError if the body may have come before, Full if its lane finds no room."""
         known = self._lanes.get(body.lane)
         if known is not None:
             if body.sequence < known.spans.floor and body.sequence not in known.spans:
@@ -245,9 +239,7 @@ class Seen:
         self._full.pop(node, None)
 
     def compact(self, since: datetime) -> list[Arrival]:
-        """Return the set in as few arrivals as possible; lanes without a body since `since` are
-        forgotten.
-        """
+        """Return the set in as few arrivals as possible; lanes silent since `since` are forgotten."""
         for lane in [key for key, it in self._lanes.items() if it.newest.received_at < since]:
             node = (lane.cluster, lane.node)
             del self._lanes[lane]

@@ -36,8 +36,7 @@ class Origin:
 
 
 class Cut:
-    """Rows cut alternately into two kinds of pieces: names with separators, and the values between
-    them.
+    """Rows cut alternately into two kinds of pieces: names with separators, and values between.
 
     `edges` are the offsets of the newlines around the rows. `regular` says which rows can be cut
     into pairs of a name and a value, of which the last is the time. The suffix of an integer goes

@@ -49,9 +49,7 @@ def schema_of(row: str) -> Schema | None:
 
 
 def unescaped(text: str) -> str:
-    """Return a name or tag without escapes; a backslash before any other character stands for
-    itself.
-    """
+    """Return a name or tag without escapes; before any other character a backslash is literal."""
     return text.replace("\\ ", " ").replace("\\,", ",").replace("\\=", "=")
 
 

@@ -37,8 +37,7 @@ def arrow_type(metric: Metric) -> pa.DataType:
 
 
 def fit(parsed: ParsedColumns, received_ns: int) -> tuple[list[ColumnBlock], list[Refusal]]:
-    """Return the blocks with a time in every row and catalogue fields in their types, and all
-    refusals.
+    """Return blocks with times in all rows and catalogue fields in their types, and all refusals.
 
     A row without a time gets `received_ns`. The refusals are in the order of the body.
     """
@@ -105,9 +104,7 @@ def without(block: ColumnBlock, dropped: Iterable[int]) -> ColumnBlock:
 
 
 def _converted(block: ColumnBlock) -> ColumnBlock:
-    """Return the block with catalogue fields as int where the catalogue says so, and as float
-    elsewhere.
-    """
+    """Return the block with catalogue fields as int where the catalogue says so, else as float."""
     known = {id(column): metric for metric, _, column in _catalogued(block)}
     types, fields = [], []
     for kind, column in zip(block.field_types, block.fields, strict=True):

@@ -41,9 +41,7 @@ _OF_FUNCTION: Mapping[Function, tuple[Piece, ...]] = {
 
 
 def pieces_of(question: Window | Series) -> dict[str, tuple[Piece, ...]]:
-    """Return the pieces a question needs of each field: always the count, on which the others
-    depend.
-    """
+    """Return the pieces a question needs of each field: always the count, on which others rest."""
     if isinstance(question, Series):
         wanted = [(name, Function.MEAN) for name in question.fields]
     else:

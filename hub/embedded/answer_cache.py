@@ -93,9 +93,7 @@ class Remembered:
 
 
 def cost_bytes(question: Asked, found: pa.Table) -> int:
-    """Return the memory a cached answer takes: at most four bytes for each character of its
-    question.
-    """
+    """Return the memory a cached answer takes: its question at most four bytes per character."""
     if isinstance(question, Window):
         texts = [it.column for it in question.aggregates]
     else:

@@ -22,9 +22,7 @@ def copy_tables(cursor: duckdb.DuckDBPyConnection, path: Path, to: Path) -> None
 
 
 def copy_units(units: list[Unit], folder: Path, to: Path) -> int:
-    """Copy the files of units and return their bytes; the names of all files and folders are
-    synced.
-    """
+    """Copy the files of units and return their bytes; names of files and folders are synced."""
     copied = 0
     for unit in units:
         make_folder(to / unit.measurement)

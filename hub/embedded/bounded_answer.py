@@ -27,9 +27,7 @@ def bounded(executed: duckdb.DuckDBPyConnection, most_bytes: int) -> pa.Table:
 
 
 class Gathered:
-    """Collects the parts of an answer from several threads, never much more than an answer may
-    take.
-    """
+    """Collects an answer's parts from several threads, never much more than an answer may take."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes

@@ -6,9 +6,7 @@ from gpuvigil.errors import StoreError
 
 
 class ContinueOnFailure:
-    """A context manager for each of several steps: a failure waits until the end, unless it was
-    stopped.
-    """
+    """A context manager for each of several steps: failures wait until the end, unless stopped."""
 
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping = stopping

@@ -116,7 +116,7 @@ class Database:
             raise self.refused(error) from error
 
     def after(self, error: duckdb.Error) -> None:
-        """Recover from an error of this thread's last cursor that DuckDB, or its file, does not
+        """Recover from an error of this thread's last cursor that DuckDB or its file cannot
         survive.
 
         Do nothing after any other error, or when that was done since.

@@ -62,7 +62,7 @@ class Dense:
 
 
 def dense(parts: Parts, size: int) -> Dense:
-    """Return rows by slot, in arrays of `size` slots; each row's subject is a slot of its own."""
+    """Return rows by slot, in arrays of `size` slots; each row's subject is its own slot."""
 
     def spread(values: Values, none: Any) -> Values:
         found = np.full(size, none)
@@ -128,9 +128,7 @@ def _into(how: Any, whole: Values, other: Values) -> None:
 
 
 def _packed(values: Values) -> Values:
-    """Return the values in less memory: equal ones are stored once, whole numbers in the fewest
-    bytes.
-    """
+    """Return the values in less memory: equal ones once, whole numbers in the fewest bytes."""
     if not len(values):
         return values
     least, most = values.min(), values.max()

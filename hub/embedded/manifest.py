@@ -54,8 +54,9 @@ class Manifest:
         self._under_way = 0
 
     def sees(self, measurement: str) -> Sight:
-        """Return the current state. A snapshot of the tables taken later has the same contents if
-        `still` says so after it.
+        """Return the current state.
+
+        A snapshot of the tables taken later has the same contents if `still` says so after it.
         """
         while True:
             with self._lock:
@@ -76,9 +77,7 @@ class Manifest:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Mark a commit under way that enters or strikes units; the contents are read again after
-        it.
-        """
+        """Mark a commit under way that changes units; the contents are read again after it."""
         with self._lock:
             self._under_way += 1
             self._version = object()

@@ -74,8 +74,8 @@ class Newest:
             self._order = None
 
     def latest(self, fields: Sequence[str], since_ns: int) -> pa.Table:
-        """Return tags, `at` in nanoseconds and fields of every newest line since `since_ns`, sorted
-        by tags.
+        """Return tags, `at` in nanoseconds and fields of all newest lines since `since_ns`, by
+        tags.
         """
         with self._lock:
             self._take_in()
@@ -168,9 +168,7 @@ class Newest:
 def read_newest(
     cursor: duckdb.DuckDBPyConnection, measurement: Measurement, folder: Path, *, from_files: bool
 ) -> Newest:
-    """Read the newest lines from the tables, and also from the sealed files when the tables are
-    new.
-    """
+    """Read the newest lines from the tables, and from sealed files too when the tables are new."""
     found = Newest(measurement)
     places = [quoted(measurement.name), quoted(newest_table(measurement))]
     sealed = [it for it in units(cursor, measurement.name) if it.lines_bytes is not None]

@@ -1,4 +1,4 @@
-"""How a question is answered: from sealed files, their roll-ups and the hot table."""
+"""Answers questions from sealed files, their roll-ups and the hot table."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -35,9 +35,7 @@ ROLLED_FROM_NS = 24 * 3_600_000_000_000
 
 
 class Asking:
-    """Answers questions from the sealed files below `folder` and the hot tables; any thread may
-    call.
-    """
+    """Answers from the sealed files below `folder` and the hot tables; any thread may call."""
 
     def __init__(
         self,
@@ -141,9 +139,7 @@ class Asking:
 
 
 def _shared(due: Sequence[Stretch], threads: int) -> list[Stretch]:
-    """Split few files into halves, so that no thread waits for long while another reads the last
-    one.
-    """
+    """Split few files into halves, so that no thread waits long while another reads the last."""
     if len(due) >= _MANY * threads:
         return list(due)
     return [replace(it, share=(half, 2)) for it in due for half in (0, 1)]

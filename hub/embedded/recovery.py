@@ -145,9 +145,7 @@ def _unknown(
     known: Collection[str],
     put_away: tuple[datetime, Lost],
 ) -> Iterator[_Found]:
-    """Yield the unknown units that are whole; files that cannot be read are set aside, and added to
-    `put_away`.
-    """
+    """Yield the unknown units that are whole; set aside other files, adding them to `put_away`."""
     now, away = put_away
     for measurement in (*MEASUREMENTS, BESIDE.name):
         for rolled in sorted((folder / measurement).glob(f"*{_ROLLED}")):
@@ -166,8 +164,7 @@ def _unknown(
 
 
 def _of_file(error: Exception) -> bool:
-    """Return whether an error is about the content of a file, and not about a resource that ran
-    out.
+    """Return whether an error is about the content of a file, not about a resource that ran out.
 
     Raise StoreError for lack of memory, which nothing else reports in one line.
     """

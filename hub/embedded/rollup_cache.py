@@ -119,8 +119,8 @@ class Slices:
 
     @contextmanager
     def planned(self, question: Window | Series) -> Iterator[Plan]:
-        """Yield the plan to read by; slices put into its `made` are kept, unless a commit has
-        touched them.
+        """Yield the plan to read by; what is put into its `made` is kept, unless a commit touched
+        it.
         """
         with self._lock:
             plan = self._plan(question)
@@ -135,9 +135,7 @@ class Slices:
                 self._keep(plan)
 
     def holds(self, plan: Plan) -> bool:
-        """Return whether the plan's known slices are still right for a snapshot that was taken
-        since.
-        """
+        """Return whether the plan's known slices still hold for a snapshot that was taken since."""
         with self._lock:
             return plan.touched is not None and plan.touched.isdisjoint(plan.starts)
 
@@ -187,9 +185,7 @@ class Slices:
         return plan
 
     def _admitted(self, question: Window | Series) -> Kind | None:
-        """Return the question's kind from its second occurrence on; None if its slices are not
-        kept.
-        """
+        """Return the question's kind from its second time on; None if its slices are not kept."""
         length_ns = question.end_ns - question.start_ns
         if isinstance(question, Series) or length_ns < _SHORTEST_NS:
             return None

@@ -254,9 +254,7 @@ class Scan:
         return np.float64 if piece is Piece.SUM else type(self._zeros[field])
 
     def _steps(self, at: Ints) -> tuple[Ints | None, Any]:
-        """Return the start of the step of each time, and how long after it the time is; None
-        without steps.
-        """
+        """Return the start of each time's step, and the time's offset from it; None without steps."""
         if self._step_ns is None:
             return None, None
         offset = at % self._step_ns

@@ -118,9 +118,7 @@ def sha256(path: Path) -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, where they are missing, and wait until their names are on
-    disk.
-    """
+    """Make a folder and missing ones above it, and wait until their names are on disk."""
     missing = [it for it in folder.parents if not it.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for made in (folder, *missing):

@@ -70,9 +70,7 @@ def read_values(cursor: duckdb.DuckDBPyConnection, path: Path) -> None:
 
 
 def rows_of(path: Path) -> int | None:
-    """Return how many lines a sealed file of lines says it has; None for any other, or an
-    unreadable one.
-    """
+    """Return how many lines a sealed file of lines has; None for any other, or if unreadable."""
     with suppress(*OF_SCAN):
         if ".lines.parquet" in path.name:
             return int(pq.read_metadata(path).num_rows)

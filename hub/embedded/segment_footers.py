@@ -70,9 +70,7 @@ def _read(path: Path, time: str) -> Footer:
 
 
 def _bounds(groups: list[pq.RowGroupMetaData], column: int) -> tuple[Ints, Ints]:
-    """Return the least and the greatest value in each row group; the whole range without
-    statistics.
-    """
+    """Return the least and greatest value in each row group; the whole range if unknown."""
     whole = np.iinfo(np.int64)
     least = np.full(len(groups), whole.min, np.int64)
     most = np.full(len(groups), whole.max, np.int64)

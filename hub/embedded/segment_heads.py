@@ -39,9 +39,7 @@ class Heads:
         self._bytes = 0
 
     def of(self, path: Path, share: tuple[int, int]) -> Sequence[Head] | None:
-        """Return the heads of a part of a file, batch by batch; None when it was not read whole
-        lately.
-        """
+        """Return the heads of a part of a file, batch by batch; None if not read whole lately."""
         key = path, share
         with self._lock:
             found = self._known.get(key)

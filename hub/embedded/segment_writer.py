@@ -29,9 +29,7 @@ _FORMAT = "FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 20480"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """Writes units below `folder`; `after_step` is called after each step, so that tests can fail
-    there.
-    """
+    """Writes units below `folder`; `after_step` is called after each step: tests fail there."""
 
     folder: Path
     after_step: Callable[[str], None]
@@ -47,8 +45,7 @@ class Maker:
         replaces: Sequence[Unit] = (),
         beside: tuple[str, int] = ("", 1),
     ) -> Unit | None:
-        """Write a unit of the rows that `SELECT * FROM {lines}` gives; return it, None when there
-        are none.
+        """Write a unit of the rows of `SELECT * FROM {lines}` and return it; None without rows.
 
         `about`: the unit's level, the start of its span, and now, in nanoseconds. The unit takes
         effect when it is entered into the manifest. `beside`: the common name of the units that
@@ -91,9 +88,7 @@ class Maker:
         return self._named(unit)
 
     def _named(self, unit: Unit) -> Unit:
-        """Sync the unit's files, give them their own names, and return the unit with their sizes
-        and sums.
-        """
+        """Sync the unit's files, give them their final names, and return it with sizes and sums."""
         told = []
         for path in (unit.lines_file(self.folder), unit.rolled_file(self.folder)):
             draft = _draft(path)
@@ -133,9 +128,7 @@ def _about(
 def _measured(
     cursor: duckdb.DuckDBPyConnection, measurement: Measurement, lines: str
 ) -> list[Metric]:
-    """Return the metrics that have a value in any line: the others take neither space nor reading
-    time.
-    """
+    """Return the metrics with a value in any line: others take no space and no reading time."""
     if not measurement.metrics:
         return []
     counts = ", ".join(f"count({quoted(it.name)})" for it in measurement.metrics)
@@ -195,6 +188,8 @@ def _rolled(measurement: Measurement, lines: str, metrics: Sequence[Metric]) -> 
 def _copy(
     cursor: duckdb.DuckDBPyConnection, query: str, path: Path, said: Mapping[str, str]
 ) -> None:
-    """Write the rows of a query; `said` goes into the file, for when its manifest is lost."""
+    """Write the rows of a query; `said` goes into the file's metadata, in case the manifest is
+    lost.
+    """
     pairs = ", ".join(f"{key}: {text(value)}" for key, value in said.items())
     cursor.execute(f"COPY ({query}) TO {text(str(path))} ({_FORMAT}, KV_METADATA {{{pairs}}})")

@@ -31,9 +31,7 @@ _LATE_DAY_NS = 6 * HOUR_NS
 def due_hours(
     cursor: duckdb.DuckDBPyConnection, measurement: Measurement, before_ns: int, now_ns: int
 ) -> list[int]:
-    """Return the starts of the hours that end before `before_ns` and are to be sealed now, oldest
-    first.
-    """
+    """Return the starts of hours that end before `before_ns` and are due now, oldest first."""
     rows = cursor.execute(
         f'SELECT epoch_ns("at") // {HOUR_NS} AS hour, count(*) FROM {quoted(measurement.name)}'
         ' WHERE "at" < make_timestamp_ns(?::BIGINT) GROUP BY hour ORDER BY hour',

@@ -33,9 +33,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The result of `Embedded.verify`: how many sealed units and lines it read, and how many were
-    damaged.
-    """
+    """The result of `Embedded.verify`: sealed units and lines that it read, and damaged units."""
 
     units: int
     lines: int
@@ -83,8 +81,7 @@ def _log_bytes(database: Database) -> int:
 
 
 def room_bytes(most_bytes: int, held: int) -> int:
-    """Return the bytes that sealed files may take when the store may take `most_bytes` and its
-    DuckDB file holds `held`.
+    """Return the bytes for sealed files in a store of `most_bytes` whose DuckDB file holds `held`.
 
     At least `SEALED_SHARE` of the limit: dropping sealed files makes no DuckDB file smaller.
     """
@@ -97,9 +94,7 @@ def is_crowded(most_bytes: int, held: int) -> bool:
 
 
 def beyond(room_bytes: int, sealed: Iterable[Unit]) -> list[Unit]:
-    """Return the oldest units that must go so that the others have room; `sealed`: the oldest
-    first.
-    """
+    """Return the oldest units to drop so that the others have room; `sealed`: the oldest first."""
     known = list(sealed)
     over = sum(unit.bytes for unit in known) - room_bytes
     gone = []

@@ -262,8 +262,7 @@ class Embedded:
                 newest.forget(lines_before_ns)
 
     def shrink(self, most_bytes: int) -> Dropped:
-        """Drop the oldest sealed telemetry until the store fits `most_bytes`; return what was
-        dropped.
+        """Drop the oldest sealed telemetry until the store fits `most_bytes`; return what went.
 
         What the DuckDB file holds counts, and is made smaller first; whatever it holds, half of
         `most_bytes` is left to sealed telemetry.

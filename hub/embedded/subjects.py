@@ -33,9 +33,7 @@ class Subjects:
         return subjects(numbered, {*self.names, *names}, len(self.columns))
 
     def wanted(self, measurement: Measurement, where: Iterable[tuple[str, str]]) -> Ints | None:
-        """Return places by number, -1 for subjects without all these tags; None when there are no
-        tags.
-        """
+        """Return places by number, -1 for subjects without all these tags; None without tags."""
         conditions = [
             pc.equal(self.columns[measurement.tags.index(tag)], value) for tag, value in where
         ]

@@ -17,8 +17,7 @@ class WorkerPool:
         self._threads = self._pool()
 
     def each(self, work: Callable[[_T], object], things: Iterable[_T]) -> None:
-        """Do the work with each thing; when one fails, the others are not started, and none goes
-        on.
+        """Do the work with each thing; when one fails, no work is left waiting or running.
 
         No more of them wait for a thread at a time than there are threads: the next comes behind
         what others have submitted meanwhile.

@@ -139,9 +139,7 @@ class RecordsEndpoint:
                 return self._kept(*await in_thread(lambda: self._written(bearer, body)))
 
     def _check_allowance(self, bearer: Bearer) -> None:
-        """Raise Refused (429) when a node writes too many records in an hour: nothing else bounds
-        them.
-        """
+        """Raise Refused (429) when a node writes too many records: nothing else bounds them."""
         now = self._clock.monotonic()
         if self._allowed_records.allows(bearer, 1, now) and self._allowed_bytes.allows(
             bearer, 1, now
@@ -201,8 +199,7 @@ class RecordsEndpoint:
         return await self._looked(bearer, lambda: self._found(bearer, look, asked))
 
     async def inventory(self, request: Request) -> Response:
-        """Answer with the inventory of the node named by `cluster` and `node`: all that a collector
-        may read.
+        """Answer with the inventory of the node `node` in `cluster`: all that a collector may read.
 
         With `held`, also with its open allocations, which say who holds its GPUs.
         """
@@ -333,9 +330,7 @@ class RecordsEndpoint:
     def _changed(
         self, bearer: Bearer, after: int, kinds: Collection[RecordKind]
     ) -> tuple[Response, int, int]:
-        """Return the answer with the changes, the sequence to go on from, and how many records were
-        found.
-        """
+        """Return the answer with the changes, the sequence to go on from, and their number."""
         records, sequence = self._book.changes(after, kinds)
         cluster = check_reading(bearer, kinds)
         if cluster is not None:

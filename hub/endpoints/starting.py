@@ -7,9 +7,7 @@ _ALIVE = "/healthz"
 
 
 class Opening:
-    """An ASGI application that answers 503 with what the hub waits for, until the real one can
-    answer.
-    """
+    """An ASGI application that answers 503 with what the hub waits for, until `opened`."""
 
     def __init__(self) -> None:
         self._waits_for = "its store"

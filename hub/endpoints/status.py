@@ -110,18 +110,14 @@ class Status:
         return _json({"status": "ready"})
 
     def _oldest(self) -> datetime | None:
-        """Return the time of the oldest row, cached: the status is asked for often, and this time
-        moves slowly.
-        """
+        """Return the time of the oldest row, cached: it is asked for often and moves slowly."""
         now = self._clock.monotonic()
         if self._oldest_at is None or now - self._looked >= OLDEST_SECONDS:
             self._oldest_at, self._looked = self._store.oldest(), now
         return self._oldest_at
 
     def _told(self) -> str:
-        """Return the status as JSON, written node by node: thousands at once would block all
-        threads.
-        """
+        """Return the status as JSON, written node by node: thousands at once block all threads."""
         clocks = self._committer.clocks
         nodes = ",".join(_json(_node(it, clocks)) for it in self._committer.seen.nodes())
         return f'{_json(self._describe())[:-1]},"nodes":[{nodes}]}}'

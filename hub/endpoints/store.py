@@ -57,9 +57,7 @@ class StoreEndpoint:
 
 
 def stats(store: Embedded) -> dict[str, Any]:
-    """Return the store's size, the lines, files and bytes of each measurement, and the damaged
-    files.
-    """
+    """Return the store's size, each measurement's lines, files and bytes, and the damaged files."""
     tables, size = store.sizes()
     found: dict[str, dict[str, Any]] = {
         name: {"lines": lines, "sealed_lines": 0, "files": 0, "sealed_bytes": 0, "rolled_bytes": 0}
@@ -83,8 +81,9 @@ def verify(store: Embedded) -> dict[str, Any]:
 
 
 def backup(store: Embedded, settings: HubSettings, to: Path) -> dict[str, Any]:
-    """Copy telemetry, and records and tokens in SQLite, into a new or empty directory; StoreError
-    if that fails.
+    """Copy telemetry, and records and tokens in SQLite, into a new or empty directory.
+
+    StoreError when it is not empty or cannot be written.
     """
     try:
         to.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -80,9 +80,7 @@ class Ingest:
         await answer(scope, receive, send)
 
     async def _write(self, scope: Message, receive: Receive) -> Response:
-        """Answer 204 after the commit, or 400 naming the refused lines once the good ones are
-        committed.
-        """
+        """Answer 204 after the commit, or 400 naming refused lines once the others are committed."""
         received_at = self._clock.now()
         await self._pace.step()
         bucket, precision = _asked(scope["query_string"])
@@ -164,9 +162,7 @@ class Ingest:
             raise Refused(429, str(error), _LANE_PAUSE_SECONDS) from None
 
     def _tell(self, future: asyncio.Future[Outcome], outcome: Outcome) -> None:
-        """Pass the outcome from the committer's thread to the event loop, which is woken once for
-        many.
-        """
+        """Pass the outcome from the committer's thread to the loop, which is woken once for many."""
         loop = future.get_loop()
         self._told.append((future, outcome))
         if len(self._told) == 1 and not loop.is_closed():

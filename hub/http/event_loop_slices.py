@@ -5,8 +5,7 @@ from collections import deque
 
 
 class Pace:
-    """Lets `at_a_time` tasks through at each turn of the event loop; the others wait for the next
-    turns.
+    """Lets `at_a_time` tasks through at each turn of the event loop; others wait for the next.
 
     An instance belongs to one event loop at a time.
     """

@@ -220,9 +220,7 @@ async def _inflated(packed: bytes, largest_bytes: int, who: Hashable) -> bytes:
 
 
 class Paced(Response):
-    """A large answer, sent in pieces; its bytes are charged to `held` until the client has taken
-    them.
-    """
+    """A large answer, sent in pieces and charged to `held` until the client has taken it."""
 
     def __init__(self, content: bytes, media_type: str, held: Held) -> None:
         """Raise Refused (429) when there is no room for the answer."""

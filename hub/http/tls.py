@@ -57,8 +57,7 @@ class ServerTls:
     def _hand_over(
         self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
     ) -> int | None:
-        """Switch a handshake to the newest context; refuse sessions resumed from before a change of
-        CA.
+        """Switch a handshake to the newest context; refuse sessions from before a change of CA.
 
         Called in every handshake, with or without a server name from the client.
         """
@@ -101,9 +100,7 @@ class ServerTls:
 
 
 def server_tls(settings: HubSettings) -> ServerTls | None:
-    """Return the hub's TLS, None for plain HTTP; ConfigError for settings that contradict each
-    other.
-    """
+    """Return the hub's TLS, None for plain HTTP; ConfigError for settings that conflict."""
     if settings.tls_certificate_file is not None:
         return ServerTls(settings)
     for key in ("tls_key_file", "tls_client_ca_file"):

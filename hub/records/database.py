@@ -93,9 +93,7 @@ def place(engine: Engine) -> str:
 
 
 def reason(error: DBAPIError) -> str:
-    """Return the first line of the driver's error; the others repeat it for each address, or ask
-    whether the server runs.
-    """
+    """Return the first line of the driver's error; others repeat it per address, or give hints."""
     return (str(error.orig).strip() or type(error.orig).__name__).splitlines()[0]
 
 

@@ -125,9 +125,7 @@ class IssuedTokens:
     def create(
         self, scope: Scope, name: str, cluster: str = "", node: str = ""
     ) -> tuple[Issued, str]:
-        """Issue a token; return it and its text, which is never shown again. ValueError for an
-        invalid bearer.
-        """
+        """Issue a token; return it and its text, shown only now. ValueError for an invalid bearer."""
         if (scope is Scope.NODE) != bool(cluster and node) or (scope is not Scope.NODE and node):
             raise ValueError("a node's token needs a cluster and a node, and no other has them")
         if scope is Scope.JOIN:
@@ -146,9 +144,7 @@ class IssuedTokens:
     def create_join(
         self, uses: int, lasts: timedelta, name: str = "", cluster: str = ""
     ) -> tuple[Issued, str]:
-        """Issue a token that gives `uses` nodes, of one cluster or of any, a token each. ValueError
-        as above.
-        """
+        """Issue a token by which `uses` nodes, of one cluster or any, get one. ValueError as above."""
         storable(name, cluster)
         bearer = Bearer(scope=Scope.JOIN, name=name, cluster=cluster, join=made_id(uses, lasts))
         issued, given = self._made(bearer, self._now() + lasts)
@@ -158,8 +154,7 @@ class IssuedTokens:
         return issued, given
 
     def join(self, id_: str, wanted: Wanted) -> Issued:
-        """Take a use of a join token and keep a node's token for it; the same request again takes
-        none.
+        """Take a use of a join token and keep a node's token; the same request again takes none.
 
         NotGivenError when there is no use left, or the node has a token.
         """
@@ -191,9 +186,7 @@ class IssuedTokens:
         return ended
 
     def rotate(self, id_: str, overlap: timedelta) -> tuple[Issued, str]:
-        """Issue another token for the same bearer; the old one is valid for `overlap`. KeyError as
-        above.
-        """
+        """Issue another token for a bearer; the old one lasts for `overlap`. KeyError as above."""
         with self._transactions.write() as connection:
             if id_.startswith(joining.PREFIX):
                 raise ValueError("a join token is not rotated: revoke it, and make another")

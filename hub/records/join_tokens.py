@@ -34,9 +34,7 @@ class NotGivenError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The token that a node made itself and asks for, by its id and hash. ValueError when
-    malformed.
-    """
+    """The token a node made itself and asks for, by id and hash. ValueError when malformed."""
 
     cluster: str
     node: str

@@ -55,9 +55,7 @@ class Segment:
     lineage: int | None
 
     def lines(self) -> Iterator[Mapping[str, Any] | None]:
-        """Yield each commit, in order; None for a line that cannot be read, unless it was cut
-        short.
-        """
+        """Yield each commit, in order; None for an unreadable line, unless it was cut short."""
         with self.path.open("rb") as file:
             next(file, None)
             for line in file:
@@ -67,9 +65,7 @@ class Segment:
 
 
 class Journal:
-    """The segment being written. Any thread may sync; only the thread whose turn it is to write
-    appends.
-    """
+    """The segment being written. Any thread may sync; who appends holds the writers' turn."""
 
     def __init__(self, folder: Path, lineage: int, clock: Clock) -> None:
         self._folder = folder
@@ -85,8 +81,9 @@ class Journal:
         self.broken = False
 
     def begin(self, sequence: int) -> int:
-        """Begin the next segment, for commits after `sequence`; return its number; OSError if that
-        fails.
+        """Begin the next segment, for commits after `sequence`, and return its number.
+
+        OSError when it cannot be begun.
         """
         number = self.number + 1
         head = {"lineage": self._lineage, "sequence": sequence, "at": to_text(self._clock.now())}
@@ -189,9 +186,7 @@ def newest_sequence(found: Sequence[Segment], lineage: int) -> int:
 
 
 def _last_lines(path: Path, size: int = 64 * 1024) -> Iterable[Mapping[str, Any]]:
-    """Return the readable lines in the last `size` bytes of a file, or in all of it if there are
-    none.
-    """
+    """Return the readable lines in a file's last `size` bytes, or in all of it if none are."""
     with path.open("rb") as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(length - size, 0))

@@ -102,9 +102,7 @@ class Book:
     def changes(
         self, after: int, kinds: Collection[RecordKind]
     ) -> tuple[list[dict[str, Any]], int]:
-        """Return records of `kinds` committed after a sequence, oldest first, and the sequence to
-        go on from.
-        """
+        """Return records of `kinds` committed after a sequence, oldest first, and where to go on."""
         with self.transactions.read() as connection:
             # Read first: whatever is committed meanwhile has a higher sequence, and its turn later.
             current = sequence_of(connection)
@@ -230,18 +228,14 @@ class Book:
         self.transactions.close()
 
     def _announced(self, connection: Connection, kept: int) -> int:
-        """Return the sequence after this transaction, and announce it to other hubs if something
-        was written.
-        """
+        """Return the sequence after this transaction; announce it to other hubs if records changed."""
         sequence = sequence_of(connection)
         if kept and self.transactions.shared:
             announce(connection, sequence)
         return sequence
 
     def _now(self, connection: Connection, now: datetime) -> datetime:
-        """Return the time of the one clock of all hubs: a hub that is ahead would take leases for
-        ended.
-        """
+        """Return the one clock's time for all hubs: one that is ahead would take leases for ended."""
         if not self.transactions.shared:
             return now
         found: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
@@ -251,9 +245,7 @@ class Book:
 def _fetched(
     connection: Connection, query: Select[Any], most_bytes: int
 ) -> tuple[list[Row[Any]], bool]:
-    """Fetch rows until their bodies have `most_bytes`, one at least; return them and whether they
-    are all.
-    """
+    """Fetch rows of at most `most_bytes` of bodies, one at least; return whether these are all."""
     rows: list[Row[Any]] = []
     size = 0
     for row in connection.execute(query.execution_options(yield_per=_ROWS_AT_ONCE)):
@@ -309,9 +301,7 @@ def _merged(queries: Sequence[Select[Any]], limit: int) -> Select[Any]:
 
 
 def _kept(connection: Connection, records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Write records that are new or newer, each with a sequence of its own; return the rows
-    written.
-    """
+    """Write new or newer records, each with a sequence of its own; return the rows written."""
     newest: dict[tuple[str, str], Record] = {}
     for it in records:
         known = newest.get((it.kind.value, it.id))
@@ -358,9 +348,7 @@ def _known(
 def _held(
     connection: Connection, kind: RecordKind, owner: str, ids: Collection[str], now: datetime
 ) -> dict[str, int]:
-    """Return those of `ids` whose lease `owner` holds, with their sequence; it has finished the
-    others before.
-    """
+    """Return the ids whose lease `owner` holds, with their sequence; the others it has finished."""
     leased: dict[str, int] = {}
     known = 0
     for part in _parts(sorted(set(ids))):

@@ -169,9 +169,7 @@ def _said_by_alerts() -> ColumnElement[bool]:
 
 
 def _carries_an_incident() -> ColumnElement[bool]:
-    """Return the condition that a standing incident is about the record's subject, a part or a
-    parent of it.
-    """
+    """Return the condition that a standing incident is about the subject, a part or a parent of it."""
     incident = record.alias("incident")
     return exists().where(
         incident.c.kind == RecordKind.INCIDENT.value,

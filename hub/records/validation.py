@@ -23,9 +23,7 @@ _LONGEST_NAME_BYTES = 1024
 
 
 def record_of(value: object, where: str) -> Record:
-    """Return the record in a JSON value; Refused (400) says what is wrong with it, and `where` it
-    is.
-    """
+    """Return the record in a JSON value; Refused (400) says what is wrong with it, and `where`."""
     if not isinstance(value, Mapping):
         raise Refused(400, f"{where}: a record must be a JSON object")
     try:
@@ -83,9 +81,7 @@ def _storable_time(at: datetime | None) -> None:
 
 
 def _storable_body(body: Mapping[str, Any]) -> None:
-    """Raise ValueError for a body that cannot be returned: infinities, lone surrogates, deep
-    nesting.
-    """
+    """Raise ValueError for a body that cannot be returned: infinity, surrogates, deep nesting."""
     level: list[Any] = [body]
     for _ in range(_DEEPEST):
         level = [

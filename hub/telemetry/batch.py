@@ -185,9 +185,7 @@ def _admitted(
 
 
 def shifted(block: ColumnBlock, shift_ns: int) -> ColumnBlock:
-    """Return the block with `shift_ns` added to every time, clamped to the times that lines can
-    have.
-    """
+    """Return the block with `shift_ns` added to all times, clamped to those that lines can have."""
     if not shift_ns:
         return block
     times = cast("list[int]", block.at_ns)

@@ -54,9 +54,7 @@ class Body:
 
 
 def sender_of(bearer: Bearer, who: Identity | None) -> Hashable:
-    """Return who takes a share: a token's bearer, or each node by itself where one token is for
-    many.
-    """
+    """Return who takes a share: a token's bearer, or each node where one token is for many."""
     of_many = who is not None and bearer.writes_for_any_node
     node = (who.lane.cluster, who.lane.node) if who and of_many else (bearer.cluster, bearer.node)
     # A tuple of texts, not the bearer: it is looked up several times for each body.

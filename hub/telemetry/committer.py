@@ -53,9 +53,7 @@ class Committer:
         counters: Counters,
         forget_records: Callable[[datetime], object],
     ) -> None:
-        """`forget_records` drops the records that were over before a time; StoreError when it
-        fails.
-        """
+        """`forget_records` drops records that were over before a time; StoreError if it fails."""
         self._store = store
         self._forget_records = forget_records
         self._settings = settings
@@ -92,9 +90,7 @@ class Committer:
         return self._clock.monotonic() - self._failed_at < _FAILING_SECONDS
 
     def has_room(self, sender: Hashable, size: int = 0) -> bool:
-        """Return whether a body of `size` bytes would be accepted now; one always is when none
-        waits.
-        """
+        """Return whether a body of `size` bytes would be accepted now; always so when none waits."""
         return self._shares.fits(sender, size)
 
     def put(self, body: Body) -> bool:

@@ -44,9 +44,7 @@ class Retention:
         self._thread.join()
 
     def apply(self) -> None:
-        """Run one pass. A step that fails is logged, does not stop the others, and is retried in
-        the next.
-        """
+        """Run one pass. A step that fails is logged, stops no other, and is retried in the next."""
         settings, now = self._settings, self._clock.now()
         hot_ns = round(settings.hot_hours * 3_600e9)
         lines_before_ns = to_ns(now - timedelta(days=settings.telemetry_days))
@@ -71,9 +69,7 @@ class Retention:
             return None
 
     def make_room(self) -> None:
-        """Drop the oldest sealed telemetry when the store is full; log that, and if it helps
-        little.
-        """
+        """Drop the oldest sealed telemetry of a full store; log that, and if it helps little."""
         most = self._settings.store_bytes
         gone = self._store.shrink(most)
         self._say_crowded(most)

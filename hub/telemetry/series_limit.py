@@ -106,9 +106,7 @@ class Series:
 
 
 def node_of(head: str) -> Node | None:
-    """Return the cluster and node in the head of a line, empty without such tags; None if
-    malformed.
-    """
+    """Return cluster and node in the head of a line, empty without tags; None if malformed."""
     name, *tags = _COMMA.split(head)
     found: dict[str, str] = {}
     for tag in tags:
