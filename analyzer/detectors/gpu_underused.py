@@ -49,6 +49,7 @@ NEEDS = (
     Need(measurement="inference", span=Span.UNDERUSED, aggregates=(_SERVED,)),
 )
 
+_COLUMNS = tuple(it.column for it in ASKED)
 _FAULT = FAULTS["gpu_underused"]
 _REMEMBERED = 65_536
 # Around a limit an incident goes on: a mean over hours moves slowly across it, and back.
@@ -73,9 +74,10 @@ def underused_gpus(window: Window) -> list[Finding]:
         return []
     blame = window.once(_blame, None)
     found = []
-    for gpu, row in sorted(rows.where(some), key=lambda one: one[0].key):
+    told = zip(rows.where(some), rows.cells(some, _COLUMNS), strict=True)
+    for (gpu, row), cells in sorted(told, key=lambda one: one[0][0].key):
         (held,) = window.held(gpu)
-        judged = _judged(_work(row))
+        judged = _judged(work(cells))
         if judged is not None and not blame.is_excused(gpu, held):
             found.append(_finding(gpu, row, held, judged))
     return [*found, *_together(window, found)]
@@ -101,7 +103,7 @@ def _tells(window: Window, gpu: Subject, blame: "_Blame") -> bool:
         return False
     if not _is_judged(window, rows).all() or blame.is_excused(gpu, *window.held(gpu)):
         return True
-    it = _work(row)
+    it = work({column: row[column] for column in _COLUMNS})
     less, sm = it.utilization_percent, it.sm_percent
     eased = replace(it, sm_percent=None if sm is None else _EASED_LESS * sm)
     ways = [
@@ -118,10 +120,6 @@ def _little(rows: Rows) -> Mask:
     found: Mask = (busy < HARDLY_PERCENT) | (sm < SMALL_SM_PERCENT)
     found |= (busy >= BUSY_PERCENT) & (sm < LITTLE_SM_PERCENT)
     return found
-
-
-def _work(row: Row) -> Work:
-    return work({it.column: row[it.column] for it in ASKED})
 
 
 @lru_cache(maxsize=_REMEMBERED)

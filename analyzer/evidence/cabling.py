@@ -35,6 +35,10 @@ class _Cabled:
 
 def contradicting(window: Window) -> Mapping[str, Contradictions]:
     """Return each cluster's cabling contradictions; empty when no node reports ports."""
+    return window.once(_contradicting, None)
+
+
+def _contradicting(window: Window, _: None) -> Mapping[str, Contradictions]:
     hosts = [
         _Told(one.subject, one.ports, one.nics, one.gpus, one)
         for one in window.inventories.values()

@@ -50,8 +50,11 @@ def uneven(window: Window) -> list[tuple[Subject, float]]:
     change = window.once(change_of, _LOOK)
     if change is None:
         return []
-    rows, now, lost = change.rows, window.once(_steadily, None), -change.pace
+    rows, lost = change.rows, -change.pace
     fell = (lost >= _LOOK.least_loss) & (lost <= MOST_LOSS) & np.isfinite(change.peers)
+    if not fell.any():
+        return []
+    now = window.once(_steadily, None)
     fell &= now.share <= -_HALF
     if not fell.any():
         return []

@@ -112,14 +112,13 @@ def per_group(codes: Codes, values: Numbers) -> tuple[Floats, Floats]:
     groups = _grouped(codes)
     cells = np.full((*values.shape[:-1], groups.room), np.nan)
     cells[..., groups.cells] = values
-    sizes = np.empty((*values.shape[:-1], groups.number), np.int64)
+    measured = ~np.isnan(cells)
+    sizes = np.add.reduceat(measured, groups.begins, axis=-1, dtype=np.int64)
     for some, wide in groups.alike:
         begin = groups.begins[some.start]
         block = cells[..., begin : begin + (some.stop - some.start) * wide]
-        block = block.reshape(*values.shape[:-1], -1, wide)
         # What was not measured comes last.
-        block.sort(axis=-1)
-        sizes[..., some] = wide - np.count_nonzero(np.isnan(block), axis=-1)
+        block.reshape(*values.shape[:-1], -1, wide).sort(axis=-1)
     # Where each array begins among all cells.
     arrays = np.arange(math.prod(values.shape[:-1])).reshape(*values.shape[:-1], 1)
     ahead = groups.room * arrays + groups.begins

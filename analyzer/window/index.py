@@ -194,15 +194,15 @@ class OfArrays(Generic[Found]):
         self._known: dict[tuple[int, ...], Found] = {}
 
     def __call__(self, *arrays: Numbers) -> Found:
-        if any(array.flags.writeable for array in arrays):
-            return self._of(*arrays)
         key = tuple(map(id, arrays))
-        if key not in self._known:
-            found = self._known[key] = self._of(*arrays)
-            for array in arrays:
-                finalize(array, self._known.pop, key, None).atexit = False
-            return found
-        return self._known[key]
+        found = self._known.get(key)
+        if found is None:
+            found = self._of(*arrays)
+            if not any(array.flags.writeable for array in arrays):
+                self._known[key] = found
+                for array in arrays:
+                    finalize(array, self._known.pop, key, None).atexit = False
+        return found
 
 
 _NONE: Numbers = np.empty(0, np.int64)

@@ -1,6 +1,6 @@
 """The store's answer to a query: columns of all subjects, and single rows for the few that matter."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +21,16 @@ _TIMES = frozenset({"at", "first_at", "last_at"})
 class Rows:
     """Rows of one measurement, one per subject, as `Store.window` and `Store.latest` give them."""
 
-    __slots__ = ("__weakref__", "_columns", "_index", "_read", "_size", "_values", "table")
+    __slots__ = (
+        "__weakref__",
+        "_beside",
+        "_columns",
+        "_index",
+        "_read",
+        "_size",
+        "_values",
+        "table",
+    )
 
     def __init__(self, table: pa.Table, index: Index | None = None) -> None:
         self.table = table
@@ -30,6 +39,7 @@ class Rows:
         self._read: Callable[[str], Column] = lambda name: _column(table[name])
         self._columns: dict[str, Column] = {}
         self._values: dict[str, Numbers] = {}
+        self._beside: dict[tuple[Index, str], Numbers] = {}
 
     @classmethod
     def of_columns(cls, index: Index, read: Callable[[str], Column]) -> "Rows":
@@ -74,19 +84,31 @@ class Rows:
 
     def beside(self, rows: "Rows", column: str) -> Numbers:
         """Return `values` in the order of other rows: the subject's, else its node's, else NaN."""
-        values = self.values(column)
         if rows.index is self.index:
-            return values
+            return self.values(column)
+        key = rows.index, column
+        if key not in self._beside:
+            found = self._beside[key] = self._in_order_of(*key)
+            found.flags.writeable = False
+        return self._beside[key]
+
+    def _in_order_of(self, index: Index, column: str) -> Numbers:
         if not self._size:
-            return np.full(len(rows), np.nan)
-        places = rows.index.places(self.index)
-        return np.where(places == NOWHERE, np.nan, values[places])
+            return np.full(len(index), np.nan)
+        places = index.places(self.index)
+        return np.where(places == NOWHERE, np.nan, self.values(column)[places])
 
     def where(self, mask: Numbers) -> Iterator[tuple[Subject, "Row"]]:
         """Yield the subject and row wherever the mask is true."""
         subjects = self.subjects if self._size else ()
         for number in np.flatnonzero(mask).tolist():
             yield subjects[number], Row(self, number)
+
+    def cells(self, mask: Numbers, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield these columns of the rows where the mask is true, as plain values; no column of times."""
+        chosen = np.flatnonzero(mask)
+        told = (_plain(*self._column(name), chosen) for name in columns)
+        return (dict(zip(columns, values, strict=True)) for values in zip(*told, strict=True))
 
     def get(self, subject: Subject) -> "Row | None":
         """Return the row of one subject, None when it has none."""
@@ -160,8 +182,15 @@ def _column(column: pa.ChunkedArray) -> Column:
     return pc.fill_null(column, 0).to_numpy(), pc.is_valid(column).to_numpy()
 
 
+def _plain(values: Numbers, valid: Numbers | None, chosen: Numbers) -> list[Any]:
+    plain: list[Any] = values[chosen].tolist()
+    if valid is None:
+        return plain
+    pairs = zip(plain, valid[chosen].tolist(), strict=True)
+    return [value if known else None for value, known in pairs]
+
+
 def _floats(values: Numbers, valid: Numbers | None) -> Numbers:
-    floats = values.astype(np.float64)
-    if valid is not None:
-        floats[~valid] = np.nan
-    return floats
+    if valid is None:
+        return values.astype(np.float64, copy=False)
+    return np.where(valid, values, np.nan)
