@@ -5,6 +5,7 @@ asked for and again after a late line changed them: a span of many steps is a fe
 beside them.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,8 @@ from .tables import (
 # Values and which of them were measured; None when all were.
 Measured = tuple[Numbers, Numbers | None]
 # Steps in a block.
-_BLOCK = 12
+_BLOCK = 6
+_OF_LINES = {"samples": "count", "first_at": "first_us", "last_at": "last_us"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +77,21 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduced:
-    """A span by subject: its lines, and the aggregates."""
+    """A span by subject: its lines, and the parts of its fields; read-only."""
 
-    samples: Numbers
-    first_us: Numbers
-    last_us: Numbers
-    values: Mapping[Aggregate, Measured]
+    parts: Mapping[tuple[str, str], Numbers]
+
+    @property
+    def samples(self) -> Numbers:
+        return self.parts[LINES, "count"]
+
+    def column(self, name: str) -> Measured:
+        """Return a column of the lines themselves: `samples`, `first_at` or `last_at`."""
+        return self.parts[LINES, _OF_LINES[name]].astype(np.int64, copy=False), None
+
+    def aggregate(self, it: Aggregate) -> Measured:
+        """Return one aggregate, computed now: in most passes nobody looks at most of them."""
+        return _aggregate(it.function, it.field, self.parts)
 
 
 class Cells:
@@ -238,7 +249,7 @@ class Cells:
     def reduce(self, wanted: Sequence[Aggregate], first: int, last: int) -> Reduced:
         """Return the aggregates over the steps `[first, last)`."""
         if not self._width:
-            return _nothing(wanted)
+            return Reduced(parts=defaultdict(_none))
         first = max(first, self.first if self.first is not None else last)
         span = self._span(min(first, last), last)
         found: dict[tuple[str, str], Numbers] = {}
@@ -246,20 +257,13 @@ class Cells:
             for fields, names in runs:
                 reduced = self._over(table, fields, span)
                 found.update({(name, table.part): reduced[n] for n, name in enumerate(names)})
-        values: dict[Aggregate, Measured] = {}
         for it in wanted:
             name, part = it.field, it.function.value
             if part in TIME_OF:
                 told = found[name, "count"] > 0
                 pieces = span.pieces(self.fields[name])
                 found[name, part] = _at_the_end(self.fields[name], part, pieces, told)
-            values[it] = _aggregate(it.function, name, found)
-        return Reduced(
-            samples=found[LINES, "count"].astype(np.int64),
-            first_us=found[LINES, "first_us"],
-            last_us=found[LINES, "last_us"],
-            values=values,
-        )
+        return Reduced(parts=found)
 
     def _plan(self, wanted: Sequence[Aggregate]) -> "_Plan":
         """Return which fields of which tables are asked for; cached, since nothing changes it."""
@@ -346,11 +350,8 @@ def _in_ring(first: int, last: int, size: int) -> list[slice]:
     return [slice(begin, end)] if begin < end else [slice(begin, size), slice(0, end)]
 
 
-def _nothing(wanted: Sequence[Aggregate]) -> Reduced:
-    none = np.empty(0, np.int64)
-    return Reduced(
-        samples=none, first_us=none, last_us=none, values=dict.fromkeys(wanted, (none, None))
-    )
+def _none() -> Numbers:
+    return np.empty(0, np.int64)
 
 
 def _copy(

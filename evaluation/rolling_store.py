@@ -183,15 +183,14 @@ class _Lines:
     def window(self, aggregates: Sequence[Aggregate], first: int, last: int) -> Rows:
         found = self._cells.reduce(aggregates, first, last)
         index, chosen = self._subjects.chosen(found.samples > 0)
-        columns: dict[str, Column] = {
-            "samples": (found.samples[chosen], None),
-            "first_at": (found.first_us[chosen], None),
-            "last_at": (found.last_us[chosen], None),
-        }
-        for it in aggregates:
-            values, valid = found.values[it]
-            columns[it.column] = values[chosen], None if valid is None else valid[chosen]
-        return Rows.of_columns(index, columns.__getitem__)
+        asked = {it.column: it for it in aggregates}
+
+        def read(name: str) -> Column:
+            it = asked.get(name)
+            values, valid = found.column(name) if it is None else found.aggregate(it)
+            return values[chosen], None if valid is None else valid[chosen]
+
+        return Rows.of_columns(index, read)
 
     def latest(self, fields: Sequence[str], since_us: int) -> Rows:
         at_us = self._cells.newest_us
