@@ -2,15 +2,19 @@
 
 from dataclasses import replace
 
+import pyarrow.compute as pc
+
 from accounting.efficiency.inefficient_hours import WasteHour
 from accounting.jobs.losses import Loss
 from accounting.usage import Bucket, Seconds, Usage
+from accounting.usage.columns import SHARES, Rows, shares_of, table_of
 from gpuvigil.model import Incident
 
 from .content import Capacity, Report
 from .inputs import Facts, Past, Week
 
 _FIGURES = ("used_of_allocated_percent", "idle_held_gpu_hours", "energy_kwh")
+_SUMMED = ("allocated", "measured", "used", "idle", "energy_joules")
 _SHEETS = ("users", "projects", "partitions", "jobs", "energy", "work_lost", "network")
 
 
@@ -58,15 +62,15 @@ def _past(past: Past, team: str) -> Past:
 
 
 def _bucket(bucket: Bucket, team: str) -> Bucket:
-    theirs = tuple(one for one in bucket.shares if one.account == team)
-    sums = {
-        name: float(sum(getattr(one, name) for one in theirs))
-        for name in ("allocated", "measured", "used", "idle", "energy_joules")
-    }
-    held = sums["allocated"]
-    seconds = Seconds(installed=held, active=held - sums["idle"], powered=held, **sums)
-    gpus = sum(one.gpus for one in theirs)
-    return replace(bucket, gpus=gpus, nodes=0, seconds=seconds, shares=theirs, places=(), out=None)
+    everybody = table_of(bucket.shares, SHARES)
+    theirs = everybody.filter(pc.equal(everybody["account"], team))
+    # Of most quarters nobody looks at a single holder.
+    shares = Rows(theirs, shares_of)
+    gpus, *sums = (pc.sum(theirs[name]).as_py() or 0 for name in ("gpus", *_SUMMED))
+    told = {name: float(value) for name, value in zip(_SUMMED, sums, strict=True)}
+    held = told["allocated"]
+    seconds = Seconds(installed=held, active=held - told["idle"], powered=held, **told)
+    return replace(bucket, gpus=gpus, nodes=0, seconds=seconds, shares=shares, places=(), out=None)
 
 
 def _theirs(found: tuple[Incident, ...], team: str) -> tuple[Incident, ...]:
