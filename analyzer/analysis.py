@@ -104,7 +104,7 @@ class Analysis:
 
     @property
     def usual(self) -> Mapping[str, Usual]:
-        """What detectors learned about each GPU, by a name for what is learned; never modified."""
+        """What was learned about each GPU, by the name of what is learned; never modified."""
         return self._usual
 
     @property

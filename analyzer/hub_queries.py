@@ -70,7 +70,7 @@ _MOST_RECORDS = 100_000
 
 
 class Earlier:
-    """What earlier passes leave to later ones. One thread at a time.
+    """A cache that earlier passes leave to later ones. One thread at a time.
 
     Indices are reused while the subjects stay the same, and answers over hours are cached until
     they may be asked for again.

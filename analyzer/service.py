@@ -1,9 +1,9 @@
 """`gpuvigil analyze`: a pass every tick, and an immediate look at a node when an event comes.
 
-Four threads, each with its own client of the hub: passes, changes, usage and the efficiency of hours
-that are over; with a Prometheus store a fifth writes inventories and holders. Whatever happens to
-the hub, they go on trying, and conclusions are written again until the hub has them: every record
-has an id, so that writing it twice changes nothing.
+Four threads, each with its own client of the hub: passes, changes, usage and the efficiency of
+hours that are over; with a Prometheus store a fifth writes inventories and holders. Whatever
+happens to the hub, they go on trying, and conclusions are written again until the hub has them:
+every record has an id, so that writing it twice changes nothing.
 """
 
 import threading
@@ -272,8 +272,8 @@ class Service:
     def _write_setups(self) -> None:
         """Write what nodes run on now; while the hub is away the records wait.
 
-        The loop itself reports a hub that is away. An older hub refuses the kind: then these changes
-        are lost, and nothing else is.
+        The loop itself reports a hub that is away. An older hub refuses the kind: then these
+        changes are lost, and nothing else is.
         """
         seen = self._setups.waiting
         for begin in range(0, len(seen), _UNITS_AT_ONCE):

@@ -19,7 +19,7 @@ from ..window.out_of_service import NOBODY, Away
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """What an incident of one cause would say now."""
+    """The present content of an incident, before the book knows it."""
 
     finding: Finding
     severity: Severity
@@ -34,7 +34,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hindsight:
-    """What an incident that is over turns out to have been.
+    """The later insight into what an incident that is over was.
 
     `sure`: nothing that may still come can change this.
     """

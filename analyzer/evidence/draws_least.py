@@ -1,10 +1,10 @@
 """GPUs that draw less power beside their job's others than they usually do: the job waits for them.
 
 This also finds GPUs that are slow from a job's start on. Chips differ, so each GPU is compared with
-its own place beside the others in earlier jobs. A GPU with less work draws less, too: so it must move
-as many bytes over NVLink as the others, which ranks of one collective do and pipeline stages do not.
-One that was idle while the others spun saves or evaluates for them. What ranks report of their own
-work says more (`own_steps.py`).
+its own place beside the others in earlier jobs. A GPU with less work draws less, too: so it must
+move as many bytes over NVLink as the others, which ranks of one collective do and pipeline stages
+do not. One that was idle while the others spun saves or evaluates for them. What ranks report of
+their own work says more (`own_steps.py`).
 """
 
 from dataclasses import dataclass
@@ -43,16 +43,16 @@ NEEDS = (
     Need(measurement="gpu", span=Span.STEADY, aggregates=(*_MEANS, _USED, _MOVED)),
 )
 
-# The least loss of power at its clock [ours]. At 4 % there were ten wrong messages in 200 node-days, of
-# GPUs 4.0 and 4.7 % below others.
+# The least loss of power at its clock [ours]. At 4 % there were ten wrong messages in 200
+# node-days, of GPUs 4.0 and 4.7 % below others.
 LEAST = 0.06
-# The same for the whole span, as a minute scatters more: one of a sound job's four GPUs was 6.7 % below
-# in the minute and 3.9 % in the span.
+# The same for the whole span, as a minute scatters more: one of a sound job's four GPUs was 6.7 %
+# below in the minute and 3.9 % in the span.
 LEAST_OF_SPAN = 0.05
 # A GPU that is further below does something else, or nothing.
 _FARTHEST = 0.35
-# A GPU is slow if it is so in the last minute, and in the span by this share of that: while a job pauses,
-# all its GPUs draw the same. It is over where it is less than half of the limit in both.
+# A GPU is slow if it is so in the last minute, and in the span by this share of that: while a job
+# pauses, all its GPUs draw the same. It is over where it is less than half of the limit in both.
 _LASTS, _ALIKE = 0.4, 0.5
 # Known after two steady spans.
 DRAWS = Teaching(name="draws", levels=1, known=2.0, far=0.01)

@@ -119,7 +119,7 @@ def is_taken_out(window: Window, switch: Switch) -> bool:
 
 
 def is_fresh(window: Window, switch: Switch) -> bool:
-    """Tell whether the fabric of a switch is still read; times in the future do not count."""
+    """Tell whether the fabric of a switch is still read; times far in the future do not count."""
     return abs(window.now - switch.at) < _OLD
 
 
@@ -350,7 +350,8 @@ def _plugged(window: Window) -> Iterator[tuple[Subject, tuple[str, str]]]:
         for port in switch.ports
         if is_fresh(window, switch)
     ]
-    # If two switches name one host port, as after a host was moved, the one that is up now is right.
+    # If two switches name one host port, as after a host was moved, the one that is up now is
+    # right.
     for _, _, switch, port in sorted(ports, key=lambda it: it[:2]):
         host = _host(window, switch, port)
         if host is not None:

@@ -1,7 +1,8 @@
 """Problems of cables as the fabric's switches see them, for the detectors of ports.
 
-A host's own collector reports its cables, except for errors that only the switch counts. A port that
-is down to a host without a collector may mean that the host is off, unless another of its ports is up.
+A host's own collector reports its cables, except for errors that only the switch counts. A port
+that is down to a host without a collector may mean that the host is off, unless another of its
+ports is up.
 """
 
 from collections import Counter, defaultdict
@@ -232,7 +233,7 @@ def _counted(end: End, name: str, count: int) -> str:
 def _growth(counts: Sequence[ErrorCount], name: str, start: datetime) -> int:
     """Return how much a counter grew after `start`; it may have been cleared, or not be measured.
 
-    A single low value between two higher ones is no reset: the port did not answer, without saying so.
+    No growth follows a single low value between two others: the port did not answer, unnoticed.
     """
     told = [(it.at, int(value)) for it in counts if (value := getattr(it, name)) is not None]
     known = [
@@ -259,8 +260,8 @@ def _told_until(window: Window, port: Subject) -> datetime:
 def beyond(window: Window, port: Subject) -> tuple[Evidence, ...]:
     """Return what the switch of a host's port dropped or paused in the last ten minutes.
 
-    It names the ports with most of it, or ports of other switches if this one dropped nothing. Which
-    link beyond that switch is full is not known.
+    It names the ports with most of it, or ports of other switches if this one dropped nothing.
+    Which link beyond that switch is full is not known.
     """
     end = end_of(window.whole or window, port)
     if end is None:

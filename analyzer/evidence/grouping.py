@@ -62,8 +62,8 @@ def by_rack(
 ) -> list[Claim]:
     """Join claims about `share` of a rack's nodes, two at least, into one about the rack.
 
-    Racks are those named in inventories; without a rack nothing is joined. The joined claim is about
-    the rack's first node, hit or not, so that it stays the same while nodes come and go.
+    Racks are those named in inventories; without a rack nothing is joined. The joined claim is
+    about the rack's first node, hit or not, so that it stays the same while nodes come and go.
     `among`: the nodes that count, where not all of a rack can show it.
     """
     if not claims:

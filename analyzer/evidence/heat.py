@@ -1,9 +1,10 @@
 """How hot a GPU is beyond what its own power and that of its node's other GPUs explain.
 
 A core is warmer than its air by its power times a resistance, and the air behind another GPU is warmer
-by a share of that one's power. Both are linear, so GPUs at any load give the usual values for each slot
-of a cluster's model: a resistance, an offset, and a share of each other slot's warmth. Outliers count
-little for the lines, and the offsets are medians: up to half of the nodes may be hot.
+by a share of that one's power. Both are linear, so GPUs at any load give the usual values for each
+slot of a cluster's model: a resistance, an offset, and a share of each other slot's warmth.
+Outliers count little for the lines, and the offsets are medians: up to half of the nodes may be
+hot.
 """
 
 from collections.abc import Mapping
@@ -56,25 +57,27 @@ NEEDS = (
 
 # The temperature of a machine room's air, to which a core without power would cool down.
 ROOM_CELSIUS = 25.0
-# At less than two thirds of the power limit, much of a core's temperature comes from its air and earlier
-# work, so that its temperature at the limit is unknown.
+# At less than two thirds of the power limit, much of a core's temperature comes from its air and
+# earlier work, so that its temperature at the limit is unknown.
 _TELLS_TIMES = 1.5
-# A bad heatsink shows under load, warm air also at rest. The least load as a share of the power limit,
-# or in watts where the limit is unknown.
+# A bad heatsink shows under load, warm air also at rest. The least load as a share of the power
+# limit, or in watts where the limit is unknown.
 WORKING_SHARE, WORKING_WATTS = 0.3, 200.0
-# An unused GPU draws no more than this share of its power limit, or watts where the limit is unknown.
+# An unused GPU draws no more than this share of its power limit, or watts where the limit is
+# unknown.
 _AWAKE_SHARE, _AWAKE_WATTS = 0.15, 100.0
 # At least this many of a node's GPUs, and half of them, must be measured.
 NODE_GPUS, _OF_NODE = 3, 0.5
-# At least this many peers give the usual values: in the same slot, and in any slot at this share of the
-# GPU's power or more, beyond which the line would only be a guess.
+# At least this many peers give the usual values: in the same slot, and in any slot at this share of
+# the GPU's power or more, beyond which the line would only be a guess.
 _PEERS, _REACH = 6, 0.7
 # How far the power of the last minute may differ from the span's mean.
 _CHANGED, _CHANGED_WATTS = 0.25, 20.0
-# At least this many other nodes of a rack, and of their GPUs, are needed to compare a node with its rack.
+# At least this many other nodes of a rack, and of their GPUs, are needed to compare a node with its
+# rack.
 _OTHER_NODES, _OTHER_GPUS = 2, 3
-# Racks differ permanently. From so many racks of a model on, so many times their median distance is more
-# than that. More than ASHRAE's allowable range (class A1, 15 to 32 °C) is too much anywhere.
+# Racks differ permanently. From so many racks of a model on, so many times their median distance is
+# more than that. More than ASHRAE's allowable range (class A1, 15 to 32 °C) is too much anywhere.
 _TELL_RACKS, _TIMES_APART, _ALLOWED_KELVIN = 6, 7.5, 17.0
 # How long a core takes to follow its power: earlier heat still warms the first minutes of a span.
 FOLLOWS_SECONDS = 120.0
@@ -82,13 +85,14 @@ FOLLOWS_SECONDS = 120.0
 _OF_RANGE = 0.5
 # The share of the steady span that must have been measured.
 _COVERAGE = 0.5
-# How strongly the lines are held to a common resistance, and to no warmth from others, in watts squared
-# of evidence. And how many kelvins off a GPU counts for half.
+# How strongly the lines are held to a common resistance, and to no warmth from others, in watts
+# squared of evidence. And how many kelvins off a GPU counts for half.
 _HOLD_OWN, _HOLD_OTHERS, _FAR_KELVIN = 5e5, 3e5, 1.5
 # The most that a watt of another GPU can warm, as a share of what a watt of its own does.
 _MOST_OF_OTHERS = 0.5
 _ROUNDS = 3
-# What a watt of one other GPU of the node may add beyond the lines, as a share of its own watt's effect.
+# What a watt of one other GPU of the node may add beyond the lines, as a share of its own watt's
+# effect.
 _DOUBT = 0.1
 
 # A cache: several detectors of one pass need the result.
@@ -106,7 +110,8 @@ class Heat:
     rise: Floats  # kelvins that its own power explains
     doubt: Floats  # kelvins that may be the warmth of others, where they draw unlike each other
     fits: "Mapping[int, _Fit]" = field(default_factory=dict)  # the lines of each model
-    # Beyond others of its node that did the same, in two rows: over the span, and in the last minute.
+    # Beyond others of its node that did the same, in two rows: over the span, and in the last
+    # minute.
     beside_mates: Floats | None = None
 
 
@@ -225,8 +230,8 @@ def works(rows: Rows) -> Mask:
 def told_by_their_nodes(rows: Rows, found: Heat) -> Mask:
     """Tell for each row whether half of its node's GPUs can be compared with peers, if it has several.
 
-    While a job changes its pace, some of them still can and others no longer: the air of such a node
-    is unknown.
+    While a job changes its pace, some of them still can and others no longer: the air of such a
+    node is unknown.
     """
     node = nodes(rows)
     all_of_it = counted(node, np.isfinite(rows.values(CELSIUS.column)))

@@ -86,8 +86,8 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     air = unlike_air(found, rack, of_rack, limits.air) if than == PEERS else limits.air
     of_warm_rack &= (per_group(rack, limits.in_air)[0] >= limits.least) | (of_rack >= air)
     by_fan = _by_fan(window, rows, found, limits)
-    # A failing fan warms some of a node's GPUs: they are compared with the others. If several are on
-    # the way there with the first, none of them has a heat of its own.
+    # A failing fan warms some of a node's GPUs: they are compared with the others. If several are
+    # on the way there with the first, none of them has a heat of its own.
     cool, _ = per_group(node, np.where(found.sure <= of_node, found.sure, np.nan))
     tells, hot = in_node >= NODE_GPUS, limits.own >= limits.least
     beside = np.where(tells, cool, of_rack)

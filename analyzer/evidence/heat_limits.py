@@ -29,40 +29,41 @@ PAST, USUAL, PEERS = "half an hour ago", "usually", "peers"
 # A core under this has no heat problem, whatever its peers do: NVIDIA's data centre GPUs slow down at
 # some 85 to 90 °C; at full load an H100 has 55 to 75.
 LEAST_CELSIUS = 45.0
-# Hosts of one model differ permanently, and no job waits for a core that is warmer than others and stays
-# under this at full power: a difference from peers alone counts from here on.
+# Hosts of one model differ permanently, and no job waits for a core that is warmer than others and
+# stays under this at full power: a difference from peers alone counts from here on.
 _HARMS_CELSIUS = 80.0
-# The least excess of one GPU beside its node: kelvins, and a share of the rise that its power explains;
-# heatsinks differ by some 7 % (one deviation, our 8 x H100).
+# The least excess of one GPU beside its node: kelvins, and a share of the rise that its power
+# explains; heatsinks differ by some 7 % (one deviation, our 8 x H100).
 _GPU_KELVIN, _RISE = 5.0, 0.3
-# From `_TELL` GPUs on, which show how far heatsinks of the model differ: the excess in deviations, and at
-# least this share of the rise for a GPU that changed. Against fewer peers than `_MANY` a larger share:
-# some sound heatsinks are permanently a fifth off (ours), and a few may be alike by chance.
+# From `_TELL` GPUs on, which show how far heatsinks of the model differ: the excess in deviations,
+# and at least this share of the rise for a GPU that changed. Against fewer peers than `_MANY` a
+# larger share: some sound heatsinks are permanently a fifth off (ours), and a few may be alike by
+# chance.
 _TELL, _DEVIATIONS, _LEAST_RISE = 24, 5.0, 0.16
 _MANY, _FEW_RISE = 64, 0.35
-# For slowly growing heat: peers that come and go shift the excess by 6 to 8 K on mixed fleets, so it must
-# be as large as against peers; but it need not do harm yet at the power limit, where an H100 has 55 to
-# 75 °C.
+# For slowly growing heat: peers that come and go shift the excess by 6 to 8 K on mixed fleets, so
+# it must be as large as against peers; but it need not do harm yet at the power limit, where an
+# H100 has 55 to 75 °C.
 _CREPT_CELSIUS = 70.0
-# At a light or uneven load a GPU must have become this many kelvins hotter (ours), as its power explains
-# little.
+# At a light or uneven load a GPU must have become this many kelvins hotter (ours), as its power
+# explains little.
 _LIGHT_KELVIN = 9.0
 _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
-# A heatsink that hardly touches shows at any load: by this many kelvins, and times what power explains. A
-# GPU that draws no more than an unused one harms nobody's work.
+# A heatsink that hardly touches shows at any load: by this many kelvins, and times what power
+# explains. A GPU that draws no more than an unused one harms nobody's work.
 _COOLING_KELVIN, _COOLING_RISE = 12.0, 1.5
-# The share of the span's excess that the last minute must still have; and the share of a limit with which
-# a standing incident goes on (ours), as heat near a limit would come and go with every job.
+# The share of the span's excess that the last minute must still have; and the share of a limit with
+# which a standing incident goes on (ours), as heat near a limit would come and go with every job.
 LEFT, _STAYS = 0.5, 0.7
-# From this share of a node's GPUs on, their heatsinks are not to blame; and the share of a limit from
-# which on a GPU counts as on the way to it.
+# From this share of a node's GPUs on, their heatsinks are not to blame; and the share of a limit
+# from which on a GPU counts as on the way to it.
 SEVERAL, _ON_THE_WAY = 0.375, 0.5
 # Air that is warmer by this much counts at any load: ASHRAE's recommended range, 18 to 27 °C.
 _RACK_KELVIN = 9.0
 # For medians of several GPUs: a node beside its rack, a rack or node, and a node without a rack.
 BESIDE_RACK, _NODE_KELVIN, ALONE_KELVIN = 4.0, 5.0, 7.0
-# Hosts of one model differ permanently: against peers alone, a node's or rack's excess must be this share
-# of what its power explains.
+# Hosts of one model differ permanently: against peers alone, a node's or rack's excess must be this
+# share of what its power explains.
 _NODE_RISE = 0.25
 # At least this many GPUs of a rack must be measured.
 _RACK_GPUS = 6
@@ -156,8 +157,8 @@ def own_heat(
 ) -> tuple[Mask, Mask]:
     """Tell for each row whether it has a heat of its own, and whether its cooling is lost.
 
-    `air`: kelvins of its node or rack beyond what power explains; NaN if unknown. `lately`: those of
-    its node in the last minute.
+    `air`: kelvins of its node or rack beyond what power explains; NaN if unknown. `lately`: those
+    of its node in the last minute.
     """
     beside, far = beside_air(rows, found, limits, air)
     beside_lately = found.lately - np.where(np.isnan(air), 0.0, lately)

@@ -27,8 +27,8 @@ class HeldUp:
     ) -> "HeldUp":
         """Return the holders held up by incidents that stood within the last `seconds`.
 
-        `measured` returns, when called, the keys of nodes that were measured all the while: there, a
-        silence that came and went was only missing samples, and excuses nobody.
+        `measured` returns, when called, the keys of nodes that were measured all the while: there,
+        a silence that came and went was only missing samples, and excuses nobody.
         """
         since = window.now - timedelta(seconds=seconds)
         lately = [one for one in window.stood if one.resolved_at is None or one.resolved_at > since]

@@ -1,8 +1,8 @@
 """Hosts that hold up their jobs: GPUs are used less since the processors are overloaded.
 
-A job may use its GPUs less for its own reasons, such as an evaluation on the processors. The node is the
-cause if its load has risen, and tasks wait for a processor, several jobs on it lost as much at once, or
-the job's GPUs on other nodes went on.
+A job may use its GPUs less for its own reasons, such as an evaluation on the processors. The node
+is the cause if its load has risen, and tasks wait for a processor, several jobs on it lost as much
+at once, or the job's GPUs on other nodes went on.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,12 +34,12 @@ NEEDS = tuple(
     for span in spans
 )
 
-# A GPU that was at work is used for at most this share of what it was, and still does something; so are
-# most of the node's GPUs [ours].
+# A GPU that was at work is used for at most this share of what it was, and still does something; so
+# are most of the node's GPUs [ours].
 _WORKED_PERCENT, _WORKS_PERCENT, _LEFT, _MOST, _COVERAGE = 80.0, 5.0, 0.75, 0.75, 0.8
 _FEWEST = 3
-# Load has risen if it is this many times what it was, and this many tasks more; tasks wait for a processor
-# if they do so twice as long as before [ours].
+# Load has risen if it is this many times what it was, and this many tasks more; tasks wait for a
+# processor if they do so twice as long as before [ours].
 _TIMES, _TASKS, _TWICE = 1.5, 4.0, 2.0
 
 
@@ -71,7 +71,7 @@ class _Hosts:
 
     @property
     def loaded(self) -> Mask:
-        """Whether more tasks run, or wait to run, than before."""
+        """Whether more tasks run, or cannot run, than before."""
         more: Mask = self.load >= _TIMES * self.load_before
         return more & (self.load >= self.load_before + _TASKS)
 
@@ -95,7 +95,10 @@ def hosts_waited_for(window: Window) -> list[WaitedFor]:
 
 
 def came_back(window: Window, gpus: Iterable[Subject], since: datetime) -> bool:
-    """Tell whether each GPU that its job still has is used about as before, or no job is left."""
+    """Tell whether each GPU that its job still has is used more again by the factor of a fall.
+
+    True also if none has its job any more.
+    """
     rows = window.get("gpu", Span.STEADY)
     lately = window.get("gpu", Span.RECENT).beside(rows, _USED.column)
     back = _LEFT * lately >= _before(window, rows)

@@ -1,7 +1,7 @@
-"""Which GPUs of a job are idle while its others spin: who spins waits for a rank that does nothing.
+"""GPUs of a job that are idle while its others spin: those that spin wait for a rank that does nothing.
 
-A job's first rank may save or evaluate for the others, and so may that of each node, so nobody is told to wait for those.
-What stands about the job keeps its subject.
+A job's first rank may save or evaluate for the others, and so may each node's first rank, so
+nothing is said to wait for these. A standing incident about the job keeps its subject.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _MAY_SAVE = "; the first of a job may save or evaluate for the others"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleRanks:
-    """The idle ones, and whether the others wait for them, as far as anybody knows."""
+    """A job's idle GPUs, and whether the others wait for them, as far as is known."""
 
     gpus: tuple[Subject, ...]
     are_waited_for: bool
@@ -38,9 +38,10 @@ class IdleRanks:
 def idle_ranks(
     window: Window, spin: Sequence[Subject], standing: Sequence[Incident]
 ) -> IdleRanks | None:
-    """Beside those that spin, of one holder; fewer than these, or the only other one. None: there are none.
+    """Return the idle GPUs of the holder of the GPUs that spin, None if there are none.
 
-    `standing`: what stands about a hang.
+    They must be fewer than those that spin, or the only other one. `standing`: incidents about a
+    hang.
     """
     if not window.held(spin[0]):
         return None
@@ -65,7 +66,7 @@ def _gpus_of(one: Incident) -> set[str]:
 
 
 def _idle(window: Window, known: set[str]) -> Iterator[Subject]:
-    """Who did nothing at any look of the last span, and worked before that, or was told to be idle then."""
+    """Yield GPUs that were idle all the recent span and worked before that, or are known as idle."""
     rows = window.get("gpu", Span.RECENT)
     drew = window.get("gpu", Span.TREND).beside(rows, _WATTS.column)
     worked = drew >= least_at_work(limits(window, rows, _LIMIT.column))
@@ -77,7 +78,7 @@ def _idle(window: Window, known: set[str]) -> Iterator[Subject]:
 
 
 def _may_be_first(window: Window, gpu: Subject) -> bool:
-    """Whether none of its holder's on its node comes before it, as far as is known."""
+    """Tell whether no GPU of its holder on its node comes before it, as far as is known."""
     inventory = window.inventories.get(gpu.of_node().key)
     numbers = {it.uuid: it.index for it in (() if inventory is None else inventory.gpus)}
     own = numbers.get(gpu.gpu or "")

@@ -1,8 +1,8 @@
-"""How a job's GPUs change apart from each other: each beside the others, and beside what it was.
+"""How a job's GPUs change apart from each other: each beside the others, and beside its own past.
 
-Of every GPU that one job has had all the time, what it draws at its clock, the clock itself and the
-pace of its job, as natural logarithms of ratios against the span before. `detectors/gpu_slow.py` says
-what is concluded from them.
+For every GPU that one job has had all the time: its power at its clock, the clock itself and the
+pace of its job, as natural logarithms of ratios against the span before. `detectors/gpu_slow.py`
+concludes from them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,54 +48,61 @@ NEEDS = (
     Need(measurement="gpu", span=Span.TREND, aggregates=_ASKED),
 )
 
-# What more than a third of a job's GPUs do is no matter of one: roles, or how the work was dealt.
+# What more than a third of a job's GPUs do is no fault of one: it comes from roles, or from how the
+# work is divided.
 _MOST_SHARE = 1.0 / 3.0
-# Who is slow stands out: so many times as far from the middle as any other of the job. Of work that was
-# dealt anew, or that is read in other moments on each node, some stand apart on both sides.
+# A slow GPU stands out: it is this many times as far from the median as any other of the job. When
+# work is divided anew, or nodes are read at other moments, some GPUs differ on both sides.
 _STANDS_OUT = 1.7
-# A GPU that is slow is so all the time: the job's pace of the last minute is neither back nor so many
+# A slow GPU is slow all the time: in the last minute the job's pace is neither back nor this many
 # times further down, as it is in a job that stops and goes.
 _BACK, _DOWN = 0.5, 2.0
-# How far apart, as natural logarithms of ratios: so much at least, and so many deviations of the
-# job's other GPUs; beyond the last one does something else than its peers, or nothing.
+# How far a slow GPU is from the median in deviations of the job's other GPUs; and, as the natural
+# logarithm of a ratio, how far at most: beyond that it does something else than its peers, or
+# nothing.
 _DEVIATIONS, _FARTHEST = 5.0, 0.35
-# Of few GPUs the deviation itself is a guess: for four it is taken 2.5 times, for 32 hardly more.
+# With few GPUs the deviation itself is a guess: for four it is taken 2.5 times, for 32 hardly more
+# than once.
 _FEW = 6.0
 _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
-# Of the job's pace, what may be gone at most: an evaluation is slower than any fault.
+# The largest loss of the job's pace that one GPU causes: an evaluation is slower than any fault.
 MOST_LOSS = 0.4
-# More of it may be, down to a third of its pace, where the GPU draws less than its job's others by a quarter of what is
-# lost: half of its multiprocessors are gone, say, and who waits half of the time draws a quarter less [ours].
+# A larger loss counts, down to a third of the pace, if the GPU draws less than its job's others by
+# a quarter of the loss: half of its multiprocessors may be gone, and a GPU that waits half of the
+# time draws a quarter less [ours].
 _GREAT_LOSS, _OF_GREAT_LOSS, _FARTHEST_OF_LOSS = 1.1, 0.25, 0.6
-# Who waits for a GPU spins, and is used as before. A job whose middle GPU lost so much of the lost pace in
-# utilisation waits for something else, such as its input.
+# A GPU that waits for another one spins, and is used as before. A job whose median GPU lost this
+# share of the lost pace in utilisation waits for something else, such as its input.
 _IDLES = 0.5
-# Who waits for a share of the time draws more than it would at rest, by a fifth of that share at least.
+# GPUs that wait for a share of the time draw more than at rest, by at least a fifth of that share:
+# a slow GPU must be at least that far below them.
 _LEAST_OF_LOSS = 0.2
-# Power goes with the clock times the square of the voltage, which follows it in part.
+# Power is proportional to the clock times the square of the voltage, which follows the clock in
+# part.
 _POWER_OF_CLOCK = 2.0
-# A kernel at nearly every sample; bytes a second that are work and no heartbeat.
+# The least utilisation that shows a kernel at nearly every sample; and bytes per second that are
+# work and no heartbeat.
 _BUSY_PERCENT, NVLINK_BYTES, _ACTIVE_PERCENT = 10.0, 1e6, 2.0
 _COVERAGE, _LINES = 0.8, 5.0
 _NO_CLOCK = 1.0  # in hertz: no GPU has it
-# Means are held against each other where they are of the same moments: of as many lines as those of
-# the job's other GPUs, or nearly. A node that was read less often, or with gaps, saw other steps.
+# Means are compared only if they are of the same moments: of nearly as many lines as those of the
+# job's other GPUs. A node that was read less often, or with gaps, saw other steps.
 _OTHER_LINES, _ONE_LINE = 0.05, 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A span held against what was before it, and how little is told over so short a one."""
+    """A span compared with the time before it, and the least differences that count over it."""
 
     now: Span
     long: Span  # which ends with `now`
     least: float  # of power at its clock
     least_clock: float
     least_loss: float  # of the job's pace
-    peers: int  # how many GPUs of the job must tell
+    peers: int  # how many GPUs of the job must be known
 
 
-# A minute of few GPUs scatters as much as a fault makes.
+# Over a minute, few GPUs scatter as much as a fault shows.
 LOOKS = (
     Look(now=Span.STEADY, long=Span.TREND, least=0.015, least_clock=0.02, least_loss=0.03, peers=4),
     Look(now=Span.RECENT, long=Span.STEADY, least=0.03, least_clock=0.04, least_loss=0.07, peers=8),
@@ -105,7 +112,7 @@ PEERS = LOOKS[0].peers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """Per GPU how it stands beside its job's others, whatever it was before."""
+    """How each GPU stands beside its job's others now, whatever it was before."""
 
     rows: Rows
     begun: Floats  # its job, in microseconds since 1970
@@ -113,7 +120,7 @@ class Beside:
 
 
 def beside_of(window: Window, look: Look) -> Beside | None:
-    """How every GPU stands beside its job's others now; None where nothing was measured."""
+    """Return how every GPU stands beside its job's others now; None where nothing was measured."""
     rows, long = window.get("gpu", look.now), window.get("gpu", look.long)
     if not len(rows) or not len(long):
         return None
@@ -133,7 +140,7 @@ def beside_of(window: Window, look: Look) -> Beside | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Per GPU of a job that has had it all the time, since before the look."""
+    """Changes per GPU of a job that has had it all the time, since before the look."""
 
     rows: Rows
     job: Codes
@@ -145,12 +152,13 @@ class Change:
     back: Mask
     watts: Floats
     hertz: Floats
-    part: Floats  # of the span, for which it was so: a mean of it is as far as that of what was so lately
+    part: Floats  # the share of the span for which it was so, by the mean beside the last minute
 
 
 def change_of(window: Window, look: Look) -> Change | None:
-    """How every GPU changed beside its job's others; None where no job that had one all the time
-    has another pace.
+    """Return how every GPU changed beside its job's others.
+
+    None if nothing was measured, or no job that had its GPUs all the time changed its pace.
     """
     rows, long = window.get("gpu", look.now), window.get("gpu", look.long)
     recent = window.get("gpu", Span.RECENT)
@@ -162,7 +170,7 @@ def change_of(window: Window, look: Look) -> Change | None:
         return None
     before, now, lately = _spans(job, rows, long, recent)
     pace, _ = per_group(job, np.where(known, _pace(now, before), np.nan))
-    # Who stands how in a job that goes on as before is asked by nobody.
+    # Nobody asks about jobs that go on as before.
     some = np.flatnonzero(known & (np.abs(pace) >= look.least_loss))
     if not len(some):
         return None
@@ -205,20 +213,20 @@ def change_of(window: Window, look: Look) -> Change | None:
 
 
 def _is_no_rank(lost: Floats, draws: Floats) -> Mask:
-    """Whether a GPU draws so little that it does something else, or nothing."""
+    """Tell whether a GPU draws so little that it does something else, or nothing."""
     found: Mask = draws < -np.fmax(_FARTHEST, _FARTHEST_OF_LOSS * lost)
     return found
 
 
 def _is_lost_by_one(look: Look, lost: Floats, draws: Floats) -> Mask:
-    """Whether so much of a job's pace may be lost by one GPU that draws so much less than the others."""
+    """Tell whether one GPU that draws this much less than the others may cost this much of the pace."""
     great: Mask = (lost <= _GREAT_LOSS) & (draws <= -_OF_GREAT_LOSS * lost)
     found: Mask = (lost >= look.least_loss) & (great | (lost <= MOST_LOSS))
     return found
 
 
 def _share(mean: Floats, lately: Floats) -> Floats:
-    """What part of a span has been as it was lately, by its mean: all of it where that is as far."""
+    """Return for what share of a span its values were as in the last minute, by the span's mean."""
     found: Floats = np.clip(divided(-mean, -lately), 0.0, 1.0)
     return np.where(np.isnan(found), 1.0, found)
 
@@ -228,15 +236,15 @@ def _picked(them: "Numbers", some: Codes) -> "Numbers":
 
 
 def _of_all(told: Sequence[Floats], some: Codes, number: int) -> Floats:
-    """What is told of some rows as numbers for every row, NaN for the others."""
+    """Spread values of some rows over all `number` rows, with NaN for the others."""
     found: Floats = np.full((len(told), number), np.nan)
     found[:, some] = told
     return found
 
 
 def _known(window: Window, look: Look, job: Codes, rows: Rows, long: Rows) -> Mask:
-    """Of which GPUs both spans tell, while one job had each of them all the time, and at the moments
-    at which they tell of its others.
+    """Tell which GPUs one job had all the time, with both spans measured at the moments of the job's
+    other GPUs.
     """
     lengths = {
         Span.RECENT: window.settings.window_seconds,
@@ -261,7 +269,7 @@ Numbers = Mapping[str, Floats]
 
 
 def minutes(window: Window, look: Look) -> tuple[float, float]:
-    """How long a look is, and what it is held against."""
+    """Return in minutes how long a look is, and how long the time before it that it is compared with."""
     settings = window.settings
     now, long = {
         Span.STEADY: (settings.steady_seconds, settings.trend_seconds),
@@ -271,7 +279,10 @@ def minutes(window: Window, look: Look) -> tuple[float, float]:
 
 
 def less_done(window: Window, gpu: Subject, look: Look) -> Evidence | None:
-    """By how much the job that has a GPU to itself lost pace; None where that is no more than `least_loss`."""
+    """Return evidence of how much pace the job lost that has a GPU to itself.
+
+    None if the loss is below `least_loss`, or too little is known.
+    """
     change = window.once(change_of, look)
     place = None if change is None else change.rows.index.number(gpu)
     if change is None or place is None or not change.peers[place] >= PEERS:
@@ -289,10 +300,10 @@ def less_done(window: Window, gpu: Subject, look: Look) -> Evidence | None:
 
 
 def _spans(job: Codes, rows: Rows, long: Rows, recent: Rows) -> Sequence[Numbers]:
-    """What was before, is over the span, and is lately.
+    """Return the means before the span, over it, and in the last minute.
 
-    Where no GPU of a job tells its clock all have one: power alone is compared, since a lower clock is what is
-    slow, too.
+    If no GPU of a job reports its clock, all get the same one: power alone is compared, as a lower
+    clock is slow, too.
     """
     untold = counted(job, ~np.isnan(rows.values(_CLOCK.column))) == 0.0
     return [
@@ -302,14 +313,14 @@ def _spans(job: Codes, rows: Rows, long: Rows, recent: Rows) -> Sequence[Numbers
 
 
 def _now(rows: Rows, of: Rows) -> Numbers:
-    """The means of a span in the order of `rows`, and bytes per second."""
+    """Return a span's means in the order of `rows`, with bytes per second."""
     found = {it.column: of.beside(rows, it.column) for it in _MEANS}
     found[_MOVED.column] = divided(of.beside(rows, _MOVED.column), seconds(of, rows))
     return found
 
 
 def _before(rows: Rows, long: Rows) -> Numbers:
-    """What the long span has beyond the one of `rows`, which it ends with."""
+    """Return the means of the long span without its end, which `rows` cover."""
     found = means_before(rows, long, (it.column for it in _MEANS))
     length = seconds(long, rows)
     moved = long.beside(rows, _MOVED.column) - rows.values(_MOVED.column)
@@ -324,8 +335,10 @@ def _draws(now: Numbers, before: Numbers) -> Floats:
 
 
 def _pace(now: Numbers, before: Numbers) -> Floats:
-    """By what a GPU moves over NVLink, and where it moves nothing by what its multiprocessors do; or by the length
-    of the job's steps, which no pause changes, whichever is less.
+    """Return the change of pace as a logarithm: the lesser one of traffic and steps.
+
+    Traffic is what a GPU moves over NVLink or, if it moves nothing, what its multiprocessors do.
+    The length of the job's steps does not change with a pause.
     """
     steps = _ratio(before, now, _STEP.column)
     moved = _ratio(now, before, _MOVED.column, NVLINK_BYTES)
@@ -336,14 +349,14 @@ def _pace(now: Numbers, before: Numbers) -> Floats:
 
 
 def _ratio(now: Numbers, before: Numbers, column: str, least: float = 0.0) -> Floats:
-    """The logarithm of a ratio; NaN where one of both is no more than `least`, or not measured."""
+    """Return the logarithm of a ratio; NaN where either value is at most `least`, or not measured."""
     first, last = before[column], now[column]
     there = (first > least) & (last > least)
     return np.log(np.where(there, last, np.nan) / np.where(there, first, np.nan))
 
 
 def _apart(job: Codes, change: Floats, least: Floats) -> tuple[Floats, Floats, Floats]:
-    """How far from its job's middle, how far would be too far, and how many GPUs tell."""
+    """Return the distance from the job's median, the distance that is too far, and the GPUs known."""
     usual, count = per_group(job, change)
     apart = change - usual
     spread, _ = per_group(job, np.abs(apart))
@@ -352,28 +365,28 @@ def _apart(job: Codes, change: Floats, least: Floats) -> tuple[Floats, Floats, F
 
 
 def _goes_on(job: Codes, lost: Floats, pace: Floats) -> Mask:
-    """Whether each one's job lost in the last minute about what it did in the mean, by its GPUs' pace then."""
+    """Tell for each GPU whether its job lost about as much pace in the last minute as in the mean."""
     lately = -per_group(job, pace)[0]
     found: Mask = (lately >= _BACK * lost) & (lately <= _DOWN * lost)
     return found
 
 
 def _pauses(job: Codes, lost: Floats, now: Numbers, before: Numbers) -> Mask:
-    """Whether each one's job is used less by about what it lost."""
+    """Tell for each GPU whether its job's utilisation fell by a good part of the lost pace."""
     used, _ = per_group(job, _ratio(now, before, _USED.column))
     found: Mask = used <= -_IDLES * lost
     return found
 
 
 def stands_out(job: Codes, apart: Floats, slow: Mask) -> Mask:
-    """Whether each is much further below its job's middle than any that is not slow is off it."""
+    """Tell whether each is much further below its job's median than any not slow one is off it."""
     others = most(job, np.where(slow, 0.0, np.abs(np.nan_to_num(apart))))
     found: Mask = -apart >= _STANDS_OUT * others
     return found
 
 
 def jobs(window: Window, rows: Rows) -> Codes:
-    """A number per GPU's row; those that one job has to itself have the same one, others 0."""
+    """Return a code per GPU's row, the same for GPUs that one job has to itself; others 0."""
     return whole_numbers(window.of_allocations(rows, _job))
 
 
@@ -388,7 +401,7 @@ def held_since(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
 
 
 def _alone(allocations: tuple[Allocation, ...] | None) -> Allocation | None:
-    """The job that has a GPU to itself."""
+    """Return the allocation of the job that has a GPU to itself, None without one."""
     held = [a for a in allocations or () if a.ended_at is None]
     one = held[0] if len(held) == 1 else None
     if one is None or one.part is not None or one.holder.kind is not HolderKind.JOB:

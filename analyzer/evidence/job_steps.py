@@ -1,8 +1,8 @@
-"""What a job's ranks say of their steps: whether they go on, which one the others wait for, and which is gone.
+"""What a job's ranks report of their steps: whether they go on, which rank is waited for, which is gone.
 
-A rank is past its own work (`collective`) when it waits for the others, so of a job that stands the
-culprit is who has not come so far. A rank that is gone is one whose process ended and left its file:
-one that ends in order takes it away.
+A rank that waits for the others is past its own work (`collective`), so the culprit of a stalled
+job is the rank that has not come so far. A rank is gone if its process ended and left its file: one
+that ends in order removes it.
 """
 
 from collections import defaultdict
@@ -35,56 +35,56 @@ NEEDS = (
     Need(measurement="gpu", span=Span.RECENT, aggregates=(_LEAST_PHASE, _PHASES)),
 )
 
-# `step_phase`, and what a rank does in it that the others wait for.
+# Values of `step_phase`, and what a rank that the others wait for does in them.
 _COLLECTIVE, PAUSES, _STOPPED = 2, frozenset({3, 4}), 5
 _DOES = {0: "still at its own work", 1: "waits for its input", _STOPPED: "stopped by a signal"}
 _DOES_NOTHING = "its GPU is idle while the others' spin"
 _WORK, _INPUT = 0, 1
-# Who waits in a collective spins: fully used, at little more than the power of an open context. Who does
-# nothing is not used at all.
+# A GPU that waits in a collective spins: fully used, at little more power than an open context
+# needs. One that does nothing is not used at all.
 BUSY_PERCENT, POWER_SHARE, IDLE_PERCENT = 98, 0.4, 5
-# It saves and evaluates for the others.
+# The first rank saves and evaluates for the others.
 FIRST_RANK = 0
-# Without a step for so long, and for so many of the longest hundredth of its own steps.
+# A rank is late without a step for this long, and for so many times its own steps' 99th percentile.
 STEP_SECONDS, STEP_TIMES = 60.0, 5.0
-# Where ranks say that the others wait for some of them, no longer gap than their own is waited out.
+# If the ranks' reports show that some of them are waited for, less patience is enough.
 ONE_SIDED_SECONDS, ONE_SIDED_TIMES = 45.0, 1.5
-# A rank that was found stopped by a signal at more than half of the looks of the recent span, and running at
-# none, is no rank that pauses, however long its pauses take; a profiler stops it for moments.
+# A rank that was stopped by a signal in more than half of the recent span's samples, and running in
+# none, does not pause, however long its pauses take; a profiler stops it only for moments.
 _STOPPED_LOOKS = 0.5
-# A checkpoint or an evaluation that takes longer than this is no pause any more.
+# A checkpoint or an evaluation that takes longer than this no longer counts as a pause.
 PAUSE_SECONDS = 1800.0
-# Ranks write once a second, so one whose last step is so long ago waits for the one that is gone, or soon
-# will: no step ends without it.
+# Ranks write once a second, so one whose last step is this long ago waits for the rank that is
+# gone, or soon will: no step ends without it.
 _WAIT_SECONDS = 2.0
-# A step that was on its way when a rank died may end after that, and so do clocks differ.
+# A step that was under way when a rank died may end this much later; clocks differ by as much.
 _IN_FLIGHT_SECONDS = 2.0
 
 
-# The cluster and who holds a GPU; the GPU itself where nobody does.
+# The cluster and the keys of a GPU's holders; the GPU's own key if nobody holds it.
 Holders = tuple[str, ...]
 
 
 def holders(window: Window, gpu: Subject) -> Holders:
-    """Whose GPU it is; GPUs of one job have the same."""
+    """Return the cluster and holders of a GPU; GPUs of one job have the same."""
     held = sorted({holder_key(a) for a in window.held(gpu)})
     return (gpu.cluster, *(held or (gpu.key,)))
 
 
 def whole(window: Window, gpus: Iterable[Subject]) -> frozenset[Subject]:
-    """These, and all other GPUs of their holders."""
+    """Return these GPUs, and all other GPUs of their holders."""
     them = frozenset(gpus)
     keys = {holder_key(a) for gpu in them for a in window.held(gpu)}
     return them.union(*(window.holdings[key].gpus for key in keys if key in window.holdings))
 
 
 def stopped(window: Window) -> dict[Holders, list[tuple[Subject, Row]]]:
-    """By holder the GPUs whose steps have stopped, where they have on all that tell of steps.
+    """Return by holder the GPUs whose steps have stopped, if they have on all that report steps.
 
-    A job whose ranks are all stopped by a signal is suspended, and hangs not.
+    A job whose ranks are all stopped by a signal is suspended, and does not hang.
     """
     rows = window.get("gpu", Span.NOW)
-    # Which of them are within what their own steps take is asked of these few.
+    # Only for these few is it checked whether their own steps take that long.
     late = (rows.values(AGE) >= ONE_SIDED_SECONDS) & ~np.isnan(rows.values(P99))
     found: dict[Holders, list[tuple[Subject, Row]]] = defaultdict(list)
     for subject, row in rows.where(late):
@@ -98,7 +98,7 @@ def stopped(window: Window) -> dict[Holders, list[tuple[Subject, Row]]]:
 
 
 def goes_on(window: Window, gpus: Iterable[Subject]) -> bool:
-    """Whether their job says of one of its GPUs that its steps go on, or why they do not."""
+    """Tell whether a rank of these GPUs' job reports that its steps go on, or that it pauses."""
     told = [
         (gpu, row)
         for gpu, row in _said(window, whole(window, gpus))
@@ -110,7 +110,7 @@ def goes_on(window: Window, gpus: Iterable[Subject]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a job may go without a step: so long at least, and so many of its longest steps."""
+    """How long a job may go without a step: at least `seconds`, and `times` its longest steps."""
 
     seconds: float = STEP_SECONDS
     times: float = STEP_TIMES
@@ -120,7 +120,7 @@ _ONE_SIDED = Patience(seconds=ONE_SIDED_SECONDS, times=ONE_SIDED_TIMES)
 
 
 def patience_with(window: Window, late: Sequence[tuple[Subject, Row]]) -> Patience:
-    """Less where its ranks say that some of them are waited for than where all do the same."""
+    """Return the patience with a job: less if some ranks are waited for than if all do the same."""
     waited = waited_for(late)
     if not waited:
         return Patience()
@@ -129,7 +129,7 @@ def patience_with(window: Window, late: Sequence[tuple[Subject, Row]]) -> Patien
 
 
 def step_limit(row: Row, patience: Patience) -> float:
-    """From when on a rank without a step is late."""
+    """Return the age of its last step, in seconds, from which on a rank is late."""
     return max(patience.seconds, patience.times * float(row[P99]))
 
 
@@ -141,31 +141,32 @@ def _is_kept_stopped(window: Window, gpu: Subject) -> bool:
 
 
 def tells_pauses(late: Iterable[tuple[Subject, Row]]) -> bool:
-    """Whether any rank says what it does; of one that tells its steps alone a pause looks like a hang."""
+    """Tell whether any rank reports its phase; if it reports only steps, a pause looks like a hang."""
     return any(row[PHASE] is not None for _, row in late)
 
 
 def waited_for(late: Sequence[tuple[Subject, Row]]) -> list[tuple[Subject, Row]]:
-    """Of ranks whose steps have stopped those that the others wait for; none where it is not told."""
+    """Return which of the ranks whose steps have stopped the others wait for; none if unknown."""
     by_signal = [(gpu, row) for gpu, row in late if row[PHASE] == _STOPPED]
     return by_signal or _behind(late) or _idle(late)
 
 
 def _behind(late: Sequence[tuple[Subject, Row]]) -> list[tuple[Subject, Row]]:
-    """Those that did not come as far as the others, as they say themselves."""
+    """Return the ranks that have not come as far as the others, by their own reports."""
     waiting = [gpu for gpu, row in late if row[PHASE] == _COLLECTIVE]
     others = [(gpu, row) for gpu, row in late if row[PHASE] in _DOES]
     if not waiting:
-        # Of a program that tells its input and no collectives, these are in its work; input comes first.
+        # If a program reports input but no collectives, ranks at work are past their input.
         waiting = [gpu for gpu, row in late if row[PHASE] == _WORK]
         others = [(gpu, row) for gpu, row in others if row[PHASE] == _INPUT]
     return others if len(others) < len(waiting) else []
 
 
 def _idle(late: Sequence[tuple[Subject, Row]]) -> list[tuple[Subject, Row]]:
-    """Those whose GPU does nothing while all others' spin, where nobody tells that it waits.
+    """Return the ranks whose GPU does nothing while all others' spin, if no rank reports a wait.
 
-    Of a program that tells no pauses the first rank may save, or evaluate on a CPU, while the others wait.
+    If a program reports no pauses, its first rank may save, or evaluate on a CPU, while others
+    wait.
     """
     if any(row[PHASE] not in {None, _WORK} for _, row in late):
         return []
@@ -189,7 +190,7 @@ def _spins(row: Row) -> bool:
 
 
 def culprits(window: Window, late: Sequence[tuple[Subject, Row]]) -> tuple[Evidence, ...]:
-    """The ranks that the others wait for, in words."""
+    """Return evidence that names the ranks which the others wait for."""
     told = {gpu for gpu, row in late if row[PHASE] == _STOPPED} or {gpu for gpu, _ in _behind(late)}
     return tuple(
         Evidence(
@@ -207,13 +208,13 @@ class Gone:
 
     gpus: tuple[Subject, ...]
     since: datetime
-    is_sure: bool  # all others wait, or all pause, of whom it can be known yet
-    waits: bool  # any of them does already: who pauses will after that
+    is_sure: bool  # all others wait, or all pause, as far as is known yet
+    waits: bool  # some rank waits already: those that pause will wait after that
     evidence: tuple[Evidence, ...]
 
 
 def gone(window: Window) -> Mapping[Holders, Gone]:
-    """By holder the ranks that are gone, while most of its ranks are there and wait."""
+    """Return by holder the ranks that are gone, if most of its ranks are there and wait or pause."""
     rows = window.get("gpu", Span.NOW)
     them: dict[Holders, list[tuple[Subject, Row]]] = defaultdict(list)
     for subject, row in rows.where(~np.isnan(rows.values(_GONE))):
@@ -228,10 +229,10 @@ def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> Gone | None:
         (g, row) for g, row in _said(window, whole(window, gpus) - gpus) if row[AGE] is not None
     ]
     since = min(row["at"] - timedelta(seconds=row[_GONE]) for _, row in dead)
-    # Where most are gone the job ends.
+    # If most are gone, the job is ending.
     if len(dead) > len(others) or any(_has_ended_a_step(row, since) for _, row in others):
         return None
-    # What was read before says nothing of whether it waits, nor does what was read too soon after.
+    # Lines from before that, or from too soon after, do not tell whether a rank waits.
     others = [(gpu, row) for gpu, row in others if row["at"] > since and not _is_early(row)]
     waiting = [row for _, row in others if _waits(row)]
     pausing = [row for _, row in others if row[PHASE] in PAUSES]
@@ -273,7 +274,7 @@ def _has_ended_a_step(row: Row, since: datetime) -> bool:
 
 
 def _is_early(row: Row) -> bool:
-    """Whether it had no time to wait yet: its last step was on its way when the other rank died."""
+    """Tell whether a rank cannot wait yet: its last step was under way when the other rank died."""
     return row[PHASE] not in PAUSES and bool(row[AGE] < _WAIT_SECONDS)
 
 

@@ -1,8 +1,9 @@
-"""What else is known of ranks that come last to their job's collectives: whether they are slow, or were dealt more.
+"""Ranks that come last to their job's collectives: whether they are slow, or have more work.
 
-A lower clock than the others' is its GPU, where it explains how long they wait. Who did not come last when the job was
-young has become slow, whatever the cause is. Who always did and draws less than the others, which spin while they wait,
-is slow, too: whoever has more to do draws no less.
+If a rank's clock is lower than the others' and explains how long they wait, its GPU is to blame. A
+rank that did not come last when the job was young has become slow, whatever the cause. One that
+always did and draws less than the others, which spin while they wait, is slow, too: a rank with
+more work draws no less.
 """
 
 from collections.abc import Mapping
@@ -21,15 +22,17 @@ from . import draws_least, own_steps
 from .job_pace import PEERS, jobs
 from .waits import firsts
 
-# In thousandths of the job's time [ours]: more that the others wait for it than when the job was young.
+# How much longer than in the young job the others must wait for a rank, in thousandths of the job's
+# time [ours].
 LEAST_TURNED = 25
-# It is told at the second of two looks, so far apart, and was not at the one before these: so it began, to half a look,
-# half a look before what was read at the first of them.
+# A rank is reported at the second of two looks, which are this far apart, and was not last at the
+# look before these: so it began, to within half a look, half a look before the time that was read
+# at the first of them.
 _BETWEEN_LOOKS, _MOST_SECONDS = timedelta(seconds=120.0), 86_400
 
 
 class Why(Enum):
-    """Of several that are true the first here is told."""
+    """The reason why a rank comes last; the first one that is true counts."""
 
     CLOCK = "clock"
     TURNED = "turned"
@@ -52,11 +55,15 @@ class LastRank:
     since: datetime
     of: Collective
     why: Why
-    clock: float  # beside the middle of its job, as a logarithm; NaN where it is not told
+    clock: float  # distance from its job's median, as a logarithm; NaN if unknown
 
 
 def last_ranks(window: Window, _asked: None = None) -> Mapping[Subject, LastRank]:
-    """By GPU; nothing of one whose job began after that was told, or whose own work is as the others' by now."""
+    """Return the ranks that come last to their job's collectives, by GPU.
+
+    A GPU is left out if its job began after the report, or if its own work is like the others' by
+    now.
+    """
     told = {
         gpu: it
         for gpu, it in window.once(firsts, None).items()
@@ -89,7 +96,7 @@ def _since(window: Window, gpu: Subject, at: datetime, of: Collective, why: Why)
 
 
 def _clocks(window: Window, rows: Rows, job: Codes) -> list[tuple[float, bool]]:
-    """How each one's clock stands beside its job's, and whether it is lower."""
+    """Return each GPU's clock beside its job's, as a logarithm, and whether it is lower."""
     hertz = window.get("gpu", Span.RECENT).beside(rows, own_steps.CLOCK.column)
     clock: Floats = np.log(np.where((job != 0) & (hertz > 0.0), hertz, np.nan))
     usual, count = per_group(job, clock)
@@ -99,9 +106,11 @@ def _clocks(window: Window, rows: Rows, job: Codes) -> list[tuple[float, bool]]:
 
 
 def _work_as_others(window: Window, rows: Rows, job: Codes) -> Mask:
-    """Whose own work is as its job's others': its last steps by less than is told of a change, the last minute by half of that.
+    """Tell which ranks' own work is like their job's others'.
 
-    Also while the job pauses: what was told of before a rank came back is no news then.
+    Their last steps differ by less than counts as a change, the last minute by less than half of
+    that. This also holds while the job pauses: a report from before a rank came back is no news
+    then.
     """
     seconds = (
         rows.values(own_steps.OWN),
@@ -116,8 +125,9 @@ def _work_as_others(window: Window, rows: Rows, job: Codes) -> Mask:
 
 
 def _explains(clock: float, of: Collective) -> bool:
-    """Whether a clock so much lower makes the others wait, or wait more than when the job was young; true where nobody
-    knows how long they do.
+    """Tell whether a lower clock explains the others' wait, or its growth since the job was young.
+
+    True if it is unknown how long they wait.
     """
     if of.cost is None:
         return True
@@ -125,7 +135,10 @@ def _explains(clock: float, of: Collective) -> bool:
 
 
 def _grown(of: Collective) -> int | None:
-    """How much more the others wait for it than when the job was young; None where it is too little, or not known."""
+    """Return how much more the others wait than in the young job, in thousandths of the job's time.
+
+    None if it is less than `LEAST_TURNED`, or unknown.
+    """
     grown = None if of.cost is None or of.cost_before is None else of.cost - of.cost_before
     return grown if grown is not None and grown >= LEAST_TURNED else None
 

@@ -1,8 +1,8 @@
 """A GPU whose memory is hot although its core is not: the memory's own contact or chip, not the air.
 
-Where the core takes its heat away as its peers' do and the memory does not, no comparison of cores
-tells. So what the memory has beyond its own core is held against what it has on the cluster's other
-GPUs of the model that work, too: at rest both are near the air, and their distance says nothing.
+If only the memory sheds its heat badly, a comparison of cores shows nothing. So the memory's excess
+over its own core is compared with that of the cluster's other working GPUs of the model: at rest
+both are near the air, and the difference says nothing.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ from .heat import CELSIUS, works
 _MEMORY = Aggregate(function=Function.MEAN, field="memory_temperature_celsius")
 NEEDS = (Need(measurement="gpu", span=Span.STEADY, aggregates=(_MEMORY, CELSIUS)),)
 
-# DRAM must refresh twice as often above 85 °C (JEDEC JESD79-4, extended temperature range): what is cooler
-# harms nobody. What it must have beyond its peers is ours.
+# DRAM must refresh twice as often above 85 °C (JEDEC JESD79-4, extended temperature range): cooler
+# memory is harmless. The least excess beyond peers is ours.
 _HARMS_CELSIUS, _KELVIN = 85.0, 12.0
 _PEERS, _COVERAGE = 3, 0.8
 
 
 def hot_memory(window: Window) -> Iterator[Claim]:
-    """Of each GPU at work whose memory is so much hotter beside its core than its peers' memory is."""
+    """Yield a claim on each working GPU whose memory is far hotter over its core than its peers' is."""
     rows = window.get("gpu", Span.STEADY)
     if not len(rows):
         return

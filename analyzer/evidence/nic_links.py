@@ -1,4 +1,4 @@
-"""Network cards whose PCIe link trained below what card and slot can do, and leaves less than a port brings."""
+"""Network cards whose PCIe link trained below what card and slot can do, and is slower than a port."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,9 +10,10 @@ from gpuvigil.model import Inventory, Nic, PcieLink, Subject
 from ..window.index import Remembered
 from ..window.window import Window
 
-# So many cards of the same name and model on other nodes say how it is built; else its own node's say so, too.
+# From so many cards of the same name and model on other nodes on, these alone tell the usual link;
+# with fewer, the cards of its own node count, too.
 _OTHER_NODES = 3
-# More than so many of them must have more: half may be another kind of slot.
+# More than this share of the peers must have a faster link: half may be in another kind of slot.
 _MOST = 0.5
 
 
@@ -22,15 +23,16 @@ class Starved:
 
     port: Subject
     nic: Nic
-    peers: str  # what most others of the model have: `x16 Gen5`
+    peers: str  # the usual link of its peers, such as `x16 Gen5`
     gpus: tuple[Subject, ...]  # that share the card's PCIe switch or NUMA node
 
 
 def starved(window: Window, speed_of: Callable[[Subject], float]) -> Iterator[Starved]:
-    """`speed_of`: what a port that is up brings in bits per second, 0 of any other.
+    """Yield the ports that are faster than their card's PCIe link.
 
-    A card in a slot that is made for less is none: the port above it says so, or its peers have no more. One
-    without peers is not judged.
+    `speed_of` returns the bits per second of a port that is up, 0 for any other. A card in a slot
+    that is built for less does not count: the PCIe port above it says so, or its peers have no
+    more. A card without peers is not judged.
     """
     found = [
         (inventory, nic, ports)
@@ -49,7 +51,7 @@ def starved(window: Window, speed_of: Callable[[Subject], float]) -> Iterator[St
 def _outrun(
     inventory: Inventory, nic: Nic, speed_of: Callable[[Subject], float]
 ) -> Sequence[Subject]:
-    """The card's ports that bring more than its link leaves."""
+    """Return the card's ports that are faster than its PCIe link."""
     leaves = nic.link.bits_per_second
     return [port for port in _ports(inventory, nic) if speed_of(port) > leaves]
 
@@ -59,7 +61,7 @@ _Kin = Mapping[tuple[str, str, str], Mapping[tuple[frozenset[str], PcieLink], in
 
 
 def _by_name(inventories: Sequence[Inventory]) -> _Kin:
-    """All cards by the names that another one has, too: a name with an address in it has no peers."""
+    """Count cards by each name that another one has, too: a name with an address has no peers."""
     cards = [(it.subject.cluster, nic) for it in inventories for nic in it.nics]
     times = Counter((at, nic.model, name) for at, nic in cards for name in set(nic.devices))
     kin: dict[tuple[str, str, str], Counter[tuple[frozenset[str], PcieLink]]]
@@ -75,12 +77,12 @@ _kin = Remembered(_by_name)
 
 
 def _peers(inventory: Inventory, nic: Nic, kin: _Kin) -> Mapping[PcieLink, int]:
-    """The links of its peers, and how many have each. Of thousands of cards nobody looks at each again."""
+    """Return how many peers of a card have each link, without going through thousands of cards."""
     names, alike = frozenset(nic.devices), Counter[PcieLink]()
     for name in sorted(names):
         of_name = kin.get((inventory.subject.cluster, nic.model, name), {})
         for (others, link), count in of_name.items():
-            if name == min(names & others):  # one that shares several names is one
+            if name == min(names & others):  # count a card that shares several names once
                 alike[link] += count
     here = [it for it in inventory.nics if it.model == nic.model]
     alike.subtract(it.link for it in here if not names.isdisjoint(it.devices))
@@ -91,7 +93,7 @@ def _peers(inventory: Inventory, nic: Nic, kin: _Kin) -> Mapping[PcieLink, int]:
 
 
 def _most_of(nic: Nic, peers: Mapping[PcieLink, int]) -> str | None:
-    """What is usual among peers of which most have more than this card; None where they have not."""
+    """Return the usual link of peers that are faster than this card, None unless most are."""
     own = nic.link.bits_per_second
     better = sorted(
         (link for link in peers if link.bits_per_second > own),
@@ -111,7 +113,7 @@ def _ports(inventory: Inventory, nic: Nic) -> Iterator[Subject]:
 
 
 def _near(inventory: Inventory, nic: Nic) -> tuple[Subject, ...]:
-    """Domains come in four digits or in eight."""
+    """Return the GPUs near a card; zeros are dropped, as PCI domains have four or eight digits."""
     near = {address.lower().lstrip("0") for address in nic.gpus}
     return tuple(
         sorted(

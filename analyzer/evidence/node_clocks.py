@@ -1,7 +1,8 @@
-"""Nodes whose GPUs all run at lower clocks than half an hour ago, while those of their job on other nodes do not.
+"""Nodes whose GPUs all run at lower clocks than half an hour ago, unlike their job's on other nodes.
 
-What somebody sets on a whole node is no fault of its GPUs, and nobody's matter where the node works for itself; a job
-over several nodes waits for it. Where three nodes fell that is told of all of them (`detectors/clocks_lowered.py`).
+A setting for a whole node is no fault of its GPUs, and harmless if the node works for itself; but a
+job over several nodes waits for it. If three nodes fell, one finding covers them all
+(`detectors/clocks_lowered.py`).
 """
 
 from collections.abc import Collection, Iterator
@@ -36,31 +37,35 @@ NEEDS = (
     Need(measurement="gpu", span=Span.TREND, aggregates=(_CLOCK, _WATTS)),
 )
 
-# As where clocks are lowered on many nodes; from so many nodes on they are told there.
+# The limits are those for clocks lowered on many nodes; from `_NODES` nodes on, that detector tells
+# it.
 _LOW, _HIGHER, _BUSY_PERCENT, _COVERAGE, _EXPLAINED, _SHARE = 0.9, 1.08, 50.0, 0.8, 0.1, 0.75
 _NODES = 3
-# So many of the job's GPUs on other nodes tell what it runs at [ours].
+# At least this many of the job's GPUs on other nodes give its usual clock [ours].
 _OTHERS = 3
-# Where nobody reads whether the power limit holds a clock down: one that it does draws as much as before, and one that
-# somebody set draws less [ours].
+# If it is not read whether the power limit holds a clock down: a GPU at its limit draws as much as
+# before, and one with a set clock draws less [ours].
 _DRAWS = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeBelow:
-    """A node, its GPUs that are lower, and what these reach."""
+    """A node, its GPUs with lower clocks, and the highest clock that these reach."""
 
     node: Subject
     gpus: tuple[Subject, ...]
-    row: int  # of the one that is highest
+    row: int  # of the GPU with the highest clock among them
     hertz: float
-    before: float | None  # None where that is too long ago
-    usual: float  # the middle of the job's GPUs on other nodes
+    before: float | None  # None if the fall is too long ago
+    usual: float  # the median of the job's GPUs on other nodes
     others: int
 
 
 def nodes_below_their_jobs(window: Window, stands: Collection[Subject]) -> list[NodeBelow]:
-    """Those of which `stands` knows go on as long as they are below, whatever they were half an hour ago."""
+    """Return the nodes with lower clocks than their jobs' other nodes, sorted.
+
+    A node in `stands` stays as long as it is lower, whatever its clocks were half an hour ago.
+    """
     rows = window.get("gpu", Span.STEADY)
     at_work = _tells(window, rows)
     low = at_work & (rows.values(_CLOCK.column) < _LOW * rows.values(_HIGHEST.column))
@@ -77,8 +82,9 @@ def nodes_below_their_jobs(window: Window, stands: Collection[Subject]) -> list[
 
 
 def _tells(window: Window, rows: Rows) -> Mask:
-    """Of each row whether it works, for a job that has had it for as long as the trend looks back, and neither heat, nor a
-    brake, nor the power limit holds its clock down, as far as that is read.
+    """Tell for each row whether it works for a job that has had it for the whole trend span.
+
+    Neither heat, nor a brake, nor the power limit may hold its clock down, as far as that is read.
     """
     held: Floats = np.sum(
         [np.nan_to_num(rows.values(it.column)) for it in (_CAP, *HEAT_OR_BRAKE)], axis=0
@@ -92,7 +98,10 @@ def _tells(window: Window, rows: Rows) -> Mask:
 
 
 def _fell(window: Window, rows: Rows) -> Mask:
-    """Of each row whether its clock was higher within the half hour, and it draws less where power may hold it down."""
+    """Tell for each row whether its clock was higher within the half hour.
+
+    If it is not read whether power holds the clock down, the GPU must draw less, too.
+    """
     long = window.get("gpu", Span.TREND)
     fell: Mask = rows.values(_CLOCK.column) * _HIGHER <= long.beside(rows, _CLOCK.column)
     drew = means_before(rows, long, (_WATTS.column,))[_WATTS.column]
@@ -109,7 +118,7 @@ def _of(rows: Rows, known: Collection[Subject]) -> Mask:
 
 
 def _of_job(window: Window, rows: Rows, of_job: Mask, lower: Mask) -> Iterator[NodeBelow]:
-    """Of one job the nodes of which most of its GPUs are lower, and those of no other node are."""
+    """Yield a job's nodes most of whose GPUs are lower, if those of its other nodes are not."""
     node, clock = nodes(rows), rows.values(_CLOCK.column)
     below = {
         one: np.flatnonzero(of_job & lower & (node == one))

@@ -1,9 +1,9 @@
-"""What a GPU became hotter beyond others of its node that did the same work.
+"""How much hotter a GPU became than others of its node that did the same work, its mates.
 
-Ranks of one job pause and go on together, and one exporter reads a node's GPUs at the same moments. What
-its few samples, late cores, fans and air leave uncertain of one GPU's past they leave alike of those
-whose mean power was as its own, before and now. So a GPU whose power goes up and down is known far better beside
-these than alone, and how far they differ among themselves says how well.
+Ranks of one job pause and go on together, and one exporter reads a node's GPUs at the same moments.
+Few samples, late cores, fans and air leave the same uncertainty for all GPUs with the same mean
+power, before and now. So a GPU whose power goes up and down is known far better beside its mates
+than alone, and how far they differ among themselves tells how well.
 """
 
 from dataclasses import dataclass
@@ -14,17 +14,18 @@ from ..window.columns import Codes, Floats, Mask
 
 # Mean powers are alike within this share, or so many watts: an H100 warms by some 0.06 K for one.
 _ALIKE, _ALIKE_WATTS = 0.04, 10.0
-# So many mates must tell, and half of the node's other GPUs: independent work is alike by chance, too.
+# At least this many mates are needed, and half of the node's other GPUs: independent work may be
+# alike by chance.
 _MATES, _OF_OTHERS = 3, 0.5
 
 
 def beyond_mates(
     node: Codes, model: Codes, then: Floats, now: Floats, kelvin: Floats, lately: Floats
 ) -> Floats:
-    """Of each row the kelvins by which it became hotter than any of its mates; in a second line in the last minute.
+    """Return by how many kelvins each row became hotter than any of its mates; NaN with too few mates.
 
-    `then` and `now` are its mean watts, `kelvin` and `lately` what power does not explain. From the
-    first is taken how far its mates are apart. NaN where too few tell.
+    The first row of the result is over the span, less the range of the mates; the second is in the
+    last minute. `then` and `now`: mean watts. `kelvin` and `lately`: what power does not explain.
     """
     table = _Table.of(node)
     told = np.isfinite(kelvin) & np.isfinite(lately)
@@ -37,7 +38,7 @@ def beyond_mates(
 
 
 def middle_of_mates(node: Codes, model: Codes, watts: Floats, celsius: Floats) -> Floats:
-    """Of each row what the middle one of its mates has; NaN where too few tell."""
+    """Return the median temperature of each row's mates, in °C; NaN with too few mates."""
     table = _Table.of(node)
     told = np.isfinite(celsius)
     mates = table.mates(model, watts, watts, told)
@@ -53,7 +54,7 @@ def middle_of_mates(node: Codes, model: Codes, watts: Floats, celsius: Floats) -
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A line for each node, and a column for each of its GPUs."""
+    """A table with a line for each node and a column for each of its GPUs."""
 
     place: tuple[Codes, Codes]
     shape: tuple[int, int]
@@ -73,12 +74,12 @@ class _Table:
         return found
 
     def rows(self, blocks: Floats) -> Floats:
-        """Each block's values in the order of the rows."""
+        """Return each block's values in the order of the rows."""
         found: Floats = blocks[:, self.place[0], self.place[1]]
         return found
 
     def mates(self, model: Codes, then: Floats, now: Floats, told: Mask) -> Mask:
-        """Of each GPU which others of its node tell, and drew what it did."""
+        """Tell for each GPU which others of its node are measured and drew the same power."""
         kind, tells = self.block(model.astype(np.float64)), self.block(told.astype(np.float64))
         mates = _close(self.block(then)) & _close(self.block(now))
         mates &= (kind[:, :, None] == kind[:, None, :]) & (tells[:, None, :] == 1.0)
@@ -86,7 +87,7 @@ class _Table:
         return mates
 
     def enough(self, mates: Mask, told: Mask) -> Mask:
-        """Of which GPUs so many mates tell."""
+        """Tell for each GPU whether it has enough mates."""
         others = np.nan_to_num(self.block(told.astype(np.float64)))
         count, among = mates.sum(axis=2), others.sum(axis=1)[:, None] - others
         found: Mask = (count >= _MATES) & (count >= _OF_OTHERS * among)
@@ -100,7 +101,7 @@ def _close(watts: Floats) -> Mask:
 
 
 def _extremes(values: Floats, mates: Mask) -> tuple[Floats, Floats]:
-    """The highest and the lowest of each one's mates; NaN where it has none."""
+    """Return the highest and the lowest value of each one's mates; NaN where it has none."""
     of = np.broadcast_to(values[:, None, :], mates.shape)
     none = ~mates.any(axis=2)
     highest = np.where(none, np.nan, np.where(mates, of, -np.inf).max(axis=2, initial=-np.inf))

@@ -1,4 +1,4 @@
-"""Whether a note about a job's work is news: one that came and went is not told again of the same job."""
+"""Whether an info about a job's work is news: one that came and went is not repeated for the same job."""
 
 from gpuvigil.model import Finding, Severity
 
@@ -6,14 +6,15 @@ from ..window.window import Window
 
 
 def is_news(window: Window, note: Finding) -> bool:
-    """False for a note that was told of the same ranks in the same job, and is over.
+    """Return False for an info that was told about the same ranks in the same job, and is over.
 
-    Data that differ make a rank slow for some minutes, and again an hour later. What got worse is no note.
+    Uneven data make a rank slow for some minutes, and again an hour later. A graver finding is
+    always news.
     """
     if note.severity is not Severity.INFO:
         return True
     alike = [it for it in window.stood if it.fingerprint == note.fingerprint]
-    # What has come back stands beside what is remembered of it from when it was over.
+    # An incident that has come back stands beside the memory of its earlier end.
     if any(it.resolved_at is None for it in alike):
         return True
     held = window.held(next(iter(note.members), note.subject))

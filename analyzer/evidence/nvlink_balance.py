@@ -1,8 +1,8 @@
-"""What a job's GPUs of one node send over NVLink for what they receive, each beside the others.
+"""How much a job's GPUs on one node send over NVLink for what they receive, each beside the others.
 
-In a collective every rank sends about as much as it receives, and all do alike: pipeline stages, experts and uneven
-data do not, and are left alone. Said is only of one GPU that begins to send far less than the others while it
-receives as they do, and while its job goes slower.
+In a collective every rank sends about as much as it receives, and all do the same; pipeline stages, experts and
+uneven data do not, and are left alone. Only a single GPU is found that begins to send far less than the others
+while it receives as much as they do, and while its job slows down.
 """
 
 from dataclasses import dataclass
@@ -30,23 +30,23 @@ NEEDS = (
     ),
 )
 
-# As natural logarithms of ratios: the most that GPUs which do the same differ, and what one that sends
-# half as much as they do is off.
+# As natural logarithms of ratios: the most that GPUs doing the same differ, and how far off one is that sends
+# half as much as they do.
 ALIKE, _HALF = 0.1, float(np.log(2.0))
 _LOOK = LOOKS[0]  # ten minutes, which no checkpoint or evaluation fills
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """Per GPU of the steady span, as logarithms of ratios; NaN where it moved nothing, or less than work is."""
+    """NVLink traffic per GPU of the steady span, as logarithms of ratios; NaN where it moved too little."""
 
-    share: Floats  # sent for received, apart from its node's other GPUs of the job
-    received: Floats  # the same of what it received
-    count: Floats  # of those, itself among them
+    share: Floats  # sent over received, relative to the job's GPUs on its node
+    received: Floats  # bytes received, relative to the same
+    count: Floats  # of those GPUs, itself among them
 
 
 def uneven(window: Window) -> list[tuple[Subject, float]]:
-    """GPUs that send half as much as their peers or less and did not before, with the share that they send."""
+    """Return GPUs that now send at most half as much as their peers, with the share that they send."""
     change = window.once(change_of, _LOOK)
     if change is None:
         return []
@@ -62,7 +62,7 @@ def uneven(window: Window) -> list[tuple[Subject, float]]:
     last = _balance(window, rows, window.get("gpu", Span.RECENT), None)
     group = together(jobs(window, rows), models(window, rows), nodes(rows))
     fell &= last.share <= -_HALF
-    # Each of the others does as they all do, and did before; the one did, too.
+    # All the others must be alike now and before; the one GPU was, too.
     odd = ~(np.abs(before.share) <= ALIKE) | ~(np.abs(now.received) <= ALIKE)
     odd |= ~(np.abs(before.received) <= ALIKE) | (~(np.abs(now.share) <= ALIKE) & ~fell)
     fell &= (counted(group, odd) == 0.0) & (counted(group, fell) == 1.0) & (now.count >= PEERS)
@@ -72,7 +72,7 @@ def uneven(window: Window) -> list[tuple[Subject, float]]:
 
 
 def is_even(window: Window, gpu: Subject) -> bool:
-    """Whether a GPU stands beside a job's others and sends as they do."""
+    """Tell whether a GPU has enough peers in its job, and sends as much as they do."""
     rows = window.get("gpu", _LOOK.now)
     place = rows.index.number(gpu) if len(rows) else None
     if place is None:
@@ -82,13 +82,13 @@ def is_even(window: Window, gpu: Subject) -> bool:
 
 
 def _steadily(window: Window, _: None) -> Balance:
-    """Of the steady span; it is asked for each GPU that was uneven, too."""
+    """Return the balance over the steady span, cached for each GPU that was uneven."""
     rows = window.get("gpu", _LOOK.now)
     return _balance(window, rows, rows, None)
 
 
 def _balance(window: Window, rows: Rows, of: Rows, long: Span | None) -> Balance:
-    """Of a span in the order of `rows`, or of what the `long` one has before it."""
+    """Return a span's balance in the order of `rows`, or that of the time before it in `long`."""
     received, sent = (_rate(window, rows, of, it.column, long) for it in (_RECEIVED, _SENT))
     job = jobs(window, rows)
     known = (job != 0) & (received > NVLINK_BYTES) & (sent > 0.0)
@@ -100,7 +100,7 @@ def _balance(window: Window, rows: Rows, of: Rows, long: Span | None) -> Balance
 
 
 def _rate(window: Window, rows: Rows, of: Rows, column: str, long: Span | None) -> Floats:
-    """Bytes a second."""
+    """Return bytes per second over a span, or over the time before it in `long`."""
     moved = of.beside(rows, column)
     length = (of.beside(rows, "last_at") - of.beside(rows, "first_at")) / 1e6
     if long is not None:

@@ -1,14 +1,15 @@
-"""How much hotter a GPU became than its power explains: each against what it was itself.
+"""How much hotter a GPU became than its power explains, compared with its own past.
 
 Nodes of one model are not alike: the warm places of a board differ from host to host, and so do
-kelvins per watt. What a GPU was half an hour ago at a known power needs no peers. Temperature follows
-power in a straight line, also in the mean over a span, and the line begins at the air that the GPU
-gets. Nobody reads that; it lies between `_COLDEST` and `_WARMEST`, so that a change of power explains
-so much at least and so much at most. A core follows its power minutes later, so that a mean lacks what
-the core took up in its span, or has what it gave off: that shows in its degrees at both ends, and is
-little where power goes up and down all the time. And means are of as many samples as came.
+kelvins per watt. A GPU's temperature half an hour ago at a known power needs no peers. Temperature
+is linear in power, also in the mean over a span, and the line begins at the temperature of the
+GPU's air. That is not measured; it lies between `_COLDEST` and `_WARMEST`, so a change of power
+explains a least and a most. A core follows its power minutes later, so a mean lacks the heat that
+the core took up in its span, or includes what it gave off: that shows in the temperatures at both
+ends, and is little where power goes up and down all the time. And means are only of the samples
+that came.
 
-Where others of its node did the same work, these say better what is uncertain (`node_mates.py`).
+If others of its node did the same work, they tell better what is uncertain (`node_mates.py`).
 """
 
 import numpy as np
@@ -51,29 +52,33 @@ _COLDEST, _WARMEST = 15.0, 40.0
 _HOTTEST = 90.0
 # NVML tells whole degrees.
 _DEGREE = 1.0
-# What a watt more of any other GPU of the node may warm it; 0.008 K of the one in front, measured.
+# How many kelvins a watt more of any other GPU of the node may warm it; measured: 0.008 K by the
+# one in front.
 _OF_OTHERS = 0.01
-# Of the spans before and now, what must have been measured.
+# The share of the spans before and now that must have been measured.
 _COVERAGE = 0.5
-# What a mean of a minute may differ from that of the span: a core follows a minute later.
+# How far the power of the last minute may differ from the span's mean: a core follows a minute
+# later.
 _CHANGED, _CHANGED_WATTS = 0.1, 20.0
-# The last minute speaks for the span once so much of it shows in the span's mean.
+# The last minute counts for the span once this share of its excess shows in the span's mean.
 _SHOWS = 1.0 / 3.0
-# What power may leave uncertain of the last minute.
+# The most kelvins that power may leave uncertain in the last minute.
 _STILL_KELVIN = 3.0
-# What is known to so many kelvins, were all swings of power to fall together, tells what air the others of
-# its node get: few GPUs at light load beside many that are known from below are no node that became warm.
+# A GPU known to within this many kelvins, even if all swings of power coincide, tells about its
+# node's air: a few GPUs at light load, beside many with only a lower bound, do not make a warm
+# node.
 _SURE_KELVIN = 3.0
-# Heatsinks of a node differ by some 15 % for ever (8 x H100), and what a change of power makes with them.
+# Heatsinks of a node differ permanently by some 15 % (8 x H100), and so does the effect of a change
+# of power.
 _UNLIKE = 0.25
 
 
 def own_past_of(window: Window) -> Heat:
-    """What every GPU of the steady span has beyond what it had before it, at its power.
+    """Return every GPU's heat over the steady span beyond its temperature before, at its power.
 
-    Kelvins as `Heat` has them: no more than what power cannot explain, NaN where nothing was measured
-    before, or in the last minute. That minute counts for itself only where power stood still, in it
-    and in both spans.
+    The kelvins, as in `Heat`, are only what power cannot explain; NaN if nothing was measured
+    before or in the last minute. That minute counts by itself only if power was steady in it and in
+    both spans.
     """
     rows, long = window.get("gpu", Span.STEADY), window.get("gpu", Span.TREND)
     recent = window.get("gpu", Span.RECENT)
@@ -115,7 +120,7 @@ def own_past_of(window: Window) -> Heat:
 
 
 def _measured(window: Window, rows: Rows, long: Rows) -> Mask:
-    """Of which rows both the span and the time before it were measured well enough."""
+    """Tell which rows were measured well enough, both in the span and before it."""
     settings = window.settings
     length = seconds(long, rows)
     earlier = settings.trend_seconds - settings.steady_seconds
@@ -125,7 +130,7 @@ def _measured(window: Window, rows: Rows, long: Rows) -> Mask:
 
 
 def _late(window: Window, rows: Rows, long: Rows) -> Floats:
-    """Watts that a core may not have followed yet in the mean of both spans, if all swings fell together."""
+    """Return the watts that a core may not have followed yet in both spans' means, at worst."""
     settings = window.settings
     earlier = settings.trend_seconds - settings.steady_seconds
     swing = long.beside(rows, HIGHEST.column) - long.beside(rows, LOWEST.column)
@@ -133,7 +138,7 @@ def _late(window: Window, rows: Rows, long: Rows) -> Floats:
 
 
 def _sampled(rows: Rows, long: Rows) -> Floats:
-    """Watts by which the means of both spans together may be off what was sampled, each by its own swing."""
+    """Return the watts by which the sampled means of both spans may be off, each by its own swing."""
     late, every = rows.values("samples"), long.beside(rows, "samples")
     now = off_by(rows.values(HIGHEST.column) - rows.values(LOWEST.column), late)
     swing = long.beside(rows, HIGHEST.column) - long.beside(rows, LOWEST.column)
@@ -142,7 +147,7 @@ def _sampled(rows: Rows, long: Rows) -> Floats:
 
 
 def _taken_up(window: Window, rows: Rows, long: Rows) -> Floats:
-    """Kelvins that the mean before may lack of what its power made, and that of now may have beyond it."""
+    """Return the kelvins that the mean before may lack, and that of now have in excess, by delay."""
     settings = window.settings
     earlier = settings.trend_seconds - settings.steady_seconds
     if earlier <= 0.0:
@@ -153,10 +158,11 @@ def _taken_up(window: Window, rows: Rows, long: Rows) -> Floats:
 
 
 def _more_of_others(node: Codes, more: Floats) -> Floats:
-    """Watts that the other GPUs of each row's node draw more than before; less counts as nothing.
+    """Return the watts that each row's node's other GPUs draw more than before; less counts as 0.
 
-    Of these what each of them rose as the GPU itself is left out: its degrees before, by which the change of its own
-    power is told, had the warmth of the others at theirs.
+    As far as each of them rose by as much as the GPU itself, that is left out: the GPU's
+    temperature before, from which the effect of its own change is derived, included the others'
+    warmth.
     """
     _, place = np.unique(node, return_inverse=True)
     told = np.isfinite(more)

@@ -1,11 +1,12 @@
-"""How long each rank of a job works by itself in a step, beside the others, and beside what it did at first.
+"""How long each rank of a job works by itself in a step, beside the others and beside its first steps.
 
-All ranks end a step together, so its length tells of none of them; what each does before it first
-waits for the others does, and the one that they wait for waits least. A lower clock than theirs is
-its GPU, where it explains what its rank takes longer. Without one, a rank that took no longer at first
-has other data, or its node gives it less: nobody can tell which. One that did from the beginning has
-more to do, as the model is cut, and its GPU works the more for it; where that draws less than the
-others, it is the rank that is slow. Where it is another one each time it is data that differ.
+All ranks end a step together, so its length tells nothing about one of them. What a rank does
+before it first waits for the others does, and the rank that they wait for waits least. If its clock
+is lower than theirs and explains the delay, its GPU is to blame. Without a lower clock, a rank that
+took no longer at first has other data, or its node gives it less: these cannot be told apart. A
+rank that took longer from the beginning has more work, as the model is divided, and its GPU draws
+more for it; if that draws less than the others, the rank itself is slow. If it is another rank each
+time, the data are uneven.
 """
 
 from dataclasses import dataclass, replace
@@ -63,66 +64,70 @@ NEEDS = (
     Need(measurement="gpu", span=Span.TREND, aggregates=(_MEAN, _COUNT)),
 )
 
-# Who is slow works so much longer than the middle of its job: MegaScale (NSDI 24) found about one
-# machine in 200 some 10 % slow. What a rank took longer than at first, beside the others, is its own
-# from half of that. And so many deviations of the others, more for few of them.
+# A slow rank works this much longer than its job's median: MegaScale (NSDI 24) found about one
+# machine in 200 some 10 % slow. Half of that is enough for a rank's change since its first steps,
+# beside the others. It must also be this many deviations of the others, more with few of them.
 LEAST, LEAST_CHANGE = 0.1, 0.05
 _DEVIATIONS, _DEVIATION_OF_MEDIAN, _FEW = 5.0, 1.4826, 6.0
-# What one reading is off by is known from how far those of a span lie apart, of the job's middle rank: a
-# normal distribution's range in deviations, by the number of readings (d2 of control charts,
-# ASTM E2587, and Tippett, Biometrika 17, beyond 25).
-# What a rank took at first is one reading. Where the last ten minutes have so many, and none is off by what is
-# told of a rank, few ranks are less of a guess; where data differ they are as much.
+# The error of one reading follows from the range of a span's readings, of the job's median rank: a
+# normal distribution's range in deviations, by the number of readings (d2 of control charts, ASTM
+# E2587, and Tippett, Biometrika 17, beyond 25).
+# A rank's time in its first steps is one reading. If the last ten minutes have enough readings, and
+# none is off by as much as counts for a rank, the median of few ranks is less of a guess; with
+# uneven data it is as much.
 _READINGS = (2.0, 3.0, 6.0, 12.0, 25.0, 60.0, 600.0)
 _RANGES = (1.13, 1.69, 2.53, 3.26, 3.93, 4.64, 6.17)
 _READING_DEVIATIONS, _ENOUGH, _LEAST_SCATTER, _FEW_KNOWN = 4.0, 12.0, 0.5, 2.0
-# A reading is of five steps (`gpuvigil.steps`): those of fewer new ones are not so many, and of under two no range is
-# known. What a rank took at first scatters as much: of a difference of two, both count.
+# A reading covers five steps (`gpuvigil.steps`): readings with fewer new steps count as fewer, and
+# below two no range is known. The first reading scatters as much: in a difference of two readings,
+# both errors count.
 _STEPS_OF_ONE, _LEAST_READINGS, _OF_TWO = 5.0, 2.0, 2.0**0.5
-# So much of the least change comes at once.
+# The share of the least change that must come at once.
 _AT_ONCE = 0.75
-# It does so now, by its last steps, and has for half of the recent span: data make another one slow.
+# A slow rank is slow in its last steps and has been for half of the recent span: uneven data make
+# another one slow.
 _LASTS = 0.5
-# What it was at first is how the work was cut, where that was half as far from the others and more.
+# The difference comes from how work is divided, if it was at least half as large at first.
 _WAS_SO = 0.5
-# Ranks of one stage scatter around the limit: with one that is beyond it are those that nearly are.
+# Ranks of one stage scatter around the limit: with one beyond it go those that nearly are.
 _NEARLY = 0.8
-# Of its last steps alone no more is believed than twice what they were over the span.
+# The last steps count for at most twice the difference over the span.
 _MOST_NOW = 2.0
-# Of those that wait, a GPU draws so much more at its clock, and more than chips differ: two deviations.
+# A slow rank's GPU draws this much less at its clock than those that wait, and less than chips
+# differ: two deviations.
 LESS_POWER, _POWER_DEVIATIONS, _POWER_OF_CLOCK = 0.03, 2.0, 2.0
-# A clock that is so much lower is no chance: what a short look at clocks takes for it.
+# A clock that is lower by this much is no chance, as in a short look at clocks.
 LOWER_CLOCK = 0.04
-# Of who was so from the beginning it is to blame where it explains half: who has more to do draws more, and runs lower
-# for it at its power limit [ours].
+# A lower clock is to blame for a rank that was slow from the beginning if it explains half: a GPU
+# with more work draws more, and runs lower for it at its power limit [ours].
 EXPLAINED = 0.5
 PEERS, _LINES = 4, 3.0
-# What more of a job's ranks do together is how the work was dealt.
+# What more than this share of a job's ranks do together comes from how work is divided.
 _MOST_SHARE = 1.0 / 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSteps:
-    """Per GPU of a job whose ranks tell their own work."""
+    """The own work of ranks, per GPU of a job whose ranks report it."""
 
-    rows: Rows  # the newest
+    rows: Rows  # the newest lines
     job: Codes
-    apart: Floats  # from the middle of its job, as the logarithm of a ratio
-    usual: Floats  # seconds in the middle of its job
-    clock: Floats  # apart, as a logarithm
+    apart: Floats  # distance from its job's median, as the logarithm of a ratio
+    usual: Floats  # its job's median, in seconds
+    clock: Floats  # distance from its job's median clock, as a logarithm
     peers: Floats
-    sick: Mask  # the GPU
-    turned: Mask  # the rank, whyever
-    begun: Mask  # of these, those that were so from the beginning
-    lasts: Mask  # for half of a steady span
-    seconds: Floats  # for how long, of the recent span
-    uneven: Mask  # how the work was cut
+    sick: Mask  # slow by its GPU
+    turned: Mask  # slow for another reason
+    begun: Mask  # of the turned ones, those that were slow from the beginning
+    lasts: Mask  # slow for half of a steady span
+    seconds: Floats  # for how long it has been so, within the recent span
+    uneven: Mask  # slow by how work is divided
     alike: Mask
-    as_first: Mask  # as the work was cut, and no slower since
+    as_first: Mask  # apart only by how work is divided, and no slower since
 
 
 def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
-    """None where no rank tells its own work."""
+    """Return how long ranks work by themselves; None where no rank reports it."""
     rows, recent = window.get("gpu", Span.NOW), window.get("gpu", Span.RECENT)
     if not len(rows) or np.isnan(rows.values(OWN)).all():
         return None
@@ -156,7 +161,7 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     odd = (apart >= np.fmax(np.log1p(LEAST), scatter)) & (lately >= _LASTS * apart) & waits
     weak = (begun & draws_less(job, draws)) | (odd & was_so & _draws_least(job, draws))
     stands_out = turned | weak | (slow & lower)
-    # Of others that were so from the beginning nothing more is known than that; of one that is, its stage is.
+    # Ranks that nearly were so from the beginning count only beside one of their job that was.
     uneven = near & was_so & ~weak
     uneven &= counted(job, uneven & slow) > 0
     stands_out &= counted(job, stands_out) <= _MOST_SHARE * count[0]
@@ -171,10 +176,11 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
         turned=stands_out & ~lower,
         begun=weak,
         lasts=_lasts(window, rows, job, apart, np.where(weak, 0.0, _dealt(at_first, scatter))),
-        # By how much of what it is now the mean has become; a rank that was always so fills the span.
+        # How much of the present distance the mean shows; a rank that was always so fills the span.
         seconds=window.settings.window_seconds * _share(lately, apart),
         uneven=uneven,
-        # As near as of any job is told; further away the others only differ more, as while its pace changes.
+        # The same limit for every job: beyond it the others may only differ more, as while the pace
+        # changes.
         alike=(count[0] >= PEERS)
         & (np.fmax(apart, lately) < _LASTS * np.log1p(LEAST))
         & as_before
@@ -185,20 +191,21 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Limits:
-    """By what it is judged how far a rank is from the middle of its job."""
+    """The parameters by which a rank's distance from its job's median is judged."""
 
     job: Codes
     count: Floats
     few: Floats
     scatter: Floats
-    by_clock: Floats  # what a clock makes of it that is lower, and not as low as one that is told
+    by_clock: Floats  # the effect of a lower clock that is not low enough to be to blame
 
 
 def _turned_lately(window: Window, rows: Rows, by: _Limits, told: Floats, turned: Mask) -> Mask:
-    """Who turned slow since its first steps, and did so at once, or beside what it took a while ago: in the last
-    minute, or in the last ten, which hardly scatter; `told` is what each takes now, took in that minute, and at first.
+    """Tell which ranks turned slow since their first steps at once, or beside what they took a while ago.
 
-    Who came back to what it took at first has not turned slow, nor is one known to that has not told it yet.
+    A while ago is before the last minute, or before the last ten, which hardly scatter. `told`: the
+    logarithms of what each takes now, in that minute, and at first. A rank back at its first time
+    has not turned slow, and one without a first time is not known to have.
     """
     (now, mean, first), found = told, turned.copy()
     steady = np.log(
@@ -215,9 +222,9 @@ def _turned_lately(window: Window, rows: Rows, by: _Limits, told: Floats, turned
 
 
 def _before(window: Window, rows: Rows, late: Span, long: Span) -> Floats:
-    """What each rank took in the long span before the late one; NaN where that has few readings.
+    """Return what each rank took in the long span before the late one; NaN with few readings.
 
-    A trend reaches back to other jobs of the GPU, of which a rank in the same place has other work.
+    A trend may reach back to an earlier job of the GPU, whose rank had other work.
     """
     lines, every = (window.get("gpu", it).beside(rows, _COUNT.column) for it in (late, long))
     part, whole = (window.get("gpu", it).beside(rows, _MEAN.column) for it in (late, long))
@@ -231,8 +238,9 @@ def _before(window: Window, rows: Rows, late: Span, long: Span) -> Floats:
 
 
 def _changed_once(job: Codes, lately: Floats, before: Floats) -> Mask:
-    """Whether most of the least change came in the last minute, or before: what a rank took at first is
-    one reading, and what half of it says is no more than how far that was off.
+    """Tell whether most of the least change came in the last minute, or before it.
+
+    The first time is one reading, and half of a change may be no more than its error.
     """
     found: Mask = np.fmax(_apart(job, lately), _apart(job, before)) >= _AT_ONCE * np.log1p(
         LEAST_CHANGE
@@ -252,14 +260,17 @@ def _share(part: Floats, whole: Floats) -> Floats:
 
 
 def runs_lower(job: Codes, slower: Floats, count: Floats) -> Mask:
-    """Whose clock is lower than its job's; where many run half as low, so are nodes of another kind or heat."""
+    """Tell whose clock is lower than its job's, unless many run half as low.
+
+    Then it is another kind of node, or heat.
+    """
     many = counted(job, slower <= np.log1p(-_LASTS * LOWER_CLOCK)) > _MOST_SHARE * count
     found: Mask = (slower <= np.log1p(-LOWER_CLOCK)) & ~many
     return found
 
 
 def told_at(told: OwnSteps, row: int) -> datetime:
-    """Since when it is so, as far back as its mean over the recent span tells."""
+    """Return since when a rank is slow, as far back as its mean over the recent span shows."""
     at = EPOCH + timedelta(microseconds=float(told.rows.values("at")[row]))
     return at - timedelta(seconds=float(told.seconds[row]))
 
@@ -276,7 +287,7 @@ def own_work(told: OwnSteps, row: int, least: float) -> Evidence:
 
 
 def of_clock(slower: float) -> tuple[Evidence, ...]:
-    """In words how its clock stands beside its job's, where it is told."""
+    """Return evidence of a clock beside its job's, none where it is unknown."""
     if np.isnan(slower):
         return ()
     value = f"{100.0 * np.expm1(slower):+.1f} % beside the job's other GPUs"
@@ -284,16 +295,17 @@ def of_clock(slower: float) -> tuple[Evidence, ...]:
 
 
 def of_clocks(slower: Floats) -> str:
-    """In words what the clocks of ranks are that had more to do from the beginning."""
+    """Return in words how the clocks of ranks compare that had more work from the beginning."""
     is_lower = (slower <= np.log1p(-LOWER_CLOCK)).any()
     return "explain less than half of it" if is_lower else "are as the others'"
 
 
 def _scatter(window: Window, rows: Rows, job: Codes, known: Mask) -> tuple[Floats, Floats]:
-    """By how much one reading of a rank of the job is off, as a logarithm, and for how few a middle is a guess.
+    """Return how far one reading of a job's rank may be off, as a logarithm, and the term for few ranks.
 
-    Of the last minute, for a job that turns slower altogether scatters no more for it; of that minute no less
-    is believed than half of the steady span, and all of that where the minute is of too few steps.
+    The error is that of the last minute, as a job that slows down altogether scatters no more for
+    it. It is at least half that of the steady span, and all of that if the minute has too few
+    steps.
     """
     steady, recent = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
     lately = _reading(recent, rows, job, known)
@@ -306,8 +318,9 @@ def _scatter(window: Window, rows: Rows, job: Codes, known: Mask) -> tuple[Float
 
 
 def _readings(of: Rows, rows: Rows) -> Floats:
-    """How many readings a span has that are of other steps: in a pause all are one and the same, and of
-    long steps most are of the same ones. All of them where no steps are counted.
+    """Return how many readings of different steps a span has; all of them if steps are not counted.
+
+    In a pause all readings are the same one, and with long steps most are of the same steps.
     """
     count, steps = (of.beside(rows, it.column) for it in (_COUNT, _STEPS))
     works = divided(steps * rows.values(STEP), seconds(of, rows))
@@ -326,7 +339,7 @@ def _reading(of: Rows, rows: Rows, job: Codes, known: Mask) -> Floats:
 
 
 def _far(job: Codes, apart: Floats, count: Floats, least: float, few: Floats) -> Floats:
-    """How far from the middle of its job would be too far."""
+    """Return how far from its job's median is too far, as a logarithm."""
     spread, _ = per_group(job, np.abs(apart))
     deviation = _DEVIATION_OF_MEDIAN * spread * (1.0 + few / np.fmax(count, 1.0))
     found: Floats = np.fmax(np.log1p(least), _DEVIATIONS * deviation)
@@ -334,10 +347,11 @@ def _far(job: Codes, apart: Floats, count: Floats, least: float, few: Floats) ->
 
 
 def _turned(by: _Limits, changes: Floats) -> tuple[Mask, Mask]:
-    """Which ranks take longer than at first while the others do not, and which do not by half as much.
+    """Tell which ranks take longer than at first while the others do not, and which do not by half as much.
 
-    By the last steps, or by the mean of the recent span, which scatters less. A sound GPU runs at full clocks in
-    its first steps, and lower ones once it is at its power limit: what these explain is no change of the rank.
+    This is by the last steps, or by the recent span's mean, which scatters less. A sound GPU runs
+    at full clocks in its first steps, and at lower ones once it is at its power limit: their effect
+    is no change of the rank.
     """
     apart = _apart(by.job, changes)
     far = _limits(by, apart, LEAST_CHANGE)
@@ -346,19 +360,19 @@ def _turned(by: _Limits, changes: Floats) -> tuple[Mask, Mask]:
 
 
 def _by_clock(slower: Floats, lower: Mask) -> Floats:
-    """How much less its own clock lets each do, as a logarithm; nothing of a clock that is told as the GPU's."""
+    """Return the effect of a lower clock as a logarithm, 0 for a clock that is itself to blame."""
     found: Floats = np.where(lower, 0.0, np.fmin(np.nan_to_num(slower), 0.0))
     return found
 
 
 def _far_off(by: _Limits, apart: Floats) -> Mask:
-    """Who works so much longer than the middle of its job that it is slow, and who nearly does."""
+    """Tell which ranks work so much longer than their job's median that they are slow, or nearly are."""
     far = _limits(by, apart, LEAST)
     return np.stack([_longer(apart, far), _longer(apart, _NEARLY * far)])
 
 
 def _longer(apart: Floats, limits: Floats) -> Mask:
-    """Who is too far from the middle of its job, by its last steps or the recent span's mean."""
+    """Tell which ranks are too far from their job's median, by last steps or the recent span's mean."""
     (now, lately), (far, far_lately) = apart, limits
     soon = (now >= far) & (lately >= _LASTS * now)
     surely = (lately >= far_lately) & (now >= _LASTS * lately) & (now <= _MOST_NOW * lately)
@@ -373,9 +387,9 @@ def _limits(by: _Limits, apart: Floats, least: float) -> Floats:
 
 
 def _draws(window: Window, rows: Rows, job: Codes, known: Mask) -> Floats:
-    """What each GPU draws at its clock beside the middle of its job, as a logarithm: now, and for a while.
+    """Return each GPU's power at its clock beside its job's median, as a logarithm, now and for a while.
 
-    Of who saves for the others, which spin meanwhile, that says nothing while the span has a pause.
+    For a rank that saves while the others spin, that means nothing if the span has a pause.
     """
     found, pauses = [], window.get("gpu", Span.STEADY).beside(rows, _PAUSED.column)
     saves = (rows.values("rank") == job_steps.FIRST_RANK) & (pauses >= min(job_steps.PAUSES))
@@ -386,14 +400,17 @@ def _draws(window: Window, rows: Rows, job: Codes, known: Mask) -> Floats:
             np.log(np.where(known & (it > 0.0), it, np.nan))
             for it in (of.beside(rows, _WATTS.column), of.beside(rows, CLOCK.column))
         )
-        # Where nobody tells clocks, a lower one is what is slow, too.
+        # Without clocks, power alone counts: a lower clock is slow, too.
         clocks = np.nan_to_num(_apart(job, clock))
         found.append(_apart(job, watts - _POWER_OF_CLOCK * clocks))
     return np.stack(found)
 
 
 def draws_less(job: Codes, draws: Floats) -> Mask:
-    """Whether each draws less at its clock than its job's others, and than chips differ; now, at least half of that."""
+    """Tell which GPUs draw less at their clock than their job's others, by more than chips differ.
+
+    Now it must be at least half of that.
+    """
     deviation = _DEVIATION_OF_MEDIAN * per_group(job, np.abs(draws))[0]
     lately, less = draws / np.fmin(np.log1p(-LESS_POWER), -_POWER_DEVIATIONS * deviation)
     found: Mask = (lately >= _LASTS) & (less >= 1.0)
@@ -401,7 +418,7 @@ def draws_less(job: Codes, draws: Floats) -> Mask:
 
 
 def _draws_least(job: Codes, draws: Floats) -> Mask:
-    """Whether each draws less at its clock than any other of its job, whatever work these were dealt."""
+    """Tell which GPU draws less at its clock than any other of its job, whatever work these have."""
     found: Mask = np.ones(len(job), dtype=bool)
     for one in draws:
         least = one == -most(job, -one)
@@ -411,16 +428,16 @@ def _draws_least(job: Codes, draws: Floats) -> Mask:
 
 
 def _dealt(at_first: Floats, scatter: Floats) -> Floats:
-    """How far from the middle of its job each was at first, by no more than one reading tells."""
+    """Return how far from its job's median each was at first, less the error of one reading."""
     found: Floats = np.nan_to_num(np.sign(at_first) * np.fmax(np.abs(at_first) - scatter, 0.0))
     return found
 
 
 def _lasts(window: Window, rows: Rows, job: Codes, apart: Floats, dealt: Floats) -> Mask:
-    """Whether each was so far apart for half of a steady span, of which a job that is young has less.
+    """Tell which ranks were as far apart for half of a steady span, in a young job for half of a full one.
 
-    Beyond what it was dealt: who has more to do was as far from the middle of its job before it turned slow, and who
-    has less is nearer for it.
+    Their share of work, `dealt`, is subtracted: a rank with more work was off its job's median
+    before it turned slow, and one with less is nearer to it.
     """
     steady, recent = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
     mean = _apart(job, np.log(steady.beside(rows, _MEAN.column)))
@@ -433,14 +450,14 @@ def _lasts(window: Window, rows: Rows, job: Codes, apart: Floats, dealt: Floats)
 
 
 def _goes_on(rows: Rows) -> Mask:
-    """Whether the rank's steps go on: of one that hangs the others' say."""
+    """Tell whether a rank's steps go on, so that it does not hang."""
     limit = np.fmax(job_steps.STEP_SECONDS, job_steps.STEP_TIMES * rows.values(job_steps.P99))
     found: Mask = rows.values(job_steps.AGE) < limit
     return found
 
 
 def _waits_least(job: Codes, rows: Rows, own: Floats) -> Mask:
-    """Whether each waits for the others no longer than most; where a step's length is not told it may."""
+    """Tell which ranks wait for the others no longer than most; any may if step times are unknown."""
     waits = rows.values(STEP) - own - np.nan_to_num(rows.values(INPUT))
     usual, _ = per_group(job, waits)
     found: Mask = ~(waits > usual)

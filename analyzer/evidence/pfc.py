@@ -1,7 +1,7 @@
-"""Links of which one side alone takes part in priority flow control (PFC), by what both ends count.
+"""Links with priority flow control (PFC) on one side only, by what both ends count.
 
-A side that is not set up for it neither stops nor counts what it is asked. Counters of a switch may be five
-minutes old, so what a host asked for must have gone on before and since.
+A side that is not set up for it neither stops nor counts pause frames. A switch's counters may be
+five minutes old, so a host's requests must have gone on before and since.
 """
 
 from collections import defaultdict
@@ -33,7 +33,7 @@ NEEDS = (
 # minutes: a frame stops a port of 400 Gb/s for 84 us at most (IEEE 802.1Qbb, 65,535 quanta of 512 bits) [own].
 _SHARE, _FRAMES = 0.01, 1000
 _COVERAGE, _MICRO = 0.8, 1e6
-# A host's own counter may be so old in its newest line [own].
+# A host's own counter may be this old in its newest line [own].
 _TOLD_AFTER = timedelta(minutes=1)
 
 
@@ -48,18 +48,18 @@ class OneSided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Link:
-    """What both ends count; None is not measured."""
+    """What both ends of a link count; None is not measured."""
 
     number: int
     end: End
-    asks: bool  # the host does, all the time
-    taken: float  # microseconds that the host let itself be stopped; NaN is not measured
-    heard: int | None  # frames that came to the switch, and that it sent
-    sent: int | None
+    asks: bool  # the host asks the switch to stop, all the time
+    taken: float  # microseconds for which the host was paused; NaN is not measured
+    heard: int | None  # pause frames that the switch received
+    sent: int | None  # pause frames that the switch sent
 
 
 def one_sided(window: Window) -> Iterator[OneSided]:
-    """Only where another port of the same switch shows that the counter of that side counts."""
+    """Yield one-sided links, if another port of the same switch shows that the side's counter works."""
     rows = window.get("port", Span.TREND)
     if not window.switches or not len(rows):
         return
@@ -86,7 +86,10 @@ def one_sided(window: Window) -> Iterator[OneSided]:
 
 
 def _share(window: Window, rows: Rows) -> Floats:
-    """Of the time that a host asked its switch to stop, of late and before that: the lesser of the two."""
+    """Return the share of time for which a host asked its switch to stop.
+
+    It is 0 unless the host did so both in the steady span and before that.
+    """
     steady = window.get("port", Span.STEADY)
     late, of_late = steady.beside(rows, _ASKED.column), seconds(steady, beside=rows) * _MICRO
     before = rows.values(_ASKED.column) - late
@@ -133,7 +136,7 @@ def _deaf_hosts(rows: Rows, links: Sequence[_Link]) -> Iterator[OneSided]:
 
 
 def _sent_before(rows: Rows, link: _Link) -> int:
-    """What was sent so long before the host's newest line that it would have told of it."""
+    """Return the frames that were sent long enough before the host's newest line to show in it."""
     until: datetime = Row(rows, link.number)["last_at"] - _TOLD_AFTER
     return grown_lately(link.end, "pause_frames_sent", until) or 0
 

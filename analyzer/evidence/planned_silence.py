@@ -1,4 +1,4 @@
-"""Why a node that fell silent did so in order: its own last word, or its scheduler's."""
+"""Planned silences of nodes, by the node's own last event or by its scheduler."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,32 +10,33 @@ from gpuvigil.silence_conditions import NodeSilence
 
 from ..window.window import Span, Window
 
-# From the last word to the last body, and back: a machine that goes down ends its services in turn.
+# The time between the last event and the last body, either way: a machine that goes down ends its
+# services in turn.
 LAST_WORDS = timedelta(minutes=2)
-# What a node kept to send at once may come as much later, and may be all that came for as long.
+# Samples that a node sends in one batch may come this much later, with nothing else for as long.
 BATCH = timedelta(minutes=5)
-# A machine of eight GPUs that is started anew is back within a quarter of an hour; one that is not
-# after an hour hangs on its way. And a node whose collector somebody stopped is not watched by anybody.
+# A machine of eight GPUs is back from a reboot within a quarter of an hour; one that is not after
+# an hour hangs on its way. And a node whose collector was stopped is not watched.
 _BACK_WITHIN = timedelta(hours=1)
-# What a node says of its own going, and of its coming as well.
+# The events by which a node reports its own going; `_WORDS` also has its coming.
 GOES = (EventKind.SHUTDOWN, EventKind.STOPPED)
 _WORDS = (*GOES, EventKind.BOOT)
-# With what the message of a shutdown begins when the machine is to come back.
+# The beginning of a shutdown's message if the machine is to come back.
 REBOOT = "reboot"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """How a node went, or why nobody misses it."""
+    """How a node went in order, or why nobody misses it."""
 
     how: NodeSilence
     severity: Severity
     evidence: Evidence
-    for_good: bool = False  # it said that it goes down, without a word of coming back
+    for_good: bool = False  # it reported going down, and not that it comes back
 
 
 def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) -> Departure | None:
-    """How a node that was last heard at `since` went in order; None when nobody says so.
+    """Return how a node that was last heard at `since` went in order; None if nothing says so.
 
     `has_jobs`: a scheduler had jobs on it, which ended with it or go on unseen.
     """
@@ -61,7 +62,7 @@ def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) ->
     late = reboots and waited_for
     return Departure(
         how=NodeSilence.NOT_BACK if late else NodeSilence.SHUT_DOWN,
-        # Whoever has a machine booted anew under a job knows it, and it will be back.
+        # Whoever reboots a machine under a job knows it, and the machine will be back.
         severity=Severity.WARNING if late or (has_jobs and not reboots) else Severity.INFO,
         evidence=Evidence(
             name="node",
@@ -75,18 +76,21 @@ def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) ->
 def lived_until(
     window: Window, node: Subject, since: datetime, words: Collection[EventKind] = _WORDS
 ) -> datetime:
-    """When a node was last known to live: by its numbers at `since`, or by its own word after them."""
+    """Return when a node was last known to live: by samples at `since`, or by a later event of it."""
     return max((since, *(event.at for event in window.node_events(node, *words))))
 
 
 def went_on(word: Event, heard: datetime) -> bool:
-    """Whether a node was heard too long after a word that it goes. A collector that stops has sent all."""
+    """Tell whether a node was heard too long after a word that it goes.
+
+    A collector that stops has sent everything, so no batch can come later.
+    """
     later = LAST_WORDS + (BATCH if word.kind is EventKind.SHUTDOWN else timedelta(0))
     return heard - word.at > later
 
 
 def _last_word(window: Window, node: Subject, since: datetime) -> Event | None:
-    """The newest word that it goes, if nothing was heard of the node long after it."""
+    """Return the newest event of a node's going, if the node was not heard long after it."""
     words = list(window.node_events(node, *_WORDS))
     goes = [e for e in words if e.kind is not EventKind.BOOT and not went_on(e, since)]
     if not goes:
@@ -101,10 +105,10 @@ def _last_word(window: Window, node: Subject, since: datetime) -> Event | None:
 
 
 def _last_numbers(window: Window, node: Subject, word: Event) -> datetime | None:
-    """When its last numbers are from, by its own clock; None when that is too long ago.
+    """Return the time of a node's last samples, by its own clock; None when that is too long ago.
 
     A silence under jobs is told when the newest line is gone. A machine that goes down may still
-    count for a while; after a collector's word only another collector can.
+    send samples for a while; after a collector has stopped only another collector can.
     """
     row, steady = window.newest(node), window.get("node", Span.STEADY).get(node)
     times: list[datetime] = [] if row is None else [row["at"]]

@@ -1,7 +1,7 @@
-"""Ports that lost their link, and which of them have one cause.
+"""Ports that lost their link, and which of them share one cause.
 
-An event tells that a port went down within a second or two. Whether its cable or its switch is gone
-shows in what other ports do at the same time.
+An event reports within a second or two that a port went down. Whether its cable or its switch is
+gone shows in what other ports do at the same time.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,17 +15,18 @@ from .planned_silence import LAST_WORDS
 
 # Ports of one switch lose their link in the same moment; collectors look once a second.
 NEIGHBOUR = timedelta(seconds=2)
-# A switch is complete once no port has followed for so long, or at the latest so long after the first.
+# A switch's ports are complete once none has followed for `QUIET`, or at the latest `COMPLETE`
+# after the first.
 QUIET, COMPLETE = timedelta(seconds=2), timedelta(seconds=10)
-# Ports of the same name have one cause within a minute, of other names within seconds.
+# Ports of the same name share a cause within a minute, ports of other names within seconds.
 SAME_NAME, OTHER_NAME = timedelta(seconds=60), timedelta(seconds=5)
-# Two nodes may be chance; of a rack that is known, two that are all of it are none.
+# Two nodes may be chance, but not if they are all of a known rack, or nearly all of a larger one.
 NODES, WHOLE_NODES, WHOLE_SHARE = 3, 2, 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """A port that an event says went down, by its node's clock put right, and when that came."""
+    """A port that went down by an event, at a time corrected for its node's clock, and its arrival."""
 
     port: Subject
     at: datetime
@@ -33,12 +34,12 @@ class Drop:
 
     @property
     def name(self) -> tuple[str | None, str | None]:
-        """Device and port: on a rail-optimised fabric those of one name share a leaf."""
+        """Device and port: on a rail-optimised fabric ports of one name share a leaf."""
         return self.port.device, self.port.port
 
 
 def may_share_switch(one: Subject, other: Subject, racks: Mapping[str, str]) -> bool:
-    """Whether one switch could take both; `racks`: by the key of a node, where it is known.
+    """Tell whether one switch could serve both ports; `racks`: by node key, where known.
 
     A leaf serves the ports of one name of several racks, or all ports of one rack.
     """
@@ -50,7 +51,7 @@ def may_share_switch(one: Subject, other: Subject, racks: Mapping[str, str]) -> 
 
 
 def together(drops: Iterable[Drop], racks: Mapping[str, str]) -> list[list[Drop]]:
-    """Drops of fabric ports that have one cause, in groups, oldest first; also of one port alone."""
+    """Return drops of fabric ports in groups with one cause, oldest first; one may stand alone."""
     groups: list[list[Drop]] = []
     for run in sorted(_runs(drops), key=_order):
         group = next((g for g in groups if _is_one_cause(g, run, racks)), None)
@@ -62,7 +63,7 @@ def together(drops: Iterable[Drop], racks: Mapping[str, str]) -> list[list[Drop]
 
 
 def _runs(drops: Iterable[Drop]) -> Iterator[list[Drop]]:
-    """Ports of one name that went down within a minute of the first."""
+    """Yield runs of ports of one name that went down within a minute of the first."""
     by_name: dict[object, list[Drop]] = {}
     for drop in sorted(drops, key=_order_of_drop):
         by_name.setdefault((drop.port.cluster, *drop.name), []).append(drop)
@@ -90,13 +91,13 @@ def _order_of_drop(drop: Drop) -> tuple[datetime, Subject]:
 
 
 def is_complete(group: Collection[Drop], now: datetime) -> bool:
-    """Whether a switch's ports have all been heard of, or are not waited for any longer."""
+    """Tell whether all ports of a switch have been heard of, or are no longer waited for."""
     last, first = max(d.came_at for d in group), min(d.at for d in group)
     return now >= min(last + QUIET, first + COMPLETE)
 
 
 def is_switch(group: Collection[Drop], peers: int | None) -> bool:
-    """Whether a group is too large for cables; `peers`: the nodes of its one rack, None if unknown."""
+    """Tell whether a group is too large for cables; `peers`: nodes of its one rack, None if unknown."""
     nodes = {drop.port.of_node() for drop in group}
     if len(nodes) >= NODES:
         return True
@@ -107,7 +108,7 @@ def is_switch(group: Collection[Drop], peers: int | None) -> bool:
 
 
 def racks_of(window: Window) -> Mapping[str, str]:
-    """By the key of a node the rack that its inventory names; without those that name none."""
+    """Return the rack in each node's inventory, by node key; nodes without a rack are left out."""
     return window.once(_racks, None)
 
 
@@ -116,14 +117,14 @@ def _racks(window: Window, _: None) -> Mapping[str, str]:
 
 
 def drop_of(window: Window, event: Event) -> Drop:
-    """The drop that an event tells of."""
+    """Return the drop that an event reports."""
     ahead = timedelta(seconds=window.clocks.get(event.subject.of_node().key, 0.0))
     at = event.at - ahead
     return Drop(port=event.subject, at=at, came_at=window.came.get(event.id, at))
 
 
 def is_leaving(window: Window, drop: Drop) -> bool:
-    """Whether its node was just going down in order: its ports go with it."""
+    """Tell whether a drop's node was just going down in order: its ports go with it."""
     words = window.node_events(drop.port.of_node(), EventKind.SHUTDOWN, EventKind.BOOT)
     *_, last = (None, *words)
     leaves = last is not None and last.kind is EventKind.SHUTDOWN
@@ -131,14 +132,14 @@ def is_leaving(window: Window, drop: Drop) -> bool:
 
 
 def role_of(inventory: Inventory | None, port: Subject) -> str:
-    """What a port is for, as its node says; empty where nobody says."""
+    """Return a port's role by its node's inventory; empty if unknown."""
     ports = () if inventory is None else inventory.ports
     named = (p.role for p in ports if (p.device, p.port) == (port.device, port.port))
     return next(named, "")
 
 
 def fabric_ports(window: Window, node: Subject) -> list[Subject]:
-    """The node's fabric ports that were ever up, but those that somebody has switched off."""
+    """Return a node's fabric ports that were ever up and are not switched off."""
     inventory = window.inventories.get(node.key)
     rows = window.get("port", Span.NOW)
     found = []

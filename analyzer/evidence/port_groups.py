@@ -1,6 +1,6 @@
-"""Which ports one fault may have hit: those at one leaf, or of one job.
+"""Groups of ports that one fault may have hit: those at one leaf, or of one job.
 
-Where no leaf is known, ports of one name are taken to be at one: that is how a rail is built.
+Where no leaf is known, ports of one name are taken to be at one leaf, as rails are built.
 """
 
 from collections import defaultdict
@@ -17,11 +17,11 @@ from .switches import plugged_into
 _One = TypeVar("_One")
 Rail = tuple[str, str | None, str | None]
 Place = tuple[str, ...] | Rail
-"""A leaf, or a rail where that is not known."""
+"""A leaf, or a rail where the leaf is unknown."""
 
 
 def joined(them: Iterable[_One], ties: Callable[[_One], Iterable[Hashable]]) -> list[list[_One]]:
-    """Those that have a tie in common, also by way of others, in groups; each has one at least."""
+    """Return items in groups that share a tie, directly or through others; each has at least one."""
     above: dict[Hashable, Hashable] = {}
 
     def top(tie: Hashable) -> Hashable:
@@ -42,12 +42,12 @@ def joined(them: Iterable[_One], ties: Callable[[_One], Iterable[Hashable]]) -> 
 
 
 def rail_of(port: Subject) -> Rail:
-    """On a rail-optimised fabric ports of one name talk to each other, over one leaf."""
+    """Return a port's rail: on a rail-optimised fabric ports of one name share a leaf."""
     return port.cluster, port.device, port.port
 
 
 def leaf_of(window: Window, port: Subject) -> str | None:
-    """The switch that a port is at, as it was said or as its peers have it."""
+    """Return the switch that a port is at, as reported or learned from its peers, None if unknown."""
     whole = window.whole or window
     said = plugged_into(whole, port)
     if said is not None:
@@ -57,13 +57,13 @@ def leaf_of(window: Window, port: Subject) -> str | None:
 
 
 def place_of(window: Window, port: Subject) -> Place:
-    """The leaf of a port; its rail where nobody knows that."""
+    """Return the leaf of a port; its rail if the leaf is unknown."""
     leaf = leaf_of(window, port)
     return rail_of(port) if leaf is None else (port.cluster, leaf)
 
 
 def at_full_leaves(window: Window, waiting: Iterable[Subject]) -> set[Subject]:
-    """Of ports that wait those at leaves where so many nodes wait that it is the leaf's."""
+    """Return the waiting ports at leaves where so many nodes wait that the leaf is the cause."""
     places: dict[Place, set[Subject]] = defaultdict(set)
     for port in waiting:
         places[place_of(window, port)].add(port)
@@ -74,9 +74,10 @@ def at_full_leaves(window: Window, waiting: Iterable[Subject]) -> set[Subject]:
 def ties_of(
     window: Window, port: Subject, jobs: Iterable[str], sure: bool = False
 ) -> Iterator[Hashable]:
-    """What makes a port one matter with another: its leaf, or a job that goes over that rail.
+    """Yield what ties a port to others: its leaf, and each job that uses its rail.
 
-    `jobs`: by `holder_key`, those that send through it. `sure`: a leaf that is not known is none.
+    `jobs`: the `holder_key` of each job that sends through it. `sure`: an unknown leaf is not
+    replaced by the rail.
     """
     leaf = leaf_of(window, port)
     if leaf is not None:

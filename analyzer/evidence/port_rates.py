@@ -1,7 +1,7 @@
-"""What ports carry and how long they wait, per second: now, and in what a longer span has before.
+"""What ports carry and how long they wait, per second: now, and in the time before in a longer span.
 
-A port that waits is no fault: collectives come in bursts. It is one where more is waited for than
-before and less gets through, while the same jobs run.
+A port that waits is no fault: collectives come in bursts. It is one if the port waits more than
+before and carries less, while the same jobs run.
 """
 
 from collections.abc import Mapping
@@ -42,42 +42,44 @@ NEEDS = (
     Need(measurement="port", span=Span.RECENT, aggregates=(_SPEED,)),
 )
 MICROSECONDS = 1e6
-# Of a span, what its lines must cover, and how many there must be.
+# The share of a span that its lines must cover, and how many there must be.
 _COVERAGE, _LINES = 0.5, 3
-# Of fewer ports of a kind, the middle is no measure of one of them.
+# With fewer ports of a kind, their median is no measure for one of them.
 PEERS = 3
 # What a port carries beside jobs: heartbeats, mounts, subnet management; bytes a second [own].
 _IDLE_BYTES = 10e6
-# A port waits where it does so for this share of the time and so many times as much as before; of
-# ticks, whose length no maker of a card publishes, only the latter says something [own].
+# A port waits if it does so for this share of the time and this many times as much as before; for
+# ticks, whose length no vendor of a card publishes, only the latter counts [own].
 PAUSED_SHARE, _TIMES_SHARE, _TIMES_TICKS = 0.05, 3.0, 4.0
 _EXPLAINS = 0.5
-# Of ten minutes, by how much later than the waits begin what they cost may begin [own].
+# By which share of ten minutes the loss may begin after the waits that cause it [own].
 _APART = 0.5
-# For so long does what is sent wait in the node's own queue: a round trip through a fabric takes some
-# tens of microseconds, and TCP keeps no more than a millisecond of each connection there
-# (Linux, net/ipv4/tcp_output.c, tcp_small_queue_check) [own].
+# A node queues if packets wait this long in its own queue: a round trip through a fabric takes some
+# tens of microseconds, and TCP keeps at most a millisecond of each connection there (Linux,
+# net/ipv4/tcp_output.c, tcp_small_queue_check) [own].
 QUEUED_SECONDS, _TIMES_QUEUED = 1e-3, 4.0
-# What is sent is answered so late, and so many times as late as before: what 32 MB, the buffer that
-# ports of a switch share, hold up at 50 Gbit/s; a busy host itself takes a millisecond or two [own].
+# Answers are late from this delay on, and this many times that of before: it is the time that 32
+# MB, the buffer that ports of a switch share, take at 50 Gbit/s; a busy host itself takes a
+# millisecond or two [own].
 DELAY_SECONDS, _TIMES_DELAY = 5e-3, 4.0
-# A single segment that is there at the moment of a look is no queue (Linux, GSO_LEGACY_MAX_SIZE), and
-# where next to nothing is sent nothing waits [own].
+# A single segment that is there at the moment of a look is no queue (Linux, GSO_LEGACY_MAX_SIZE),
+# and where next to nothing is sent nothing waits [own].
 _QUEUED_BYTES, SENT_BYTES = 65_536.0, 1e6
-# So much of that in the last minute's mean is enough not to look for the reason elsewhere [own].
+# This share of that queue in the last minute's mean is enough not to look for the reason elsewhere
+# [own].
 _BEGUN = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A span held against what is before it in a longer one, and which fall of traffic tells."""
+    """A span compared with the time before it in a longer one, and the least fall of traffic."""
 
     now: Span
     long: Span
     least_fall: float  # a share
 
     def long_seconds(self, window: Window) -> float:
-        """How far back it looks."""
+        """Return how many seconds back it looks."""
         limits = window.settings
         return limits.steady_seconds if self.long is Span.STEADY else limits.trend_seconds
 
@@ -91,18 +93,18 @@ LOOKS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Per port, in the order of `rows`; NaN where nothing was measured."""
+    """Rates per port, in the order of `rows`; NaN where nothing was measured."""
 
     rows: Rows
-    paused: Floats  # share of the time for which others stopped it, now
+    paused: Floats  # share of the time for which others paused it, now
     paused_before: Floats
-    ticks: Floats  # without credit, per second
+    ticks: Floats  # ticks without credit, per second
     ticks_before: Floats
     traffic: Floats  # bytes per second, both ways
     traffic_before: Floats
     resent: Floats  # packets per second
     resent_before: Floats
-    queued: Floats  # seconds for which what is sent waits in the node's queue
+    queued: Floats  # seconds for which sent bytes wait in the node's queue
     queued_before: Floats
     queue_before: Floats  # bytes that waited there
     delay: Floats  # seconds by which answers to what it sends are late
@@ -112,22 +114,22 @@ class Rates:
 
     @property
     def measured(self) -> Mask:
-        """Which ports told enough lines lately."""
+        """Which ports have enough recent lines."""
         found: Mask = ~np.isnan(self.traffic)
         return found
 
     @property
     def fall(self) -> Floats:
-        """What its traffic lost, as a share of what it was; NaN where there was none."""
+        """The share of its former traffic that a port lost; NaN where there was none."""
         before = np.where(self.traffic_before > _IDLE_BYTES, self.traffic_before, np.nan)
         found: Floats = 1.0 - self.traffic / before
         return found
 
     @property
     def waits(self) -> Mask:
-        """Which ports wait more than they did, and so much that it explains what they lost."""
+        """Which ports wait more than before, and so much that it explains what they lost."""
         paused = (self.paused >= PAUSED_SHARE) & (self.paused >= _TIMES_SHARE * self.paused_before)
-        # What a job lost by waiting, it has waited; else it is slow by itself.
+        # A job that lost by waiting must have waited for about as long; else it is slow by itself.
         paused &= self.paused - self.paused_before >= _EXPLAINS * self.fall
         known = np.where(self.ticks_before > 0.0, self.ticks_before, np.nan)
         found: Mask = paused | (self.ticks >= _TIMES_TICKS * known) | self.queues
@@ -135,20 +137,20 @@ class Rates:
 
     @property
     def queues(self) -> Mask:
-        """Which nodes have more waiting in their own queue of the port than they had."""
+        """For which ports more waits in the node's own queue than before."""
         least = np.fmax(QUEUED_SECONDS, _TIMES_QUEUED * self.queued_before)
         found: Mask = self.queued >= least
         return found
 
     @property
     def delayed(self) -> Mask:
-        """Whose packets are answered later than they were."""
+        """Which ports' packets are answered later than before."""
         found: Mask = self.delay >= delay_of(self.delay_before)
         return found
 
     @property
     def shaped(self) -> Mask:
-        """Which of them wait for a shaper of the node: it began to hold back, and nothing beyond the port does."""
+        """Which of these wait for a shaper of the node, which began to hold back, and nothing else does."""
         begun = self.held_back > _TIMES_QUEUED * np.fmax(self.held_back_before, 0.0)
         others = self.paused >= PAUSED_SHARE
         others |= self.ticks >= _TIMES_TICKS * np.where(
@@ -159,7 +161,7 @@ class Rates:
 
 
 def rates_of(window: Window, look: Look) -> Rates:
-    """Every port's rates in a look."""
+    """Return every port's rates in a look."""
     rows, long = window.get("port", look.now), window.get("port", look.long)
     spans = {
         Span.RECENT: window.settings.window_seconds,
@@ -205,20 +207,20 @@ def rates_of(window: Window, look: Look) -> Rates:
 
 
 def delay_of(before: Floats) -> Floats:
-    """From which on answers are late, of what they were before."""
+    """Return the delay from which on answers are late, given that of before, in seconds."""
     found: Floats = np.fmax(DELAY_SECONDS, _TIMES_DELAY * before)
     return found
 
 
 def _waited(queued: Floats, sent: Floats) -> Floats:
-    """For how many seconds what is sent waits, by Little's law: what waits is what comes in meanwhile."""
+    """Return how many seconds sent bytes wait by Little's law: the queue is what comes in meanwhile."""
     some = (queued >= _QUEUED_BYTES) & (sent >= SENT_BYTES)
     found: Floats = np.where(some, divided(queued, sent), np.where(np.isnan(queued), np.nan, 0.0))
     return found
 
 
 def lately(window: Window, rates: Rates, one: Aggregate) -> Floats:
-    """Per second in the last minute, as far as two lines of it tell: a burst that is over is none."""
+    """Return a rate per second in the last minute, given two lines: a burst that is over is gone."""
     rows = window.get("port", Span.RECENT)
     length = seconds(rows, rates.rows)
     found: Floats = rows.beside(rates.rows, one.column) / np.where(length > 0.0, length, np.nan)
@@ -226,7 +228,7 @@ def lately(window: Window, rates: Rates, one: Aggregate) -> Floats:
 
 
 def still_waits(window: Window, rates: Rates) -> Mask:
-    """Which ports wait in the last minute, too, as far as two lines of it tell."""
+    """Tell which ports wait in the last minute, too, as far as two lines of it tell."""
     paused = lately(window, rates, PAUSED) / MICROSECONDS
     ticks = lately(window, rates, TICKS)
     before = np.where(rates.ticks_before > 0.0, rates.ticks_before, np.nan)
@@ -238,14 +240,14 @@ def still_waits(window: Window, rates: Rates) -> Mask:
 
 
 def loses_speed(window: Window, rates: Rates) -> Mask:
-    """Which links became slower within the minute: one that stays so is what is told, not what waits for it."""
+    """Tell which links became slower within the minute: then the link's speed is told, not the waits."""
     now, lately = (window.get("port", span) for span in (Span.NOW, Span.RECENT))
     found: Mask = now.beside(rates.rows, _SPEED.field) < lately.beside(rates.rows, _SPEED.column)
     return found
 
 
 def queue_begins(window: Window, rates: Rates) -> Mask:
-    """Which nodes keep more waiting themselves than before, if only since a moment.
+    """Tell for which ports the node's own queue is longer than before, even if only for a moment.
 
     Answers are late from the first packet on; the mean of a queue shows it some looks later.
     """
@@ -256,14 +258,15 @@ def queue_begins(window: Window, rates: Rates) -> Mask:
 
 
 def still_slow(window: Window, rates: Rates) -> Mask:
-    """Of rates over `Span.STEADY`, whose traffic is as low in the last minute, and did not fall long after the waits began.
+    """Tell whose traffic is still low in the last minute, and fell soon after the waits began.
 
-    A job's own pause of minutes, such as an evaluation, falls by chance into waits that cost nothing.
+    `rates` are over `Span.STEADY`. A job's own pause of minutes, such as an evaluation, may fall by
+    chance into waits that cost nothing.
     """
     share = window.settings.window_seconds / window.settings.steady_seconds
 
     def of_rest(before: Floats, now: Floats, last: Floats) -> Floats:
-        """For which share of the minutes before the last one it was as in that one."""
+        """Return for which share of the minutes before the last one the rate was as in that one."""
         rest = (now - share * last) / (1.0 - share)
         found: Floats = np.clip(divided(rest - before, last - before), 0.0, 1.0)
         return found
@@ -281,7 +284,7 @@ def still_slow(window: Window, rates: Rates) -> Mask:
 
 
 def waited_for(window: Window, rates: Rates) -> Floats:
-    """For which share of its span each port has waited as in the last minute; 1 where that is not known."""
+    """Return for which share of its span each port waited as in the last minute; 1 if unknown."""
     paused = MICROSECONDS * rates.paused_before, MICROSECONDS * rates.paused
     found: Floats = np.fmin(
         _lasted(window, rates, PAUSED, *paused),
@@ -291,7 +294,7 @@ def waited_for(window: Window, rates: Rates) -> Floats:
 
 
 def resent_for(window: Window, rates: Rates) -> Floats:
-    """The same of sending again."""
+    """Return for which share of its span each port sent again as in the last minute; 1 if unknown."""
     return _lasted(window, rates, RESENT, rates.resent_before, rates.resent)
 
 
@@ -304,7 +307,7 @@ def _lasted(window: Window, rates: Rates, one: Aggregate, before: Floats, now: F
 
 
 def jobs_through(window: Window, port: Subject, look: Look) -> Mapping[str, Allocation]:
-    """By `holder_key`, jobs over several nodes that have had GPUs of the port's node for the whole look."""
+    """Return by `holder_key` the jobs over several nodes that had GPUs of the port's node all the look."""
     return window.once(_jobs_through, (port.of_node(), look))
 
 

@@ -1,4 +1,4 @@
-"""What no GPU draws at rest: a counter of utilisation may be stuck, and power tells all the same."""
+"""Power that no GPU draws at rest: it shows work even if a counter of utilisation is stuck."""
 
 import re
 
@@ -10,12 +10,12 @@ from ..window.columns import Floats
 from ..window.rows import Rows
 from ..window.window import Window
 
-# Of the power limit, in the mean and at whatever clock: a GPU with a context rests at up to 0.24 of it,
-# an MI300X, a B200 or an A100. Small boards at more, an L4 at some 28 of 72 W: of them half, up to so many
-# watts. The numbers are ours.
+# As a share of the power limit, in the mean and at any clock: a GPU with a context rests at up to
+# 0.24 of it, an MI300X, a B200 or an A100. Small boards rest at more, an L4 at some 28 of 72 W: for
+# them it is half the limit, up to so many watts. The numbers are ours.
 _SHARE, _OF_SMALL, _SMALL_WATTS = 0.3, 0.5, 150.0
-# The limit that boards are sold with, by the driver's name of them, the first that fits: NVIDIA's data
-# sheets. Exporters that tell no limit are common, dcgm-exporter as it comes is one.
+# The limit that boards are sold with, by the driver's name, first match: NVIDIA's data sheets. Many
+# exporters report no limit, dcgm-exporter by default among them.
 _BOARDS = tuple(
     (re.compile(rf"\b(?:{model})\b", re.IGNORECASE), watts)
     for model, watts in (
@@ -39,12 +39,12 @@ _BOARDS = tuple(
         (r"T4", 70.0),
     )
 )
-# The most that a board of any model draws, a GB300's.
+# The most that a board of any model draws: a GB300.
 _LARGEST = 1400.0
 
 
 def limits(window: Window, rows: Rows, column: str) -> Floats:
-    """Each GPU's power limit in watts: as it was read, else as its model is sold; NaN where neither is known."""
+    """Return each GPU's power limit in watts, as read, else as its model is sold; NaN if unknown."""
     read = rows.values(column)
     if not np.isnan(read).any():
         return read
@@ -53,7 +53,7 @@ def limits(window: Window, rows: Rows, column: str) -> Floats:
 
 
 def least_at_work(limit: Floats) -> Floats:
-    """Watts from which on a GPU works, by its power limit; where that is not known, one of any model."""
+    """Return the watts from which on a GPU works, by its limit; if unknown, those of the largest."""
     small: Floats = np.minimum(_OF_SMALL * limit, _SMALL_WATTS)
     found: Floats = np.maximum(_SHARE * limit, small)
     return np.where(np.isnan(found), _SHARE * _LARGEST, found)

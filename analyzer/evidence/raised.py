@@ -1,4 +1,4 @@
-"""When an incident was raised, as its id says."""
+"""When an incident was raised, by its id."""
 
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -7,15 +7,15 @@ from gpuvigil.model import Incident
 
 
 def raised_at(incident: Incident) -> datetime:
-    """When it was opened, or came back; its fault may have begun before."""
+    """Return when an incident was opened, or came back; its fault may have begun before."""
     opened = _opened_at(incident.id)
     return incident.since if opened is None else max(opened, incident.since)
 
 
-# Asked of everything that stands, at each look.
+# Cached, as each look asks for it for every standing incident.
 @lru_cache(maxsize=65_536)
 def _opened_at(identifier: str) -> datetime | None:
-    """When an incident was opened, as its id says; None where an id does not."""
+    """Return when an incident was opened, by its id; None if the id does not tell."""
     opened = identifier.rpartition("-")[2]
     try:
         return datetime.strptime(opened, "%Y%m%dT%H%M%S%fZ").replace(tzinfo=timezone.utc)

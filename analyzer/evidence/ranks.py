@@ -1,7 +1,8 @@
-"""Where the ranks of a job stand, put together from what the collectors of its nodes heard.
+"""Where the ranks of a job stand, put together from what its nodes' collectors report.
 
-NCCL's RAS answers any node for the whole job, but names ranks by address and number: which GPU that
-is, only the rank's own node knows. PyTorch's dumps are of a rank each, and may lie on different nodes.
+NCCL's RAS answers any node for the whole job, but names ranks by address and number: only the
+rank's own node knows which GPU that is. PyTorch's dumps are per rank, and may lie on different
+nodes.
 """
 
 from collections import defaultdict
@@ -29,15 +30,15 @@ from ..window.holdings import holder_key
 from ..window.window import Window
 
 _GRAVITY = {stand: number for number, stand in enumerate(Stand)}
-# What names somebody; of the others nobody knows who is to blame.
+# The stands that name ranks to blame; the others do not.
 _NAMES = frozenset({Stand.DEAD, Stand.UNREACHABLE, Stand.FAILED, Stand.BEHIND, Stand.DIFFERENT})
 _NAMED = 4
-_Told = Sequence[tuple[Subject, Collective]]  # with the node that tells
+_Told = Sequence[tuple[Subject, Collective]]  # reports with the node that made them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How the job stands, and where those ranks are that it stands for."""
+    """The state of a job's collective, and the places of the ranks that are named."""
 
     of: Collective
     places: tuple[Subject | None, ...] = ()  # of its ranks, each a GPU or at least its node
@@ -46,12 +47,12 @@ class Standing:
 
     @property
     def names(self) -> bool:
-        """Whether it says who holds the others up: some, and not most of them."""
+        """Whether it names the ranks that hold up the others: some, and not most of them."""
         return self.of.stand in _NAMES and 0 < 2 * self.of.count <= max(self.of.size, 2)
 
 
 def standing(window: Window, gpus: Iterable[Subject], seconds: float) -> Standing | None:
-    """What was heard of the holder of these GPUs since it stalled, `seconds` ago; None: nothing."""
+    """Return what was reported of these GPUs' holder since it stalled, `seconds` ago; None: nothing."""
     told, nodes = _told(window, gpus, seconds)
     if not told:
         return None
@@ -73,12 +74,12 @@ def standing(window: Window, gpus: Iterable[Subject], seconds: float) -> Standin
 def _told(
     window: Window, gpus: Iterable[Subject], seconds: float
 ) -> tuple[_Told, frozenset[Subject]]:
-    """The last of each source that each node of the holder told, and all nodes of the holder."""
+    """Return the last report of each source by each node of the holder, and all the holder's nodes."""
     whole = window.whole or window
     keys = {holder_key(a) for gpu in gpus for a in window.held(gpu)} & window.holdings.keys()
     held = [a for key in keys for gpu in window.holdings[key].gpus for a in window.held(gpu)]
     nodes = {a.subject.of_node() for a in held}
-    # A node calls a pod by its own name, also where the hub knows the job that it is of.
+    # A node names a pod by the pod's own name, even if the hub knows its job.
     names = {str(a.holder) for a in held} | {str(pod_holder(a.pod)) for a in held if a.pod}
     last: dict[tuple[Subject, Source], Event] = {}
     for node in nodes:
@@ -98,7 +99,10 @@ def _gravest(told: _Told) -> Collective | None:
 
 
 def _by_dumps(told: _Told) -> Collective | None:
-    """Of each group who has not entered what others wait in; a rank that waits somewhere is late elsewhere."""
+    """Return which ranks have not entered what others wait in, over all groups, None if unknown.
+
+    A rank that waits in one group is late in another, and so not to blame.
+    """
     groups: dict[str, list[Collective]] = defaultdict(list)
     for _, of in told:
         groups[of.group].append(of)
@@ -122,7 +126,7 @@ def _by_dumps(told: _Told) -> Collective | None:
 
 
 def _group(told: Sequence[Collective]) -> Collective:
-    """One group, from all that tell of it: who waits in it and who is late, also beyond those that are named."""
+    """Return one group's state from all its reports: who waits and who is late, beyond named ranks."""
     unlike = next((of for of in told if of.stand is Stand.DIFFERENT), None)
     if unlike is not None:
         return unlike
@@ -131,7 +135,7 @@ def _group(told: Sequence[Collective]) -> Collective:
     waits, gone, late = _sets(told, first.entered or 0)
     stand = Stand.BEHIND if late else Stand.TOGETHER
     if not waits or (not late and len(waits) < size):
-        stand = Stand.WAITING  # nobody waits any more, or of some ranks nothing is known
+        stand = Stand.WAITING  # no rank waits any more, or some ranks are unknown
     named = {rank.rank: rank for of in told for rank in of.ranks if rank.rank in late}
     return replace(
         first,
@@ -148,9 +152,10 @@ def _group(told: Sequence[Collective]) -> Collective:
 def _sets(
     told: Sequence[Collective], top: int
 ) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
-    """Who waits in the last collective, who has left it, and who is late: who came there by any dump is not.
+    """Return which ranks wait in the last collective, which left it, and which are late.
 
-    Nodes that share a directory tell the same, which is taken once.
+    A rank that came there by any dump is not late. Nodes that share a directory report the same,
+    which counts once.
     """
     sets: dict[str, set[int]] = {"waiting": set(), "left": set(), "late": set()}
     for entered, *them in {(of.entered, of.waiting, of.left, of.late) for of in told}:
@@ -164,7 +169,7 @@ def _sets(
 def _places(
     window: Window, of: Collective, told: _Told, nodes: frozenset[Subject]
 ) -> Iterator[Subject | None]:
-    """Where each of the ranks is: as its own node said, or by its address and its GPU's number."""
+    """Yield the place of each rank: as its own node reported, or by its address and GPU index."""
     by_host = _by_host(window, told, nodes)
     own = {
         (rank.host, rank.rank): replace(node, gpu=rank.gpu)
@@ -192,7 +197,7 @@ def _places(
 
 
 def _by_host(window: Window, told: _Told, nodes: frozenset[Subject]) -> dict[str, Subject]:
-    """Nodes by the addresses that they say are theirs; one that several have is nobody's."""
+    """Return nodes by the addresses that they report as theirs; shared addresses are left out."""
     found: dict[str, set[Subject]] = defaultdict(set)
     for node in nodes:
         inventory = (window.whole or window).inventories.get(node.key)
@@ -233,7 +238,7 @@ _NOBODY: Mapping[Stand, str] = {
 
 
 def evidence(window: Window, it: Standing) -> Evidence:
-    """One line: `rank 17 (node-3 GPU 4) never entered AllReduce 4711, it is at 4710`."""
+    """Return one line like `rank 17 (node-3 GPU 4) never entered AllReduce 4711, it is at 4710`."""
     by = " and ".join(_BY[source] for source in sorted(it.heard, key=lambda s: s.value))
     return Evidence(name="ranks", value=f"{_sentence(window, it)}, by {by}")
 
@@ -256,7 +261,7 @@ def _sentence(window: Window, it: Standing) -> str:
 
 
 def _who(window: Window, it: Standing) -> str:
-    """`rank 17 (node-3 GPU 4)`, or `5 of 64 ranks: 1 (node-1 GPU 1), ...`."""
+    """Return the ranks like `rank 17 (node-3 GPU 4)` or `5 of 64 ranks (1 (node-1 GPU 1), ...)`."""
     ranks = list(zip(it.of.ranks, it.places, strict=True))[:_NAMED]
     named = [
         f"{rank.rank}" + (f" ({where})" if (where := _where(window, rank, place)) else "")
@@ -275,13 +280,13 @@ def _where(window: Window, rank: RankStand, place: Subject | None) -> str:
 
 
 def action(window: Window, it: Standing, otherwise: str) -> str:
-    """Where to look first, where somebody is named."""
+    """Return an action that says which named ranks to look at first, else `otherwise`."""
     if not it.names:
         return otherwise
     return f"Look at {_who(window, it)} first: its process, GPU and node. {otherwise}"
 
 
 def severity(it: Standing | None, otherwise: Severity) -> Severity:
-    """Who is missing in a collective is no suspicion any more."""
+    """Return a warning instead of an info if ranks are named: then it is no mere suspicion."""
     named = it is not None and it.names
     return Severity.WARNING if named and otherwise is Severity.INFO else otherwise

@@ -1,6 +1,6 @@
-"""Idle nodes that fall silent one by one: what an autoscaler does, where no scheduler says so.
+"""Idle nodes that fall silent one by one, as an autoscaler makes them without a scheduler saying so.
 
-A feed, a switch or a kernel takes nodes at once, and whatever runs on them with them. An autoscaler
+A feed, a switch or a kernel takes nodes down at once, with whatever runs on them. An autoscaler
 takes the idle ones, each when its own time has come.
 """
 
@@ -11,21 +11,22 @@ from datetime import datetime, timedelta
 
 from gpuvigil.model import Subject
 
-# Who takes nodes away one by one takes several within an hour; less far apart than this is at once.
+# An autoscaler takes several nodes within an hour; nodes that go less than `_AT_ONCE` apart go at
+# once.
 WITHIN, _AT_ONCE = timedelta(hours=1), timedelta(seconds=30)
 _NODES = 3
-# Of nodes that go while they work there are hardly any meanwhile: that is another matter.
+# Meanwhile hardly any node goes that works: idle ones must be this many times as many.
 _TIMES_BUSY = 3
 
 
 def one_by_one(
     idle: Mapping[Subject, datetime], busy: Mapping[Subject, datetime]
 ) -> dict[Subject, int]:
-    """Of nodes of one cluster those that left so, with how many idle ones left within an hour.
+    """Return a cluster's nodes that left one by one, with how many idle ones left within an hour.
 
-    `idle`: when those fell silent that nobody held; `busy`: when those did that somebody did. Two
-    that left apart may be the first of several: they are told as 2, three or more as that many; a
-    node that left alone, or with half of the others at once, is not among them.
+    `idle`: when nodes that nobody held fell silent; `busy`: when held ones did. Two that left apart
+    may be the first of several: they count as 2, three or more as that many. A node that left
+    alone, or with half of the others at once, is not among them.
     """
     order = sorted(idle.items(), key=lambda item: (item[1], item[0]))
     times, others = [at for _, at in order], sorted(busy.values())
@@ -46,7 +47,7 @@ def one_by_one(
 
 
 def _moments(times: Sequence[datetime]) -> list[int]:
-    """To which moment each of these times belongs, which are in order."""
+    """Return a number for the moment that each of these sorted times belongs to."""
     numbers: list[int] = []
     begin = None
     for at in times:
@@ -59,5 +60,5 @@ def _moments(times: Sequence[datetime]) -> list[int]:
 
 
 def is_scaled_down(count: int) -> bool:
-    """Whether so many say that somebody takes them away."""
+    """Tell whether a count from `one_by_one` is enough to say that nodes are scaled down."""
     return count >= _NODES

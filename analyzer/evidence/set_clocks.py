@@ -1,7 +1,7 @@
-"""Whether clocks that are lower than their job's others' may be somebody's setting, which is made for all of a node.
+"""Whether lower clocks than a job's others may be somebody's setting, which is made for a whole node.
 
-As of clocks that do not rise (`detectors/gpu_clocks.py`): what all GPUs of a node do together, and neither heat nor a
-brake says why, no GPU does by itself.
+As with clocks that do not rise (`detectors/gpu_clocks.py`): what all GPUs of a node do together,
+without heat or a brake as the reason, is no fault of one GPU.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from ..window.columns import models, nodes, together
 from ..window.holdings import holder_key
 from ..window.window import Need, Span, Window
 
-# What holds a clock down for a good reason, in seconds of it.
+# Seconds for which a clock was held down for a good reason.
 HEAT_OR_BRAKE = tuple(
     Aggregate(function=Function.INCREASE, field=name)
     for name in (
@@ -26,7 +26,7 @@ HEAT_OR_BRAKE = tuple(
 )
 _BUSY = "utilization_percent"
 _CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
-# Of the samples the one with the highest bits: one that rests between kernels hides no setting.
+# The highest value of the samples: a GPU that rests between kernels does not hide a setting.
 REASONS = Aggregate(function=Function.MAX, field="clock_event_reasons")
 NEEDS = (
     Need(measurement="gpu", span=Span.NOW, fields=(_CLOCK.field, _BUSY)),
@@ -34,7 +34,7 @@ NEEDS = (
     Need(measurement="gpu", span=Span.STEADY, aggregates=(*HEAT_OR_BRAKE, REASONS)),
 )
 
-# How it is told of a node, and what to do then.
+# The condition, title and action for a node.
 CONDITION = "node_clocks"
 TITLE = "Job waits for a node whose GPUs all run at lower clocks"
 ACTION = (
@@ -44,15 +44,16 @@ ACTION = (
 
 # nvml.h: nvmlClocksEventReasonApplicationsClocksSetting, somebody set the clocks.
 SOMEBODY_SET = 0x2
-# Of the job's GPUs on the node, as where clocks are lowered on many nodes; and of the span, as there [ours].
+# The share of the job's GPUs on the node, and of the span, as for clocks lowered on many nodes
+# [ours].
 _SHARE, _EXPLAINED = 0.75, 0.1
-# Of a GPU that is its job's only one there: so near are the clocks of the node's others at work, half of what is told
-# as a lower one [ours].
+# For a GPU that is its job's only one there: the clocks of the node's other working GPUs are this
+# near, half of what counts as a lower clock [ours].
 _NEAR, _BUSY_PERCENT = 1.02, 10.0
 
 
 def may_be_set(window: Window, lower: Sequence[Subject]) -> bool:
-    """Whether the lower clocks of these GPUs, of one job and node, may be a setting of the node's."""
+    """Tell whether the lower clocks of these GPUs, of one job and node, may be set for the node."""
     node, held = lower[0].of_node(), window.held(lower[0])
     if not held or any(_is_held(window, it) for it in lower):
         return False
@@ -63,8 +64,9 @@ def may_be_set(window: Window, lower: Sequence[Subject]) -> bool:
 
 
 def _may_be_of_the_node(window: Window, gpu: Subject) -> bool:
-    """Whether the driver says so of one, or the node's others at work run as low; where there are none, whether the driver
-    tells no reasons.
+    """Tell whether the driver reports a setting, or the node's other working GPUs run as low.
+
+    Without other GPUs at work, tell whether the driver reports no reasons at all.
     """
     rows, steady = window.get("gpu", Span.NOW), window.get("gpu", Span.STEADY)
     place = rows.index.number(gpu)
@@ -84,7 +86,7 @@ def _may_be_of_the_node(window: Window, gpu: Subject) -> bool:
 
 
 def _is_held(window: Window, gpu: Subject) -> bool:
-    """Whether heat or a brake held its clock for a tenth of the span; what is not read did not."""
+    """Tell whether heat or a brake held a clock down for a tenth of the span, as far as read."""
     row = window.get("gpu", Span.STEADY).get(gpu)
     seconds = 0.0 if row is None else sum(row.get(it.column) or 0.0 for it in HEAT_OR_BRAKE)
     return bool(seconds >= _EXPLAINED * window.settings.steady_seconds)

@@ -1,4 +1,4 @@
-"""Nodes of a rack that fall silent together: one matter of what the rack shares."""
+"""Nodes of a rack that fall silent together: one finding about what the rack shares."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -19,10 +19,10 @@ _TOGETHER = timedelta(minutes=5)
 
 
 def of_racks(window: Window, found: Iterable[Finding]) -> list[Finding]:
-    """One finding for each rack of which enough nodes fell silent within five minutes.
+    """Return a finding for each rack of which enough nodes fell silent within five minutes.
 
-    `found`: what is told of silent nodes, without those that went in order. Where half of a cluster
-    is silent it is no matter of a rack. A rack is what inventories call one.
+    `found`: findings about silent nodes, without those that went in order. If half of a cluster is
+    silent, the rack is not the cause. Racks are those named in inventories.
     """
     by_cluster: dict[str, list[Finding]] = defaultdict(list)
     for finding in found:
@@ -43,7 +43,7 @@ def of_racks(window: Window, found: Iterable[Finding]) -> list[Finding]:
 
 
 def _at_once(silent: Iterable[Finding]) -> list[Finding]:
-    """The most that fell silent within five minutes of each other."""
+    """Return the most findings of nodes that fell silent within five minutes."""
     ordered = sorted(silent, key=lambda finding: (finding.since, finding.subject))
     runs = [
         [f for f in ordered[first:] if f.since - ordered[first].since <= _TOGETHER]
@@ -53,7 +53,7 @@ def _at_once(silent: Iterable[Finding]) -> list[Finding]:
 
 
 def _of_rack(window: Window, rack: Sequence[Subject], silent: Sequence[Finding]) -> Finding:
-    """About the rack's first node, silent or not, so that it stays the same while nodes come and go."""
+    """Return a finding about the rack's first node, silent or not, which stays while others change."""
     known = [finding.condition for finding in silent]
     told = _verdict(known)
     worst = min(silent, key=lambda finding: (finding.severity.rank, finding.subject))
@@ -83,7 +83,7 @@ def _of_rack(window: Window, rack: Sequence[Subject], silent: Sequence[Finding])
 
 
 def _verdict(known: Collection[str]) -> NodeSilence:
-    """By what the other nodes of their jobs say; one dead node is enough: the others share its fate."""
+    """Return the verdict by the other nodes of their jobs; one dead node is enough, as all share it."""
     if NodeSilence.DEAD in known:
         return NodeSilence.RACK_POWER
     return NodeSilence.RACK_NETWORK if NodeSilence.COLLECTOR in known else NodeSilence.RACK_EITHER

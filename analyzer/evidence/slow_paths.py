@@ -1,8 +1,8 @@
-"""Whose cable a job's packets wait for, by who answers late to whom.
+"""The port whose cable a job's packets wait for, found from late answers between ports.
 
-What waits beyond a port is counted by no host. But where the way to one host is full, what is sent to
-it is answered late, and so is what it sends itself, since the answers come the same way: of a job's
-late paths it is the end that all have in common.
+No host counts what waits beyond its port. But if the way to one host is full, packets to it are
+answered late, and so are those it sends itself, since the answers come the same way: it is the end
+that all of a job's late paths share.
 """
 
 from collections import defaultdict
@@ -30,10 +30,10 @@ from .port_rates import (
 
 # Both ends of one narrow place are late by about as much; a busy host's answers are by far less.
 _ALIKE = 1.0 / 3.0
-# More than that are a fabric that is full.
+# With more ports than this, the fabric itself is full.
 _MOST_NAMED = 64
 Path = tuple[Subject, Subject]
-"""A port that sends, and the one whose answers are late."""
+"""A sending port, and the one whose answers to it are late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,25 +43,26 @@ class Slow:
     port: Subject
     job: str  # a `holder_key`
     paths: tuple[Path, ...]
-    others: tuple[Subject, ...]  # which may as well be it
+    others: tuple[Subject, ...]  # ports that may be the slow one as well
 
 
 def slow_ports(window: Window, look: Look) -> Iterator[Slow]:
-    """The ends that late paths have in common, the most first; none where a node's own queue explains them."""
+    """Yield the ends that most late paths share first; none if a node's own queue explains them."""
     for job, paths in sorted(window.once(_late_paths, look).items()):
         left = _Left(paths)
         while left.paths and left.taken < _MOST_NAMED:
             ports = left.most()
-            # A lone one had a bad moment, or is the first to be seen of several.
+            # A lone path had a bad moment, or is the first of several.
             if not ports and (left.shared or _others(window, job, look, paths)):
                 break
-            # Of a single path, the end that is sent to: what the other's own queue held, its node would tell.
+            # For a single path, take the receiving end: the sender's own queue would show on its
+            # node.
             first, *others = ports or [min(left.paths)[1]]
             yield Slow(port=first, job=job, paths=left.take(first), others=tuple(others))
 
 
 class _Left:
-    """Late paths of a job of which no end was named yet."""
+    """Late paths of a job without a named end yet."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self.paths = set(paths)
@@ -72,12 +73,12 @@ class _Left:
                 self._by_port[port].add(path)
 
     def most(self) -> list[Subject]:
-        """The ports that most paths share; none where no two do."""
+        """Return the ports that most paths share; none if no two paths share one."""
         most = max(map(len, self._by_port.values()))
         return sorted(it for it, them in self._by_port.items() if len(them) == most > 1)
 
     def take(self, port: Subject) -> tuple[Path, ...]:
-        """The paths that lead to or from it, which are none of the others' any more."""
+        """Remove and return the paths that lead to or from a port."""
         those = self._by_port.pop(port)
         for path in those:
             for end in path:
@@ -88,7 +89,7 @@ class _Left:
 
 
 def _others(window: Window, job: str, look: Look, paths: Sequence[Path]) -> bool:
-    """Whether ports of the job that are on none of these paths have begun to be answered as late."""
+    """Tell whether ports of the job on none of these paths have begun to be answered as late."""
     now = window.once(_late_now, look)
     known = {port for path in paths for port in path}
     least = _ALIKE * max(now.get(sender, 0.0) for sender, _ in paths)
@@ -112,16 +113,16 @@ def _late_paths(window: Window, look: Look) -> Mapping[str, list[Path]]:
             nodes = window.holdings[job].nodes
             far = (it for it in _answering_late(window, port) if it.of_node() in nodes)
             found[job] += [(port, it) for it in far if it != port]
-    # What a node keeps back itself is told of it.
+    # A node that keeps packets in its own queue is found by that.
     kept = np.flatnonzero(queue_begins(window, rates)).tolist()
     own = {rates.rows.subjects[number] for number in kept}
     return {job: them for job, them in found.items() if them and own.isdisjoint(sum(them, ()))}
 
 
 def _late(window: Window, rates: Rates, look: Look) -> Mask:
-    """Which ports' packets are answered late while less gets through, in the last minute, too."""
+    """Tell which ports' packets are answered late, also in the last minute, while less gets through."""
     found: Mask = rates.delayed & (rates.fall >= look.least_fall) & fabric(window, rates.rows)
-    # A word now and then is acknowledged late by itself (Linux, TCP_DELACK_MIN: 40 ms).
+    # A rare packet is acknowledged late anyway (Linux, TCP_DELACK_MIN: 40 ms).
     found &= lately(window, rates, SENT) >= SENT_BYTES
     return found & _lately(window, rates)
 
@@ -133,7 +134,7 @@ def _lately(window: Window, rates: Rates) -> Mask:
 
 
 def _late_now(window: Window, look: Look) -> Mapping[Subject, float]:
-    """By how many seconds answers are late in the last minute, where they are."""
+    """Return by port how many seconds answers were late in the last minute, where they were."""
     rates = window.once(rates_of, look)
     if not len(rates.rows):
         return {}
@@ -143,7 +144,7 @@ def _late_now(window: Window, look: Look) -> Mapping[Subject, float]:
 
 
 def _answering_late(window: Window, port: Subject) -> Iterator[Subject]:
-    """The ports of the addresses that a port waits for; nobody's address is told of nobody."""
+    """Yield the ports whose addresses a port waits for; unknown addresses are left out."""
     inventory = (window.whole or window).inventories.get(port.of_node().key)
     at = window.once(_by_address, port.cluster)
     for told in () if inventory is None else inventory.ports:
@@ -152,7 +153,7 @@ def _answering_late(window: Window, port: Subject) -> Iterator[Subject]:
 
 
 def _by_address(window: Window, cluster: str) -> Mapping[str, Subject]:
-    """The cluster's ports by their addresses; one that several have names none of them."""
+    """Return the cluster's ports by address; addresses that several ports have are left out."""
     found: dict[str, Subject | None] = {}
     for inventory in (window.whole or window).inventories.values():
         node = inventory.subject

@@ -1,7 +1,7 @@
-"""Whether what was measured stands for a whole span, although samples are missing.
+"""Whether samples stand for a whole span, although some are missing.
 
-On shared clusters a third of the samples may be all there is. That is enough as long as it lies over all
-of the span: it begins at the span's beginning, and its last part was measured about as often as the rest.
+On shared clusters only a third of the samples may come. They are enough if they are spread over the
+whole span: they begin at its beginning, and its last part was measured about as often as the rest.
 """
 
 from dataclasses import dataclass
@@ -14,24 +14,25 @@ from ..window.columns import Floats, Mask
 from ..window.rows import Rows
 from ..window.window import Window
 
-# So much of the expected samples is no doubt enough; from here down they must lie evenly.
+# This share of the expected samples is enough; with fewer they must lie evenly.
 _PLENTY = 0.8
-# Of fewer than these nothing is known, however they lie.
+# With fewer samples than these nothing is known, however they lie.
 _LEAST_SHARE, _LEAST_SAMPLES = 0.2, 6.0
-# One part of the span may have this much of the other's samples: of ten minutes less than six are a gap.
+# One part of the span must have this share of the other's rate of samples: less than six of ten
+# minutes are a gap.
 _EVEN = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """How many samples of each row are in a span that ends now."""
+    """The number of samples of each row in a span that ends now."""
 
     counted: Floats
     seconds: float
 
 
 def stands_for(window: Window, rows: Rows, whole: Part, last: Part) -> Mask:
-    """Of each row whether its samples stand for the whole span; `last` is the last part of it."""
+    """Tell for each row whether its samples stand for the whole span; `last` is its last part."""
     tick = window.ticks(rows)
     begun = micros(window.now) - whole.seconds * 1e6
     from_begin = rows.values("first_at") - begun <= (whole.seconds - _PLENTY * whole.seconds) * 1e6
@@ -42,7 +43,7 @@ def stands_for(window: Window, rows: Rows, whole: Part, last: Part) -> Mask:
 
 
 def _evenly(whole: Part, last: Part) -> Mask:
-    """Whether neither the last part nor what is before it was measured much more rarely."""
+    """Tell whether neither the last part nor the time before it was measured much more rarely."""
     seconds_before = whole.seconds - last.seconds
     if seconds_before <= 0.0:
         return np.zeros(len(whole.counted), dtype=bool)

@@ -1,4 +1,4 @@
-"""Whether an incident of heat that stands would show now if it were there, and when it is over."""
+"""Whether a standing incident of heat would show now if it were there, and when it is over."""
 
 from datetime import datetime, timedelta
 
@@ -25,16 +25,16 @@ from .own_past import own_past_of
 
 # The name of evidence by the driver's counters of slowdowns.
 SLOWED = "slowed down by heat"
-# What began with 5 K or more is over once a GPU has become so much cooler at its power.
+# Heat that began with 5 K or more is over once a GPU has become this much cooler at its power.
 _COOLER_KELVIN, _LAPSE = 4.0, timedelta(hours=24)
 
 
 def says_whether_hot(window: Window, incident: Incident) -> bool | None:
-    """Whether a standing incident of heat would show; None where its node's lines are enough.
+    """Tell whether a standing incident of heat would show; None if its node's lines are enough.
 
-    The counters of slowdowns tell at any load of several GPUs, whose air is warm also at rest; of
-    one they tell while it works: a GPU that rests is not slowed down. What was held against its own
-    past or its peers shows only where it can be held against peers now, or where it became cooler.
+    For several GPUs, whose air is warm also at rest, the counters of slowdowns tell at any load;
+    for a single one only while it works, as a GPU at rest is not slowed down. Heat found against
+    the past or peers shows only if it can be compared with peers now, or became less.
     """
     told = {item.name for item in incident.evidence if item.peers}
     told |= {item.name for item in incident.evidence} & {SLOWED, PAST, USUAL}
@@ -55,16 +55,17 @@ def says_whether_hot(window: Window, incident: Incident) -> bool | None:
 
 
 def _became_cooler(window: Window, numbers: list[int]) -> bool:
-    """Whether half of these GPUs are cooler by now than half an hour ago, at their power."""
+    """Tell whether half of these GPUs are cooler than half an hour ago, at their power."""
     past = own_past_of(window)
     known = past.lately[numbers][np.isfinite(past.sure[numbers])]
     return bool(len(known) and np.median(known) <= -_COOLER_KELVIN)
 
 
 def _shows(rows: Rows, found: Heat, numbers: list[int], incident: Incident, than: str) -> bool:
-    """Whether it can be told now: not while the load changes, and of a heatsink not at rest.
+    """Tell whether an incident's heat can be measured now.
 
-    Of several GPUs half must tell. One whose power nobody reads is never held against peers.
+    It cannot while the load changes, nor at rest for a heatsink. Of several GPUs half must be
+    known. A GPU without power readings is never compared with peers.
     """
     seen = np.isfinite(found.kelvin[numbers])
     if incident.subject.kind == "gpu":
@@ -76,9 +77,9 @@ def _shows(rows: Rows, found: Heat, numbers: list[int], incident: Incident, than
 
 
 def lapsed(window: Window, incident: Incident) -> datetime | None:
-    """When one that rests on its own past was last seen, where that is long ago.
+    """Return when an incident that rests on its GPU's past was last seen, if long ago, else None.
 
-    Half an hour after the change nothing of it shows any more, unless peers tell.
+    Half an hour after the change it does not show any more, unless peers tell.
     """
     by_past = any(item.name == PAST for item in incident.evidence)
     is_long_ago = window.now - incident.updated_at >= _LAPSE
@@ -86,7 +87,7 @@ def lapsed(window: Window, incident: Incident) -> datetime | None:
 
 
 def _is_at_work(window: Window, subject: Subject) -> bool | None:
-    """Whether a GPU draws power enough to become hot; None of a node, and where nobody reads it."""
+    """Tell whether a GPU draws enough power to become hot; None for a node, or without readings."""
     row = window.get("gpu", Span.RECENT).get(subject) if subject.kind == "gpu" else None
     watts = None if row is None else row[WATTS.column]
     if row is None or watts is None:
@@ -97,8 +98,8 @@ def _is_at_work(window: Window, subject: Subject) -> bool | None:
 
 
 def _rows_of(rows: Rows, incident: Incident) -> list[int]:
-    """The rows of the GPUs that it is about: of a node those that it names and that are still there,
-    else all of its nodes.
+    """Return the rows of the GPUs that an incident is about: for a node those that it names and that
+    are still there, else all of its nodes.
     """
     gpu = incident.subject.kind == "gpu"
     members = {incident.subject, *(() if gpu else map(Subject.parse, incident.members))}

@@ -1,4 +1,4 @@
-"""Which switch is at the other end of a port, as its node heard it by LLDP, or the fabric says."""
+"""The switch at the other end of a port, as its node heard it by LLDP, or by the fabric."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -9,22 +9,22 @@ from ..window.fault_kinds import AT_SWITCHES, SWITCHES
 from ..window.window import Window
 from .fabric import far_end
 
-# Of a group's ports with a known switch, so many must be at one for the group to be called by it.
+# The share of a group's ports with a known switch that must be at one to name the group after it.
 _MOST = 0.8
 _UNKNOWN = "not known here: look it up by these ports"
 
 
 def switch_of_all(window: Window, ports: Iterable[Subject]) -> str:
-    """The one switch that these ports are at; empty where nobody told, or there are several."""
+    """Return the one switch that these ports are at; empty if unknown, or if there are several."""
     names = _switches(window, ports)
     name, count = max(names.items(), key=lambda it: (it[1], it[0]), default=("", 0))
     return name if count >= _MOST * names.total() else ""
 
 
 def other_end(window: Window, finding: Finding) -> Iterator[Evidence]:
-    """What is known of the other end of a port, or of the ports of a switch."""
+    """Yield evidence of the other end of a port, or of a switch's ports."""
     if finding.subject.device == SWITCH_DEVICE:
-        return  # it says itself which switch it is
+        return  # the finding itself names the switch
     if finding.fault in SWITCHES or (finding.fault in AT_SWITCHES and finding.members):
         names = _switches(window, (finding.subject, *finding.members))
         said = ", ".join(f"{name} ({count} of the ports)" for name, count in sorted(names.items()))
@@ -42,7 +42,7 @@ def _switches(window: Window, ports: Iterable[Subject]) -> Counter[str]:
 
 
 def plugged_into(window: Window, port: Subject) -> tuple[str, str | None] | None:
-    """The switch, and its port where that was told."""
+    """Return the switch that a port is plugged into, and its port if known; None if neither is."""
     whole = window.whole or window
     inventory = whole.inventories.get(port.of_node().key)
     for known in () if inventory is None else inventory.ports:

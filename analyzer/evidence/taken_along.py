@@ -1,4 +1,4 @@
-"""What a node that fell silent had on it: the jobs that it took along, or nothing."""
+"""What ran on a node that fell silent: the jobs that ended with it, or nothing."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -12,27 +12,27 @@ _OF_SCHEDULERS = frozenset({HolderKind.JOB, HolderKind.POD})
 
 
 def jobs(window: Window, node: Subject) -> list[Allocation]:
-    """What a scheduler has or lately had on the node."""
+    """Return the jobs that a scheduler has or recently had on a node."""
     return [a for a in _held(window, node) if _is_job(a)]
 
 
 def held_on(window: Window, node: Subject) -> list[Allocation]:
-    """The jobs and pods that have or lately had one of its GPUs: programs that somebody started by hand are none."""
+    """Return the jobs and pods that have or recently had GPUs of a node, without bare programs."""
     return [a for a in _held(window, node) if a.holder.kind in _OF_SCHEDULERS]
 
 
 def lost_jobs(window: Window, node: Subject, went: datetime) -> list[Allocation]:
-    """Those of them that the node took along when it went."""
+    """Return the jobs that were running on a node when it went, and so were lost with it."""
     return [
         a for a in jobs(window, node) if a.started_at <= went and not _was_over(window, a, went)
     ]
 
 
 def was_free(window: Window, node: Subject, since: datetime) -> bool:
-    """Whether nobody held any of its GPUs then, as far as its cluster's holders are told.
+    """Tell whether nobody held a node's GPUs at `since`, as far as its cluster's holders are known.
 
-    A job that ended between the node's last body and the next one, nobody knows how, may have ended
-    with the node: that it was free nobody can say, nor that it lost the job.
+    A job that ended between the node's last body and the next one, in an unknown way, may have
+    ended with the node: then the node is neither known to be free nor to have lost the job.
     """
     if node.key not in window.inventories:
         return False
@@ -43,14 +43,14 @@ def was_free(window: Window, node: Subject, since: datetime) -> bool:
 
 
 def was_cut_off(allocation: Allocation) -> bool:
-    """Whether it failed: a job whose end nobody tells may have been done."""
+    """Tell whether an allocation failed; a job with an unknown exit code may have been done."""
     return allocation.exit_code not in {None, _SUCCESS}
 
 
 def _was_over(window: Window, allocation: Allocation, since: datetime) -> bool:
-    """Whether it had ended when the node went, which was between its last body and the next one.
+    """Tell whether an allocation had ended when its node went, between its last body and the next.
 
-    What a node takes along ends when somebody misses it, mostly after minutes; it fails then.
+    A job that is lost with its node fails, mostly minutes later, when somebody misses it.
     """
     ended_at, tick = allocation.ended_at, window.tick_seconds(allocation.subject.of_node())
     if ended_at is None or (ended_at > since and was_cut_off(allocation)):
@@ -59,7 +59,7 @@ def _was_over(window: Window, allocation: Allocation, since: datetime) -> bool:
 
 
 def _may_be_lost(allocation: Allocation, since: datetime) -> bool:
-    """Whether it ended after the node's last body, by a scheduler that does not say how."""
+    """Tell whether a job ended after its node's last body without an exit code."""
     ended_at = allocation.ended_at
     unknown = _is_job(allocation) and allocation.exit_code is None
     return unknown and ended_at is not None and ended_at > since
@@ -70,7 +70,7 @@ def _is_job(allocation: Allocation) -> bool:
 
 
 def _held(window: Window, node: Subject) -> Iterator[Allocation]:
-    """Who has or lately had one of the node's GPUs."""
+    """Yield the current and recent allocations of a node's GPUs."""
     inventory = window.inventories.get(node.key)
     for gpu in () if inventory is None else inventory.gpus:
         key = Subject(cluster=node.cluster, node=node.node, gpu=gpu.uuid).key

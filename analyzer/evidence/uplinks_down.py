@@ -1,4 +1,4 @@
-"""Links between switches that are down, as one matter where they have a switch in common and went at once."""
+"""Links between switches that are down: one finding for those that share a switch and went at once."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,16 +26,16 @@ _SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """An incident of such links that stands."""
+    """A standing incident about such links."""
 
     subject: Subject
     links: frozenset[Subject]
 
 
 def cables_down(window: Window, fault: Fault) -> Iterator[Finding]:
-    """One finding of `fault` per cause: a cable, or what several have in common.
+    """Yield one finding of `fault` per cause: a cable, or what several cables share.
 
-    Of hosts without a collector each is its own.
+    Each cable to a host without a collector gets its own.
     """
     troubles = sorted(fabric_links.down(window), key=lambda it: (it.since, it.subject))
     between = [it for it in troubles if it.cable.at_switches]
@@ -68,7 +68,7 @@ def _stood(window: Window, fault: Fault) -> list[_Known]:
 
 
 def _together(troubles: Sequence[Trouble], known: Sequence[_Known]) -> Iterator[Sequence[Trouble]]:
-    """What went within two minutes and has a switch in common, or is told as one already."""
+    """Return groups that share a switch and went within two minutes, or are one incident already."""
     runs: dict[int, int] = {}
     begun = None
     for number, it in enumerate(troubles):
@@ -127,7 +127,7 @@ def _ends(trouble: Trouble) -> Iterator[tuple[str, str]]:
 
 
 def _counted(window: Window) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-    """By cluster and switch its links to other switches, and those of them that are up."""
+    """Count each switch's links to other switches, all and those up, by cluster and switch."""
     every, up = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for cable in fabric.cables(window):
         if cable.at_switches:
@@ -139,7 +139,7 @@ def _counted(window: Window) -> tuple[Counter[tuple[str, str]], Counter[tuple[st
 
 
 def _cut_off(window: Window, group: Sequence[Trouble]) -> bool:
-    """Whether a switch with hosts has no link to another one any more."""
+    """Tell whether a switch with hosts has no link to another switch any more."""
     _, up = _counted(window)
     alone = {place for it in group for place in _ends(it) if not up[place]}
     with_hosts = {

@@ -1,4 +1,4 @@
-"""What a GPU usually is beside its peers: learned look by look, a level for each state that it depends on."""
+"""A GPU's usual place beside its peers: learned look by look, per level of what it depends on."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,34 +13,35 @@ from ..window.rows import Rows
 from ..window.usual import Usual, nothing_usual
 from ..window.window import Window
 
-# A week at work, with a look in ten minutes: what is slower is how a GPU ages, what lasts becomes usual.
+# A week at work, with a look in ten minutes: slower changes are ageing, and lasting ones become
+# usual.
 _MOST = 1000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Teaching:
-    """How one detector learns."""
+    """The settings with which one detector learns."""
 
     name: str
     levels: int
-    known: float  # looks at a level that make it known
-    far: float  # what is further off teaches no more than this: a fault does not soon become usual
+    known: float  # how many looks at a level make it known
+    far: float  # the most that one look counts: a fault must not soon become usual
 
     def before(self, window: Window) -> Usual:
-        """What the passes before this one taught."""
+        """Return what earlier passes learned."""
         found = window.usual.get(self.name)
-        # What another version kept may have other levels.
+        # What another version wrote may have other levels.
         if found is None or found.beyond.shape[1] != self.levels:
             return nothing_usual(self.levels)
         return found
 
     def is_due(self, window: Window, rows: Rows) -> bool:
-        """Whether there is something to learn: a look counts once for each steady span."""
+        """Tell whether there is something to learn: one look counts per steady span."""
         at, rest = self.before(window).at, timedelta(seconds=window.settings.steady_seconds)
         return len(rows) > 0 and (at is None or window.now - at >= rest)
 
     def learned(self, window: Window, rows: Rows, now: Floats, level: Codes) -> Usual:
-        """What is known after this pass; a level of -1 is none."""
+        """Return what is known after this pass; rows at level -1 teach nothing."""
         before = self.before(window)
         index, beyond, looks = _with_room(window, before, rows)
         told = np.flatnonzero(np.isfinite(now) & (level >= 0))
@@ -52,7 +53,7 @@ class Teaching:
         return Usual(index=index, beyond=beyond, looks=looks, at=window.now)
 
     def usual(self, window: Window, rows: Rows, level: Codes) -> Floats:
-        """What each usually is at its level; NaN where it was not looked at often enough."""
+        """Return each GPU's usual value at its level; NaN where it had too few looks."""
         of = self.before(window)
         if not len(of.index):
             return np.full(len(rows), np.nan)
@@ -63,7 +64,7 @@ class Teaching:
 
 
 def _with_room(window: Window, before: Usual, rows: Rows) -> tuple[Index, Floats, Floats]:
-    """Copies to write to, with a row for every GPU; what the fleet has no more goes when others come."""
+    """Return writable copies with a row for every GPU; GPUs that are gone are dropped as new ones come."""
     new = np.flatnonzero(rows.index.places(before.index) == NOWHERE).tolist()
     if not new:
         return before.index, before.beyond.copy(), before.looks.copy()

@@ -1,9 +1,9 @@
 """How much hotter a GPU is beside its peers than it used to be, at about the same power.
 
-What it has beyond its peers is its place, its heatsink and its rack's air for as long as nothing
-happens, and a change of it needs no limit for what is usual elsewhere. A fan that fades and dust take
-hours and weeks, of which half an hour of its own past (`own_past.py`) shows nothing. Power counts by
-level: air is so many degrees at any power, and what a heatsink makes goes with it.
+As long as nothing happens, its excess over its peers comes from its place, its heatsink and its
+rack's air, and a change of that needs no limit for what is usual elsewhere. A fading fan and dust
+take hours and weeks, which half an hour of its own past (`own_past.py`) does not show. Power counts
+by level: warm air adds the same at any power, but a heatsink's effect grows with it.
 """
 
 from dataclasses import replace
@@ -30,16 +30,16 @@ from .usual import Teaching
 from .usual_mates import beyond_usual_mates
 from .usual_mates import learned as learned_of_mates
 
-# Of a GPU's power limit, from where on it is held against what it was at such a power, and where the next
-# begin; the first is rest, at which its node's air shows.
+# Where the levels of power begin, as shares of a GPU's limit: it is compared with its own values at
+# the same level. The first level is rest, at which its node's air shows.
 LEVELS = (0.0, 0.3, 0.5, 0.7)
-# Known after half an hour at a level, as `own_past.py` asks of its own; kelvins.
+# A level is known after half an hour, as in `own_past.py`; `far` is in kelvins.
 HEAT = Teaching(name="heat", levels=len(LEVELS), known=3.0, far=2.0)
 BESIDE_MATES = Teaching(name="heat_mates", levels=len(LEVELS), known=3.0, far=2.0)
 
 
 def learned(window: Window) -> Usual:
-    """What is known after this pass."""
+    """Return the usual heat of each GPU beside its peers, as known after this pass."""
     rows = window.get("gpu", Span.STEADY)
     if not HEAT.is_due(window, rows):
         return HEAT.before(window)
@@ -47,12 +47,15 @@ def learned(window: Window) -> Usual:
 
 
 def learned_beside_mates(window: Window) -> Usual:
-    """The same beside others of its node."""
+    """Return the usual heat of each GPU beside others of its node, as known after this pass."""
     return learned_of_mates(window, BESIDE_MATES, _levels(window.get("gpu", Span.STEADY)))
 
 
 def beyond_usual(window: Window) -> Heat:
-    """What every GPU has beyond its peers, less what it usually has; of one without peers beyond its node's others."""
+    """Return every GPU's heat beyond its usual place beside its peers.
+
+    A GPU without peers is compared with others of its node.
+    """
     found, rows = _beyond_peers(window), window.get("gpu", Span.STEADY)
     alone = ~np.isfinite(heat_at_any_load(window).kelvin)
     if not alone.any():
@@ -68,10 +71,10 @@ def beyond_usual(window: Window) -> Heat:
 
 
 def _beyond_peers(window: Window) -> Heat:
-    """What every GPU of the steady span has beyond its peers, less what it usually has at its power.
+    """Return every GPU's heat beyond its peers over the steady span, less its usual one at its power.
 
-    NaN where it was not looked at for half an hour at such a power. At a light or a ragged load others of
-    its node may be at powers that became known in warm air: that is no heat of its own.
+    NaN if it had less than half an hour at such a power. At a light or uneven load, others of its
+    node may be at powers that became known in warm air: that is no heat of its own.
     """
     found, rows = heat_at_any_load(window), window.get("gpu", Span.STEADY)
     own = HEAT.usual(window, rows, _levels(rows))
@@ -82,13 +85,13 @@ def _beyond_peers(window: Window) -> Heat:
         of_node, in_node = per_group(nodes(rows), found.kelvin)
         unsure &= (in_node >= NODE_GPUS) & (of_node - own >= BESIDE_RACK)
         doubt = doubt + np.where(unsure, of_node - own, 0.0)
-    # While its power goes down, what a node has in the mean of the span is mostly what it had before.
+    # While its power goes down, a node's mean over the span mostly shows its earlier heat.
     sure = np.where(found.doubt <= ALONE_KELVIN, kelvin, np.nan)
     return replace(found, kelvin=kelvin, sure=sure, lately=found.lately - own, doubt=doubt)
 
 
 def _levels(rows: Rows) -> Codes:
-    """Which of `LEVELS` each row's power has reached; -1 where it is not read."""
+    """Return which of `LEVELS` each row's power has reached; -1 where it is not measured."""
     limit = rows.values(LIMIT.column)
     of = np.where(np.isnan(limit), WORKING_WATTS / WORKING_SHARE, limit)
     share = np.nan_to_num(rows.values(WATTS.column) / of, nan=-1.0)

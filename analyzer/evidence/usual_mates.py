@@ -1,8 +1,8 @@
-"""How much hotter a GPU is beside others of its node that do the same work than it usually is beside them.
+"""How much hotter than usual a GPU is beside others of its node that do the same work, its mates.
 
-What creeps for longer than its own past remembers (`own_past.py`) needs no other node: where no peers tell
-(`usual_heat.py`), the GPUs of its node that draw as much do. How their slots differ is learned at each
-power, and what they are off that now, all of them together, is their air.
+Heat that grows for longer than a GPU's own past reaches (`own_past.py`) needs no other node:
+without peers (`usual_heat.py`), the GPUs of its node that draw as much show it. How their slots
+differ is learned at each power, and what all of them together are off that now is due to their air.
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from .heat import CELSIUS, ROOM_CELSIUS, WATTS, doubt_of_others
 from .node_mates import beyond_mates, middle_of_mates
 from .usual import Teaching
 
-# Of the steady span, what must have been measured.
+# The share of the steady span that must have been measured.
 _COVERAGE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BesideMates:
-    """Per row of the steady span; NaN where too few mates tell, or it is not known what is usual."""
+    """Heat beside mates per row of the steady span; NaN with too few mates or no known usual value."""
 
     kelvin: Floats
     lately: Floats
@@ -32,7 +32,7 @@ class BesideMates:
 
 
 def learned(window: Window, teaching: Teaching, levels: Codes) -> Usual:
-    """What is known after this pass."""
+    """Return the usual heat of each GPU beside its mates, as known after this pass."""
     rows = window.get("gpu", Span.STEADY)
     if not teaching.is_due(window, rows):
         return teaching.before(window)
@@ -40,7 +40,7 @@ def learned(window: Window, teaching: Teaching, levels: Codes) -> Usual:
 
 
 def beyond_usual_mates(window: Window, teaching: Teaching, levels: Codes) -> BesideMates:
-    """What each has beyond its mates, less what it usually has, and how far these are apart in that."""
+    """Return each GPU's heat beyond its mates, less its usual one and the range of the mates."""
     rows, recent = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
     celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
     kelvin = _beside(window, rows) - teaching.usual(window, rows, levels)
@@ -55,7 +55,7 @@ def beyond_usual_mates(window: Window, teaching: Teaching, levels: Codes) -> Bes
 
 
 def _beside(window: Window, rows: Rows) -> Floats:
-    """Degrees beyond the middle one of its mates."""
+    """Return by how many kelvins each GPU is warmer than the median of its mates."""
     celsius, watts = rows.values(CELSIUS.column), rows.values(WATTS.column)
     covered = seconds(rows) >= _COVERAGE * window.settings.steady_seconds
     known = np.where(covered & (watts > 0.0), celsius, np.nan)

@@ -1,4 +1,4 @@
-"""What NCCL Inspector's lines say of ranks that their jobs wait for."""
+"""Ranks that their jobs wait for, by NCCL Inspector's lines."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,12 +8,12 @@ from gpuvigil.model import Collective, EventKind, Evidence, Source, Subject
 
 from ..window.window import Window
 
-# A collector tells the same again after ten minutes.
+# A collector repeats a report after ten minutes.
 _YOUNG = timedelta(minutes=15)
 
 
 def firsts(window: Window, _asked: None = None) -> Mapping[Subject, tuple[datetime, Collective]]:
-    """By GPU what was told of its rank last, and when, where that rank lately waited least of those on its node."""
+    """Return by GPU when its rank was last reported as waiting least on its node, and the report."""
     return {
         replace(event.subject.of_node(), gpu=of.ranks[0].gpu): (event.at, of)
         for event in (window.whole or window).all_events(EventKind.COLLECTIVE)
@@ -23,7 +23,7 @@ def firsts(window: Window, _asked: None = None) -> Mapping[Subject, tuple[dateti
 
 
 def waited_for(window: Window, gpu: Subject) -> Evidence | None:
-    """That the rank on this GPU lately waited least; None where that was not told."""
+    """Return evidence that the rank on a GPU recently waited least; None if that was not reported."""
     told = window.once(firsts, None).get(gpu)
     if told is None:
         return None

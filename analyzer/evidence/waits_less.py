@@ -1,4 +1,4 @@
-"""Whether ports that waited, or dropped packets, do so much less by now: then what is told of them is over."""
+"""Whether ports that waited or dropped packets do so much less by now: then their incident is over."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,15 +9,15 @@ from ..window.rows import Row
 from ..window.window import Span, Window
 from .port_rates import DELAY, LOOKS, PAUSED, QUEUED, RECEIVED, SENT, TICKS, jobs_through
 
-# The condition of what drops packets and waits for nothing.
+# The condition of a port that drops packets and does not wait.
 DROPS = "drops"
 DISCARDS = Aggregate(function=Function.INCREASE, field="transmit_discards")
 # NVSentinel: degraded at more than 100 discards a second.
 DISCARDS_PER_SECOND = 100.0
-# What stands is over once its ports wait for so much less than they did over the whole span.
+# An incident is over once its ports wait at most this share of what they did over the whole span.
 _LESS = 0.5
-# What was told of drops is over at half of that over ten minutes, or at next to none in the last one:
-# minutes of a port near the limit scatter by half of it [own].
+# An incident of drops is over at half of that rate over ten minutes, or at next to none in the last
+# one: minutes of a port near the limit scatter by half of it [own].
 _FEW, _NEXT_TO_NONE = 0.5, 0.05
 
 
@@ -28,7 +28,7 @@ def _per_second(row: Row, column: str) -> float | None:
 
 
 _Sign = tuple[str, Callable[[Row, str], float | None]]
-# What shows how much a port waits: the first that is counted.
+# The signs of how much a port waits; the first one that is counted is used.
 _SIGNS: tuple[_Sign, ...] = (
     (PAUSED.column, _per_second),
     (TICKS.column, _per_second),
@@ -38,10 +38,10 @@ _SIGNS: tuple[_Sign, ...] = (
 
 
 def says_whether_it_waits(window: Window, incident: Incident) -> bool:
-    """Whether a standing incident would show: only where most of its ports wait, or drop, much less than before.
+    """Tell whether a standing incident would show: only if half of its ports wait or drop much less.
 
-    What lasts as long as the spans look back shows no change any more, and is not over. Nor is what waits for nothing
-    only since its job rests, as at a checkpoint.
+    An incident that lasts as long as the spans look back shows no change any more, and is not over.
+    Nor is one whose ports do not wait only because their job rests, as at a checkpoint.
     """
     lately, long = window.get("port", Span.RECENT), window.get("port", Span.TREND)
     steady = window.get("port", Span.STEADY)
@@ -59,7 +59,7 @@ def says_whether_it_waits(window: Window, incident: Incident) -> bool:
 
 
 def _rests(window: Window, port: Subject) -> bool:
-    """Whether so much less goes through a port than before that it cannot wait, though its jobs have not ended."""
+    """Tell whether a port carries so much less that it cannot wait, though its jobs have not ended."""
     spans = (window.get("port", span).get(port) for span in (Span.RECENT, Span.TREND))
     lately, long = (None if row is None else _carried(row) for row in spans)
     few = lately is not None and long is not None and lately < _LESS * long
@@ -67,13 +67,13 @@ def _rests(window: Window, port: Subject) -> bool:
 
 
 def _carried(row: Row) -> float | None:
-    """Bytes a second, both ways."""
+    """Return the bytes per second that a port carries both ways, None if not measured."""
     told = [_per_second(row, it.column) for it in (RECEIVED, SENT)]
     return None if None in told else sum(it or 0.0 for it in told)
 
 
 def _drops_few(lately: Row | None, steady: Row | None) -> bool | None:
-    """None where nobody counts what it drops; not over as long as nothing is heard of it."""
+    """Tell whether a port drops few packets; None if drops are not counted, False without new data."""
     if steady is None or steady.get(DISCARDS.column) is None:
         return None
     now = None if lately is None else _per_second(lately, DISCARDS.column)
@@ -85,7 +85,7 @@ def _drops_few(lately: Row | None, steady: Row | None) -> bool | None:
 
 
 def _is_back(lately: Row | None, long: Row | None, signs: Sequence[_Sign]) -> bool | None:
-    """None where nobody counts its waits; not back as long as nothing is heard of it."""
+    """Tell whether a port waits much less; None if waits are not counted, False without new data."""
     for column, of in signs:
         usual = None if long is None else of(long, column)
         if usual:

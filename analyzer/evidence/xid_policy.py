@@ -1,4 +1,4 @@
-"""Whose an Xid is: which events are silent."""
+"""Policy for Xids: which events are silent, and when a program's Xid points at the GPU."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from ..window.window import Window
 from .xid_repeats import END, PAGE_FAULT
 
 _CLEAN_UP, _ADVICE = 45, 154
-# An Xid 45 by itself is nothing.
+# A single Xid 45 means nothing.
 _CLEAN_UPS = 2
 _DIAGNOSE = (
     "Run the in-band diagnostic (DCGM EUD) when no job runs on the GPU; if it fails, the field"
@@ -21,15 +21,16 @@ _DIAGNOSE = (
 
 
 def row_of(event: Event) -> Xid:
-    """What the table says of an event, made more exact by its message."""
+    """Return the table's row for an event, made more exact by its message."""
     return read(event.code, event.message)
 
 
 def audible(window: Window, subject: Subject, events: Sequence[Event]) -> list[Event]:
-    """The events of a GPU without those that say nothing.
+    """Return a GPU's events without those that mean nothing.
 
-    45 is what every kill leaves behind: silent where a job ended or another Xid says why, and else
-    told only when it repeats on a GPU that nobody holds. Advice to do nothing is none.
+    Every kill leaves a 45 behind: it is silent if a job ended or another Xid says why, and
+    otherwise counts only if it repeats on a GPU that nobody holds. Advice to do nothing is left
+    out, too.
     """
     others = any(e.xid not in {_CLEAN_UP, _ADVICE} for e in events)
     held = window.allocations.get(subject.key, ())
@@ -49,7 +50,7 @@ def _is_nothing(event: Event) -> bool:
 
 
 def suspect(code: int) -> Xid:
-    """The row of a program's Xid that came back on one GPU, or one part of it (`xid_repeats`)."""
+    """Return the row of a program's Xid that came back on one GPU, or on one part (`xid_repeats`)."""
     part = "this GPU" if code == PAGE_FAULT else "one part of this GPU"
     return replace(
         read(code, ""),

@@ -1,7 +1,7 @@
 """When a program's Xid comes back on one GPU more often than its users' programs explain.
 
-Programs have bugs, and short jobs of many users on one GPU show them there. So what is counted on a
-GPU is held against what the same users' jobs show elsewhere in the cluster.
+Programs have bugs, and short jobs of many users on one GPU show them there. So the count on a GPU
+is compared with what the same users' jobs show elsewhere in the cluster.
 """
 
 import math
@@ -21,15 +21,15 @@ EXCEPTION, PAGE_FAULT = 13, 31
 # A GPU's processor is named by its GPC and TPC: an H100 has 66 of them (NVIDIA H100 architecture, 132
 # SMs), so an exception falls on one of so many places, a page fault on the GPU.
 PLACES: Mapping[int, int] = {EXCEPTION: 66, PAGE_FAULT: 1}
-# NVIDIA's catalogue: when it comes back within a day it is no longer the program. It says no number of
-# programs; fewer users than these say nothing, however seldom theirs fail.
+# NVIDIA's catalogue: an Xid that comes back within a day is no longer the program's. It gives no
+# number of programs; fewer users than these mean nothing, however rarely theirs fail.
 _DAY, _LEAST = timedelta(hours=24), {EXCEPTION: 2, PAGE_FAULT: 4}
-# Among all GPUs of a cluster chance does it once in a hundred days.
+# Among all GPUs of a cluster, chance may cause it at most once in a hundred days.
 _BY_CHANCE = 0.01
-# Before a cluster has shown its own rate one job in fifty is taken to fail like that; it counts as
-# much as so many jobs, and the cluster's rate as so many of a user's.
+# Until a cluster has shown its own rate, one job in fifty is taken to fail like that; this counts
+# as much as `_OF_CLUSTER` jobs, and the cluster's rate as `_OF_USER` of a user's jobs.
 _USUAL, _OF_CLUSTER, _OF_USER = 0.02, 20.0, 10.0
-# The end of a job may be written down before its Xid.
+# The end of a job may be recorded before its Xid.
 END = timedelta(minutes=5)
 _PLACE = re.compile(r"GPC (\d+), TPC (\d+)")
 _Hit = tuple[Subject, str, str]  # a GPU, a user, and a job of theirs
@@ -37,7 +37,7 @@ _Hit = tuple[Subject, str, str]  # a GPU, a user, and a job of theirs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeats:
-    """By how many users' jobs one GPU, or a part of it, is hit within a day, and how likely that is."""
+    """How many users' jobs hit one GPU, or a part of it, within a day, and how likely that is."""
 
     users: int
     expected: float  # users, by how often their jobs are hit elsewhere
@@ -57,16 +57,16 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cluster:
-    """What a day's jobs of one cluster showed of one code."""
+    """The hits of one code in a day's jobs of one cluster."""
 
     sizes: Mapping[str, int]  # GPUs, by job
     jobs: Mapping[str, int]  # by user
-    hits: Mapping[str, int]  # by user: GPUs of their jobs that were hit
+    hits: Mapping[str, int]  # by user: how many GPUs of their jobs were hit
     gpus: int
 
 
 def repeats(window: Window, gpu: Subject, code: int) -> Repeats | None:
-    """What speaks against the program, for 13 and 31; None while it may still be its own."""
+    """Return what speaks against a program as the cause of 13 or 31; None while it may be."""
     if code not in PLACES:
         return None
     held = _runs(window, gpu)
@@ -89,9 +89,9 @@ def repeats(window: Window, gpu: Subject, code: int) -> Repeats | None:
 def _expected(
     gpu: Subject, held: Sequence[Allocation], cluster: _Cluster, own: Iterable[Event]
 ) -> float:
-    """How many users this GPU should have hit, by how often their jobs are hit elsewhere.
+    """Return the expected number of users hit on this GPU, from how often their jobs are elsewhere.
 
-    A job of many GPUs has each of them hit as much the less.
+    In a job of many GPUs each of them is hit accordingly less often.
     """
     here = Counter(user for _, user, _ in _hits(own, {gpu.key: held}))
     elsewhere = sum(cluster.hits.values()) - sum(here.values())
@@ -127,7 +127,7 @@ def _cluster(window: Window, asked: tuple[str, int]) -> _Cluster:
 
 
 def _of(window: Window, key: str, cluster: str) -> list[Allocation]:
-    """A day's runs on a GPU, where it is one of the cluster's."""
+    """Return a day's allocations of a GPU if it is in the cluster, else none."""
     return _runs(window, Subject.parse(key)) if key.startswith(f"{cluster}/") else []
 
 
@@ -138,7 +138,7 @@ def _runs(window: Window, gpu: Subject) -> list[Allocation]:
 
 
 def _hits(events: Iterable[Event], held: Mapping[str, Iterable[Allocation]]) -> set[_Hit]:
-    """Each GPU of a job counts once."""
+    """Return the GPUs hit, with user and job; each GPU of a job counts once."""
     told = ((event, _held_at(held.get(event.subject.key, ()), event.at)) for event in events)
     return {(e.subject, _user(one), holder_key(one)) for e, one in told if one is not None}
 
@@ -149,7 +149,7 @@ def _of_code(window: Window, node: Subject, code: int) -> Iterable[Event]:
 
 
 def _place(event: Event) -> tuple[str, ...] | None:
-    """The part of the GPU that counts for its code, None where an exception does not say."""
+    """Return the part of the GPU that counts for the event's code, None if an exception names none."""
     if event.xid == PAGE_FAULT:
         return ()
     found = _PLACE.search(event.message)
@@ -157,7 +157,7 @@ def _place(event: Event) -> tuple[str, ...] | None:
 
 
 def _held_at(held: Iterable[Allocation], at: datetime) -> Allocation | None:
-    """Whose job held the GPU when it happened."""
+    """Return the allocation that held a GPU at a time, None without one."""
     fits = (
         a for a in held if a.started_at <= at and (a.ended_at is None or at <= a.ended_at + END)
     )
@@ -165,5 +165,5 @@ def _held_at(held: Iterable[Allocation], at: datetime) -> Allocation | None:
 
 
 def _user(allocation: Allocation) -> str:
-    """Of one user it may be one program, started again."""
+    """Return the user of an allocation: jobs of one user may be one program, started again."""
     return allocation.user or str(allocation.holder)

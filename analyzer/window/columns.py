@@ -117,7 +117,7 @@ def per_group(codes: Codes, values: Numbers) -> tuple[Floats, Floats]:
     for some, wide in groups.alike:
         begin = groups.begins[some.start]
         block = cells[..., begin : begin + (some.stop - some.start) * wide]
-        # What was not measured comes last.
+        # Sorting puts NaN, values that were not measured, last.
         block.reshape(*values.shape[:-1], -1, wide).sort(axis=-1)
     # Where each array begins among all cells.
     arrays = np.arange(math.prod(values.shape[:-1])).reshape(*values.shape[:-1], 1)

@@ -1,4 +1,4 @@
-"""A chart as ECharts reads it: its data as an Arrow table, every line with its own column; pure."""
+"""Options of a line chart for ECharts, with its data as an Arrow table of a column per line; pure."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from .grid import Floats, Grid
 from .marks import Mark, Shade
 from .window import Window
 
-# Above the lines there is room for the words of marks.
+# Margins in pixels; above the lines there is room for the labels of marks.
 _TOP, _BOTTOM, _LEFT, _RIGHT = 22, 22, 44, 12
 _WIDTHS = {"own": 2.0, "second": 1.4, "limit": 1.2, "peers": 1.4, "before": 1.2, "other": 0.7}
 _INKS = {
@@ -34,7 +34,7 @@ _DASHES = {"limit": "dashed", "peers": "dotted", "before": "dashed"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """What all charts of a page have in common."""
+    """What all charts of a page share."""
 
     window: Window
     grid: Grid
@@ -44,13 +44,13 @@ class Frame:
 
 
 def table(grid: Grid, columns: Mapping[str, Floats]) -> pa.Table:
-    """`at` in ms since 1970 and a column per line; what was not measured is null."""
+    """Return `at` in ms since 1970 and a column per line; unmeasured values are null."""
     arrays = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
     return pa.table({"at": pa.array(grid.milliseconds), **arrays})
 
 
 def option(chart: Chart, frame: Frame) -> dict[str, Any]:
-    """The whole chart; times are in UTC, and every chart of a page has the same x axis."""
+    """Return the whole chart; times are in UTC, and all charts of a page have the same x axis."""
     columns = {f"line{number}": _rounded(c) for number, c in enumerate(chart.curves)}
     return {
         "useUTC": True,
@@ -76,7 +76,7 @@ def option(chart: Chart, frame: Frame) -> dict[str, Any]:
 
 
 def tooltip(form: str) -> dict[str, Any]:
-    """The values of the strong lines at one moment."""
+    """Return a tooltip with the values of the strong lines at one moment."""
     return {
         "trigger": "axis",
         "valueFormatter": form,
@@ -86,7 +86,7 @@ def tooltip(form: str) -> dict[str, Any]:
 
 
 def x_axis(frame: Frame, number: int = 0, *, labelled: bool = True) -> dict[str, Any]:
-    """From the window's start to its end."""
+    """Return a time axis from the window's start to its end."""
     return {
         "type": "time",
         "gridIndex": number,
@@ -98,7 +98,7 @@ def x_axis(frame: Frame, number: int = 0, *, labelled: bool = True) -> dict[str,
             "color": frame.colours["muted"],
             "fontSize": 11,
             "hideOverlap": True,
-            # Midnight is a date: the number of the day alone reads like a value.
+            # Midnight shows day and month, since the number of the day alone reads like a value.
             "formatter": {"day": "{d} {MMM}", "month": "{d} {MMM}"},
         },
         "axisLine": {"lineStyle": {"color": frame.colours["line"]}},
@@ -110,7 +110,7 @@ def x_axis(frame: Frame, number: int = 0, *, labelled: bool = True) -> dict[str,
 def y_axis(
     frame: Frame, most: float | None, number: int = 0, *, labelled: bool = True
 ) -> dict[str, Any]:
-    """From 0 to `most`; None: as the lines need."""
+    """Return an axis from 0 to `most`; None: as high as the lines need."""
     return {
         "type": "value",
         "gridIndex": number,
@@ -131,7 +131,7 @@ def line(
     dataset: int = 0,
     marked: bool = False,
 ) -> dict[str, Any]:
-    """One line of a column of the data; one of them carries the marks of its chart."""
+    """Return the line of one data column; a `marked` one carries the chart's marks."""
     ink = frame.colours[_INKS[curve.look]]
     quiet = curve.look == "other"
     found: dict[str, Any] = {
@@ -142,7 +142,7 @@ def line(
         "yAxisIndex": number,
         "encode": {"x": "at", "y": column, "tooltip": [column]},
         "connectNulls": False,
-        # A point between two gaps has no line: it must be seen all the same.
+        # A point between two gaps has no line, so it needs a symbol to be seen.
         "showSymbol": _has_lone_points(curve.values),
         "symbol": "circle",
         "symbolSize": 3,
@@ -163,7 +163,7 @@ def line(
 
 
 def mark_lines(frame: Frame, *, named: bool = True) -> dict[str, Any]:
-    """Every event as a line from top to bottom."""
+    """Return every event as a line from top to bottom."""
     data = []
     for mark in frame.marks:
         ink = frame.colours["muted" if mark.good else "failed-text"]
@@ -171,7 +171,7 @@ def mark_lines(frame: Frame, *, named: bool = True) -> dict[str, Any]:
             "show": named and bool(mark.label),
             "formatter": mark.label,
             "color": ink,
-            # Words in the middle over a line at the edge would be cut.
+            # A centred label over a line at the edge would be cut.
             "align": align(mark.at, frame.window.start, frame.window.end),
         }
         data.append(
@@ -188,7 +188,7 @@ def mark_lines(frame: Frame, *, named: bool = True) -> dict[str, Any]:
 
 
 def mark_areas(frame: Frame) -> dict[str, Any]:
-    """Where incidents stood, and what somebody annotated lasted."""
+    """Return shaded areas for incidents and for annotations that lasted."""
     data = [
         [
             {
@@ -209,7 +209,7 @@ def _shade_ink(shade: Shade) -> str:
 
 
 def top(chart: Chart) -> float | None:
-    """A decent end of the scale over every line; None where nothing was measured."""
+    """Return a round end of the scale above every line; None if nothing was measured."""
     if chart.most is not None:
         return chart.most
     highest = max(
@@ -219,12 +219,12 @@ def top(chart: Chart) -> float | None:
     return decent(highest)
 
 
-# How a scale that ends there is divided well.
+# By the scale's end: into how many parts it divides well.
 _ENDS = {1.0: 5, 1.2: 4, 1.5: 3, 2.0: 4, 2.5: 5, 3.0: 3, 4.0: 4, 5.0: 5, 6.0: 3, 8.0: 4, 10.0: 5}
 
 
 def decent(highest: float) -> float | None:
-    """The next value that reads well; None for nothing or 0."""
+    """Return the next round value; None for 0 or a value that is not finite."""
     if highest <= 0 or not np.isfinite(highest):
         return None
     power = 10.0 ** math.floor(math.log10(highest))
@@ -233,18 +233,18 @@ def decent(highest: float) -> float | None:
 
 
 def interval(most: float) -> float:
-    """How far apart the labels of a scale from 0 to that end are."""
+    """Return the distance between the labels of a scale from 0 to that end."""
     power = 10.0 ** math.floor(math.log10(most) + 1e-9)
     parts = next((n for end, n in _ENDS.items() if abs(end * power - most) < power / 100), 4)
     return float(f"{most / parts:.6g}")
 
 
-# Of a letter of 11 px in the widest of the usual fonts, and beside the letters.
+# Pixels: a digit at 11 px in the widest of the usual fonts, and the space beside a label.
 _LETTER, _BESIDE = 6.6, 10
 
 
 def room(most: float | None) -> int:
-    """How wide the labels of a scale from 0 to that end are, in pixels."""
+    """Return the width of the labels of a scale from 0 to that end, in pixels."""
     if most is None:
         return _LEFT
     ticks = np.arange(0.0, most * 1.001, interval(most))
@@ -253,7 +253,7 @@ def room(most: float | None) -> int:
 
 
 def sentence(chart: Chart, window: Window) -> str:
-    """The chart in words, for who does not see it."""
+    """Return the chart in words, for people who cannot see it."""
     said = []
     for curve in chart.curves:
         if curve.look == "other":

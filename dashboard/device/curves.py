@@ -1,4 +1,4 @@
-"""Which lines each chart shows, from the numbers of a page: pure."""
+"""Choose the lines of each chart from the numbers of a page; pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ A_WEEK_AGO = "a week ago"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """One line: `look` is own, second, limit, peers, before or other."""
+    """One line of a chart; `look` is own, second, limit, peers, before or other."""
 
     name: str
     values: Floats
@@ -26,7 +26,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """One chart; `most` is the top of its scale where that is known."""
+    """One chart; `most` is the top of its scale if that is fixed."""
 
     key: str
     title: str
@@ -34,7 +34,7 @@ class Chart:
     curves: tuple[Curve, ...]
     most: float | None = None
     digits: int = 0
-    note: str = ""  # where nothing was measured: why there is no line
+    note: str = ""  # why there is no line, if nothing was measured
 
     @property
     def measured(self) -> bool:
@@ -52,12 +52,12 @@ class Measure:
     key: str
     title: str
     unit: str
-    lines: Mapping[str, str]  # a field and what its line is called; the first is compared
+    lines: Mapping[str, str]  # name of the line by field; the first is compared with peers
     factor: float = 1.0
     rate: bool = False
     most: float | None = None
     digits: int = 0
-    limit: str = ""  # the field of a limit
+    limit: str = ""  # the field with the limit
 
 
 MEASURES = (
@@ -117,9 +117,9 @@ ERRORS = {
 
 
 def charts(numbers: Numbers, uuid: str, before: Numbers | None = None) -> tuple[Chart, ...]:
-    """One GPU strong, the others of its node quiet, and their median.
+    """Return charts with one GPU strong, the node's others faint, and the median of the others.
 
-    `before` is of as many steps a week ago, which is faint, and absent where nothing was measured.
+    `before` has as many steps of a week ago, drawn faint; without measurements there is no such line.
     """
     return tuple(_chart(numbers, uuid, measure, before) for measure in MEASURES)
 
@@ -161,7 +161,7 @@ def _any(values: Floats) -> bool:
 
 
 def value(numbers: Numbers, uuid: str, name: str, measure: Measure) -> Floats:
-    """A field of a GPU as its chart shows it."""
+    """Return a field of a GPU in its chart's unit."""
     values = numbers.of(uuid, name)
     if measure.rate:
         values = rates(values, numbers.of(uuid, OFFSETS), numbers.grid)
@@ -170,7 +170,7 @@ def value(numbers: Numbers, uuid: str, name: str, measure: Measure) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """What error counters did in the window; `chart` is None when none of them moved."""
+    """What error counters did in the window; `chart` is None if none of them grew."""
 
     text: str
     chart: Chart | None = None
@@ -178,7 +178,7 @@ class Errors:
 
 
 def errors(read: Callable[[str], Floats], names: Mapping[str, str], numbers: Numbers) -> Errors:
-    """The counters of `names` that `read` gives; per step what each grew by."""
+    """Return how much the counters in `names` grew, in words and per step; `read` returns a counter."""
     grown = {name: increase(read(name)) for name in names}
     measured = {names[name]: count for name, count in grown.items() if count is not None}
     moved = {name for name, count in grown.items() if count}
@@ -209,7 +209,7 @@ def _listed(names: Mapping[str, float]) -> str:
 
 
 def link(read: Callable[[str], Floats]) -> str:
-    """PCIe in words: one line when it stayed, all that it was when it changed."""
+    """Describe the PCIe link in one line, with every width and generation that it had if it changed."""
     widths, generations = (_seen(read(name)) for name in ("pcie_width", "pcie_generation"))
     if not widths or not generations:
         return "PCIe not measured"
@@ -225,7 +225,7 @@ def link(read: Callable[[str], Floats]) -> str:
 
 
 def _seen(values: Floats) -> list[int]:
-    """Every whole value once, in the order in which it was left; the last is the newest."""
+    """Return the distinct whole values, ordered by when each was last seen, newest last."""
     whole = [int(it) for it in values[np.isfinite(values)].tolist() if it == int(it)]
     return list(dict.fromkeys(reversed(whole)))[::-1]
 
@@ -235,5 +235,5 @@ def _ways(values: list[int]) -> str:
 
 
 def named(metric: str) -> str:
-    """A metric of a GPU in words."""
+    """Return the title of a GPU metric."""
     return title(GPU.metric(metric))

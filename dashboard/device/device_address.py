@@ -1,4 +1,4 @@
-"""Which GPU or node an address names, also one that nothing is known of any more: pure."""
+"""Find the GPU or node that an address names, even one that is no longer known; pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ DEFAULT_TICK = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What a page is about: all that is known of it now."""
+    """The GPU or node that a page is about, with all that is known of it now."""
 
     node: Subject
-    gpu: str = ""  # a UUID; empty: none was asked for, or nobody knows which it is
+    gpu: str = ""  # a UUID; empty if none was asked for or it is not known which
     asked_gpu: str = ""
     asked_port: str = ""
     cell: Cell | None = None
@@ -35,7 +35,7 @@ class Device:
 
     @property
     def label(self) -> str:
-        """The GPU as people call it: by its index where that is known."""
+        """The GPU's name, with its index if that is known."""
         if self.cell is not None:
             return self.cell.label
         if self.identity is not None and self.identity.index is not None:
@@ -44,7 +44,7 @@ class Device:
 
     @property
     def query(self) -> dict[str, str]:
-        """How an address names it, without a window."""
+        """The address parameters that name it, without a window."""
         found = {"cluster": self.node.cluster, "node": self.node.node}
         if self.gpu or self.asked_gpu:
             found["gpu"] = self.gpu or self.asked_gpu
@@ -62,7 +62,7 @@ class Device:
 
     @property
     def unknown(self) -> str:
-        """Why there is little to show; empty when it is known."""
+        """Why there is little to show; empty if node and GPU are known."""
         name, cluster = self.node.node, self.node.cluster
         if self.view is None:
             gone = "is not known any more" if self.inventory else "is not known"
@@ -75,7 +75,7 @@ class Device:
 def device(
     view: FleetView, inventories: Mapping[Subject, Inventory], query: Mapping[str, str]
 ) -> Device | None:
-    """What `cluster`, `node`, `gpu` and `port` of an address name; None without a node."""
+    """Return what `cluster`, `node`, `gpu` and `port` of an address name; None without a node."""
     name, gpu = query.get("node", ""), query.get("gpu", "").strip()
     if not name or "/gpu/" in name:
         return None
@@ -103,7 +103,7 @@ def device(
 
 
 def _cluster_of(view: FleetView, inventories: Mapping[Subject, Inventory], node: str) -> str:
-    """The cluster of a node that a link names without one."""
+    """Return the cluster of a node whose link names none."""
     shown = (one.name for one in view.clusters if one.node(node) is not None)
     told = (it.cluster for it in inventories if it.node == node)
     first = view.cluster(None)
@@ -117,7 +117,7 @@ def _cell(node: NodeView | None, gpu: str) -> Cell | None:
 
 
 def _identity(inventory: Inventory | None, gpu: str) -> GpuIdentity | None:
-    """By UUID, else by index."""
+    """Return the GPU with this UUID, else with this index, or None."""
     gpus = () if inventory is None else inventory.gpus
     by_uuid = next((it for it in gpus if it.uuid == gpu), None)
     by_index = (it for it in gpus if it.index is not None and str(it.index) == gpu)

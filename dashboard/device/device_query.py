@@ -1,4 +1,4 @@
-"""What both pages ask: which device their address names, and its story, once for everybody."""
+"""The queries of both pages: the device that their address names, and its story, asked once for all."""
 
 from datetime import datetime, timedelta
 
@@ -18,7 +18,7 @@ from .hub_queries import Numbers, Story, numbers, story
 from .spans import concerns
 from .window import Asked, asked, step, week_before
 
-# A window that is over changes no more, but for what drains late from a spool.
+# A window that is over no longer changes, except for data that arrives late from a spool.
 OVER_FRESH_SECONDS = 60.0
 # Incidents of a month change slowly.
 OFFENDERS_FRESH_SECONDS = 120.0
@@ -26,7 +26,7 @@ LATE = timedelta(minutes=2)
 
 
 def looked_up() -> tuple[FleetView, Device | None]:
-    """The view, and what the page's address names."""
+    """Return the view, and the device that the page's address names."""
     snapshot = live.current()
     return snapshot.view(), device(
         snapshot.view(), snapshot.inventories(), st.query_params.to_dict()
@@ -34,13 +34,13 @@ def looked_up() -> tuple[FleetView, Device | None]:
 
 
 def window(view: FleetView) -> Asked:
-    """The window of the page's address."""
+    """Return the window of the page's address."""
     kept = timedelta(days=live.shared().config.hub.telemetry_days)
     return asked(st.query_params.to_dict(), view.now, kept, view.back)
 
 
 def pace(found: Device, asked_for: Asked, now: datetime) -> float:
-    """Seconds after which the charts may show something new."""
+    """Return after how many seconds the charts may show something new."""
     if not asked_for.window.live and asked_for.window.end < now - LATE:
         return OVER_FRESH_SECONDS
     apart = step(asked_for.window.span, found.tick)
@@ -48,7 +48,7 @@ def pace(found: Device, asked_for: Asked, now: datetime) -> float:
 
 
 def over_time(*, whole: bool) -> tuple[Device, Story] | None:
-    """Draw the choice of windows; what was in the chosen one, or None after a line that says why."""
+    """Draw the choice of windows; return the device and its story, or None after a line that says why."""
     view, found = looked_up()
     if found is None:
         return None
@@ -68,7 +68,7 @@ def over_time(*, whole: bool) -> tuple[Device, Story] | None:
 
 
 def told(found: Device, asked_for: Asked, now: datetime, *, whole: bool) -> Said | str:
-    """The `Story` of the window; in words why there is none when the hub never gave it."""
+    """Return the `Story` of the window, or a text that says why there is none yet."""
     shown = asked_for.window
     apart = step(shown.span, found.tick)
     when = ("last", shown.span) if shown.live else (shown.start, shown.end)
@@ -83,12 +83,12 @@ def told(found: Device, asked_for: Asked, now: datetime, *, whole: bool) -> Said
 
 
 def is_compared() -> bool:
-    """Whether the address asks for the same span a week before, too."""
+    """Return whether the address also asks for the same span a week before."""
     return st.query_params.get("week") == "1"
 
 
 def a_week_ago(found: Device, of: Story) -> Numbers | None:
-    """The node's numbers of the same span a week before, step by step; None where they are not known."""
+    """Return the node's numbers of the same span a week before, on the same steps; None if not known."""
     if not is_compared():
         return None
     then, apart = week_before(of.window), step(of.window.span, found.tick)
@@ -104,13 +104,13 @@ def a_week_ago(found: Device, of: Story) -> Numbers | None:
 
 
 def say_if_missing(*, week: bool) -> None:
-    """A line where a week ago is asked for, and nothing of it is there."""
+    """Draw a line if a week ago is asked for but nothing was measured then."""
     if is_compared() and not week:
         st.html(panels.notes(["Nothing was measured here in this span a week ago."]))
 
 
 def failed_before(found: Device, now: datetime) -> tuple[tuple[str, str], ...]:
-    """How often hardware failed here: of a GPU's page the GPU and its slot, else the node."""
+    """Return how often hardware failed: for a GPU's page the GPU and its slot, else the node."""
     known = found.identity if found.asked_gpu else None
     try:
         said = live.shared().questions.ask(
@@ -131,7 +131,7 @@ def failed_before(found: Device, now: datetime) -> tuple[tuple[str, str], ...]:
 
 
 def standing(view: FleetView, found: Device) -> tuple[Attention, ...]:
-    """What stands against the GPU or its node; of a node's page also what stands in it."""
+    """Return the open incidents on the GPU or its node; for a node's page also on its parts."""
     if found.asked_gpu:
         return tuple(it for it in view.attention if concerns(it.incident, found.subject))
     node, prefix = found.node.key, f"{found.node.key}/"

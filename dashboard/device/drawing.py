@@ -33,7 +33,7 @@ _LOOKS = {
 
 
 def look(cell: Cell | None) -> str:
-    """How a GPU is coloured."""
+    """Return the style class by which a GPU is coloured."""
     return "unknown" if cell is None else _LOOKS[cell.look]
 
 
@@ -43,7 +43,7 @@ def is_loaded(view: FleetView) -> bool:
 
 
 def stamp(view: FleetView, at: datetime | None, drawn: datetime) -> Html:
-    """From when the numbers are; `drawn` is when the page was: a browser sees that it is alive."""
+    """Return the time of the numbers; `drawn` is when the page was, so that the browser sees it is alive."""
     at = view.as_of or at
     text = "no live data" if at is None else f"data of {moment(at)}"
     text = text if is_loaded(view) else "Loading …"
@@ -54,7 +54,7 @@ def stamp(view: FleetView, at: datetime | None, drawn: datetime) -> Html:
 def head(
     device: Device, title: str, state: tuple[str, str], facts: Iterable[str], data_of: Html
 ) -> Html:
-    """What the page is about, how it is now (word and colour), and what else matters now."""
+    """Return the page's head: title, current state (word and colour) and other important facts."""
     word, kind = state
     simulated = device.node.simulated
     mark = tag("span", "SIMULATED: no real hardware", class_="simulated") if simulated else joined()
@@ -65,7 +65,7 @@ def head(
 
 
 def siblings(device: Device, window: Mapping[str, str]) -> Html:
-    """The node and all of its GPUs, as links to their pages with the same window."""
+    """Return links to the pages of the node and all of its GPUs, with the same window."""
     place = {"cluster": device.node.cluster, "node": device.node.node}
     node = _chip(
         device.node.node,
@@ -101,9 +101,9 @@ def control(
     past: bool = False,
     compared: bool = False,
 ) -> Html:
-    """Which time is shown, and the ways to other times; each is a change of the address.
+    """Return the shown time and the links to other times.
 
-    `compared`: whether a week ago is shown beside it.
+    `compared`: whether a week ago is shown, too.
     """
     kept = _WEEK if compared else {}
     spans = [_choice(device, one, kept) for one in windows.choices(window, now)]
@@ -138,7 +138,7 @@ def _choice(device: Device, one: Choice, kept: Mapping[str, str]) -> Html:
 
 
 def standing(items: Sequence[Attention], what: str, *, loaded: bool = True) -> Html:
-    """What stands against it, with why it is believed and what to do first."""
+    """Return the open incidents, each with its evidence and what to do first."""
     if not items and not loaded:
         return tag("section", tag("p", "Loading …", class_="gv-empty"), class_="gv-standing")
     if not items:
@@ -182,7 +182,7 @@ def _standing(item: Attention) -> Html:
 
 
 def events(found: Sequence[Event], labels: Mapping[str, str]) -> Html:
-    """What happened in the window, newest first."""
+    """Return the events of the window, newest first."""
     shown = found[::-1][:MOST_LISTED]
     rows = [
         tag(
@@ -211,7 +211,7 @@ def events(found: Sequence[Event], labels: Mapping[str, str]) -> Html:
 
 
 def past(found: Sequence[Incident], now: datetime) -> Html:
-    """Incidents of the window that are over, newest first."""
+    """Return the window's incidents that are over, newest first."""
     over = sorted(
         (one for one in found if one.resolved_at), key=lambda one: one.since, reverse=True
     )
@@ -250,7 +250,7 @@ def past(found: Sequence[Incident], now: datetime) -> Html:
 
 
 def chart_title(chart: Chart) -> Html:
-    """What is drawn, in which unit, and which line is which: beside the data, never over it."""
+    """Return a chart's title, unit and key of lines, which stand beside the data, never over it."""
     names = {
         curve.look: curve.name for curve in chart.curves if curve.look in {"own", "second", "limit"}
     }
@@ -268,7 +268,7 @@ def chart_title(chart: Chart) -> Html:
 
 
 def legend(peers: int, *, week: bool = False) -> Html:
-    """What the lines are that every chart of the page has."""
+    """Return the key of the lines that every chart of the page has."""
     keys = [("own", "this GPU")]
     keys += [("before", "a week ago")] if week else []
     if peers:
@@ -287,7 +287,7 @@ def legend(peers: int, *, week: bool = False) -> Html:
 
 
 def multiples_legend(gpus: int, *, week: bool = False) -> Html:
-    """What the lines of the GPUs' panels are."""
+    """Return the key of the lines in the GPUs' panels."""
     keys = [("own", "the GPU")]
     keys += [("before", "a week ago")] if week else []
     keys += [("peers", "median of all of them")] if gpus > 1 else []
@@ -303,7 +303,7 @@ def multiples_legend(gpus: int, *, week: bool = False) -> Html:
 
 
 def strip_head(device: Device, gpus: Sequence[tuple[str, str]], window: Mapping[str, str]) -> Html:
-    """Over each panel the GPU that it is of, as a link to its page."""
+    """Return the heads of the panels: the GPU of each, as a link to its page."""
     cells = {cell.subject.gpu: cell for cell in device.view.cells} if device.view else {}
     items = []
     for uuid, label in gpus:
@@ -322,17 +322,17 @@ def strip_head(device: Device, gpus: Sequence[tuple[str, str]], window: Mapping[
     return tag("div", *items, class_="gv-strip-head", style=_COLUMNS)
 
 
-# As many columns as a strip has panels, whether all of them are there or not.
+# As many columns as a full strip has panels.
 _COLUMNS = "grid-template-columns: repeat(8, 1fr)"
 
 
 def strip_title(title: str, unit: str) -> Html:
-    """What a line of panels shows, and in which unit."""
+    """Return the title and unit of a row of panels."""
     return tag("div", tag("h3", title, tag("small", unit)), class_="gv-chart-title")
 
 
 def ports_title(count: int) -> Html:
-    """What the panels of the ports show."""
+    """Return the title and key of the ports' panels."""
     keys = (("own", "received"), ("second", "sent"))
     items = [tag("li", tag("i", class_=f"key {look}"), text) for look, text in keys]
     return tag(
@@ -344,6 +344,6 @@ def ports_title(count: int) -> Html:
 
 
 def port_head(names: Sequence[str], asked: str) -> Html:
-    """Over each panel the port that it is of."""
+    """Return the heads of the panels: the port of each."""
     items = [tag("span", one, class_="port asked" if one == asked else "port") for one in names]
     return tag("div", *items, class_="gv-strip-head", style=_COLUMNS)

@@ -1,4 +1,4 @@
-"""Measured values on the full grid of steps: pure. NaN is "not measured", and never becomes 0."""
+"""Measured values on a complete grid of time steps; pure. NaN is "not measured" and never becomes 0."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """`count` steps from `start` on; the last may be cut by the end of the window."""
+    """A grid of `count` steps from `start` on; the window's end may cut the last one."""
 
     start: datetime
     step: timedelta
@@ -26,26 +26,26 @@ class Grid:
 
     @property
     def times(self) -> tuple[datetime, ...]:
-        """When each step begins."""
+        """The start of each step."""
         return tuple(self.start + number * self.step for number in range(self.count))
 
     @property
     def milliseconds(self) -> Floats:
-        """When each step begins, in ms since 1970."""
+        """The start of each step, in ms since 1970."""
         began = (self.start - EPOCH) / timedelta(milliseconds=1)
         step = self.step / timedelta(milliseconds=1)
         return np.array([began + number * step for number in range(self.count)])
 
 
 def grid(start: datetime, end: datetime, step: timedelta) -> Grid:
-    """The steps that cover `[start, end)`; they begin at multiples of `step` since 1970."""
+    """Return the grid that covers `[start, end)`; steps begin at multiples of `step` since 1970."""
     first = cut(start, step)
     count = max(-((first - end) // step), 1)
     return Grid(start=first, step=step, count=count)
 
 
 def laid(at: Ints, values: Floats, onto: Grid) -> Floats:
-    """Values of steps that begin at `at` (µs since 1970) on the grid; NaN where there is none."""
+    """Return the values of the steps at `at` (µs since 1970) on the grid; NaN where there is none."""
     began = (onto.start - EPOCH) // _MICROSECOND
     places = (at - began) // (onto.step // _MICROSECOND)
     inside = (places >= 0) & (places < onto.count)
@@ -55,11 +55,10 @@ def laid(at: Ints, values: Floats, onto: Grid) -> Floats:
 
 
 def rates(counter: Floats, offsets: Floats, on: Grid) -> Floats:
-    """What a counter grew by per second from the step before to each step.
+    """Return a counter's growth per second from the previous step to each step.
 
-    `offsets` says how many seconds after its start each step was measured on average: a step that
-    was measured in part only has its mean of another moment than its middle. NaN at a gap, after
-    one, and where the counter was reset.
+    `offsets` says how many seconds after its start each step was measured on average: the mean of a
+    partly measured step is not that of its middle. NaN at a gap, after one, and at a counter reset.
     """
     elapsed = on.step.total_seconds() + np.diff(offsets)
     difference = np.diff(counter)
@@ -70,9 +69,9 @@ def rates(counter: Floats, offsets: Floats, on: Grid) -> Floats:
 
 
 def increase(counter: Floats) -> float | None:
-    """What a counter grew by in all, also while nothing was measured; None: never measured.
+    """Return a counter's total growth, also over gaps; None if it was never measured.
 
-    What it had counted when it was reset is lost, and what it counted since is in the answer.
+    At a reset the growth since the last measurement is lost; the count since the reset is included.
     """
     measured = counter[np.isfinite(counter)]
     if not len(measured):
@@ -82,7 +81,7 @@ def increase(counter: Floats) -> float | None:
 
 
 def median(lines: list[Floats], count: int) -> Floats:
-    """The median of the lines in each step; NaN where none of them was measured."""
+    """Return the median of the lines in each step; NaN where none was measured."""
     middle = np.full(count, np.nan)
     if lines:
         stacked = np.stack(lines)

@@ -19,7 +19,7 @@ _STORAGE = {
 
 
 def charts(numbers: Numbers) -> tuple[Chart, ...]:
-    """Six charts; those of what was never measured have no line."""
+    """Return six charts; those that were never measured have no line."""
 
     def read(name: str, factor: float = 1.0) -> Floats:
         return numbers.node.get(name, numbers.nothing) * factor
@@ -85,7 +85,7 @@ _NOTHING = "No collector reported anything about itself in this window."
 
 
 def health(numbers: Numbers) -> str:
-    """The collector's health in one line."""
+    """Return the collector's health in one line."""
     node = numbers.node
     if not node:
         return _NOTHING

@@ -1,4 +1,4 @@
-"""What the hub is asked for a page of one node or GPU: numbers on a grid, and what happened."""
+"""The queries to the hub for the page of a node or a GPU: numbers on a grid, and what happened."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,14 +28,14 @@ from .window import Window
 MOST_EVENTS = 500
 MOST_INCIDENTS = 500
 MOST_HELD, MOST_ENDED = 5_000, 2_000
-# Every line for itself.
+# A step so short that every row stays a row of its own.
 _LINE_BY_LINE = timedelta(milliseconds=1)
 
 GPU_FIELDS = tuple(metric.name for metric in GPU.metrics if metric.name != "read_seconds")
 PORT_FIELDS = tuple(metric.name for metric in PORT.metrics)
 NODE_FIELDS = tuple(metric.name for metric in NODE.metrics)
 
-# How long after its start each step was measured on average, as one more field.
+# A field that says how many seconds after its start each step was measured on average.
 OFFSETS = "offset_seconds"
 
 Fields = Mapping[str, Floats]
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """Means per step of the grid; NaN where nothing was measured."""
+    """Means per step of the grid; NaN is not measured."""
 
     grid: Grid
     gpus: Mapping[str, Fields] = field(default_factory=dict)  # by UUID
@@ -55,7 +55,7 @@ class Numbers:
     node: Fields = field(default_factory=dict)
 
     def of(self, uuid: str, name: str) -> Floats:
-        """One field of a GPU; all NaN where the store knows nothing of it."""
+        """Return one field of a GPU; all NaN if the store has none."""
         return self.gpus.get(uuid, {}).get(name, self.nothing)
 
     @property
@@ -65,18 +65,18 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happened:
-    """Records of a node and of what it has that overlap the window, oldest first."""
+    """Records of a node and its parts that overlap the window, oldest first."""
 
     events: tuple[Event, ...] = ()
     allocations: tuple[Allocation, ...] = ()
     incidents: tuple[Incident, ...] = ()
     notes: tuple[Note, ...] = ()  # what was done to the node
-    cut: tuple[str, ...] = ()  # in words, of what there was more than is read
+    cut: tuple[str, ...] = ()  # texts about kinds of records of which not all are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """The answer to the question of a page; `now` is when it was asked."""
+    """The answer to a page's question; `now` is when it was asked."""
 
     window: Window
     now: datetime
@@ -87,7 +87,7 @@ class Story:
 def story(
     hub: Hub, node: Subject, window: Window, step: timedelta, now: datetime, *, whole: bool
 ) -> Story:
-    """Everything about a node's GPUs in the window; `whole`: also its ports and the node itself."""
+    """Return everything about a node's GPUs in the window; `whole`: also about its ports and itself."""
     return Story(
         window=window,
         now=now,
@@ -99,7 +99,7 @@ def story(
 def numbers(
     hub: Hub, node: Subject, window: Window, step: timedelta, *, whole: bool = False
 ) -> Numbers:
-    """The node's numbers; a GPU that sat in another node then is asked for by `moved`."""
+    """Return the node's numbers; for a GPU that was in another node then, use `moved`."""
     onto = grid(window.start, window.end, step)
     span, store = (onto.start, window.end), store_of(hub)
     where = {"cluster": node.cluster, "node": node.node}
@@ -124,7 +124,7 @@ def numbers(
 
 
 def moved(hub: Hub, gpu: Subject, window: Window, step: timedelta) -> Numbers:
-    """A GPU's numbers in any node of its cluster: it may have been put into another."""
+    """Return a GPU's numbers in any node of its cluster, since it may have been moved."""
     onto = grid(window.start, window.end, step)
     where = {"cluster": gpu.cluster, "uuid": gpu.gpu or ""}
     found = store_of(hub).series(GPU.name, GPU_FIELDS, where, (onto.start, window.end), step)
@@ -137,7 +137,7 @@ def moved(hub: Hub, gpu: Subject, window: Window, step: timedelta) -> Numbers:
 
 
 def newest(hub: Hub, gpu: Subject, since: datetime, until: datetime) -> Mapping[str, Any] | None:
-    """The newest line of one GPU in the range with every metric, and `at`; None without one."""
+    """Return a GPU's newest row in the range, with every metric and `at`; None without one."""
     where = {"cluster": gpu.cluster, "node": gpu.node, "uuid": gpu.gpu or ""}
     fields = tuple(metric.name for metric in GPU.metrics)
     found = store_of(hub).series(GPU.name, fields, where, (since, until), _LINE_BY_LINE)
@@ -148,7 +148,7 @@ def newest(hub: Hub, gpu: Subject, since: datetime, until: datetime) -> Mapping[
 
 
 def happened(hub: Hub, node: Subject, window: Window) -> Happened:
-    """What is written of the node, its GPUs and its ports."""
+    """Return the records of the node, its GPUs and its ports in the window."""
     key, start, end = node.key, window.start, window.end
     held, ended = AllocationState.HELD, AllocationState.ENDED
     kind = RecordKind.ALLOCATION
@@ -182,7 +182,7 @@ def happened(hub: Hub, node: Subject, window: Window) -> Happened:
 
 
 def _cut(what: str, most: int, ended: Sequence[datetime | None], start: datetime) -> str:
-    """A line where the `most` newest do not reach back to the start of the window."""
+    """Return a line if the newest `most` do not reach back to the window's start, else ""."""
     reaches = len(ended) < most or (ended[0] is not None and ended[0] <= start)
     return "" if reaches else f"Only the newest {most:,} {what} are shown: the window has more."
 
@@ -194,7 +194,7 @@ def _sorted(values: Iterable[_T], key: Callable[[_T], Any]) -> tuple[_T, ...]:
 def _by(
     table: pa.Table, of: Measurement, tags: Sequence[str], fields: Sequence[str], onto: Grid
 ) -> dict[Key, dict[str, Floats]]:
-    """The table's fields on the grid, by the values of some of its tags."""
+    """Return the table's fields on the grid, by the values of these tags."""
     assert set(tags) <= set(of.tags)
     at = table["at"].cast(pa.int64()).to_numpy()
     names = list(zip(*(table[tag].to_pylist() for tag in tags), strict=True))

@@ -1,4 +1,4 @@
-"""What is marked across all charts of a page: events as lines, incidents as shades; pure."""
+"""The marks across all charts of a page: events as lines, incidents as shades; pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ..data.annotations import Note, bands, labelled
 from .window import Window
 
 MOST_MARKS = 40
-# Of marks that are nearer to each other than this share of the window, the first has the words.
+# Of marks closer to each other than this share of the window, only the first has a label.
 _NEAR = 0.09
 
 _NAMES = {
@@ -40,7 +40,7 @@ _GOOD = frozenset({EventKind.GPU_BACK, EventKind.PORT_UP, EventKind.DRIVER_BACK}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A line at one moment; `label` is empty where there is no room for words."""
+    """A line at one moment; `label` is empty if there is no room for it."""
 
     at: datetime
     label: str
@@ -49,26 +49,26 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shade:
-    """When an incident stood, or what somebody annotated lasted, within the window."""
+    """The time of an incident, or of an annotation that lasted, within the window."""
 
     start: datetime
     end: datetime
-    severity: Severity | None  # None: it is an annotation's
+    severity: Severity | None  # None for an annotation
 
 
 def name(event: Event) -> str:
-    """An event in a word or two."""
+    """Return an event in a word or two."""
     code = event.sxid if event.xid is None else event.xid
     return _NAMES[event.kind] if code is None else f"{_NAMES[event.kind]} {code}"
 
 
 def is_good(event: Event) -> bool:
-    """Whether it is the end of something bad."""
+    """Return whether an event ends something bad."""
     return event.kind in _GOOD
 
 
 def marks(events: Iterable[Event], window: Window) -> tuple[Mark, ...]:
-    """The newest events of the window; those at one moment are one line with one label."""
+    """Return lines for the window's newest events; events at the same moment share one line and label."""
     inside = [it for it in events if window.start <= it.at < window.end][-MOST_MARKS:]
     groups: list[list[Event]] = []
     for event in inside:
@@ -88,7 +88,7 @@ def marks(events: Iterable[Event], window: Window) -> tuple[Mark, ...]:
 
 
 def with_notes(found: Sequence[Mark], of: Iterable[Note], window: Window) -> tuple[Mark, ...]:
-    """The marks of events and those of notes; where two are close, an event has the words."""
+    """Return the marks of events and notes; if two are close, the event has the label."""
     taken = [mark.at for mark in found if mark.label]
     notes = labelled(of, taken, window.span * _NEAR, window.start)
     done = (Mark(at=at, label=label, good=True) for at, label in notes)
@@ -107,9 +107,9 @@ def _label(group: Sequence[Event]) -> str:
 def shades(
     incidents: Iterable[Incident], window: Window, now: datetime, of: Iterable[Note] = ()
 ) -> tuple[Shade, ...]:
-    """Where incidents that are worth a shade stood, and what lasted of the notes.
+    """Return shades for incidents worse than info, and for notes that lasted.
 
-    Incidents that overlap are one shade, the gravest's.
+    Incidents that overlap are one shade, with the worst severity.
     """
     lasted = bands(of, window.start, window.end)
     return (
@@ -137,5 +137,5 @@ def _stood(incidents: Iterable[Incident], window: Window, now: datetime) -> Sequ
 
 
 def least(span: timedelta) -> timedelta:
-    """What is shorter than this is drawn this long, so that it can be seen and reached."""
+    """Return the least length that a span is drawn with, so that it can be seen and pointed at."""
     return span / 400

@@ -1,4 +1,4 @@
-"""Draws the page of one node: thin glue between what is known and Streamlit."""
+"""Draw the page of one node: thin glue between the data and Streamlit."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _NO_NODE = "The link names no node: search for a node, a UUID or a PCI address."
 
 
 def draw() -> None:
-    """The whole page: what is now renews itself at the page's pace, what was more slowly."""
+    """Draw the whole page; the current state refreshes at the page's pace, the history more slowly."""
     style("device")
     st.fragment(_now, run_every=live.refresh_seconds())()
     view, found = device_query.looked_up()
@@ -140,7 +140,7 @@ def _history(found: Device, story: Story) -> None:
 
 
 def _gpus(found: Device, story: Story) -> tuple[tuple[str, str], ...]:
-    """UUID and label of every GPU that is there, or that the store has of this window."""
+    """Return UUID and label of every GPU that is there now or that the store has for this window."""
     cells = found.view.cells if found.view else ()
     labels = {cell.subject.gpu or "": cell.label for cell in cells}
     told = found.inventory.gpus if found.inventory else ()
@@ -205,7 +205,7 @@ def _multiples(found: Device, story: Story, gpus: Sequence[tuple[str, str]], fra
 
 
 def _marked(found: Device, story: Story, gpus: Sequence[tuple[str, str]], one: Strip) -> Strip:
-    """Each panel with what happened to its GPU, and to the whole node."""
+    """Add to each panel the marks of its GPU and of the whole node."""
     panels = []
     for (uuid, _), panel in zip(gpus, one.panels, strict=True):
         subject = _subject(found, uuid)
@@ -251,7 +251,7 @@ def _ports(found: Device, story: Story, frame: Frame) -> None:
 
 
 def _port_marked(found: Device, story: Story, one: Strip) -> Strip:
-    """Each panel with what happened to its port, and to the whole node."""
+    """Add to each panel the marks of its port and of the whole node."""
     panels = []
     for panel in one.panels:
         device, _, port = panel.label.partition("/")

@@ -1,4 +1,4 @@
-"""What a GPU has of its own and is told apart: its NVLinks and its MIG devices."""
+"""The parts of a GPU that are reported one by one: NVLinks and MIG devices."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from gpuvigil.numbers_in_words import natural, of_many, percent, speed
 from gpuvigil.store.external import store_of
 from gpuvigil.web.markup import Html, joined, tag
 
-# A link has a line when something has changed, and hourly.
+# A link has a row when something changes, and hourly.
 LINKS_BACK = timedelta(minutes=70)
 _LINE_BY_LINE = timedelta(milliseconds=1)
 _LINK_ERRORS = {
@@ -34,7 +34,7 @@ _LINK_ERRORS = {
     "effective_errors": "errors past correction",
     "symbol_errors": "symbol errors before correction",
 }
-# What goes over a link, and with what the protocol adds, which is what fills it.
+# The payload of a link, and below the raw traffic with the protocol's share, which fills the link.
 _RECEIVED, _SENT = "receive_bytes", "transmit_bytes"
 _RAW = ("raw_receive_bytes", "raw_transmit_bytes")
 _LINK_FIELDS = (
@@ -61,15 +61,15 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The newest line of each NVLink and of each MIG device, in the order of their names."""
+    """The newest row of each NVLink and each MIG device, sorted by name."""
 
     links: tuple[Line, ...]
     slices: tuple[Line, ...]
-    before: Mapping[str, Line] = field(default_factory=dict)  # by link, the oldest line of the span
+    before: Mapping[str, Line] = field(default_factory=dict)  # by link: its oldest row in the span
 
 
 def parts(hub: Hub, gpu: Subject, now: datetime, fresh: timedelta) -> Parts:
-    """Of links what was told last, of MIG devices what is not older than `fresh`."""
+    """Return each link's last row, and the MIG devices' rows that are not older than `fresh`."""
     links = _lines(hub, NVLINK, _LINK_FIELDS, gpu, (now - LINKS_BACK, now))
     slices = _lines(hub, MIG, _MIG_FIELDS, gpu, (now - fresh, now))
     return Parts(
@@ -86,9 +86,9 @@ def _lines(
     gpu: Subject,
     span: tuple[datetime, datetime],
 ) -> list[Line]:
-    """Oldest first."""
+    """Return the rows of the span, oldest first."""
     where = {"cluster": gpu.cluster, "node": gpu.node, "uuid": gpu.gpu or ""}
-    until = span[1] + timedelta(minutes=5)  # of a clock that is ahead
+    until = span[1] + timedelta(minutes=5)  # for a clock that is ahead
     found = store_of(hub).series(of.name, fields, where, (span[0], until), _LINE_BY_LINE)
     lines: list[Line] = found.to_pylist()
     return sorted(lines, key=lambda line: line["at"])
@@ -100,7 +100,7 @@ def _newest(lines: Sequence[Line], name: str) -> tuple[Line, ...]:
 
 
 def drawn(found: Parts) -> Html:
-    """Both as tables; nothing where the GPU has told of neither."""
+    """Return both as tables; nothing if the GPU reports neither."""
     said = []
     if found.links:
         up = sum(line["up"] == 1 for line in found.links)
@@ -143,7 +143,7 @@ def _link(line: Line, before: Mapping[str, Line]) -> tuple[str, ...]:
 
 
 def _rates(line: Line, before: Line) -> dict[str, float]:
-    """Bytes per second over the time between two lines, of what both measured."""
+    """Return bytes per second between two rows, of the counters that both have; empty under 30 s."""
     span = line["at"] - before["at"]
     if span < _SHORTEST:
         return {}
@@ -159,7 +159,7 @@ def _traffic(rates: Mapping[str, float]) -> str:
 
 
 def _full(rates: Mapping[str, float], bits_per_second: float | None) -> str:
-    """The fuller direction's share of the link's speed; where raw traffic is not counted, unknown."""
+    """Return the busier direction's share of the link's speed; a dash if raw traffic is not counted."""
     raw = [rates[name] for name in _RAW if name in rates]
     return percent(100.0 * max(raw) * 8.0 / bits_per_second if raw and bits_per_second else None)
 

@@ -1,4 +1,4 @@
-"""One GPU against the others of its node, in words; pure."""
+"""Compare one GPU with the others of its node, in words; pure."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from .grid import Floats
 
 
 def against(drawn: Sequence[Chart], others: int) -> str:
-    """The middle of each curve in the window beside that of the others; empty without others."""
+    """Return each curve's median in the window beside that of the others; empty without others."""
     told = [text for text in map(_of, drawn) if text]
     if not others or not told:
         return ""

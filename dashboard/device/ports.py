@@ -32,7 +32,7 @@ ERRORS = {
     "pause_storms": "pause storms",
     "module_faults": "module faults",
 }
-# These say how full the network is, and harm nothing by themselves: shares of the time, and per second.
+# Counters of congestion, which do no harm by themselves: as a share of the time, and per second.
 _STOPPED = {
     "receive_pause_microseconds": "stopped by others",
     "transmit_pause_microseconds": "stops others",
@@ -43,17 +43,17 @@ _MARKED = {
     "cnp_sent": "CNPs sent",
     "cnp_handled": "CNPs handled",
 }
-# A tick without credit has no length that anybody publishes: so many times those of the node's other ports of
-# that sort, two at least, are worth a word [own].
+# Nobody publishes the length of a tick without credit, so ports are compared: so many times the ticks of the
+# node's other ports of that kind, at least two of them, are worth mentioning [own].
 _TICKS, _TIMES, _OTHERS = "transmit_wait_ticks", 3.0, 2
-# Less of the time, or less often, is not worth a word either [own].
+# Below this share of the time, or this rate, nothing is mentioned [own].
 _LEAST_SHARE, _LEAST_PER_SECOND, _MICROSECONDS = 0.001, 0.1, 1e6
 Port = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortLine:
-    """One port; numbers are None where nothing was measured."""
+    """One port; numbers are None if not measured."""
 
     name: str
     kind: str
@@ -67,11 +67,11 @@ class PortLine:
     lanes: int | None
     module_celsius: float | None  # newest
     asked: bool
-    href: str = ""  # of the page of its link
+    href: str = ""  # the page of its link
 
 
 def names(views: Iterable[PortView], numbers: Numbers, asked: str) -> tuple[Port, ...]:
-    """Every port that is or was there; the one that a link asks for first."""
+    """Return every port that is or was there; the one that the address asks for comes first."""
     known = {(it.subject.device or "", it.subject.port or "") for it in views}
     return tuple(
         sorted(
@@ -83,7 +83,7 @@ def names(views: Iterable[PortView], numbers: Numbers, asked: str) -> tuple[Port
 def rows(
     ports: Sequence[Port], views: Iterable[PortView], numbers: Numbers, asked: str
 ) -> tuple[PortLine, ...]:
-    """What the table says of each port."""
+    """Return the table's line for each port."""
     now = {(it.subject.device, it.subject.port): it for it in views}
     found = []
     for port in ports:
@@ -110,18 +110,18 @@ def rows(
 
 
 def _is_linked(view: PortView) -> bool:
-    """Whether it is of a fabric, whose links have pages."""
+    """Return whether the port is on a fabric, whose links have pages."""
     return view.kind in {"infiniband", "roce"}
 
 
 def _grown(fields: Fields, words: Mapping[str, str]) -> Mapping[str, float]:
-    """By its words, what each counter of these grew by; those that were measured."""
+    """Return how much each measured counter grew, by its name for people."""
     grown = {said: increase(fields[name]) for name, said in words.items() if name in fields}
     return {said: count for said, count in grown.items() if count is not None}
 
 
 def _congestion(port: Port, numbers: Numbers) -> tuple[str, ...] | None:
-    """How much of the time it waited, or made others wait, and how often it was told to send less."""
+    """Say how long a port waited or made others wait, and how often it was told to slow down; None: not measured."""
     fields = numbers.ports.get(port, {})
     known = {
         name: rate
@@ -148,7 +148,7 @@ def _congestion(port: Port, numbers: Numbers) -> tuple[str, ...] | None:
 
 
 def _times_others(port: Port, rate: float, numbers: Numbers) -> float | None:
-    """How many times as much it waits for credit as the node's other ports of its sort; None where that is usual."""
+    """Return a port's waits for credit as a multiple of its peers' on the node; None if that is not unusual."""
     kind = numbers.kinds.get(port)
     others = [
         known
@@ -161,7 +161,7 @@ def _times_others(port: Port, rate: float, numbers: Numbers) -> float | None:
 
 
 def _mean_rate(fields: Fields, name: str, numbers: Numbers) -> float | None:
-    """Per second, from the first to the last step in which it was measured; None: not in two."""
+    """Return a counter's mean growth per second between its first and last measured step; None without two."""
     places = np.flatnonzero(np.isfinite(fields[name])) if name in fields else np.zeros(0)
     grown = increase(fields[name]) if len(places) > 1 else None
     if grown is None:
@@ -190,7 +190,7 @@ _UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 
 
 def traffic(ports: Sequence[Port], numbers: Numbers) -> Strip:
-    """Received and sent of each port, all on one scale, in the unit that fits the highest."""
+    """Return what each port received and sent, all on one scale, in the unit that fits the highest."""
     panels = []
     for port in ports:
         fields = numbers.ports.get(port, {})
@@ -220,7 +220,7 @@ def traffic(ports: Sequence[Port], numbers: Numbers) -> Strip:
 
 
 def table(lines: Sequence[PortLine]) -> Html:
-    """Every port with its state, its newest rates and its errors in the window."""
+    """Return a table of every port with its state, newest rates, and errors in the window."""
     columns = (
         "Port",
         "Kind",
@@ -241,7 +241,7 @@ def table(lines: Sequence[PortLine]) -> Html:
             tag("tbody", *map(_row, lines)),
         ),
         class_="gv-ports",
-        # A narrow screen scrolls it, with the keyboard too.
+        # On a narrow screen the table scrolls, also by keyboard.
         tabindex="0",
         role="group",
         aria_label="Network ports",
@@ -281,7 +281,7 @@ def _counts(counts: Mapping[str, float]) -> str:
 
 
 def bytes_per_second(rate: float | None) -> str:
-    """A rate in the unit in which it reads well."""
+    """Return a rate in the unit in which it reads well, a dash for None."""
     if rate is None:
         return "–"
     for factor, unit in _UNITS[:-1]:

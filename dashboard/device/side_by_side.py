@@ -1,4 +1,4 @@
-"""Charts of one device side by side, as Streamlit draws them."""
+"""Draw charts of one device side by side with Streamlit."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ PIXELS = 158
 
 
 def side_by_side(drawn: Sequence[Chart], frame: Frame, page: str, *, columns: int) -> None:
-    """So many in a row; what was not measured has one line for all. `page` tells the keys of pages apart."""
+    """Draw charts in rows of `columns`, and one line on all that were not measured; `page` makes keys unique."""
     there = [one for one in drawn if one.measured]
     for start in range(0, len(there), columns):
         row = there[start : start + columns]

@@ -1,4 +1,4 @@
-"""Small multiples: one panel per GPU or port side by side, all of them on one scale; pure."""
+"""Small multiples: one panel per GPU or port side by side, all on one scale; pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,20 +16,20 @@ from .hub_queries import Numbers
 from .marks import Mark, Shade
 from .window import Window
 
-# More panels than this go into another line.
+# The most panels in a row.
 PANELS = 8
-# The room for the labels of the scale, and between two panels, in percent of the width.
+# The room for the scale's labels, and between two panels, in percent of the width.
 _LEFT, _GAP = 4.0, 0.8
-# A chart that is no wider than this, in pixels, is on a phone: there the same labels take this part of it.
+# Up to this width in pixels the screen is a phone's, on which the labels take this percentage of the width.
 NARROW, _LEFT_NARROW = 700, 12.0
 _TOP, _BOTTOM, _BOTTOM_LABELLED = 8, 4, 20
-# Panels are narrow: two times are enough.
+# How many times are labelled on a panel, since panels are narrow.
 _TIMES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One of the multiples, with its own marks; the last curve is the strong one."""
+    """One panel with its own marks; its last curve is the strong one."""
 
     label: str
     curves: tuple[Curve, ...]
@@ -39,7 +39,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strip:
-    """Panels of one metric; `most` is the end of the scale that all of them have."""
+    """Panels of one metric; `most` is the end of their common scale."""
 
     key: str
     title: str
@@ -59,8 +59,8 @@ def of_gpus(
     measure: Measure,
     before: Numbers | None = None,
 ) -> Strip:
-    """A metric of a node's GPUs (UUID and label), each with the median of all of them, and with what
-    it was in as many steps `before`.
+    """Return a metric of a node's GPUs (UUID and label): each with the median of all, and with its values
+    in as many steps `before`.
     """
     name = next(iter(measure.lines))
     values = {uuid: value(numbers, uuid, name, measure) for uuid, _ in gpus}
@@ -94,7 +94,7 @@ def strip(
     most: float | None = None,
     digits: int = 1,
 ) -> Strip:
-    """Panels on the scale that all of their lines need."""
+    """Return panels on a common scale that fits all of their lines."""
     lines = [curve.values for panel in panels for curve in panel.curves if _measured(curve)]
     highest = max((float(np.nanmax(values)) for values in lines), default=0.0)
     return Strip(
@@ -108,7 +108,7 @@ def strip(
 
 
 def lines(one: Strip) -> tuple[Strip, ...]:
-    """The strip in lines of `PANELS`, each on the scale of the whole."""
+    """Split the strip into rows of `PANELS`, all on the scale of the whole."""
     count = len(one.panels)
     return tuple(
         Strip(
@@ -124,7 +124,7 @@ def lines(one: Strip) -> tuple[Strip, ...]:
 
 
 def option(one: Strip, frame: Frame, *, labelled: bool) -> dict[str, Any]:
-    """One line of panels as one chart; `labelled`: with the times below."""
+    """Return a row of panels as one chart; `labelled`: with times below."""
     columns = {
         f"line{p}_{c}": np.round(curve.values, 3)
         for p, panel in enumerate(one.panels)
@@ -139,7 +139,7 @@ def option(one: Strip, frame: Frame, *, labelled: bool) -> dict[str, Any]:
         "tooltip": chart.tooltip(f"%.{one.digits}f {one.unit.replace('%', '%%')}"),
         "dataset": {"source": chart.table(frame.grid, columns)},
         "grid": wide,
-        # Both are said: what a chart was given by a rule stays when the rule holds no more.
+        # Both widths need a rule, since ECharts keeps an option when its rule no longer applies.
         "media": [
             {"query": {"maxWidth": NARROW}, "option": {"grid": narrow}},
             {"query": {"minWidth": NARROW + 1}, "option": {"grid": wide}},
@@ -160,7 +160,7 @@ def option(one: Strip, frame: Frame, *, labelled: bool) -> dict[str, Any]:
 
 
 def _grids(one: Strip, left: float, *, labelled: bool) -> list[dict[str, Any]]:
-    """Where each panel lies, beside labels that take `left` percent of the width."""
+    """Return the place of each panel, beside labels that take `left` percent of the width."""
     width = (100 - left) / PANELS
     return [
         {
@@ -188,7 +188,7 @@ def _line(panel: Panel, place: tuple[int, int], frame: Frame) -> dict[str, Any]:
 
 
 def sentence(one: Strip, window: Window) -> str:
-    """The strip in words, for who does not see it."""
+    """Return the strip in words, for people who cannot see it."""
     said = []
     for panel in one.panels:
         measured = panel.curves[-1].values

@@ -1,4 +1,4 @@
-"""A GPU's state, its holders and its incidents over the window, as spans of time: pure."""
+"""A GPU's states, holders and incidents over the window, as spans of time; pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from .grid import Grid
 from .hub_queries import Fields
 from .window import Window
 
-# A row arrives this much later than the time that it speaks of; until then nothing is missing.
+# How late a row may arrive after its time; until then it is not missing.
 ARRIVAL = timedelta(seconds=3)
 MOST_SPANS, MOST_NAMED = 300, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """From when to when something was so; within the window."""
+    """A span of time within the window."""
 
     start: datetime
     end: datetime
@@ -41,9 +41,9 @@ def states(
     allocations: Sequence[Allocation],
     incidents: Sequence[Incident],
 ) -> tuple[Span, ...]:
-    """The state of one GPU in every step that is over, steps of one state joined.
+    """Return a GPU's state in every step that is over; adjacent steps with the same state are joined.
 
-    `allocations` and `incidents` are those of the GPU and, of incidents, of its node.
+    `allocations` are those of the GPU, `incidents` those of the GPU and its node.
     """
     found: list[Span] = []
     measured = _measured(fields, on)
@@ -65,7 +65,7 @@ def states(
 
 
 def holders(allocations: Iterable[Allocation], window: Window, now: datetime) -> tuple[Span, ...]:
-    """Who held the GPU; where several did at the same time, the span names them all."""
+    """Return who held the GPU and when; if several did at once, the span names them all."""
     changes: list[tuple[datetime, bool, int, Allocation]] = []
     until = min(window.end, now)
     for number, one in enumerate(allocations):
@@ -90,14 +90,14 @@ def holders(allocations: Iterable[Allocation], window: Window, now: datetime) ->
 def _go_on(
     found: list[Span], start: datetime, end: datetime, holding: Sequence[Allocation]
 ) -> None:
-    """Add a span, or make the last one longer when it says the same and ended just now."""
+    """Add a span, or extend the last one if it has the same text and ended just now."""
     last, text = found[-1] if found else None, _named(holding)
     pages = {page_links.job_page(one.subject.cluster, one.holder) for one in holding}
     href = next(iter(pages)) if len(pages) == 1 else ""
     if last is not None and last.end == start and last.text == text:
         start = found.pop().start
     elif len(found) >= MOST_SPANS:
-        # So many came and went that nobody could see them one by one.
+        # There are too many spans to see them one by one.
         start, text, href = found.pop().start, "many, one after the other", ""
     found.append(Span(start=start, end=end, kind="held", text=text, href=href))
 
@@ -115,7 +115,7 @@ def _named(holding: Iterable[Allocation]) -> str:
 def stood(
     incidents: Iterable[Incident], window: Window, now: datetime, hrefs: Mapping[str, str]
 ) -> tuple[Span, ...]:
-    """When incidents stood; each is a span of its own, the gravest last, so that it lies on top."""
+    """Return a span for each incident; the worst comes last, so that it lies on top."""
     ranked = sorted(incidents, key=lambda one: (-one.severity.rank, one.since))
     spans = []
     for one in ranked:
@@ -130,7 +130,7 @@ def stood(
 
 
 def concerns(incident: Incident, gpu: Subject) -> bool:
-    """Whether the incident is about the GPU, or about the whole node that it is in."""
+    """Return whether the incident is about the GPU or its whole node."""
     if incident.subject in {gpu, gpu.of_node()} or gpu.key in incident.members:
         return True
     return bool(incident.members) and gpu.of_node().key in struck(incident)
@@ -144,7 +144,7 @@ def _measured(fields: Fields, on: Grid) -> np.ndarray[tuple[int], np.dtype[np.bo
 
 
 def _row(fields: Fields, number: int) -> dict[str, float | int | None]:
-    """The step as one row; what stands for something is what most of the step said."""
+    """Return a step as one row; of coded fields, the mean is rounded to the nearest code."""
     row: dict[str, float | int | None] = {}
     for name in ("up", "unmeasured_reason", "utilization_percent", "compute_processes"):
         values = fields.get(name)

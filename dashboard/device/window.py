@@ -1,6 +1,6 @@
-"""The window of time that a page shows: from its address, and to the addresses of others; pure.
+"""The window of time that a page shows, read from and written into addresses; pure.
 
-`from` and `to` fix it, so that a link shows the same tomorrow; `last=3600` slides with the clock.
+`from` and `to` fix the window, so that a link shows the same tomorrow; `last=3600` slides with the clock.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ CHOICES = (
 USUAL = timedelta(hours=1)
 WEEK = timedelta(days=7)
 SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=31)
-# A line has at most this many points, whatever the window.
+# The most points of a line.
 MOST_STEPS = 480
-# A tick may come a little late: with a step of two, that tears no line.
+# A step has two ticks, so that a tick that comes a little late does not make a gap.
 TICKS_PER_STEP = 2
 _DECENT_SECONDS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 900, 1800, 3600, 7200)
 _EARLIEST = datetime(2000, 1, 1, tzinfo=timezone.utc)
@@ -31,7 +31,7 @@ _EARLIEST = datetime(2000, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """`[start, end)`; `live` when it slides with the clock."""
+    """The window `[start, end)`; `live` if it slides with the clock."""
 
     start: datetime
     end: datetime
@@ -43,20 +43,20 @@ class Window:
 
     @property
     def query(self) -> dict[str, str]:
-        """How an address says it."""
+        """The address parameters for the window."""
         if self.live:
             return {"last": str(round(self.span.total_seconds()))}
         return page_links.window(self.start, self.end)
 
 
 def week_before(window: Window) -> Window:
-    """The same span a week earlier."""
+    """Return the same span a week earlier."""
     return Window(start=window.start - WEEK, end=window.end - WEEK, live=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The window of an address, and in one line what is wrong with what was asked."""
+    """The window of an address, and a line on what is wrong with the address, if anything."""
 
     window: Window
     wrong: str = ""
@@ -65,9 +65,9 @@ class Asked:
 def asked(
     query: Mapping[str, str], now: datetime, kept: timedelta, usual: timedelta = USUAL
 ) -> Asked:
-    """What the address asks for; the `usual` span up to now where that cannot be shown.
+    """Return the window that the address asks for, or the `usual` span up to now if it is not valid.
 
-    `kept`: how long numbers are kept.
+    `kept` is how long numbers are kept.
     """
     texts = [query.get(name, "") for name in ("from", "to")]
     if not any(texts):
@@ -119,20 +119,20 @@ def _usual(now: datetime, usual: timedelta, wrong: str = "") -> Asked:
 
 
 def step(span: timedelta, tick: timedelta) -> timedelta:
-    """How far apart points are."""
+    """Return the distance between points for a window of this span and a node with this tick."""
     least = max(TICKS_PER_STEP * tick.total_seconds(), span.total_seconds() / MOST_STEPS)
     decent = next((it for it in _DECENT_SECONDS if it >= least), None)
     return timedelta(seconds=decent or 86_400)
 
 
 def cut(at: datetime, by: timedelta) -> datetime:
-    """The start of the step that the time is in."""
+    """Return the start of the step that the time is in."""
     return EPOCH + (at - EPOCH) // by * by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One window that can be gone to; None: there is none."""
+    """A link to another window; `query` is None if there is none."""
 
     name: str
     query: Mapping[str, str] | None
@@ -140,7 +140,7 @@ class Choice:
 
 
 def choices(window: Window, now: datetime) -> tuple[Choice, ...]:
-    """Spans; a fixed window keeps its middle, and does not grow into the future."""
+    """Return links to other spans; a fixed window keeps its middle but does not grow into the future."""
     found = []
     for span, name in CHOICES:
         chosen = abs(window.span - span) < timedelta(seconds=1)
@@ -154,7 +154,7 @@ def choices(window: Window, now: datetime) -> tuple[Choice, ...]:
 
 
 def moves(window: Window, now: datetime, *, past: bool = False) -> tuple[Choice, ...]:
-    """Half a window earlier or later, and on to what is live or fixed.
+    """Return links to half a window earlier, half a window later, and the live window.
 
     `past`: `now` is a moment of the past, at which the clock stands still.
     """
@@ -180,7 +180,7 @@ def _live_query(window: Window) -> dict[str, str]:
 
 
 def sentence(window: Window, now: datetime, *, past: bool = False) -> str:
-    """Which time this is, in words; always in UTC. `past`: see `moves`."""
+    """Return the window's time in words, in UTC. `past`: see `moves`."""
     if window.live and past:
         return f"The {duration(window.span)} up to {moment(window.end)}"
     if window.live:
@@ -194,5 +194,5 @@ def sentence(window: Window, now: datetime, *, past: bool = False) -> str:
 
 
 def address(path: str, place: Mapping[str, str], window: Mapping[str, str]) -> str:
-    """A page's path and query, with a window."""
+    """Return a page's path and query, with a window."""
     return f"{path}?{urlencode({**place, **window})}"

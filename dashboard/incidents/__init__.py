@@ -1,1 +1,1 @@
-"""The page of all incidents, and the whole story of one."""
+"""The page of all incidents, and of the whole story of one."""

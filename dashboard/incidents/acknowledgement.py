@@ -1,4 +1,4 @@
-"""Taking an incident, adding a note, silencing it: a form that writes once, whatever is clicked twice."""
+"""The form to acknowledge an incident, add a note or silence it; a double click writes only once."""
 
 import hashlib
 import secrets
@@ -20,14 +20,14 @@ from .closing import SILENCED, silenced
 from .story import Hands, Taken
 
 LONGEST_NOTE = 2_000
-# The same words sent again within this time are the same click.
+# The same text sent again within this time counts as the same click.
 SAME_CLICK_SECONDS = 30.0
 
 
 def acknowledgement(
     incident: Incident, by: str, note: str, form: str, at: datetime
 ) -> Acknowledgement:
-    """What is written; the same words from the same form always have the same id."""
+    """Return the record to write; the same text from the same form always has the same ID."""
     by, note = cleaned(by, LONGEST_NAME), cleaned(note, LONGEST_NOTE)
     named = "\0".join((incident.id, form, by, note))
     return Acknowledgement(
@@ -41,7 +41,7 @@ def acknowledgement(
 
 
 def form(incident: Incident, hands: Hands, story_key: tuple[str, str]) -> None:
-    """The form while the incident stands, and what came of sending it."""
+    """Draw the form while the incident is open, and the error of the last sending."""
     if hands.taken is Taken.OVER or not live.shared().may_change:
         return
     first, state = hands.taken is Taken.BY_NOBODY, st.session_state
@@ -68,7 +68,7 @@ def form(incident: Incident, hands: Hands, story_key: tuple[str, str]) -> None:
 def _buttons(
     columns: tuple[DeltaGenerator, DeltaGenerator], *, first: bool
 ) -> tuple[tuple[DeltaGenerator, str, bool], ...]:
-    """Where each stands, what it says, and whether it silences."""
+    """Return each button's column, label, and whether it silences."""
     end, quiet = columns
     hours = duration(SILENCED)
     if first:
@@ -80,13 +80,13 @@ def _buttons(
 
 
 def _send(incident: Incident, first: bool, story_key: tuple[str, str], silence: bool) -> None:
-    """Write what the form holds; what cannot be written stays in the form, with the reason."""
+    """Write what the form holds; if that fails, the text stays in the form, with the reason."""
     state = st.session_state
     by = own_name.typed(f"name-{incident.id}")
     note = cleaned(state.get(note_key(incident.id), ""), LONGEST_NOTE)
     state[f"wrong-{incident.id}"] = ""
     if not note and not silence and _just_sent(incident.id):
-        return  # the second half of a double click finds the next note's empty field
+        return  # the second click of a double click, which meets the empty field of the next note
     if not by or not (note or first or silence):
         missing = "your name" if not by else "a note"
         state[f"wrong-{incident.id}"] = f"Not sent: enter {missing} first."
@@ -112,16 +112,16 @@ def _records(incident: Incident, by: str, note: str, *, taken: bool, silence: bo
 
 
 def note_key(incident: str) -> str:
-    """The key of the field for a note: another one after each note that was sent.
+    """Return the key of the note's field, which changes after each note that was sent.
 
-    A field that is emptied from here tells the browser so in one run only, and a renewal of the
-    page that overtakes this run leaves the old words standing; a new field is empty in every run.
+    Clearing a field reaches the browser in one run only; if a refresh of the page overtakes that run, the
+    old text stays. A new field is empty in every run.
     """
     return f"note-{incident}-{st.session_state.get(f'notes-{incident}', 0)}"
 
 
 def _form_id(incident: str) -> str:
-    """One name for the form until some time after it was sent: a second click is the same click."""
+    """Return the form's ID, kept for some time after sending, so that a second click has the same ID."""
     state, name = st.session_state, f"form-{incident}"
     sent = state.get(f"kept-{incident}") is not None
     if name not in state or (sent and not _just_sent(incident)):

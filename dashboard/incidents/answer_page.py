@@ -1,4 +1,4 @@
-"""The page behind a message's links: what it is about, and one form."""
+"""The page behind a message's links: the incident and one form."""
 
 from html import escape
 
@@ -41,7 +41,7 @@ _BUTTONS = (
 def page(
     incident: Incident | None, chosen: str, said: str, *, done: bool = False, own: str = ""
 ) -> str:
-    """The page as HTML; what was chosen in the message is the first of its buttons. `own` has signed in."""
+    """Return the page as HTML; the action `chosen` in the message is the first button. `own` is signed in."""
     shown = f'<p class="said" role="status">{escape(said)}</p>' if said else ""
     body = "" if incident is None else _about(incident)
     form = "" if incident is None or done else _form(chosen, own, standing=stands(incident))
@@ -55,7 +55,7 @@ def page(
 
 
 def stands(incident: Incident) -> bool:
-    """Whether there is anything left to take."""
+    """Return whether the incident is open."""
     return incident.state in {state.value for state in STANDING}
 
 

@@ -1,4 +1,4 @@
-"""What a person may write of an incident beside taking it: to whom it goes, or that it is false; pure."""
+"""Records to silence an incident, hand it over, or close it as a false alarm; pure."""
 
 import hashlib
 import re
@@ -10,18 +10,18 @@ from gpuvigil.matching.silences import made
 from gpuvigil.model import Acknowledgement, Incident, Opinion, Record, Silence
 from gpuvigil.web.page_links import SILENCES
 
-# A rule that is wrong about one place is seldom right about it a day later; it is not muted for ever.
+# A rule that is wrong about a place is seldom right about it a day later, but it is not muted for ever.
 MUTED = timedelta(days=7)
 FALSE = "closed as false"
-# A silence names so few places; of more it speaks of this one incident.
+# The most places of a kind that a silence names; with more it names this incident instead.
 _MOST_NAMED = 8
-# As long as a message's link offers: it ends by itself in the same shift.
+# As long as the silence that a message's link offers; it ends within the shift.
 SILENCED = timedelta(hours=4)
 _PLACES = ("node", "gpu", "device", "port")
 
 
 def matchers(incident: Incident) -> list[str]:
-    """Of a silence that speaks of this fault at this place, and of nothing else."""
+    """Return matchers of a silence for exactly this fault at this place."""
     labels = labels_of(incident)
     if any(len(labels[name]) > _MOST_NAMED for name in _PLACES):
         return [str(Matcher(label="incident", operator="=", value=incident.id))]
@@ -40,21 +40,21 @@ def _matcher(label: str, values: tuple[str, ...]) -> Matcher:
 
 
 def silence_link(incident: Incident) -> str:
-    """The page of silences with its form filled in."""
+    """Return a link to the page of silences with its form filled in."""
     reason = f"{incident.title}, {incident.label or incident.subject.key}"
     query = {"matchers": "\n".join(matchers(incident)), "reason": reason[:300]}
     return f"{SILENCES}?{urlencode(query)}"
 
 
 def silenced(incident: Incident, by: str, at: datetime, form: str) -> Silence:
-    """No more messages of this fault at this place for some hours; sent twice by one form, it is one."""
+    """Return a silence for this fault at this place for some hours; sent twice by a form, it stays one."""
     reason = f"{incident.title}, {incident.label or incident.subject.key}"
     id_ = f"s-{_digest(incident.id, form)[:8]}"
     return made(matchers(incident), by, reason[:300], at, SILENCED, at, id_=id_)
 
 
 def handed_over(incident: Incident, by: str, to: str, note: str, at: datetime) -> Acknowledgement:
-    """Somebody gives it to somebody else; whoever takes it from nobody has taken it, too."""
+    """Return the record by which `by` hands the incident to `to`; it also counts as an acknowledgement."""
     return Acknowledgement(
         id=_id(incident, "to", by, to, note),
         incident=incident.id,
@@ -67,7 +67,7 @@ def handed_over(incident: Incident, by: str, to: str, note: str, at: datetime) -
 
 
 def false_alarm(incident: Incident, by: str, note: str, at: datetime) -> list[Record]:
-    """That it is none: counted against its rule, said in its history, and muted at this place."""
+    """Return the records of a false alarm: a vote against the rule, a history entry, and a silence here."""
     said = f"{FALSE}; muted for {MUTED.days} days" + (f": {note}" if note else "")
     silence = made(
         matchers(incident),

@@ -1,4 +1,4 @@
-"""What an incident covers, place by place: `sim-001 GPU 0-7`; pure."""
+"""The places that an incident covers, as `sim-001 GPU 0-7`; pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from gpuvigil.model import SWITCH_DEVICE, Incident, Subject
 from gpuvigil.numbers_in_words import natural, ranges
 
-# More places nobody reads one by one.
+# The most places that are listed one by one.
 MOST_PLACES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
-    """One node or switch, and which of its parts: `GPU 0-7`, `port mlx5_0/1`; empty: it as a whole."""
+    """One node or switch and its parts, as `GPU 0-7` or `port mlx5_0/1`; empty for the whole."""
 
     node: Subject
     parts: str
-    only: Subject | None = None  # the one part, where it is one
+    only: Subject | None = None  # the part, if there is exactly one
 
 
 def members(incident: Incident) -> list[Subject]:
-    """What an incident is about, itself included; what cannot be read is left out."""
+    """Return the incident's subject and members, sorted; members that cannot be parsed are left out."""
     found = {incident.subject}
     for key in incident.members:
         try:
@@ -33,7 +33,7 @@ def members(incident: Incident) -> list[Subject]:
 def covered(
     subjects: Iterable[Subject], index: Callable[[Subject], int | None]
 ) -> Sequence[Covered]:
-    """One entry for each node, in the order in which people count; `index` says which GPU it is."""
+    """Return an entry for each node, in natural order; `index` returns a GPU's index."""
     nodes: dict[Subject, list[Subject]] = {}
     for one in subjects:
         nodes.setdefault(one.of_node(), []).append(one)
@@ -45,7 +45,7 @@ def covered(
 
 
 def _only(subjects: Sequence[Subject]) -> Subject | None:
-    """The GPU or port, where a node has no other that is covered."""
+    """Return the GPU or port if it is the only covered part of a node, else None."""
     return subjects[0] if len(subjects) == 1 and subjects[0].kind != "node" else None
 
 
@@ -63,7 +63,7 @@ def _parts(subjects: Sequence[Subject], index: Callable[[Subject], int | None]) 
 
 
 def _port(one: Subject) -> str:
-    """A switch as a whole is its port 0."""
+    """Return a port's name; empty for a whole switch, which is its port 0."""
     if one.device == SWITCH_DEVICE:
         return "" if one.port == "0" else one.port or ""
     return f"{one.device}/{one.port}"

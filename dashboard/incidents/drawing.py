@@ -1,4 +1,4 @@
-"""The list of incidents and its filters, as a tree."""
+"""The list of incidents and its filters, as trees of elements."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,7 +15,7 @@ from .listing import Choice, Entry, Listing
 
 
 def filters(found: Listing) -> Node:
-    """Every filter as links with their counts; the less used ones are folded while one is open."""
+    """Return every filter as links with counts; the less used ones are folded while an incident is open."""
     asked = found.filters
     rest = [
         _row(name, found.choices[key])
@@ -98,7 +98,7 @@ def _search(asked: Filters) -> Node:
 
 
 def entries(found: Listing, now: datetime, cut: bool) -> list[Node]:
-    """What stands, then what is over; `cut`: there may be more of that than was read."""
+    """Return open incidents, then ended ones; `cut`: more may have ended than were read."""
     span = SPAN_NAMES[found.filters.last]
     nodes = [_section("Standing", found.standing, found.filters, now, "No open incident matches.")]
     shown = sum(one.simulated for one in found.standing)
@@ -167,9 +167,9 @@ def _state(one: Entry) -> Node | None:
 
 
 def amounts(found: Listing) -> str:
-    """How many there are, in a line beside the title; simulated ones by themselves.
+    """Return the counts beside the title; simulated incidents are counted separately.
 
-    Beside one incident nothing is said of a list that is not there.
+    On the page of a single incident the ended ones are not counted, as no list is shown.
     """
     said = [f"{found.real:,} standing"] if found.real or not found.simulated else []
     said += [f"{found.simulated:,} simulated standing"] if found.simulated else []

@@ -1,4 +1,4 @@
-"""Draws the curves of an incident: what it did against its peers, with its onset."""
+"""Draw the curves of an incident: the subject and its peers, with the onset."""
 
 from datetime import datetime, timedelta
 
@@ -18,13 +18,13 @@ from ..device.window import step
 from ..layout import colours
 from . import evidence_chart
 
-# Of a window that is over nothing comes any more; one that goes on moves in steps of half a minute.
+# How long answers stay fresh: a window that goes on moves in steps of half a minute.
 _SECONDS = 30.0
 _USUAL_TICK = 10.0
 
 
 def draw(one: Incident, now: datetime) -> None:
-    """The curves that moved most, or one line on why there is none."""
+    """Draw the curves that moved most, or a line on why there is none."""
     why = evidence_chart.unseen(one.subject)
     found = None if why else _numbers(one, now)
     own = evidence_chart.loses_data(one)

@@ -1,7 +1,7 @@
-"""Which curves show an incident: those that moved most at its onset, against peers; pure.
+"""Choose the curves that show an incident: those that moved most at its onset, against peers; pure.
 
-No table says which curve belongs to which fault: what departs from its own past and from its peers
-at the onset is shown, so that a new fault needs nothing here.
+No table assigns curves to faults. A curve is shown if it departs from its own past and from its peers at
+the onset, so a new fault needs no change here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,24 +23,24 @@ from ..device.window import Window
 
 BEFORE, AFTER = timedelta(minutes=30), timedelta(hours=1)
 MOST_SHOWN = 2
-# The end of a window that goes on moves in steps, so that the same numbers serve all who look.
+# A window that goes on moves its end in steps, so that one answer serves all sessions.
 _STEP_SECONDS = 30
-# What has moved by less than this share of its scale shows nothing.
+# A curve that moved by less than this share of its scale is not shown as evidence.
 _LEAST_MOVE = 0.05
 _GBIT = 8e-9
-# Of what a node says of itself, by the end of its name; of all else it is a count.
+# Factor, unit and digits of a node's metrics, by the ending of their names; others are counts.
 _UNITS = {
     "_bytes": (2.0**-30, "GiB", 1),
     "_seconds": (1.0, "s", 1),
     "_share": (100.0, "%", 0),
     "_average": (1.0, "tasks", 1),
 }
-# How the collector itself does: no evidence of anything but of what loses data.
+# Metrics of the collector itself, which are evidence only for faults that lose data.
 _OF_COLLECTOR = ("spool_", "sweep_", "reader_", "dropped_")
 
 
 def window(incident: Incident, now: datetime) -> Window:
-    """From half an hour before the onset to an hour after it, or to now."""
+    """Return the window from half an hour before the onset to at most an hour after it."""
     ended = incident.resolved_at or now
     stepped = now - timedelta(seconds=now.timestamp() % _STEP_SECONDS)
     end = min(max(ended + BEFORE / 2, incident.since + BEFORE), incident.since + AFTER, stepped)
@@ -49,14 +49,14 @@ def window(incident: Incident, now: datetime) -> Window:
 
 
 def unseen(subject: Subject) -> str:
-    """Why there can be no curve; empty where there may be."""
+    """Return why there can be no curve; empty if there can."""
     if subject.device == SWITCH_DEVICE:
         return "No chart: of switches gpuvigil keeps states and totals, not series."
     return ""
 
 
 def loses_data(incident: Incident) -> bool:
-    """Whether it is about how the collector itself does."""
+    """Return whether the incident's fault is that the collector loses data."""
     row = FAULTS.get(incident.fault)
     return row is not None and row.loses_data
 
@@ -64,7 +64,7 @@ def loses_data(incident: Incident) -> bool:
 def charts(
     numbers: Numbers, subject: Subject, onset: datetime, *, of_collector: bool = False
 ) -> tuple[Chart, ...]:
-    """The few that show it best, the clearest first; empty where nothing was measured."""
+    """Return the few charts that show it best, clearest first; empty if nothing was measured."""
     found = _candidates(numbers, subject, of_collector=of_collector)
     place = sum(at <= onset for at in numbers.grid.times)
     scored = [(_score(chart, place), -order, chart) for order, chart in enumerate(found)]
@@ -87,7 +87,7 @@ def _candidates(numbers: Numbers, subject: Subject, *, of_collector: bool) -> li
 
 
 def _of_port(numbers: Numbers, port: tuple[str, str]) -> list[Chart]:
-    """Its errors, and its traffic against the node's other ports of its kind."""
+    """Return charts of a port's errors, and of its traffic against the node's other ports of its kind."""
     own = numbers.ports.get(port, {})
     kind = numbers.kinds.get(port)
     peers = [
@@ -125,7 +125,7 @@ def _traffic(fields: Mapping[str, Floats], key: str, numbers: Numbers) -> Floats
 
 
 def _of_node(numbers: Numbers, *, of_collector: bool) -> list[Chart]:
-    """What all of its GPUs do, and what the machine says of itself."""
+    """Return charts of a node's GPUs together, and of the node's own metrics."""
     found = []
     for measure in curves.MEASURES[:3]:
         name = next(iter(measure.lines))
@@ -155,12 +155,12 @@ def _of_node(numbers: Numbers, *, of_collector: bool) -> list[Chart]:
 
 
 def _unit(name: str) -> tuple[float, str, int]:
-    """By which factor, in which unit and with how many digits a node's number is read."""
+    """Return factor, unit and number of decimals of a node's metric."""
     return next((it for ending, it in _UNITS.items() if name.endswith(ending)), (1.0, "", 0))
 
 
 def _score(chart: Chart, place: int) -> float:
-    """How clearly it moved at the onset, as a share of its scale; what fell silent moved by all."""
+    """Return how much a curve moved at the onset, as a share of its scale; 1.0 if it fell silent."""
     own = next((curve.values for curve in reversed(chart.curves) if curve.look == "own"), None)
     if own is None:
         return 0.0
@@ -191,7 +191,7 @@ def _highest(values: Floats) -> float:
 
 
 def said(found: Sequence[Chart], grid: Grid, onset: datetime) -> list[str]:
-    """Each chart in one line: what it was before the onset, and after it, beside its peers."""
+    """Return a line for each chart: its median before and after the onset, and the peers' after it."""
     place = sum(at <= onset for at in grid.times)
     lines = []
     for chart in found:

@@ -1,4 +1,4 @@
-"""One incident as a file to take along: Markdown for people, JSON for programs; pure."""
+"""Export of one incident: Markdown for people, JSON for programs; pure."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from .story import whose
 
 
 def as_json(story: Story) -> str:
-    """Every record of it, as the hub has them."""
+    """Return all records of the incident as the hub has them."""
     records = [
         story.incident.to_record(),
         *(one.to_record() for one in story.transitions),
@@ -34,7 +34,7 @@ def as_markdown(
     past: Similar,
     now: datetime,
 ) -> str:
-    """What the page says, for a ticket or a post-mortem."""
+    """Return what the page says, for a ticket or a post-mortem."""
     one = story.incident
     lines = [
         f"# {text(one.title)}: {text(one.label or one.subject.key)}",

@@ -1,4 +1,4 @@
-"""What an address asks the list of incidents to show."""
+"""The filters of the list of incidents, as an address names them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -14,20 +14,20 @@ SPAN_NAMES = {"24h": "24 hours", "7d": "7 days", "30d": "30 days"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """Empty is everything; values come from an address and may be anything."""
+    """The filters; empty is everything. Values come from an address and may be anything."""
 
     show: str = ""  # standing, open, acknowledged, flapping, past
-    last: str = "7d"  # how far back what is over is shown
+    last: str = "7d"  # how far back ended incidents are shown
     severity: str = ""
     fault: str = ""
     cluster: str = ""
     node: str = ""
-    q: str = ""  # text, in whatever is known of an incident
-    incident: str = ""  # the one that is opened
+    q: str = ""  # text to search for in an incident
+    incident: str = ""  # ID of the opened incident
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "Filters":
-        """Those of an address; a span that does not exist is the usual one."""
+        """Return the filters of an address; an unknown span becomes the default."""
         known = {field.name for field in fields(cls)}
         given = {name: query[name][:LONGEST_TEXT] for name in known & query.keys()}
         if given.get("last") not in SPANS:
@@ -36,15 +36,15 @@ class Filters:
 
     @property
     def span(self) -> timedelta:
-        """How far back what is over is shown."""
+        """How far back ended incidents are shown."""
         return SPANS[self.last]
 
     def set(self, **changes: str) -> "Filters":
-        """The same with `changes`."""
+        """Return the filters with `changes`."""
         return replace(self, **changes)
 
     def given(self) -> dict[str, str]:
-        """Those that are not as usual."""
+        """Return the filters that differ from their defaults."""
         return {
             field.name: value
             for field in fields(self)
@@ -53,6 +53,6 @@ class Filters:
 
     @property
     def href(self) -> str:
-        """The address that shows this."""
+        """The address of the list with these filters."""
         query = urlencode(self.given())
         return f"{INCIDENTS}?{query}" if query else INCIDENTS

@@ -1,4 +1,4 @@
-"""What the pages of incidents ask the hub, each answer bounded."""
+"""The queries of the pages of incidents to the hub, each with a limit."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,8 +25,8 @@ from gpuvigil.model import (
 from .listing import Entry, entry
 
 OVER = (State.RESOLVED.value, State.DISMISSED.value)
-# What ended last is read often; only where that does not reach back far enough, more is. Beyond
-# that a list helps nobody, and the page says that there is more.
+# The newest ended incidents are read often; more are read only if these do not reach back far enough.
+# Beyond that a list helps nobody, and the page says that there are more.
 NEWEST = 300
 MOST = 2_000
 MOST_OTHERS = 50
@@ -36,24 +36,24 @@ _MOST_SETUPS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """Incidents that are over, those that ended last; `cut` when the hub may have more."""
+    """The incidents that ended last; `cut` if the hub may have more."""
 
     entries: tuple[Entry, ...] = ()
     cut: bool = False
 
     def reaches(self, since: datetime) -> bool:
-        """Whether all that ended since then are among them."""
+        """Return whether all incidents that ended since then are among them."""
         ends = [one.ended_at for one in self.entries if one.ended_at is not None]
         return not self.cut or min(ends, default=since) < since
 
     def and_newer(self, newer: "Past") -> "Past":
-        """The same, with what ended since."""
+        """Return the entries together with newer ones."""
         entries = {one.id: one for one in (*self.entries, *newer.entries)}
         return Past(entries=tuple(entries.values()), cut=self.cut)
 
 
 def newest_past(hub: Hub, limit: int) -> Past:
-    """The `limit` incidents that ended last."""
+    """Return the `limit` incidents that ended last."""
     records = hub.records(RecordKind.INCIDENT, states=OVER, limit=limit)
     return Past(
         entries=tuple(
@@ -71,18 +71,16 @@ class Story:
     transitions: tuple[Transition, ...]
     notices: tuple[Record, ...]
     acknowledgements: tuple[Acknowledgement, ...]
-    others: tuple[Incident, ...]  # on the same node
+    others: tuple[Incident, ...]  # other incidents on the same node
     pulses: tuple[Record, ...]
-    silences: tuple[
-        Silence, ...
-    ] = ()  # that are about it, also those to come and those that are over
-    rma: tuple[Rma, ...] = ()  # the steps of a return to the maker, oldest first
-    actions: tuple[NodeAction, ...] = ()  # what `gpuvigil act` did for it
-    setups: tuple[Setup, ...] = ()  # what its node ran on, by the time of each change
+    silences: tuple[Silence, ...] = ()  # silences that match it, also future and expired ones
+    rma: tuple[Rma, ...] = ()  # the steps of a return to the manufacturer, oldest first
+    actions: tuple[NodeAction, ...] = ()  # what `gpuvigil act` did because of it
+    setups: tuple[Setup, ...] = ()  # the software and hardware of its node, one for each change
 
 
 def story(hub: Hub, id_: str) -> Story | None:
-    """The whole of an incident; None when the hub has none of that id that can be read."""
+    """Return the whole story of an incident; None if the hub has none of that ID that can be read."""
     record = hub.record(RecordKind.INCIDENT, id_)
     incident = next(readable([] if record is None else [record], Incident.from_record), None)
     if incident is None:
@@ -108,7 +106,7 @@ def story(hub: Hub, id_: str) -> Story | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Similar:
-    """The earlier incidents of its fault that are shown, and how many there were."""
+    """The earlier incidents with the same fault that are shown, and how many there were."""
 
     shown: tuple[Before, ...] = ()
     amount: int = 0
@@ -116,7 +114,7 @@ class Similar:
 
 
 def similar(hub: Hub, one: Incident, now: datetime) -> Similar:
-    """What of the same fault is over in its cluster, among the incidents that ended last."""
+    """Find ended incidents of the same fault in its cluster, among those that ended last."""
     records = hub.records(
         RecordKind.INCIDENT, subject=cluster_key(one.subject.cluster), states=OVER, limit=MOST
     )
@@ -153,7 +151,7 @@ def _steps(hub: Hub, id_: str) -> tuple[Rma, ...]:
 
 
 def _silences(hub: Hub, incident: Incident) -> tuple[Silence, ...]:
-    """Those that speak of the whole incident, the last to end first."""
+    """Return the silences that cover the whole incident, the last to end first."""
     every = tuple(readable(hub.records(RecordKind.SILENCE), Silence.from_record))
     if not every:
         return ()
@@ -170,5 +168,5 @@ def _silences(hub: Hub, incident: Incident) -> tuple[Silence, ...]:
 def _fits(silence: Silence, labels: Labels) -> bool:
     try:
         return covered(silence.matchers, labels)
-    except ValueError:  # what another version wrote
+    except ValueError:  # written by another version
         return False

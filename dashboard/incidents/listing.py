@@ -1,4 +1,4 @@
-"""The list of incidents: what stands, what is over, and how many there are of each kind; pure."""
+"""The list of incidents: open ones, ended ones, and how many there are of each kind; pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from .filters import Filters
 
 MOST_SHOWN = 200
 MOST_NODES = 6
-# A longer title of its incidents is no name of a filter.
+# A longer title, in characters, is not used as the name of a filter.
 LONGEST_CHIP = 64
 
 
@@ -37,15 +37,15 @@ class Entry:
     ended_at: datetime | None
     impact: str
     taken_by: str
-    text: str  # all that a search looks at, in small letters
+    text: str  # all texts that a search looks at, in lower case
     holders: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
-    held: str = ""  # why nobody is told: its nodes are out of service
-    item: Attention | None = None  # of what stands
+    held: str = ""  # why its nodes are out of service, so that nobody is told
+    item: Attention | None = None  # only for open ones
 
     @property
     def told(self) -> tuple[str, ...]:
-        """Of what stands: a line per channel."""
+        """A line per channel on the delivery status, for open incidents."""
         channels = self.item.told if self.item else ()
         return tuple(f"{one.channel}: {one.text}" for one in channels)
 
@@ -56,7 +56,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One value of a filter, with how many incidents it would show."""
+    """One value of a filter, with the number of incidents that it would show."""
 
     name: str
     value: str
@@ -67,11 +67,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What the list shows; `more` of what fits the filters is not shown."""
+    """What the list shows; `more` ended incidents that match the filters are not shown."""
 
     standing: tuple[Entry, ...]
     past: tuple[Entry, ...]
-    real: int  # that stand, shown or not; simulated ones are counted apart
+    real: int  # open ones that match, shown or not, without simulated ones
     simulated: int
     more: int
     choices: dict[str, tuple[Choice, ...]]
@@ -79,7 +79,7 @@ class Listing:
 
 
 def entry(incident: Incident, item: Attention | None = None) -> Entry:
-    """An incident as the list shows it; `item` of what stands."""
+    """Return an incident's entry in the list; `item` is given for open ones."""
     label = incident.label or incident.subject.key
     impact = incident.impact
     said = (
@@ -117,7 +117,7 @@ def entry(incident: Incident, item: Attention | None = None) -> Entry:
 
 
 def standing_entry(item: Attention) -> Entry:
-    """One that stands, with who was told of it."""
+    """Return an open incident's entry, with who was told of it."""
     return entry(item.incident, item)
 
 
@@ -132,9 +132,9 @@ SHOWS: dict[str, tuple[str, Callable[[Entry], bool]]] = {
 
 
 def listing(standing: Sequence[Entry], past: Iterable[Entry], filters: Filters) -> Listing:
-    """`standing` comes in the order to go about it; what is over follows, newest end first.
+    """Return the list: `standing` in the given order, then ended ones, newest end first.
 
-    Each filter's counts are of what the other filters let through. Real before simulated.
+    Each filter's counts are of the incidents that pass all other filters. Real ones come before simulated ones.
     """
     known = {one.id for one in standing}
     over = sorted(
@@ -169,7 +169,7 @@ _PARTS: dict[str, Callable[[Entry], str]] = {
 
 
 def _fitting(everything: Sequence[Entry], filters: Filters, leaving_out: str = "") -> list[Entry]:
-    """Those that pass every filter that is set but the one of that name."""
+    """Return the entries that pass all filters except the one named `leaving_out`."""
     found: Iterable[Entry] = everything
     for name, test in _tests(filters):
         if name != leaving_out:
@@ -178,7 +178,7 @@ def _fitting(everything: Sequence[Entry], filters: Filters, leaving_out: str = "
 
 
 def _tests(filters: Filters) -> Iterator[tuple[str, Callable[[Entry], bool]]]:
-    """What an entry must pass, and which filter asks for it; hundreds stand, and mostly none is set."""
+    """Yield name and test of each filter that is set; mostly none is, which keeps long lists fast."""
     if filters.show in SHOWS and filters.show:
         yield "show", SHOWS[filters.show][1]
     for name, part in _PARTS.items():
@@ -205,7 +205,7 @@ def _choices(everything: Sequence[Entry], filters: Filters) -> dict[str, tuple[C
         chosen = getattr(filters, name)
         if chosen:
             counts.setdefault(chosen, 0)
-        # Where there is no choice there is nothing to choose.
+        # A filter with a single value is not offered.
         values = _order(name, counts, chosen) if len(counts) > 1 or chosen else []
         found[name] = tuple(
             _choice(name, _name(name, value, everything), value, counts[value], filters)
@@ -218,7 +218,7 @@ def _order(name: str, counts: Counter[str], chosen: str) -> list[str]:
     if name == "severity":
         return sorted(counts, key=lambda it: [*map(str, _SEVERITIES), it].index(it))
     if name == "node":
-        # Only those with the most: the text finds the others.
+        # Only the nodes with most incidents; the search finds the others.
         return sorted(counts, key=lambda it: (it != chosen, -counts[it], natural(it)))[:MOST_NODES]
     return sorted(counts, key=lambda it: (-counts[it], natural(it)))
 
@@ -227,14 +227,14 @@ _SEVERITIES = [severity.value for severity in Severity]
 
 
 def _choice(name: str, said: str, value: str, count: int, filters: Filters) -> Choice:
-    """Choosing what is chosen takes it back."""
+    """Return a choice whose link sets the filter, or clears it if it is already set."""
     chosen = getattr(filters, name) == value
     wanted = filters.set(**{name: "" if chosen else value})
     return Choice(name=said, value=value, count=count, chosen=chosen, href=wanted.href)
 
 
 def _name(name: str, value: str, everything: Iterable[Entry]) -> str:
-    """A fault is called as its incidents are, where these have one title."""
+    """Return a value's name; for a fault the title of its incidents, if they all have the same."""
     if name != "fault" or value not in FAULTS:
         return value
     titles = {one.title for one in everything if one.fault == value}

@@ -1,6 +1,6 @@
-"""Where a message's links lead: one page that asks, and changes something only when its form is sent.
+"""The page behind the links in messages, which changes something only when its form is sent.
 
-Whoever has the link may answer for its incident, and see its title, without a sign-in.
+Anybody with the link may answer for its incident and see its title, without signing in.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ _GONE = "This link has expired or is not valid. Open the dashboard, or the link 
 
 
 class Answering:
-    """The routes; `connect` makes a client of the hub for one request."""
+    """The routes of the links; `connect` makes a hub client for one request."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Answering:
         clock: Clock,
         who: Callable[[Request], Person | None] = lambda _: None,
     ) -> None:
-        """`who` has signed in; None where nobody needs to."""
+        """`who` returns the signed-in person of a request, or None if nobody needs to sign in."""
         self._seal = seal
         self._who = who
         self._connect = connect
@@ -120,7 +120,7 @@ class Answering:
 
 def _acknowledged(incident: Incident, by: str, token: str, now: datetime) -> tuple[Record, str]:
     kept = Acknowledgement(
-        # When it comes back it is taken anew, be it by the same link.
+        # `since` is in the ID, so that a reopened incident can be acknowledged by the same link.
         id=f"{incident.id}:{_name(token, by, to_text(incident.since))}",
         incident=incident.id,
         subject=incident.subject,
@@ -132,7 +132,7 @@ def _acknowledged(incident: Incident, by: str, token: str, now: datetime) -> tup
 
 
 def _silenced(incident: Incident, by: str, token: str, now: datetime) -> tuple[Record, str]:
-    """What silences the incident's fault at its place; a later click is the same silence, for longer."""
+    """Return a silence for the incident's fault at its place; a later click extends the same silence."""
     kept = Silence(
         id=f"s-{_name(token, by)[:12]}",
         matchers=tuple(map(str, _matchers(incident))),
@@ -147,7 +147,7 @@ def _silenced(incident: Incident, by: str, token: str, now: datetime) -> tuple[R
 
 
 def _matchers(incident: Incident) -> list[Matcher]:
-    """Its fault at its place; of what is about several places, this incident."""
+    """Return matchers for the fault at its place, or for this incident if it has several places."""
     subject, labels = incident.subject, labels_of(incident)
     where = {
         "cluster": subject.cluster,
@@ -196,7 +196,7 @@ def _shown(status: int, text: str) -> Response:
     headers = {
         "Content-Security-Policy": POLICY,
         "Cache-Control": "no-store",
-        # The address is what lets its bearer answer.
+        # The address gives the right to answer, so it must not leak as a referrer.
         "Referrer-Policy": "no-referrer",
         "X-Robots-Tag": "noindex",
     }

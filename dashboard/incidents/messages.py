@@ -1,4 +1,4 @@
-"""The message history of an incident: what was decided for each channel, and the named reason."""
+"""The message history of an incident: each decision per channel, with its named reason."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gpuvigil.numbers_in_words import counted
 
 from ..model.delivery_status import told_of
 
-# What became of a notice, in words and for the eye.
+# The words for the state of a notice.
 _STATES = {
     "sent": "sent",
     "held": "not sent",
@@ -20,31 +20,31 @@ _STATES = {
     "dead": "given up",
 }
 NOBODY = "not sent"
-_NO_CHANNEL = "no_channel"  # the reason's name where there was nobody to tell
-_ALERTS = "alerts"  # whose sign of life names the channels that there are
+_NO_CHANNEL = "no_channel"  # the verdict if no channel was configured
+_ALERTS = "alerts"  # the service whose pulse lists the configured channels
 _KINDS = {"fired": "firing", "updated": "update", "resolved": "resolved"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One decision to tell, or not to tell, one channel about one step."""
+    """One decision to send, or not to send, a message about a transition to a channel."""
 
     id: str
-    at: datetime  # when it was decided, or sent
-    number: int  # of the step that it is about
+    at: datetime  # when it was sent, or else decided
+    number: int  # of the transition that it is about
     step: str  # "open to resolved"
     about: str  # "firing"
-    state: str  # a key of the style: sent, held, superseded, due, dead
+    state: str  # sent, held, superseded, due or dead; also the style class
     word: str
     reason: str
     verdict: str  # the reason's name, as docs/alerts.md lists it
-    details: tuple[str, ...]  # attempts, the last error, when it is tried next
-    said: tuple[str, ...]  # what was known then
+    details: tuple[str, ...]  # attempts, last error, time of the next try
+    said: tuple[str, ...]  # the message's text, from what was known then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """What one channel was told, newest first."""
+    """The history of one channel, newest first."""
 
     name: str
     summary: str
@@ -52,7 +52,7 @@ class Channel:
 
 
 def configured(pulses: Iterable[Record]) -> tuple[str, ...] | None:
-    """The channels that there are now, as alerts says; None where it has never said anything."""
+    """Return the channels that the alerts service now has; None if it has never reported."""
     told = [one for one in pulses if one.subject == _ALERTS]
     last = max(told, key=lambda one: one.at, default=None)
     said = None if last is None else last.body.get("channels")
@@ -68,7 +68,7 @@ def channels(
     over: bool,
     there: tuple[str, ...] | None = None,
 ) -> tuple[Channel, ...]:
-    """The history per channel; the last word on each first. `there`: the channels of now, where they are known."""
+    """Return the history per channel, newest first. `there`: the channels of now, None if not known."""
     everything = tuple(notices)
     last = {one.channel: one.text for one in told_of(everything, now, over=over)}
     found: dict[str, list[Record]] = {}
@@ -90,7 +90,7 @@ def _history(
     messages = _messages(said, now)
     summary = last[name] if name in last else messages[0].reason
     if messages[0].verdict == _NO_CHANNEL and there != ():
-        # As it was then: whoever reads it looks for a channel that is missing.
+        # Say when that was, as a reader may wonder which channel was missing.
         summary = f"no channel was configured at {moment(messages[0].at)}"
         summary += f"; now there is {', '.join(there)}" if there else ""
     return Channel(name=name, summary=summary, messages=messages)
@@ -129,7 +129,7 @@ def _message(notice: Record, now: datetime) -> Message:
 def _details(notice: Record, state: str, now: datetime) -> list[str]:
     body = notice.body
     attempts = _whole(body, "attempts")
-    # A reason that comes from an attempt says itself how often, and what went wrong.
+    # A reason that comes from an attempt already has the count and the error.
     reason, error = str(body.get("reason") or ""), str(body.get("last_error") or "")
     said = [counted(attempts, "attempt")] if attempts and "tried" not in reason else []
     if error and error not in reason:
@@ -144,7 +144,7 @@ def _details(notice: Record, state: str, now: datetime) -> list[str]:
 
 
 def _said(snapshot: object) -> tuple[str, ...]:
-    """What the message says, from the incident as it was then."""
+    """Return the lines of the message, from the incident as it was then; empty if unreadable."""
     try:
         incident = Incident.from_record(Record.from_json(snapshot))  # type: ignore[arg-type]
     except (AttributeError, KeyError, TypeError, ValueError):

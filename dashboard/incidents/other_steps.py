@@ -1,4 +1,4 @@
-"""Handing an incident over, closing it as false, and taking it along: forms and files."""
+"""Forms to hand an incident over or close it as false, and files to export it."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ from .hub_queries import Story
 
 
 def form(incident: Incident, key: tuple[str, str]) -> None:
-    """Who gives it to whom, or says that it is none."""
+    """Draw the form to hand the incident over or close it as false."""
     if not live.shared().may_change:
         return
     with st.form(f"give-{incident.id}", border=False):
@@ -40,7 +40,7 @@ def form(incident: Incident, key: tuple[str, str]) -> None:
 
 
 def files(story: Story, markdown: Callable[[], str], as_json: Callable[[], str]) -> None:
-    """The same as Markdown for a ticket and as JSON; made when somebody asks for it."""
+    """Draw buttons that export the incident as Markdown and as JSON, made on demand."""
     one = story.incident
     left, right, _ = st.columns([1.3, 1.1, 4])
     for column, label, ending, made in (

@@ -1,4 +1,4 @@
-"""Draws the page of incidents: thin glue between the hub's answers and Streamlit."""
+"""Draw the page of incidents: thin glue between the hub's answers and Streamlit."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -32,17 +32,17 @@ from .listing import listing, standing_entry
 from .messages import channels, configured
 from .story import Hands, Taken, hands, on_trial, timeline
 
-# What ended is looked up this often; a long list of it less often.
+# How often ended incidents are read: the newest ones, and a long list.
 NEWEST_SECONDS = 5.0
 MOST_SECONDS = 60.0
-# What is over changes little, and reading it costs a thousand records.
+# Ended incidents change little, and reading them costs a thousand records.
 SIMILAR_SECONDS = 300.0
-# What is shown may be so old: a silence that was just made holds already.
+# The page's time may be so old, so a silence that was just made already counts.
 NEWER = timedelta(seconds=10)
 
 
 def draw() -> None:
-    """The whole page; it renews itself as one."""
+    """Draw the whole page, which refreshes as one."""
     style("incidents", "device")
     st.fragment(_live, run_every=live.refresh_seconds())()
 
@@ -68,7 +68,7 @@ def _live() -> None:
 
 
 def _past(asked: Filters, now: datetime) -> tuple[Past, list[str]]:
-    """What is over, as far back as the span asks, and why that may not be all."""
+    """Return ended incidents as far back as the span asks, and lines on why some may be missing."""
     ask, since = live.shared().questions.ask, now - asked.span
     try:
         newest = ask("incidents newest", lambda hub: newest_past(hub, NEWEST), NEWEST_SECONDS)
@@ -85,7 +85,7 @@ def _past(asked: Filters, now: datetime) -> tuple[Past, list[str]]:
 
 
 def silences(about: Iterable[Silence], now: datetime) -> list[str]:
-    """A line for each silence that holds or is to come."""
+    """Return a line for each active or future silence."""
     now += NEWER
     return [
         f"{'Silenced' if one.holds(now) else f'To be silenced from {moment(one.starts_at)}'} by {one.by}"
@@ -104,7 +104,7 @@ def _story(asked: Filters, now: datetime) -> None:
     except HubError as error:
         st.html(panels.notes([live.unanswered("This incident is not known yet", error)]))
         return
-    # In the same tree as what follows: a line that came by itself would move the form.
+    # In the same tree as what follows, since a line of its own would move the form.
     old = [
         el("p", line, class_="empty", role="status", key="old")
         for line in live.outdated("this incident is", said)
@@ -131,7 +131,7 @@ def _story(asked: Filters, now: datetime) -> None:
 
 
 def _body(found: Story, asked: Filters, now: datetime) -> None:
-    """Left why it is believed and what happened, right what it covers and what helped before."""
+    """Draw evidence and timeline on the left; what it covers and what helped before on the right."""
     one, over = found.incident, found.incident.resolved_at is not None
     told = channels(found.notices, now, over=over, there=configured(found.pulses))
     places = covered(members(one), _index)
@@ -152,7 +152,7 @@ def _index(gpu: Subject) -> int | None:
 
 
 def _similar(one: Incident, now: datetime) -> Similar:
-    """Where the hub does not answer the page goes on without it."""
+    """Return similar incidents; if the hub does not answer, the page goes on without them."""
     try:
         said = live.shared().questions.ask(
             ("similar", one.id), lambda hub: similar(hub, one, now), SIMILAR_SECONDS
@@ -164,7 +164,7 @@ def _similar(one: Incident, now: datetime) -> Similar:
 
 
 def _more(found: Story, holding: Hands, key: tuple[str, str], now: datetime) -> None:
-    """What is done seldom, folded: who wants it opens it."""
+    """Draw the rarely used forms, folded."""
     one = found.incident
 
     def markdown() -> str:

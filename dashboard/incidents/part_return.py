@@ -1,4 +1,4 @@
-"""How far the return of a part to its maker is: shown, and said by a form, on an incident of hardware."""
+"""The return of a part to its manufacturer, on a hardware incident: its steps, and a form for the next."""
 
 import streamlit as st
 
@@ -21,7 +21,7 @@ _WORDS = {
 
 
 def form(story: Story, key: tuple[str, str]) -> None:
-    """The steps so far, who says the next one, and what came of it; nothing for other incidents."""
+    """Draw the steps so far and the form for the next one; nothing for faults without a return."""
     incident = story.incident
     if not may_have(incident):
         return

@@ -1,4 +1,4 @@
-"""One incident as people read it: how it stands, who has it, and what happened step by step; pure."""
+"""One incident for people: its state, who has it, and what happened step by step; pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from gpuvigil.numbers_in_words import counted
 
 from .hub_queries import Story
 
-# Three of its passes, and never less than this.
+# The analyzer may be silent for three of its passes, and at least for this long.
 LEAST_PATIENCE = timedelta(seconds=30)
 PASSES = 3
 
@@ -21,7 +21,7 @@ _STANDING = frozenset(state.value for state in STANDING)
 
 
 class Taken(Enum):
-    """Whether somebody goes about it."""
+    """Whether somebody has acknowledged an incident."""
 
     BY_NOBODY = "nobody has taken it"
     WAITS = "taken, and the analyzer has not said so yet"
@@ -31,7 +31,7 @@ class Taken(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hands:
-    """Who has the incident in hand, in one line."""
+    """Who has acknowledged or taken over the incident, with a line for people."""
 
     taken: Taken
     by: str
@@ -39,7 +39,7 @@ class Hands:
 
 
 def hands(story: Story, now: datetime) -> Hands:
-    """Who has it; an acknowledgement counts from when it is written, the analyzer confirms it."""
+    """Return who has the incident. An acknowledgement counts once written; the analyzer confirms it later."""
     incident = story.incident
     if incident.state not in _STANDING:
         return Hands(taken=Taken.OVER, by="", text="It is over: there is nothing to acknowledge.")
@@ -64,7 +64,7 @@ def hands(story: Story, now: datetime) -> Hands:
 
 
 def analyzer_silence(pulses: Iterable[Record], now: datetime) -> str:
-    """Why nothing follows; empty while the analyzer shows signs of life."""
+    """Return why the analyzer does not react; empty while it sends pulses."""
     own = [pulse for pulse in pulses if pulse.id.partition(":")[0] == "analyzer"]
     if not own:
         return "no analyzer has ever reported. Start gpuvigil analyze."
@@ -78,7 +78,7 @@ def analyzer_silence(pulses: Iterable[Record], now: datetime) -> str:
 
 
 def timeline(story: Story) -> tuple[Moment, ...]:
-    """Everything that happened, oldest first; the first is when the fault began."""
+    """Return everything that happened, oldest first, beginning with the fault's onset."""
     return steps(story.incident, story.transitions, story.acknowledgements, story.actions)
 
 
@@ -87,7 +87,7 @@ def _ends(step: Transition) -> bool:
 
 
 def covered_by(story: Story) -> str:
-    """The incident that explains this one since it ended, in words; empty when none does."""
+    """Return in words which incident now covers this ended one; empty if none does."""
     last = story.transitions[-1] if story.transitions else None
     if last is None or not _ends(last) or not isinstance(last.cause, CoveredBy):
         return ""
@@ -95,7 +95,7 @@ def covered_by(story: Story) -> str:
 
 
 def on_trial(story: Story) -> list[str]:
-    """Why it is in the digest and no message, where its verdict has yet to prove itself here."""
+    """Return why it is only in the digest: its rule is still on trial at this site. Empty otherwise."""
     newest = max((int(one.body.get("number") or 0) for one in story.notices), default=0)
     reasons = {
         str(one.body.get("reason"))
@@ -106,7 +106,7 @@ def on_trial(story: Story) -> list[str]:
 
 
 def whose(incident: Incident) -> str:
-    """Who is hit."""
+    """Say whose work the incident affects."""
     impact = incident.impact
     if impact.text:
         return impact.text

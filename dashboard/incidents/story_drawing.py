@@ -1,4 +1,4 @@
-"""The story of one incident, as a tree."""
+"""The story of one incident, as trees of elements."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -21,12 +21,12 @@ from .messages import Channel, Message
 from .story import Hands, Taken, covered_by, whose
 
 MOST_EVIDENCE, MOST_CHANGES, MOST_STEPS, MOST_OTHERS = 7, 5, 6, 3
-# The end of a link's window moves in steps, so that the link stays the same while one reads.
+# The end of a link's window moves in steps, so that the link stays the same while somebody reads.
 _STEP_SECONDS = 300
 
 
 def head(story: Story, hands: Hands, asked: Filters, now: datetime) -> Node:
-    """What happened, to whom, what to do, and who has it."""
+    """Return the head: what happened, to whom, what to do, and who has it."""
     one = story.incident
     look = "over" if hands.taken is Taken.OVER else one.severity.value
     return el(
@@ -69,7 +69,7 @@ def head(story: Story, hands: Hands, asked: Filters, now: datetime) -> Node:
 
 
 def _paragraph(one: Incident, now: datetime) -> Node:
-    """Where it is, by what it was found, and whose work it holds up."""
+    """Return a paragraph on where it is, the first evidence, and whose work it affects."""
     until = one.resolved_at or _stepped(now)
     first = next((item for item in one.evidence if not item.detail), None)
     return el(
@@ -86,7 +86,7 @@ def _paragraph(one: Incident, now: datetime) -> Node:
 
 
 def place(one: Incident) -> str:
-    """What it is about as people call it: a rack, a switch, a node, a GPU or a port."""
+    """Return the name of what it is about: a rack, a switch, a node, a GPU or a port."""
     if one.label:
         return one.label
     return one.group.label if one.group is not None else one.subject.key
@@ -111,7 +111,7 @@ def _held(one: Incident) -> Node | None:
 
 
 def facts(story: Story, moments: tuple[Moment, ...], changes: Sequence[Changed]) -> list[Node]:
-    """Why it is believed, what had changed before, and what happened."""
+    """Return evidence, earlier changes, and timeline."""
     return each((_evidence(story.incident), _changed(changes), _timeline(moments)))
 
 
@@ -123,7 +123,7 @@ def beside(
     asked: Filters,
     now: datetime,
 ) -> list[Node]:
-    """What it covers, what helped before, who was told what, and what else there is."""
+    """Return what it covers, what helped before, the messages, and other incidents."""
     one = story.incident
     return each(
         (
@@ -137,7 +137,7 @@ def beside(
 
 
 def _evidence(one: Incident) -> Node:
-    """Every number with what it was held against; what is for a close look is folded."""
+    """Return every fact with its limit and peers; details are folded."""
     first = [item for item in one.evidence if not item.detail][:MOST_EVIDENCE]
     rest = [item for item in one.evidence if item not in first]
     nothing = el("p", "No evidence was written down.", class_="empty")
@@ -158,7 +158,7 @@ def _rule(one: Incident) -> str:
 
 
 def _table(items: Sequence[Evidence]) -> Node:
-    """No column that would be empty."""
+    """Return the facts as a table without empty columns."""
     columns = ["What", "Measured"]
     columns += ["Normal"] if any(item.limit for item in items) else []
     columns += ["Peers"] if any(item.peers for item in items) else []
@@ -177,7 +177,7 @@ def _fact(item: Evidence, columns: list[str]) -> Node:
 
 
 def _changed(changes: Sequence[Changed]) -> Node:
-    """What its node ran on, old and new."""
+    """Return what changed on its node, old and new."""
     days = f"{LOOKED_BACK.days} days before it"
     if not changes:
         nothing = "No change of driver, firmware, kernel or hardware of the node is known."
@@ -238,7 +238,7 @@ def _covers(one: Incident, places: Sequence[Covered], now: datetime) -> Node:
 
 
 def _parts(it: Covered, since: datetime, until: datetime) -> Sequence[Node]:
-    """Which of a node; one leads to its page."""
+    """Return a node's covered parts; a single one is a link to its page."""
     if not it.parts:
         return ()
     if it.only is None:

@@ -1,4 +1,4 @@
-"""Whether it was worth a message: one person's word on an incident, also when it is over."""
+"""The vote on whether an incident was worth a message, also after it is over."""
 
 import streamlit as st
 
@@ -13,14 +13,14 @@ from ..layout.tree import el, show
 
 
 def counted(incident: Incident, useful: bool) -> str:
-    """What is said to whoever answered; to who called it noise also what another limit would do."""
+    """Return the thanks for a vote; for noise also the command that tries another limit on the past."""
     said = f"Thank you: counted as {'useful' if useful else 'noise'} for the rule {incident.fault}."
     command = "" if useful else tried_on_the_past(incident.fault)
     return f"{said} What another limit would have raised says: {command}" if command else said
 
 
 def form(incident: Incident) -> None:
-    """The question and two answers, and what came of them."""
+    """Draw the question with two answers, and the result of voting."""
     if not live.shared().may_change:
         return
     with st.form(f"worth-{incident.id}", border=False):

@@ -1,1 +1,1 @@
-"""The pages of jobs: all of them, and one."""
+"""The pages of all jobs and of one job."""

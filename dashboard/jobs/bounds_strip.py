@@ -1,4 +1,4 @@
-"""What bounded a job over a window, as one bar over a line of times: a tree."""
+"""What bounded a job over a window, as a bar over a time axis; a tree of elements."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from .over_time import HELD_UP, Run
 
 _WIDTH, _HEIGHT = 1200.0, 46.0
 _TICKS = 6
-_ROOM = 7.0  # of one letter
+_ROOM = 7.0  # width of one letter, in units of the drawing
 _OF_BOUNDS = {
     Bound.COMPUTE: "compute",
     Bound.MEMORY: "memory",
@@ -34,7 +34,7 @@ _ASKED = "What bounded it, of the time: "
 
 
 def strip(runs: Sequence[Run], window: Window, of: str) -> Node:
-    """The bar, and the same in words, to be unfolded."""
+    """Return the bar, and the same in words, folded."""
     if not runs:
         return el(
             "section",
@@ -111,7 +111,7 @@ def _x(at: datetime, window: Window) -> float:
 
 
 def shares(runs: Sequence[Run]) -> Sequence[tuple[str, float]]:
-    """Of the time of which anything is known, the largest share first."""
+    """Return each bound's share of the known time, largest first."""
     lengths: dict[str, timedelta] = {}
     for run in runs:
         lengths[run.word] = lengths.get(run.word, timedelta()) + (run.end - run.start)
@@ -126,7 +126,7 @@ def _sentence(runs: Sequence[Run]) -> str:
 
 
 def _key(runs: Sequence[Run]) -> Sequence[Node]:
-    """The same with the colours of the bar."""
+    """Return the shares with the colours of the bar."""
     said: list[Node] = [_ASKED]
     for word, share in shares(runs):
         said += [", "] if said[1:] else []
@@ -140,7 +140,7 @@ def _share(word: str, share: float) -> str:
 
 
 def _held(runs: Sequence[Run]) -> Node | None:
-    """What held it up, newest first, and for how long of this window."""
+    """Return the incidents that held it up in this window, newest first, with durations."""
     found = [run for run in runs[::-1] if run.held_by is not None]
     if not found:
         return None
@@ -158,7 +158,7 @@ def _incident(one: Incident) -> Node:
 
 
 def _listed(runs: Sequence[Run]) -> Node:
-    """Newest first, each with why."""
+    """Return a folded list of all runs, newest first, each with its reason."""
     rows = (
         el(
             "li",

@@ -1,4 +1,4 @@
-"""The list of jobs, as trees."""
+"""The list of jobs, as trees of elements."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -22,12 +22,12 @@ _NOTE = (
 )
 _DASH = "–"
 _SIMULATED = el("span", "SIMULATED: no real hardware", class_="badge simulated")
-# Columns by their keys, and what they are called where there is room.
+# The page's column titles, which are longer than a terminal's, by column key.
 _RUN = {
     "job": "Job",
     "user": "User",
     "gpus": "GPUs",
-    # On a phone no more columns than these are on the screen.
+    # A phone's screen shows no more columns than up to here.
     "bound": "Bound by",
     "held_up_by": "Held up by",
     "said": "Because",
@@ -42,7 +42,7 @@ _RUN = {
     "partition": "Partition",
     "name": "Name",
 }
-# Short texts stay on one line, and a command is cut.
+# Style classes of columns: short texts stay on one line, a command is cut.
 _SHAPES = {"job": "whole", "user": "whole", "bound": "whole", "state": "whole", "name": "cut"}
 _OVER = {
     "job": "Job",
@@ -58,7 +58,7 @@ _OVER = {
 
 
 def page(found: Board, asked: Filters, prices: Prices) -> Sequence[Node]:
-    """What is held up, then all that run, those that ended lately, and what failures cost."""
+    """Return what is held up, then running jobs, recently ended jobs, and what failures cost."""
     running = grid(found.running, (), found.now, prices)
     over, less = grid((), found.over, found.now, prices), missing(found.over_from)
     return each(
@@ -73,7 +73,7 @@ def page(found: Board, asked: Filters, prices: Prices) -> Sequence[Node]:
 
 
 def _held_up(found: Board) -> Node:
-    """How many of the jobs are held up, and by what."""
+    """Return how many of the jobs incidents hold up."""
     held = [job for job in found.running if job.holds_up is not None]
     many = counted(len(found.running), "job")
     if not held:
@@ -93,7 +93,7 @@ def _held_up(found: Board) -> Node:
 
 
 def _unheard(found: Board) -> Node | None:
-    """Of which jobs nothing is known, as their nodes are silent: they are not counted as held up."""
+    """Return a line on jobs with silent nodes, which are not counted as held up; None without any."""
     silent = [job for job in found.running if job.holds_up is None and not job.is_known]
     if not silent:
         return None
@@ -158,7 +158,7 @@ def _jobs(
 def _table(
     table: Grid, names: Mapping[str, str], rows: Sequence[Sequence[Value]], asked: Filters
 ) -> Node:
-    """The named columns of which any row says something, in their order."""
+    """Return a table of the named columns in their order, without empty ones."""
     places = {column.key: place for place, column in enumerate(table.columns)}
     shown = [
         key for key in names if key in places and any(row[places[key]] is not None for row in rows)
@@ -173,7 +173,7 @@ def _table(
 
 
 def _head(key: str, name: str, column: Column, asked: Filters) -> Node:
-    """A click sorts by it."""
+    """Return a column's head, which sorts by the column on a click."""
     money = f", {column.title.removeprefix('COST ')}" if key == "cost" else ""
     sorts = {"": "descending", "up": "ascending"}.get(asked.order) if asked.sort == key else None
     return el(
@@ -201,7 +201,7 @@ def _cell(key: str, column: Column, row: Sequence[Value], places: Mapping[str, i
 
 
 def _href(key: str, row: Sequence[Value], places: Mapping[str, int]) -> str:
-    """What it names leads to its page, and what holds it up to its story."""
+    """Return the page that a cell links to: that of what it names, or of the incident; "" for none."""
     if key == "held_up_by":
         incident = row[places["incident"]]
         return page_links.incident_page(str(incident)) if incident else ""
@@ -209,7 +209,7 @@ def _href(key: str, row: Sequence[Value], places: Mapping[str, int]) -> str:
 
 
 def _reliability(found: Reliability) -> Node:
-    """How often failures end jobs of a cluster, how often to write checkpoints, what was lost."""
+    """Return how often failures end jobs of a cluster, how often to write checkpoints, and what was lost."""
     sizes, causes = size_grid(found), cause_grid(found)
     simulated = found.cluster == SIMULATED_CLUSTER
     return el(
@@ -243,7 +243,7 @@ def _small(table: Grid) -> Node:
 
 
 def _titled(title: str) -> str:
-    """`NODES OF A JOB` as a column's head on a page."""
+    """Return a terminal title such as `NODES OF A JOB` in a page's upper and lower case."""
     return title[:1] + title[1:].lower().replace("(ettr)", "(ETTR)").replace("gpu", "GPU")
 
 

@@ -1,4 +1,4 @@
-"""What an address asks the list of jobs to show."""
+"""The sorting and search of the list of jobs, as an address names them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -11,11 +11,11 @@ LONGEST_TEXT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """Empty is as usual; values come from an address and may be anything."""
+    """Sorting and search; empty is the default. Values come from an address and may be anything."""
 
-    sort: str = ""  # a column's key
-    order: str = ""  # "up": the least first
-    q: str = ""  # text, in whatever is known of a job
+    sort: str = ""  # key of a column
+    order: str = ""  # "up": smallest first
+    q: str = ""  # text to search for in a job
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "Filters":
@@ -23,7 +23,7 @@ class Filters:
         return cls(**{name: query[name][:LONGEST_TEXT] for name in known & query.keys()})
 
     def by(self, column: str) -> "Filters":
-        """Sorted by a column: the most first, and the other way round where it is so already."""
+        """Return the filters sorted by a column, largest first, or reversed if it is sorted so already."""
         up = "up" if self.sort == column and self.order != "up" else ""
         return replace(self, sort=column, order=up)
 

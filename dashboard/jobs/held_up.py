@@ -1,6 +1,6 @@
-"""When incidents kept a job from its work, laid over what bounded it: pure.
+"""The times when incidents held up a job, laid over what bounded it; pure.
 
-A job whose GPU is lost waits in its collectives, and looks as if the network bounded it.
+A job with a lost GPU waits in its collectives, so it looks as if the network bounded it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from .over_time import Run
 def with_held_up(
     runs: Sequence[Run], incidents: Iterable[Incident], job: JobNow, window: Window, now: datetime
 ) -> Sequence[Run]:
-    """The runs without the time in which an incident held it up, which has runs of its own."""
+    """Return the runs with the times when an incident held up the job replaced by runs of their own."""
     held = list(_held(incidents, job, window, now))
     left = list(runs)
     for one in held:
@@ -28,7 +28,7 @@ def with_held_up(
 def _held(
     incidents: Iterable[Incident], job: JobNow, window: Window, now: datetime
 ) -> Iterable[Run]:
-    """Of incidents that overlap, the one that began first has the time of both."""
+    """Yield the times when incidents held up the job; where they overlap, the earlier one counts."""
     until = max(job.started_at, window.start)
     end = min(now, window.end)
     for one in sorted(filter(job.is_held_up_by, incidents), key=lambda it: (it.since, it.id)):
@@ -39,7 +39,7 @@ def _held(
 
 
 def _without(run: Run, start: datetime, end: datetime) -> Iterable[Run]:
-    """What is left of it before and after that span."""
+    """Yield the parts of a run before and after that span."""
     before, after = min(run.end, start), max(run.start, end)
     if run.start < before:
         yield replace(run, end=before)

@@ -1,4 +1,4 @@
-"""One job's page, as trees."""
+"""One job's page, as trees of elements."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ _HOUR = timedelta(hours=1)
 
 
 def head(job: JobNow, now: datetime) -> Node:
-    """What it is, whose, on what, since when; then why it is as it is."""
+    """Return the head: the job, its user, its GPUs and its start; then what holds it up or bounds it."""
     up, found = job.holds_up, job.decision
     kind = up.severity.value if up is not None else "good" if job.is_known else ""
     return el(
@@ -102,7 +102,7 @@ def _bound(job: JobNow) -> str:
 
 
 def tiles(job: JobNow, reliability: Reliability | None, prices: Prices, now: datetime) -> Node:
-    """The numbers that matter, each with what it is held against."""
+    """Return the most important numbers, each with its reference."""
     return el(
         "section", el("dl", *_tiles(job, reliability, prices, now), class_="tiles"), key="tiles"
     )
@@ -148,14 +148,14 @@ def _tile(name: str, value: str, beside: str) -> Node:
 def _at_risk(job: JobNow, hours: float) -> Node:
     age, risk = job.checkpoint_age, job.at_risk_gpu_hours
     if age is None or risk is None:
-        # Since when it runs is not known: what was seen of it is no bound.
+        # Its start is not known, so the hours that were seen are no upper limit.
         most = "all that it did" if job.began_before else f"≤ {hours:,.1f} GPU-hours"
         return _tile("Work at risk", most, "it reports no checkpoints")
     return _tile("Work at risk", f"{risk:,.1f} GPU-hours", f"last checkpoint {duration(age)} ago")
 
 
 def ranks(job: JobNow, inventories: Mapping[Subject, Inventory], now: datetime) -> Node | None:
-    """Its GPUs, those that stand apart first."""
+    """Return the job's GPUs, those that stand apart first; None if none is measured."""
     if not job.ranks:
         return None
     told = _told_of(job)
@@ -191,7 +191,7 @@ def ranks(job: JobNow, inventories: Mapping[Subject, Inventory], now: datetime) 
 
 
 def _meant(found: Ranks) -> Node | None:
-    """What the columns are whose heads alone may not tell."""
+    """Return an explanation of the columns whose titles are not enough; None without any."""
     said = [f"{it.title}: {it.said}." for it in found.measures if it.said]
     return el("p", " ".join(said), class_="sub") if said else None
 
@@ -205,7 +205,7 @@ def _middle(found: Ranks, names: Sequence[str]) -> Node:
 
 
 def _told_of(job: JobNow) -> Mapping[str, Incident]:
-    """The gravest incident of each of its GPUs that has one of its own."""
+    """Return the worst incident of each GPU that has an incident of its own."""
     own = {rank.key for rank in job.ranks}
     found: dict[str, Incident] = {}
     for one in job.incidents:
@@ -222,7 +222,7 @@ def _told(one: Incident | None) -> Node:
 
 
 class _Places:
-    """Which GPU is which, as people call them."""
+    """The names of a job's GPUs for people."""
 
     def __init__(self, job: JobNow, inventories: Mapping[Subject, Inventory]) -> None:
         self._subjects = {subject.key: subject for subject in job.gpus}
@@ -278,7 +278,7 @@ class _Places:
 
 
 def network(job: JobNow, now: datetime) -> Node | None:
-    """What the ports of its nodes carry, the fullest first; of a job on one node it matters little."""
+    """Return the load of its nodes' ports, the busiest first; None for a job on one node."""
     if len(job.nodes) < 2 or not job.ports:
         return None
     ordered_nodes = sorted(job.ports.items(), key=lambda it: -_strain(it[1]))
@@ -321,7 +321,7 @@ def _shown(value: float | None, show: Callable[[float], str]) -> str:
 
 
 def to_do(job: JobNow) -> Node | None:
-    """What may be done, by who can."""
+    """Return what the operator and the job's owner can do; None if there is nothing."""
     up, found = job.holds_up, job.decision
     said = [
         el("li", el("b", "Operator: "), up.action) if up is not None and up.action else None,
@@ -337,7 +337,7 @@ def to_do(job: JobNow) -> Node | None:
 def checkpoints(
     job: JobNow, reliability: Reliability | None, written: Sequence[datetime], now: datetime
 ) -> Node:
-    """When it wrote the last, how often it does, and how often is best."""
+    """Return the age of the last checkpoint, the interval, and the best interval."""
     rows = [("Last", checkpoint_words(job, now))]
     if len(written) > 1:
         every = (written[-1] - written[0]) / (len(written) - 1)
@@ -361,7 +361,7 @@ def _no_rate(found: Reliability) -> str:
 
 
 def incidents(found: Sequence[Incident], holding: Iterable[str], now: datetime) -> Node:
-    """What stood on its nodes since it began."""
+    """Return the incidents on its nodes since it began."""
     stops = set(holding)
     rows = (
         el(
@@ -393,7 +393,7 @@ def _lasted(one: Incident, now: datetime) -> str:
 
 
 def ended(found: Ending) -> Sequence[Node]:
-    """How it ended and why, and what happened around then."""
+    """Return how and why the job ended, and what happened around its end."""
     told, end = found.told, found.told.ending
     if end.ended_at is None:
         title = f"{told.holder} has not ended: {found.found.said}"
@@ -425,7 +425,7 @@ def ended(found: Ending) -> Sequence[Node]:
 
 
 def _nodes(found: Sequence[Subject]) -> Sequence[Node]:
-    """The first of them, each with its page, and how many more there are."""
+    """Return links to the first nodes, and how many more there are."""
     shown: list[Node] = []
     for node in found[:MOST_NODES]:
         shown += [", ", _node_link(node)] if shown else [_node_link(node)]
@@ -465,7 +465,7 @@ def _clues(found: Ending) -> Node | None:
 
 
 def _where(key: str) -> Sequence[Node]:
-    """The node with its page, then what of it."""
+    """Return a link to the node, then the part of the node."""
     subject = Subject.parse(key)
     rest = " ".join(filter(None, (subject.gpu, subject.device, subject.port)))
     return (_node_link(subject), f" {rest}") if rest else (_node_link(subject),)
@@ -476,5 +476,5 @@ def _node_link(node: Subject) -> Node:
 
 
 def nothing(said: str) -> Node:
-    """Instead of a job."""
+    """Return a text in place of a job."""
     return el("section", el("p", said, class_="empty", role="status"), key="nothing")

@@ -1,4 +1,4 @@
-"""Draws the page of one job: thin glue between what is known, the hub and Streamlit."""
+"""Draw the page of one job: thin glue between the snapshot, the hub and Streamlit."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -31,17 +31,17 @@ from .job_query import Ending, apart, ending, history, incidents, some_of, stood
 from .over_time import OverTime, Run
 from .page import jobs
 
-# The parts of the page wait one after the other, and all of them together for about a second.
+# How long each part of the page waits for its first answer; all together wait about a second.
 FIRST_SECONDS, NEXT_SECONDS = 0.6, 0.2
 ENDED_FRESH_SECONDS, INCIDENTS_FRESH_SECONDS = 60.0, 20.0
-# A job that began just now is shown with as much before it as makes a chart.
+# The shortest window, in which a job that just began is shown with some time before it.
 _SHORTEST = timedelta(minutes=15)
 _LONGEST, _ROUND = timedelta(days=7), timedelta(minutes=5)
 _UNNAMED = "The link names no job: the page Jobs lists them."
 
 
 def draw() -> None:
-    """The whole page: what is now renews itself at the page's pace, what was more slowly."""
+    """Draw the whole page; the current state refreshes at the page's pace, the history more slowly."""
     style("device", "incidents")
     refresh = live.refresh_seconds()
     st.fragment(_now, run_every=refresh)()
@@ -50,13 +50,13 @@ def draw() -> None:
 
 
 def _named() -> tuple[Holder, str | None] | None:
-    """What the address asks for: the holder, and its cluster."""
+    """Return the holder and the cluster, if any, that the address names; None without a job."""
     text = st.query_params.get("job", "")[:300]
     return (holder_named(text), st.query_params.get("cluster") or None) if text.strip() else None
 
 
 def _found(wait: float = 0.0) -> tuple[JobNow | None, Reliability | None, list[str]]:
-    """The job where it runs, and how often its cluster fails."""
+    """Return the job if it runs, how often its cluster fails, and notes for the page."""
     named = _named()
     if named is None:
         return None, None, [_UNNAMED]
@@ -84,7 +84,7 @@ def _now() -> None:
 
 
 def _over() -> Sequence[Node]:
-    """How it ended; that nobody knows it, or that it is being looked for."""
+    """Return how the job ended, or a text that it is unknown or still being looked for."""
     named = _named()
     if named is None:
         return ()
@@ -109,15 +109,15 @@ def _over() -> Sequence[Node]:
 
 
 def _window(job: JobNow, now: datetime) -> Window:
-    """The window of the address; without one the last hour of the job, or all of it."""
-    # In whole steps, so that the window of a young job is the same question for a while.
+    """Return the window of the address; by default the job's last hour, or all of a shorter job."""
+    # In whole steps, so that for a young job the question stays the same for a while.
     ran = min(max((now - job.started_at) // _ROUND * _ROUND, _SHORTEST), timedelta(hours=1))
     kept = timedelta(days=live.shared().config.hub.telemetry_days)
     return asked(st.query_params.to_dict(), now, kept, ran).window
 
 
 def _control(job: JobNow, window: Window, now: datetime) -> Html:
-    """The spans that may be shown, each a change of the address."""
+    """Return links to the spans that may be shown."""
     ran = min(max(now - job.started_at, _SHORTEST), _LONGEST)
     choices = [(span, name) for span, name in CHOICES if span < ran]
     choices.append((ran, "Whole job" if ran < _LONGEST else "7 d"))
@@ -152,7 +152,7 @@ def _chip(job: JobNow, name: str, query: Mapping[str, str], chosen: bool) -> Htm
 
 
 def _read(job: JobNow, window: Window, tick: timedelta) -> tuple[OverTime, Sequence[Run]]:
-    """What it did and what bounded it, decided once for all who look; HubError before the hub has answered."""
+    """Return what the job did and what bounded it, shared by all sessions; HubError before the first answer."""
     nodes = some_of(job.nodes, [one.subject.node for one in job.incidents])
     when = ("last", window.span) if window.live else (window.start, window.end)
 
@@ -172,7 +172,7 @@ def _read(job: JobNow, window: Window, tick: timedelta) -> tuple[OverTime, Seque
 
 
 def _a_week_ago(job: JobNow, found: OverTime, tick: timedelta) -> OverTime | None:
-    """Its nodes in the same span a week before, step by step; None where that is not asked for, or not known."""
+    """Return its nodes in the same span a week before, on the same steps; None if not asked for or not known."""
     if not is_compared():
         return None
     onto = found.grid
@@ -190,7 +190,7 @@ def _a_week_ago(job: JobNow, found: OverTime, tick: timedelta) -> OverTime | Non
 
 
 def _notes(job: JobNow, window: Window) -> tuple[annotations.Note, ...]:
-    """What was done to its nodes in the window; nothing where the hub has not said it yet."""
+    """Return notes on its nodes in the window; empty before the hub's first answer."""
     start, end = window.start, window.end
     when = window.span if window.live else (start, end)
     try:
@@ -279,7 +279,7 @@ def _below() -> None:
 
 
 def _stood(job: JobNow, now: datetime, first_seconds: float = NEXT_SECONDS) -> Sequence[Incident]:
-    """What stood since it began and what stands; this alone, where the hub has not said the rest yet."""
+    """Return the incidents since the job began; only the open ones before the hub's first answer."""
     try:
         said = live.shared().questions.ask(
             ("job incidents", job.cluster, job.holder),

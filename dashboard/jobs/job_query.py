@@ -1,4 +1,4 @@
-"""What the hub is asked for the page of one job."""
+"""The queries to the hub for the page of one job."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ from ..lists.job_losses import incidents_of
 from ..lists.one_job import Told, around_its_end, of_nodes, told_of
 from .over_time import GPU_FIELDS, HOST_FIELDS, PORT_FIELDS, OverTime, over_time
 
-# Of a large job so many nodes are read over time: each is three questions to the store.
+# The most nodes of a job that are read over time, as each takes three queries to the store.
 MOST_NODES = 8
-# A quarter of the points that a page of one GPU has: each is a decision over all GPUs.
+# A quarter of the points of a GPU's page, as each point is a decision over all GPUs.
 _COARSER = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """A job that has ended, as `gpuvigil why` says it."""
+    """A job that has ended, with the verdict of `gpuvigil why`."""
 
     told: Told
     found: Verdict
 
 
 def ending(hub: Hub, job: str, cluster: str | None) -> Ending | None:
-    """None where nobody told of such a job. HubUnavailable or HubRefused when the hub does not answer."""
+    """Return how a job ended; None for an unknown job. HubUnavailable or HubRefused without an answer."""
     try:
         told = told_of(hub, job, cluster)
     except ConfigError:
@@ -42,7 +42,7 @@ def ending(hub: Hub, job: str, cluster: str | None) -> Ending | None:
 
 
 def some_of(nodes: Sequence[str], first: Sequence[str]) -> Sequence[str]:
-    """Those that are read over time: those `first`, and others spread over the rest."""
+    """Return the nodes that are read over time: some of `first`, and others spread over the rest."""
     known = [node for node in dict.fromkeys(first) if node in set(nodes)][: MOST_NODES // 2]
     rest = [node for node in nodes if node not in set(known)]
     room = MOST_NODES - len(known)
@@ -52,14 +52,14 @@ def some_of(nodes: Sequence[str], first: Sequence[str]) -> Sequence[str]:
 
 
 def apart(span: timedelta, tick: timedelta) -> timedelta:
-    """How far points are from each other."""
+    """Return the distance between points."""
     return step(_COARSER * span, tick)
 
 
 def history(
     hub: Hub, cluster: str, nodes: Sequence[str], window: Window, tick: timedelta
 ) -> OverTime:
-    """Of these nodes in the window. HubError or StoreError when the hub or the store does not answer."""
+    """Return these nodes' numbers in the window. HubError or StoreError without an answer."""
     length = apart(window.span, tick)
     onto, store = grid(window.start, window.end, length), store_of(hub)
     span = (onto.start, window.end)
@@ -76,7 +76,7 @@ def history(
 def incidents(
     hub: Hub, cluster: str, nodes: Sequence[str], holder: str, since: datetime, now: datetime
 ) -> Sequence[Incident]:
-    """What stood on its nodes since it began, or named it; of what began before the last 30 days nothing."""
+    """Return incidents on its nodes, or naming it, since it began; only those of the last 30 days."""
     found = incidents_of(hub, now, cluster)
     mine = of_nodes(found, [Subject(cluster=cluster, node=node) for node in nodes])
     mine += [one for one in found if holder in one.impact.holders]
@@ -84,6 +84,6 @@ def incidents(
 
 
 def stood(found: Iterable[Incident], standing: Iterable[Incident]) -> Sequence[Incident]:
-    """What the hub told of and what stands now, however long, newest first; of each its newest version."""
+    """Merge the incidents that were read with all open ones, newest first, each in its newest version."""
     known = {one.id: one for one in sorted((*found, *standing), key=lambda one: one.version)}
     return sorted(known.values(), key=lambda one: (one.since, one.id), reverse=True)

@@ -1,4 +1,4 @@
-"""What bounded a job over a window, and the lines of its charts: pure, from what a store told of some of its nodes."""
+"""What bounded a job over a window, and the lines of its charts, from some of its nodes' series; pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ from ..lists.jobs import JobNow, decided
 GPU_FIELDS = tuple(dict.fromkeys(one.field for one in ASKED))
 PORT_FIELDS = tuple(dict.fromkeys(one.field for one in ASKED_OF_PORTS))
 HOST_FIELDS = tuple(dict.fromkeys(one.field for one in ASKED_OF_HOSTS))
-# Lines of single GPUs beside the middle: more nobody can tell apart.
+# The most lines of single GPUs beside the median: more cannot be told apart.
 _MOST_LINES = 64
 _COUNTED_OVER = timedelta(minutes=5)
 HELD_UP = "held up by an incident"
@@ -41,30 +41,30 @@ Fields = Mapping[str, Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """From when to when one thing bounded the job, and in one sentence of its begin why."""
+    """A span in which one thing bounded the job; `said` is why, at its start."""
 
     start: datetime
     end: datetime
-    bound: Bound | None  # None: an incident kept it from its work
+    bound: Bound | None  # None: an incident held the job up
     said: str
     held_by: Incident | None = None
 
     @property
     def word(self) -> str:
-        """What the pages call it."""
+        """The name of the bound on pages."""
         return HELD_UP if self.bound is None else self.bound.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverTime:
-    """A job's GPUs, ports and hosts on a grid, by their keys; `nodes` are those that were asked for."""
+    """A job's GPUs, ports and hosts on a grid, by key; `nodes` are those that were read."""
 
     grid: Grid
     nodes: Sequence[str]
     gpus: Mapping[str, Fields]
     ports: Mapping[str, Fields]
     hosts: Mapping[str, Fields]
-    tags: Mapping[str, Mapping[str, Any]]  # of all of them
+    tags: Mapping[str, Mapping[str, Any]]  # by the key of a GPU, port or host
 
 
 def over_time(
@@ -74,7 +74,7 @@ def over_time(
     ports: Sequence[pa.Table],
     hosts: Sequence[pa.Table],
 ) -> OverTime:
-    """What the store told of each of these nodes, on the grid."""
+    """Return the store's series of these nodes on the grid."""
     tags: dict[str, Mapping[str, Any]] = {}
     return OverTime(
         grid=onto,
@@ -129,7 +129,7 @@ def _laid(
 
 
 def runs(found: OverTime, job: JobNow) -> Sequence[Run]:
-    """What bounded the job, by those of its GPUs that are known; gaps where nothing was measured."""
+    """Return what bounded the job, from its measured GPUs; there are gaps where nothing was measured."""
     gathered: list[Run] = []
     keys = [it.key for it in job.gpus if it.key in found.gpus]
     times = found.grid.times
@@ -166,11 +166,11 @@ def _rank(found: OverTime, key: str, place: int, begin: int) -> Rank | None:
 
 
 def _counted(found: OverTime, fields: Fields, place: int, begin: int) -> Mapping[str, Any]:
-    """The job's steps, counted over as many points as it takes to have some, five minutes at most."""
+    """Count the job's steps back over as many points as needed to have some, five minutes at most."""
     step, told = fields["step"], {}
     for earlier in range(place - 1, max(begin, place - _COUNTED_OVER // found.grid.step) - 1, -1):
         made = step[place] - step[earlier]
-        if not made >= 0.0:  # not measured, or the program began anew
+        if not made >= 0.0:  # not measured, or the program was restarted
             continue
         since = earlier * found.grid.step + timedelta(seconds=float(fields[OFFSETS][earlier]))
         told = {"first_at": found.grid.start + since, "step_increase": float(made)}
@@ -191,12 +191,12 @@ def _rows(
 def _row(
     found: OverTime, key: str, fields: Fields, asked: Sequence[Any], place: int
 ) -> Mapping[str, Any] | None:
-    """One step of the grid as a store answers for a window; None where nothing was measured in it."""
+    """Return one step of the grid as a store's row for a window; None if nothing was measured in it."""
     if not np.isfinite(fields[OFFSETS][place]):
         return None
     at = found.grid.start + place * found.grid.step
     until = at + timedelta(seconds=float(fields[OFFSETS][place]))
-    # A counter is held against the step before.
+    # A counter's increase is from the previous step.
     before = fields[OFFSETS][place - 1] if place else np.nan
     known = bool(np.isfinite(before))
     since = at - found.grid.step + timedelta(seconds=float(before)) if known else until
@@ -219,9 +219,9 @@ def _known(value: float) -> float | None:
 
 
 def charts(found: OverTime, keys: Sequence[str], before: OverTime | None = None) -> Sequence[Chart]:
-    """Step time, what the GPUs do, and what the nodes' ports carry.
+    """Return charts of the step time, the GPUs' activity, and the nodes' network traffic.
 
-    `before` is of the same GPUs and ports a week ago, faint, and absent where nothing was measured.
+    `before` has the same GPUs and ports a week ago, drawn faint; without measurements there is no such line.
     """
     now = _charts(found, keys)
     if before is None:
@@ -236,7 +236,7 @@ def _charts(found: OverTime, keys: Sequence[str]) -> Sequence[Chart]:
 
 
 def _with_before(chart: Chart, was: Chart) -> Chart:
-    """The last line of a chart is its strongest: that one is compared."""
+    """Add the line of a week ago for the chart's last line, which is the strongest."""
     then = was.curves[-1].values
     if not np.isfinite(then).any():
         return chart
@@ -271,7 +271,7 @@ def _activity(found: OverTime, mine: Sequence[Fields]) -> Chart:
 
 
 def _network(found: OverTime) -> Chart:
-    """Of fabric ports, or of all where there are none: what its nodes send and receive, on average."""
+    """Return what a node sends and receives on average, by fabric ports, or by all ports without any."""
     fabric = [f for key, f in found.ports.items() if found.tags[key]["role"] == "fabric"]
     ports = fabric or list(found.ports.values())
     moved = {
@@ -299,7 +299,7 @@ def _over(found: OverTime, mine: Sequence[Fields], name: str, how: Any) -> Float
 
 
 def _of_all(found: OverTime, lines: Sequence[Floats], how: Any) -> Floats:
-    """One value for each step, of those that were measured in it."""
+    """Combine the values that were measured in each step; NaN where none was."""
     values = np.full(found.grid.count, np.nan)
     if lines:
         stacked = np.stack(lines)
@@ -309,12 +309,12 @@ def _of_all(found: OverTime, lines: Sequence[Floats], how: Any) -> Floats:
 
 
 def checkpoints(found: OverTime, keys: Sequence[str]) -> Sequence[datetime]:
-    """When the job wrote checkpoints in the window: where the age of the last one falls."""
+    """Return when the job wrote checkpoints in the window: where the age of the last one falls."""
     mine = [found.gpus[key] for key in keys if key in found.gpus]
     age = _over(found, mine, "checkpoint_age_seconds", np.nanmin)
     falls = set((np.flatnonzero(np.diff(age) < 0.0) + 1).tolist())
     times, middle = found.grid.times, found.grid.step / 2
-    # The mean of a step in which one was written lies between: the step after it tells when.
+    # If a checkpoint is written within a step, its mean age is mixed, so the step after it is used.
     return [
         times[place] + middle - timedelta(seconds=float(age[place]))
         for place in sorted(falls)
@@ -323,7 +323,7 @@ def checkpoints(found: OverTime, keys: Sequence[str]) -> Sequence[datetime]:
 
 
 def marks(written: Sequence[datetime]) -> tuple[Mark, ...]:
-    """A line for each checkpoint; the first has the words."""
+    """Return a line for each checkpoint; only the first has a label."""
     return tuple(
         Mark(at=at, label="" if place else "checkpoint", good=True)
         for place, at in enumerate(written)

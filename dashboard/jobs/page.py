@@ -1,4 +1,4 @@
-"""Draws the page of jobs: thin glue between what is known, the hub and Streamlit."""
+"""Draw the page of jobs: thin glue between the snapshot, the hub and Streamlit."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,20 +26,20 @@ from ..lists.not_reporting import with_silence
 from .drawing import page
 from .filters import Filters
 
-# The store is asked for minutes of every GPU and port: not more often than this for all who look.
+# How long answers stay fresh for all sessions, as they need minutes of every GPU and port from the store.
 FRESH_SECONDS, FAILURES_FRESH_SECONDS = 20.0, 300.0
-# The page is there at once: what is not known yet comes with a renewal.
+# The page shows at once; missing answers come with a refresh.
 FIRST_SECONDS, PATIENCE_SECONDS = 0.6, 0.1
 
 
 def draw() -> None:
-    """The whole page; it renews itself as one."""
+    """Draw the whole page, which refreshes as one."""
     style("incidents")
     st.fragment(_live, run_every=live.refresh_seconds())()
 
 
 def fleet(snapshot: Snapshot, only: Holder | None = None) -> Fleet:
-    """Who holds what now, or what one has alone, without a question to the hub."""
+    """Return the current allocations, of all holders or `only` one, without asking the hub."""
     view = snapshot.view()
     return Fleet(
         now=view.now,
@@ -52,9 +52,9 @@ def fleet(snapshot: Snapshot, only: Holder | None = None) -> Fleet:
 def jobs(
     shared: live.Shared, only: Holder | None = None, first_seconds: float = FIRST_SECONDS
 ) -> tuple[Board, list[str]]:
-    """What the hub said of them last, and what is to be said of that.
+    """Return the hub's last answer on jobs, and notes about that answer.
 
-    Before it has said anything what is known of them without numbers, or of the one that is asked for.
+    Before the first answer, return what is known without measurements, of all jobs or `only` one.
     """
     snapshot, config = shared.snapshot, shared.config
     try:
@@ -72,15 +72,15 @@ def jobs(
         found = Board(now=now.now, running=without, over=())
         notes = [live.unanswered("What bounds each job is not known yet", error)]
     reliability, more = _failures(shared)
-    # What the hub said may be older than the nodes' silence, which the page's warnings tell already.
+    # The answer may be older than the silence of nodes that the page's warnings already show.
     heard = with_silence(found.running, snapshot.view().clusters)
     return replace(found, running=heard, reliability=reliability), [*notes, *more]
 
 
 def _failures(shared: live.Shared) -> tuple[Sequence[Reliability], list[str]]:
-    """What failures cost: of a month, so that it is asked for rarely; and what is to be said of that."""
+    """Return what failures cost in a month, which is asked for rarely, and notes about that answer."""
     if not shared.sees_all_jobs:
-        return (), []  # of some jobs nobody knows how often the cluster fails
+        return (), []  # from some jobs alone the failure rate is not known
     try:
         said: Said = shared.questions.ask(
             "job failures",

@@ -1,4 +1,4 @@
-"""A job's GPUs, those first that stand apart from the others: pure."""
+"""A job's GPUs, those that stand apart from the others first; pure."""
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
@@ -6,21 +6,21 @@ from statistics import median
 
 from accounting.jobs.measured import Rank
 
-# A deviation of a normal distribution, of the median of the distances.
+# Converts the median absolute deviation into the standard deviation of a normal distribution.
 _TO_DEVIATION = 1.4826
-# Of its job's middle, so little is no difference whatever the others scatter, and so many deviations are one [ours].
+# The least difference that counts, as a share of the job's median, and in standard deviations [ours].
 _LEAST_SHARE, _APART = 0.05, 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One number of a GPU, how it is called and how it is shown."""
+    """One number of a GPU with its title and format."""
 
     key: str
     title: str
     value: Callable[[Rank], float | None]
     show: Callable[[float], str]
-    said: str = ""  # what it means, where its name alone may not tell
+    said: str = ""  # an explanation, if the title is not enough
 
 
 def _seconds(value: float) -> str:
@@ -64,16 +64,16 @@ MEASURES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A GPU with how far it stands apart from the middle of its job, and in what it does."""
+    """A GPU, how far it is from the median of its job, and in which measures."""
 
     rank: Rank
-    far: float  # 1 is the least that is called apart
-    apart: frozenset[str]  # keys of measures
+    far: float  # in multiples of the limit: from 1 on it stands apart
+    apart: frozenset[str]  # keys of the measures in which it stands apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """All GPUs, those that stand apart first, and the middle of each measure that any tells."""
+    """All GPUs, those that stand apart first, and the median of each measure that any GPU has."""
 
     lines: Sequence[Line]
     measures: Sequence[Measure]
@@ -85,7 +85,7 @@ class Ranks:
 
 
 def ordered(ranks: Sequence[Rank], told: Container[str] = ()) -> Ranks:
-    """Those `told` of by an incident of their own come first, then those that are furthest apart."""
+    """Sort the GPUs: first those `told` of by their own incident, then by how far apart they are."""
     known = {
         measure: [it for rank in ranks if (it := measure.value(rank)) is not None]
         for measure in MEASURES
@@ -102,7 +102,7 @@ def ordered(ranks: Sequence[Rank], told: Container[str] = ()) -> Ranks:
 
 
 def _limit(values: Sequence[float], middle: float) -> float:
-    """How far from the middle is apart."""
+    """Return the distance from the median at which a value stands apart."""
     spread = median(abs(value - middle) for value in values) * _TO_DEVIATION
     return max(_APART * spread, _LEAST_SHARE * abs(middle), 1e-9)
 

@@ -1,1 +1,1 @@
-"""What every page has: its frame, its search, and parts that several pages draw."""
+"""What every page has: its frame, its search, and parts that several pages share."""

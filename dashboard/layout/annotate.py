@@ -1,4 +1,4 @@
-"""A folded form for what was done to a cluster or to some of its nodes, so that charts show it."""
+"""A folded form to annotate what was done to a cluster or some of its nodes, which charts then show."""
 
 from datetime import datetime
 
@@ -17,15 +17,15 @@ from .typed_text import cleaned
 
 LONGEST_NOTE, LONGEST_NODES = 300, 2_000
 _TIME = "2026-11-30T08:00:00Z"
-_LAST = "annotated"  # what this visit wrote last: that can be taken back
+_LAST = "annotated"  # the session's last annotation, which can be taken back
 
 
 def form(cluster: str, nodes: str = "") -> None:
-    """The form, with these nodes filled in; nothing for who may change nothing."""
+    """Draw the form, with these nodes filled in; nothing for people without the right to write."""
     if not live.shared().may_change:
         return
     state = st.session_state
-    # The annotation's id: sent twice, it is one.
+    # The annotation's ID is made before sending, so that sent twice it stays one.
     place = f"annotation {cluster} {nodes}"
     id_ = state.setdefault(place, new_id())
     state.setdefault(f"nodes-{id_}", nodes)
@@ -58,7 +58,7 @@ def _outcome() -> None:
 
 
 def _send(place: str, id_: str, cluster: str) -> None:
-    """Write what the form holds; what cannot be written stays in the form, with the reason."""
+    """Write what the form holds; if that fails, the text stays in the form, with the reason."""
     state, now = st.session_state, SystemClock().now()
     try:
         said = checked(_typed(id_, cluster, now), _known())
@@ -72,7 +72,7 @@ def _send(place: str, id_: str, cluster: str) -> None:
 
 
 def _typed(id_: str, cluster: str, now: datetime) -> Annotation:
-    """ConfigError where a time cannot be read."""
+    """Return the annotation in the form; ConfigError if a time cannot be parsed."""
     state = st.session_state
     nodes = expand(cleaned(state[f"nodes-{id_}"], LONGEST_NODES).replace(" ", ""))
     return Annotation(
@@ -87,7 +87,7 @@ def _typed(id_: str, cluster: str, now: datetime) -> Annotation:
 
 
 def moment_of(text: str) -> datetime | None:
-    """None for nothing; ConfigError when it is no time."""
+    """Parse a time; None for an empty text, ConfigError for anything else."""
     if not text.strip():
         return None
     try:
@@ -109,11 +109,11 @@ def _undo(said: Annotation) -> None:
 
 
 def _written(said: Annotation) -> str:
-    """What kept it from being written; empty when it was."""
+    """Write the annotation; return the error, or "" on success."""
     questions = live.shared().questions
     try:
         questions.tell(lambda hub: hub.write_records([said.to_record()]))
     except HubError as error:
         return f"Not saved: {error}. Send it again."
-    questions.forget(("done", said.cluster))  # what the overview asked
+    questions.forget(("done", said.cluster))  # the overview's question
     return ""

@@ -1,4 +1,4 @@
-"""A page of one answer that is asked for now and then, for all who look."""
+"""A page with a single answer that is asked for now and then and shared by all sessions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,23 +23,22 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedPage(Generic[_T]):
-    """What is asked, what it is called, and how its answer is drawn.
+    """The question of a page, its titles, and how its answer is drawn.
 
-    `ask` raises HubError or StoreError where the hub or the store does not answer, and is not asked more often than
-    once in `fresh_seconds`.
+    `ask` is called at most once in `fresh_seconds`; it raises HubError or StoreError without an answer.
     """
 
     key: str
     title: str
     about: str
-    unknown: str  # "Who serves is not known"
+    unknown: str  # text without an answer, as "Who serves is not known"
     ask: Callable[[Hub, Snapshot, Config], _T]
     shown: Callable[[_T], Sequence[Node | None]]
     fresh_seconds: float
 
 
 def draw(page: AskedPage[_T]) -> None:
-    """The whole page; it renews itself as one."""
+    """Draw the whole page, which refreshes as one."""
 
     def renewed() -> None:
         _live(page)

@@ -1,4 +1,4 @@
-"""The colours of `components/tokens.css` for what cannot read CSS: charts that Streamlit draws."""
+"""The colours of `components/tokens.css` for Streamlit's charts, which cannot read CSS."""
 
 import re
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ _TOKEN = re.compile(r"--gv-([a-z-]+):\s*light-dark\(([^,]+),\s*([^)]+)\)")
 
 @cache
 def colours(scheme: str) -> Mapping[str, str]:
-    """Every colour by its name without `--gv-`, for a screen that is `light` or `dark`."""
+    """Return every colour by its name without `--gv-`, for the scheme `light` or `dark`."""
     found = _TOKEN.findall((HERE / "tokens.css").read_text(encoding="utf-8"))
     return {name: light if scheme == "light" else dark for name, light, dark in found}
 
 
 def shown() -> Mapping[str, str]:
-    """Those of the screen that the running page is on; dark while the browser has not said it."""
+    """Return the colours of the running page's scheme; dark while the browser has not reported it."""
     return colours("light" if st.context.theme.type == "light" else "dark")

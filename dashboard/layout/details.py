@@ -20,7 +20,7 @@ _ABOUT_THE_ROW = frozenset(
 def numbers(
     cell: Cell | None, row: Mapping[str, Any] | None, items: Iterable[Attention] = ()
 ) -> Html:
-    """Every metric that was measured, and the names of the others; where none was, why and since when instead of a list of absences."""
+    """Return every measured metric and the names of the others; if none is measured, why and since when."""
     metrics = [metric for metric in GPU.metrics if metric.name not in _ABOUT_THE_ROW]
     head = tag("h2", "Newest numbers", tag("small", _as_of(row)))
     if row is None or all(row.get(metric.name) is None for metric in metrics):
@@ -49,7 +49,7 @@ def numbers(
 def _nothing_measured(
     cell: Cell | None, row: Mapping[str, Any] | None, items: tuple[Attention, ...]
 ) -> str:
-    """One sentence; the worst incident says since when, where there is one."""
+    """Return a sentence on why nothing is measured; a critical incident says since when."""
     if cell is None:
         return "Not measured: its state is not known."
     if row is None and cell.state not in {GpuState.UNKNOWN, GpuState.UNAVAILABLE}:
@@ -71,7 +71,7 @@ def _as_of(row: Mapping[str, Any] | None) -> str:
 
 
 def identity(known: GpuIdentity | None, uuid: str, driver: str | None) -> Html:
-    """Who a GPU is; what nobody said is left out."""
+    """Return a GPU's identity; unknown facts are left out."""
     memory = known.memory_total_bytes if known else None
     facts = (
         ("Model", known.model if known else ""),
@@ -89,6 +89,6 @@ def identity(known: GpuIdentity | None, uuid: str, driver: str | None) -> Html:
 
 
 def described(facts: Iterable[tuple[str, str | None]]) -> Html:
-    """Names with their values; those without a value are left out."""
+    """Return names with their values; those without a value are left out."""
     pairs = (joined(tag("dt", name), tag("dd", value)) for name, value in facts if value)
     return tag("dl", *pairs, class_="gv-facts")

@@ -1,4 +1,4 @@
-"""What every page has: the line with the pages and the search, and the way from one to another."""
+"""The frame of every page: the bar with the pages and the search, and moving between pages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from ..data import live
 from . import panels, search
 
 _SHELL = (
-    '<div class="shell"><nav aria-label="Pages" hidden>'  # until it is known whether this is the wall
+    '<div class="shell"><nav aria-label="Pages" hidden>'  # shown once it is known that this is not the wall
     '<button class="skip" type="button">Skip to the content</button><span class="brand">gpuvigil</span>'
     '<button class="menu" type="button" aria-expanded="false" aria-controls="gv-pages"><span aria-hidden="true">☰</span> <span class="page"></span></button>'
     '<span class="links" id="gv-pages"></span>'
@@ -32,23 +32,24 @@ _SHELL = (
     '<div class="lost" role="alert" hidden></div></div>'
 )
 THEMES = ("auto", "dark", "light")
-# A page that was not renewed for this many renewals says so, and not before this many seconds.
+# A page says that it is stale after this many missed refreshes, and at least this many seconds.
 RENEWALS, LEAST_SECONDS = 3, 10.0
-# The search that found one page, with that page: it is said until the browser has left, a word said once may be overtaken.
+# A search that found one page, with that page. It is repeated until the browser has left, as a single message
+# may be overtaken.
 _LEAVE = "gv-leave"
-# The last search that was answered, and where: what it found stands there, and on no other page.
+# The last answered search and its page; the results stay there and show on no other page.
 _ANSWERED = "gv-answered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page: its path in the address, its script, and what it is called."""
+    """One page: its path in the address, its script, and its title."""
 
     path: str
     script: str
     title: str
-    listed: bool = True  # in the line over every page; the others are reached by links
-    only_now: str = ""  # what is not kept, so that there is no page of the past
+    listed: bool = True  # whether it is in the bar; other pages are reached by links
+    only_now: str = ""  # why there is no page of the past
 
 
 PAGES = (
@@ -77,9 +78,9 @@ PAGES = (
 
 
 def frame(current: Page) -> None:
-    """Draw the line over the page; a link that was followed leaves this page at once.
+    """Draw the bar over the page; a followed link leaves this page at once.
 
-    A page that knows nothing of the past ends with it, where the address asks for a moment of that.
+    If the address asks for the past and this page has none, the script stops here.
     """
     st.session_state["runs"] = st.session_state.get("runs", 0) + 1
     wall = current.path == page_links.OVERVIEW and is_wall()
@@ -102,7 +103,7 @@ def frame(current: Page) -> None:
         on_search_change=_nothing,
     )
     if asked.go:
-        st.session_state.pop(_LEAVE, None)  # whatever a search found is left, too
+        st.session_state.pop(_LEAVE, None)  # the search's target no longer counts
         go(str(asked.go))
     if asked.search:
         _search(current, *map(str, asked.search))
@@ -113,7 +114,7 @@ def frame(current: Page) -> None:
 
 
 def _past(current: Page, at: datetime) -> None:
-    """Say loudly that this is the past, wherever the page is scrolled to."""
+    """Draw a banner that this is the past, visible wherever the page is scrolled to."""
     query = {name: value for name, value in st.query_params.items() if name != live.AT}
     back = f"{current.path}?{urlencode(query)}" if query else current.path
     with st.container(key="past"):
@@ -125,9 +126,9 @@ def _past(current: Page, at: datetime) -> None:
 
 
 def _search(current: Page, number: str, text: str) -> None:
-    """Go to the one page that is meant, or say which ones may be.
+    """Go to the page that the search means, or list the pages that it may mean.
 
-    The browser says what was typed with every run, so that none is lost where the next one stops it.
+    The browser sends the text with every run, so that it is not lost if the next run stops this one.
     """
     here = (current.path, st.query_params.to_dict())
     answered, where = st.session_state.get(_ANSWERED, ("", None))
@@ -136,7 +137,7 @@ def _search(current: Page, number: str, text: str) -> None:
     snapshot = live.current()
     hits = search.find(snapshot.view(), snapshot.inventories(), text, snapshot.allocations())
     if len(hits) == 1 and answered != number:
-        # The browser goes there as it follows a link, so that back returns here.
+        # The browser follows a link there, so that "back" returns here.
         st.session_state[_LEAVE] = [number, hits[0].href]
         st.session_state[_ANSWERED] = (number, None)
         st.rerun()
@@ -146,23 +147,23 @@ def _search(current: Page, number: str, text: str) -> None:
 
 
 def is_fresh() -> bool:
-    """Whether the page was just opened by its address, and not reached from another one."""
+    """Return whether the page was just opened by its address and not reached from another page."""
     return bool(st.session_state["runs"] == 1)
 
 
 def is_wall() -> bool:
-    """Whether the page hangs on a wall: nothing to click, everything to be read from afar."""
+    """Return whether the page is for a wall screen: nothing to click, everything readable from afar."""
     return st.query_params.get("wall") == "1"
 
 
 def _theme(wall: bool) -> str:
-    """What the address asks for; a wall is dark unless it does. Empty: what the browser keeps."""
+    """Return the theme in the address; else dark on a wall, or "" for the browser's own choice."""
     asked = st.query_params.get("theme", "")
     return asked if asked in THEMES else "dark" if wall else ""
 
 
 def go(href: str) -> None:
-    """Leave for another of our pages; an address that is none of them changes nothing."""
+    """Go to another of our pages; any other address changes nothing."""
     parts = urlsplit(href)
     for page in PAGES:
         if page.path == parts.path:
@@ -170,7 +171,7 @@ def go(href: str) -> None:
 
 
 def _lasting(query: dict[str, str]) -> Mapping[str, str]:
-    """A GPU's index moves when another is lost at boot: an address that is kept names the UUID."""
+    """Return the query with a GPU's UUID for its index, which changes if another GPU is lost at boot."""
     index = query.get("gpu", "")
     shown = live.current().view().cluster(query.get("cluster")) if index.isdecimal() else None
     if shown is None or shown.name != query.get("cluster"):
@@ -180,4 +181,4 @@ def _lasting(query: dict[str, str]) -> Mapping[str, str]:
 
 
 def _nothing() -> None:
-    """A trigger needs somebody who listens; the script reads its value when it runs."""
+    """Do nothing: a trigger needs a listener, but the script reads its value when it runs."""

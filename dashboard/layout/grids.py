@@ -1,4 +1,4 @@
-"""Tables that the terminal shows too, drawn on a page: what they name leads to its page."""
+"""The terminal's tables drawn on a page, with links to what they name."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -22,7 +22,7 @@ def section(
     command: str,
     blank: Mapping[str, str] = MappingProxyType({}),
 ) -> Node:
-    """One table with its head; `names` are its columns by their keys, `command` shows the whole of it."""
+    """Return a table with its head; `names` are column titles by key, `command` prints the whole table."""
     rows = grid.rows
     body = (
         wide(_table(grid, names, rows[:MOST_ROWS], blank), title)
@@ -46,7 +46,7 @@ def section(
 
 
 def by_key(grid: Grid, row: Sequence[Value]) -> dict[str, Value]:
-    """A row's values by their columns' keys."""
+    """Return a row's values by column key."""
     return {column.key: value for column, value in zip(grid.columns, row, strict=True)}
 
 
@@ -56,9 +56,9 @@ def _table(
     rows: Sequence[Sequence[Value]],
     blank: Mapping[str, str],
 ) -> Node:
-    """The named columns that the grid has and of which any row says something, in their order.
+    """Return a table of the named columns that the grid has, in their order, without empty ones.
 
-    `blank` is what a column says, by its key, where a row says nothing.
+    `blank` has the text for missing values, by column key; such columns are always shown.
     """
     columns = {column.key: (place, column) for place, column in enumerate(grid.columns)}
     shown = [
@@ -91,7 +91,7 @@ def _table(
 
 
 def _cell(column: Column, value: Value, cluster: str | None, blank: Mapping[str, str]) -> Node:
-    """What it names leads to its page."""
+    """Return a cell, with a link to the page of what it names."""
     text = blank.get(column.key, _DASH) if value is None else column.show(value)
     href = of_cell(column.key, value, cluster)
     shown = el("a", text, href=href) if href else text

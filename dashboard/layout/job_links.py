@@ -1,4 +1,4 @@
-"""Sentences in which the names of jobs and users lead to their pages: pure."""
+"""Sentences in which the names of jobs and users are links to their pages; pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,15 +9,15 @@ from gpuvigil.web.markup import Html, joined, tag
 
 from .tree import Node, el
 
-# More names in one sentence nobody follows.
+# The most names of a kind that are linked in a sentence.
 _MOST = 20
-Part = tuple[str, str]  # a text, and the page that it leads to; empty: none
+Part = tuple[str, str]  # a text, and the page that it links to; empty for none
 
 
 def parts(text: str, cluster: str, holders: Iterable[str], users: Iterable[str] = ()) -> list[Part]:
-    """The sentence in pieces, each job, pod or user that it names with its page.
+    """Split the sentence into pieces; each job, pod or user in it has its page.
 
-    A user may be called as a word is: only where it says whose something is.
+    A user's name may be an ordinary word, so it only counts after "of" or a bracket.
     """
     pages = {
         name: href
@@ -33,7 +33,7 @@ def parts(text: str, cluster: str, holders: Iterable[str], users: Iterable[str] 
 
 
 def linked(text: str, pages: Mapping[str, str]) -> Html:
-    """The text, each of these names with its page."""
+    """Return the text with each of these names linked to its page."""
     pieces = re.split(rf"(?<![\w-])({_any(pages)})(?![\w-])", text) if pages else [text]
     return joined(
         *(tag("a", it, href=pages[it]) if place % 2 else it for place, it in enumerate(pieces))
@@ -41,31 +41,31 @@ def linked(text: str, pages: Mapping[str, str]) -> Html:
 
 
 def _any(names: Iterable[str]) -> str:
-    """The longest of them that fits."""
+    """Return a pattern for any of the names, the longest first."""
     return f"(?:{'|'.join(re.escape(name) for name in sorted(names, key=len, reverse=True))})"
 
 
 def _pieces(pieces: list[str], pages: dict[str, str]) -> Iterator[Part]:
-    """Every second piece is a name."""
+    """Yield the pieces, of which every second one is a name."""
     for place, piece in enumerate(pieces):
         if piece:
             yield piece, pages[piece] if place % 2 else ""
 
 
 def nodes(text: str, cluster: str, holders: Iterable[str], users: Iterable[str] = ()) -> list[Node]:
-    """The same for a tree."""
+    """Return `parts` as nodes of a tree."""
     found = parts(text, cluster, holders, users)
     return [el("a", piece, href=href) if href else piece for piece, href in found]
 
 
 def html(text: str, cluster: str, holders: Iterable[str], users: Iterable[str] = ()) -> Html:
-    """The same as HTML."""
+    """Return `parts` as HTML."""
     found = parts(text, cluster, holders, users)
     return joined(*(tag("a", piece, href=href) if href else piece for piece, href in found))
 
 
 def of_cell(key: str, value: object, cluster: str | None) -> str:
-    """The page of what a table's cell names, by its column's key; empty where there is none."""
+    """Return the page of what a table's cell names, by its column's key; empty for none."""
     text = value if isinstance(value, str) else ""
     if not text:
         return ""
@@ -75,6 +75,6 @@ def of_cell(key: str, value: object, cluster: str | None) -> str:
         return page_links.user_page(text)
     if key == "account":
         return page_links.team_page(text)
-    # Several nodes are one text.
+    # A text with several nodes has no single page.
     whole = key in {"node", "nodes"} and cluster is not None and not re.search(r"[\s,\[]", text)
     return page_links.node_page(cluster or "", text) if whole else ""

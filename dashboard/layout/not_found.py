@@ -1,4 +1,4 @@
-"""An address of no page leads to the overview, which says so: Streamlit shows its first page without a word."""
+"""Redirect unknown addresses to the overview, which says so; Streamlit would silently show its first page."""
 
 from collections.abc import Collection
 from urllib.parse import urlencode
@@ -12,13 +12,13 @@ from gpuvigil.web.signed_links import PATH
 
 from ..auth.door import PARTS
 
-# The overview is told by this name what was asked for.
+# The parameter by which the overview learns the unknown address.
 ASKED = "astray"
 _LONGEST = 80
 
 
 class Astray:
-    """ASGI middleware before the pages; `paths` are theirs, and what else may be opened."""
+    """ASGI middleware in front of the pages; `paths` are all addresses that may be opened."""
 
     def __init__(self, app: ASGIApp, paths: Collection[str]) -> None:
         self._app = app
@@ -32,7 +32,7 @@ class Astray:
         await self._app(scope, receive, send)
 
     def _is_none(self, scope: Scope) -> bool:
-        """Whether a person opened something that is no page; a page's own parts are asked for otherwise."""
+        """Return whether a person opened an unknown page; a page's own parts do not ask for HTML."""
         path = scope["path"]
         if scope["method"] != "GET" or "text/html" not in Headers(scope=scope).get("accept", ""):
             return False
@@ -43,5 +43,5 @@ class Astray:
 
 
 def said(asked: str | None) -> tuple[str, ...]:
-    """What the overview says to who was led here."""
+    """Return the overview's note for somebody who was redirected."""
     return (f"There is no page {asked[:_LONGEST]}; this is the overview.",) if asked else ()

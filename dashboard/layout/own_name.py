@@ -1,4 +1,4 @@
-"""Whose word it is that a form sends: known by sign-in, and asked for where nobody signs in by name."""
+"""The name in which a form writes: known by sign-in, else asked for."""
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -6,13 +6,13 @@ from streamlit.delta_generator import DeltaGenerator
 from ..data import live
 from .typed_text import LONGEST_NAME, cleaned
 
-_KEPT = "own_name"  # what was typed last: typed once for all forms of a visit
+_KEPT = "own_name"  # the last typed name, so that it is typed once per session
 
 
 def row(
     key: str, *widths: float, label: str = "Your name", width: float = 2
 ) -> list[DeltaGenerator]:
-    """A form's row in columns of these widths, after the field for the name where it has to be asked."""
+    """Return a form row's columns of these widths, after a field for the name if it must be asked for."""
     if live.shared().own_name:
         return list(st.columns(widths, vertical_alignment="bottom"))
     first, *others = st.columns([width, *widths], vertical_alignment="bottom")
@@ -22,10 +22,10 @@ def row(
 
 
 def typed(key: str) -> str:
-    """Who has a name speaks by it, whatever the field holds."""
+    """Return the signed-in name, else the typed one."""
     return live.shared().own_name or cleaned(st.session_state.get(key, ""), LONGEST_NAME)
 
 
 def keep(name: str) -> None:
-    """For the next form."""
+    """Keep the name for the next form."""
     st.session_state[_KEPT] = name

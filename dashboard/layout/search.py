@@ -1,6 +1,6 @@
-"""From what somebody typed to the pages that it may mean: pure.
+"""Find the pages that a search text may mean; pure.
 
-A text that names exactly one thing finds only that; any other finds everything that it is part of.
+A text that is exactly something's name finds only that; any other finds all names that contain it.
 """
 
 import re
@@ -18,18 +18,18 @@ from ..model.cluster import Cell
 
 MOST_SHOWN = 20
 Span = tuple[datetime, datetime]
-# Shorter beginnings of a UUID or a serial number would find by accident.
+# The least characters of a UUID or serial number, as shorter prefixes would match by accident.
 LEAST_BEGINNING = 4
 EXPLAINED = (
     "What can be searched: a node's name or a part of it, a GPU by its UUID, PCI address, serial"
     " number or as node and index (sim-003 5), a port (mlx5_0, or sim-003 mlx5_0), a switch, a job"
     " by its number, a user, a team, a rack, and incidents by their titles, places and ids."
 )
-# In this order, whatever found them.
+# The order of the groups of hits.
 _GROUPS = (*("Incidents", "Jobs", "Users", "Teams", "Nodes", "GPUs", "Ports", "Switches", "Racks"),)
-# Of one group, so that none hides another.
+# The most hits of a group, so that none hides another.
 MOST_OF_GROUP = 8
-# Shorter texts are part of every title.
+# The least characters of a text, as shorter ones are part of every title.
 LEAST_TEXT = 3
 _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?")
 _ON_NODE = re.compile(r"(?P<node>\S+?)(?:\s*[:/·]\s*|\s+)(?P<rest>\S.*)")
@@ -40,7 +40,7 @@ _INCIDENT = re.compile(r"[0-9a-f]{16}-\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A page that may be meant."""
+    """A page that a search may mean."""
 
     title: str
     detail: str
@@ -67,7 +67,7 @@ def find(
     text: str,
     allocations: Iterable[Allocation] = (),
 ) -> tuple[Hit, ...]:
-    """Everything that `text` may mean, what was meant exactly or else by name."""
+    """Return everything that `text` may mean: exact matches, or else partial ones."""
     asked = " ".join(text.casefold().split())
     if not asked:
         return ()
@@ -88,14 +88,14 @@ def find(
     part += [hit for name, hit in _named(held, inventories) if asked in name]
     part += _ports(inventories, asked, span)
     part += _incidents(view, asked)
-    # A number that is part of nothing may be that of a job.
+    # A number without any match may be a job's.
     return tuple(dict.fromkeys(part)) or tuple(_jobs((), f"job {asked}"))
 
 
 def _named(
     allocations: Iterable[Allocation], inventories: Mapping[Subject, Inventory]
 ) -> Iterator[tuple[str, Hit]]:
-    """By its name in small letters each user and team that holds GPUs now, switch and rack."""
+    """Yield users and teams that hold GPUs now, switches and racks, each by its name in lower case."""
     users = {one.user for one in allocations if one.user}
     teams = {one.account for one in allocations if one.account}
     for name in sorted(users):
@@ -118,7 +118,7 @@ def _named(
 
 
 def _ports(inventories: Mapping[Subject, Inventory], asked: str, span: Span) -> Iterator[Hit]:
-    """Ports of that device on every node, which are many: the first nodes stand for them."""
+    """Yield ports of that device on every node, in the order of nodes."""
     if len(asked) < LEAST_TEXT:
         return
     for node in sorted(inventories):
@@ -128,7 +128,7 @@ def _ports(inventories: Mapping[Subject, Inventory], asked: str, span: Span) -> 
 
 
 def _incidents(view: FleetView, asked: str) -> Iterator[Hit]:
-    """Those that stand, by their titles and places."""
+    """Yield open incidents by their titles and places."""
     for item in view.attention if len(asked) >= LEAST_TEXT else ():
         words = f"{item.title}, {item.label}"
         if asked in words.casefold():
@@ -141,7 +141,7 @@ def _incidents(view: FleetView, asked: str) -> Iterator[Hit]:
 
 
 def _jobs(allocations: Iterable[Allocation], asked: str) -> Iterator[Hit]:
-    """A job by its number or name, also one that has ended: its page knows."""
+    """Yield jobs by number or name; a number also finds an ended job, whose page knows it."""
     holders = {(one.subject.cluster, one.holder) for one in allocations}
     for cluster, holder in sorted(holders):
         names = {str(holder).casefold(), holder.name.casefold()}
@@ -159,7 +159,7 @@ def _jobs(allocations: Iterable[Allocation], asked: str) -> Iterator[Hit]:
 
 
 def _nodes(view: FleetView, inventories: Mapping[Subject, Inventory]) -> list[Subject]:
-    """Every node that is there or once was."""
+    """Return every node, also former ones."""
     shown = {
         Subject(cluster=cluster.name, node=node.name)
         for cluster in view.clusters
@@ -184,7 +184,7 @@ def _gpus(view: FleetView, inventories: Mapping[Subject, Inventory]) -> Iterator
 
 
 def _exactly(gpu: _Gpu, asked: str) -> str:
-    """Which of its names is exactly that; empty: none."""
+    """Return which of the GPU's names is exactly that; empty for none."""
     if asked in {_bare(gpu.subject.gpu or ""), (gpu.subject.gpu or "").casefold()}:
         return "UUID"
     known = gpu.identity
@@ -198,7 +198,7 @@ def _exactly(gpu: _Gpu, asked: str) -> str:
 
 
 def _partly(gpu: _Gpu, asked: str) -> str:
-    """Which of its names begins so, or which holder's name has it; empty: none."""
+    """Return which of the GPU's names begins so, or its holder if that contains it; empty for none."""
     uuid, serial = _bare(gpu.subject.gpu or ""), (gpu.identity and gpu.identity.serial) or ""
     if len(_bare(asked)) >= LEAST_BEGINNING:
         if uuid.startswith(_bare(asked)):
@@ -216,7 +216,7 @@ def _on_node(
     asked: str,
     span: Span,
 ) -> list[Hit]:
-    """A node's name, and one of its GPUs by index or address, or one of its ports."""
+    """Find a node's GPU by index, UUID, serial or PCI address, or one of its ports."""
     parts = _ON_NODE.fullmatch(asked)
     if parts is None:
         return []
@@ -242,7 +242,7 @@ def _bare(uuid: str) -> str:
 
 
 def _same_address(asked: str, known: str) -> bool:
-    """Whether both name one PCI function; what is not said (domain, function) fits any."""
+    """Return whether both name one PCI function; a missing domain or function matches any."""
     one, other = _PCI.fullmatch(asked), _PCI.fullmatch(known.casefold())
     if one is None or other is None:
         return asked == known.casefold()
@@ -271,7 +271,7 @@ def _port(node: Subject, device: str, port: str, span: Span) -> Hit:
 
 
 def _incident(view: FleetView, id_: str) -> Hit:
-    """Also of one that is over: its page knows."""
+    """Return the hit for an incident ID, also of one that is over, whose page knows it."""
     standing = next((item for item in view.attention if item.id == id_), None)
     title = standing.title if standing else f"Incident {id_}"
     href = page_links.incident_page(id_)
@@ -279,7 +279,7 @@ def _incident(view: FleetView, id_: str) -> Hit:
 
 
 def results(text: str, hits: tuple[Hit, ...]) -> Html:
-    """The hits as links, by what they are; without any, what can be searched."""
+    """Return the hits as links in groups; without any, what can be searched."""
     if not hits:
         said = f"Nothing matches {text[:80]!r}. {EXPLAINED}"
         return tag("section", tag("p", said), class_="gv-found", role="status")

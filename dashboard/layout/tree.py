@@ -1,7 +1,6 @@
 """Parts of pages that change while somebody reads them: trees that the browser patches in place.
 
-What did not change keeps its focus, its selected text and whether it is unfolded. Texts arrive as
-text, never as HTML.
+Unchanged elements keep their focus, selected text and folding. Texts arrive as text, never as HTML.
 """
 
 from collections.abc import Iterable
@@ -13,10 +12,10 @@ Node = str | list[Any]
 
 
 def el(tag: str, *children: Node | None, **attributes: str | None) -> Node:
-    """An element; children and attributes that are None are left out.
+    """Return an element; children and attributes that are None are left out.
 
-    `class_` and `aria_label` stand for `class` and `aria-label`. `key` names an element among its
-    siblings, so that it stays itself when others come and go.
+    `class_` and `aria_label` stand for `class` and `aria-label`. `key` identifies an element among its
+    siblings, so that it stays the same element when others come and go.
     """
     given = {
         name.rstrip("_").replace("_", "-"): value
@@ -27,23 +26,23 @@ def el(tag: str, *children: Node | None, **attributes: str | None) -> Node:
 
 
 def wide(table: Node, name: str) -> Node:
-    """A table that may be wider than its page: it scrolls by itself, with the keyboard too."""
+    """Return a table that may be wider than its page and scrolls by itself, also by keyboard."""
     return el("div", table, class_="wide", tabindex="0", role="group", aria_label=name)
 
 
 def stacked(table: Node, name: str) -> Node:
-    """A table of sentences: a narrow screen shows a row as a block, each cell after its `data_name`."""
+    """Return a table of sentences; a narrow screen shows a row as a block, each cell after its `data_name`."""
     return el("div", table, class_="stacked", tabindex="0", role="group", aria_label=name)
 
 
 def fold(title: str, beside: str, *children: Node | None, key: str) -> Node:
-    """A section that is folded on a narrow screen until its reader opens it; elsewhere it is open."""
+    """Return a section that is open, but folded on a narrow screen until its reader opens it."""
     head = el("summary", el("h3", title, " ", el("small", beside)))
     return el("details", head, *children, class_="fold", open="wide", key=key)
 
 
 def each(nodes: Iterable[Node | None]) -> list[Node]:
-    """Those that are there."""
+    """Return the nodes without None."""
     return [node for node in nodes if node is not None]
 
 

@@ -1,4 +1,4 @@
-"""The fleet at one moment, as the pages show it, asked for once."""
+"""The fleet at one moment as the pages show it, asked for once."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -16,18 +16,18 @@ from ..model.cluster import ClusterView
 from ..model.facts import Facts
 from ..model.newest_rows import CELL_FIELDS
 
-# A job whose end its node did not tell is still held against it for so long.
+# How far back ended jobs are read, for allocations whose end their node has not reported.
 _DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The view, and the allocations behind it by GPU."""
+    """The view of the fleet, and the allocations behind it by GPU."""
 
     view: FleetView
     allocations: dict[tuple[str, str, str], tuple[Allocation, ...]]
-    clusters: tuple[ClusterView, ...]  # those that were asked for and have nodes, real ones first
-    jobs: Jobs = field(default_factory=dict)  # as far as a scheduler is asked
+    clusters: tuple[ClusterView, ...]  # the requested ones, real ones first
+    jobs: Jobs = field(default_factory=dict)  # jobs of the clusters whose scheduler is asked
     inventories: tuple[Inventory, ...] = ()
 
     @property
@@ -35,14 +35,14 @@ class Moment:
         return self.view.now
 
     def of(self, gpu: Subject) -> tuple[Allocation, ...]:
-        """Who holds a GPU now."""
+        """Return the current allocations of a GPU."""
         return self.allocations.get((gpu.cluster, gpu.node, gpu.gpu or ""), ())
 
 
 def look(hub: Hub, settings: AnalyzerSettings, cluster: str | None = None) -> Moment:
-    """HubUnavailable, HubRefused or StoreError when the hub or the store does not answer.
+    """Ask for the fleet now; HubUnavailable, HubRefused or StoreError if the hub or the store does not answer.
 
-    Who was told of each incident is a question for each, and nobody asks it here.
+    The notices of incidents are not read, since they would take one query for each incident.
     """
     book = load(hub, messages=False)
     first = Facts(
@@ -53,9 +53,9 @@ def look(hub: Hub, settings: AnalyzerSettings, cluster: str | None = None) -> Mo
 
 
 def on_pages(hub: Hub, snapshot: Snapshot, settings: AnalyzerSettings) -> Moment:
-    """As all pages show it now: the hub is asked for jobs alone.
+    """Return the fleet as all pages show it now; only jobs are asked for.
 
-    Before there is a first view it is asked for everything. Raises as `look` does.
+    Before the first view, everything is asked for. Raises the errors of `look`.
     """
     view = snapshot.view()
     if not view.clusters:
@@ -65,7 +65,7 @@ def on_pages(hub: Hub, snapshot: Snapshot, settings: AnalyzerSettings) -> Moment
 
 
 def with_jobs(moment: Moment, jobs: Jobs) -> Moment:
-    """The moment with what a scheduler's controller says of its jobs."""
+    """Return the moment with allocations completed by what the scheduler's controller says of the jobs."""
     told = {
         gpu: tuple(filled(one, jobs) for one in held) for gpu, held in moment.allocations.items()
     }
@@ -73,7 +73,7 @@ def with_jobs(moment: Moment, jobs: Jobs) -> Moment:
 
 
 def moment_of(facts: Facts, settings: AnalyzerSettings, cluster: str | None = None) -> Moment:
-    """What is shown of `facts`."""
+    """Return what is shown of `facts`, of all clusters or one."""
     view = fleet_view(facts, settings, facts.now)
     return _moment(view, facts.allocations, facts.inventories, cluster)
 

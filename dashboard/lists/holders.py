@@ -1,4 +1,4 @@
-"""`gpuvigil top` and `gpuvigil idle`: who holds GPUs now, and who computes nothing on them."""
+"""`gpuvigil top` and `gpuvigil idle`: who holds GPUs now, and who leaves them idle."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from ..model.gpus import Cell
 from .fleet_now import Moment
 from .table import Column, Grid, Value, held_for, length, percents, whole, yes_or_no
 
-Bill = tuple[Prices, Mapping[str, str]]  # and the model of each GPU
+Bill = tuple[Prices, Mapping[str, str]]  # prices, and the model of each GPU by its key
 
 
 @dataclass(slots=True)
@@ -28,14 +28,14 @@ class _Holding:
     since: datetime | None
     partition: str | None
     account: str | None
-    began_before: bool = False  # of one of its GPUs, at `since` or earlier
+    began_before: bool = False  # whether one of its allocations may be older than `since`
     gpus: int = 0
     idle: int = 0
-    used: list[float] = field(default_factory=list)  # of those that were measured
+    used: list[float] = field(default_factory=list)  # percent, of measured GPUs
     watts: list[float] = field(default_factory=list)
     nodes: set[str] = field(default_factory=set)
-    idle_since: datetime | None = None  # an incident says so
-    idle_cost: float | None = None  # since then, of those that have a price
+    idle_since: datetime | None = None  # from an incident
+    idle_cost: float | None = None  # since then, of GPUs with a price
     why: list[Idleness] = field(default_factory=list)
 
 
@@ -46,7 +46,7 @@ _WHO = (
 
 
 def _first(nodes: str) -> str:
-    """The first of them, and how many more."""
+    """Return the first node and how many more there are."""
     first, *more = nodes.split(" ")
     return f"{first} +{len(more)}" if more else first
 
@@ -96,13 +96,13 @@ HolderKey = tuple[str, str, str]  # cluster, holder, user
 
 
 def _where(one: _Holding, now: datetime) -> tuple[Value, ...]:
-    """What stands under HELD FOR and `_WHERE`, and whether it began before it was seen."""
+    """Return the cells under HELD FOR and `_WHERE`."""
     held = _held_for(one, now), _nodes(one.nodes)
     return (*held, one.partition, one.account, one.command, one.cluster, one.began_before)
 
 
 def top(moment: Moment) -> Grid:
-    """A row per holder, those with most GPUs first."""
+    """Return a row per holder, those with most GPUs first."""
     found = sorted(
         _holdings(moment), key=lambda one: (-one.gpus, natural(one.holder), one.user or "")
     )
@@ -131,10 +131,10 @@ def idle(
     reasons: Mapping[str, Idleness],
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
 ) -> Grid:
-    """A row per holder of GPUs at 0 %, those that waste most first; `reasons` by a GPU's key.
+    """Return a row per holder of GPUs at 0 %, longest idle first; `reasons` by GPU key.
 
-    `IDLE FOR` is since when an incident says so; without one the GPUs are at 0 % at this moment,
-    which may be a gap of seconds.
+    `IDLE FOR` counts from when an incident says that the GPUs are idle. Without one they are at 0 % at
+    this moment, which may be a gap of seconds.
     """
     bill = (prices, models_of(moment.inventories)) if prices else None
     found = [one for one in _holdings(moment, reasons, bill) if one.idle]
@@ -172,12 +172,12 @@ def idle(
 
 
 def key_of(held: Allocation) -> HolderKey:
-    """What one holder of a table is told apart by."""
+    """Return the key by which a table distinguishes holders."""
     return held.subject.cluster, holder_of(held), held.user or ""
 
 
 def serving(moment: Moment, known_by: Mapping[HolderKey, str], notes: Sequence[str] = ()) -> Grid:
-    """A row per holder that serves inference, those with most GPUs at 0 % first."""
+    """Return a row per holder that serves inference, those with most GPUs at 0 % first."""
     mine = [(it, (it.cluster, it.holder, it.user or "")) for it in _holdings(moment)]
     found = [(it, known_by[key]) for it, key in mine if key in known_by]
     found.sort(key=lambda pair: (-pair[0].idle, -pair[0].gpus, natural(pair[0].holder)))
@@ -201,7 +201,7 @@ def serving(moment: Moment, known_by: Mapping[HolderKey, str], notes: Sequence[s
 
 
 def _empty(moment: Moment, nothing: str) -> str:
-    """Said where there is no row: that there is `nothing`, unless nobody can say so."""
+    """Return the text for an empty table: `nothing`, with a caveat if holders are not all known."""
     strips = [one.strip for one in moment.clusters]
     unknown = sum(one.unattributed for one in strips)
     if not unknown:
@@ -212,7 +212,7 @@ def _empty(moment: Moment, nothing: str) -> str:
 
 
 def _cannot_judge(moment: Moment) -> Iterator[str]:
-    """A line for what is missing to call GPUs idle or not, where something is."""
+    """Yield a line for each reason why some GPUs cannot be judged idle or not."""
     cells = [cell for one in moment.clusters for cell in one.cells]
     unknown = Counter(cell.reason for cell in cells if cell.state is GpuState.UNKNOWN)
     for reason in (NO_UTILIZATION, NO_PROCESSES):
@@ -245,12 +245,12 @@ def _holdings(
 
 
 def _while_held(since: datetime | None, held: Allocation | None) -> datetime | None:
-    """Since when a GPU is idle in this holder's hands: one may take over what was idle before."""
+    """Return since when a GPU is idle under this holder, who may have taken over an idle one."""
     return since if since is None or held is None else max(since, held.started_at)
 
 
 def _idle_now(one: _Holding) -> int | None:
-    """How many compute nothing; None where not one was measured, as of a silent node."""
+    """Return the number of idle GPUs; None if none was measured, as on a silent node."""
     return one.idle if one.used else None
 
 
@@ -263,7 +263,7 @@ def _idles(one: _Holding, since: datetime | None, why: Idleness | None) -> None:
 
 
 def _wasted(cell: Cell, since: datetime | None, moment: Moment, bill: Bill | None) -> float | None:
-    """What one GPU has cost each of its holders since then; None without a price."""
+    """Return what a GPU has cost each of its holders since then; None without a price."""
     if bill is None or since is None:
         return None
     prices, models = bill
@@ -280,7 +280,7 @@ def _held(moment: Moment) -> Iterator[Cell]:
 def _entry(
     found: dict[tuple[str, str, str], _Holding], cell: Cell, held: Allocation | None
 ) -> _Holding:
-    """A job or a pod by itself; processes of one user are one holder, as in usage."""
+    """Return the entry of a holder: a job, a pod, or all processes of one user, as in usage."""
     holder = NOBODY_KNOWN if held is None else holder_of(held)
     user = None if held is None else held.user
     one = found.setdefault(
@@ -302,7 +302,7 @@ def _entry(
 
 
 def _why(reasons: Sequence[Idleness]) -> str | None:
-    """That of most of its GPUs; what excuses the holder goes first."""
+    """Return the reason of most of a holder's GPUs, but reasons that excuse the holder go first."""
     ranked = sorted(set(reasons), key=lambda one: (one.blames, -reasons.count(one), one.value))
     return ranked[0].value if ranked else None
 
@@ -320,5 +320,5 @@ def _held_for(one: _Holding, now: datetime) -> timedelta | None:
 
 
 def _nodes(names: set[str]) -> str:
-    """All of them, for programs; in a name there is no blank."""
+    """Return all node names for programs, separated by blanks, which names do not contain."""
     return " ".join(sorted(names, key=natural))

@@ -1,4 +1,4 @@
-"""Why held GPUs are idle: their idle span, asked of the store, and what stands beside them."""
+"""Why held GPUs are idle: by their measurements over the idle span, read from the store, and open incidents."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -24,7 +24,7 @@ from gpuvigil.store.external import store_of
 
 from .fleet_now import Moment
 
-_DEFAULT_TICK_SECONDS = 10.0  # of a node without an inventory, as the detectors have it
+_DEFAULT_TICK_SECONDS = 10.0  # for a node without an inventory, as in the detectors
 _Holder = tuple[str, str, str | None]  # cluster, holder, user
 
 
@@ -34,10 +34,10 @@ def reasons(
     moment: Moment,
     declared: Sequence[IdleSettings] = (),
 ) -> dict[str, Idleness]:
-    """By its key, why each GPU that is idle now has been so over the idle span.
+    """Return by key why each GPU that is idle now has been idle over the idle span.
 
-    One that computed something within it has no reason, nor one that its holder has not had for as long;
-    `declared` are the site's idle policies, which say who stands by. HubError or StoreError as `look`.
+    A GPU that computed within the span, or was not held for all of it, has no reason. `declared` are the
+    site's idle policies, which say who stands by. Raises HubError or StoreError as `look` does.
     """
     length = timedelta(seconds=settings.idle_after_seconds)
     start = moment.now - length
@@ -57,7 +57,7 @@ def reasons_of(
     declared: Sequence[IdleSettings] = (),
     over: Sequence[Incident] = (),
 ) -> dict[str, Idleness]:
-    """The same of the rows of the span, by the keys of their GPUs; `over` are incidents that ended within it."""
+    """Return the same from the span's rows by GPU key; `over` are incidents that ended within the span."""
     cells = [cell for one in moment.clusters for cell in one.cells]
     span = _span(moment, rows, settings, over)
     holders: dict[_Holder, list[Allocation]] = {}
@@ -67,7 +67,7 @@ def reasons_of(
     waiting = {key for key, them in holders.items() if stands_by(declared, labels_of(them))}
     found: dict[str, Idleness] = {}
     for cell in cells:
-        # Of what was seen for minutes only nothing is said: it may be in a gap between two steps.
+        # A GPU that was seen for only some minutes may be in a gap between two steps.
         if cell.state is not GpuState.IDLE or span.seen(cell.subject) is None:
             continue
         mine = moment.of(cell.subject)
@@ -90,7 +90,7 @@ def _span(
     settings: AnalyzerSettings,
     over: Sequence[Incident],
 ) -> Measurements:
-    """What `rows` stand for; each node has a rhythm of its own."""
+    """Return the measurements in `rows`, with the number of samples expected by each node's tick."""
     length = timedelta(seconds=settings.idle_after_seconds)
     ticks = {one.subject.key: one.tick_seconds for one in moment.inventories}
     nodes = {Subject.parse(key).of_node().key for key in rows}
@@ -110,7 +110,7 @@ def _span(
 
 
 def labels_of(held: Sequence[Allocation]) -> Labels:
-    """What a policy about one holder's GPUs is matched by."""
+    """Return the labels by which a policy matches one holder's GPUs."""
     first = held[0]
     found = {
         "fault": (IDLE,),
@@ -129,5 +129,5 @@ def _key(held: Allocation) -> _Holder:
 
 
 def excused(moment: Moment) -> Excuses:
-    """Whom that which stands now keeps from computing."""
+    """Return whom the open incidents keep from computing."""
     return excuses(one.incident for one in moment.view.attention)

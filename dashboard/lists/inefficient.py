@@ -1,4 +1,4 @@
-"""`gpuvigil inefficient`: who is busy and gets little out of their GPUs, and what they could do."""
+"""`gpuvigil inefficient`: holders that are busy but get little out of their GPUs, with advice."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def look(
     span: tuple[datetime, datetime],
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
 ) -> Grid:
-    """HubUnavailable, HubRefused or StoreError when the hub does not answer."""
+    """Ask for the span and return the table; HubUnavailable, HubRefused or StoreError without an answer."""
     found = store_of(hub).window("gpu", ASKED, *span)
     rows = {
         Subject(cluster=row["cluster"], node=row["node"], gpu=row["uuid"]).key: row
@@ -62,7 +62,7 @@ def grid(
     span: tuple[datetime, datetime],
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
 ) -> Grid:
-    """A row per holder that had all its GPUs alone over the whole span, the largest waste first."""
+    """Return a row per inefficient holder of unshared GPUs over the whole span, largest waste first."""
     works = _works(moment, rows, span)
     bill = _Bill(prices=prices, models=models_of(moment.inventories), span=span)
     alone, excuses = _alone(moment), excused(moment)
@@ -103,7 +103,7 @@ def grid(
 
 
 def _alone(moment: Moment) -> Mapping[_Holder, Sequence[Allocation]]:
-    """The GPUs of each holder; of those that share one with others it cannot be said who does what."""
+    """Return the GPUs of each holder that shares none, since on shared ones it is not known who does what."""
     found: defaultdict[_Holder, list[Allocation]] = defaultdict(list)
     shared: set[_Holder] = set()
     for cluster in moment.clusters:
@@ -119,10 +119,10 @@ def _alone(moment: Moment) -> Mapping[_Holder, Sequence[Allocation]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bill:
-    """What the span's hours cost."""
+    """Prices for the hours of the span."""
 
     prices: Prices
-    models: Mapping[str, str]  # of each GPU
+    models: Mapping[str, str]  # by GPU key
     span: tuple[datetime, datetime]
 
     @property
@@ -130,7 +130,7 @@ class _Bill:
         return (self.span[1] - self.span[0]) / timedelta(hours=1)
 
     def cost(self, held: Sequence[Allocation], judged: Judged) -> float | None:
-        """Of what was not filled, at the mean price of the holder's GPUs; None without one."""
+        """Return the cost of the wasted share, at the mean price of the holder's GPUs; None without prices."""
         each = [
             self.prices.cost(one.subject.cluster, self.models.get(one.subject.key), *self.span)
             for one in held
@@ -142,7 +142,7 @@ class _Bill:
 
 
 def _is_known(held: Sequence[Allocation], of_gpus: Mapping[str, Work], start: datetime) -> bool:
-    """Whether enough was measured of all its GPUs, over the whole span, for a word about them."""
+    """Return whether enough was measured on all of a holder's GPUs over the whole span to judge it."""
     works = [of_gpus.get(one.subject.key) for one in held]
     whole = all(one is not None and one.coverage >= COVERAGE for one in works)
     active = any(one is not None and one.sm_percent is not None for one in works)
@@ -185,7 +185,7 @@ def _row(
 def _works(
     moment: Moment, rows: Mapping[str, _Row], span: tuple[datetime, datetime]
 ) -> Mapping[str, Work]:
-    """What each GPU did, by its key, with how much of it was measured."""
+    """Return by key what each GPU did, and how much of the span was measured."""
     found: dict[str, Work] = {}
     for one in moment.inventories:
         for gpu in one.gpus:
@@ -196,7 +196,7 @@ def _works(
 
 
 def _scattered(moment: Moment) -> Sequence[str]:
-    """Where free GPUs lie scattered on nodes that are partly held."""
+    """Return a line for each cluster whose free GPUs are scattered over partly held nodes."""
     said = []
     for cluster in moment.clusters:
         found = scattered([(room.free, room.gpus) for room in rooms(cluster, ()).values()])

@@ -1,4 +1,4 @@
-"""`gpuvigil inference`: what the replicas of each model had to do, and how many would carry it."""
+"""`gpuvigil inference`: the load on each model's replicas, and how many replicas would carry it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ def grid(
     span: tuple[datetime, datetime],
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
 ) -> Grid:
-    """A row for each model of each cluster; what is said of it stands below."""
+    """Return a row for each model of each cluster, with verdicts explained below the table."""
     rows: list[tuple[Value, ...]] = [
         (
             verdict(one),
@@ -96,7 +96,7 @@ def grid(
 
 
 def verdict(one: Service) -> str:
-    """In a word or two; that nothing is to be said is `fine`, and a dash where too little is known."""
+    """Return the verdict in a word or two: `fine` without findings, a dash if too little is known."""
     if one.standby:
         return STANDBY
     if one.judged is not None:

@@ -1,4 +1,4 @@
-"""What the inference servers of a fleet did over a span, by model, and what is to be said of it."""
+"""What a fleet's inference servers did over a span, by model, with a verdict on each."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ _COUNTED = tuple(
 FIELDS = (*GAUGES, *(one.field for one in _COUNTED))
 _MOST_STEPS = 360
 _LEAST_STEP = timedelta(minutes=1)
-_MOST_ROWS = 1_000_000  # of servers in one answer
+_MOST_ROWS = 1_000_000  # of server series in one answer
 _Row = Mapping[str, Any]
 PLACE = ("cluster", "server", "model", "node", "endpoint", "engine")
 _NO_STEPS: Mapping[str, Any] = dict.fromkeys(
@@ -45,24 +45,24 @@ class Told:
 
     span: tuple[datetime, datetime]
     step: timedelta
-    series: Mapping[Key, Course]  # of inference servers, `GAUGES` by what `PLACE` names
-    counted: Sequence[_Row]  # of the same over the span
-    gpus: Mapping[str, Course]  # activity of their GPUs, by key
+    series: Mapping[Key, Course]  # `GAUGES` of each inference server, by its `PLACE` tags
+    counted: Sequence[_Row]  # counts of the same servers over the span
+    gpus: Mapping[str, Course]  # activity of the servers' GPUs, by key
 
     @property
     def serving_gpus(self) -> set[str]:
-        """The keys of GPUs of which a server said that it serves from them."""
+        """The keys of GPUs that a server reports to serve from."""
         return {_gpu(row) for row in self.counted if row["uuid"]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """What all services are told with."""
+    """What all services are made from."""
 
     moment: Moment
     told: Told
     prices: Prices
-    holders: Mapping[str, Sequence[Allocation]]  # by GPU
+    holders: Mapping[str, Sequence[Allocation]]  # by GPU key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +75,12 @@ class Service:
     replicas: tuple[Replica, ...]
     numbers: Numbers
     judged: Judged | None
-    queue_seconds: float | None  # that a request waited on average
+    queue_seconds: float | None  # the mean wait of a request
     holders: tuple[str, ...]
     users: tuple[str, ...]
     gpus: int
     spare_gpu_hours: float
-    spare_cost: float | None = None  # without a price there is none
+    spare_cost: float | None = None  # None without a price
 
     @property
     def standby(self) -> bool:
@@ -88,7 +88,7 @@ class Service:
 
 
 def asked(hub: Hub, clusters: Iterable[str], span: tuple[datetime, datetime]) -> Told:
-    """HubUnavailable, HubRefused or StoreError when the hub or the store does not answer."""
+    """Ask for the servers' span; HubUnavailable, HubRefused or StoreError without an answer."""
     store = store_of(hub)
     step = max((span[1] - span[0]) / _MOST_STEPS, _LEAST_STEP)
     wanted = set(clusters)
@@ -116,7 +116,7 @@ def services(
     declared: Sequence[IdleSettings] = (),
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
 ) -> list[Service]:
-    """Those that harm their users first, then those with most to give back."""
+    """Return the services: first those that harm their users, then those with most spare GPU-hours."""
     counted: defaultdict[Key, list[_Row]] = defaultdict(list)
     for row in told.counted:
         counted[_place(row)].append(row)
@@ -154,7 +154,7 @@ def _service(
     heard: timedelta,
     known: _Known,
 ) -> Service:
-    """`heard`: for how long of the span its servers were; of the rest nothing is known, or spare."""
+    """Return one service; `heard` is for how long its servers answered, as only that time can be spare."""
     judged = judge(replicas)
     gpus = sorted({gpu for one in replicas for gpu in one.gpus})
     mine = [held for gpu in gpus for held in known.holders.get(gpu, ())]
@@ -179,7 +179,7 @@ def _service(
 
 
 def _cost(known: _Known, gpus: Sequence[str], spare: int, heard: timedelta) -> float | None:
-    """What the spare ones among these cost while they were heard of, at their mean price."""
+    """Return what the spare GPUs cost while the servers answered, at the mean price; None without prices."""
     if not known.prices:
         return None
     models, (start, end) = models_of(known.moment.inventories), known.told.span
@@ -203,7 +203,7 @@ def _replica(
 ) -> Replica:
     _, server, _, node, endpoint, engine = place
     alone = engine in {"", "1" if server == "triton" else "0"}
-    steps, course = said  # each of its GPUs says the same
+    steps, course = said  # a server's series is the same for each of its GPUs
     running, waiting, cache = (_in(steps, course, name) for name in GAUGES)
     of_gpus = [_in(steps, told.gpus.get(gpu), ACTIVITY) for gpu in gpus]
     numbers_of = {one.field: _most(row[one.column] for row in counted) for one in _COUNTED}
@@ -221,20 +221,20 @@ def _replica(
 
 
 def _heard(of: Iterable[Course]) -> Ints:
-    """The steps in which anything was heard of any of them: before, nobody asked them."""
+    """Return the steps in which any of the servers was scraped."""
     found = [course.at for course in of]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
 
 def _in(steps: Ints, course: Course | None, field: str) -> Steps:
-    """Empty where it was never measured."""
+    """Return a field at each step, None where missing; empty if it was never measured."""
     if course is None or not course.measured(field):
         return ()
     return [None if isnan(value) else value for value in course.on(steps, field).tolist()]
 
 
 def _together(of_gpus: Sequence[Steps]) -> Steps:
-    """The mean of all GPUs in the steps in which each was measured."""
+    """Return the mean of all GPUs per step, None if one was not measured; empty if no step has all."""
     if not of_gpus or not all(of_gpus):
         return ()
     found = [

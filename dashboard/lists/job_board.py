@@ -1,4 +1,4 @@
-"""All jobs at one moment, and what failures cost them: asked of the hub once for page and command."""
+"""All jobs at one moment and what failures cost them, for both the page and the command."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,21 +22,21 @@ _RUN = ("RUNNING", "COMPLETING", "SUSPENDED")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """Those that run, those that ended lately, and how often failures end any; of each cluster."""
+    """Running jobs, recently ended jobs, and what failures cost; of all clusters."""
 
     now: datetime
     running: Sequence[JobNow]
     over: Sequence[Ended]
     over_from: Mapping[str, datetime] = field(
         default_factory=dict
-    )  # of ends before some are missing
+    )  # by cluster: before this time some ended jobs are missing
     reliability: Sequence[Reliability] = ()
 
 
 def board(hub: Hub, fleet: Fleet, prices: Prices, lately: timedelta = LATELY) -> Board:
-    """Without what failures cost. HubError or StoreError when the hub or the store does not answer.
+    """Return the board without `reliability`. HubError or StoreError if the hub or the store does not answer.
 
-    What schedulers say of jobs that run is asked for where `fleet` does not say it.
+    Running jobs are asked for by the scheduler's records if `fleet` has none.
     """
     fleet = fleet if fleet.jobs else replace(fleet, jobs=by_holder(going_on(hub, _RUN)))
     found = running(fleet, asked(hub, fleet.now), prices)
@@ -50,7 +50,7 @@ def _clusters(fleet: Fleet) -> set[str]:
 
 
 def failures(hub: Hub, fleet: Fleet) -> Sequence[Reliability]:
-    """What failures cost in 30 days, of each cluster with GPUs; raises as `board`."""
+    """Return what failures cost each cluster with GPUs in 30 days; raises the errors of `board`."""
     oldest, now = hub.status()["store"].get("oldest_at"), fleet.now
     found = running(fleet)
     over = ended(hub, _clusters(fleet), now - job_losses.SPAN, fleet.allocations, MOST)

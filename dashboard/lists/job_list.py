@@ -1,4 +1,4 @@
-"""`gpuvigil jobs` and the page of jobs: one table of those that run and those that ended lately."""
+"""`gpuvigil jobs` and the page of jobs: one table of running and recently ended jobs."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,10 +49,10 @@ COLUMNS = (
 )
 PLACES = {column.key: place for place, column in enumerate(COLUMNS)}
 _FOR_PEOPLE = 10
-_PIPED = PLACES["nodes"] + 1  # what answers who, how and where; the rest is for programs
-# Of a cluster, the newest that ended: more than anybody reads, and little for a hub to give.
+_PIPED = PLACES["nodes"] + 1  # columns for people; the others are for programs
+# The most recently ended jobs per cluster: more than anybody reads, and little for a hub to send.
 MOST_LATELY = 5_000
-# A node may tell so long after a scheduler that a job is over.
+# A node may report the end of a job so long after the scheduler does.
 _EPILOG = timedelta(hours=1)
 NOTE = (
     "BOUND BY, PACE and SM are of the last 5 minutes, PACE in percent of the hour before. AT RISK:"
@@ -62,7 +62,7 @@ NOTE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """Jobs that ended, newest end first, and by cluster since when they are all; no time where none is missing."""
+    """Ended jobs, newest end first; `whole_from` has the time of clusters that lack older ones."""
 
     jobs: Sequence[Ended] = ()
     whole_from: Mapping[str, datetime] = field(default_factory=dict)
@@ -75,9 +75,9 @@ def ended(
     open_: Iterable[Allocation],
     most: int = MOST_LATELY,
 ) -> Over:
-    """What schedulers told of jobs that ended since then, and of others their nodes; of each cluster the newest `most`.
+    """Return jobs that ended since then, by schedulers or else by nodes; the newest `most` per cluster.
 
-    HubUnavailable or HubRefused when the hub does not answer.
+    Raises HubUnavailable or HubRefused if the hub does not answer.
     """
     going_on: defaultdict[str, list[Allocation]] = defaultdict(list)
     for one in open_:
@@ -96,7 +96,7 @@ def ended(
 def _of_cluster(
     hub: Hub, cluster: str, since: datetime, going_on: Iterable[Allocation], most: int
 ) -> tuple[list[Ended], datetime | None]:
-    """Its jobs, and since when they are all."""
+    """Return a cluster's ended jobs, and since when none is missing; None if none is at all."""
     key = cluster_key(cluster)
     told = told_since(hub, key, since - _EPILOG, most)
     found = [one for them in told.jobs.values() for job in them if (one := of_job(job)) is not None]
@@ -106,7 +106,7 @@ def _of_cluster(
     held = list(readable((one for one in records if not one.marked), Allocation.from_record))
     alone = [one for one in by_nodes((*held, *going_on), told.jobs) if one.ended_at >= since]
     first = told.whole_from
-    # Where schedulers told of all jobs, allocations that are missing are no jobs that are.
+    # If schedulers report all jobs, missing allocations do not mean missing jobs.
     if alone and len(records) == most:
         ends = [one.ended_at for one in held[: most // 10 + 1] if one.ended_at is not None]
         first = max((at for at in (first, max(ends, default=None)) if at is not None), default=None)
@@ -115,7 +115,7 @@ def _of_cluster(
 
 
 def by_nodes(held: Iterable[Allocation], told: Jobs) -> Iterator[Ended]:
-    """Jobs of which no scheduler told, each run of one name for itself; none that still holds a GPU."""
+    """Yield ended jobs that no scheduler reports; each run under the same name is one job."""
     of_holder: defaultdict[Key, list[Allocation]] = defaultdict(list)
     for one in held:
         if one.holder.kind in JOB_KINDS and job_of(one, told) is None:
@@ -125,7 +125,7 @@ def by_nodes(held: Iterable[Allocation], told: Jobs) -> Iterator[Ended]:
 
 
 def missing(whole_from: Mapping[str, datetime]) -> str:
-    """Of which clusters only the newest ends are told; empty where all are."""
+    """Say which clusters lack older ended jobs; empty if none does."""
     if not whole_from:
         return ""
     told = ", ".join(f"{name} before {at:%Y-%m-%d %H:%M} UTC" for name, at in whole_from.items())
@@ -140,7 +140,7 @@ def grid(
     *,
     holders_known: bool = True,
 ) -> Grid:
-    """A row for each job: those that run in the given order, then those that ended."""
+    """Return a row for each job: running ones in the given order, then ended ones."""
     jobs = list(running)
     rows = [_row(job, now) for job in jobs]
     rows += [_over(job) for job in over]
@@ -197,7 +197,7 @@ def _row(job: JobNow, now: datetime) -> tuple[Value, ...]:
 
 
 def _over(job: Ended) -> tuple[Value, ...]:
-    """How it ended is the scheduler's word; why, `gpuvigil why` says."""
+    """Return the row of an ended job, with the scheduler's end state; `gpuvigil why` says why it ended."""
     known: dict[str, Value] = {
         "job": str(job.holder),
         "user": job.user,
@@ -221,7 +221,7 @@ def _ran(job: Ended) -> timedelta | None:
 
 
 def sorted_rows(grid_: Grid, by: str, *, down: bool, text: str = "") -> Sequence[Sequence[Value]]:
-    """Rows with every word of `text` in one of their texts, by a column; what is not known comes last."""
+    """Return the rows that contain every word of `text`, sorted by a column; unknown values come last."""
     words = text.casefold().split()
     rows = [row for row in grid_.rows if _has(row, words)]
     places = [place for place, column in enumerate(grid_.columns) if column.key == by]

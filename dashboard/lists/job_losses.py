@@ -1,4 +1,4 @@
-"""What failures cost the jobs of a cluster, and how often to write checkpoints: asked once for all who show it."""
+"""What failures cost the jobs of a cluster, and how often to write checkpoints; for pages and commands."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,16 +45,16 @@ CAUSES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """Of one cluster."""
+    """How often failures end jobs of one cluster, and what they cost."""
 
     cluster: str
     rate: FailureRate
     days: float
-    repaired_in: timedelta | None  # half of its failures
-    restarted_in: timedelta | None  # half of the jobs that they ended
+    repaired_in: timedelta | None  # median over failures
+    restarted_in: timedelta | None  # median over the jobs that failures ended
     sizes: Sequence[Size]
     causes: Sequence[Cause]
-    # Where more jobs have ended than are read: since when they are all, and losses are of these.
+    # If more jobs ended than can be read: since when all are, and the losses are of that time.
     lost_from: datetime | None = None
 
     @property
@@ -64,7 +64,7 @@ class Reliability:
 
 
 def incidents_of(hub: Hub, now: datetime, cluster: str | None = None) -> list[Incident]:
-    """Those that began in the last 30 days, of one cluster or of all. HubUnavailable or HubRefused when the hub does not answer."""
+    """Return incidents of the last 30 days, of one cluster or all. HubUnavailable or HubRefused without an answer."""
     records = hub.records(
         RecordKind.INCIDENT,
         subject=None if cluster is None else cluster_key(cluster),
@@ -75,7 +75,7 @@ def incidents_of(hub: Hub, now: datetime, cluster: str | None = None) -> list[In
 
 
 def nodes_of(inventories: Iterable[Inventory]) -> Mapping[str, int]:
-    """How many nodes each cluster has that could run jobs: those with GPUs."""
+    """Return the number of nodes with GPUs by cluster, as these can run jobs."""
     return Counter(one.subject.cluster for one in inventories if one.gpus)
 
 
@@ -87,7 +87,7 @@ def reliability(
     lost: Iterable[Loss] = (),
     begins: Iterable[Begin] = (),
 ) -> Reliability:
-    """Of a cluster with so many nodes; `span`: what the hub knows of it, 30 days at most."""
+    """Return the reliability of a cluster with so many nodes; `span` is what the hub knows, 30 days at most."""
     here = [one for one in incidents if one.subject.cluster == cluster]
     lost = [one for one in lost if one.job.cluster == cluster]
     rate = failure_rate(here, cluster, nodes, span)
@@ -105,7 +105,7 @@ def reliability(
 
 
 def sentence(found: Reliability) -> str:
-    """How often hardware, nodes and network end jobs here, and how sure that is."""
+    """Say how often nodes fail, with a 95 % interval, and how soon failures and jobs recover."""
     rate = found.rate
     if not rate.known:
         return (
@@ -126,7 +126,7 @@ def sentence(found: Reliability) -> str:
 
 
 def advice(found: Reliability, nodes: int) -> str:
-    """For a job on so many nodes; empty where no failure is known of."""
+    """Return the advice on checkpoints for a job on so many nodes; empty without known failures."""
     until, every = mttf(found.rate, nodes), best_interval(found.rate, nodes)
     if until is None or every is None:
         return ""
@@ -138,14 +138,14 @@ def advice(found: Reliability, nodes: int) -> str:
 
 
 def lost_within(found: Reliability) -> str:
-    """Of which time what failures cost is told."""
+    """Say over which time the costs of failures are."""
     if found.lost_from is not None:
         return f"since {found.lost_from:%Y-%m-%d %H:%M} UTC (more jobs have ended than can be read)"
     return "within a day" if found.days < _DAYS else f"within {found.days:.0f} days"
 
 
 def size_grid(found: Reliability) -> Grid:
-    """A row for each size of a job."""
+    """Return a row for each job size, in nodes."""
     rows = [
         (one.nodes, one.mttf, one.interval, None if one.ettr is None else 100.0 * one.ettr)
         for one in found.sizes
@@ -156,6 +156,6 @@ def size_grid(found: Reliability) -> Grid:
 
 
 def cause_grid(found: Reliability) -> Grid:
-    """A row for each cause, the dearest first."""
+    """Return a row for each cause, the most costly first."""
     rows = [(one.why.value, one.jobs, one.gpu_hours, one.at_most) for one in found.causes]
     return Grid(columns=CAUSES, rows=rows, empty="No job was ended by a failure.")

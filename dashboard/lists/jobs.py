@@ -1,4 +1,4 @@
-"""Jobs that run and that ended lately: what bounds each, its pace, what it would lose now, and its incidents."""
+"""Running jobs: what bounds each, its pace, what it would lose now, and its incidents."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ from gpuvigil.store.rows import rows
 
 from .fleet_now import Moment
 
-# What a job does now, and what its pace is held against.
+# The span for what a job does now, and the longer one that its pace is compared with.
 SPAN, BEFORE = timedelta(minutes=5), timedelta(hours=1)
 _SHORTEST = timedelta(minutes=1)
 JOB_KINDS = frozenset({HolderKind.JOB, HolderKind.POD})
@@ -62,12 +62,12 @@ _Rows = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """Who holds what at one moment, and what stands."""
+    """The allocations at one moment, and the open incidents."""
 
     now: datetime
-    allocations: Iterable[Allocation]  # that are open
+    allocations: Iterable[Allocation]  # open ones
     inventories: Iterable[Inventory]
-    incidents: Iterable[Incident]  # that stand
+    incidents: Iterable[Incident]  # open ones
     jobs: Jobs = field(default_factory=dict)
 
     @classmethod
@@ -89,18 +89,18 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What the store told of the last minutes, of all GPUs, ports and hosts."""
+    """What the store measured in the last minutes, of GPUs, ports and hosts."""
 
     span: tuple[datetime, datetime]
-    gpus: _Rows = field(default_factory=dict)  # by a GPU's key
-    before: _Rows = field(default_factory=dict)  # of the hour that ends with the span
+    gpus: _Rows = field(default_factory=dict)  # by GPU key
+    before: _Rows = field(default_factory=dict)  # the hour that ends with the span, by GPU key
     ports: Mapping[tuple[str, str], Ports] = field(default_factory=dict)
     hosts: Mapping[tuple[str, str], Host] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobNow:
-    """A job that runs; None is not known or not measured."""
+    """A running job; None is not known or not measured."""
 
     cluster: str
     holder: Holder
@@ -112,10 +112,10 @@ class JobNow:
     began_before: bool
     gpus: Sequence[Subject]
     nodes: Sequence[str]
-    told: Job | None  # by its scheduler
-    shared: bool = False  # others have some of its GPUs, too, or it has parts of them
-    on_call: bool = False  # it waits for requests or a person, as far as names say so
-    # What bounds it; None where that was not asked for, or where an incident holds it up: that does.
+    told: Job | None  # the scheduler's record
+    shared: bool = False  # whether it shares GPUs with others or has only parts of GPUs
+    on_call: bool = False  # whether it waits for requests or a person, going by its names
+    # What bounds it; None if that was not asked for, or if an incident holds the job up.
     decision: Decision | None = None
     activity: Activity | None = None
     ranks: Sequence[Rank] = ()
@@ -123,8 +123,8 @@ class JobNow:
     pace_percent: float | None = None
     checkpoint_age: timedelta | None = None
     cost: float | None = None
-    incidents: Sequence[Incident] = ()  # what holds it up first
-    # Its nodes that send nothing now, and when each was last heard.
+    incidents: Sequence[Incident] = ()  # those that hold it up first
+    # Its silent nodes, with the time when each was last heard.
     not_reporting: Mapping[str, datetime | None] = field(default_factory=dict)
 
     @property
@@ -134,16 +134,16 @@ class JobNow:
 
     @property
     def advice(self) -> str:
-        """What may make it faster."""
+        """Advice on how to make it faster, or ""."""
         return "" if self.decision is None else self.decision.advice
 
     @property
     def holds_up(self) -> Incident | None:
-        """The incident that keeps it from its work, if any does."""
+        """The incident that keeps the job from its work, if any."""
         return next((one for one in self.incidents if stops(one) and self._reaches(one)), None)
 
     def is_held_up_by(self, one: Incident) -> bool:
-        """Whether this incident, which may be over, keeps or kept it from its work."""
+        """Return whether this incident, which may be over, keeps or kept the job from its work."""
         own, nodes = {it.key for it in self.gpus}, {it.of_node().key for it in self.gpus}
         hit = map(Subject.parse, struck(one))
         is_hit = str(self.holder) in one.impact.holders or any(
@@ -153,25 +153,25 @@ class JobNow:
 
     @property
     def unheard(self) -> Incident | None:
-        """The silence of its nodes, where that is all that is known: whether it computes is not."""
+        """The incident about silent nodes because of which it is not known whether the job computes."""
         return next(filter(is_only_silent, self.incidents), None)
 
     @property
     def is_known(self) -> bool:
-        """Whether all of its nodes are heard: else nobody can say that it is well."""
+        """Whether all of its nodes are heard; otherwise nobody can say that the job is well."""
         return self.unheard is None and not self.not_reporting
 
     def _reaches(self, one: Incident) -> bool:
-        """Whether it is on the way of this job: one node talks to itself without any port."""
+        """Return whether an incident can affect the job: port faults do not affect a job on one node."""
         keys = (one.subject.key, *one.members)
         return len(self.nodes) > 1 or any(Subject.parse(key).kind != "port" for key in keys)
 
 
 def asked(hub: Hub, now: datetime, nodes: Collection[str] | None = None) -> Measured:
-    """Of these nodes or of all. HubError or StoreError when the hub or the store does not answer."""
+    """Ask the store about these nodes or all. HubError or StoreError without an answer."""
     store, start = store_of(hub), now - SPAN
     gpus = store.window("gpu", ASKED, start, now)
-    # Of an installation that is younger than the span all there is.
+    # A young installation has less than the whole span.
     first = pc.min(gpus["first_at"]).as_py() or start
     ports = store.window("port", ASKED_OF_PORTS, start, now)
     hosts = store.window("node", ASKED_OF_HOSTS, start, now)
@@ -185,7 +185,7 @@ def asked(hub: Hub, now: datetime, nodes: Collection[str] | None = None) -> Meas
 
 
 def _rows(found: pa.Table, nodes: Collection[str] | None) -> list[dict[str, Any]]:
-    """Of a large fleet a row costs more in Python than all that the store does for it."""
+    """Return the rows of these nodes; filtered first, since converting rows to Python is what costs time."""
     if nodes is not None:
         found = found.filter(pc.is_in(found["node"], pa.array(nodes, pa.string())))
     return rows(found)
@@ -202,7 +202,7 @@ def running(
     measured: Measured | None = None,
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
 ) -> list[JobNow]:
-    """Every job or pod that holds GPUs, those with an incident that holds them up first, then the largest."""
+    """Return every job or pod that holds GPUs: first those held up by an incident, then the largest."""
     holders: defaultdict[str, set[Key]] = defaultdict(set)  # by GPU
     held: defaultdict[Key, list[Allocation]] = defaultdict(list)
     for one in fleet.allocations:
@@ -230,7 +230,7 @@ def _rank(job: JobNow) -> tuple[bool, int, list[tuple[int, str]]]:
 
 
 class _About:
-    """What is told of jobs beside numbers."""
+    """Makes jobs from records, without measurements."""
 
     def __init__(self, fleet: Fleet, prices: Prices) -> None:
         self._fleet = fleet
@@ -263,7 +263,7 @@ class _About:
         )
 
     def _cost(self, held: Sequence[Allocation]) -> float | None:
-        """Of all its GPUs since it has each; None without a price for one of them."""
+        """Return the cost of all its GPUs, each since its start; None if one has no price."""
         costs = [
             self._prices.cost(
                 one.subject.cluster,
@@ -281,7 +281,7 @@ class _About:
 def _standing(
     incidents: Iterable[Incident], held: Mapping[Key, Sequence[Allocation]]
 ) -> Mapping[Key, Sequence[Incident]]:
-    """What hits each job: its own GPUs, its nodes, or it is named as who suffers."""
+    """Return the incidents that affect each job: on its GPUs or nodes, or naming it in their impact."""
     of_gpu: defaultdict[str, set[Key]] = defaultdict(set)
     of_node: defaultdict[str, set[Key]] = defaultdict(set)
     for key, them in held.items():
@@ -303,18 +303,18 @@ def _standing(
 
 
 def stops(one: Incident) -> bool:
-    """Whether it keeps from their work those whom it hits, as far as that is known."""
+    """Return whether an incident is known to keep the jobs that it hits from their work."""
     critical, slight = one.severity is Severity.CRITICAL, one.severity is Severity.INFO
     return (critical or (_halts(one) and not slight)) and not is_only_silent(one)
 
 
 def is_only_silent(one: Incident) -> bool:
-    """Whether its nodes are not heard, and nothing says that they are down."""
+    """Return whether an incident only says that nodes are not heard, not that they are down."""
     return one.fault in UNHEARD and one.condition not in KNOWN_DOWN
 
 
 def _halts(one: Incident) -> bool:
-    """Whether its fault is of those that end work, and not only bad enough to see to at once."""
+    """Return whether an incident's fault stops work, as opposed to being only urgent."""
     row = FAULTS.get(one.fault)
     return row is not None and row.stops is not Stops.NOBODY
 
@@ -351,7 +351,7 @@ def _with_numbers(job: JobNow, measured: Measured, ticks: Mapping[str, float]) -
 
 
 def _watched_since(job: JobNow, measured: Measured) -> datetime | None:
-    """Since when there are samples of its GPUs, as far back as the span goes."""
+    """Return the time of the first sample of its GPUs within the span; None without samples."""
     rows = [measured.gpus.get(it.key) for it in job.gpus]
     first = [row["first_at"] for row in rows if row is not None and row["first_at"] is not None]
     return min(first, default=None)
@@ -363,7 +363,7 @@ def decided(
     span: tuple[datetime, datetime],
     watched_since: datetime | None = None,
 ) -> Decision:
-    """What bounded it over the span, where that can be told of it at all."""
+    """Decide what bounded the job over the span, or why that cannot be told."""
     length = span[1] - span[0]
     if job.shared:
         said = "it shares GPUs with others, and who of them does what was not measured"
@@ -387,5 +387,5 @@ def decided(
 
 
 def find(jobs: Iterable[JobNow], cluster: str | None, holder: Holder) -> Iterator[JobNow]:
-    """Those of that name: one, but for a number that two clusters gave."""
+    """Yield the jobs of that name: one, unless two clusters have the same number."""
     return (one for one in jobs if one.holder == holder and cluster in {None, one.cluster})

@@ -1,4 +1,4 @@
-"""Ports as a store measured them in the last minutes: loads, waits, errors and losses, as columns."""
+"""Ports as measured in the last minutes: loads, waits, errors and losses, as columns."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
@@ -14,12 +14,12 @@ from gpuvigil.store import Aggregate, Function
 
 SPAN = timedelta(minutes=5)
 _BITS, _HOUR = 8.0, 3600.0
-# Counted over so little, a rate says nothing.
+# Over less time than this a rate means nothing.
 _LEAST_SECONDS = 15.0
 _PEERS = 3
 
-# What a cable, a module or a port does wrong, and packets that were dropped or sent again: congestion
-# does that, too, and with sound cables.
+# Errors of cables, modules and ports; and packets that were dropped or sent again, which congestion
+# causes, too, with sound cables.
 _ERRORS = (
     *("symbol_errors", "receive_errors", "local_integrity_errors"),
     *("link_downed", "link_recoveries"),
@@ -31,7 +31,7 @@ _INCREASES = (
     *_LOSSES,
 )
 ASKED = (
-    # What a link carried is held against the most that it could; it may have become slower since.
+    # The load is a share of the fastest speed in the span; the link may have become slower since.
     Aggregate(function=Function.MAX, field="speed_bits_per_second"),
     Aggregate(function=Function.LAST, field="speed_bits_per_second"),
     *(Aggregate(function=Function.INCREASE, field=name) for name in _INCREASES),
@@ -45,13 +45,13 @@ Port = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """Ports as columns of one length; NaN is not measured."""
+    """Ports as columns of the same length; NaN is not measured."""
 
-    names: Sequence[Port]  # cluster, node, device, port: a fleet has more than are worth an object
+    names: Sequence[Port]  # cluster, node, device, port; tuples, since a fleet has very many
     roles: Sequence[str]
-    load: Floats  # percent of the speed, the busier way
-    wait: Floats  # percent of the time for which others stopped it
-    ticks: Floats  # without credit, times the middle of the ports of its kind
+    load: Floats  # percent of the speed, in the busier direction
+    wait: Floats  # percent of the time that pause frames stopped it
+    ticks: Floats  # waits for credit, as a multiple of the median of ports of its kind
     errors: Floats  # per hour, of cables, modules and ports
     losses: Floats  # packets per hour, dropped or sent again
     gbits: Floats
@@ -60,12 +60,12 @@ class Links:
         return len(self.names)
 
     def subject(self, place: int) -> Subject:
-        """The port at this place."""
+        """Return the port at this place."""
         return subject_of(self.names[place])
 
 
 def measured(told: pa.Table, clusters: Iterable[str]) -> Links:
-    """What the ports of these clusters did, by what a store says of the last minutes."""
+    """Return what the ports of these clusters did, from the store's table of the last minutes."""
     shown = set(clusters)
     chosen = np.flatnonzero([cluster in shown for cluster in told["cluster"].to_pylist()])
     tags = told.select(["cluster", "node", "device", "port", "kind", "role"]).take(chosen)
@@ -99,13 +99,13 @@ def measured(told: pa.Table, clusters: Iterable[str]) -> Links:
 
 
 def _sum(rates: Sequence[Floats]) -> Floats:
-    """Of what was measured; NaN where nothing was."""
+    """Return the sum of the measured rates; NaN where none was measured."""
     found: Floats = np.where(np.isnan(rates).all(axis=0), np.nan, np.nansum(rates, axis=0))
     return found
 
 
 def _times_usual(ticks: Floats, kinds: Sequence[Hashable]) -> Floats:
-    """How long a tick is differs by card: each against the middle of those of its kind that wait."""
+    """Return waits as multiples of the median of waiting ports of the kind, as a tick's length differs by card."""
     found = np.full(len(ticks), np.nan)
     places: dict[Hashable, list[int]] = defaultdict(list)
     for place, kind in enumerate(kinds):

@@ -1,4 +1,4 @@
-"""The network now: is it a bottleneck, which links, whose jobs; what the page and `gpuvigil network` say."""
+"""The network now, for the page and `gpuvigil network`: is it a bottleneck, which links, whose jobs."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -28,7 +28,7 @@ from .one_link import Known, Plug, plugged
 from .table import Column, Grid, Value, percents, whole
 from .wiring import OLD, Wiring, wirings
 
-# Faults that say of themselves that they are about links.
+# The faults that are about ports or switches.
 OF_LINKS = where(lambda row: row.about in {About.PORT, About.SWITCH})
 _ARE_DOWN = where(
     lambda row: (
@@ -62,48 +62,48 @@ COLUMNS = (
 )
 _FOR_PEOPLE = 8
 _ROWS_FOR_PEOPLE = 20
-# Links of which nothing is told are listed where they wait or carry so much, in percent; or wait for
-# credit so many times as much as their peers [own].
+# Links without a finding are listed from this wait or load on, in percent, or from this many times the
+# waits for credit of their peers [own].
 _WORTH_WAIT, _WORTH_LOAD, WORTH_TIMES = 1.0, 50.0, 4.0
-# Of its speed, so much in percent is all that a link carries beside its protocol's share [own].
+# From this load on, in percent of its speed, a link is full: the rest is the protocol's share [own].
 _FULL_LOAD, _FULL = 95.0, "Carries all that it can"
 _MOST_SWITCHES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """The worst of some links; None is not measured."""
+    """The worst values of some links; None is not measured."""
 
-    down: int  # how many of them are told to be down
+    down: int  # number of links reported down
     wait: float | None  # percent of the time
     load: float | None  # percent of the speed
-    times: float | None  # waits for credit, times those of its peers
+    times: float | None  # waits for credit, as a multiple of the peers'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What is said of it."""
+    """What the page and the command show of the network."""
 
     answer: str
-    said: str  # of the worst finding; empty where there is none
-    to_do: str  # empty where nothing is
+    said: str  # text on the worst finding; empty without one
+    to_do: str  # the worst finding's action; empty without one
     worst: Incident | None
     findings: Sequence[Incident]  # worst first
-    jobs: Sequence[str]  # that suffer and have not ended
+    jobs: Sequence[str]  # running jobs that suffer
     links: Links
     grid: Grid
     rails: Sequence[str]
     racks: Mapping[str, Mapping[str, Cell]]  # by rack, then by rail
-    unread: int  # links that were up once and tell nothing now
+    unread: int  # number of links that were up once and report nothing now
     unseen: Sequence[str]
-    wirings: Sequence[Wiring] = ()  # of the clusters whose switches somebody reads
-    known: Known | None = None  # for one link of them
+    wirings: Sequence[Wiring] = ()  # of clusters whose switches are read
+    known: Known | None = None  # to look up a single link
 
 
 def look(hub: Hub, moment: Moment, most: int | None = None) -> Network:
-    """HubUnavailable, HubRefused or StoreError when the hub or the store does not answer.
+    """Ask for the network now; HubUnavailable, HubRefused or StoreError if hub or store do not answer.
 
-    `most`: so many of the links without a finding are listed; None: all.
+    `most`: how many of the links without a finding are listed; None: all.
     """
     shown = {one.name for one in moment.clusters}
     told = store_of(hub).window("port", ASKED, moment.now - SPAN, moment.now)
@@ -115,7 +115,7 @@ def look(hub: Hub, moment: Moment, most: int | None = None) -> Network:
 def network(
     moment: Moment, links: Links, most: int | None = None, switches: Iterable[Switch] = ()
 ) -> Network:
-    """The answer and everything beside it; `most` as `look` has it."""
+    """Return the answer and everything around it; `most` is as in `look`."""
     switches = list(switches)
     found = wirings(switches, moment.now)
     findings = _findings(moment)
@@ -147,7 +147,7 @@ def network(
 
 
 def _findings(moment: Moment) -> list[Incident]:
-    """Standing incidents about links, of the clusters that are shown; the gravest first, of those what costs a job."""
+    """Return the shown clusters' open incidents about links: by severity, then those that affect running jobs."""
     shown = {one.name for one in moment.clusters}
     found = [
         one.incident
@@ -158,12 +158,12 @@ def _findings(moment: Moment) -> list[Incident]:
 
 
 def _suffering(one: Incident) -> Sequence[str]:
-    """A job that has ended suffers no more."""
+    """Return the running jobs that an incident affects."""
     return one.impact.holders if one.impact.running else ()
 
 
 def _answer(links: Links, cables: int, findings: Sequence[Incident], jobs: Sequence[str]) -> str:
-    """One sentence to the question whether the network is the bottleneck; `cables` are those between switches."""
+    """Say in one sentence whether the network is the bottleneck; `cables` is the number between switches."""
     if findings:
         return f"{_who_suffers(findings, jobs)}; {counted(len(findings), 'finding')}."
     if not len(links):
@@ -185,7 +185,7 @@ def _who_suffers(findings: Sequence[Incident], jobs: Sequence[str]) -> str:
 
 
 def _fabric(links: Links) -> tuple[Mask, Mask]:
-    """Which links are the fabric's, and which tell whether they wait."""
+    """Return which links belong to the fabric, and which report waits."""
     fabric = np.array([role == "fabric" for role in links.roles], bool)
     return fabric, np.isfinite(links.wait) | np.isfinite(links.ticks)
 
@@ -225,7 +225,7 @@ def _grid(
 
 
 def _ports(one: Incident) -> Sequence[Subject]:
-    """The ports that an incident is about; none where it is about a node as a whole."""
+    """Return the ports that an incident is about; none if it is about whole nodes."""
     known = dict.fromkeys([one.subject, *map(Subject.parse, one.members)])
     return [subject for subject in known if subject.kind == "port"]
 
@@ -235,9 +235,9 @@ def _name(port: Subject) -> Port:
 
 
 def _worst_first(links: Links) -> npt.NDArray[np.int64]:
-    """Places by what is worth a look: waits, waits for credit, load; then errors.
+    """Return places sorted by what deserves a look: waits, waits for credit, load, then errors.
 
-    Errors that matter are findings: those of the others are the few that every link has.
+    Errors come last, since errors that matter are findings; every link has a few others.
     """
     wait, ticks = (np.nan_to_num(one) for one in (links.wait, links.ticks))
     keys = (
@@ -277,13 +277,13 @@ def _told(
 
 
 def _plugged(one: Incident, switches: Mapping[Port, Plug]) -> Plug | None:
-    """Where the one port that an incident is about is plugged in."""
+    """Return where the incident's port is plugged in; None if it has not exactly one or that is not known."""
     ports = _ports(one)
     return switches.get(_name(ports[0])) if len(ports) == 1 else None
 
 
 def _called(one: Incident, plug: Plug | None) -> str:
-    """As its incident calls it, in short; a port whose other end is known by both, which may have been moved since."""
+    """Return a short name; a port with a known plug has its current other end, as it may have been moved."""
     if plug is None:
         return short_label(one) or one.subject.key
     port, *_ = _ports(one)
@@ -291,7 +291,7 @@ def _called(one: Incident, plug: Plug | None) -> str:
 
 
 def _other_end(plug: Plug | None) -> str:
-    """` → leaf-1 port 12`, or nothing where nobody tells."""
+    """Return ` → leaf-1 port 12`, or "" if the other end is not known."""
     if plug is None:
         return ""
     switch, port = plug
@@ -299,13 +299,13 @@ def _other_end(plug: Plug | None) -> str:
 
 
 def _some(holders: Sequence[str]) -> str | None:
-    """`job 1042 and 3 more`."""
+    """Return `job 1042 and 3 more`; None without holders."""
     more = f" and {len(holders) - 1} more" if len(holders) > 1 else ""
     return f"{holders[0]}{more}" if holders else None
 
 
 def _numbers(links: Links) -> Sequence[Floats]:
-    """In the order of the columns."""
+    """Return the measured values in the order of the columns."""
     return links.load, links.wait, links.ticks, links.errors, links.losses, links.gbits
 
 
@@ -351,14 +351,14 @@ def _slowest(speeds: Floats) -> float | None:
 
 
 def _down(findings: Sequence[Incident]) -> Set[Port]:
-    """The ports that are told to be down; of a node that has none left they are its members."""
+    """Return the ports that findings report down; for a node without any port left, they are its members."""
     return {_name(port) for one in findings if one.fault in _ARE_DOWN for port in _ports(one)}
 
 
 def _matrix(
     moment: Moment, links: Links, down: Set[Port]
 ) -> tuple[Sequence[str], Mapping[str, Mapping[str, Cell]]]:
-    """Of the fabric, by rack and by rail (the ports' name), where there are several of both."""
+    """Return rails (device names) and fabric cells by rack and rail; empty unless there are several of both."""
     racks = {(at.cluster, at.node): one.rack for one in moment.inventories if (at := one.subject)}
     places: dict[tuple[str, str], list[int]] = defaultdict(list)
     for place, (name, role) in enumerate(zip(links.names, links.roles, strict=True)):
@@ -384,7 +384,7 @@ def _cell(links: Links, here: Sequence[int], down: Set[Port]) -> Cell:
 
 
 def _unread(moment: Moment, links: Links) -> int:
-    """Links of the shown clusters that were up once and told nothing in the span."""
+    """Return how many links of the shown clusters were up once and reported nothing in the span."""
     shown, seen = {one.name for one in moment.clusters}, set(links.names)
     return sum(
         (at.cluster, at.node, port.device, port.port) not in seen
@@ -396,7 +396,7 @@ def _unread(moment: Moment, links: Links) -> int:
 
 
 def _unseen(moment: Moment, links: Links, unread: int, read: bool) -> Iterator[str]:
-    """What nobody can see from here, and what it may hide."""
+    """Yield lines on what cannot be seen from here and what that may hide."""
     fabric, waits = _fabric(links)
     blind = int((fabric & ~waits).sum())
     if blind:

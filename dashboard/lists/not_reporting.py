@@ -1,4 +1,4 @@
-"""Jobs on nodes that send nothing now: said as soon as pages call a node silent, before an incident stands."""
+"""Jobs on silent nodes: shown as soon as pages call a node silent, before there is an incident."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from .jobs import JobNow
 
 
 def with_silence(jobs: Iterable[JobNow], clusters: Iterable[ClusterView]) -> list[JobNow]:
-    """Each with those of its nodes that are silent; of one that nobody hears nothing bounds it that is known."""
+    """Return the jobs with their silent nodes; if all of a job's nodes are silent, its bound is not known."""
     silent = {one.name: {it.name: it.heard_at for it in one.silent_nodes} for one in clusters}
     return [_with(job, silent.get(job.cluster, {})) for job in jobs]
 
@@ -30,7 +30,7 @@ def _with(job: JobNow, silent: Mapping[str, datetime | None]) -> JobNow:
 
 
 def not_reporting(job: JobNow) -> str:
-    """`2 of its 4 nodes have not reported since ...`; empty where every node reports."""
+    """Return `2 of its 4 nodes have not reported since ...`; empty if every node reports."""
     if not job.not_reporting:
         return ""
     said = _nodes(job)

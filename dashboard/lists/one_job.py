@@ -1,4 +1,4 @@
-"""One job as its nodes and its scheduler told of it, and what happened on its nodes."""
+"""One job as its nodes and its scheduler report it, and what happened on its nodes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,25 +29,25 @@ from gpuvigil.schedulers.jobs import by_holder, job_of
 
 _MOST = 100_000
 _MOST_EVENTS = 5_000
-_SKEW = timedelta(seconds=30)  # of a node's clock against the controller's
-_FROM_ITS_OWN = 64  # nodes of one job that are asked about
-# A rack that fell silent so long before is looked for.
+_SKEW = timedelta(seconds=30)  # tolerated between a node's clock and the controller's
+_FROM_ITS_OWN = 64  # most nodes of a job that are asked about one by one
+# How long before a job's end incidents of racks are looked for.
 _RACKS_BEFORE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """One job as its nodes and Slurm told of it."""
+    """One job as its nodes and its scheduler report it."""
 
     holder: Holder
     cluster: str
     job: Job | None
     allocations: tuple[Allocation, ...]
-    others: tuple[Allocation, ...] = ()  # who else has GPUs of its nodes now
+    others: tuple[Allocation, ...] = ()  # open allocations of other holders on its GPUs
 
     @property
     def runs(self) -> bool:
-        """Whether it holds GPUs now."""
+        """Whether the job holds GPUs now."""
         return any(one.ended_at is None for one in self.allocations)
 
     @property
@@ -59,7 +59,7 @@ class Told:
 
     @property
     def ending(self) -> Ending:
-        """Slurm's word where there is one; else that of the node where it ended last, and whose epilog told a code."""
+        """How the job ended: by its scheduler, else the last end and exit code that its nodes report."""
         ends = [one.ended_at for one in self.allocations if one.ended_at is not None]
         over = bool(ends) and len(ends) == len(self.allocations)
         codes = [one.exit_code for one in self.allocations if one.exit_code]
@@ -80,13 +80,13 @@ class Told:
 
 
 def holder_named(wanted: str) -> Holder:
-    """A job's number alone, or a holder as records name it: `job 7`, `pod training/llama-0`."""
+    """Return the holder for a bare job number or a name as in records: `job 7`, `pod training/llama-0`."""
     found = Holder.parse(wanted.strip())
     return job_holder(wanted.strip()) if found.kind is HolderKind.OTHER else found
 
 
 def told_of(hub: Hub, wanted: str, cluster: str | None) -> Told:
-    """ConfigError where nobody told of such a job; HubUnavailable or HubRefused when the hub does not answer."""
+    """Find a job; ConfigError if it is unknown or ambiguous, HubUnavailable or HubRefused without an answer."""
     holder = holder_named(wanted)
     number = holder.name
     jobs = [
@@ -116,7 +116,7 @@ def told_of(hub: Hub, wanted: str, cluster: str | None) -> Told:
 
 
 def _newest(holder: Holder, cluster: str, jobs: list[Job], held: list[Allocation]) -> Told:
-    """Of a number that was given again the last."""
+    """Return the last job of that number, since numbers are reused."""
     told = by_holder(jobs)
     if not jobs:
         last = max(one.started_at for one in held)
@@ -129,7 +129,7 @@ def _newest(holder: Holder, cluster: str, jobs: list[Job], held: list[Allocation
 
 
 def _allocations(hub: Hub, holder: Holder, job: Job | None) -> list[Allocation]:
-    """Those on the nodes that Slurm named; else its own, and all that are open on nodes where it has any."""
+    """Return allocations on the nodes that the scheduler names, else the job's own and open ones beside them."""
     if job is not None and job.nodes:
         nodes = [Subject(cluster=job.told_by.cluster, node=name) for name in job.nodes]
         return _read(_on(hub, nodes, since=job.submitted_at - _SKEW))
@@ -150,12 +150,12 @@ def _on(
 
 
 def _read(records: Iterable[Record]) -> list[Allocation]:
-    """Without the selftest's, which holds GPUs for jobs that nobody has submitted."""
+    """Parse allocations, without those of the selftest, whose jobs nobody submitted."""
     return list(readable((one for one in records if not one.marked), Allocation.from_record))
 
 
 def around_its_end(hub: Hub, told: Told) -> tuple[Iterable[Event], Iterable[Incident]]:
-    """What its nodes told around its end; nothing of one that has not ended."""
+    """Return events and incidents of its nodes around its end; none if it has not ended."""
     ended_at: datetime | None = told.ending.ended_at
     if ended_at is None:
         return (), ()
@@ -169,7 +169,7 @@ def around_its_end(hub: Hub, told: Told) -> tuple[Iterable[Event], Iterable[Inci
         events += readable(found, Event.from_record)
         stood = hub.records(RecordKind.INCIDENT, subject=node.key, until=end, limit=_MOST_EVENTS)
         incidents += readable(stood, Incident.from_record)
-    # What is told of a rack has another node for its subject, as a rule.
+    # An incident about a rack usually has another node as its subject.
     of_cluster = hub.records(
         RecordKind.INCIDENT,
         subject=cluster_key(told.cluster),
@@ -182,7 +182,7 @@ def around_its_end(hub: Hub, told: Told) -> tuple[Iterable[Event], Iterable[Inci
 
 
 def standing(hub: Hub, told: Told) -> Sequence[Incident]:
-    """What stands now and hits a job that has not ended, or names it as who suffers, the longest first."""
+    """Return open incidents on the nodes of a job that has not ended, or that name it; oldest first."""
     if told.ending.ended_at is not None:
         return ()
     states = [state.value for state in STANDING]
@@ -196,7 +196,7 @@ def standing(hub: Hub, told: Told) -> Sequence[Incident]:
 
 
 def of_nodes(incidents: Iterable[Incident], nodes: Sequence[Subject]) -> list[Incident]:
-    """Those that hit any of the nodes, each once; a rack's silence as that of the first of the nodes that fell silent."""
+    """Return the incidents that hit any of the nodes, each once; a rack's silence is shown as the first node's."""
     mine = {node.key: node for node in nodes}
     found: dict[str, Incident] = {}
     for one in incidents:

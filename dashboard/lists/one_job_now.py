@@ -1,4 +1,4 @@
-"""What a job that runs does now, in sentences: what bounds it, what holds it up, and what it would lose."""
+"""What a running job does now, in sentences: what bounds it, what holds it up, and what it would lose."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from .job_losses import Reliability, incidents_of
 from .jobs import Fleet, JobNow, asked, running
 from .one_job import Told
 
-# A pace within these of what it was is the same pace, in percent [ours].
+# A pace within these limits, in percent of the earlier one, counts as the same [ours].
 _SAME_PACE = (95.0, 105.0)
 _MOST = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """It, when it was asked for, and how often its site fails."""
+    """A running job, the time of the question, and how often its cluster fails."""
 
     job: JobNow
     now: datetime
@@ -37,7 +37,7 @@ class Running:
 def running_now(
     hub: Hub, told: Told, standing: Sequence[Incident], prices: Prices
 ) -> Running | None:
-    """None where it let go of its last GPU meanwhile; HubError or StoreError when none answers."""
+    """Return the running job; None if it released its last GPU meanwhile. HubError or StoreError without an answer."""
     status = hub.status()
     now, oldest = from_text(status["now"]), status["store"].get("oldest_at")
     inventories = _inventories(hub, told.cluster)
@@ -71,7 +71,7 @@ def _inventories(hub: Hub, cluster: str) -> list[Inventory]:
 
 
 def sentences(found: Running) -> Sequence[str]:
-    """What bounds it comes first, or the incident that holds it up."""
+    """Return sentences on the job; what bounds it or holds it up comes first."""
     job = found.job
     return [
         *_first(job, found.now),
@@ -84,7 +84,7 @@ def sentences(found: Running) -> Sequence[str]:
 
 
 def _first(job: JobNow, now: datetime) -> Iterator[str]:
-    """`job 7 of ann runs on 16 GPUs of 2 nodes for 3 h, bound by compute: SM activity is 88 %`."""
+    """Yield `job 7 of ann runs on 16 GPUs of 2 nodes for 3 h, bound by compute: SM activity is 88 %`."""
     whose = f" of {job.user}" if job.user else ""
     where = f"{counted(len(job.gpus), 'GPU')} of {counted(len(job.nodes), 'node')}"
     runs = f"{job.holder}{whose} runs on {where} for {duration(max(now - job.started_at, timedelta()))}"
@@ -128,7 +128,7 @@ def _pace_words(job: JobNow) -> Iterator[str]:
 
 
 def checkpoint_words(job: JobNow, now: datetime) -> str:
-    """What a failure now would take."""
+    """Say how much work a failure now would lose."""
     age, risk = job.checkpoint_age, job.at_risk_gpu_hours
     if (age is None or risk is None) and job.began_before:
         return "It does not report checkpoints, and when it began is not known: all its work is at risk."

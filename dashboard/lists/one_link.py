@@ -1,4 +1,4 @@
-"""One link with both of its ends, as far as somebody tells of them: a host's port, a switch's port."""
+"""One link with both of its ends as far as they are known: a host's port, a switch's port."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +23,9 @@ from .links import Links, Port
 from .wiring import gained
 
 Facts = Sequence[tuple[str, str]]
-Plug = tuple[str, str]  # a switch and its port, which is empty where nobody tells it
+Plug = tuple[str, str]  # a switch and its port; the port is empty if not known
 _SPAN = timedelta(minutes=10)
-# A switch itself, as InfiniBand numbers it.
+# The port number that stands for the switch itself in InfiniBand.
 _ITSELF = "0"
 _COUNTED = {
     "symbol_errors": "Symbol errors",
@@ -33,7 +33,7 @@ _COUNTED = {
     "link_recoveries": "Link recoveries",
     "local_integrity_errors": "Integrity errors",
 }
-# Of these only the last minutes are told.
+# Counters of which only the last minutes are shown.
 _OF_TRAFFIC = {
     "transmit_discards": "Packets dropped",
     "pause_frames_received": "Pause frames received",
@@ -43,7 +43,7 @@ _OF_TRAFFIC = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """One end of a link; `facts` are those that somebody measured."""
+    """One end of a link; `facts` are the measured values in words."""
 
     subject: Subject
     name: str
@@ -52,20 +52,20 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """Its ends, that which was asked for first, and the incidents that stand about either."""
+    """A link's ends, the requested one first, and the open incidents about either end."""
 
     ends: Sequence[End]
     findings: Sequence[Incident]
 
     @property
     def name(self) -> str:
-        """`n1 mlx5_0 → leaf1 port 12`."""
+        """The link's name, as `n1 mlx5_0 → leaf1 port 12`."""
         return " → ".join(end.name for end in self.ends)
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Who says something of links: hosts by their collectors, switches by whoever reads them."""
+    """What is known of links: by hosts' collectors, and by whatever reads the switches."""
 
     links: Links
     inventories: Mapping[tuple[str, str], Inventory]
@@ -80,7 +80,7 @@ class Known:
         )
 
     def link(self, asked: Subject, findings: Iterable[Incident]) -> Link | None:
-        """The link at a port; None of one of which nobody tells."""
+        """Return the link at a port; None if nothing is known of the port."""
         first = self._end(asked)
         if first is None:
             return None
@@ -92,7 +92,7 @@ class Known:
         return Link(ends=ends, findings=about)
 
     def _at_switch(self, asked: Subject) -> set[str]:
-        """Of a switch itself the keys of its ports and of what is plugged into them; of a link none."""
+        """Return the keys of a switch's ports and of the hosts' ports plugged into it; empty for a single port."""
         switch = self.switches.get((asked.cluster, asked.node))
         if switch is None or asked.device != SWITCH_DEVICE or asked.port != _ITSELF:
             return set()
@@ -133,7 +133,7 @@ class Known:
         return next(found, None)
 
     def _other(self, port: Subject) -> Subject | None:
-        """What is at the other end, by the word of either."""
+        """Return the port at the other end, as either end reports it, or None."""
         if port.device != SWITCH_DEVICE:
             return self._switch_of(port)
         switch = self.switches.get((port.cluster, port.node))
@@ -143,7 +143,7 @@ class Known:
         return next(iter(self._hosts_at(port, found)), None)
 
     def _hosts_at(self, port: Subject, found: Sequence[SwitchPort]) -> Iterator[Subject]:
-        """The host's port that a switch names, or that names the switch's."""
+        """Yield the host's port that the switch port names, or that names the switch port."""
         named = found[0].host if found else None
         for (cluster, node), inventory in self.inventories.items():
             for it in inventory.ports if cluster == port.cluster else ():
@@ -152,7 +152,7 @@ class Known:
                     yield replace(inventory.subject, device=it.device, port=it.port)
 
     def _switch_of(self, port: Subject) -> Subject | None:
-        """By what the host heard; of a switch that is read, by that one's own name."""
+        """Return the switch port that a host hears, else the one that names the host; by the switch's own name."""
         identity = self._identity(port)
         heard = identity.switch if identity is not None else None
         for (cluster, name), switch in self.switches.items():
@@ -168,9 +168,9 @@ class Known:
 
 
 def plugged(hosts: Iterable[Inventory], switches: Iterable[Switch]) -> Mapping[Port, Plug]:
-    """Where the ports of hosts are plugged in: as they heard, else as the switches tell."""
+    """Return where hosts' ports are plugged in: as the hosts hear, else as the switches report."""
     ports = [(it.up, it.since, one.subject, it) for one in switches for it in one.ports if it.host]
-    # Where two say so, as after a host was moved, the one that is up now is right.
+    # If two switches name a host, as after it was moved, the port that is up now is right.
     told = {
         (switch.cluster, *(port.host or ())): (switch.node, port.id)
         for *_, switch, port in sorted(ports, key=lambda it: it[:2])
@@ -194,12 +194,12 @@ def _port_heard(identity: PortIdentity | None) -> str:
 
 
 def _host(node: str) -> str:
-    """Hosts describe themselves without a domain."""
+    """Return a node's name without its domain, as hosts describe themselves."""
     return node.partition(".")[0]
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Whether two names are one switch's, with a domain or without."""
+    """Return whether two names are of one switch, with or without a domain."""
     first, second = (without_domain(name.casefold()) for name in (one, other))
     return first == second
 
@@ -212,7 +212,7 @@ def _identified(identity: PortIdentity | None) -> Iterator[tuple[str, str]]:
 
 
 def _measured(links: Links, here: int) -> Iterator[tuple[str, str]]:
-    """In the last five minutes."""
+    """Yield what was measured in the last five minutes."""
     for name, column, shown in (
         ("Speed", links.gbits, "{:,.0f} Gbit/s"),
         ("Load", links.load, "{:.0f} %"),
@@ -250,7 +250,7 @@ def _port(port: SwitchPort) -> Iterator[tuple[str, str]]:
 
 
 def _traffic(counts: Sequence[ErrorCount]) -> Iterator[tuple[str, str]]:
-    """Over ten minutes, or as much longer as lies between two counts of them."""
+    """Yield traffic counts over ten minutes, or longer if the counts lie further apart."""
     if not counts:
         return
     until = counts[-1].at

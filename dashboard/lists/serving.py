@@ -1,4 +1,4 @@
-"""Who serves inference now, by what that is known, and what cannot be said of them."""
+"""Who serves inference now, how that is known, and what is not known."""
 
 from collections.abc import Iterator, Mapping, Set
 
@@ -9,12 +9,12 @@ from .fleet_now import Moment
 from .holders import HolderKey
 from .table import Grid
 
-# A server that answers is known best; what it is called says less.
+# The most certain sign of a server, more than its name or command.
 ANSWERS = "its server answers"
 
 
 def grid(moment: Moment, answering: Set[str]) -> Grid:
-    """A row per holder; `answering` are the keys of GPUs whose servers were scraped."""
+    """Return a row per holder; `answering` are the keys of GPUs whose servers were scraped."""
     known = _known_by(moment, answering)
     return holders.serving(moment, known, tuple(_cannot_say(known)))
 

@@ -1,4 +1,4 @@
-"""Tables: as wide as a terminal, whole into a pipe or a file, or as JSON or CSV for programs."""
+"""Tables as text for a terminal, a pipe or a file, and as JSON or CSV for programs."""
 
 import csv
 import io
@@ -14,9 +14,9 @@ from gpuvigil.errors import HubRefused, StoreError, StoreUnavailable
 from gpuvigil.model import SIMULATED_CLUSTER, GpuState, Severity
 
 Value = str | int | float | bool | datetime | timedelta | None
-# Writes a cell in a terminal's colour: what stands there, and its tone (a key of `TONES`, "title", or none).
+# Colours a cell for a terminal, from its text and tone (a value of `TONES`, "title" or None).
 Paint = Callable[[str, str | None], str]
-# What a word says to somebody who glances at a column that has tones.
+# The tone of each word in a column that has tones.
 TONES = {
     Severity.CRITICAL.value: "bad",
     GpuState.UNAVAILABLE.value: "bad",
@@ -27,14 +27,14 @@ TONES = {
 FORMS = ("table", "json", "csv")
 _GAP = "  "
 _SIMULATED = "(simulated)"
-_SHORTEST = 8  # a text is not cut shorter than this
+_SHORTEST = 8  # characters; a text is not cut shorter than this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """`key` is its name for programs; `show` writes a value for people, who never see None.
+    """A column. `key` is its name for programs; `show` formats a value for people, never None.
 
-    `short` is for a terminal, where it is something else.
+    `short` formats a value for a terminal if that differs.
     """
 
     key: str
@@ -42,36 +42,36 @@ class Column:
     show: Callable[[Any], str] = str
     short: Callable[[Any], str] | None = None
     right: bool = False
-    flexible: bool = False  # is cut first where the table is too wide
-    toned: bool = False  # its words have a tone
+    flexible: bool = False  # whether it may be cut if the table is too wide
+    toned: bool = False  # whether its words have a tone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """One table, and the lines about it; at a terminal its first columns and rows are shown."""
+    """One table and the lines around it; at a terminal only its first columns and rows are shown."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Value]]
-    for_people: int | None = None  # so many columns
+    for_people: int | None = None  # number of columns at a terminal
     piped: int | None = (
-        None  # so many of them into a pipe or a file, where not all: programs get the rest
+        None  # number of columns in a pipe or a file, if not all: JSON and CSV have the rest
     )
-    # From this column on every row says the same: that is written once, below the table.
+    # From this column on every row has the same values, which are written once, below the table.
     same_from: int | None = None
-    rows_for_people: int | None = None  # so many rows; programs get all of them
-    head: Sequence[str] = ()  # lines above it
-    notes: Sequence[str] = ()  # lines below it
-    empty: str = "nothing"  # said where there is no row, unless it is empty
+    rows_for_people: int | None = None  # number of rows at a terminal
+    head: Sequence[str] = ()  # lines above the table
+    notes: Sequence[str] = ()  # lines below the table
+    empty: str = "nothing"  # the line instead of a table without rows; "" for none
 
     @property
     def simulated(self) -> bool:
-        """Whether a row of it is of the simulated cluster."""
+        """Whether a row is of the simulated cluster."""
         places = [i for i, column in enumerate(self.columns) if column.key == "cluster"]
         return any(row[i] == SIMULATED_CLUSTER for row in self.rows for i in places)
 
 
 def or_why(make: Callable[[], Grid], columns: Sequence[Column]) -> Grid:
-    """The table, or an empty one that says why there is none; who does not answer at all raises."""
+    """Return the table, or an empty one that says why it is not known; an unavailable hub or store raises."""
     try:
         return make()
     except StoreUnavailable:
@@ -85,7 +85,7 @@ def _plainly(cell: str, _: str | None) -> str:
 
 
 def text(grid: Grid, width: int | None, paint: Paint = _plainly) -> str:
-    """For people. `width` None: nothing is cut, wrapped or left out, as in a pipe or a file."""
+    """Return the table for people. `width` None: nothing is cut or wrapped, as in a pipe or a file."""
     lines = [*_wrapped(grid.head, width), *([""] if grid.head and grid.rows else [])]
     if grid.rows:
         lines += _table(grid, width, paint)
@@ -100,7 +100,7 @@ def text(grid: Grid, width: int | None, paint: Paint = _plainly) -> str:
 
 
 def _once(grid: Grid) -> Iterable[str]:
-    """What every row says, a line for each column; what is not known has none."""
+    """Yield the values that all rows share, a line per column; unknown ones are left out."""
     if grid.same_from is None:
         return
     pairs = zip(grid.columns[grid.same_from :], grid.rows[0][grid.same_from :], strict=True)
@@ -111,7 +111,7 @@ def _once(grid: Grid) -> Iterable[str]:
 
 
 def _less(grid: Grid) -> Iterable[str]:
-    """Which columns a pipe or a file lacks."""
+    """Yield a line that names the columns that a pipe or a file lacks."""
     names = [column.key for column in grid.columns[grid.piped :]] if grid.piped else []
     if names and grid.rows:
         yield f"-o csv and -o json also have {', '.join(names)}."
@@ -124,7 +124,7 @@ def _left_out(grid: Grid) -> Iterable[str]:
 
 
 def _marked(grid: Grid) -> Iterable[str]:
-    """What is simulated is marked as such, unless the lines about the table do so."""
+    """Yield a line that marks simulated rows, unless another line already does."""
     if grid.simulated and not any(_SIMULATED in line for line in (*grid.head, *grid.notes)):
         yield f"{_SIMULATED}: what is of cluster {SIMULATED_CLUSTER} is of no real hardware."
 
@@ -138,14 +138,14 @@ def _wrapped(lines: Sequence[str], width: int | None) -> list[str]:
 
 
 def json_text(grid: Grid) -> str:
-    """One object per row, in a list; times in UTC, lengths in seconds."""
+    """Return a JSON list with an object per row; times are in UTC, durations in seconds."""
     keys = [column.key for column in grid.columns]
     rows = [dict(zip(keys, map(_plain, row), strict=True)) for row in grid.rows]
     return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
 
 
 def csv_text(grid: Grid) -> str:
-    """A header, then a line per row; what was not measured is empty."""
+    """Return CSV with a header and a line per row; unknown values are empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(column.key for column in grid.columns)
@@ -155,37 +155,37 @@ def csv_text(grid: Grid) -> str:
 
 
 class AtLeast(timedelta):
-    """A span that may be longer: nobody saw its begin."""
+    """A duration that may be longer, since its start was not seen."""
 
 
 def length(value: timedelta) -> str:
-    """A span as people read it."""
+    """Return a duration for people, with `≥` if it may be longer."""
     return f"≥ {duration(value)}" if isinstance(value, AtLeast) else duration(value)
 
 
 def held_for(since: datetime, now: datetime, *, began_before: bool) -> timedelta:
-    """How long something is held; at least so long when it was held already at the first look."""
+    """Return how long something is held; an `AtLeast` if it was already held when first seen."""
     span = now - since
     return AtLeast(seconds=span.total_seconds()) if began_before else span
 
 
 def yes_or_no(value: bool) -> str:
-    """A fact as people read it."""
+    """Return "yes" or "no"."""
     return "yes" if value else "no"
 
 
 def whole(value: float) -> str:
-    """A number without decimals."""
+    """Return a number without decimals."""
     return f"{value:,.0f}"
 
 
 def tenths(value: float) -> str:
-    """A number with one decimal."""
+    """Return a number with one decimal."""
     return f"{value:,.1f}"
 
 
 def percents(value: float) -> str:
-    """A share in percent."""
+    """Return a share in percent."""
     return f"{value:.0f} %"
 
 
@@ -198,7 +198,7 @@ def _plain(value: Value) -> Any:
 
 
 def _unspoken(value: Any) -> Any:
-    """A spreadsheet takes a text that begins like a formula for one: names come from outside."""
+    """Return a CSV value with texts that look like a spreadsheet formula quoted, as names come from outside."""
     if isinstance(value, str):
         said = _line(value)
         return f"'{said}" if said.startswith(("=", "+", "-", "@")) else said
@@ -238,13 +238,13 @@ def _tone(column: Column, cell: str, of_titles: bool) -> str | None:
 
 
 def _how_many(widths: Sequence[int], least: int | None, width: int) -> int:
-    """As many columns as there is room for without cutting, and those for people in any case."""
+    """Return how many columns fit without cutting, but at least those for people."""
     fit = [n for n in range(1, len(widths) + 1) if sum(widths[:n]) + len(_GAP) * (n - 1) <= width]
     return max(fit[-1] if fit else 0, len(widths) if least is None else least)
 
 
 def _shrink(widths: list[int], columns: Sequence[Column], width: int) -> None:
-    """Make the widest of the flexible columns narrower until the table fits, or none is wide."""
+    """Make the widest flexible column narrower until the table fits or none is wide."""
     flexible = [place for place, column in enumerate(columns) if column.flexible]
     while flexible and sum(widths) + len(_GAP) * (len(widths) - 1) > width:
         widest = max(flexible, key=lambda place: widths[place])
@@ -259,5 +259,5 @@ def _fit(cell: str, size: int, *, right: bool) -> str:
 
 
 def _line(said: str) -> str:
-    """Names come from outside: nothing in them moves a cursor."""
+    """Replace unprintable characters, as names come from outside and must not move the cursor."""
     return "".join(ch if ch.isprintable() else "?" for ch in said)

@@ -1,4 +1,4 @@
-"""The cables between a fabric's switches, as whoever reads it sees them: leaves by spines."""
+"""The cables between a fabric's switches, as the fabric's reader reports them: leaves by spines."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,13 +9,13 @@ from gpuvigil.model import ERROR_COUNTS, ErrorCount, Switch, SwitchPort
 from gpuvigil.model.switch_hosts import hosts_by_switch, neighbour
 from gpuvigil.numbers_in_words import natural
 
-# Whoever reads a fabric says at least every five minutes what he sees.
+# A reader reports a fabric at least every five minutes; older reports are ignored.
 OLD = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cable:
-    """From a leaf to a spine; a port is called as its switch does, and the far one is empty where nobody says."""
+    """A cable from a leaf to a spine. Ports are named as on their switch; the spine's may be empty if unknown."""
 
     leaf: str
     leaf_port: str
@@ -24,27 +24,27 @@ class Cable:
     up: bool
     bits_per_second: int | None
     best_bits_per_second: int | None
-    errors: int | None  # in the last hour, at both ends together
+    errors: int | None  # in the last hour, at both ends
 
     @property
     def is_slow(self) -> bool:
-        """Whether it once was faster."""
+        """Whether the cable is up but was faster once."""
         now, best = self.bits_per_second, self.best_bits_per_second
         return self.up and now is not None and best is not None and now < best
 
     @property
     def name(self) -> str:
-        """`leaf1 port 40 → spine2 port 3`."""
+        """The cable's name, as `leaf1 port 40 → spine2 port 3`."""
         far = f" port {self.spine_port}" if self.spine_port else ""
         return f"{self.leaf} port {self.leaf_port} → {self.spine}{far}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """One cluster's switches: leaves have hosts, and spines have leaves."""
+    """One cluster's switches: hosts are at leaves, and leaves are at spines."""
 
     cluster: str
-    at: datetime  # of the newest word
+    at: datetime  # time of the newest report
     leaves: Sequence[str]
     spines: Sequence[str]
     hosts: Mapping[str, int]  # ports of hosts that are up, by leaf
@@ -53,12 +53,12 @@ class Wiring:
 
     @property
     def links(self) -> int:
-        """How many cables it has between switches."""
+        """The number of cables between switches."""
         return sum(map(len, self.cables.values()))
 
 
 def wirings(switches: Iterable[Switch], now: datetime) -> list[Wiring]:
-    """One for each cluster of which somebody lately read switches that are cabled to each other."""
+    """Return the wiring of each cluster with recent reports of switches cabled to each other."""
     by_cluster: dict[str, dict[str, Switch]] = defaultdict(dict)
     for switch in switches:
         if switch.ports and now - switch.at < OLD:
@@ -91,7 +91,7 @@ def _wiring(cluster: str, switches: Mapping[str, Switch]) -> Wiring:
 
 
 def _may_have_host(port: SwitchPort, hosts: frozenset[str]) -> bool:
-    """Whether a host is at the other end, or nobody knows who is."""
+    """Return whether a host is at the other end, or the other end is not known."""
     return not port.at_switch and (not port.peer or neighbour(port) in hosts)
 
 
@@ -113,9 +113,9 @@ def _cable(switches: Mapping[str, Switch], leaf: str, port: SwitchPort) -> Cable
 
 
 def gained(counts: Sequence[ErrorCount], field: str) -> int | None:
-    """What a switch counted since the first count that is told; None where it does not count that."""
+    """Return how much a counter grew since the first reported count; None if the switch does not count it."""
     first, last = (getattr(it, field) for it in (counts[0], counts[-1])) if counts else (None, None)
-    # One that fell began again.
+    # A counter that fell was reset.
     return None if first is None or last is None else max(last - first, 0)
 
 

@@ -1,1 +1,1 @@
-"""The page of the network: whether it is a bottleneck, which link, whose job."""
+"""The page of the network: whether it is a bottleneck, which links, whose jobs."""

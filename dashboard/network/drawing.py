@@ -1,4 +1,4 @@
-"""The page's parts, as trees."""
+"""The parts of the network page, as trees of elements."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -19,13 +19,13 @@ MOST_ROWS = 15
 MOST_RACKS = 40
 _DASH = "–"
 _SIMULATED = el("span", "SIMULATED: no real hardware", class_="badge simulated")
-# From so many percent of the time on, a cell is coloured; and of the load.
+# The limits in percent from which a cell is coloured: by waiting time, and by load.
 _WARM, _HOT = 5.0, 20.0
 _BUSY, _FULL = 60.0, 95.0
 
 
 def page(found: Network, now: datetime) -> Sequence[Node]:
-    """The answer, what it rests on, and what is not seen."""
+    """Return the answer, its evidence, and what is not seen."""
     return each(
         (
             _answer(found),
@@ -80,7 +80,7 @@ def _numbers(found: Network) -> Node:
 
 
 def _suffering(found: Network) -> str:
-    """Whose jobs cross a cable between switches, nobody tells."""
+    """Return the number of jobs that may suffer; it is not known which jobs use cables between switches."""
     if found.jobs:
         return f"{len(found.jobs):,}"
     between = any(one.subject.device == SWITCH_DEVICE for one in found.findings)
@@ -88,8 +88,8 @@ def _suffering(found: Network) -> str:
 
 
 def _known_links(found: Network, told: Iterable[Subject]) -> int:
-    """Those that were measured, the cables between switches, and those of hosts that have a finding
-    and were not measured: of a silent node, say.
+    """Return the number of known links: measured ones, cables between switches, and unmeasured host
+    links with a finding, such as those of a silent node.
     """
     names = {
         (it.cluster, it.node, it.device, it.port)
@@ -159,13 +159,13 @@ def _shown(key: str, row: Sequence[Value]) -> str:
 
 
 def _rate(name: str, shown: str) -> Node:
-    """On a narrow screen a row is a block: what was not measured has no room there."""
+    """Return a cell; a narrow screen, where a row is a block, hides what was not measured."""
     kind = "number none" if shown == _DASH else "number"
     return el("td", shown, class_=kind, data_name=name)
 
 
 def _link(row: Sequence[Value], subject: Subject, now: datetime) -> Node:
-    """A port leads to its link with both ends, a node to its page."""
+    """Return a link: a port's to its link with both ends, a node's to the node's page."""
     if subject.kind == "port":
         return el("a", str(row[0]), href=page_links.link_page(subject))
     hour_ago = now - timedelta(hours=1)
@@ -173,7 +173,7 @@ def _link(row: Sequence[Value], subject: Subject, now: datetime) -> Node:
 
 
 def _busiest(found: Network, now: datetime) -> Node | None:
-    """Links without a finding that wait or carry most."""
+    """Return the links without a finding that wait or carry most; None without any."""
     first, most = len(found.findings), found.grid.rows_for_people or 0
     rows = found.grid.rows[first : max(first + 5, most)][:MOST_ROWS]
     if not rows:
@@ -206,7 +206,7 @@ def _subject(row: Sequence[Value]) -> Subject:
 
 
 def _matrix(found: Network) -> Node | None:
-    """Racks by rails: where waits or load gather."""
+    """Return racks by rails, to see where waits or load gather; None without rails."""
     if not found.rails:
         return None
     racks = sorted(found.racks.items(), key=lambda it: -max(map(_rank, it[1].values()), default=0))
@@ -239,7 +239,7 @@ def _rank(cell: Cell) -> float:
 
 
 def _times(cell: Cell) -> float:
-    """Waits for credit, times those of the peers, where they are worth telling."""
+    """Return waits for credit as a multiple of the peers', 0 below `WORTH_TIMES`."""
     return cell.times if cell.times is not None and cell.times >= WORTH_TIMES else 0.0
 
 

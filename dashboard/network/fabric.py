@@ -1,4 +1,4 @@
-"""The fabric between the hosts, as trees: leaves by spines, and a drawing where it is small."""
+"""The fabric between the hosts, as trees of elements: leaves by spines, and a drawing of a small one."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,13 @@ from ..lists.wiring import Cable, Wiring
 
 MOST_LEAVES, MOST_SPINES, MOST_DRAWN = 64, 32, 64
 _DASH = "–"
-# Of the drawing, in its own units.
+# Sizes of the drawing, in its own units.
 _WIDTH, _HEIGHT, _BOX, _TOP, _BOTTOM = 1200.0, 240.0, 22.0, 24.0, 200.0
-_CHARACTERS = 16  # of a name, in its box
+_CHARACTERS = 16  # the most of a name in its box
 
 
 def fabric(found: Sequence[Wiring]) -> Sequence[Node]:
-    """A section for each cluster whose switches are read."""
+    """Return a section for each cluster whose switches are read."""
     return each(_section(one, len(found) > 1) for one in found)
 
 
@@ -41,14 +41,14 @@ def _section(one: Wiring, named: bool) -> Node:
 
 
 def kind(cables: Sequence[Cable]) -> str:
-    """How a cell, or a line, is coloured: the worst of these cables."""
+    """Return the style class of a cell or a line: that of the worst of these cables."""
     if any(not it.up for it in cables):
         return "hot"
     return "warm" if any(it.is_slow or it.errors for it in cables) else "calm"
 
 
 def words(cables: Sequence[Cable]) -> str:
-    """`3 of 4 up`, `4 up, 1 slow`, `4 up, 12 errors`; of one cable `up`, `down`, `slow`."""
+    """Return `3 of 4 up`, `4 up, 1 slow` or `4 up, 12 errors`; for one cable `up`, `down` or `slow`."""
     up = sum(it.up for it in cables)
     slow, errors = sum(it.is_slow for it in cables), sum(it.errors or 0 for it in cables)
     parts = [counted(errors, "error")] if errors else []
@@ -60,7 +60,7 @@ def words(cables: Sequence[Cable]) -> str:
 
 
 def _matrix(one: Wiring) -> Sequence[Node]:
-    """The worst leaves first, where there are more than are shown."""
+    """Return leaves by spines; if not all leaves are shown, the worst come first."""
     leaves = list(one.leaves)
     if len(leaves) > MOST_LEAVES:
         ranks = _ranks(one)
@@ -99,7 +99,7 @@ def _switch(one: Wiring, name: str) -> Node:
 
 
 def _ranks(one: Wiring) -> dict[str, int]:
-    """By leaf, how bad its worst cables are: 0 is the worst."""
+    """Return by leaf how bad its worst cables are: 0 is the worst."""
     order = ("hot", "warm", "calm")
     found: dict[str, int] = {}
     for (leaf, _), cables in one.cables.items():
@@ -108,7 +108,7 @@ def _ranks(one: Wiring) -> dict[str, int]:
 
 
 def _more(leaves: int, spines: int) -> str:
-    """`12 calmer leaves and 3 spines`; empty where all are shown."""
+    """Return `12 calmer leaves and 3 spines`; empty if all are shown."""
     said = [f"{leaves:,} calmer {'leaf' if leaves == 1 else 'leaves'}"] if leaves > 0 else []
     said += [counted(spines, "spine")] if spines > 0 else []
     return " and ".join(said)
@@ -123,7 +123,7 @@ def _cell(cables: Sequence[Cable]) -> Node:
 
 
 def _troubled(one: Wiring, cables: Sequence[Cable]) -> Node | None:
-    """Every cable that is not well, by both of its ends; those of a switch that does not answer are one line."""
+    """Return every cable with a problem by its ends; those of a switch that does not answer are one line."""
     bad = [it for it in cables if kind([it]) != "calm"]
     lost = [(name, sum(name in {it.leaf, it.spine} for it in bad)) for name in sorted(one.lost)]
     lines = [
@@ -141,7 +141,7 @@ def _troubled(one: Wiring, cables: Sequence[Cable]) -> Node | None:
 
 
 def _in_trouble(one: Wiring, it: Cable) -> Node:
-    """A cable by both of its ends, which leads to its page."""
+    """Return a cable by both of its ends, as a link to its page."""
     end = Subject(cluster=one.cluster, node=it.leaf, device=SWITCH_DEVICE, port=it.leaf_port)
     link = el("a", it.name, href=page_links.link_page(end))
     return el("li", link, f": {_trouble(it)}", key=it.name)
@@ -163,7 +163,7 @@ def _gbits(bits: int | None) -> str:
 
 
 def _drawing(one: Wiring) -> Node:
-    """Spines above, leaves below, a line for all cables between two of them."""
+    """Draw spines above, leaves below, and a line for all cables between two of them."""
     above = dict(zip(one.spines, _places(len(one.spines)), strict=True))
     below = dict(zip(one.leaves, _places(len(one.leaves)), strict=True))
     lines = (
@@ -201,7 +201,7 @@ def _places(many: int) -> list[float]:
 
 
 def _box(one: Wiring, name: str, x: float, y: float) -> Node:
-    """A switch by its name, which leads to its page."""
+    """Return a box with a switch's name, as a link to its page."""
     most = max(len(one.spines), len(one.leaves))
     broad = min(0.9 * _WIDTH / most, 150.0)
     box = el(

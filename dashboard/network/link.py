@@ -1,4 +1,4 @@
-"""A link's own page, as trees: what is told of it, and both of its ends side by side."""
+"""A link's own page, as trees of elements: what is known of it, and both of its ends side by side."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ _ONE_END = "The other end is not known: run lldpd on the host, or have gpuvigil 
 
 
 def page(found: Network, asked: str, now: datetime) -> Sequence[Node]:
-    """The link at the port that a subject's key names, or that there is none."""
+    """Return the page of the link at the port with this subject key, or a text that there is none."""
     try:
         link = found.known.link(Subject.parse(asked), found.findings) if found.known else None
     except ValueError:
@@ -46,7 +46,7 @@ def page(found: Network, asked: str, now: datetime) -> Sequence[Node]:
 
 
 def _answer(link: Link) -> Node:
-    """What stands about it, the gravest first."""
+    """Return the open incidents about the link, worst first."""
     simulated = link.ends[0].subject.cluster == SIMULATED_CLUSTER
     badge = el("span", "SIMULATED: no real hardware", class_="badge simulated")
     kind = link.findings[0].severity.value if link.findings else "good"
@@ -97,12 +97,12 @@ def _far(link: Link) -> Node | None:
 
 
 def _is_switch(subject: Subject) -> bool:
-    """Whether it is a switch itself."""
+    """Return whether it is a switch itself."""
     return subject.device == SWITCH_DEVICE and subject.port == "0"
 
 
 def _ports(found: Network, link: Link) -> Node | None:
-    """Of a switch: each port with what is at its other end."""
+    """Return each port of a switch with what is at its other end."""
     switch = link.ends[0].subject
     if not _is_switch(switch) or found.known is None:
         return None

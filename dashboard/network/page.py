@@ -18,13 +18,13 @@ from .drawing import MOST_ROWS, page
 
 
 def network(hub: Hub, snapshot: Snapshot, config: Config) -> tuple[datetime, Network]:
-    """The network, and when; HubError or StoreError where the hub or the store does not answer."""
+    """Ask for the network and the time; HubError or StoreError without an answer."""
     moment = on_pages(hub, snapshot, config.analyzer)
     return moment.now, look(hub, moment, MOST_ROWS)
 
 
 def _shown(answer: tuple[datetime, Network]) -> Sequence[Node | None]:
-    """The whole, or the one link that the address names."""
+    """Return the whole page, or the page of the link that the address names."""
     now, found = answer
     asked = st.query_params.get("link")
     return page(found, now) if asked is None else link.page(found, asked, now)
@@ -42,5 +42,5 @@ PAGE = asked_page.AskedPage(
 
 
 def draw() -> None:
-    """The whole page; it renews itself as one."""
+    """Draw the whole page, which refreshes as one."""
     asked_page.draw(PAGE)

@@ -1,1 +1,1 @@
-"""Nodes that are out of service: why, since when, who has them, and what is next."""
+"""The page of nodes that are out of service: why, since when, who works on them, and the next step."""

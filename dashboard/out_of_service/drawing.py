@@ -1,4 +1,4 @@
-"""The table of nodes that are out of service, as a tree."""
+"""The table of nodes that are out of service, as a tree of elements."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -20,12 +20,12 @@ _WORDS = {
     None: "silent",
 }
 _COLUMNS = ("Node", "Why", "Since", "Jobs", "Who", "Ticket", "Next step", "Last acceptance")
-# Of a node that several share, so many of its jobs are named.
+# The most jobs of a node that are named.
 _MOST_JOBS = 4
 
 
 def sentence(rows: Sequence[Row]) -> str:
-    """How many there are, and for what."""
+    """Say how many nodes are out of service and why."""
     if not rows:
         return "No node is out of service."
     gpus = sum(row.gpus for row in rows)
@@ -37,7 +37,7 @@ def sentence(rows: Sequence[Row]) -> str:
 
 
 def table(rows: Sequence[Row], now: datetime) -> list[Node]:
-    """A row for each, those that wait longest first."""
+    """Return a table with a row per node, in the given order; empty without rows."""
     if not rows:
         return []
     head = el("thead", el("tr", *(el("th", name, scope="col") for name in _COLUMNS)))
@@ -61,12 +61,12 @@ def _row(row: Row, now: datetime) -> Node:
 
 
 def _cell(name: str, said: Sequence[Node]) -> Node:
-    """One that says nothing has no room on a narrow screen."""
+    """Return a cell; a narrow screen hides an empty one."""
     return el("td", *said or ("–",), class_=None if said else "none", data_name=name)
 
 
 def _cells(row: Row, now: datetime) -> Sequence[Sequence[Node]]:
-    """What stands in each column after the node."""
+    """Return the contents of each column after the node."""
     return (
         (el("b", _WORDS[row.lost_to]), f": {row.why}" if row.why else "", *_incident(row)),
         (_since(row, now),),
@@ -90,7 +90,7 @@ def _incident(row: Row) -> Sequence[Node]:
 
 
 def _jobs(row: Row) -> Sequence[Node]:
-    """The jobs that are on it, and whose they are."""
+    """Return the jobs on the node and their users, as links."""
     found: list[Node] = []
     for one in row.jobs[:_MOST_JOBS]:
         name = str(one.holder)

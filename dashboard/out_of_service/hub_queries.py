@@ -1,4 +1,4 @@
-"""What the page of nodes that are out of service asks the hub, in one go."""
+"""The query to the hub for the page of nodes that are out of service."""
 
 from collections.abc import Iterable
 
@@ -24,7 +24,7 @@ _MOST = 100_000
 
 
 def known(hub: Hub, inventories: Iterable[Inventory], settings: AnalyzerSettings) -> Known:
-    """Everything that says why nodes take no jobs; the selftest's nodes are none."""
+    """Return all records that say why nodes take no jobs, without those of the selftest."""
     found = readable(hub.records(RecordKind.INCIDENT, states=_STANDING), Incident.from_record)
     accepted = readable(hub.records(RecordKind.ACCEPTANCE, limit=_MOST), Acceptance.from_record)
     return Known(

@@ -1,4 +1,4 @@
-"""Draws the page of nodes that are out of service."""
+"""Draw the page of nodes that are out of service."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ _PAST = "Not known for the past: which nodes a scheduler had drained. Silent nod
 
 
 def draw() -> None:
-    """The whole page; it renews itself as one."""
+    """Draw the whole page, which refreshes as one."""
     style("incidents")
     st.fragment(_live, run_every=max(live.refresh_seconds(), _SECONDS))()
 
@@ -71,7 +71,7 @@ def _live() -> None:
 
 
 def silent(view: FleetView) -> Sequence[Silent]:
-    """The nodes that nobody hears from now; the selftest's are none."""
+    """Return the nodes that are silent now, without those of the selftest."""
     return [
         Silent(node=node.subject, gpus=node.gpu_count, heard_at=node.heard_at)
         for cluster in view.clusters

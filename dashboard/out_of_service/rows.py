@@ -1,4 +1,4 @@
-"""What is known of each node that is out of service, and the next step: pure."""
+"""What is known of each node that is out of service, and its next step; pure."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,19 +33,19 @@ _TICKET = re.compile(
     r"\b([A-Z][A-Z0-9]+-\d+|(?:INC|CHG|RITM|REQ)\d{5,})(?![\w-])"
     r"|\b((?i:ticket|case|rma)[ :#]*\d[\w-]*)|(#\d{2,})"
 )
-# What is written as a key and is none.
+# Texts that look like ticket keys but are not.
 _PARTS = re.compile(
     r"(?:GPU|XID|RACK|NODE|HOST|NIC|PORT|SLOT|CPU|PSU|FAN|DIMM|NVME|UTF|ISO|CVE|SHA|RTX|[ABHLV]\d+)-"
 )
 
 
-# What to do about a node that nobody hears from, as long as no incident says it.
+# What to do about a silent node without an incident.
 _UNHEARD_STEP = next(row.action for row in FAULTS.values() if row.shows is Shows.UNHEARD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silent:
-    """A node that nobody hears from."""
+    """A silent node."""
 
     node: Subject
     gpus: int
@@ -54,38 +54,38 @@ class Silent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The records that say why nodes take no jobs, and the nodes of which nothing is heard."""
+    """The records that say why nodes take no jobs, and the silent nodes."""
 
     inventories: Sequence[Inventory] = ()
     schedulers: Sequence[Scheduler] = ()
-    incidents: Sequence[Incident] = ()  # that stand
+    incidents: Sequence[Incident] = ()  # open ones
     rmas: Sequence[Rma] = ()
-    acceptances: Mapping[str, Acceptance] = field(default_factory=dict)  # by the node's key
+    acceptances: Mapping[str, Acceptance] = field(default_factory=dict)  # by node key
     actions: Sequence[NodeAction] = ()
     checks: Checks = field(default_factory=Checks)
     silent: Sequence[Silent] = ()
-    allocations: Sequence[Allocation] = ()  # that are open
+    allocations: Sequence[Allocation] = ()  # open ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One node; what nobody has said is empty or None."""
+    """One node; unknown facts are empty or None."""
 
     node: Subject
     gpus: int
-    lost_to: LostTo | None  # None: it is silent, and nobody says that it is out of service
+    lost_to: LostTo | None  # None: it is silent, but not known to be out of service
     why: str
     since: datetime | None
     who: str
     step: str  # what to do next
     accepted: Acceptance | None
-    incident: Incident | None  # the worst that stands there
+    incident: Incident | None  # the worst open one
     ticket: str = ""
-    jobs: Sequence[Allocation] = ()  # whose jobs are on it, one for each holder
+    jobs: Sequence[Allocation] = ()  # one allocation for each holder on it
 
 
 def rows(known: Known) -> Sequence[Row]:
-    """The nodes that are out of service, those that wait longest first."""
+    """Return the nodes that are out of service, those that wait longest first."""
     told = {
         name_of(Subject(cluster=one.told_by.cluster, node=node.name)): (node, one)
         for one in known.schedulers
@@ -112,7 +112,7 @@ def rows(known: Known) -> Sequence[Row]:
 
 
 def _unheard(silent: Silent, standing: Mapping[Subject, Sequence[Incident]], known: Known) -> Row:
-    """A node that is down without anybody's word: since when nothing is heard is all that is known."""
+    """Return the row of a silent node, of which only the time since when it is silent is known."""
     here = standing.get(silent.node, ())
     of_silence = next((it for it in here if it.fault in UNHEARD), None)
     return Row(
@@ -129,7 +129,7 @@ def _unheard(silent: Silent, standing: Mapping[Subject, Sequence[Incident]], kno
 
 
 def _jobs(allocations: Iterable[Allocation]) -> Mapping[Subject, Sequence[Allocation]]:
-    """Of each node: the first allocation of each of its holders."""
+    """Return by node the first allocation of each of its holders."""
     found: dict[Subject, dict[str, Allocation]] = {}
     for one in allocations:
         found.setdefault(one.subject.of_node(), {}).setdefault(str(one.holder), one)
@@ -142,7 +142,7 @@ def _rank(row: Row) -> tuple[bool, float, list[tuple[int, str]]]:
 
 
 def _by_node(incidents: Iterable[Incident]) -> Mapping[Subject, Sequence[Incident]]:
-    """What stands about each node and its GPUs, the worst first."""
+    """Return by node the open incidents about it and its GPUs, worst first."""
     found: dict[Subject, list[Incident]] = {}
     for one in sorted(incidents, key=lambda it: (it.severity.rank, it.since)):
         for node in {Subject.parse(key).of_node() for key in struck(one)}:
@@ -151,7 +151,7 @@ def _by_node(incidents: Iterable[Incident]) -> Mapping[Subject, Sequence[Inciden
 
 
 def _repairs(rmas: Iterable[Rma]) -> Mapping[Subject, Rma]:
-    """The newest step of each node's parts that are not back yet."""
+    """Return by node the newest step of a return that is not over."""
     open_ = [one for one in newest(rmas).values() if one.state is not RmaState.REPLACED]
     return {one.subject.of_node(): one for one in sorted(open_, key=lambda it: it.at)}
 

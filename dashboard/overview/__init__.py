@@ -1,1 +1,1 @@
-"""The overview."""
+"""The overview page."""

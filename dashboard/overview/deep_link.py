@@ -1,4 +1,4 @@
-"""What a link asks to see: nothing in it that is not known is passed over in silence."""
+"""What a link asks to see; anything unknown in it is reported, not ignored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ..model.cluster import Cell, ClusterView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The cluster and the GPU that are shown, and what of the link could not be found."""
+    """The cluster and the GPU that are shown, and lines on what of the link is not known."""
 
     cluster: ClusterView | None
     gpu: Cell | None = None
@@ -17,7 +17,7 @@ class Place:
 
 
 def place(view: FleetView, query: Mapping[str, str]) -> Place:
-    """The place that `cluster`, `node` and `gpu` of an address lead to."""
+    """Return the place that `cluster`, `node` and `gpu` of an address name."""
     asked, node, gpu = (query.get(name, "") for name in ("cluster", "node", "gpu"))
     shown = view.cluster(asked or _of_node(view, node))
     if shown is None:
@@ -37,5 +37,5 @@ def place(view: FleetView, query: Mapping[str, str]) -> Place:
 
 
 def _of_node(view: FleetView, node: str) -> str | None:
-    """The cluster of a node that a link names without one."""
+    """Return the cluster of a node whose link names none, or None."""
     return next((one.name for one in view.clusters if one.node(node) is not None), None)

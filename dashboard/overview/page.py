@@ -1,7 +1,6 @@
-"""Draws the overview: thin glue between what is shared and Streamlit.
+"""Draw the overview: thin glue between the shared data and Streamlit.
 
-What must be fresh sits in a fragment that renews itself at the pace of the page, the day's
-chart in a slower one.
+What must be fresh is in a fragment that refreshes at the page's pace, the day's chart in a slower one.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -37,11 +36,10 @@ from ..model.cluster import ClusterView
 from . import try_this
 from .deep_link import Place, place
 
-# What is asked of usage stays fresh for so long; the chart looks more often, for a first answer
-# that came late.
+# How long usage stays fresh; the chart refreshes more often, in case its first answer comes late.
 USAGE_SECONDS, TREND_SECONDS = 60.0, 15.0
 QUEUE_SECONDS = 30.0
-# As many lines as fit beside the chart.
+# The most lines that fit beside the chart.
 MOST_CHANGES, MOST_CHANGES_ON_WALL = 9, 7
 CHART_PIXELS, CHART_PIXELS_ON_WALL = 190, 215
 
@@ -62,7 +60,7 @@ _ATTENTION = '<div class="attention"><ol></ol><p class="more" hidden></p></div>'
 
 
 def draw() -> None:
-    """The whole page."""
+    """Draw the whole page."""
     _follow_old_links()
     refresh = live.refresh_seconds()
     top = st.container()
@@ -83,10 +81,10 @@ def _annotate() -> None:
 
 
 def _follow_old_links() -> None:
-    """Messages of earlier versions lead here: their GPUs and incidents have pages of their own.
+    """Redirect links in messages of earlier versions to the pages that GPUs and incidents now have.
 
-    Only who opens the address is led on: whoever comes back from another page wants to be here, and
-    on the way there Streamlit leaves this path with the other page's query in the history.
+    This is only done for a freshly opened address: somebody who comes back from another page wants to be
+    here, and Streamlit leaves this path with the other page's query in the history.
     """
     if not is_fresh():
         return
@@ -124,7 +122,7 @@ def _live(beside: DeltaGenerator) -> None:
     if not is_wall():
         _choose_cluster(view, cluster)
     if cluster.strip.gpus:
-        # In one piece: where nothing waits there are no notes, and no page may be of nothing.
+        # One piece of HTML, since the notes alone may be empty, and empty HTML is not allowed.
         st.html(joined(_strip(cluster, view.now), panels.notes(_queued(view, cluster))))
     with st.container(key="first"):
         left, right = st.columns([7, 3], gap="medium")
@@ -135,7 +133,7 @@ def _live(beside: DeltaGenerator) -> None:
         _attention(view)
     if not is_wall():
         _try(view)
-    # In the same renewal: each costs the server and the browser more than what it changes.
+    # In the same refresh, as each refresh costs server and browser more than what it changes.
     with beside:
         _changes(view, cluster)
 
@@ -146,7 +144,7 @@ def _try(view: FleetView) -> None:
 
 
 def _choose_cluster(view: FleetView, shown: ClusterView) -> None:
-    """Clusters are never summed, so one is shown at a time."""
+    """Let people choose a cluster, as clusters are never summed and only one is shown."""
     names = [one.name for one in view.clusters if one.strip.gpus]
     if len(names) > 1:
         chosen = st.segmented_control("Cluster", names, default=shown.name, key="cluster_choice")
@@ -165,7 +163,7 @@ def _strip(cluster: ClusterView, now: datetime) -> str:
 
 
 def _queued(view: FleetView, cluster: ClusterView) -> tuple[str, ...]:
-    """What waits for GPUs, where a scheduler is asked and something does."""
+    """Return a line on the queue if a scheduler is asked and jobs wait, else nothing."""
 
     def ask(hub: Hub) -> tuple[Sequence[Job], Sequence[Scheduler]]:
         waiting = going_on(hub, ("PENDING",))
@@ -188,12 +186,12 @@ def _map(view: FleetView, cluster: ClusterView) -> None:
         holders_known=cluster.strip.holders_known,
         wall=is_wall(),
     )
-    # One key for all clusters: another one's map takes the place of this one at once.
+    # One key for all clusters, so that another cluster's map replaces this one at once.
     show(key="map", data=data, on_metric_change=_metric)
 
 
 def _metric() -> None:
-    """Keep in the address what the map shows."""
+    """Keep the map's metric in the address."""
     st.query_params["metric"] = map_frame.metric(st.session_state["map"]["metric"])
 
 
@@ -219,7 +217,7 @@ def _changes(view: FleetView, cluster: ClusterView) -> None:
                 st.html(joined(panels.other_cluster(other), panels.ports(other)))
 
 
-# What was last made of what happened: it is the same until something happens, or a minute is over.
+# By cluster: the last list of changes, valid until something new happens or a minute is over.
 _made: dict[str, tuple[Happened, datetime, tuple[Change, ...]]] = {}
 
 
@@ -284,7 +282,7 @@ def _trend() -> None:
         key="trend",
         alt=f"{trend.sentence(said, incidents)} {annotations.sentence(done)}".strip(),
     )
-    if wall:  # nobody scrolls to what stands below
+    if wall:  # on a wall nobody scrolls down
         return
     idle = idle_sentence(said.buckets, Prices(settings=live.shared().config.cost))
     unknown = week_asked() and before is None
@@ -297,7 +295,7 @@ def _trend() -> None:
 
 
 def _done(view: FleetView, cluster: str, of: Usage) -> tuple[annotations.Note, ...]:
-    """What was done in the cluster within the chart's day."""
+    """Return the notes of the cluster in the chart's day."""
     start, end = of.start, of.end
 
     def ask(hub: Hub) -> tuple[annotations.Note, ...]:
@@ -307,7 +305,7 @@ def _done(view: FleetView, cluster: str, of: Usage) -> tuple[annotations.Note, .
 
 
 def _usage(view: FleetView, cluster: str) -> Usage | None:
-    """The last day's; None while the hub has not said it."""
+    """Return the last day's usage; None before the hub's first answer."""
 
     def ask(hub: Hub) -> Usage:
         now = from_text(hub.status()["now"])
@@ -320,12 +318,12 @@ def _usage(view: FleetView, cluster: str) -> Usage | None:
 
 
 def week_asked() -> bool:
-    """Whether the address asks for a week ago beside the last day."""
+    """Return whether the address asks for a week ago beside the last day."""
     return st.query_params.get("week") == "1"
 
 
 def _other_week() -> Html:
-    """The same page with a week ago, or without it."""
+    """Return a link to the same page with or without a week ago."""
     query = {name: value for name, value in st.query_params.items() if name != "week"}
     query |= {} if week_asked() else {"week": "1"}
     href = f"{page_links.OVERVIEW}?{urlencode(query)}" if query else page_links.OVERVIEW
@@ -333,7 +331,7 @@ def _other_week() -> Html:
 
 
 def _week_ago(view: FleetView, cluster: str) -> Usage | None:
-    """The same day a week before, of which no more is counted; None where nothing was."""
+    """Return the recorded usage of the same day a week before; None if nothing was counted."""
 
     def ask(hub: Hub) -> Usage:
         now = from_text(hub.status()["now"])
@@ -346,7 +344,7 @@ def _week_ago(view: FleetView, cluster: str) -> Usage | None:
 
 
 def _incidents(view: FleetView, cluster: str, start: datetime) -> tuple[Incident, ...]:
-    """Those of the cluster that began since then and are worth a line in the chart."""
+    """Return the cluster's incidents since then that are worth a line in the chart."""
 
     def ask(hub: Hub) -> tuple[Incident, ...]:
         return trend.marked(hub.records(RecordKind.INCIDENT, since=start, limit=2000))
@@ -358,7 +356,7 @@ def _incidents(view: FleetView, cluster: str, start: datetime) -> tuple[Incident
 def _ask(
     key: Hashable, ask: Callable[[Hub], _T], fresh_seconds: float, view: FleetView
 ) -> _T | None:
-    """What the hub last said; nobody waits while it is known not to answer."""
+    """Return the hub's last answer or None; do not wait while the hub is known to be away."""
     patience = 0.0 if view.as_of else PATIENCE_SECONDS
     try:
         said = live.shared().questions.ask(

@@ -1,4 +1,4 @@
-"""What is worth a look in a demo, as links: pure. A site with GPUs of its own never sees them."""
+"""Links to what is worth a look in a demo; pure. A site with real GPUs never sees them."""
 
 from collections.abc import Iterator
 
@@ -11,13 +11,13 @@ from ..data.views import FleetView
 from ..lists.jobs import is_only_silent, stops
 from ..model.short_label import short_label
 
-# How somebody uses a GPU slows nobody's job.
+# Faults about how GPUs are used, which slow no job.
 _OF_USE = where(lambda row: row.blame.is_use)
-Link = tuple[str, str]  # what it says, and the page that it leads to
+Link = tuple[str, str]  # text, page
 
 
 def links(view: FleetView) -> tuple[Link, ...]:
-    """The few that show most; empty where any GPU is real, or there is none."""
+    """Return the few links that show most; empty if any GPU is real or there is none."""
     with_gpus = [one for one in view.clusters if one.strip.gpus]
     if not with_gpus or not all(one.simulated for one in with_gpus):
         return ()
@@ -40,13 +40,13 @@ def _links(standing: tuple[Attention, ...]) -> Iterator[Link]:
 
 
 def _slow_job(standing: tuple[Attention, ...]) -> Link | None:
-    """The first job that something slows or holds up: what goes on in spite of it before what does not."""
+    """Return a link to a job that an incident slows or holds up; slow ones come first. None without any."""
     slowing = [
         it
         for it in standing
         if it.incident.fault not in _OF_USE and not is_only_silent(it.incident)
     ]
-    # Whatever else slows it, it makes no step.
+    # A job that is held up makes no steps, whatever else slows it.
     held_up = {
         (it.subject.cluster, holder)
         for it in slowing
