@@ -1,1 +1,1 @@
-"""The pages people look at."""
+"""The dashboard: the pages that people look at."""

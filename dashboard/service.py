@@ -1,4 +1,4 @@
-"""Serves the pages: Streamlit on uvicorn, behind the door."""
+"""Serve the pages: Streamlit on uvicorn, behind the door."""
 
 import argparse
 import asyncio
@@ -55,14 +55,14 @@ from .data.snapshot import Snapshot
 from .incidents.message_links import Answering
 from .layout.frame import PAGES
 from .layout.not_found import Astray
-from .overview import page as _overview  # noqa: F401 - loaded now: the first visitor does not wait for it
+from .overview import page as _overview  # noqa: F401 - loaded now, so that the first visitor does not wait for it
 
 SCRIPT = Path(__file__).parent / "app.py"
 DRAIN_SECONDS = 3
-# Objects more than are let go: a renewal makes thousands, and nearly all go by themselves.
+# The collector's threshold in objects: a refresh makes thousands, nearly all freed without it.
 COLLECTED_AFTER = 10_000
 KEEP_ALIVE_SECONDS = 5
-# What a page sends is a form's few fields; none of ours takes files.
+# Pages only send a few form fields, and none takes files.
 LIMITS = Limits(body_bytes=64 * 1024, body_seconds=30.0, drain_seconds=60.0)
 MESSAGE_BYTES = 1024 * 1024
 
@@ -75,7 +75,7 @@ OPTIONS: dict[str, object] = {
     "global.developmentMode": False,
     "logger.level": "error",
     "runner.magicEnabled": False,
-    # A full collection after every renewal of every page was four fifths of the server's time.
+    # A full garbage collection after every refresh of every page took four fifths of the server's time.
     "runner.postScriptGC": False,
     "server.enableCORS": True,
     "server.enableXsrfProtection": True,
@@ -83,7 +83,7 @@ OPTIONS: dict[str, object] = {
     "server.headless": True,
     "server.maxUploadSize": 1,
     "ui.hideTopBar": True,
-    # Without a base the browser's own wish decides between the two.
+    # Without a base theme the browser's preference chooses between the two.
     "theme.dark.backgroundColor": "#0d1117",
     "theme.dark.secondaryBackgroundColor": "#161b22",
     "theme.dark.textColor": "#e6edf3",
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) -> None:
-    """Start everything, say the port, and wait for `stop`."""
+    """Start everything, log the port, and wait for `stop`."""
     log = Log("dashboard")
     raise_open_files()
     connect = hubs(config)
@@ -141,7 +141,7 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
 
 
 def _collect_rarely() -> None:
-    """What is there at the start stays: it is not searched for garbage again and again."""
+    """Exclude the objects of the start from garbage collection, as they stay."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECTED_AFTER, 10, 5)
@@ -155,7 +155,7 @@ def _say_where(config: Config, listener: socket.socket, log: Log) -> None:
 def _answering(
     config: Config, connect: Callable[[], Hub], sessions: Sessions, clock: Clock
 ) -> list[Route]:
-    """The links of messages, where they are signed."""
+    """Return the routes of messages' links, if a key to sign them is set."""
     signed = seal(config.alerts)
     who = partial(_who, sessions, clock)
     return Answering(signed, connect, clock, who).routes() if signed else []
@@ -172,12 +172,12 @@ def _ways(config: Config, trail: AuditTrail) -> Ways:
 
 
 def _asker(sessions: Sessions, clock: Clock) -> Person | None:
-    """Who the page is drawn for: its WebSocket came with the session that the door has seen."""
+    """Return who the page is drawn for, by the session that the door added to its WebSocket."""
     return sessions.person(st.context.headers.get(SESSION_HEADER, ""), clock.now())
 
 
 def _who(sessions: Sessions, clock: Clock, request: Request) -> Person | None:
-    """Who sends a form that is no page of Streamlit's; None where a link needs no session."""
+    """Return who sends a form outside of Streamlit's pages; None if the link needs no session."""
     session = request.scope.get(SESSION_HEADER)
     return sessions.person(session, clock.now()) if session else None
 
@@ -196,7 +196,7 @@ def _listening(config: Config) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.listen, settings.port))
-        # Until one of them listens, two may be bound to one port.
+        # Listen at once: two sockets may be bound to one port until one of them listens.
         listener.listen()
     except OSError as error:
         listener.close()
@@ -212,10 +212,10 @@ def _server(config: Config, keys: Keys, more: Sequence[Route], ways: Ways) -> uv
         streamlit_config.set_option(option, value)
     streamlit_config.set_option("server.allowedHosts", _allowed_hosts(config))
     if public := urlsplit(_public_url(config)).hostname:
-        # Else it asks the outside for this machine's address where a proxy asks in its own name.
+        # Otherwise Streamlit asks an outside service for this machine's address behind some proxies.
         streamlit_config.set_option("browser.serverAddress", public)
-    # Else the first page that is asked for after a start would run without the frame of all pages,
-    # as files in a folder of that name once did.
+    # Otherwise the first page requested after a start would run without the frame of all pages, as
+    # files in a folder called `pages` once did in Streamlit.
     PagesManager.uses_pages_directory = False
     routes = [Route("/healthz", _alive), *more]
     paths = {*(page.path for page in PAGES), "/healthz", *PATHS}
@@ -238,12 +238,12 @@ def _web(settings: DashboardSettings, door: Door) -> uvicorn.Config:
     most = most_connections(settings.connections_count)
     places = Places(most, exempt=partial(is_within, proxies), log=Log("dashboard"))
     return uvicorn.Config(
-        # Where a connection is from is kept before a proxy's word replaces it.
+        # Keep a connection's own address before a proxy's headers replace it.
         Peers(cast(App, believing if proxies else door)),
         http=limited(places, LIMITS, _crowded(most)),
         ws=cast(type[asyncio.Protocol], LiveSocket),
         ws_max_size=MESSAGE_BYTES,
-        # By default it would believe everybody on this machine, or whom a variable names.
+        # By default uvicorn trusts everybody on this machine, or whom a variable names.
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         access_log=False,
@@ -268,7 +268,7 @@ async def _alive(_request: Request) -> JSONResponse:
 
 
 def _allowed_hosts(config: Config) -> list[str]:
-    """Names under which the pages may be asked for; any other is a rebound DNS name."""
+    """Return the host names that the pages answer to; any other may be DNS rebinding."""
     public = urlsplit(config.alerts.external_url).hostname
     own = {"127.0.0.1", "localhost", "::1", socket.gethostname().lower(), socket.getfqdn().lower()}
     if config.dashboard.listen not in {"", "0.0.0.0", "::"}:
@@ -277,13 +277,13 @@ def _allowed_hosts(config: Config) -> list[str]:
 
 
 def _public_url(config: Config) -> str:
-    """The address that browsers see; empty where nobody has set it."""
+    """Return the address that browsers use; empty if it is not set."""
     url = config.alerts.external_url
     return "" if url == AlertsSettings().external_url else url
 
 
 def _policy() -> str:
-    """The content security policy; Streamlit's inline bootstrap script is allowed by its hash."""
+    """Return the content security policy, which allows Streamlit's inline bootstrap script by its hash."""
     index = Path(file_util.get_static_dir()) / "index.html"
     inline = re.findall(r"<script>(.*?)</script>", index.read_text(encoding="utf-8"), re.DOTALL)
     hashes = " ".join(source_hash(script) for script in inline)

@@ -70,7 +70,7 @@ def make_authority(certificate: Path, key: Path, host: str) -> None:
 def make_certificate(
     certificate: Path, key: Path, signer: tuple[Path, Path], of: Sequence[str]
 ) -> None:
-    """Make a key and a certificate for the names `of`, signed by the CA; replace the old files."""
+    """Make a key and a certificate for the names `of`, signed by the CA; replace both files at once."""
     with _drafts(certificate.parent) as folder:
         place = Path(folder)
         made, own, asked, more = (place / it for it in ("hub.pem", "hub.key", "hub.csr", "hub.ext"))

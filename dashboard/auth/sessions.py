@@ -71,7 +71,7 @@ class Sessions:
             person = self._named(said)
             over = person is None or self._keys.is_over(person.name, said["at"])
             return None if person is None or over else replace(person, way=said["way"])
-        except (ValueError, KeyError, TypeError):  # of another version
+        except (ValueError, KeyError, TypeError):  # a cookie of another version
             return None
 
     def _named(self, said: Mapping[str, Any]) -> Person | None:

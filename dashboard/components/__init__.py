@@ -11,9 +11,9 @@ HERE = Path(__file__).parent
 
 @cache
 def component(name: str, html: str, *before: str) -> ComponentRenderer:
-    """The component of `<name>.js` and `<name>.css`, on that piece of HTML.
+    """Return the component of `<name>.js` and `<name>.css` on this HTML.
 
-    `before` names scripts that it goes on from: they are put in front of its own.
+    `before` names scripts that it builds on; they are put in front of its own script.
     """
     scripts = (HERE / f"{part}.js" for part in (*before, name))
     js = "\n".join(script.read_text(encoding="utf-8") for script in scripts)

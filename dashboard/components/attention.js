@@ -1,9 +1,9 @@
-// "Needs attention": incidents first things first, each a link to its whole story and one to its
-// subject. Every text is set as textContent: titles and names come from strangers.
+// "Needs attention": incidents, most urgent first, each with a link to its story and one to its subject.
+// Every text is set as textContent, since titles and names come from outside.
 
-// Of the room for the list: the rest is for lines of those that are not shown in full.
+// The share of the list's height for entries in full; the rest is for one-line entries.
 const FULL_SHARE = 0.7;
-// Where the list stands before the map: so many notes, in a line each, keep nobody from it.
+// The most info incidents on a narrow screen, where the list stands before the map.
 const MOST_NOTES = 3;
 
 function element(tag, name, text) {
@@ -50,7 +50,7 @@ class Attention {
 
   update(data) {
     const { items, left, page, wall } = data, said = JSON.stringify(data);
-    // Most renewals say the same again, and in the same room.
+    // Most refreshes have the same data and the same room.
     if (said === this.said && this.most() === this.height && this.list.scrollHeight === this.tall) return;
     this.said = said;
     this.left = left;
@@ -59,11 +59,11 @@ class Attention {
     const kept = new Map([...this.list.children].map((entry) => [entry.dataset.incident, entry]));
     const fresh = items.map((item) => {
       const said = JSON.stringify(item), old = kept.get(item.id);
-      // An entry that says the same as before stays as it is, with its focus and selected text.
+      // An entry with unchanged text stays as it is, with its focus and selected text.
       if (old?.said === said) return old;
       const made = row(item);
       made.said = said;
-      // One that only says how long it lasts by now keeps the focus of who stands on it.
+      // A rebuilt entry, such as one with a new duration, keeps the focus of its link.
       const at = old ? [...old.querySelectorAll("a")].indexOf(this.list.getRootNode().activeElement) : -1;
       made.focusAt = at;
       return made;
@@ -76,7 +76,7 @@ class Attention {
     this.room();
   }
 
-  // How high the list may be; on a narrow screen it stands before the map, as high as it likes.
+  // Returns how high the list may be in pixels; unlimited on a narrow screen, where it stands before the map.
   most() {
     const style = getComputedStyle(this.root);
     const rem = parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
@@ -86,9 +86,9 @@ class Attention {
     return Number.isNaN(below) ? Infinity : Math.max(window.innerHeight - top - below * rem, 200);
   }
 
-  // As many as fit beside the map in full, the others in one line each, and the list scrolls.
-  // On a wall nobody scrolls or clicks: what does not fit is counted. On a narrow screen notes beyond the
-  // first few are counted, too.
+  // Shows as many entries in full as fit beside the map, the others in one line each, and lets the list
+  // scroll. On a wall nobody scrolls or clicks, so entries that do not fit are only counted. On a narrow
+  // screen info incidents beyond the first few are only counted, too.
   room() {
     const most = (this.height = this.most());
     const entries = [...this.list.children], wall = this.root.classList.contains("wall"), at = this.list.scrollTop;
@@ -96,7 +96,7 @@ class Attention {
       entry.hidden = false;
       entry.classList.remove("brief");
     }
-    // All places are read before anything is hidden: one layout, however many there are.
+    // Read all positions before hiding anything, so that there is one layout however many entries there are.
     const start = this.list.getBoundingClientRect().top - this.list.scrollTop;
     const ends = entries.map((entry) => entry.getBoundingClientRect().bottom - start);
     const all = ends.length === 0 || ends.at(-1) <= most;

@@ -1,4 +1,4 @@
-// What the fleet map is given, and where its cells go. Data: dashboard/data/map_frame.py and fleet_map.py.
+// Reads the fleet map's data and places its cells. For the format see dashboard/data/map_frame.py and fleet_map.py.
 
 const [FREE, ACTIVE, IDLE, DEGRADED, FAILED, UNKNOWN, OUT] = [0, 1, 2, 3, 4, 5, 6];
 const NO_BYTE = 0xff, NO_SHORT = 0xffff;
@@ -32,8 +32,8 @@ function read(data) {
   };
 }
 
-// What the map can show besides the state: the cell's value or -1, and the ends of its scale.
-// A fixed scale means the same colour tomorrow; power has none that fits every model.
+// The metrics that the map can show: `of` returns a cell's value or -1, `ends` the ends of the scale.
+// A fixed scale gives the same colours tomorrow; for power no fixed scale fits every model.
 const METRICS = {
   state: { name: "State" },
   utilization: { name: "Utilisation", unit: "%", of: (f, i) => (f.util[i] === NO_BYTE ? -1 : f.util[i]), ends: () => [0, 100] },
@@ -44,7 +44,7 @@ const METRICS = {
   },
 };
 
-// Blocks as rows of cells: a node of its own may fold into two rows, a rack has a row per node.
+// Shapes blocks as rows of cells: a single node may fold into two rows, a rack has a row per node.
 function folded(blocks, fold) {
   let start = 0;
   const shaped = blocks.map(([label, nodes]) => {
@@ -60,8 +60,8 @@ function folded(blocks, fold) {
   return { shaped, several: shaped.some((b) => b.several), wide: most((b) => Math.max(...b.rows.map(([, n]) => n))), high: most((b) => b.rows.length) };
 }
 
-// The largest cells with which everything fits into the height; wider than high where there is room.
-// Names beside the rows are worth cells that are a little smaller.
+// Finds the largest cells with which everything fits into the height; they are wider than high if there
+// is room. Slightly smaller cells are accepted for names beside the rows.
 function layout(blocks, width, height, scale) {
   let best = null;
   for (const fold of [1, 2]) {
@@ -85,7 +85,7 @@ function fitting({ shaped, wide, high }, named, width, height, scale) {
     const total = lines * (high * cell + label + gap) - gap;
     if (columns < 1 || (total > height && cell > 1)) continue;
     const broad = Math.min(((width + gap) / columns - gap - side) / wide, cell * 2.2);
-    // What the width keeps small may be higher than wide.
+    // Cells that the width keeps small may be higher than wide.
     const tall = Math.max(cell, Math.floor(Math.min(((height + gap) / lines - gap - label) / high, cell * 1.5)));
     const whole = lines * (high * tall + label + gap) - gap;
     return { shaped, wide, high, cell: tall, broad, label, side, gap, columns, total: whole, worth: tall * broad * (named ? 1.4 : 1) };
@@ -93,7 +93,7 @@ function fitting({ shaped, wide, high }, named, width, height, scale) {
   return null;
 }
 
-// The tokens as the canvas reads them: `light-dark()` is resolved by an element that wears them.
+// The colour tokens for the canvas; `light-dark()` is resolved by elements that have these colours.
 const WORN = [
   "bg", "text", "muted", "link", "line", "failed", "failed-edge", "failed-mark", "degraded", "degraded-edge",
   "degraded-mark", "idle", "idle-mark", "busy-low", "busy-high", "busy-low-mark", "busy-high-mark", "ramp-low",
@@ -111,7 +111,7 @@ class Palette {
     });
   }
 
-  // Read anew only when the screen turned from dark to light or back.
+  // Reads the colours again only if the scheme changed between dark and light.
   renew() {
     const now = getComputedStyle(this.probes[0][1]).color;
     if (now === this.of) return;
@@ -128,7 +128,7 @@ class Palette {
     return Array.from({ length: 101 }, (_, p) => `rgb(${mix(0, p)},${mix(1, p)},${mix(2, p)})`);
   }
 
-  // Not measured is no colour of a scale: stripes.
+  // Returns the stripes for cells that are not measured, which are no colour of a scale.
   hatched(pen) {
     if (this.hatch) return this.hatch;
     const tile = document.createElement("canvas");

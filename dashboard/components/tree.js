@@ -1,5 +1,5 @@
-// A piece of a page that is patched in place. A node is a text, or [tag, attributes, ...nodes].
-// Texts come from strangers: they become text nodes, and only known tags and attributes are made.
+// A part of a page that is patched in place. A node is a text, or [tag, attributes, ...nodes].
+// Texts come from outside: they become text nodes, and only known tags and attributes are created.
 
 const TAGS = new Set(("a b button code dd details div dl dt em form h1 h2 h3 h4 header input label li nav ol p section small"
   + " span strong summary table tbody td th thead time tr ul").split(" "));
@@ -8,21 +8,21 @@ const SVG = "http://www.w3.org/2000/svg";
 const ATTRIBUTES = new Set(("action class colspan data-name datetime height href maxlength name placeholder role scope tabindex title type"
   + " value viewBox width x x1 x2 y y1 y2").split(" "));
 
-// What is beside the point on a phone is folded there. Whoever turns it sees what a wide screen shows.
+// Sections of minor importance are folded on a phone; turned sideways it counts as a wide screen.
 const NARROW = matchMedia("(max-width: 700px)");
 
-// A number stays on one line with its unit.
+// Keeps a number on one line with its unit.
 const UNIT = /(?<=\d) (?=(?:%|×|[kMG]?W|h|min|s|d|°C)(?![\w\/]))/g;
 const unbroken = (text) => text.replace(UNIT, "\u00a0");
 
 function allowed(name, value) {
-  // As the browser reads it: a backslash or a tab also leads away from here.
+  // Parse the address as the browser does, since a backslash or a tab can also lead to another site.
   if (name === "href" || name === "action") return URL.parse(value, location.href)?.origin === location.origin;
   return ATTRIBUTES.has(name) || name.startsWith("aria-");
 }
 
 function make([tag], parent) {
-  // A link in a drawing is one of its own kind.
+  // A link within an SVG drawing is an SVG element.
   if (DRAWN.has(tag) || (tag === "a" && parent.namespaceURI === SVG)) return document.createElementNS(SVG, tag);
   return document.createElement(TAGS.has(tag) ? tag : "span");
 }
@@ -32,7 +32,7 @@ function fits(old, node) {
   return old.localName === node[0] && old.gvKey === node[1].key;
 }
 
-// What was just opened gets the focus, unless somebody types.
+// Focuses what was just opened, unless somebody is typing.
 function arrive(element) {
   const typing = document.activeElement?.matches("input, textarea, select");
   if (!typing) requestAnimationFrame(() => element.focus({ preventScroll: true }));
@@ -41,7 +41,7 @@ function arrive(element) {
 function adorn(element, { key, open, arrives, ...attributes }, fresh) {
   element.gvKey = key;
   if (fresh && arrives) arrive(element);
-  // Afterwards it is the reader who unfolds.
+  // Later the reader decides what is unfolded.
   if (fresh && open) element.open = open !== "wide" || !NARROW.matches;
   for (const { name } of [...element.attributes])
     if (!(name in attributes) && name !== "open") element.removeAttribute(name);
@@ -63,7 +63,7 @@ function patch(parent, nodes) {
     gone.remove();
   };
   for (const node of nodes) {
-    // What goes, goes first: an element that is moved loses the focus.
+    // Remove old elements first, since moving an element makes it lose the focus.
     while (next && next.gvKey !== undefined && !wanted.has(next.gvKey)) drop();
     const key = typeof node === "string" ? undefined : node[1].key;
     let child = key === undefined ? next : keyed.get(key);

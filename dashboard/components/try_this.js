@@ -1,4 +1,4 @@
-// One line of links for whoever looks at a demo; who closes it sees it no more in this browser.
+// A line of links for people who look at a demo; once closed, it stays hidden in this browser.
 
 const CLOSED = "gpuvigil-try-this-closed";
 
@@ -8,7 +8,7 @@ export default function (component) {
   const said = JSON.stringify(component.data.links);
   if (line.dataset.said !== said) {
     line.dataset.said = said;
-    // Names come from strangers: texts are set as texts.
+    // Names come from outside, so texts are set as text.
     line.querySelector("ul").replaceChildren(
       ...component.data.links.map(([text, href]) => {
         const link = document.createElement("a"), entry = document.createElement("li");

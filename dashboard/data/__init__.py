@@ -1,1 +1,1 @@
-"""What pages ask the hub, shared by all who look."""
+"""What pages ask the hub, shared by all sessions."""

@@ -63,7 +63,7 @@ def job(record: Record, at: datetime) -> Record:
 
 
 def notice(record: Record, at: datetime) -> bool:
-    """Return whether what the notice says was true by then."""
+    """Return whether the notice had been decided, or sent, by then; one that is still due does not count."""
     sent = told_at(record, "sent_at")
     waits = record.body.get("state") == "due"
     return record.at <= at and not waits and (sent is None or sent <= at)

@@ -74,7 +74,7 @@ class Happened:
 
     transitions: tuple[Moved, ...] = ()
     events: tuple[Event, ...] = ()
-    deeds: tuple[Deed, ...] = ()  # of jobs, pods and programs
+    deeds: tuple[Deed, ...] = ()  # what jobs, pods and programs did
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

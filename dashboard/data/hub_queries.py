@@ -25,7 +25,7 @@ ALL_FIELDS = tuple(metric.name for metric in GPU.metrics)
 ARRIVAL = timedelta(seconds=10)
 # The most that the hub gives in one answer.
 _MOST_RECORDS = 100_000
-# The faults whose port's last change is shown; changes of other ports the book only hears later.
+# The faults whose port's last change is loaded; the book hears of other ports' changes as they come.
 PORT_FAULTS = where(lambda row: row.link is not Link.NOTHING)
 
 

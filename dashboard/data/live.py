@@ -84,7 +84,7 @@ class Shared:
 
 _installed: list[Shared] = []
 _lock = threading.Lock()
-# What is shared by moment of the past, and by person and moment for people who do not see everything.
+# What pages draw from: by moment of the past, and by person and moment.
 _moments: OrderedDict[datetime, Shared] = OrderedDict()
 _seen: OrderedDict[Hashable, Shared] = OrderedDict()
 

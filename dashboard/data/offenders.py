@@ -1,4 +1,4 @@
-"""Repeat offenders, asked of the hub once for every page and command that shows them."""
+"""Repeat offenders among nodes, slots and GPUs, for every page and command that shows them."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -9,12 +9,12 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.model import Incident, RecordKind, readable
 from gpuvigil.numbers_in_words import counted
 
-# More failed within `SPAN` than anybody can look at; the newest count.
+# The most incidents of `SPAN` that are read, newest first: more failures than anybody can look at.
 MOST_INCIDENTS = 20_000
 
 
 def asked(hub: Hub, now: datetime) -> tuple[Offender, ...]:
-    """All of them, the worst first. HubUnavailable or HubRefused when the hub does not answer."""
+    """Return all offenders, worst first. HubUnavailable or HubRefused if the hub does not answer."""
     records = hub.records(RecordKind.INCIDENT, since=now - SPAN, limit=MOST_INCIDENTS)
     return offenders(failures(readable(records, Incident.from_record)), now)
 
@@ -22,7 +22,7 @@ def asked(hub: Hub, now: datetime) -> tuple[Offender, ...]:
 def of_place(
     found: Iterable[Offender], cluster: str, node: str, slot: str | None, serial: str | None
 ) -> tuple[Offender, ...]:
-    """Those that a node's page shows, or with its slot and serial number a GPU's; the GPU first."""
+    """Return the offenders for a node's page, or with slot and serial number for a GPU's page; the GPU first."""
     wanted = {(Part.NODE, node)}
     if slot:
         wanted = {(Part.SLOT, slot)}
@@ -36,7 +36,7 @@ def of_place(
 
 
 def sentence(one: Offender) -> str:
-    """How often, when last, and what that makes of it."""
+    """Say how often it failed, when last, and whether it is a lemon."""
     times = counted(len(one.failures), "failure")
     verdict = "; a lemon: take it out of service and inspect all of it" if one.is_lemon else ""
     return f"{times} in {SPAN.days} days, last {moment(one.last_at)}{verdict}"

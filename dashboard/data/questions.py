@@ -61,8 +61,8 @@ class AskedBy:
 class _Entry:
     changed: threading.Condition = field(default_factory=threading.Condition)
     value: Any = None
-    at: float | None = None  # monotonic; None: never answered
-    took: float = 0.0  # seconds, of the last answer
+    at: float | None = None  # monotonic seconds; None: never answered
+    took: float = 0.0  # seconds that the last answer took
     error: str = ""
     failed_at: float | None = None
     began_at: float | None = None  # when the request under way began; None: none is

@@ -112,7 +112,7 @@ class Snapshot:
     def view(self, *, complete: bool = False) -> FleetView:
         """Return the newest view; wait a moment for the first one, or if nobody looked for long.
 
-        `complete`: also read every metric, as `details` of one of its GPUs will be asked for.
+        `complete`: `details` of one of its GPUs will be asked for, so read every metric of this moment, too.
         """
         drawn = self.drawn(complete=complete)
         return self.as_it_is(drawn, drawn.view)

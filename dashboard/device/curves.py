@@ -47,7 +47,7 @@ def _own(curve: Curve) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """How one chart is made of the fields of a GPU."""
+    """How one chart is made from the fields of a GPU."""
 
     key: str
     title: str

@@ -1,4 +1,4 @@
-"""The parts of both pages that are plain HTML."""
+"""The parts of the GPU's and the node's page that are plain HTML."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime

@@ -1,1 +1,1 @@
-"""The page of GPUs that are held and do little: idle, or half used."""
+"""The page of held GPUs that do little: idle, or half used."""

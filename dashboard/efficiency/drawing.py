@@ -1,4 +1,4 @@
-"""The page's tables, as trees."""
+"""The tables of the efficiency page, as trees of elements."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -12,7 +12,7 @@ from ..layout.tree import Node, el
 from ..lists.table import Value
 from .hub_queries import Tables
 
-# Columns by their keys, and what they are called where there is room.
+# The page's column titles, which are longer than a terminal's, by column key.
 _IDLE = {
     "user": "User",
     "holder": "Holder",
@@ -38,7 +38,7 @@ _LITTLE = {
 
 
 def page(found: Tables) -> Sequence[Node | None]:
-    """Both tables, each with what it says and where the whole of it is."""
+    """Return a summary and both tables, each with the command that prints it in full."""
     young = {"idle_for_seconds": f"under {duration(found.idle_after)}"}
     return (
         _who_idles(found),
@@ -54,7 +54,7 @@ def page(found: Tables) -> Sequence[Node | None]:
 
 
 def _who_idles(found: Tables) -> Node | None:
-    """Who holds idle GPUs, and for how long, in one line."""
+    """Return a line on how many hold idle GPUs and who does longest; None if nobody does."""
     grid = found.idle
     rows = [by_key(grid, row) for row in grid.rows]
     if not rows:
@@ -72,7 +72,7 @@ def _who_idles(found: Tables) -> Node | None:
 
 
 def _named(row: Mapping[str, Value]) -> list[Node]:
-    """A holder and whose it is, each with its page."""
+    """Return a holder and its user as links to their pages."""
     shown: list[Node] = []
     for key, word in (("holder", ""), ("user", " of ")):
         value = row[key]

@@ -1,4 +1,4 @@
-"""What the page asks the hub: the tables that the terminal shows, made at once for all who look."""
+"""The query of the efficiency page: the terminal's tables, made once for all sessions."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ WORK_SPAN = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """The fleet at one moment."""
+    """The tables of one moment."""
 
     now: datetime
     idle: Grid
@@ -28,9 +28,9 @@ class Tables:
 
 
 def tables(hub: Hub, snapshot: Snapshot, config: Config) -> Tables:
-    """HubError or StoreError where the hub or the store does not answer.
+    """Return the tables; HubError or StoreError if the hub or the store does not answer.
 
-    A table for which one of them answers that it cannot be asked like this says so in its place.
+    If one of them refuses the query for a table, that table says so in place of its rows.
     """
     now, prices = from_text(hub.status()["now"]), Prices(settings=config.cost)
     moment = on_pages(hub, snapshot, config.analyzer)

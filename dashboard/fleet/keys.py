@@ -16,7 +16,7 @@ class Keys:
 
     tags: pa.Table
     rows: tuple[tuple[str, ...], ...]  # the tags of each row
-    nodes: tuple[NodeName, ...]  # each once
+    nodes: tuple[NodeName, ...]  # distinct
     node: Column  # per row: index into `nodes`
 
     def latest(self, times: Column) -> Column:

@@ -1,1 +1,1 @@
-"""What one shift leaves to the next."""
+"""The shift handover page."""

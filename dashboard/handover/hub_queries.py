@@ -1,4 +1,4 @@
-"""What a handover asks the hub: a shift's records, each kind once."""
+"""The queries of a handover to the hub: the records of a shift, one query for each kind."""
 
 from datetime import datetime, timedelta
 
@@ -22,19 +22,19 @@ from .summary import SHIFT, Records
 
 _STANDING = sorted(state.value for state in STANDING)
 _OVER = ("resolved", "dismissed")
-# What ended in the shift may have begun long before it; more than these end in no shift.
+# Incidents that ended in the shift may have begun long before; no shift has more ends than this.
 _MOST_OVER = 2_000
 
 
 def records(hub: Hub, end: datetime) -> Records:
-    """What was written up to the end of the shift, as far back as it reaches."""
+    """Return the records of the shift that ends at `end`, and all open incidents."""
     start = end - SHIFT
     standing = hub.records(RecordKind.INCIDENT, states=_STANDING)
     over = hub.records(RecordKind.INCIDENT, states=_OVER, limit=_MOST_OVER)
     incidents = {one.id: one for one in readable([*over, *standing], Incident.from_record)}
 
     def since(kind: RecordKind) -> tuple[Record, ...]:
-        # `at` of these is when they were written; a second more, since `until` is exclusive.
+        # `at` of these kinds is when they were written. `until` is exclusive, hence a second more.
         return hub.records(kind, since=start, until=end + timedelta(seconds=1))
 
     return Records(

@@ -1,4 +1,4 @@
-"""Draws the handover of a shift: one page, one link."""
+"""Draw the handover of a shift, a page that one link shares."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ _MOST = 30
 
 
 def draw() -> None:
-    """The whole page; without a time in its address it is of now, and renews itself."""
+    """Draw the whole page; without a time in its address it is the shift up to now, which refreshes."""
     style("incidents")
     st.fragment(_live, run_every=_SECONDS)()
 
@@ -32,7 +32,7 @@ def _live() -> None:
     view = live.current().view()
     asked = st.query_params.get("to", "")
     end, wrong = end_of(asked, view.now)
-    # Of now: the same question for all who look within the time that an answer serves.
+    # For the shift up to now the key is empty, so that all sessions share an answer while it is fresh.
     key = ("handover", asked if asked and not wrong else "")
     try:
         said = live.shared().questions.ask(key, lambda hub: records(hub, end), _SECONDS)
@@ -53,7 +53,7 @@ def _live() -> None:
 
 
 def end_of(asked: str, now: datetime) -> tuple[datetime, str]:
-    """The end of the shift that an address asks for, and what is wrong with it."""
+    """Return the end of the shift that an address asks for, and an error text or ""."""
     if not asked:
         return now, ""
     try:
@@ -64,7 +64,7 @@ def end_of(asked: str, now: datetime) -> tuple[datetime, str]:
 
 
 def body(found: Shift) -> list[Node | None]:
-    """One sentence, what stands, what was done, and what ended; what opened is one of these."""
+    """Return a sentence, open incidents, what was done, and ended incidents; new ones are marked in both."""
     return [
         el(
             "p",
@@ -110,7 +110,7 @@ def _incidents(name: str, shown: Sequence[Incident], of: Shift) -> Node:
 
 
 def _suffers(one: Incident, end: datetime) -> Node | None:
-    """Whose work it holds up, as long as it stands."""
+    """Return whose work an open incident affects; None if it is over."""
     said, over = one.impact, one.resolved_at is not None and one.resolved_at <= end
     if over or not said.text:
         return None

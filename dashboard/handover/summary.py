@@ -1,4 +1,4 @@
-"""What opened, what stands and what was done in a shift: pure."""
+"""What opened, what is open and what was done in a shift; pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _SUSPICION = frozenset({State.SUSPECT.value, State.DISMISSED.value})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What was written, of any age."""
+    """The records that a shift is made from, of any age."""
 
     incidents: Sequence[Incident] = ()
     acknowledgements: Sequence[Acknowledgement] = ()
@@ -39,7 +39,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """One thing that somebody did; `incident` is empty where it is about none."""
+    """One thing that somebody did; `incident` is empty if it concerns none."""
 
     at: datetime
     who: str
@@ -49,7 +49,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """The page: every list is newest first, but what stands, which is worst first."""
+    """A shift; every list is newest first, except `stands`, which is worst first."""
 
     start: datetime
     end: datetime
@@ -57,12 +57,12 @@ class Shift:
     ended: Sequence[Incident]
     stands: Sequence[Incident]
     done: Sequence[Done]
-    silences: Sequence[Silence]  # that hold at the end
-    untaken: int  # of what stands
+    silences: Sequence[Silence]  # active at the end
+    untaken: int  # open incidents that nobody has acknowledged
 
 
 def shift(records: Records, end: datetime) -> Shift:
-    """The twelve hours up to `end`, as they were then as far as records tell."""
+    """Return the twelve hours up to `end`, as far as records tell how they were."""
     start = end - SHIFT
     told = [
         one
@@ -70,7 +70,7 @@ def shift(records: Records, end: datetime) -> Shift:
         if one.state not in _SUSPICION and not one.marked and one.since <= end
     ]
     stands = [one for one in told if one.resolved_at is None or one.resolved_at > end]
-    # What another one explains is told with that one.
+    # Incidents that another one covers are left out, as that one includes them.
     over = [one for one in told if one.resolved_at is not None and not one.covered_by]
     return Shift(
         start=start,
@@ -92,7 +92,7 @@ def _newest(found: Iterable, key: Callable) -> Sequence:  # type: ignore[type-ar
 
 
 def _done(records: Records) -> Iterable[Done]:
-    """Everything that a person or gpuvigil wrote, in words."""
+    """Yield everything that a person or gpuvigil did, in words."""
     for ack in records.acknowledgements:
         did = f"handed over to {ack.to}" if ack.to else "" if ack.note else "took it"
         text = ": ".join(part for part in (did, ack.note) if part)
@@ -123,6 +123,6 @@ def _done(records: Records) -> Iterable[Done]:
 
 
 def sentence(one: Shift) -> str:
-    """The whole in one line."""
+    """Return the shift's counts in one line."""
     waits = f", {one.untaken} not acknowledged" if one.untaken else ""
     return f"{len(one.opened)} opened, {len(one.ended)} ended, {len(one.stands)} still open{waits}."

@@ -1,1 +1,1 @@
-"""Hardware: what failed where, repeat offenders, parts on their way back, racks."""
+"""The page of hardware: what failed where, repeat offenders, parts being returned, racks."""

@@ -1,4 +1,4 @@
-"""Draws the page of hardware: thin glue between the snapshot, the hub and Streamlit."""
+"""Draw the page of hardware: thin glue between the snapshot, the hub and Streamlit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ from ..layout.tree import show
 from .drawing import Shown, page
 from .summary import Matrix, matrix, racks
 
-# A month of incidents: asked for rarely, for all who look.
-# The page is there at once: what is not known yet comes with a renewal.
+# A month of incidents is asked for rarely, once for all sessions.
+# The page shows at once; missing answers come with a refresh.
 FRESH_SECONDS, FIRST_SECONDS = 120.0, 1.0
 RENEWED_SECONDS = 5.0
 _MOST_RMA = 10_000
@@ -30,14 +30,14 @@ _MOST_RMA = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """What the hub says of failures of 30 days and of parts that go back."""
+    """The failures of 30 days and the returns of parts."""
 
     failures: Sequence[Failure] = ()
     rmas: Sequence[Rma] = ()
 
 
 def failed(hub: Hub, now: datetime) -> Failed:
-    """One question for all who look."""
+    """Ask the hub for failures and returns, once for all sessions."""
     records = hub.records(RecordKind.INCIDENT, since=now - SPAN, limit=MOST_INCIDENTS)
     steps = readable(hub.records(RecordKind.RMA, limit=_MOST_RMA), Rma.from_record)
     return Failed(
@@ -47,7 +47,7 @@ def failed(hub: Hub, now: datetime) -> Failed:
 
 
 def draw() -> None:
-    """The whole page; it renews itself as one."""
+    """Draw the whole page, which refreshes as one."""
     style("incidents")
     st.fragment(_live, run_every=max(RENEWED_SECONDS, live.refresh_seconds()))()
 

@@ -1,4 +1,4 @@
-"""Failures by fault and place, and what each rack draws and how hot it is: pure."""
+"""Failures by fault and place, and the power and temperature of each rack; pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,19 +15,19 @@ from gpuvigil.web.page_links import node_page, rack_page
 from ..model.cluster import ClusterView
 from ..model.gpus import Look, summed
 
-# More columns than these nobody reads side by side.
+# The most columns, as more cannot be read side by side.
 MOST_PLACES = 12
 NO_RACK = "no rack told"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """How often each fault was found at each place; the worst of both first."""
+    """How often each fault occurred at each place; the most frequent come first in both."""
 
     places: Sequence[str]
-    rows: Sequence[tuple[str, str, Sequence[int], int]]  # fault's key, its title, counts, all
-    more: int  # places that are not shown
-    pages: Mapping[str, str] = field(default_factory=dict)  # of the places
+    rows: Sequence[tuple[str, str, Sequence[int], int]]  # fault, title, counts, total
+    more: int  # number of places not shown
+    pages: Mapping[str, str] = field(default_factory=dict)  # page by place
 
     @property
     def most(self) -> int:
@@ -35,7 +35,7 @@ class Matrix:
 
 
 def matrix(found: Iterable[Failure], place_of: Mapping[tuple[str, str], str]) -> Matrix:
-    """`place_of`: each node's rack, by cluster and node; a node without one stands for itself."""
+    """Count failures by fault and place; `place_of` has the rack by cluster and node, else the node counts."""
     counts: Counter[tuple[str, str]] = Counter()
     pages: dict[str, str] = {}
     for one in found:
@@ -63,7 +63,7 @@ def _title(fault: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rack:
-    """One rack of a cluster; None: not measured."""
+    """One rack of a cluster; None is not measured."""
 
     cluster: str
     name: str
@@ -77,7 +77,7 @@ class Rack:
     hottest_celsius: float | None
     middle_celsius: float | None
     standing: Sequence[Incident] = ()
-    parts: Sequence["Rack"] = ()  # the same of each of its nodes, where they are asked for
+    parts: Sequence["Rack"] = ()  # the same for each of its nodes, if asked for
 
 
 def racks(
@@ -86,9 +86,9 @@ def racks(
     standing: Iterable[Incident],
     asked: str = "",
 ) -> Sequence[Rack]:
-    """Each rack with what its GPUs draw and how hot they are, by name; empty where none is told.
+    """Return each rack with its GPUs' power and temperature, by name; empty if no node has a rack.
 
-    `asked`: the rack whose nodes are told one by one.
+    `asked`: the rack whose nodes are also returned one by one.
     """
     nodes: defaultdict[str, list[int]] = defaultdict(list)
     for number, node in enumerate(cluster.layout.nodes):

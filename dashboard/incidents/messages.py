@@ -32,12 +32,12 @@ class Message:
     id: str
     at: datetime  # when it was sent, or else decided
     number: int  # of the transition that it is about
-    step: str  # "open to resolved"
-    about: str  # "firing"
+    step: str  # the transition, as "open to resolved"
+    about: str  # the kind of message, as "firing"
     state: str  # sent, held, superseded, due or dead; also the style class
     word: str
     reason: str
-    verdict: str  # the reason's name, as docs/alerts.md lists it
+    verdict: str  # the name of the reason, as docs/alerts.md lists it
     details: tuple[str, ...]  # attempts, last error, time of the next try
     said: tuple[str, ...]  # the message's text, from what was known then
 

@@ -1,1 +1,1 @@
-"""The page of inference: which GPUs serve, whose they are, and whether fewer would do."""
+"""The page of inference: which GPUs serve, who holds them, and whether fewer would do."""

@@ -1,4 +1,4 @@
-"""The page's tables, as trees."""
+"""The tables of the inference page, as trees of elements."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from ..layout.tree import Node, el
 from ..lists.serving import ANSWERS
 from .hub_queries import Tables
 
-# Columns by their keys, and what they are called where there is room.
+# The page's column titles, which are longer than a terminal's, by column key.
 _SERVING = {
     "user": "User",
     "holder": "Holder",
@@ -25,7 +25,7 @@ _SERVING = {
     "account": "Team",
     "cluster": "Cluster",
 }
-# GPUs of a node that is silent are not measured, and not busy.
+# GPUs of a silent node are not measured, which does not mean busy.
 _UNKNOWN = {"idle_gpus": "not measured"}
 _MODELS = {
     "model": "Model",
@@ -46,7 +46,7 @@ _MODELS = {
 
 
 def page(found: Tables) -> Sequence[Node | None]:
-    """The answer in a line, then who serves now, then each model's day."""
+    """Return the answer in a line, who serves now, and each model's last day."""
     return (
         _answer(found),
         section("Who serves", "now", found.serving, _SERVING, "gpuvigil top", _UNKNOWN),
@@ -58,7 +58,7 @@ def page(found: Tables) -> Sequence[Node | None]:
 
 
 def _answer(found: Tables) -> Node | None:
-    """How many serve, on what, and of how many it is known whether anybody asks them."""
+    """Return how many serve on how many GPUs, and for how many requests are measured; None if none serves."""
     rows = [by_key(found.serving, row) for row in found.serving.rows]
     if not rows:
         return None
@@ -77,7 +77,7 @@ def _answer(found: Tables) -> Node | None:
 
 
 def _at_rest(gpus: int, idle: int, unmeasured: int) -> str:
-    """How many compute nothing, of those of which it is known."""
+    """Say how many of the measured GPUs are at 0 %."""
     if unmeasured == gpus:
         return "none of them measured now"
     rest = f", {unmeasured:,} not measured" if unmeasured else ""

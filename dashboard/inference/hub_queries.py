@@ -1,4 +1,4 @@
-"""What the page asks the hub: who serves now, and what servers were asked in a day, made at once for all who look."""
+"""The query of the inference page: who serves now, and each model's last day, made once for all sessions."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,13 +14,13 @@ from ..lists.fleet_now import on_pages
 from ..lists.inference_usage import Told
 from ..lists.table import Grid, or_why
 
-# Servers have their peaks once a day.
+# A day, since the load of servers peaks daily.
 SPAN = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """The fleet at one moment."""
+    """The tables of one moment."""
 
     now: datetime
     serving: Grid  # by holder
@@ -28,7 +28,7 @@ class Tables:
 
 
 def tables(hub: Hub, snapshot: Snapshot, config: Config) -> Tables:
-    """HubError or StoreError where the hub or the store does not answer."""
+    """Return the tables; HubError or StoreError if the hub or the store does not answer."""
     now, prices = from_text(hub.status()["now"]), Prices(settings=config.cost)
     moment, span = on_pages(hub, snapshot, config.analyzer), (now - SPAN, now)
     answered: list[Told] = []

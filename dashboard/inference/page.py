@@ -1,4 +1,4 @@
-"""The page of inference: thin glue between the hub and Streamlit."""
+"""Draw the page of inference: thin glue between the hub and Streamlit."""
 
 from ..layout import asked_page
 from .drawing import page
@@ -11,10 +11,10 @@ PAGE = asked_page.AskedPage(
     unknown="Who serves is not known",
     ask=tables,
     shown=page,
-    fresh_seconds=60.0,  # the store is asked for an hour of every GPU
+    fresh_seconds=60.0,  # an answer needs an hour of every GPU from the store
 )
 
 
 def draw() -> None:
-    """The whole page; it renews itself as one."""
+    """Draw the whole page, which refreshes as one."""
     asked_page.draw(PAGE)

@@ -155,7 +155,7 @@ def _rank(found: OverTime, key: str, place: int, begin: int) -> Rank | None:
     row = _row(found, key, found.gpus[key], ASKED, place)
     if row is None:
         return None
-    # A step of the grid counts as one sample.
+    # Each step of the grid counts as one sample.
     span, tick = found.grid.step, found.grid.step.total_seconds()
     of_steps = rank(key, {**row, **_counted(found, found.gpus[key], place, begin)}, span, tick)
     return replace(

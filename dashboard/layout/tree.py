@@ -47,6 +47,6 @@ def each(nodes: Iterable[Node | None]) -> list[Node]:
 
 
 def show(key: str, *nodes: Node | None) -> None:
-    """Draw a tree; `key` is the same for the same place on a page."""
+    """Draw a tree; `key` identifies its place on the page."""
     draw = component("tree", '<div class="tree"></div>')
     draw(key=key, data={"nodes": each(nodes)})

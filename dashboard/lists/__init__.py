@@ -1,1 +1,1 @@
-"""Lists that a page and a command show alike: holders, idle GPUs, inference servers."""
+"""Lists that a page and a command share: holders, idle GPUs, jobs, inference servers, the network."""

@@ -203,7 +203,7 @@ def running(
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
 ) -> list[JobNow]:
     """Return every job or pod that holds GPUs: first those held up by an incident, then the largest."""
-    holders: defaultdict[str, set[Key]] = defaultdict(set)  # by GPU
+    holders: defaultdict[str, set[Key]] = defaultdict(set)  # by GPU key
     held: defaultdict[Key, list[Allocation]] = defaultdict(list)
     for one in fleet.allocations:
         key = one.subject.cluster, one.holder

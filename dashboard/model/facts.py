@@ -100,7 +100,7 @@ class Book:
 
     def apply(self, records: Iterable[Record]) -> None:
         """Take new versions of records and drop those that ended, those of the selftest and unreadable ones."""
-        taken: set[str] = set()  # notices
+        taken: set[str] = set()  # IDs of notices
         ended = False
         for record in records:
             if record.marked:

@@ -97,7 +97,7 @@ def _far(link: Link) -> Node | None:
 
 
 def _is_switch(subject: Subject) -> bool:
-    """Return whether it is a switch itself."""
+    """Return whether the subject is a whole switch, which is its port 0."""
     return subject.device == SWITCH_DEVICE and subject.port == "0"
 
 

@@ -1,4 +1,4 @@
-"""The page of the network: thin glue between the hub and Streamlit."""
+"""Draw the page of the network: thin glue between the hub and Streamlit."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -37,7 +37,7 @@ PAGE = asked_page.AskedPage(
     unknown="The state of the network is not known",
     ask=network,
     shown=_shown,
-    fresh_seconds=20.0,  # the store is asked for minutes of every port
+    fresh_seconds=20.0,  # an answer needs minutes of every port from the store
 )
 
 

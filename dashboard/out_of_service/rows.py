@@ -190,15 +190,15 @@ def _row(
 def _since(
     by: re.Match[str] | None, ours: NodeAction | None, here: Sequence[Incident]
 ) -> datetime | None:
-    """As the reason says, or since gpuvigil drained it, or since its fault; a cordon tells no time."""
+    """Return since when a node is out: by its Slurm reason, gpuvigil's drain, or its fault; a cordon has no time."""
     if by is not None:
         try:
             told = datetime.fromisoformat(by[2])
         except ValueError:
             told = None
         if told is not None:
-            # Slurm prints the controller's local time without a zone; a site that is not on UTC
-            # sees it as its clock shows it.
+            # Slurm prints the controller's local time without a zone. It is taken for UTC, so a site
+            # in another zone sees it as its clock shows it.
             return told if told.tzinfo else told.replace(tzinfo=timezone.utc)
     if ours is not None:
         return ours.at
@@ -206,20 +206,20 @@ def _since(
 
 
 def _names(inventories: Iterable[Inventory]) -> frozenset[str]:
-    """Nodes, as they are called and for short, and racks: of these none is a ticket."""
+    """Return the full and short names of nodes, and of racks, none of which is a ticket."""
     known = {it.subject.node for it in inventories} | {it.rack for it in inventories if it.rack}
     return frozenset(known | {name.partition(".")[0] for name in known})
 
 
 def _ticket(scheduled: ScheduledNode | None, repair: Rma | None, names: Collection[str]) -> str:
-    """Of the scheduler's reason, or of the note on the part that is returned."""
+    """Return the ticket in the scheduler's reason, or in the note on the part's return; "" for none."""
     reason = "" if scheduled is None else scheduled.reason or ""
     notes = (reason, "" if repair is None else repair.note)
     return next((found for text in notes if (found := ticket(text, names))), "")
 
 
 def ticket(text: str, names: Collection[str] = ()) -> str:
-    """The first ticket that a text names; empty for none."""
+    """Return the first ticket that a text names; "" for none."""
     for found in _TICKET.finditer(text):
         key = found[0]
         if key not in names and _PARTS.match(key) is None:
@@ -235,7 +235,7 @@ def next_step(
     accepted: Acceptance | None,
     since: datetime | None,
 ) -> str:
-    """What to do now, by how far it is."""
+    """Return what to do next about a node."""
     if repair is not None:
         word = said(repair)
         wait = "ship the part" if repair.state is RmaState.OPEN else "wait for the replacement"
@@ -254,7 +254,7 @@ def next_step(
 
 
 def _comes_first(one: Incident, accepted_at: datetime | None) -> bool:
-    """Notes never; of warnings whoever accepted the node knew. With a critical fault none is given back."""
+    """Return whether an incident must be handled first: any critical, or a warning newer than the acceptance."""
     if one.severity is Severity.CRITICAL:
         return True
     return one.severity is Severity.WARNING and (accepted_at is None or one.since > accepted_at)
@@ -269,7 +269,7 @@ def _command(scheduled: ScheduledNode | None) -> str:
 
 
 def unknown(known: Known) -> Sequence[str]:
-    """Why the list may lack nodes: schedulers that do not answer, or none at all."""
+    """Return why the list may lack nodes: schedulers that do not answer, or none at all."""
     if not known.schedulers:
         return [
             "No scheduler is connected: only silent nodes and those whose faults stop all their GPUs are listed."

@@ -1,4 +1,4 @@
-"""Held GPUs that do little."""
+"""The page of held GPUs that do little."""
 
 from dashboard.efficiency.page import draw
 

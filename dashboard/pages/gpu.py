@@ -1,4 +1,4 @@
-"""One GPU."""
+"""The page of one GPU."""
 
 from dashboard.device.gpu_page import draw
 

@@ -1,4 +1,4 @@
-"""What one shift leaves to the next."""
+"""The shift handover page."""
 
 from dashboard.handover.page import draw
 

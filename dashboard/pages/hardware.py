@@ -1,4 +1,4 @@
-"""Hardware that failed, and racks."""
+"""The page of failed hardware and racks."""
 
 from dashboard.hardware.page import draw
 

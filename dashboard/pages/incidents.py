@@ -1,4 +1,4 @@
-"""The incidents."""
+"""The page of incidents."""
 
 from dashboard.incidents.page import draw
 

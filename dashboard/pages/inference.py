@@ -1,4 +1,4 @@
-"""Who serves inference, and what their servers had to do."""
+"""The page of inference servers and their load."""
 
 from dashboard.inference.page import draw
 

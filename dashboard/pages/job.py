@@ -1,4 +1,4 @@
-"""One job."""
+"""The page of one job."""
 
 from dashboard.jobs.job_page import draw
 

@@ -1,4 +1,4 @@
-"""What bounds each job, and what it would lose."""
+"""The page of all jobs: what bounds each, and what it would lose."""
 
 from dashboard.jobs.page import draw
 

@@ -1,4 +1,4 @@
-"""Whether the network is the bottleneck, which link, and whose job."""
+"""The page of the network: whether it is the bottleneck, which links, whose jobs."""
 
 from dashboard.network.page import draw
 

@@ -1,4 +1,4 @@
-"""One node."""
+"""The page of one node."""
 
 from dashboard.device.node_page import draw
 

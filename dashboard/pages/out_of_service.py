@@ -1,4 +1,4 @@
-"""Nodes that are out of service."""
+"""The page of nodes that are out of service."""
 
 from dashboard.out_of_service.page import draw
 

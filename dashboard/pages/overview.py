@@ -1,4 +1,4 @@
-"""The overview."""
+"""The overview page."""
 
 from dashboard.overview.page import draw
 

@@ -1,4 +1,4 @@
-"""Users and teams."""
+"""The page of users and teams."""
 
 from dashboard.people.page import draw
 

@@ -1,4 +1,4 @@
-"""Whether what the pages say can be trusted."""
+"""The page of the monitoring itself: whether the pages can be trusted."""
 
 from dashboard.pipeline.page import draw
 

@@ -1,4 +1,4 @@
-"""What reports were made."""
+"""The page of reports."""
 
 from dashboard.reports.page import draw
 

@@ -1,4 +1,4 @@
-"""What is silenced."""
+"""The page of silences."""
 
 from dashboard.silences.page import draw
 

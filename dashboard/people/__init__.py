@@ -1,1 +1,1 @@
-"""Users and teams: what they held, used and left idle, and what would help."""
+"""The page of users and teams: what they held, used and left idle, and what would help."""

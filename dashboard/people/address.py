@@ -1,4 +1,4 @@
-"""What an address asks the page of users and teams to show."""
+"""The parameters of the page of users and teams, as an address names them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ USUAL = "7d"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Empty is everything; values come from an address and may be anything."""
+    """The parameters; empty is everything. Values come from an address and may be anything."""
 
     last: str = USUAL
     cluster: str = ""
@@ -24,7 +24,7 @@ class Asked:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "Asked":
-        """Those of an address; a span that does not exist is the usual one, and a user comes first."""
+        """Return the parameters of an address; an unknown span becomes the default, a user overrides a team."""
         given = {name: query.get(name, "")[:LONGEST] for name in cls.__dataclass_fields__}
         if given["last"] not in SPANS:
             given["last"] = USUAL
@@ -34,12 +34,12 @@ class Asked:
 
     @property
     def one(self) -> bool:
-        """Whether one user or team is asked for."""
+        """Whether a single user or team is asked for."""
         return bool(self.user or self.team)
 
     @property
     def title(self) -> str:
-        """What the page is of."""
+        """The title of the page."""
         if self.user:
             return f"User {self.user}"
         return f"Team {self.team}" if self.team else "Users and teams"
@@ -57,7 +57,7 @@ class Asked:
 
     @property
     def href(self) -> str:
-        """The address that shows this."""
+        """The address of the page with these parameters."""
         fields = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
         given = {
             name: value for name, value in fields if value and (name, value) != ("last", USUAL)

@@ -1,4 +1,4 @@
-"""What is worth doing about a span: the jobs that wasted or lost most, with what would help."""
+"""What to do next: the jobs that wasted or lost most in the span, with what would help."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ BLOCKED = "find out what blocked it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One thing to do, and the GPU-hours of the span that it is about."""
+    """One thing to do, and the GPU-hours of the span that it concerns."""
 
     job: JobUse
     what: str
@@ -26,7 +26,7 @@ class Step:
 
 
 def steps(jobs: Iterable[JobUse]) -> Sequence[Step]:
-    """Those of most GPU-hours first; less than an hour is worth no word."""
+    """Return the things to do with most GPU-hours, without those below `LEAST_HOURS`."""
     found = [one for job in jobs for one in _of(job) if one.hours >= LEAST_HOURS]
     return sorted(found, key=lambda one: (-one.hours, one.job.holder))[:MOST]
 
@@ -38,7 +38,7 @@ def _of(job: JobUse) -> Iterator[Step]:
 
 
 def section(jobs: Iterable[JobUse], cluster: str, money: Money | None) -> Node | None:
-    """A list of them; none where nothing stands out."""
+    """Return the list of things to do; None without any."""
     found = steps(jobs)
     if not found:
         return None
@@ -68,7 +68,7 @@ def _row(one: Step, cluster: str, money: Money | None) -> Node:
 
 
 def _incidents(job: JobUse) -> str:
-    """Those that name it, also of a month ago."""
+    """Return a link to the incidents of a month that name the job."""
     return f"{page_links.INCIDENTS}?{urlencode({'q': job.holder, 'last': '30d'})}"
 
 

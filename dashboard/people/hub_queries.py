@@ -1,4 +1,4 @@
-"""What the page of users and teams asks the hub: two spans of usage, incidents and judged hours."""
+"""The queries of the page of users and teams: two spans of usage, incidents and judged hours."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ _MOST = 10_000
 
 
 def everybody(hub: Hub, settings: CostSettings, span: timedelta) -> Sequence[People]:
-    """Each cluster's users and teams over the last `span`, against the one before."""
+    """Return each cluster's users and teams over the last `span`, compared with the span before."""
     now = from_text(hub.status()["now"])
     return [_of(hub, name, span, now, of_cluster(settings, name)) for name in clusters(hub)]
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Money:
-    """Whether there are prices, and how an amount is said."""
+    """How amounts are written if there are prices."""
 
     currency: str
 
     def said(self, amount: float | None) -> str:
-        """With cents where it is small; a dash for what has no price."""
+        """Return an amount, below 100 with cents; a dash for None."""
         return "–" if amount is None else f"{amount:,.{0 if abs(amount) >= 100 else 2}f}"

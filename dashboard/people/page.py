@@ -1,4 +1,4 @@
-"""Draws the page of users and teams: thin glue between the hub and Streamlit."""
+"""Draw the page of users and teams: thin glue between the hub and Streamlit."""
 
 import streamlit as st
 
@@ -15,14 +15,14 @@ from .drawing import page
 from .hub_queries import everybody
 from .money import Money
 
-# Usage is counted by quarters of an hour: not more often than this for all who look.
-# The page is there at once: what is not known yet comes with a renewal.
+# Usage is counted by quarters of an hour, so answers stay fresh for this long for all sessions.
+# The page shows at once; missing answers come with a refresh.
 FRESH_SECONDS, FIRST_SECONDS = 120.0, 1.0
 RENEWED_SECONDS = 5.0
 
 
 def draw() -> None:
-    """The whole page; it renews itself as one."""
+    """Draw the whole page, which refreshes as one."""
     style("incidents")
     st.fragment(_live, run_every=max(RENEWED_SECONDS, live.refresh_seconds()))()
 

@@ -1,1 +1,1 @@
-"""The page that says whether the other pages can be trusted."""
+"""The page of the monitoring itself: whether the other pages can be trusted."""

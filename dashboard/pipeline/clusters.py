@@ -1,4 +1,4 @@
-"""Collectors, per cluster: who is heard, how old the data are, and which nodes do worst; pure."""
+"""The collectors of each cluster: which are heard, how old the data are, which nodes are worst; pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -18,9 +18,9 @@ from .hub_queries import WINDOW, Sources
 
 Row = Mapping[str, Any]
 
-# The newest row may be on its way.
+# How late the newest row may arrive.
 ARRIVAL = timedelta(seconds=3)
-# Collectors say their tick in their inventory; until then this is the usual one.
+# The assumed tick until a collector's inventory says its own.
 USUAL_TICK_SECONDS = 10.0
 CLOCK_LIMIT_SECONDS = 2.0
 MOST_NAMED = 5
@@ -28,20 +28,20 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHealth:
-    """One collector; None is not known."""
+    """The health of one collector; None is not known."""
 
     subject: Subject
     heard_at: datetime | None
     heard: bool
-    lag_seconds: float | None  # age of its newest numbers, its clock put right
-    offset_seconds: float | None  # how far its clock is ahead of the hub's
-    coverage_percent: float | None  # of the ticks of the window
+    lag_seconds: float | None  # age of its newest numbers, corrected for its clock
+    offset_seconds: float | None  # its clock minus the hub's
+    coverage_percent: float | None  # share of the window's ticks that came
     version: str
     spool_bytes: int | None
     spool_oldest_seconds: float | None
-    spool_writable: int | None  # 0: its disk is full or fails
-    dropped: int | None  # in all
-    dropped_lately: int | None  # in the window
+    spool_writable: int | None  # 0: the disk is full or fails
+    dropped: int | None  # batches in total
+    dropped_lately: int | None  # batches in the window
     restarts_lately: int | None
     driver_silent_seconds: float | None
     sweep_seconds: float | None
@@ -49,7 +49,7 @@ class NodeHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterHealth:
-    """The collectors of one cluster; never summed with another's."""
+    """The collectors of one cluster; clusters are never summed."""
 
     name: str
     simulated: bool
@@ -61,37 +61,37 @@ class ClusterHealth:
 
     @property
     def coverage_percent(self) -> float | None:
-        """Of all ticks that should have come; of nodes with too few ticks nothing can be said."""
+        """The mean coverage of the nodes, without those with too few ticks; None if none is known."""
         known = [n.coverage_percent for n in self.nodes if n.coverage_percent is not None]
         return sum(known) / len(known) if known else None
 
     @property
     def lag_seconds(self) -> float | None:
-        """The median of those that have data."""
+        """The median lag of the nodes that have data; None without any."""
         lags = [node.lag_seconds for node in self.nodes if node.lag_seconds is not None]
         return median(lags) if lags else None
 
     @property
     def versions(self) -> tuple[tuple[str, int], ...]:
-        """The versions of the collectors with how many there are of each, most first."""
+        """The collectors' versions with the number of nodes, most frequent first."""
         return tuple(Counter(node.version for node in self.nodes if node.version).most_common())
 
     def worst(self, value: str, above: float = 0.0) -> tuple[NodeHealth, ...]:
-        """The nodes where a number is largest, whatever its sign, and larger than `above`."""
+        """Return nodes whose number exceeds `above` in absolute value, largest first."""
         found = [n for n in self.nodes if (it := getattr(n, value)) is not None and abs(it) > above]
         return tuple(sorted(found, key=lambda n: (-abs(getattr(n, value)), n.subject)))
 
     @property
     def silent(self) -> tuple[NodeHealth, ...]:
-        """Those that are not heard, the longest silent first."""
+        """The silent nodes, longest silent first."""
         quiet = [node for node in self.nodes if not node.heard]
         return tuple(sorted(quiet, key=lambda node: (node.heard_at or EPOCH, node.subject)))
 
 
 def clusters(sources: Sources, shown: Iterable[ClusterView] = ()) -> tuple[ClusterHealth, ...]:
-    """Every cluster of which there is an inventory, a body or a row; real ones first.
+    """Return every cluster with an inventory, a batch or a row; real ones first.
 
-    A node of `shown`, which all pages have, is silent here when it is there: one clock, one limit.
+    Nodes of `shown`, the clusters on all pages, are silent here if they are silent there.
     """
     views = {one.name: one for one in shown}
     known: dict[Subject, Inventory | None] = {one.subject: one for one in sources.inventories}
@@ -134,7 +134,7 @@ def clusters(sources: Sources, shown: Iterable[ClusterView] = ()) -> tuple[Clust
 
 
 def _as_shown(nodes: Iterable[NodeHealth], shown: ClusterView | None) -> tuple[NodeHealth, ...]:
-    """Each heard or not as the other pages say; of nodes that are not on them as the hub's answer has it."""
+    """Return nodes as heard or silent as on the other pages; nodes not on those stay as the hub has them."""
     if shown is None:
         return tuple(nodes)
     silent = {one.name: one for one in shown.silent_nodes}
@@ -147,7 +147,7 @@ def _as_shown(nodes: Iterable[NodeHealth], shown: ClusterView | None) -> tuple[N
 
 
 def _told_at(inventory: Inventory | None, body: Row | None) -> datetime | None:
-    """When a node was last heard, else when it said what it has."""
+    """Return when a node was last heard, else the time of its inventory, or None."""
     if body is not None:
         return from_text(str(body["received_at"]))
     return None if inventory is None else inventory.at
@@ -174,7 +174,7 @@ def _health(
     offset = None if body is None else body.get("offset_seconds")
     value = (row or {}).get
     lately = (span or {}).get
-    # The hub has put the times right of a clock that it knows to be off.
+    # The hub has already corrected the times of a clock that it knows to be wrong.
     ahead = 0.0 if (body or {}).get("clock") in _PUT_RIGHT else (offset or 0.0)
     lag = None if row is None else (now - row["at"]).total_seconds() + ahead
     return NodeHealth(
@@ -197,11 +197,11 @@ def _health(
 
 
 def _coverage(span: Row | None, begun: datetime | None, tick: float, now: datetime) -> float | None:
-    """Ticks that came of those that should have; None while there are too few to say."""
+    """Return the percentage of expected ticks that came; None while too few are expected."""
     if begun is None:
         return None
     start = max(begun, now - WINDOW)
-    # The newest tick may be on its way, and neither end falls on one.
+    # The newest tick may be on its way, and the window's ends lie between ticks.
     expected = ((now - start) - ARRIVAL).total_seconds() / tick - 1
     if expected < TICKS:
         return None

@@ -1,4 +1,4 @@
-"""The pipeline page as a tree."""
+"""The pipeline page, as trees of elements."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from .view import (
 )
 
 UNKNOWN = "not known"
-# Less than this is not worth a name.
+# Nodes with a smaller clock offset or a shorter wait are not named.
 CLOCK_SHOWN_SECONDS = 0.5
 SPOOL_SHOWN_SECONDS = 10.0
 _STEP_SECONDS = 300
@@ -30,7 +30,7 @@ _HOUR = timedelta(hours=1)
 
 
 def verdict(view: PipelineView) -> Node:
-    """The one line on top with what to do, and every other problem below it."""
+    """Return the verdict with what to do, and every other problem below it."""
     first, *rest = view.problems or (None,)
     look = "good" if first is None else _LOOKS[first.level][0]
     line = el("p", view.verdict, class_="line", role="status")
@@ -59,7 +59,7 @@ def _problem(one: Problem) -> Node:
 
 
 def cluster(one: ClusterHealth, now: datetime) -> Node:
-    """The collectors of one cluster: a line per question, the worst nodes named."""
+    """Return the collectors of one cluster: a line per question, with the worst nodes named."""
     at = _stepped(now)
     mark = "simulated" if one.simulated else "real"
     lines = [*_heard(one, now), *_health(one)]
@@ -73,7 +73,7 @@ def cluster(one: ClusterHealth, now: datetime) -> Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """One question about the collectors: the answer, and the nodes that do worst."""
+    """One question about the collectors: the answer, and the worst nodes."""
 
     name: str
     value: str
@@ -186,7 +186,7 @@ def _line(one: _Line, at: datetime) -> Node:
 
 
 def _named(one: _Line, at: datetime) -> list[Node]:
-    """The worst nodes, each a link to its page of the last hour, and how many more there are."""
+    """Return the worst nodes as links to their pages of the last hour, and how many more there are."""
     found: list[Node] = []
     for node in one.nodes[:MOST_NAMED]:
         href = page_links.subject_page(node.subject, at - _HOUR, at)
@@ -197,7 +197,7 @@ def _named(one: _Line, at: datetime) -> list[Node]:
 
 
 def services(view: PipelineView, shown: datetime | None, refresh_seconds: float) -> Node:
-    """Hub, analyzer, alerts and this dashboard, each with what it says of itself."""
+    """Return hub, analyzer, alerts and this dashboard, each with its own report."""
     rows_at = "no data yet" if shown is None else f"{_since(view.now, shown)} old"
     dashboard = (
         ("Version", __version__),
@@ -232,7 +232,7 @@ def _card(name: str, pairs: Pairs) -> Node:
     return el("div", el("h2", name), el("dl", *rows), class_="card", key=name)
 
 
-# What the hub keeps rows of, by its measurement.
+# The names of what the hub keeps rows of, by measurement.
 KEPT_OF = {
     "gpu": "GPUs",
     "nvlink": "NVLinks",
@@ -312,7 +312,7 @@ def _alerts(found: Pulse | None, now: datetime) -> Pairs:
     )
 
 
-# What becomes of messages, by what alerts calls it; what is due stands in the outbox.
+# The outcomes of messages, by the alerts service's states; due ones are in the outbox.
 _BECAME = {
     "sent": "sent",
     "held": "held back, each incident says why",
@@ -328,7 +328,7 @@ def _became(counts: object) -> str:
 
 
 def outbox(boxes: Sequence[Outbox], now: datetime) -> Node | None:
-    """What every channel has still to say, and what it could not; that there is none is said by the verdict."""
+    """Return what waits for each channel and what was given up; None without channels, as the verdict says so."""
     if not boxes:
         return None
     names = ("Channel", "Due", "On its way", "For later", "Failing", "Given up", "Last sent", "")
@@ -369,13 +369,13 @@ def _sum(one: ClusterHealth, name: str, form: Callable[[float | None], str]) -> 
 
 
 def _on_disk(one: ClusterHealth) -> str:
-    """What waits in memory is not counted in bytes."""
+    """Return the bytes in the collectors' spools on disk; what waits in memory is not counted."""
     amount = _sum(one, "spool_bytes", _bytes)
     return amount if amount == UNKNOWN else f"{amount} on disk"
 
 
 def _waits(node: NodeHealth) -> str:
-    """How much waits where, and for how long."""
+    """Say how much data waits on a node, where, and for how long."""
     where = f"{_bytes(node.spool_bytes)} on disk, " if node.spool_bytes else ""
     where = "in memory, " if node.spool_bytes == 0 else where
     return f"{where}oldest {_span(node.spool_oldest_seconds)}"
@@ -395,7 +395,7 @@ def _since(now: datetime, at: datetime) -> str:
 
 
 def _span(seconds: float | None) -> str:
-    """Short ones in their own unit: a sweep of 40 ms is not 0 s."""
+    """Return a duration; short ones in ms, as a sweep of 40 ms is not 0 s."""
     if seconds is None:
         return UNKNOWN
     if 0 < seconds < 1:
@@ -412,7 +412,7 @@ def _counted(value: float | None, one: str, many: str) -> str:
 
 
 def _advice(text: str) -> list[Node]:
-    """What to do; what is to be typed stands between backticks."""
+    """Return advice with the parts between backticks as code."""
     parts = text.split("`")
     return [el("code", part) if number % 2 else part for number, part in enumerate(parts) if part]
 
@@ -427,5 +427,5 @@ def _bytes(value: float | None) -> str:
 
 
 def _stepped(now: datetime) -> datetime:
-    """The end of a link's window moves in steps, so that the link stays while one reads."""
+    """Return the end of a link's window, which moves in steps so that the link stays the same for a while."""
     return now + timedelta(seconds=_STEP_SECONDS - now.timestamp() % _STEP_SECONDS)

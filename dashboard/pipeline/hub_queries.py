@@ -1,4 +1,4 @@
-"""What the pipeline says of itself: everything that the hub, the collectors and the services report."""
+"""The queries for the pipeline page: what the hub, the collectors and the services report of themselves."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.external import store_of
 from gpuvigil.store.hub import HubStore
 
-# Coverage and increases are of this span; a node that is silent for longer has no row.
+# The span of coverage and increases; a node that is silent for longer has no row.
 WINDOW = timedelta(minutes=15)
 FIELDS = (
     "driver_answering",
@@ -32,28 +32,28 @@ FIELDS = (
 INCREASES = ("reader_restarts", "dropped_bodies")
 _AGGREGATES = [Aggregate(function=Function.INCREASE, field=name) for name in INCREASES]
 _MOST_NODES = 100_000
-# Messages on their way, and those that were given up last.
+# The most pending messages, and the most of those that were given up.
 _MOST_DUE, _MOST_DEAD = 2_000, 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """One moment of the pipeline, as the hub told it."""
+    """The pipeline at one moment, as the hub reports it."""
 
     now: datetime  # the hub's clock
     status: Mapping[str, Any]
-    nodes: tuple[Mapping[str, Any], ...]  # newest row of measurement `node`, of the window
+    nodes: tuple[Mapping[str, Any], ...]  # newest rows of measurement `node` in the window
     spans: tuple[Mapping[str, Any], ...]  # of the window: samples, first_at, last_at, increases
     pulses: tuple[Record, ...]
     notices: tuple[Record, ...]  # due and dead
     inventories: tuple[Inventory, ...]
     retirements: tuple[Retirement, ...] = ()
     silent_after_seconds: float = AnalyzerSettings().silent_after_seconds
-    elsewhere: bool = False  # numbers are in the store of [store], not in the hub's own
+    elsewhere: bool = False  # whether numbers are in the store of [store], not in the hub's own
 
 
 def read(hub: Hub, inventories: tuple[Inventory, ...], silent_after_seconds: float) -> Sources:
-    """Everything, in seven questions; `inventories` are large and change seldom."""
+    """Read everything in seven queries; `inventories` are passed in, as they are large and change rarely."""
     status = without_marked(hub.status())
     now = from_text(status["now"])
     store = store_of(hub)
@@ -77,22 +77,22 @@ def read(hub: Hub, inventories: tuple[Inventory, ...], silent_after_seconds: flo
 
 
 def is_elsewhere(hub: Hub) -> bool:
-    """Whether numbers are in a store beside the hub, whoever looks."""
+    """Return whether numbers are in a store beside the hub."""
     return not isinstance(store_of(hub), HubStore)
 
 
 def _unmarked(rows: pa.Table) -> tuple[Mapping[str, Any], ...]:
-    """The rows of all nodes but the selftest's."""
+    """Return the rows without the selftest's."""
     return tuple(row for row in rows.to_pylist() if row["cluster"] != SELFTEST_CLUSTER)
 
 
 def inventories(hub: Hub) -> tuple[Inventory, ...]:
-    """What every node said that it has."""
+    """Return the inventory of every node, without the selftest's."""
     records = hub.records(RecordKind.INVENTORY, limit=_MOST_NODES)
     found = readable(records, Inventory.from_record)
     return tuple(one for one in found if not one.subject.marked)
 
 
 def tokens_told(hub: Hub) -> tuple[Mapping[str, Any], ...]:
-    """What may be shown of each token that the hub has issued."""
+    """Return what may be shown of each token that the hub has issued."""
     return tuple(hub.tokens()["tokens"])

@@ -1,4 +1,4 @@
-"""Limits in force with where each comes from, channels and tokens: pure."""
+"""The limits in force and their origins, the channels and the tokens; pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -14,20 +14,20 @@ from gpuvigil.numbers_in_words import counted
 from ..layout.tree import Node, el, wide
 
 MOST_TOKENS = 200
-# A token that ends within this time is worth a word.
+# Tokens that end within this time are mentioned.
 SOON = timedelta(days=14)
 _DASH = "–"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One setting of `[analyzer]`: what it is, and whether the site has set it."""
+    """One setting of `[analyzer]`, with its default and the rules that it affects."""
 
     key: str
     text: str
     value: str
     usual: str
-    rules: tuple[str, ...]  # that speak less often when it is doubled
+    rules: tuple[str, ...]  # rules that fire less often if it is doubled
 
     @property
     def is_own(self) -> bool:
@@ -35,7 +35,7 @@ class Limit:
 
 
 def limits(settings: AnalyzerSettings) -> Sequence[Limit]:
-    """Those that the site has set first, then by name."""
+    """Return the limits: those that the site has set first, then by name."""
     usual = AnalyzerSettings()
     rules: dict[str, list[str]] = {}
     for row in FAULTS.values():
@@ -61,7 +61,7 @@ def _shown(value: Any) -> str:
 
 
 def limits_drawn(found: Sequence[Limit]) -> Node:
-    """Each with its value and its origin; folded, since most are as they come."""
+    """Return each limit with its value and origin; folded, since most are defaults."""
     own = sum(one.is_own for one in found)
     rows = (
         el(
@@ -97,7 +97,7 @@ def _table(heads: Sequence[str], rows: Iterable[Node]) -> Node:
 
 
 def channels_drawn(settings: AlertsSettings) -> Node:
-    """Who is told, by which way and from which severity on; no address and no secret."""
+    """Return the channels, with type and minimum severity but without addresses and secrets."""
     found = [(kind, one) for kind in RECEIVERS for one in getattr(settings, kind)]
     head = el("h2", "Channels", el("small", counted(len(found), "channel")))
     if not found:
@@ -121,7 +121,7 @@ def channels_drawn(settings: AlertsSettings) -> Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """One that was issued; never the token itself."""
+    """A token that was issued; the token itself is never shown."""
 
     id: str
     scope: str
@@ -132,7 +132,7 @@ class Token:
 
 
 def tokens(told: Iterable[Mapping[str, Any]]) -> Sequence[Token]:
-    """Those that end first, first; what cannot be read is left out."""
+    """Return the tokens, next to end first; unreadable ones are left out."""
     found = []
     for one in told:
         try:
@@ -153,7 +153,7 @@ def tokens(told: Iterable[Mapping[str, Any]]) -> Sequence[Token]:
 
 
 def tokens_drawn(found: Sequence[Token] | None, now: datetime) -> Node:
-    """Who may ask the hub, and until when; None: the hub did not say."""
+    """Return the table of tokens; `found` is None if the hub did not say."""
     if found is None:
         said = el("p", "The hub did not say which tokens there are.", class_="empty")
         return el("section", el("h2", "Tokens"), said, key="tokens")

@@ -1,4 +1,4 @@
-"""Draws the pipeline page: thin glue between the hub's answers and Streamlit."""
+"""Draw the pipeline page: thin glue between the hub's answers and Streamlit."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -17,14 +17,14 @@ from . import drawing, in_force
 from .hub_queries import Sources, inventories, read, tokens_told
 from .view import pipeline
 
-# The answer counts rows and looks at every node: not more often than this for all who look.
+# How long answers stay fresh for all sessions, as an answer counts rows and covers every node.
 FRESH_SECONDS = 5.0
 INVENTORY_SECONDS = 30.0
 TOKENS_SECONDS = 60.0
 
 
 def draw() -> None:
-    """The whole page; it renews itself as one."""
+    """Draw the whole page, which refreshes as one."""
     style("incidents")
     st.fragment(_live, run_every=live.refresh_seconds())()
 
@@ -72,7 +72,7 @@ def _live() -> None:
 
 
 def _tokens() -> Sequence[in_force.Token] | None:
-    """Those that the hub has issued; None where it does not say."""
+    """Return the tokens that the hub has issued; None if it does not say."""
     try:
         said = live.shared().questions.ask("tokens", tokens_told, TOKENS_SECONDS)
     except HubError:

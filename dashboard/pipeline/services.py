@@ -1,4 +1,4 @@
-"""Hub, analyzer and alerts, as they report themselves; pure."""
+"""The health of hub, analyzer and alerts, as they report it; pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from gpuvigil.model import Record
 
 from ..model.delivery_status import is_failing
 
-# Three passes, or three pulses, and never less than this.
+# A service may miss three passes or pulses, and may be silent at least this long.
 LEAST_PATIENCE = timedelta(seconds=30)
 MISSED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """A file of the store that could not be read and was set aside."""
+    """A damaged file of the store that was set aside."""
 
     at: datetime | None
     file: str
@@ -25,7 +25,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsRepair:
-    """Damaged records that the hub has made anew; None is not told."""
+    """A repair of the hub's damaged records; None is not reported."""
 
     at: datetime | None
     file: str
@@ -37,7 +37,7 @@ class RecordsRepair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flood:
-    """A node whose new series the hub refuses, because there are too many."""
+    """A node whose new series the hub refuses because there are too many."""
 
     name: str  # cluster/node; empty for lines without one
     refused_lines: int
@@ -45,21 +45,21 @@ class Flood:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubHealth:
-    """The hub about itself; None is not told by this version of it."""
+    """The hub's own report; None is not reported by its version."""
 
     version: str
     started_at: datetime | None
     tables: Mapping[str, int]
     store_bytes: int | None
     store_most_bytes: int | None
-    recent_bytes: int | None  # of the store, outside of sealed files
+    recent_bytes: int | None  # part of the store that is not in sealed files
     damaged: tuple[Damage, ...] | None
-    repairs: tuple[RecordsRepair, ...] | None  # of its records, that somebody has to look at
-    records_backup_at: datetime | None  # None: none yet, or PostgreSQL keeps them
-    dropped_lines: int | None  # the oldest, because the store was full; since the hub started
+    repairs: tuple[RecordsRepair, ...] | None  # repairs of records that somebody has to check
+    records_backup_at: datetime | None  # None: no backup yet, or PostgreSQL keeps the records
+    dropped_lines: int | None  # oldest lines dropped from a full store since the hub started
     dropped_until: datetime | None
-    floods: tuple[Flood, ...]  # the largest first
-    elsewhere: bool  # numbers are read from the store of [store], not from the hub's own
+    floods: tuple[Flood, ...]  # largest first
+    elsewhere: bool  # whether numbers are in the store of [store], not in the hub's own
     numbers_days: float | None
     rollup_days: float | None
     records_days: float | None
@@ -72,7 +72,7 @@ class HubHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
-    """The last sign of life of one process of a service."""
+    """The last pulse of a service, from any of its processes."""
 
     name: str  # "analyzer", "alerts"
     at: datetime
@@ -81,37 +81,37 @@ class Pulse:
     body: Mapping[str, Any]
 
     def number(self, key: str) -> float | None:
-        """A number that it reports; None when it reports none."""
+        """Return a number from the pulse; None if it has none."""
         value = self.body.get(key)
         return (
             float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
         )
 
     def time(self, key: str) -> datetime | None:
-        """A time that it reports."""
+        """Return a time from the pulse; None if it has none."""
         return _time(self.body.get(key))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outbox:
-    """What waits for one channel, and what was given up."""
+    """The messages that wait for one channel, and those that were given up."""
 
     channel: str
-    waiting: int  # due now, or queued: its receiver takes no more at once
+    waiting: int  # due now, or queued since its receiver takes no more at once
     later: int  # reminders and updates that wait for their time
     in_flight: int
-    failing: int  # waits because the receiver failed
+    failing: int  # waiting because the receiver failed
     failing_since: datetime | None
     next_try: datetime | None
     last_error: str
     dead: int
     last_dead_at: datetime | None
-    configured: bool | None  # None: no pulse of alerts tells
+    configured: bool | None  # None: no pulse of alerts says so
     last_sent_at: datetime | None
 
 
 def hub_health(status: Mapping[str, Any], elsewhere: bool = False) -> HubHealth:
-    """What the hub's status says; `elsewhere` when the numbers are not in its own store."""
+    """Return the health in the hub's status; `elsewhere` if numbers are not in its own store."""
     store, queue = status.get("store") or {}, status.get("queue") or {}
     kept, dropped = status.get("retention") or {}, store.get("dropped") or {}
     hours = kept.get("telemetry_hours")
@@ -174,7 +174,7 @@ def _floods(rows: Sequence[Mapping[str, Any]]) -> tuple[Flood, ...]:
 
 
 def pulse(pulses: Iterable[Record], service: str, now: datetime) -> Pulse | None:
-    """The newest pulse of a service, whichever of its processes gave it; None: never one."""
+    """Return the newest pulse of a service, from any of its processes; None if there never was one."""
     own = [one for one in pulses if one.id.partition(":")[0] == service]
     if not own:
         return None
@@ -191,7 +191,7 @@ def pulse(pulses: Iterable[Record], service: str, now: datetime) -> Pulse | None
 
 
 def outboxes(notices: Sequence[Record], alerts: Pulse | None, now: datetime) -> tuple[Outbox, ...]:
-    """One per channel that is configured or has messages that wait or were given up."""
+    """Return an outbox for each channel that is configured or has messages that wait or were given up."""
     told = {str(one.get("name")): one for one in _channels(alerts)}
     own: dict[str, list[Record]] = {name: [] for name in told}
     for notice in notices:
@@ -242,7 +242,7 @@ def _outbox(
 
 
 def _has_its_time(notice: Record, now: datetime) -> bool:
-    """Whether it is for later; what is queued is for now, and only has no turn yet."""
+    """Return whether a message is for later; a queued one is due now but has to wait its turn."""
     ahead = notice.due_at is not None and notice.due_at > now
     return ahead and notice.body.get("verdict") != "queued"
 

@@ -1,4 +1,4 @@
-"""The whole pipeline as one frozen value, and the one line that says whether to trust it; pure."""
+"""The whole pipeline as one immutable value, with a verdict on whether to trust the pages; pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ LAG_LIMIT_SECONDS = 60.0
 SPOOL_LIMIT_SECONDS = 60.0
 QUEUE_LIMIT = 0.5
 DEAD_COUNTS_FOR = timedelta(hours=24)
-# Where the hub does not tell how long it keeps numbers.
+# Used if the hub does not report how long it keeps numbers.
 DAMAGE_COUNTS_FOR_DAYS = 14.0
 NAMED = 3
 
 
 class Level(IntEnum):
-    """How much a problem takes away from what the pages say."""
+    """How much a problem affects the trust in the pages."""
 
-    WRONG = 0  # something that the pages say, or do not say, may be untrue
-    CARE = 1  # true as far as it goes; somebody should look
+    WRONG = 0  # what the pages say, or do not say, may be untrue
+    CARE = 1  # the pages are true as far as they go, but somebody should look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class PipelineView:
     """Everything that the page shows."""
 
     now: datetime
-    problems: tuple[Problem, ...]  # the worst first
+    problems: tuple[Problem, ...]  # worst first
     clusters: tuple[ClusterHealth, ...]
     hub: HubHealth
     analyzer: Pulse | None
@@ -54,7 +54,7 @@ class PipelineView:
 
     @property
     def verdict(self) -> str:
-        """Whether it can be trusted, in one line; the worst problem, if there is one, is in it."""
+        """Whether the pages can be trusted, in one line with the worst problem, if any."""
         if self.problems:
             first = self.problems[0]
             return f"{_TRUST[first.level]}: {first.text}"
@@ -67,9 +67,9 @@ _TRUST = {Level.WRONG: "Not to be trusted fully", Level.CARE: "To be trusted, wi
 
 
 def pipeline(sources: Sources, now: datetime, shown: Iterable[ClusterView] = ()) -> PipelineView:
-    """The view of what the hub told; `now` is its clock, which has gone on when it is silent.
+    """Return the view of what the hub reports; `now` is its clock, which goes on if it is silent.
 
-    `shown`: the clusters as all other pages have them, which say who is silent.
+    `shown`: the clusters as on all other pages, which decide which nodes are silent.
     """
     found = clusters(sources, shown)
     hub = hub_health(sources.status, sources.elsewhere)
@@ -222,9 +222,9 @@ def _lossy(cluster: ClusterHealth, where: str) -> Iterable[Problem]:
 
 
 def _store(hub: HubHealth, now: datetime) -> Iterable[Problem]:
-    # What the hub loses of a store that no page reads makes nothing on the pages untrue.
+    # Losses in a store that no page reads make nothing on the pages untrue.
     level = Level.CARE if hub.elsewhere else Level.WRONG
-    # As long as numbers are kept, the hole that a damaged file left may be on a page.
+    # The gap of a damaged file may be on a page as long as numbers are kept.
     counts_for = timedelta(days=hub.numbers_days or DAMAGE_COUNTS_FOR_DAYS)
     damaged = [it for it in hub.damaged or () if it.at is None or now - it.at < counts_for]
     if damaged:
@@ -298,7 +298,7 @@ def _hub(hub: HubHealth) -> Iterable[Problem]:
 def _versions(
     found: Sequence[ClusterHealth], hub: HubHealth, pulses: Iterable[Pulse | None]
 ) -> Iterable[Problem]:
-    """The hub serves the version before its own and the one after; what differs is said."""
+    """Yield a problem for services or collectors of another version than the hub's, which serves adjacent ones."""
     services = {one.name: one.version for one in pulses if one is not None and one.version}
     services["dashboard"] = __version__
     other = [f"{name} {version}" for name, version in services.items() if version != hub.version]

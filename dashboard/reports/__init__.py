@@ -1,1 +1,1 @@
-"""The archive of reports that were made by themselves."""
+"""The archive of scheduled reports."""

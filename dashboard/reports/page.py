@@ -1,4 +1,4 @@
-"""Draws the archive of reports: each with its first lines, whom it went to, and the whole as a file."""
+"""Draw the archive of reports: each with its first lines, its recipients, and the whole as a file."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ from ..layout import panels
 MOST = 60
 LIST = "gpuvigil report list"
 _KEY = "reports"
-_ESCAPED = re.compile(r"\\(.)")  # in Markdown
+_ESCAPED = re.compile(r"\\(.)")  # a character escaped in Markdown
 _Archive = tuple[Sequence[ReportRun], Mapping[str, Sequence[Letter]]]
 
 
 def draw() -> None:
-    """The whole page, which renews itself; a report that a link names comes first."""
+    """Draw the whole page, which refreshes; a report that the address names comes first."""
     style("incidents")
     st.fragment(_live, run_every=live.refresh_seconds())()
 
@@ -57,7 +57,7 @@ def _live() -> None:
 
 
 def archive(hub: Hub) -> _Archive:
-    """The newest reports that were made, and the letters of each by its id."""
+    """Return the newest reports, and their mails by report ID."""
     found = readable(hub.records(RecordKind.REPORT, limit=MOST), ReportRun.from_record)
     runs = sorted((one for one in found if one.html), key=lambda one: one.due_at, reverse=True)
     letters: dict[str, list[Letter]] = {}
@@ -67,7 +67,7 @@ def archive(hub: Hub) -> _Archive:
 
 
 def nothing(scheduled: Sequence[ReportSettings], *, may_see: bool) -> str:
-    """Why there is none, and what to do; reports name people, so operators alone have them here."""
+    """Say why there is no report and what to do; only operators see reports here, as these name people."""
     if not may_see:
         return "Reports are shown to operators. Your team's comes by mail where one is scheduled."
     if not scheduled:
@@ -82,18 +82,18 @@ def nothing(scheduled: Sequence[ReportSettings], *, may_see: bool) -> str:
 
 
 def first(runs: Sequence[ReportRun], asked: str) -> Sequence[ReportRun]:
-    """The one that was asked for before the others."""
+    """Return the reports with the requested one first."""
     return sorted(runs, key=lambda one: one.id != asked)
 
 
 def lead(run: ReportRun) -> Sequence[str]:
-    """What it says first of each cluster, as it reads without Markdown."""
+    """Return a report's first line on each cluster, without Markdown."""
     parts = [part.splitlines() for part in run.summary.split("\n\n")]
     said = [lines[1] for lines in parts if len(lines) > 1]
     return [_ESCAPED.sub(r"\1", line.replace("**", "")) for line in said]
 
 
 def told(run: ReportRun, letters: Mapping[str, Sequence[Letter]]) -> str:
-    """When it was due, and who got it."""
+    """Say when a report was due and who got it."""
     states = [f"{one.to} {one.state.value}" for one in letters.get(run.id, ())]
     return f"{run.name}, due {moment(run.due_at)}. {'; '.join(states) or 'Sent to nobody'}."

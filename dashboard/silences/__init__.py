@@ -1,1 +1,1 @@
-"""What is silenced: by whom, why and until when."""
+"""The page of silences: what is silenced, by whom, why and until when."""

@@ -1,4 +1,4 @@
-"""Draws the page of silences: what is silenced and will be, a form for one more, a way to end each."""
+"""Draw the page of silences: active and scheduled ones, a form for a new one, a button to end each."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ from ..layout.tree import Node, el, show
 from ..layout.typed_text import cleaned
 
 LONGEST_REASON, LONGEST_MATCHERS = 500, 2_000
-# Of those that are over, the last.
+# The most expired silences that are shown.
 MOST_OVER = 20
 _KEY = "silences"
 _PAST = "Not known for the past: when a silence was to end before somebody changed that. Each has its last end."
@@ -29,7 +29,7 @@ _SPANS = {"30 min": 30, "1 h": 60, "4 h": 240, "1 day": 1_440, "7 days": 10_080,
 
 
 def draw() -> None:
-    """The whole page; the list renews itself, the form stays as it is being filled in."""
+    """Draw the whole page; the list refreshes, while the form stays as it is being filled in."""
     style("incidents")
     st.fragment(_live, run_every=live.refresh_seconds())()
     if live.shared().may_change:
@@ -74,21 +74,21 @@ def _live() -> None:
 
 
 def known(hub: Hub) -> tuple[Silence, ...]:
-    """All silences that the hub has."""
+    """Return all silences that the hub has."""
     return tuple(readable(hub.records(RecordKind.SILENCE), Silence.from_record))
 
 
 def sorted_out(
     found: Iterable[Silence], now: datetime
 ) -> tuple[Sequence[Silence], Sequence[Silence]]:
-    """Those that hold or are to come, the next to end first, and those over, the last first."""
+    """Return active and scheduled silences, next to end first, and expired ones, last ended first."""
     by_end = sorted(found, key=lambda one: (one.ends_at, one.id))
     standing = [one for one in by_end if not one.is_over(now)]
     return standing, [one for one in reversed(by_end) if one.is_over(now)]
 
 
 def row(one: Silence, now: datetime) -> Node:
-    """One silence: what, when, who and why."""
+    """Return one silence: what, when, who and why."""
     if one.ends_at <= one.starts_at:
         when = "cancelled before it began"
     elif one.ends_at <= now:
@@ -115,7 +115,7 @@ def _folded(over: Sequence[Silence], now: datetime) -> Node | None:
 
 def _form() -> None:
     state = st.session_state
-    form = state.setdefault("silence-form", new_id())  # the silence's id: sent twice, it is one
+    form = state.setdefault("silence-form", new_id())  # its ID: sent twice, it stays one silence
     for name, most in (("matchers", LONGEST_MATCHERS), ("reason", LONGEST_REASON)):
         # A link from an incident fills these in.
         state.setdefault(f"{name}-{form}", st.query_params.get(name, "")[:most])
@@ -141,7 +141,7 @@ def _form() -> None:
 
 
 def _send(form: str) -> None:
-    """Write what the form holds; what cannot be written stays in the form, with the reason."""
+    """Write what the form holds; if that fails, the text stays in the form, with the reason."""
     state, now = st.session_state, SystemClock().now()
     try:
         silence = made(
@@ -163,7 +163,7 @@ def _send(form: str) -> None:
 
 
 def begins(text: str, now: datetime) -> datetime:
-    """When it is to begin; ConfigError when that is no time, or is over."""
+    """Return when the silence begins; ConfigError if the text is not a time or the time is past."""
     if not text.strip():
         return now
     try:
@@ -180,7 +180,7 @@ def _end(silence: Silence) -> None:
 
 
 def _written(silence: Silence) -> str:
-    """What kept it from being written; empty when it was."""
+    """Write the silence; return the error, or "" on success."""
     questions = live.shared().questions
     try:
         questions.tell(lambda hub: hub.write_records([silence.to_record()]))
