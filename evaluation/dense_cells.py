@@ -33,7 +33,7 @@ from .tables import (
 # Values and which of them were measured; None when all were.
 Measured = tuple[Numbers, Numbers | None]
 # Steps in a block.
-_BLOCK = 6
+_BLOCK = 12
 _OF_LINES = {"samples": "count", "first_at": "first_us", "last_at": "last_us"}
 
 
