@@ -14,7 +14,7 @@ _LOOKS = (
     (Look.IDLE, "idle"),
     (Look.FREE, "free"),
     (Look.DEGRADED, "degraded"),
-    (Look.FAILED, "failing"),
+    (Look.FAILED, "unavailable"),
     (Look.OUT, "out of service"),
     (Look.UNKNOWN, "unknown"),
 )
@@ -82,7 +82,7 @@ def sentence(cluster: ClusterView) -> str:
     counts = [f"{strip.looks[look]:,} {word}" for look, word in _LOOKS if strip.looks[look]]
     if not strip.gpus:
         return f"{cluster.name}{marked}: no GPUs on {counted(len(cluster.layout.nodes), 'node')}"
-    use = f"{percent(strip.held_percent)} held, {percent(strip.used_percent)} of that used"
+    use = f"{percent(strip.held_percent)} allocated, {percent(strip.used_percent)} of that used"
     if not strip.holders_known:
         use = "holders not known"
     power = "" if strip.power_watts is None else f"; {watts(strip.power_watts)}"

@@ -81,7 +81,7 @@ def top_main(arguments: Sequence[str]) -> int:
 
 def idle_main(arguments: Sequence[str]) -> int:
     """Run `gpuvigil idle`, with the same exit codes."""
-    what = "Show held GPUs that compute nothing, longest idle first."
+    what = "Show allocated GPUs that compute nothing, longest idle first."
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         moment = _look(hub, config, chosen)

@@ -118,7 +118,7 @@ def grid(answers: Iterable[Answer], by: str, prices: Prices = _NO_PRICES) -> Gri
     titled = [Column(key=by, title=by.upper(), flexible=True), *columns]
     if shared > 0 and by in HOLDERS:
         notes.append(
-            f"{shared / _HOUR:,.1f} of the held GPU-hours were shared, not attributable: several held"
+            f"{shared / _HOUR:,.1f} of the allocated GPU-hours were shared, not attributable: several held"
             " a GPU at once (time slicing, MPS, several processes) and have equal parts of it."
         )
     if not money:
@@ -192,7 +192,9 @@ def _idle_sentence(one: Answer, prices: Prices) -> Sequence[str]:
     held = held.filter(pc.is_valid(held["idle_cost"]))
     lost = pc.sum(held["idle_cost"]).as_py()
     hours = (pc.sum(held["idle"]).as_py() or 0.0) / _HOUR
-    return [] if lost is None else [f"  {hours:,.1f} GPU-hours held at 0 % = {prices.said(lost)}"]
+    return (
+        [] if lost is None else [f"  {hours:,.1f} GPU-hours allocated at 0 % = {prices.said(lost)}"]
+    )
 
 
 def _price_notes(one: Answer, prices: Prices) -> Sequence[str]:

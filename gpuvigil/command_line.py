@@ -14,7 +14,7 @@ COMMANDS: dict[str, str] = {
     "url": "print a sign-in link for the dashboard",
     "status": "show what needs attention, worst first, and each cluster's state",
     "top": "show who holds GPUs now, largest holders first",
-    "idle": "show held GPUs that are idle, longest first",
+    "idle": "show allocated GPUs that are idle, longest first",
     "who": "show who holds the GPUs of a node, and their state",
     "jobs": "show what bounds each job, its pace, its incidents and what it would lose",
     "why": "show what bounds a job, or how it ended and why, and what its nodes told",

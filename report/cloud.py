@@ -12,10 +12,10 @@ from .waste import Wasted
 _COLUMNS = (
     Column(key="model", label="Model"),
     Column(key="elsewhere", label="Elsewhere"),
-    Column(key="held_gpu_hours", label="Held GPU-h", kind=Kind.HOURS),
+    Column(key="held_gpu_hours", label="Allocated GPU-h", kind=Kind.HOURS),
     Column(key="own_cost", label="All of them, here", kind=Kind.MONEY),
-    Column(key="other_cost", label="What was held, there", kind=Kind.MONEY),
-    Column(key="held", label="Held", kind=Kind.PERCENT, bar=True),
+    Column(key="other_cost", label="What was allocated, there", kind=Kind.MONEY),
+    Column(key="held", label="Allocated", kind=Kind.PERCENT, bar=True),
     Column(key="break_even", label="Even from", kind=Kind.PERCENT),
 )
 
@@ -54,7 +54,7 @@ def cloud(facts: Facts, them: Sequence[Wasted]) -> Sheet | None:
     return Sheet(
         key="cloud",
         heading="On premises against cloud",
-        caption=f"In {facts.currency}; from the share held on that makes both cost the same, owning is cheaper",
+        caption=f"In {facts.currency}; from the share allocated on that makes both cost the same, owning is cheaper",
         columns=_COLUMNS,
         rows=tuple(rows),
         currency=facts.currency,

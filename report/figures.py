@@ -14,7 +14,7 @@ from .waste import Wasted
 
 STATES: tuple[tuple[GpuState, str, str], ...] = (
     (GpuState.ACTIVE, "computing", "utilisation over 0 % at that moment"),
-    (GpuState.IDLE, "held, at 0 %", "a process or job held it and nothing ran at that moment"),
+    (GpuState.IDLE, "allocated, at 0 %", "a process or job held it and nothing ran at that moment"),
     (GpuState.FREE, "free", "nobody held it"),
     (
         GpuState.UNAVAILABLE,
@@ -85,7 +85,7 @@ def _used(usage: Usage, cover: Coverage) -> Figure:
         low=low,
         high=high,
         more_is="better",
-        note="mean utilisation while held",
+        note="mean utilisation while allocated",
     )
 
 
@@ -97,13 +97,13 @@ def _idle(usage: Usage, rows: Sequence[Wasted], digits: int) -> Figure:
     share = share_percent(low, usage.seconds.allocated / HOUR)
     return Figure(
         key="idle_held_gpu_hours",
-        label="Idle and held",
+        label="Allocated but idle",
         unit="GPU-hours",
         value=low if known else None,
         low=low if known and high > low else None,
         high=high if known and high > low else None,
         more_is="worse",
-        note="" if not known or share is None else f"{share:.0f} % of what was held",
+        note="" if not known or share is None else f"{share:.0f} % of what was allocated",
     )
 
 

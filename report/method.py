@@ -53,18 +53,18 @@ def _definitions(facts: Facts) -> tuple[tuple[str, str], ...]:
         ),
         ("Unused share", "100 % less used: short pauses and waiting count into it."),
         (
-            "Idle and held",
+            "Allocated but idle",
             f"held and under {counted:g} % at every sample for at least {span} (the idle rule), from "
             f"the beginning of that time. Part of the unused share, and never the whole of it.{others}",
         ),
         (
-            "Held, at 0 %",
+            "Allocated, at 0 %",
             "held while nothing ran at that moment, however short: what the idle rule found is "
             "mostly in it.",
         ),
         (
             "States",
-            "every GPU is at every moment in exactly one of: computing, held at 0 %, free, "
+            "every GPU is at every moment in exactly one of: computing, allocated at 0 %, free, "
             "unavailable, unknown. Together they are 100 % of the counted GPU-hours. A GPU with a "
             "critical error that still answers counts by what it computed.",
         ),

@@ -24,7 +24,7 @@ def owners(shares: Iterable[Share]) -> Sheet:
         listed.append((f"{len(rest):,} more", [one for _, group in rest for one in group]))
     return Sheet(
         key="owners",
-        heading="Held at 0 %, by owner",
+        heading="Allocated at 0 %, by owner",
         caption="What each owner held, and what of it was at 0 %",
         columns=(
             Column(key="owner", label="Owner"),

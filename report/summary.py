@@ -247,7 +247,7 @@ def _rest(case: Case) -> str:
     said = []
     if case.number("idle_held_gpu_hours") > 0:
         said.append(
-            f"{case.hours('idle_held_gpu_hours')} GPU-hours were held and idle{case.idle_cost}"
+            f"{case.hours('idle_held_gpu_hours')} GPU-hours were allocated but idle{case.idle_cost}"
         )
     lost = case.lost
     if case.fault_hours > 0:

@@ -286,7 +286,7 @@ def jobs(now: Sequence[Wasted], facts: Facts) -> Sheet | None:
         Column(key="user", label="User"),
         Column(key="team", label="Team"),
         Column(key="gpus", label="GPUs", kind=Kind.COUNT),
-        Column(key="gpu_hours", label="Held GPU-h", kind=Kind.HOURS),
+        Column(key="gpu_hours", label="Allocated GPU-h", kind=Kind.HOURS),
         Column(key="wasted_gpu_hours", label="Wasted GPU-h", kind=Kind.HOURS),
         Column(key="wasted_cost", label=f"Wasted {facts.currency}", kind=Kind.MONEY),
         Column(key="reason", label="Why"),
@@ -364,7 +364,7 @@ def _group(
 def _columns(one: str, facts: Facts) -> tuple[Column, ...]:
     return (
         Column(key="name", label=one),
-        Column(key="gpu_hours", label="Held GPU-h", kind=Kind.HOURS),
+        Column(key="gpu_hours", label="Allocated GPU-h", kind=Kind.HOURS),
         Column(key="used", label="Used", kind=Kind.PERCENT, bar=True),
         Column(key="idle_gpu_hours", label="Idle GPU-h", kind=Kind.HOURS),
         Column(key="unfilled_gpu_hours", label="Not filled GPU-h", kind=Kind.HOURS),

@@ -43,14 +43,14 @@ FLEET = (
         "GPUs that answered in the last tick.",
     ),
     _stat(
-        "GPUs held",
+        "GPUs allocated",
         'count(max by (cluster, node, uuid) (gpuvigil_gpu_held{cluster=~"$cluster"}))',
         "GPUs that a job, a pod or a process has, as gpuvigil's analyzer knows it.",
     ),
     _stat(
-        "Used of held",
+        "Used of allocated",
         'avg(gpuvigil_gpu_utilization_percent{cluster=~"$cluster"} and on (cluster, node, uuid) gpuvigil_gpu_held)',
-        "Mean utilisation of the GPUs that are held.",
+        "Mean utilisation of the GPUs that are allocated.",
         "percent",
     ),
     _stat(

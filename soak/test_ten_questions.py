@@ -206,7 +206,7 @@ def cost(demo: Demo) -> Ask:
 
     def ask(hand: Hand) -> None:
         hand.to("Users and teams")
-        text = hand.reads("Idle, USD", row, r"GPU-hours held .* idle, [\d.]+ USD")
+        text = hand.reads("Idle, USD", row, r"GPU-hours allocated.* idle, [\d.]+ USD")
         found = re.search(row, text)
         assert found
         held, idles, blocked, _, price = map(float, found.groups())

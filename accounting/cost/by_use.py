@@ -10,7 +10,7 @@ _HOUR = 3600.0
 
 
 def idle_sentence(buckets: Iterable[Bucket], prices: Prices) -> str:
-    """Return `412 GPU-hours held at 0 % = 824 EUR`; empty without a price."""
+    """Return `412 GPU-hours allocated at 0 % = 824 EUR`; empty without a price."""
     hours: defaultdict[str | None, float]
     total, cost = 0.0, 0.0
     for bucket in buckets if prices else ():
@@ -22,4 +22,4 @@ def idle_sentence(buckets: Iterable[Bucket], prices: Prices) -> str:
             if price is not None:
                 total += number
                 cost += number * price.per_gpu_hour
-    return f"{total:,.1f} GPU-hours held at 0 % = {prices.said(cost)}" if total > 0 else ""
+    return f"{total:,.1f} GPU-hours allocated at 0 % = {prices.said(cost)}" if total > 0 else ""

@@ -1,9 +1,9 @@
 // The fleet map: one cell per GPU on a canvas, its legend and what it shows. Follows map_data.js.
 // Labels come from strangers: they are only ever drawn or set as textContent, never as HTML.
 
-const NAMES = ["free", "busy", "held but idle", "degraded", "FAILED", "unknown", "out of service"];
+const NAMES = ["free", "busy", "allocated but idle", "degraded", "UNAVAILABLE", "unknown", "out of service"];
 const LEGEND = [
-  [FAILED, "failing"], [DEGRADED, "degraded"], [IDLE, "held but idle"], [ACTIVE, "busy 0 to 100 %"],
+  [FAILED, "unavailable"], [DEGRADED, "degraded"], [IDLE, "allocated but idle"], [ACTIVE, "busy 0 to 100 %"],
   [FREE, "free"], [OUT, "out of service"], [UNKNOWN, "unknown"],
 ];
 const ALWAYS = [FAILED, DEGRADED, UNKNOWN];

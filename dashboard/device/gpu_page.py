@@ -90,7 +90,7 @@ def _linked(said: str, gpu: Subject) -> Html:
 def _held(held: bool | None, holder: str) -> str:
     if holder:
         return f"held by {holder}"
-    return {True: "held by a process", False: "held by nobody", None: "holder not known"}[held]
+    return {True: "held by a process", False: "not allocated", None: "holder not known"}[held]
 
 
 def _over_time() -> None:

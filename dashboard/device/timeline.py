@@ -159,7 +159,7 @@ _KEYS = ("active", "idle", "free", "unavailable", "unknown", "held", "critical",
 
 def _word(kind: str) -> str:
     """Nobody held it; whether it could be had then, or its node was drained, is not kept."""
-    return "not held" if kind == "free" else kind
+    return {"free": "not allocated", "held": "allocated"}.get(kind, kind)
 
 
 def _key(rows: Sequence[Row]) -> Html:

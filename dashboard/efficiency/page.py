@@ -7,7 +7,7 @@ from .hub_queries import tables
 PAGE = asked_page.AskedPage(
     key="efficiency",
     title="Efficiency",
-    about="held GPUs that do little",
+    about="allocated GPUs that do little",
     unknown="How GPUs are used is not known",
     ask=tables,
     shown=page,

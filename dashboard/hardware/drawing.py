@@ -164,7 +164,17 @@ def _returns(shown: Shown) -> Node:
     return el("section", head, _table(heads, rows, frozenset()), key="returns")
 
 
-_RACK_HEADS = ("Rack", "Nodes", "GPUs", "Failing", "Held", "Power", "Limit", "Hottest", "Median")
+_RACK_HEADS = (
+    "Rack",
+    "Nodes",
+    "GPUs",
+    "Unavailable",
+    "Allocated",
+    "Power",
+    "Limit",
+    "Hottest",
+    "Median",
+)
 _NUMBERS = frozenset({*_RACK_HEADS[1:], "Incidents"})
 
 

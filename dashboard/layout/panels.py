@@ -107,7 +107,7 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
 
     tiles = (
         _tile(
-            "Failing GPUs",
+            "Unavailable GPUs",
             counted_as(Look.FAILED),
             joined(
                 f"of {known:,} known{unknown}" if unknown else f"of {known:,}{all_in}",
@@ -124,19 +124,19 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
             "degraded" if looks[Look.DEGRADED] else "",
         ),
         _tile(
-            "GPUs held",
+            "GPUs allocated",
             percent(numbers.held_percent),
             _asked(numbers),
             _was(long, lambda was: was.held_percent, "{:.0f} %".format),
         ),
         _tile(
-            "Used of held",
+            "Used of allocated",
             percent(numbers.used_percent),
             "mean utilisation",
             _was(long, lambda was: was.used_percent, "{:.0f} %".format),
         ),
         _tile(
-            "Held but idle",
+            "Allocated but idle",
             counted_as(Look.IDLE) if numbers.holders_known else "–",
             "at 0 % utilisation",
             _was(hour, lambda was: was.idle, "{:.0f}".format),
@@ -167,7 +167,7 @@ def _asked(numbers: Strip) -> str:
     unknown = numbers.gpus - numbers.known
     rest = f", {unknown:,} unknown" if unknown else ""
     if numbers.unattributed and numbers.held == numbers.known:
-        return f"{numbers.held:,} held{rest}" if numbers.held else "holders not known"
+        return f"{numbers.held:,} allocated{rest}" if numbers.held else "holders not known"
     known = f"{numbers.held:,} of {numbers.known:,} known" if numbers.known else "none known"
     return f"{known}{rest}"
 

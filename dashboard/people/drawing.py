@@ -16,8 +16,8 @@ from .share_bar import bar, legend
 _WHERE, _UTILISATION = "Where it went", "Utilisation"
 MOST_PERSONS, MOST_JOBS, MOST_LINKED = 60, 40, 4
 _NOTE = (
-    "Idle: held at 0 %, however short, and not blocked. Blocked: held while an incident kept it from computing."
-    " Utilisation: its mean while held, blocked hours included, where a job that hangs may read 100 %; the bar has"
+    "Idle: allocated and at 0 %, however short, and not blocked. Blocked: allocated while an incident kept it from computing."
+    " Utilisation: its mean while allocated, blocked hours included, where a job that hangs may read 100 %; the bar has"
     " used without them. Help: the advice on most GPU-hours. GPU-hours; clusters are never added up."
 )
 _INVENTED = " The simulated cluster's prices are invented unless the configuration names it in one."
@@ -27,7 +27,7 @@ def sentence(one: People, money: Money | None) -> Sequence[Node]:
     """The whole in one line; the team that left most idle leads to its page."""
     now = one.everybody.now
     if now.held <= 0:
-        return ("Nobody held a GPU in this span, as far as usage was counted.",)
+        return ("No GPU was allocated in this span, as far as usage was counted.",)
     mean = "" if now.used_percent is None else f" at a mean utilisation of {now.used_percent:.0f} %"
     said = f"{_hours(now.held)} GPU-hours allocated{mean}; {_hours(now.idle)} idle{_change(one.everybody)}"
     if money and now.idle_cost is not None:
@@ -129,7 +129,7 @@ def _tiles(one: Person, money: Money | None, cluster: str) -> Node:
     now, was = one.now, one.before
     amounts = [
         (
-            "Held, GPU-hours",
+            "Allocated, GPU-hours",
             f"{now.held:,.1f}",
             _against(now.held, None if was is None else was.held),
         ),
@@ -194,7 +194,7 @@ def _table(
 ) -> Node:
     compared = any(it.before is not None for it in persons)
     against = ["vs before"] if compared else []
-    names = [title[:-1], "Held", *against, _WHERE, _UTILISATION, "Idle", *against, "Blocked"]
+    names = [title[:-1], "Allocated", *against, _WHERE, _UTILISATION, "Idle", *against, "Blocked"]
     names += [f"Cost, {money.currency}", f"Idle, {money.currency}"] if money else []
     names += ["What would help"]
     rows = [_person(it, money, team=team, compared=compared) for it in persons[:MOST_PERSONS]]
@@ -256,7 +256,7 @@ def _number(text: str) -> Node:
 
 
 def _jobs(jobs: Sequence[JobUse], cluster: str, money: Money | None) -> Node:
-    names = ["Job", "User", "Held", _UTILISATION, "Idle", "Blocked"]
+    names = ["Job", "User", "Allocated", _UTILISATION, "Idle", "Blocked"]
     names += [f"Cost, {money.currency}", f"Idle, {money.currency}"] if money else []
     names += ["What would help"]
     rows = [

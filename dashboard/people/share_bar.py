@@ -9,7 +9,7 @@ from ..layout.tree import Node, el
 # In the order of the bar; keys are the classes that colour it.
 NAMES = {
     "used": "used, not blocked",
-    "rest": "held, not used",
+    "rest": "allocated, not used",
     "idle": "idle",
     "blocked": "blocked by faults",
 }

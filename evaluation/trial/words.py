@@ -95,7 +95,7 @@ def terminal(report: Report, incidents: Sequence[Incident]) -> Iterator[str]:
     yield f"{report.title}, {report.span}"
     yield f"{first.text} {second.text}"
     yield ""
-    yield f"Held at 0 %, by owner (GPU-hours of {_hours(report.installed_gpu_hours)} in all):"
+    yield f"Allocated at 0 %, by owner (GPU-hours of {_hours(report.installed_gpu_hours)} in all):"
     owners = report.sheet("owners")
     idle = [] if owners is None else [_owner(row) for row in owners.rows if row[-1]]
     yield from idle[:_MOST]

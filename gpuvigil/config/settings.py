@@ -295,7 +295,7 @@ class AnalyzerSettings:
         600.0, "span over which heat, clocks and power of GPUs are compared with their peers"
     )
     trend_seconds: float = _setting(1800.0, "span over which rare errors are counted")
-    idle_after_seconds: float = _setting(1800.0, "a held GPU at 0 % for this long is idle")
+    idle_after_seconds: float = _setting(1800.0, "an allocated GPU at 0 % for this long is idle")
     idle_below_percent: float = _setting(1.0, "utilisation under this counts as nothing computed")
     underused_after_seconds: float = _setting(
         7200.0,

@@ -107,10 +107,10 @@ def _measured(row: Mapping[str, Any], held: bool) -> tuple[GpuState, str]:
 def _still(processes: int | None, held: bool) -> tuple[GpuState, str]:
     """Return the state of a GPU at 0 % utilisation."""
     if held or (processes or 0) > 0:
-        return GpuState.IDLE, "held, 0 % now"
+        return GpuState.IDLE, "allocated, 0 % now"
     if processes is None:
         return GpuState.UNKNOWN, NO_PROCESSES
-    return GpuState.FREE, "held by nobody"
+    return GpuState.FREE, "not allocated"
 
 
 def _reason(number: int | None) -> Unmeasured | None:

@@ -49,7 +49,7 @@ ROWS = (
     ),
     Fault(
         key="gpu_idle_held",
-        title="GPU is held but idle",
+        title="GPU is allocated but idle",
         severity=Severity.INFO,
         action="Ask its holder whether the process still needs the GPU.",
         source="job_defense_shield warns after 60 minutes at 0 %",
@@ -97,7 +97,7 @@ ROWS = (
     ),
     Fault(
         key="gpu_underused",
-        title="GPU has been held for hours and is hardly used",
+        title="GPU has been allocated for hours and is hardly used",
         severity=Severity.INFO,
         action="Ask its holder for a slice (MIG), a smaller GPU or fewer of them; or for faster data loading.",
         source="ours; SM activity under 50 %: NVIDIA's DCGM user guide, Profiling Metrics",

@@ -408,7 +408,7 @@ def test_a_digest_counts_what_was_held_for_its_channel_and_goes_there_alone() ->
 def test_a_digest_counts_how_gpus_are_held_by_what_it_is_and_not_by_holder() -> None:
     records = [
         held("chat", "2 GPUs held by job 7 of alice and idle", 1, fault="gpu_idle_held"),
-        held("chat", "GPU is held but idle", 2, fault="gpu_idle_held"),
+        held("chat", "GPU is allocated but idle", 2, fault="gpu_idle_held"),
         held("chat", "8 GPUs held by job 8 of bob for hours ...", 3, fault="gpu_underused"),
         held("chat", "Xid 13: a program's", 4, fault="gpu_program"),
     ]
@@ -416,7 +416,7 @@ def test_a_digest_counts_how_gpus_are_held_by_what_it_is_and_not_by_holder() -> 
     assert step is not None
     said = message(decide(step, ROUTES, [], NOON, AlertsSettings())[0], NOON, "https://gpus.org")
     assert said.evidence == (
-        "GPU is held but idle: 2; GPU has been held for hours and is hardly used: 1;"
+        "GPU is allocated but idle: 2; GPU has been allocated for hours and is hardly used: 1;"
         " Xid 13: a program's: 1"
     )
 

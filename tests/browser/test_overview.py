@@ -24,9 +24,9 @@ pytestmark = pytest.mark.server
 # What is said of every state when the pointer is on it.
 SAID = {
     Look.ACTIVE: "busy",
-    Look.IDLE: "held but idle: held, 0 % now",
-    Look.FAILED: "FAILED: missing: lost",
-    Look.FREE: "free: held by nobody",
+    Look.IDLE: "allocated but idle: allocated, 0 % now",
+    Look.FAILED: "UNAVAILABLE: missing: lost",
+    Look.FREE: "free: not allocated",
 }
 
 
@@ -171,9 +171,9 @@ def test_the_map_is_walked_and_opened_with_the_keyboard(opened: Visit) -> None:
     page = opened.page
     walk_to(page, 4)
     expect(tip(page)).to_contain_text("sim-001 · GPU 4")
-    expect(page.locator(".live")).to_contain_text("held but idle")
+    expect(page.locator(".live")).to_contain_text("allocated but idle")
     label = canvas(page).get_attribute("aria-label") or ""
-    assert f"{NODES} FAILED" in label
+    assert f"{NODES} UNAVAILABLE" in label
     page.keyboard.press("Enter")
     asked = went(page, "/gpu")
     assert (asked["cluster"], asked["node"]) == ("simulated", "sim-001")

@@ -170,8 +170,8 @@ def test_what_nobody_held_is_not_called_free_since_its_node_may_have_been_draine
     span = Span(kind="free", start=NOON, end=NOON + STEP, text="")
     text = timeline([Row(name="State", spans=(span,))], WINDOW, NOON + 3 * STEP)
     assert "free</" not in text
-    assert text.count("not held</") == 2  # the key and the table
-    assert said(span).startswith("not held · 12:00:00")
+    assert text.count("not allocated</") == 2  # the key and the table
+    assert said(span).startswith("not allocated · 12:00:00")
 
 
 def test_the_timeline_has_every_span_as_a_bar_and_in_a_table_and_escapes_texts() -> None:

@@ -55,7 +55,7 @@ def test_the_page_is_named_after_whom_it_is_of_and_amounts_have_their_unit() -> 
     assert Asked(team="vision").title == "Team vision"
     assert Asked().title == "Users and teams"
     said = texts(["div", {}, *page([found()], Asked(team="vision"), EUROS)])
-    assert "Held, GPU-hours" in said
+    assert "Allocated, GPU-hours" in said
     everybody = texts(["div", {}, *page([found()], Asked(), EUROS)])
     assert "Idle, GPU-hours" in everybody
 
@@ -89,7 +89,7 @@ def test_the_sentence_says_who_leaves_most_idle() -> None:
         "31.0 GPU-hours allocated at a mean utilisation of 50 %; 3.0 idle (+200 %), 6.00 EUR. Team vision left most idle: 2.0 GPU-hours, 4.00 EUR."
     )
     assert ["a", {"href": team_page("vision")}, "vision"] in said
-    assert "Nobody held a GPU" in texts(["b", {}, *sentence(made(), None)])
+    assert "No GPU was allocated" in texts(["b", {}, *sentence(made(), None)])
 
 
 def job(number: int, idle: float, blocked: float = 0.0, help_: str = "release it") -> JobUse:
@@ -140,7 +140,7 @@ def test_a_bar_shows_where_what_was_held_went() -> None:
     assert shares(one) == pytest.approx({"used": 0.5, "rest": 0.2, "idle": 0.2, "blocked": 0.1})
     drawn: Any = bar(one)
     assert drawn[1]["aria-label"] == (
-        "used, not blocked 50 %, held, not used 20 %, idle 20 %, blocked by faults 10 %"
+        "used, not blocked 50 %, allocated, not used 20 %, idle 20 %, blocked by faults 10 %"
     )
     assert [part[1]["width"] for part in drawn[2:]] == ["50.00", "20.00", "20.00", "10.00"]
 

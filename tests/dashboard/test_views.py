@@ -196,7 +196,8 @@ def test_gpus_that_a_hang_hides_stand_beside_those_that_fail() -> None:
     assert (numbers.looks[Look.FAILED], numbers.looks[Look.UNKNOWN]) == (1, 8)
     text = strip(numbers)
     assert (
-        '<div class="tile failed"><div class="name">Failing GPUs</div><div class="value">1' in text
+        '<div class="tile failed"><div class="name">Unavailable GPUs</div><div class="value">1'
+        in text
     )
     assert '<strong class="hung">+ 8 unknown: driver hangs</strong>' in text
     hung = incident("gpu_silent", gpu(1, node("b")), Severity.CRITICAL)
@@ -209,7 +210,7 @@ def test_of_gpus_that_nobody_knows_none_is_counted_as_well() -> None:
     facts = busy_fleet([node("a"), node("b")])
     silent = replace(facts, heard=heard([node("a"), node("b")], LONG_AGO))
     text = strip(view_of(silent).clusters[0].strip)
-    for name in ("Failing GPUs", "Degraded", "Held but idle", "GPUs held", "Power"):
+    for name in ("Unavailable GPUs", "Degraded", "Allocated but idle", "GPUs allocated", "Power"):
         assert f'<div class="name">{name}</div><div class="value">–</div>' in text
     partly = replace(facts, heard={**facts.heard, **heard([node("b")], LONG_AGO)})
     text = strip(view_of(partly).clusters[0].strip)

@@ -232,14 +232,14 @@ def _page(config: Config) -> None:
         texts = {name: _opened(name) for name in names}
         assert "2 nodes · 4 GPUs" in texts["overview"]
         assert "read from Prometheus" in texts["node"]
-        strip = texts["overview"].partition("GPUs held")[2].partition("Used of held")[0]
+        strip = texts["overview"].partition("GPUs allocated")[2].partition("Used of allocated")[0]
         assert "–" in strip
         assert "holders not known" in strip
         assert HOLDERS_UNKNOWN in texts["overview"]
         assert "2.6 kW" in texts["overview"]
         assert "limits not measured" in texts["overview"]
         for text in texts.values():
-            assert "held by nobody" not in text
+            assert 'class="fact">not allocated' not in text
             assert "Nobody" not in text
     finally:
         snapshot.stop()
@@ -325,6 +325,6 @@ def _labels_name_holders(client: Hub, file: Path, site: Site) -> None:
     assert job in top
     assert pod in top
     assert "dcgm-exporter" not in top
-    assert "4 active; – held, 98 % of that used" in said(file, "status")
+    assert "4 active; – allocated, 98 % of that used" in said(file, "status")
     site.exporters.labels = {}
     wait_until("they have let go", lambda: not holders(), 90)

@@ -160,7 +160,9 @@ def test_a_hub_is_asked_and_another_limit_tells_who_would_not_have_been_told(
         assert same["all"]["was"] == same["all"]["would"] == same["all"]["both"] == 4
         assert main([*common, "--set", "analyzer.idle_after_seconds=3600"]) == 0
         said = capsys.readouterr().out
-        assert [line.split()[-4:] for line in said.splitlines() if line.startswith("GPU is held")]
+        assert [
+            line.split()[-4:] for line in said.splitlines() if line.startswith("GPU is allocated")
+        ]
         gone = said.partition("would no longer be raised:\n")[2].splitlines()
         assert [line.split()[-1] for line in gone] == [gpu(0, 1).key]
         assert max(map(len, said.splitlines())) <= 80

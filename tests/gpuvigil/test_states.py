@@ -20,9 +20,9 @@ CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
     [
         (BUSY, True, {}, GpuState.ACTIVE, "97 %"),
         (BUSY, False, {}, GpuState.ACTIVE, "97 %"),
-        (STILL, True, {}, GpuState.IDLE, "held, 0 % now"),
-        ({**STILL, "compute_processes": 2}, False, {}, GpuState.IDLE, "held, 0 % now"),
-        (STILL, False, {}, GpuState.FREE, "held by nobody"),
+        (STILL, True, {}, GpuState.IDLE, "allocated, 0 % now"),
+        ({**STILL, "compute_processes": 2}, False, {}, GpuState.IDLE, "allocated, 0 % now"),
+        (STILL, False, {}, GpuState.FREE, "not allocated"),
         (
             {**STILL, "compute_processes": None},
             False,
@@ -30,7 +30,7 @@ CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
             GpuState.UNKNOWN,
             "processes not measured",
         ),
-        ({**STILL, "compute_processes": None}, True, {}, GpuState.IDLE, "held, 0 % now"),
+        ({**STILL, "compute_processes": None}, True, {}, GpuState.IDLE, "allocated, 0 % now"),
         (None, True, {}, GpuState.UNKNOWN, "no data"),
         ({"up": 1}, True, {}, GpuState.UNKNOWN, "utilisation not measured"),
         ({}, True, {}, GpuState.UNKNOWN, "not measured"),
@@ -48,7 +48,7 @@ CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
         (BUSY, True, {"gpu_lost": CRITICAL}, GpuState.UNAVAILABLE, "GPU fell off the bus"),
         (BUSY, True, {"gpu_xid": CRITICAL}, GpuState.UNAVAILABLE, "GPU reported an Xid error"),
         (BUSY, True, {"gpu_xid": WARNING}, GpuState.ACTIVE, "97 %"),
-        (STILL, True, {"gpu_idle_held": Severity.INFO}, GpuState.IDLE, "held, 0 % now"),
+        (STILL, True, {"gpu_idle_held": Severity.INFO}, GpuState.IDLE, "allocated, 0 % now"),
         (BUSY, True, {"gpu_silent": CRITICAL}, GpuState.UNKNOWN, "GPU does not answer"),
         (BUSY, True, {"driver_silent": CRITICAL}, GpuState.UNKNOWN, FAULTS["driver_silent"].title),
         (

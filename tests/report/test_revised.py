@@ -58,9 +58,7 @@ def test_data_that_came_late_are_named_with_what_they_changed() -> None:
     gap = (START + timedelta(days=3), START + timedelta(days=3, hours=5))
     early, late = usage([ANN, BOB], without=[gap]), usage([ANN, BOB])
     text = said(facts(recounted(late, 20)), sent(facts(early)))
-    began = (
-        "Since the report made Sat 21 Nov 00:00 2026 UTC: Idle and held 326.0 GPU-h → 336.0 GPU-h;"
-    )
+    began = "Since the report made Sat 21 Nov 00:00 2026 UTC: Allocated but idle 326.0 GPU-h → 336.0 GPU-h;"
     assert text.replace("\u00a0", " ").startswith(began)
     assert text.endswith(
         " other numbers. 20 quarters of an hour were counted after it; 40.0 more GPU-hours are known,"
@@ -114,7 +112,7 @@ def test_incidents_that_came_or_were_dismissed_are_why(
 def test_other_limits_of_the_idle_rule_are_why() -> None:
     found = facts(usage([ANN, BOB]))
     past: dict[str, Any] = dict(sent(found))
-    past["numbers"] = {**past["numbers"], "Idle and held": "1\u00a0GPU-h"}
+    past["numbers"] = {**past["numbers"], "Allocated but idle": "1\u00a0GPU-h"}
     assert said(found, past).endswith(" Why is not known.")
     past["sources"] = {**past["sources"], "idle_seconds": 60.0, "version": "0.0.9"}
     assert "The idle rule's limits changed; gpuvigil 0.0.9 made it" in said(found, past)

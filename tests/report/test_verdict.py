@@ -82,7 +82,7 @@ CASES: Sequence[tuple[str, Callable[[], Facts], str, str]] = (
             incidents=[incident(until=None)],
         ),
         "88\u00a0% of GPU-hours were allocated and 80\u00a0% of that was used.",
-        "21.0 GPU-hours were held and idle, 16.8 were lost to faults and there was "
+        "21.0 GPU-hours were allocated but idle, 16.8 were lost to faults and there was "
         "1 hardware incident, still standing.",
     ),
 )

@@ -251,7 +251,7 @@ def idle(
         since=since,
         until=until,
         severity=Severity.INFO,
-        title="GPU is held but idle",
+        title="GPU is allocated but idle",
         label=label,
         members=gpus if several else (),
         impact=Impact(gpus=len(gpus), holders=(holder,), users=(user,)),

@@ -91,7 +91,7 @@ def test_the_terminal_the_page_and_json_say_the_same(
     for said in ("team-b", "Xid 48", "DCGM_FI_DEV_PCIE_LINK_WIDTH"):
         assert said in text
         assert said in html
-    assert "Held at 0 %, by owner" in html
+    assert "Allocated at 0 %, by owner" in html
     assert list(tmp_path.iterdir()) == [page]
     told = json.loads(json.dumps(trial_command.as_json(tried.found)))
     rows = told["reports"][0]["sheets"]["owners"]["rows"]
