@@ -71,7 +71,7 @@ def test_an_incident_is_opened_and_acknowledged_with_the_keyboard_alone(
     page: Page, feed: Feed
 ) -> None:
     lost, _ = written(feed)
-    expect(page.get_by_text(HOSTILE)).to_be_visible()
+    expect(page.locator("strong", has_text=HOSTILE)).to_be_visible()
     tab_to(page, lost.id)
     page.keyboard.press("Enter")
     expect(page.get_by_text("Nobody has taken it.")).to_be_visible()
@@ -131,7 +131,7 @@ def test_filters_are_in_the_address_and_back_leads_to_the_list_before(
 
 def test_an_entry_keeps_the_focus_while_the_list_renews_itself(page: Page, feed: Feed) -> None:
     lost, _ = written(feed)
-    expect(page.get_by_text(HOSTILE)).to_be_visible()
+    expect(page.locator("strong", has_text=HOSTILE)).to_be_visible()
     tab_to(page, lost.id)
     other = replace(
         incident("driver_silent", node("sim-001"), Severity.CRITICAL, gpus=8),
@@ -153,7 +153,7 @@ def test_nobody_is_shut_out_of_the_incidents_or_the_pipeline(
     lost, _ = written(feed)
     page.emulate_media(color_scheme=scheme)
     base = page.url
-    expect(page.get_by_text(HOSTILE)).to_be_visible()
+    expect(page.locator("strong", has_text=HOSTILE)).to_be_visible()
     page.wait_for_timeout(500)
     assert violations(page) == []
     page.goto(f"{base}?incident={lost.id}")
