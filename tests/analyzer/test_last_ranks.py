@@ -91,6 +91,13 @@ def test_it_began_to_come_last_before_what_was_read_at_the_first_of_two_looks(
     assert (NOON - it.since).total_seconds() == ago
 
 
+def test_where_its_own_work_is_told_that_says_since_when() -> None:
+    """An incident keeps the earliest beginning that it was told."""
+    scene = job({"step_own_seconds": 1.0})
+    (it,) = found(scene, cost=50, before=0, seconds=90)
+    assert (NOON - it.since).total_seconds() == 60.0
+
+
 def test_who_was_slow_from_the_start_has_been_since_its_job_began() -> None:
     scene = job({"power_watts": 520.0})
     (it,) = found(scene, cost=50, before=50, seconds=10)
