@@ -15,8 +15,8 @@ from gpuvigil.model import Subject
 
 from .agent import privileges, release_command
 from .agent.agent import Agent
-from .agent.control_socket import Door
-from .agent.hub_restore import recall
+from .agent.control_socket import ControlServer
+from .agent.hub_restore import restore
 from .processes import memory_trim
 from .spool.batches import Sender
 from .spool.queue import Spool
@@ -58,10 +58,10 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         agent.exporter.serve(settings.metrics_listen, settings.metrics_port)
     log.info("collecting", node=node, cluster=settings.cluster, metrics_port=agent.exporter.port)
     ended = threading.Event()
-    door = _open_door(settings, agent)
-    if agent.forgetful:
+    server = _open_control_server(settings, agent)
+    if agent.needs_restore:
         of = Subject(cluster=sender.cluster, node=sender.node)
-        _ask(Hub(config.hub.url, token, trust=trust(config.hub)), of, agent, clock, ended)
+        _start_restore(Hub(config.hub.url, token, trust=trust(config.hub)), of, agent, clock, ended)
     shipping = threading.Thread(target=shipper.run, args=(ended,), name="shipper", daemon=True)
     shipping.start()
     try:
@@ -69,8 +69,8 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     finally:
         _wait_for(spool, shipper, clock)
         ended.set()
-        if door is not None:
-            door.close()
+        if server is not None:
+            server.close()
         shipping.join(_DRAIN_SECONDS)
         log.info("stopped", spool_bytes=spool.bytes, dropped_bodies=spool.dropped)
 
@@ -82,18 +82,20 @@ def _wait_for(spool: Spool, shipper: Shipper, clock: Clock) -> None:
         clock.wait(never, 0.02)
 
 
-def _open_door(settings: CollectorSettings, agent: Agent) -> Door | None:
+def _open_control_server(settings: CollectorSettings, agent: Agent) -> ControlServer | None:
     try:
-        return Door(settings.spool_directory, agent.obey)
+        return ControlServer(settings.spool_directory, agent.handle)
     except OSError as error:
         log.warning("the agent cannot be told to release the driver", why=str(error))
         return None
 
 
-def _ask(hub: Hub, node: Subject, agent: Agent, clock: Clock, stop: threading.Event) -> None:
+def _start_restore(
+    hub: Hub, node: Subject, agent: Agent, clock: Clock, stop: threading.Event
+) -> None:
     """Ask the hub what this node had, in a thread of its own."""
-    arguments = (hub, node, agent.recall, clock, stop)
-    threading.Thread(target=recall, args=arguments, name="restore", daemon=True).start()
+    arguments = (hub, node, agent.restore, clock, stop)
+    threading.Thread(target=restore, args=arguments, name="restore", daemon=True).start()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -48,13 +48,13 @@ from . import saved_state
 from .control_commands import Control, released_until
 from .control_socket import Reply, Request
 from .exporter import Exporter
-from .hub_restore import Had
+from .hub_restore import RestoredState
 from .inbox import Inbox, Message, Work
 from .kernel_log_listener import KernelLogListener
 from .log_collection import LogCollector
 from .maintenance import Maintenance
-from .missing_driver import Driverless, expects_gpus, unsupported
-from .newest_samples import Newest
+from .missing_driver import MissingDriver, expects_gpus, unsupported
+from .newest_samples import NewestSamples
 from .node_row import NodeRow
 from .pci_bus import Bus
 from .reader_supervisor import ReaderSupervisor
@@ -127,14 +127,14 @@ class Agent:
             _steps(settings, clock),
         )
         self._nics = NicSensor(settings.sysfs_root, clock.monotonic)
-        self._bus, self._inbox, self._driverless = (
+        self._bus, self._inbox, self._missing_driver = (
             Bus(settings.sysfs_root),
             Inbox(),
-            Driverless(settings, known),
+            MissingDriver(settings, known),
         )
         self._reader, self._newest = (
             ReaderSupervisor(settings, clock, self._inbox),
-            Newest(clock, settings.tick_seconds),
+            NewestSamples(clock, settings.tick_seconds),
         )
         children = self._reader, self._machine
         self._own_row = NodeRow(self._node, settings, clock, known, spool, children=children)
@@ -144,20 +144,20 @@ class Agent:
         self._remembered = clock.monotonic()
 
     @property
-    def forgetful(self) -> bool:
+    def needs_restore(self) -> bool:
         """Whether the hub should be asked what this node had, because the saved state is new."""
         return not self._known.complete
 
-    def recall(self, had: Had) -> None:
+    def restore(self, state: RestoredState) -> None:
         """Take over the hub's answer; callable from any thread.
 
         Until then no inventory replaces the hub's.
         """
-        self.post(lambda: self._recall(had))
+        self.post(lambda: self._restore(state))
 
-    def obey(self, request: Request, reply: Reply) -> None:
+    def handle(self, request: Request, reply: Reply) -> None:
         """Carry out a request from somebody on this machine; callable from any thread."""
-        self.post(lambda: self._obey(request, reply))
+        self.post(lambda: self._handle(request, reply))
 
     def status(self) -> dict[str, Any]:
         """Return what this agent does now, as plain values."""
@@ -242,7 +242,7 @@ class Agent:
     def _look_at_ranks(self) -> None:
         """Tick at once when a rank has died while others wait for it."""
         if self._steps.has_news():
-            self._tick(self._newest.again(self._clock.now()))
+            self._tick(self._newest.repeat(self._clock.now()))
 
     def _look_at_maintenance(self) -> None:
         """Tick at once when the driver has just been released."""
@@ -252,18 +252,18 @@ class Agent:
                 self._tick(self._reader.absence(self._clock.now()))
             self._remember()
 
-    def _obey(self, request: Request, reply: Reply) -> None:
-        self._control.obey(request, reply)
+    def _handle(self, request: Request, reply: Reply) -> None:
+        self._control.handle(request, reply)
         if request.get("do") != "status":  # every node check asks for the status
             log.info("told on this machine", do=str(request.get("do")))
             self._changed = True
 
-    def _recall(self, had: Had) -> None:
-        if had.inventory is not None:
-            self._ports.recall(had.inventory.ports)
-            if self._gpus.recall(had.inventory.gpus, had.inventory.missing):
+    def _restore(self, state: RestoredState) -> None:
+        if state.inventory is not None:
+            self._ports.restore(state.inventory.ports)
+            if self._gpus.restore(state.inventory.gpus, state.inventory.missing):
                 log.info("the hub knows more GPUs of this node", gpus=len(self._known.gpus))
-        self._record([one.to_record() for one in self._owners.recall(had.held)])
+        self._record([one.to_record() for one in self._owners.restore(state.held)])
         self._known.complete = self._changed = True
 
     def _tell_boot(self) -> None:
@@ -332,7 +332,7 @@ class Agent:
 
     def _look_at_bus(self, tick: Tick | None, now: datetime) -> None:
         self._gpus.see_bus(self._bus.read())
-        self._changed |= self._driverless.take(tick, self._bus.gpus, now)
+        self._changed |= self._missing_driver.take(tick, self._bus.gpus, now)
         if self._bus.has_appeared(tick):
             log.info("a GPU has appeared, the driver is asked anew")
             self._reader.renew()

@@ -46,7 +46,7 @@ class Control:
             "status": self._status,
         }
 
-    def obey(self, request: Request, reply: Reply) -> None:
+    def handle(self, request: Request, reply: Reply) -> None:
         """Answer now or, for a release, once the driver is released."""
         verb = self._verbs.get(str(request.get("do")))
         if verb is None:

@@ -42,16 +42,16 @@ class NoPermissionError(GpuvigilError):
     exit_code: ClassVar[int] = 4
 
 
-class Door:
+class ControlServer:
     """The agent's end of the socket: takes requests until closed.
 
-    `obey` gets each request with the function that answers it.
+    `handle` gets each request with the function that answers it.
     """
 
-    def __init__(self, directory: Path, obey: Callable[[Request, Reply], None]) -> None:
+    def __init__(self, directory: Path, handle: Callable[[Request, Reply], None]) -> None:
         """Open the socket, replacing one that an earlier agent left; OSError when that fails."""
         self._file = directory / NAME
-        self._obey = obey
+        self._handle = handle
         self._closed = threading.Event()
         with suppress(FileNotFoundError):
             self._file.unlink()
@@ -78,27 +78,27 @@ class Door:
     def _run(self) -> None:
         while not self._closed.is_set():
             try:
-                guest, _ = self._socket.accept()
+                client, _ = self._socket.accept()
             except OSError:  # closed, or no descriptor is free
                 self._closed.wait(_REST_SECONDS)
                 continue
             # One thread per client, so that a silent client keeps nobody else waiting.
             serving = threading.Thread(
-                target=self._serve, args=(guest,), name="control-client", daemon=True
+                target=self._serve, args=(client,), name="control-client", daemon=True
             )
             try:
                 serving.start()
             except RuntimeError:  # no room for one more
-                guest.close()
+                client.close()
 
-    def _serve(self, guest: socket.socket) -> None:
-        with guest, suppress(OSError):
-            guest.settimeout(_LINE_SECONDS)
-            guest.sendall(json.dumps(self._answer(guest)).encode() + b"\n")
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError):
+            client.settimeout(_LINE_SECONDS)
+            client.sendall(json.dumps(self._answer(client)).encode() + b"\n")
 
-    def _answer(self, guest: socket.socket) -> Mapping[str, Any]:
+    def _answer(self, client: socket.socket) -> Mapping[str, Any]:
         try:
-            request = json.loads(_line(guest, _LONGEST_LINE))
+            request = json.loads(_line(client, _LONGEST_LINE))
         except ValueError:
             request = None
         if not isinstance(request, dict):
@@ -107,7 +107,7 @@ class Door:
                 "error": 'a request is a JSON object on one line: {"do": "status"}',
             }
         answers: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
-        self._obey(request, answers.put)
+        self._handle(request, answers.put)
         try:
             return answers.get(timeout=_ANSWER_SECONDS)
         except queue.Empty:

@@ -20,17 +20,17 @@ _NEVER = frozenset({400, 403, 404, 405})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Had:
+class RestoredState:
     """A node's last inventory in the hub, and the allocations held when it last reported."""
 
     inventory: Inventory | None = None
     held: tuple[Allocation, ...] = ()
 
 
-def recall(
+def restore(
     hub: Hub,
     node: Subject,
-    tell: Callable[[Had], None],
+    tell: Callable[[RestoredState], None],
     clock: Clock,
     stop: threading.Event,
 ) -> None:
@@ -38,24 +38,24 @@ def recall(
     delay = _SHORTEST_DELAY_SECONDS
     while not stop.is_set():
         try:
-            had = _asked(hub, node)
+            state = _ask_hub(hub, node)
         except GpuvigilError:
             # The shipper logs that the hub is away. Spread, so that nodes do not ask all at once.
             clock.wait(stop, delay * (0.5 + random.random()))
             delay = min(2 * delay, _LONGEST_DELAY_SECONDS)
         else:
-            tell(had)
+            tell(state)
             break
     hub.close()
 
 
-def _asked(hub: Hub, node: Subject) -> Had:
+def _ask_hub(hub: Hub, node: Subject) -> RestoredState:
     """Return the hub's answer; GpuvigilError when asking again may help."""
     try:
         records = hub.had(node)
         inventories = [one for one in records if one.kind is RecordKind.INVENTORY]
         held = (one for one in records if one.kind is RecordKind.ALLOCATION)
-        return Had(
+        return RestoredState(
             inventory=Inventory.from_record(inventories[0]) if inventories else None,
             held=tuple(readable(held, Allocation.from_record)),
         )
@@ -65,4 +65,4 @@ def _asked(hub: Hub, node: Subject) -> Had:
         log.warning("hub does not say what this node had", why=str(error))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning("what the hub says this node had cannot be read", why=str(error))
-    return Had()
+    return RestoredState()

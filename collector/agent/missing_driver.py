@@ -18,7 +18,7 @@ log = Log("collector")
 _SLURM_CONF = "/etc/slurm/slurm.conf"
 
 
-class Driverless:
+class MissingDriver:
     """Keeps `driverless_since` of the saved state."""
 
     def __init__(self, settings: CollectorSettings, known: Remembered) -> None:

@@ -12,7 +12,7 @@ from ..samples.field_values import Values
 from ..samples.messages import GpuTick, Tick
 
 
-class Newest:
+class NewestSamples:
     """The newest sample of each GPU as plain values; the driver's own numbers, not yet accumulated."""
 
     def __init__(self, clock: Clock, tick_seconds: float) -> None:
@@ -40,7 +40,7 @@ class Newest:
                 self._slow.pop(gpu.index, None)
                 self._said[gpu.index] = gpu, {}, self._at
 
-    def again(self, at: datetime) -> Tick | None:
+    def repeat(self, at: datetime) -> Tick | None:
         """Return the last tick once more, for another sensor's news that cannot wait for the next.
 
         None before the first tick.

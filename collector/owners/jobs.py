@@ -67,7 +67,7 @@ class Jobs:
         """Allocations that are open now."""
         return list(self._held.values())
 
-    def recall(self, held: Iterable[Allocation]) -> None:
+    def restore(self, held: Iterable[Allocation]) -> None:
         """Take over the hub's open allocations; a job without a file now ends at the next look."""
         self._held = {**{one.id: one for one in held}, **self._held}
 

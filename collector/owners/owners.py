@@ -81,11 +81,11 @@ class Owners:
         """Allocations that are open now."""
         return [*self._jobs.held, *self._pods.held, *self._processes.held]
 
-    def recall(self, held: Iterable[Allocation]) -> tuple[Allocation, ...]:
+    def restore(self, held: Iterable[Allocation]) -> tuple[Allocation, ...]:
         """Take over the hub's open allocations, which this node forgot; return those this ends."""
-        had = _by_kind(held)
-        self._jobs.recall(had.jobs)
-        return (*self._pods.recall(had.pods), *self._processes.recall(had.processes))
+        by_kind = _by_kind(held)
+        self._jobs.restore(by_kind.jobs)
+        return (*self._pods.restore(by_kind.pods), *self._processes.restore(by_kind.processes))
 
     def take(
         self,

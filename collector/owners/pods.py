@@ -55,7 +55,7 @@ class Pods:
         """Allocations that are open now."""
         return list(self._held.values())
 
-    def recall(self, held: Iterable[Allocation]) -> tuple[Allocation, ...]:
+    def restore(self, held: Iterable[Allocation]) -> tuple[Allocation, ...]:
         """Take over the hub's open allocations, and return those that this ends.
 
         A pod that still has its GPU goes on as the older allocation.

@@ -172,7 +172,7 @@ class Holders:
         """Allocations that are open now."""
         return list(self._held.values())
 
-    def recall(self, held: Iterable[Allocation]) -> tuple[Allocation, ...]:
+    def restore(self, held: Iterable[Allocation]) -> tuple[Allocation, ...]:
         """Take over the hub's open allocations, which this node forgot; return those this ends.
 
         An allocation that was taken for a new one meanwhile goes on as the older one; the newer one

@@ -81,7 +81,7 @@ class GpuBook:
         """Take the progress that programs on the GPUs report, by UUID."""
         self._steps = steps
 
-    def recall(self, gpus: Iterable[GpuIdentity], missing: Mapping[str, datetime]) -> bool:
+    def restore(self, gpus: Iterable[GpuIdentity], missing: Mapping[str, datetime]) -> bool:
         """Take over the GPUs that the hub knows; return true when any was forgotten here.
 
         A GPU whose PCI address has another GPU now was replaced, and stays forgotten.

@@ -33,7 +33,7 @@ class PortBook:
         self._waits_told: list[datetime] = []
         self._readings: dict[_Key, PortReading] = {}
 
-    def recall(self, ports: Iterable[PortIdentity]) -> None:
+    def restore(self, ports: Iterable[PortIdentity]) -> None:
         """Take over the ports that the hub knows of this node."""
         for port in ports:
             key = (port.device, port.port)

@@ -1,4 +1,4 @@
-"""The agent's door for commands on its own machine."""
+"""The control socket of a running agent."""
 
 import socket
 import threading
@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from collector.agent.control_socket import NAME, Door, ask
+from collector.agent.control_socket import NAME, ControlServer, ask
 from tests.shortage import shortage
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[Door]:
-    door = Door(tmp_path, lambda request, reply: reply({"ok": True, **request}))
-    yield door
-    door.close()
+def server(tmp_path: Path) -> Iterator[ControlServer]:
+    server = ControlServer(tmp_path, lambda request, reply: reply({"ok": True, **request}))
+    yield server
+    server.close()
 
 
-@pytest.mark.usefixtures("door")
+@pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("lacks", ["descriptors", "threads"])
 def test_without_room_for_a_guest_the_door_stays_open(tmp_path: Path, lacks: str) -> None:
     guests = [socket.socket(socket.AF_UNIX) for _ in range(3)]
     with shortage(lacks):
         for one in guests:
             one.connect(str(tmp_path / NAME))
-            time.sleep(0.1)  # so that the door has tried
+            time.sleep(0.1)  # so that the server has tried
     assert ask(tmp_path, {"do": "status"}) == {"ok": True, "do": "status"}
     for one in guests:
         one.close()
@@ -34,9 +34,9 @@ def test_without_room_for_a_guest_the_door_stays_open(tmp_path: Path, lacks: str
 
 def test_a_closed_door_leaves_no_thread(tmp_path: Path) -> None:
     before = threading.active_count()
-    door = Door(tmp_path, lambda _, reply: reply({"ok": True}))
+    server = ControlServer(tmp_path, lambda _, reply: reply({"ok": True}))
     assert ask(tmp_path, {}) == {"ok": True}
-    door.close()
+    server.close()
     deadline = time.monotonic() + 5
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)

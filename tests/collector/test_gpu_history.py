@@ -299,12 +299,12 @@ def test_what_the_hub_remembers_is_known_again_but_for_what_was_replaced() -> No
         replace(identity(number), pci_address=slot) for number, slot in enumerate(("a", "b", "d"))
     ]
     since = NOW - timedelta(hours=1)
-    assert gpus.recall(had, {"GPU-1": since, "GPU-2": since})
+    assert gpus.restore(had, {"GPU-1": since, "GPU-2": since})
     news = gpus.take(tick(in_slot(0, "a"), in_slot(3, "d")), NOW, None)
     assert said(news) == {"GPU-0": UP, "GPU-1": LOST, "GPU-3": UP}
     assert seconds(news, "GPU-1") == 3600.0
     assert not news.events
-    assert not gpus.recall(had, {})
+    assert not gpus.restore(had, {})
 
 
 def test_a_gpu_that_was_taken_out_is_forgotten() -> None:

@@ -141,7 +141,7 @@ def test_a_port_that_goes_down_keeps_its_switch(tmp_path: Path) -> None:
     tree.down("mlx5_0")
     _, changed = book.take(sensor.read(), NOON)
     assert (known["mlx5_0", "1"].switch, changed) == ("leaf1", False)
-    book.recall([port("mlx5_0")])
+    book.restore([port("mlx5_0")])
     assert known["mlx5_0", "1"].switch_port == "7"
 
 

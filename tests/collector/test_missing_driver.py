@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from collector.agent import saved_state
-from collector.agent.missing_driver import Driverless, expects_gpus, unsupported
+from collector.agent.missing_driver import MissingDriver, expects_gpus, unsupported
 from collector.agent.pci_bus import Bus
 from collector.agent.saved_state import Remembered
 from collector.samples.messages import CHANGED, LOADED, NO_DRIVER, RELEASED, STARTING, Tick
@@ -28,13 +28,13 @@ class Node:
     def __init__(self, devices: PciTree) -> None:
         self.known = Remembered()
         self.bus = Bus(devices.root)
-        self._driverless = Driverless(CollectorSettings(sysfs_root=devices.root), self.known)
+        self._missing_driver = MissingDriver(CollectorSettings(sysfs_root=devices.root), self.known)
 
     def tick(self, state: str | None, minutes: float = 0.0) -> bool:
         self.bus.read()
         now = NOW + timedelta(minutes=minutes)
         tick = None if state is None else Tick(at=now, state=state)
-        return self._driverless.take(tick, self.bus.gpus, now)
+        return self._missing_driver.take(tick, self.bus.gpus, now)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_in_a_container_only_the_kernels_own_word_counts(
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     known = Remembered()
-    inside = Driverless(CollectorSettings(sysfs_root=Path("/sys")), known)
+    inside = MissingDriver(CollectorSettings(sysfs_root=Path("/sys")), known)
     tick, bus = Tick(at=NOW, state=NO_DRIVER), Bus(devices.root)
     devices.add(SLOT)
     bus.read()

@@ -226,7 +226,7 @@ def test_a_hold_that_only_the_hub_remembers_goes_on_while_the_process_is_the_sam
     proc.process(1, (started - BOOT).total_seconds())
     after = Holders(NODE, table)
     (young,) = after.take({"A": [1]}, NOW + LATER)
-    (ended,) = after.recall([old, young])
+    (ended,) = after.restore([old, young])
     if goes_on:
         assert after.held == [old]
         assert ended == replace(young, ended_at=young.started_at)
@@ -240,7 +240,7 @@ def test_who_left_while_all_was_forgotten_is_ended(proc: Proc, table: ProcessTab
     proc.process(1, 10)
     (old,) = Holders(NODE, table).take({"A": [1]}, NOW)
     after = Holders(NODE, table)
-    assert after.recall([old]) == ()
+    assert after.restore([old]) == ()
     assert after.take({"A": []}, NOW + LATER) == (replace(old, ended_at=NOW + LATER),)
 
 
@@ -275,7 +275,7 @@ def told(table: ProcessTable, looks: list[_Look], start: datetime) -> dict[str, 
             hub[one.id] = one
         if before == "wiped":
             opened = [one for one in hub.values() if one.ended_at is None]
-            hub |= {one.id: one for one in holders.recall(opened)}
+            hub |= {one.id: one for one in holders.restore(opened)}
     return hub
 
 

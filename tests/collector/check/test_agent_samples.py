@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collector.agent.newest_samples import Newest
+from collector.agent.newest_samples import NewestSamples
 from collector.check.agent_samples import Said, completed, parse
 from collector.check.driver_silence import unjudged
 from collector.check.facts import DriverFacts, Facts
@@ -23,7 +23,7 @@ class Collector:
 
     def __init__(self) -> None:
         self.clock = ManualClock(NOW)
-        self.newest = Newest(self.clock, 10.0)
+        self.newest = NewestSamples(self.clock, 10.0)
 
     def said(self, **status: Any) -> Said:
         return parse({"ok": True, **status, "newest": self.newest.plain()}, NOW)
@@ -149,9 +149,9 @@ def test_the_last_tick_once_more_is_as_the_driver_told_it(collector: Collector) 
     collector.newest.take(first)
     assert first.gpus[0].values is not None
     first.gpus[0].values["utilization_percent"] = 7
-    again = collector.newest.again(NOW + timedelta(seconds=3))
-    assert again is not None
-    assert (again.at, again.silent_seconds) == (NOW + timedelta(seconds=3), 1.0)
-    assert again.gpus[0].values == {"utilization_percent": 90}
-    assert (again.gpus[0].slow, again.gpus[1].values) == (None, None)
-    assert Newest(collector.clock, 10.0).again(NOW) is None
+    repeated = collector.newest.repeat(NOW + timedelta(seconds=3))
+    assert repeated is not None
+    assert (repeated.at, repeated.silent_seconds) == (NOW + timedelta(seconds=3), 1.0)
+    assert repeated.gpus[0].values == {"utilization_percent": 90}
+    assert (repeated.gpus[0].slow, repeated.gpus[1].values) == (None, None)
+    assert NewestSamples(collector.clock, 10.0).repeat(NOW) is None

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from collector.agent import saved_state
-from collector.agent.control_socket import Door, Reply, Request
+from collector.agent.control_socket import ControlServer, Reply, Request
 from collector.check.callers import CALLERS
 from collector.processes.driver_lock import socket_name
 from gpuvigil.clock import to_text
@@ -222,15 +222,15 @@ def test_a_collector_that_runs_here_is_asked_since_when_the_driver_hangs(
 ) -> None:
     since = to_text(datetime.now(timezone.utc) - timedelta(seconds=50))
 
-    def obey(request: Request, reply: Reply) -> None:
+    def handle(request: Request, reply: Reply) -> None:
         reply({"ok": request["do"] == "status", "driver_silent_since": since})
 
-    door = Door(node.spool, obey)
+    server = ControlServer(node.spool, handle)
     try:
         node.driver.hang_all()
         told = node.check("--timeout", "4", "-o", "json")
     finally:
-        door.close()
+        server.close()
     (finding,) = json.loads(told.out)["findings"]
     assert (finding["fault"], finding["certain"]) == ("driver_silent", True)
     assert finding["evidence"][-1]["key"] == "collector_unanswered_for"

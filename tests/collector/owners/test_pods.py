@@ -112,7 +112,7 @@ def test_a_pod_that_only_the_hub_remembers_goes_on() -> None:
     (old,) = Pods(NODE).take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW)
     pods = Pods(NODE)
     (young,) = pods.take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW + TICK)
-    assert pods.recall([old]) == (replace(young, ended_at=young.started_at),)
+    assert pods.restore([old]) == (replace(young, ended_at=young.started_at),)
     assert pods.held == [old]
     assert pods.take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW + 2 * TICK) == ()
 
