@@ -20,7 +20,7 @@ from .agent.hub_restore import restore
 from .processes import memory_trim
 from .spool.batches import Sender
 from .spool.queue import Spool
-from .spool.remote_write import beside
+from .spool.remote_write import direct_store
 from .spool.shipper import Shipper
 
 log = Log("collector")
@@ -46,7 +46,7 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         config.hub.url,
         token,
         clock,
-        beside=beside(config.store),
+        direct_store=direct_store(config.store),
         spread_seconds=settings.tick_seconds * _SPREAD,
         trust=trust(config.hub),
         token_todo=f"write a collector token that this hub knows into {token_file}",

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from collector.nccl.first_rank import First, beside_earlier, first
+from collector.nccl.awaited_rank import AwaitedRank, awaited_ranks, with_earlier_cost
 from collector.nccl.inspector import TAIL_BYTES, Op, earlier
 from collector.nccl.ranks_supervisor import INSPECTOR_SECONDS
-from collector.nccl.told_first import ToldFirst
+from collector.nccl.repeat_filter import RepeatFilter
 from gpuvigil.model import Event, EventKind, Subject
 from simulator.fleet import Block, Fleet
 from simulator.fleet.chance import Dice, lane
@@ -71,7 +71,7 @@ class _Files:
     begin: list[_Line] = field(default_factory=list)
     count: int = 0  # of all lines
     steps: float = 0.0
-    told: dict[int, ToldFirst] = field(default_factory=dict)  # by the node that reads the files
+    told: dict[int, RepeatFilter] = field(default_factory=dict)  # by the node that reads the files
     saved: float = 0.0  # seconds that all ranks but the first have waited
 
     def work(self, at: float, clock: Floats) -> None:
@@ -147,9 +147,9 @@ class _Files:
                     written=written,
                 )
 
-    def firsts(self, ranks: Sequence[int], hosts: Sequence[str]) -> list[First]:
-        ones = first(self.ops(self.lines, ranks, hosts))
-        return ones and list(beside_earlier(ones, self.ops(self.earlier(), ranks, hosts)))
+    def awaited_ranks(self, ranks: Sequence[int], hosts: Sequence[str]) -> list[AwaitedRank]:
+        ones = awaited_ranks(self.ops(self.lines, ranks, hosts))
+        return ones and list(with_earlier_cost(ones, self.ops(self.earlier(), ranks, hosts)))
 
 
 class Inspectors:
@@ -211,13 +211,13 @@ class Inspectors:
             node: [rank for rank, it in enumerate(nodes) if it == node] for node in nodes
         }  # fmt: skip
         for node, ranks in seen.items():
-            ones = {it.op.rank: it for it in files.firsts(ranks, hosts)}
-            for rank in sorted(files.told.setdefault(node, ToldFirst()).news(ones, at)):
+            ones = {it.op.rank: it for it in files.awaited_ranks(ranks, hosts)}
+            for rank in sorted(files.told.setdefault(node, RepeatFilter()).news(ones, at)):
                 gpu = topology.gpu_subject(job.gpus[rank])
                 self.last.append((self._fleet.at(at), gpu))
                 yield self._event(gpu, ones[rank], str(job.holder), at)
 
-    def _event(self, gpu: Subject, one: First, holder: str, at: float) -> Event:
+    def _event(self, gpu: Subject, one: AwaitedRank, holder: str, at: float) -> Event:
         return Event(
             kind=EventKind.COLLECTIVE,
             subject=gpu.of_node(),

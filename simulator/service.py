@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from collector.spool.body import Body
 from collector.spool.queue import Spool
-from collector.spool.remote_write import beside
+from collector.spool.remote_write import direct_store
 from collector.spool.shipper import Shipper
 from gpuvigil.clock import Clock, SystemClock
 from gpuvigil.config import Config, SimulatorSettings, secret_source
@@ -62,7 +62,7 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
         config.hub.url,
         token,
         clock,
-        beside=beside(config.store),
+        direct_store=direct_store(config.store),
         connections=min(max(math.ceil(per_second * 1.5), 4), _MOST_CONNECTIONS),
         trust=trust(config.hub),
     )

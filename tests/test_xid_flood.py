@@ -86,9 +86,9 @@ class Line:
 class Node:
     """A collector's book of the kernel log, and the analyzer behind it."""
 
-    def __init__(self, directory: Path, most_sorts: int = 1000) -> None:
+    def __init__(self, directory: Path, most_bursts: int = 1000) -> None:
         self.clock = ManualClock(NOW)
-        self.book = KernelBook(directory / "log.json", NODE, GPUS, self.clock, most_sorts)
+        self.book = KernelBook(directory / "log.json", NODE, GPUS, self.clock, most_bursts)
         self.analysis = Analysis(AnalyzerSettings())
         self.analysis.start([], Book())
         self.told: list[Event] = []
@@ -242,7 +242,7 @@ def _messages(node: Node) -> list[Notice]:
 
 
 def test_a_flood_of_more_sorts_than_are_kept_apart_is_bounded_and_counted(tmp_path: Path) -> None:
-    node = Node(tmp_path, most_sorts=50)
+    node = Node(tmp_path, most_bursts=50)
     lesser = [
         Line(gpu="GPU-1", code=code, unit=unit, link=link)
         for code in DECODED

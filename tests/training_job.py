@@ -15,7 +15,7 @@ from collector.owners.processes import ProcessTable
 from collector.rows.events import EventMaker
 from collector.rows.gpu_changes import Silence
 from collector.rows.gpu_history import GpuBook
-from collector.rows.monotone_counters import Monotone
+from collector.rows.monotone_counters import MonotoneCounters
 from collector.samples.messages import Tick
 from collector.sensors.steps import Steps
 from gpuvigil.model import Finding, Subject
@@ -55,7 +55,7 @@ class TrainingJob:
         self._sensor = Steps(self.directory, Path("/proc"), ProcessTable(Path("/proc")).start_ticks)
         events = EventMaker(node=NODE, boot="b")
         silence = Silence(unknown_seconds=9.0, event_seconds=9.0)
-        self._book = GpuBook(events, {}, Monotone(), silence)
+        self._book = GpuBook(events, {}, MonotoneCounters(), silence)
         self._scene = Scene(settings=replace(SETTINGS, window_seconds=20.0))
         self.gpus: dict[int, Subject] = {}  # by rank
 

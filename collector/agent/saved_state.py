@@ -19,7 +19,7 @@ from gpuvigil.metrics import GPU, PORT, Kind
 from gpuvigil.model import Allocation, GpuIdentity, PortIdentity, Record
 from gpuvigil.model.record import known, plain
 
-from ..rows.monotone_counters import Monotone
+from ..rows.monotone_counters import MonotoneCounters
 
 log = Log("collector")
 
@@ -48,7 +48,7 @@ class Remembered:
     gpus: dict[str, GpuIdentity] = field(default_factory=dict)
     ports: dict[tuple[str, str], PortIdentity] = field(default_factory=dict)
     held: list[Allocation] = field(default_factory=list)
-    counters: Monotone = field(default_factory=Monotone)
+    counters: MonotoneCounters = field(default_factory=MonotoneCounters)
     boot_id: str | None = None
     missing: dict[str, datetime] = field(default_factory=dict)
     released_until: datetime | None = None
@@ -76,7 +76,7 @@ def load(path: Path) -> Remembered:
             gpus={gpu.uuid: gpu for gpu in gpus},
             ports={(port.device, port.port): port for port in ports},
             held=[Allocation.from_record(Record.from_json(held)) for held in value["held"]],
-            counters=Monotone.from_json(value["counters"]),
+            counters=MonotoneCounters.from_json(value["counters"]),
             boot_id=value.get("boot_id"),
             missing={uuid: from_text(at) for uuid, at in value.get("missing", {}).items()},
             released_until=_time(value.get("released_until")),

@@ -21,7 +21,7 @@ _CODE = re.compile(r"NVML code (\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaidGpu:
+class CollectorGpu:
     """One GPU as the collector last read it."""
 
     index: int
@@ -33,7 +33,7 @@ class SaidGpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class CollectorAnswer:
     """The collector's answer; `gpus` is empty if it has read none, or is of an older version."""
 
     silent_seconds: float | None = None  # of the driver as a whole
@@ -41,7 +41,7 @@ class Said:
     driver: str | None = None
     age_seconds: float = 0.0
     tick_seconds: float = 0.0
-    gpus: tuple[SaidGpu, ...] = ()
+    gpus: tuple[CollectorGpu, ...] = ()
     released_until: datetime | None = None
 
     def is_fresh(self, age_seconds: float) -> bool:
@@ -49,12 +49,12 @@ class Said:
         return age_seconds <= max(_TICKS * self.tick_seconds, _SHORTEST_FRESH_SECONDS)
 
 
-def parse(answer: Mapping[str, Any], now: datetime) -> Said:
+def parse(answer: Mapping[str, Any], now: datetime) -> CollectorAnswer:
     """Parse the answer to {"do": "status", "gpus": true}; ValueError for anything else."""
     try:
         since, until = answer.get("driver_silent_since"), answer.get("released_until")
         newest = answer.get("newest") or {}
-        return Said(
+        return CollectorAnswer(
             silent_seconds=None if since is None else (now - from_text(since)).total_seconds(),
             released_until=None if until is None else from_text(until),
             state=str(newest.get("state", "")),
@@ -67,9 +67,9 @@ def parse(answer: Mapping[str, Any], now: datetime) -> Said:
         raise ValueError(f"not what a collector says of its node: {error!r}") from None
 
 
-def _gpu(said: Mapping[str, Any]) -> SaidGpu:
+def _gpu(said: Mapping[str, Any]) -> CollectorGpu:
     identity, reason, silent = said["identity"], said["reason"], said["silent_seconds"]
-    return SaidGpu(
+    return CollectorGpu(
         index=int(said["index"]),
         identity=None if identity is None else GpuIdentity(**known(GpuIdentity, identity)),
         values=said["values"],
@@ -79,50 +79,50 @@ def _gpu(said: Mapping[str, Any]) -> SaidGpu:
     )
 
 
-def completed(facts: Facts, said: Said | None) -> Facts:
+def completed(facts: Facts, answer: CollectorAnswer | None) -> Facts:
     """Return the facts, completed by the collector's where the check had no answer itself.
 
     A call of the check that has hung since after the collector's reading is newer, and counts
     instead.
     """
-    if said is None:
+    if answer is None:
         return facts
-    facts = replace(facts, agent_silent_seconds=said.silent_seconds)
-    if said.released_until is not None:
-        facts = replace(facts, known=replace(facts.known, released_until=said.released_until))
-    if facts.driver is None and _stands(facts, "driver", said, said.age_seconds):
-        facts = replace(facts, driver=_driver(said))
+    facts = replace(facts, agent_silent_seconds=answer.silent_seconds)
+    if answer.released_until is not None:
+        facts = replace(facts, known=replace(facts.known, released_until=answer.released_until))
+    if facts.driver is None and _stands(facts, "driver", answer, answer.age_seconds):
+        facts = replace(facts, driver=_driver(answer))
     if facts.driver is None or facts.driver.failure:
         return facts
-    left = [g for g in said.gpus if g.index not in facts.gpus or not facts.gpus[g.index].answered]
+    left = [g for g in answer.gpus if g.index not in facts.gpus or not facts.gpus[g.index].answered]
     silent = {g.index: g.silent_seconds for g in left if g.silent_seconds is not None}
     told = {
-        gpu.index: _told(gpu)
+        gpu.index: _gpu_facts(gpu)
         for gpu in left
-        if gpu.index not in silent and _stands(facts, f"GPU {gpu.index}", said, gpu.age_seconds)
+        if gpu.index not in silent and _stands(facts, f"GPU {gpu.index}", answer, gpu.age_seconds)
     }
     return replace(facts, gpus={**facts.gpus, **told}, silent_gpus=silent)
 
 
-def _stands(facts: Facts, call: str, said: Said, age_seconds: float) -> bool:
+def _stands(facts: Facts, call: str, answer: CollectorAnswer, age_seconds: float) -> bool:
     own = facts.called.get(call, 0.0)
-    return said.is_fresh(age_seconds) and (own < CALL_SECONDS or age_seconds <= own)
+    return answer.is_fresh(age_seconds) and (own < CALL_SECONDS or age_seconds <= own)
 
 
-def _driver(said: Said) -> DriverFacts | None:
+def _driver(answer: CollectorAnswer) -> DriverFacts | None:
     """Return the collector's facts on the driver, None while it has none."""
-    if said.state == LOADED and said.silent_seconds is None:
-        return DriverFacts(version=said.driver, gpus=len(said.gpus))
-    if said.state == NO_DRIVER:
+    if answer.state == LOADED and answer.silent_seconds is None:
+        return DriverFacts(version=answer.driver, gpus=len(answer.gpus))
+    if answer.state == NO_DRIVER:
         reason = Unmeasured.DRIVER_NOT_LOADED
         return DriverFacts(failure="the collector finds no driver", reason=reason)
-    if code := _CODE.search(said.state):
-        failure = f"the collector: {said.state}"
+    if code := _CODE.search(answer.state):
+        failure = f"the collector: {answer.state}"
         return DriverFacts(failure=failure, code=int(code[1]), reason=Unmeasured.READ_ERROR)
     return None
 
 
-def _told(gpu: SaidGpu) -> GpuFacts:
+def _gpu_facts(gpu: CollectorGpu) -> GpuFacts:
     age = f"as the collector read it {gpu.age_seconds:.0f} s ago"
     reason = None if gpu.values is not None else gpu.reason
     return GpuFacts(

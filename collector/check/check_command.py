@@ -15,7 +15,7 @@ from gpuvigil.errors import ConfigError, GpuvigilError
 from ..agent.node_config import config_file
 from ..processes.driver_lock import process_seconds
 from .callers import CALLERS, PERSON, PROGRAM, Caller, Outcome, drains, stops_jobs
-from .look import look, unseen
+from .look import initial_facts, look
 from .rules import findings
 
 _OUTPUT, _ERRORS = 1, 2  # written without buffers: nothing is left to fail at the end
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 def _check(given: _Given, begun: float) -> Outcome:
     config = load(config_file(given.config))
     left = begun + given.seconds - _LAST_WORDS_SECONDS - time.monotonic()
-    facts = look(unseen(config, given.gpus), config.collector, max(left, 0.1))
+    facts = look(initial_facts(config, given.gpus), config.collector, max(left, 0.1))
     found = findings(facts)
     outcome = given.caller.tell(facts, found)
     worst = [one for one in found if (stops_jobs if given.caller.gate else drains)(one)]

@@ -32,7 +32,7 @@ class Reported:
     certain: bool
 
 
-def standing(
+def active_reports(
     seen: Sequence[KernelSeen], settings: AnalyzerSettings, *, driver_answers: bool
 ) -> Iterator[Reported]:
     """Yield the worst code of each GPU, and of the switches, with all that stands as evidence.

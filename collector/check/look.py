@@ -18,15 +18,15 @@ from gpuvigil.errors import GpuvigilError
 from ..agent.control_socket import Question
 from ..agent.node_config import is_contained
 from ..processes.driver_lock import hold_the_driver
-from ..processes.watchdog_child import End, Say, all_at_once, aside, calling
-from .agent_samples import Said, completed, parse
+from ..processes.watchdog_child import End, Say, all_at_once, calling, run_in_child
+from .agent_samples import CollectorAnswer, completed, parse
 from .facts import DriverFacts, Facts, GpuFacts, Known
 
-_PAST_SECONDS = 2.0
+_SAVED_STATE_SECONDS = 2.0
 _AGENT_SECONDS = 0.5  # for each step of the request; its answer is waited for during the look
 
 
-def unseen(config: Config, gpus: int | None = None) -> Facts:
+def initial_facts(config: Config, gpus: int | None = None) -> Facts:
     """Return the facts of this node before it is looked at."""
     return Facts(
         node=config.collector.node or socket.gethostname(),
@@ -54,10 +54,10 @@ def look(
         nonlocal facts
         facts = fold(facts, part, value)
 
-    def works(say: Say) -> dict[str, Callable[[], None]]:
-        past = _Past(settings, say)
+    def tasks(say: Say) -> dict[str, Callable[[], None]]:
+        saved = _SavedState(settings, say)
         parts: dict[str, Callable[[], None]] = {
-            "the collector's memory": past.look,
+            "the collector's memory": saved.look,
             "PCI bus": partial(_look_at_the_bus, settings, say),
             "network ports": partial(_look_at_ports, settings, counters, say),
             "Slurm's GPUs": partial(_ask_slurm, facts.node, say),
@@ -65,18 +65,18 @@ def look(
         }
         if settings.gpus:
             parts["driver"] = partial(
-                _look_at_gpus, past, settings.runtime_directory, facts.at, say
+                _look_at_gpus, saved, settings.runtime_directory, facts.at, say
             )
         return parts
 
     try:
-        end = aside(works, take, seconds, agent.waiting)
+        end = run_in_child(tasks, take, seconds, agent.waiting)
     finally:
         agent.close()
     if end is End.DIED:
         facts = fold(facts, "unread", {"driver": end.value})
     if settings.gpus:
-        facts = completed(facts, agent.said)
+        facts = completed(facts, agent.answer)
     return replace(facts, waited_seconds=time.monotonic() - began)
 
 
@@ -95,7 +95,7 @@ class _Agent:
     def __init__(self, settings: CollectorSettings, at: datetime) -> None:
         self._at = at
         self._question: Question | None = None
-        self.said: Said | None = None
+        self.answer: CollectorAnswer | None = None
         with suppress(GpuvigilError):
             request = {"do": "status", "gpus": True}
             self._question = Question(settings.spool_directory, request, _AGENT_SECONDS)
@@ -108,7 +108,7 @@ class _Agent:
     def _take(self) -> None:
         assert self._question is not None
         with suppress(GpuvigilError, ValueError):
-            self.said = parse(self._question.answer(), self._at)
+            self.answer = parse(self._question.answer(), self._at)
 
     def close(self) -> None:
         """Stop waiting for the answer."""
@@ -116,7 +116,7 @@ class _Agent:
             self._question.close()
 
 
-class _Past:
+class _SavedState:
     """What the collector remembers, including whether the driver may be touched."""
 
     def __init__(self, settings: CollectorSettings, say: Say) -> None:
@@ -157,7 +157,7 @@ class _Past:
 
     def released(self, at: datetime) -> bool:
         """Return whether the driver is to be left alone; false when the disk does not answer."""
-        self._looked.wait(_PAST_SECONDS)
+        self._looked.wait(_SAVED_STATE_SECONDS)
         until = self._known.released_until
         return until is not None and at < until
 
@@ -191,9 +191,9 @@ def _look_at_the_log(settings: CollectorSettings, at: datetime, say: Say) -> Non
     say("kernel", read_log(settings, at))
 
 
-def _look_at_gpus(past: _Past, runtime: Path, at: datetime, say: Say) -> None:
+def _look_at_gpus(saved: _SavedState, runtime: Path, at: datetime, say: Say) -> None:
     """Read the driver, then every GPU in a thread of its own."""
-    if past.released(at):
+    if saved.released(at):
         return
     from ..nvml import (  # noqa: PLC0415 - only the child may load the library
         Driver,

@@ -65,7 +65,7 @@ class Slow:
     what: str
 
 
-def together(found: Sequence[Sequence[Finding]]) -> list[Finding]:
+def merged_findings(found: Sequence[Sequence[Finding]]) -> list[Finding]:
     """Return the findings of all looks, each once; a certain one before an uncertain one."""
     kept: dict[tuple[str, str, frozenset[str]], Finding] = {}
     for finding in (one for look in found for one in look):

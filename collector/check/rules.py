@@ -21,7 +21,7 @@ from . import driver_silence
 from .evidence import Item, shown
 from .facts import Facts, GpuFacts
 from .gpu_rules import judge
-from .kernel_rules import standing
+from .kernel_rules import active_reports
 
 DETECTOR = "check"
 # NVML_ERROR_LIB_RM_VERSION_MISMATCH
@@ -265,7 +265,7 @@ def kernel_log(facts: Facts) -> Iterator[Finding]:
         if gpu.pci_address
     }
     answers = facts.driver is not None and not facts.driver.failure
-    for told in standing(facts.kernel or (), facts.analyzer, driver_answers=answers):
+    for told in active_reports(facts.kernel or (), facts.analyzer, driver_answers=answers):
         by_xid = XID_FAULTS.get(told.row.code, _SEEN[Look.XID])
         key = _SEEN[Look.SXID] if isinstance(told.row, Sxid) else by_xid
         gpu = None if told.address is None else uuids.get(told.address, told.address)

@@ -57,7 +57,7 @@ def drain(facts: Facts, worst: Sequence[Finding], node: str | None, most_percent
         known = _nodes()
         if name not in known:
             return Drained(line=f"not drained: Slurm knows no node {name}", out=False)
-        why_not = why_left_alone(known[name]) or over_budget(known, name, most_percent)
+        why_not = drain_refusal(known[name]) or over_budget(known, name, most_percent)
         if why_not:
             return Drained(line=f"not drained: {why_not}", out=known[name].out_of_service)
         _scontrol("update", f"nodename={name}", "state=drain", f"reason={reason(facts, worst)}")
@@ -84,7 +84,7 @@ def _kept_or_given_back(name: str, most_percent: float) -> Drained:
     return Drained(line=f"not drained: {why_not}", out=False)
 
 
-def why_left_alone(node: SlurmNode) -> str:
+def drain_refusal(node: SlurmNode) -> str:
     """Return why this node must not be drained, whatever the budget; empty: it may."""
     if node.reason:
         whose = "already says" if node.reason.startswith(_OURS) else "has somebody's reason"

@@ -18,8 +18,8 @@ from ..owners.processes import ProcessTable
 from . import findings_text
 from .callers import PERSON
 from .facts import Facts
-from .look import look, unseen
-from .over_time import Holder, Idle, free, idle, slow, together
+from .look import initial_facts, look
+from .over_time import Holder, Idle, free, idle, merged_findings, slow
 from .rules import findings
 
 _SECONDS, _LOOKS = 30.0, 3
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     if sys.stderr.isatty():
         sys.stderr.write(f"looking for {chosen.seconds:g} s ...\n")
     looks = _looks(config, chosen.seconds)
-    found = together([findings(facts) for facts in looks])
+    found = merged_findings([findings(facts) for facts in looks])
     held = idle(looks, _holders(config))
     form = _json if chosen.form == "json" else _text
     sys.stdout.write("".join(f"{line}\n" for line in form(looks, found, held)))
@@ -59,7 +59,7 @@ def _looks(config: Config, seconds: float) -> list[Facts]:
         due = began + number * seconds / (_LOOKS - 1)
         if (left := due - time.monotonic()) > 0:
             time.sleep(left)
-        found.append(look(unseen(config), config.collector, _LOOK_SECONDS, counters=True))
+        found.append(look(initial_facts(config), config.collector, _LOOK_SECONDS, counters=True))
     return found
 
 

@@ -14,7 +14,7 @@ from gpuvigil.config import Config, load, startup
 from gpuvigil.errors import GpuvigilError
 
 from ..agent.node_config import config_file, file_of_up
-from ..processes.watchdog_child import Say, aside
+from ..processes.watchdog_child import Say, run_in_child
 from . import gpus, hub, nccl_settings, node, owner_sources, store
 from .diagnosis import Diagnosis, as_json, can_work, limited, lines, missing, ok
 
@@ -67,18 +67,18 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
         "spool": partial(node.spool, settings),
         "collector": partial(node.agent, settings),
     }
-    seen = gpus.Seen()
+    report = gpus.ChildReport()
 
-    def works(say: Say) -> dict[str, Callable[[], None]]:
+    def tasks(say: Say) -> dict[str, Callable[[], None]]:
         told = {part: partial(_tell, part, look, say) for part, look in parts.items()}
-        return {**gpus.works(settings, say), **told}
+        return {**gpus.tasks(settings, say), **told}
 
-    seen.end = aside(works, partial(gpus.take, seen), seconds)
+    report.end = run_in_child(tasks, partial(gpus.take, report), seconds)
     found = [_configuration(file)]
-    found += gpus.tell(settings, seen, seconds)
+    found += gpus.tell(settings, report, seconds)
     for part in parts:
-        told = seen.told.get(part)
-        found += [_untold(part, seen, seconds)] if told is None else told
+        told = report.told.get(part)
+        found += [_untold(part, report, seconds)] if told is None else told
     return found
 
 
@@ -94,8 +94,8 @@ def _tell(part: str, look: Callable[[], list[Diagnosis]], say: Say) -> None:
     say("told", {part: look()})
 
 
-def _untold(part: str, seen: gpus.Seen, seconds: float) -> Diagnosis:
-    why: Any = seen.unread.get(part, f"no answer within {seconds:.0f} s")
+def _untold(part: str, report: gpus.ChildReport, seconds: float) -> Diagnosis:
+    why: Any = report.unread.get(part, f"no answer within {seconds:.0f} s")
     return missing(part, str(why), "look at what this node's kernel log says")
 
 

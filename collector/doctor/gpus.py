@@ -27,7 +27,7 @@ _LIBRARY = "libnvidia-ml.so"
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
+class ChildReport:
     """What the child reported."""
 
     end: End = End.LATE
@@ -50,16 +50,16 @@ class Seen:
     told: dict[str, list[Diagnosis]] = field(default_factory=dict)  # by part, ready to be said
 
 
-def take(seen: Seen, part: str, value: Any) -> None:
+def take(report: ChildReport, part: str, value: Any) -> None:
     """Keep one part that the child reported."""
-    kept = getattr(seen, part)
+    kept = getattr(report, part)
     if isinstance(kept, dict):
         kept.update(value)
     else:
-        setattr(seen, part, value)
+        setattr(report, part, value)
 
 
-def works(settings: CollectorSettings, say: Say) -> dict[str, Callable[[], None]]:
+def tasks(settings: CollectorSettings, say: Say) -> dict[str, Callable[[], None]]:
     """Return what the child does about GPUs, by part."""
     parts: dict[str, Callable[[], None]] = {"bus": partial(_look_at_bus, settings, say)}
     if settings.gpus:
@@ -159,79 +159,79 @@ def _loaded_library() -> str | None:
     return None
 
 
-def tell(settings: CollectorSettings, seen: Seen, seconds: float) -> list[Diagnosis]:
+def tell(settings: CollectorSettings, report: ChildReport, seconds: float) -> list[Diagnosis]:
     """Return the diagnoses of the driver and its GPUs, and of GPUs of other vendors."""
-    found = _tell(settings, seen, seconds)
-    if seen.others:
-        named = ", ".join(gpu.words for gpu in seen.others)
+    found = _tell(settings, report, seconds)
+    if report.others:
+        named = ", ".join(gpu.words for gpu in report.others)
         todo = "gpuvigil reads NVIDIA's GPUs only; watch these with their maker's own tools"
         found.append(limited("other GPUs", f"not supported, and not read: {named}", todo))
     return found
 
 
-def _tell(settings: CollectorSettings, seen: Seen, seconds: float) -> list[Diagnosis]:
+def _tell(settings: CollectorSettings, report: ChildReport, seconds: float) -> list[Diagnosis]:
     if not settings.gpus:
         return [ok("driver", "not read: collector.gpus is false")]
-    if seen.released:
+    if report.released:
         return [ok("driver", "released for maintenance, so it was left alone")]
-    if seen.version is None:
-        return [_no_driver(seen, seconds)]
-    found = [ok("NVML library", f"{seen.library or 'loaded'}"), _driver(seen)]
-    found += [_listed(seen)]
-    for index, why in sorted(seen.failed.items()):
+    if report.version is None:
+        return [_no_driver(report, seconds)]
+    found = [ok("NVML library", f"{report.library or 'loaded'}"), _driver(report)]
+    found += [_listed(report)]
+    for index, why in sorted(report.failed.items()):
         found.append(missing(f"GPU {index}", why, "see gpuvigil check"))
-    silent = [i for i in range(seen.count) if i not in seen.read and i not in seen.failed]
+    silent = [i for i in range(report.count) if i not in report.read and i not in report.failed]
     for index in silent:
-        found.append(_silent(seen, f"GPU {index}", seconds))
-    if seen.events is not None:
-        found.append(_events(seen.events))
-    return found + diagnose([seen.read[index] for index in sorted(seen.read)])
+        found.append(_silent(report, f"GPU {index}", seconds))
+    if report.events is not None:
+        found.append(_events(report.events))
+    return found + diagnose([report.read[index] for index in sorted(report.read)])
 
 
-def _no_driver(seen: Seen, seconds: float) -> Diagnosis:
-    bus = f"{len(seen.pci)} NVIDIA GPUs on the PCI bus"
-    if seen.end is End.DIED:
+def _no_driver(report: ChildReport, seconds: float) -> Diagnosis:
+    bus = f"{len(report.pci)} NVIDIA GPUs on the PCI bus"
+    if report.end is End.DIED:
         return missing("driver", End.DIED.value, "load the library by hand: nvidia-smi")
-    if "driver" in seen.unread:
-        return missing("driver", seen.unread["driver"], "report this with gpuvigil --version")
-    if seen.failure:
-        if not seen.pci and seen.reason is Unmeasured.DRIVER_NOT_LOADED:
+    if "driver" in report.unread:
+        return missing("driver", report.unread["driver"], "report this with gpuvigil --version")
+    if report.failure:
+        if not report.pci and report.reason is Unmeasured.DRIVER_NOT_LOADED:
             return ok("driver", "none, and no NVIDIA GPU on the PCI bus: ports only")
         todo = "load the driver (modprobe nvidia), and see that libnvidia-ml.so.1 is installed"
-        return missing("driver", f"{seen.failure}; {bus}", todo)
+        return missing("driver", f"{report.failure}; {bus}", todo)
     text = f"no answer within {seconds:.0f} s; {bus}"
-    if seen.stuck is not None:
-        text += f"; process {seen.stuck.pid} is in it since {seen.stuck.seconds:.0f} s"
-    elif seen.called.get("driver", 0.0) < CALL_SECONDS:
-        return _silent(seen, "driver", seconds)
+    if report.stuck is not None:
+        text += f"; process {report.stuck.pid} is in it since {report.stuck.seconds:.0f} s"
+    elif report.called.get("driver", 0.0) < CALL_SECONDS:
+        return _silent(report, "driver", seconds)
     todo = "a driver that is not kept loaded may need longer: --timeout 30; else gpuvigil check"
     return missing("driver", text, todo)
 
 
-def _silent(seen: Seen, call: str, seconds: float) -> Diagnosis:
+def _silent(report: ChildReport, call: str, seconds: float) -> Diagnosis:
     """Return that a call had its time and got no answer, or had too little time to tell."""
-    had = seen.called.get(call, 0.0)
+    had = report.called.get(call, 0.0)
     if had >= CALL_SECONDS:
         return missing(call, f"no answer within {had:.0f} s", "see gpuvigil check")
     text = f"not looked at: of {seconds:.0f} s its call had {had:.1f} s, this machine is too busy"
     return limited(call, text, "try again later, or give it --timeout 60")
 
 
-def _driver(seen: Seen) -> Diagnosis:
-    if seen.persistence and not all(seen.persistence.values()):
-        off = ", ".join(str(index) for index, on in sorted(seen.persistence.items()) if not on)
+def _driver(report: ChildReport) -> Diagnosis:
+    if report.persistence and not all(report.persistence.values()):
+        off = ", ".join(str(index) for index, on in sorted(report.persistence.items()) if not on)
         return limited(
             "driver",
-            f"{seen.version}; persistence mode is off on GPU {off}: it wakes up for each first call",
+            f"{report.version}; persistence mode is off on GPU {off}: it wakes up for each first call",
             "nvidia-smi -pm 1, or run nvidia-persistenced",
         )
-    return ok("driver", f"{seen.version}")
+    return ok("driver", f"{report.version}")
 
 
-def _listed(seen: Seen) -> Diagnosis:
-    held = [gpu for gpu in seen.pci if gpu.for_nvidia]
-    text = f"{seen.count} by the driver, {len(seen.pci)} on the PCI bus"
-    if seen.pci and len(held) > seen.count:
+def _listed(report: ChildReport) -> Diagnosis:
+    held = [gpu for gpu in report.pci if gpu.for_nvidia]
+    text = f"{report.count} by the driver, {len(report.pci)} on the PCI bus"
+    if report.pci and len(held) > report.count:
         todo = "see gpuvigil check; a container sees only the GPUs that it was given"
         return limited("GPUs", text, todo)
     return ok("GPUs", text)

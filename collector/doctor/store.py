@@ -9,7 +9,7 @@ from gpuvigil.errors import ConfigError, HubRefused, HubUnavailable
 
 from ..spool.batches import WRITE_PATH
 from ..spool.body import Body
-from ..spool.remote_write import beside
+from ..spool.remote_write import direct_store
 from .diagnosis import Diagnosis, missing, ok
 
 _PATIENCE_SECONDS = 4.0
@@ -31,7 +31,7 @@ def _wants_lines(kind: str, refusal: HubRefused) -> bool:
 def diagnose(settings: StoreSettings) -> list[Diagnosis]:
     """Return one line; none where telemetry goes to the hub."""
     try:
-        target = beside(settings)
+        target = direct_store(settings)
         if target is None:
             return []
         with closing(target.connect(_PATIENCE_SECONDS)) as server:

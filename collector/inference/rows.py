@@ -7,7 +7,7 @@ from gpuvigil.metrics import INFERENCE, Kind
 from gpuvigil.model import Subject
 
 from ..rows.catalogue_rows import Number, Row
-from ..rows.monotone_counters import Monotone
+from ..rows.monotone_counters import MonotoneCounters
 from .scrape_result import Replica
 from .scrape_supervisor import Served
 
@@ -22,12 +22,12 @@ class InferenceBook:
 
     def __init__(self, node: Subject) -> None:
         self._node = node
-        self._counters = Monotone()
+        self._counters = MonotoneCounters()
 
     def rows(self, found: Iterable[Served], at: datetime) -> list[Row]:
         """Return one row for each replica and GPU; without a UUID where no GPU is known."""
-        if len(self._counters.courses) > _MOST_COUNTERS:
-            self._counters = Monotone()
+        if len(self._counters.states) > _MOST_COUNTERS:
+            self._counters = MonotoneCounters()
         return [
             row for served in found for one in served.replicas for row in self._of(served, one, at)
         ]

@@ -1,7 +1,7 @@
-"""Rate limit for events: the first of each sort is reported at once, later ones by their count.
+"""Rate limit for events: the first of each key is reported at once, later ones by their count.
 
-The reporter defines the sort: an Xid's code, its decoded gravity, unit and link. When there are
-more sorts at once than are kept apart, those of one kind, subject, code and gravity count as one.
+The reporter defines the key: an Xid's code, its decoded gravity, unit and link. When there are
+more keys at once than are kept apart, those of one kind, subject, code and gravity count as one.
 """
 
 from collections.abc import Hashable
@@ -12,61 +12,61 @@ from gpuvigil.model import Event, EventKind, Subject
 
 BURST_SECONDS = 10.0
 # A GPU has 18 NVLinks and a dozen units that report on each: a node in a bad state has hundreds.
-MOST_SORTS = 1000
+MOST_BURSTS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sort:
+class BurstKey:
     """What tells events of one kind, subject and code apart: their gravity, and the rest."""
 
     gravity: str = ""
     rest: Hashable = None
 
 
-_Key = tuple[EventKind, str, int | None, Sort]
+_FullKey = tuple[EventKind, str, int | None, BurstKey]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Burst:
-    """A sort that was reported: until when it is only counted, and how often it came since."""
+    """A key that was reported: until when it is only counted, and how often it came since."""
 
     until: float
     count: int = 0
     last: Event | None = None
 
 
-class Bursts:
+class BurstLimit:
     """All bursts of a node; for one thread."""
 
-    def __init__(self, clock: Clock, most_sorts: int = MOST_SORTS) -> None:
+    def __init__(self, clock: Clock, most_bursts: int = MOST_BURSTS) -> None:
         self._clock = clock
-        self._most = most_sorts
-        self._bursts: dict[_Key, _Burst] = {}
+        self._most = most_bursts
+        self._bursts: dict[_FullKey, _Burst] = {}
 
-    def tell(self, event: Event, sort: Sort) -> list[Event]:
-        """Return the event; if it comes too soon after one of its sort, only count it."""
-        key = self._key(event, sort)
-        burst, now = self._bursts.get(key), self._clock.monotonic()
+    def limit(self, event: Event, key: BurstKey) -> list[Event]:
+        """Return the event; if it comes too soon after one with its key, only count it."""
+        full = self._full_key(event, key)
+        burst, now = self._bursts.get(full), self._clock.monotonic()
         if burst is not None and now < burst.until:
             burst.count, burst.last = burst.count + 1, event
             return []
         before = [] if burst is None else _counted(burst)
-        self._bursts[key] = _Burst(until=now + BURST_SECONDS)
+        self._bursts[full] = _Burst(until=now + BURST_SECONDS)
         return [*before, event]
 
-    def begin(self, event: Event, sort: Sort) -> None:
-        """Start a burst for a sort that was reported already; events that follow are counted."""
+    def begin(self, event: Event, key: BurstKey) -> None:
+        """Start a burst for a key that was reported already; events that follow are counted."""
         until = self._clock.monotonic() + BURST_SECONDS
-        self._bursts.setdefault(self._key(event, sort), _Burst(until=until))
+        self._bursts.setdefault(self._full_key(event, key), _Burst(until=until))
 
-    def take_back(self, event: Event, sort: Sort) -> None:
-        """Uncount one event, which turned out to be of another sort."""
-        burst = self._bursts.get(self._key(event, sort))
+    def take_back(self, event: Event, key: BurstKey) -> None:
+        """Uncount one event, which turned out to be of another key."""
+        burst = self._bursts.get(self._full_key(event, key))
         if burst is not None and burst.count:
             burst.count -= 1
 
     def due(self) -> list[Event]:
-        """Return repeated events, one per sort with its count, once per burst interval."""
+        """Return repeated events, one per key with its count, once per burst interval."""
         now, found = self._clock.monotonic(), list[Event]()
         for key, burst in list(self._bursts.items()):
             if now >= burst.until:
@@ -85,12 +85,12 @@ class Bursts:
         ended = [key for key in self._bursts if subject is None or key[1] == subject.key]
         return [event for key in ended for event in _counted(self._bursts.pop(key))]
 
-    def _key(self, event: Event, sort: Sort) -> _Key:
+    def _full_key(self, event: Event, key: BurstKey) -> _FullKey:
         code = event.sxid if event.xid is None else event.xid
-        key = (event.kind, event.subject.key, code, sort)
-        if key in self._bursts or len(self._bursts) < self._most:
-            return key
-        return (event.kind, event.subject.key, code, Sort(gravity=sort.gravity))
+        full = (event.kind, event.subject.key, code, key)
+        if full in self._bursts or len(self._bursts) < self._most:
+            return full
+        return (event.kind, event.subject.key, code, BurstKey(gravity=key.gravity))
 
 
 def _counted(burst: _Burst) -> list[Event]:

@@ -26,7 +26,7 @@ class Report:
 _Key = tuple[str, str, int | None]
 
 
-class Twins:
+class ReportMatcher:
     """Matches reports of two sources about the same event; each report matches one other at most."""
 
     def __init__(self, same_seconds: float = SAME_SECONDS) -> None:

@@ -23,8 +23,8 @@ from gpuvigil.model import Event, EventKind, GpuIdentity, Record, Subject
 from ..sensors.kernel_event import KernelEvent, KernelEventKind
 from ..sensors.kernel_log import Batch, LogEvent, Position
 from ..sensors.kernel_log_parser import pci_address
-from .burst_limit import MOST_SORTS, Bursts, Sort
-from .deduplication import SAME_SECONDS, Twins
+from .burst_limit import MOST_BURSTS, BurstKey, BurstLimit
+from .deduplication import SAME_SECONDS, ReportMatcher
 
 log = Log("collector")
 
@@ -41,14 +41,14 @@ class KernelBook:
         node: Subject,
         gpus: Mapping[str, GpuIdentity],
         clock: Clock,
-        most_sorts: int = MOST_SORTS,
+        most_bursts: int = MOST_BURSTS,
     ) -> None:
         """Load the saved position from `file`; `gpus` is read whenever a report names an address."""
         self._file = file
         self._node = node
         self._gpus = gpus
-        self._twins = Twins()
-        self._bursts = Bursts(clock, most_sorts)
+        self._matcher = ReportMatcher()
+        self._bursts = BurstLimit(clock, most_bursts)
         self._gone: dict[str, datetime] = {}  # subjects of an Xid 79, and when
         self.position, self._untold = _load(file)
 
@@ -74,7 +74,7 @@ class KernelBook:
         return self._tell_xid(_DRIVER, event)
 
     def due(self) -> list[Event]:
-        """Return repeated events, one per sort with its count, once per burst interval."""
+        """Return repeated events, one per key with its count, once per burst interval."""
         found = [*self._untold, *self._bursts.due()]
         self._untold = ()
         return found
@@ -137,19 +137,19 @@ class KernelBook:
         assert event.xid is not None
         if event.xid == _LOST_XID:
             self._gone[event.subject.key] = event.at
-        twin, sort = self._twins.answered(source, event), _sort_of_xid(event.xid, event.message)
-        plain = _sort_of_xid(event.xid, "")
+        twin, key = self._matcher.answered(source, event), _xid_burst_key(event.xid, event.message)
+        plain = _xid_burst_key(event.xid, "")
         if twin is None:
-            found = self._bursts.tell(event, sort)
-            self._twins.wait(source, event, told=event in found)
+            found = self._bursts.limit(event, key)
+            self._matcher.wait(source, event, told=event in found)
             return found
-        if source == _DRIVER or sort == plain:
+        if source == _DRIVER or key == plain:
             return []
         if twin.told:
-            self._bursts.begin(event, sort)
+            self._bursts.begin(event, key)
             return [replace(event, id=twin.id, version=2)]
         self._bursts.take_back(event, plain)
-        return self._bursts.tell(event, sort)
+        return self._bursts.limit(event, key)
 
     def _subject(self, address: str | None) -> Subject:
         """Return the GPU at an address; the node when none is known there."""
@@ -160,10 +160,10 @@ class KernelBook:
         return self._node
 
     def _tell(self, event: Event, report: KernelEvent) -> list[Event]:
-        """Return the event; if it comes too soon after one of its sort, only count it."""
+        """Return the event; if it comes too soon after one with its key, only count it."""
         if event.kind is EventKind.GPU_RESET:
             return [*self.calm(event.subject), event]
-        return self._bursts.tell(event, _sort(report))
+        return self._bursts.limit(event, _burst_key(report))
 
 
 _KINDS: Mapping[KernelEventKind, EventKind] = {
@@ -204,16 +204,16 @@ def _message(report: KernelEvent) -> str:
     return f"{what} [{said}]" if said else what
 
 
-def _sort_of_xid(code: int, message: str) -> Sort:
-    """Return an Xid's sort from its message; the GPU is in the subject, and processes come and go."""
+def _xid_burst_key(code: int, message: str) -> BurstKey:
+    """Return an Xid's key from its message; the GPU is in the subject, and processes come and go."""
     said = signature(code, message)
-    return Sort(gravity=said.severity.value, rest=said)
+    return BurstKey(gravity=said.severity.value, rest=said)
 
 
-def _sort(report: KernelEvent) -> Sort:
+def _burst_key(report: KernelEvent) -> BurstKey:
     """Return what else keeps reports of one code from being counted as one."""
     grade = "" if report.grade is None else report.grade.value
-    return Sort(gravity=grade, rest=(report.pci_address, report.process, report.link))
+    return BurstKey(gravity=grade, rest=(report.pci_address, report.process, report.link))
 
 
 def _plain(position: Position) -> dict[str, Any]:

@@ -40,17 +40,17 @@ def look(
     mounts = watched(proc, chosen)
     told: dict[str, object] = {}
     began, before = time.monotonic(), cpu_time.threads() or {}
-    works: dict[str, Callable[[], object]] = {
+    tasks: dict[str, Callable[[], object]] = {
         "fans": lambda: parts.fans(sysfs),
         "supplies": lambda: parts.supplies(sysfs),
         "memory": lambda: parts.memory_errors(sysfs),
         # The program is ended before this process ends, and never outlives it.
         "neighbours": lambda: lldp.ask(lldpcli, seconds / 2),
     }
-    works |= {f"mount {one.path}": _asked(one, proc) for one in mounts}
+    tasks |= {f"mount {one.path}": _asked(one, proc) for one in mounts}
     threads = [
         threading.Thread(target=_do, args=(name, work, told), name=name, daemon=True)
-        for name, work in works.items()
+        for name, work in tasks.items()
     ]
     for thread in threads:
         thread.start()
@@ -82,7 +82,7 @@ def look(
 def _had_time(
     waits: Mapping[str, int | None], before: Threads, passed: float, least: float
 ) -> set[str]:
-    """Return the unfinished works that had at least that much time, not counting waits for a core."""
+    """Return the unfinished tasks that had at least that much time, not counting waits for a core."""
     now = cpu_time.threads() if waits else None
     if now is None:
         return set(waits)
@@ -91,7 +91,7 @@ def _had_time(
         for name, thread in waits.items()
         if thread is not None
         and thread in now
-        and cpu_time.had(passed, thread, before, now) >= least
+        and cpu_time.active_seconds(passed, thread, before, now) >= least
     }
 
 

@@ -36,8 +36,8 @@ class _File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begin:
-    """The rank to begin at: this one, or the one at this share of those that are there."""
+class StartRank:
+    """The rank to start at: this one, or the one at this share of those that are there."""
 
     rank: int | None = None
     share: float = 0.0
@@ -54,7 +54,7 @@ def read(
     user: int,
     youth_seconds: float,
     sleep: Callable[[float], None],
-    begin: Begin,
+    start: StartRank,
 ) -> dict[int, Dump]:
     """Return each rank's newest recent, complete dump of this user; unreadable ones are left out."""
     directories = list(directories)
@@ -65,7 +65,7 @@ def read(
     after = _found(directories, user, youth_seconds)
     dumps: dict[int, Dump] = {}
     left, deadline = _MOST_BYTES, time.monotonic() + _SECONDS
-    for rank in begin.order(after):
+    for rank in start.order(after):
         file = after[rank]
         if before.get(rank) != file or file.size > left or time.monotonic() > deadline:
             continue

@@ -21,7 +21,7 @@ _LONGEST = 128
 
 
 @dataclass(slots=True)
-class Course:
+class GroupProgress:
     """How far a rank is in one process group."""
 
     reached: int = 0  # the last collective that it entered, 0: none
@@ -35,7 +35,7 @@ class Dump:
     """One rank's dump, by the names of its process groups."""
 
     version: str
-    courses: Mapping[str, Course]
+    groups: Mapping[str, GroupProgress]
 
 
 def parse(content: bytes) -> Dump:
@@ -62,45 +62,47 @@ def _dump(value: Mapping[str, Any]) -> Dump:
     entries = value.get("entries", [])
     if len(entries) > MOST_ENTRIES:
         raise ValueError(f"over {MOST_ENTRIES} entries")
-    courses: dict[str, Course] = {}
+    groups: dict[str, GroupProgress] = {}
     numbers: dict[str, str] = {}  # names of groups, by their numbers in pg_status
     entries = sorted(entries, key=lambda it: _whole(it["record_id"]))
     for entry in entries:
-        _take(entry, courses, numbers)
+        _take(entry, groups, numbers)
     whole = not entries or _whole(entries[0]["record_id"]) == 0
     for number, status in value.get("pg_status", {}).items():
         if number in numbers:
             # The rank also entered the collectives that the ring buffer has lost.
-            course = courses[numbers[number]]
+            progress = groups[numbers[number]]
             last = _whole(status["last_enqueued_collective"])
-            if last > course.reached:
-                course.reached, course.open = (
+            if last > progress.reached:
+                progress.reached, progress.open = (
                     last,
                     _whole(status["last_completed_collective"]) < last,
                 )
     for name, about in value.get("pg_config", {}).items():
         # Gloo has a group without a name, which is skipped. For a group that the ring buffer has lost
         # entirely, it is not known how far it was.
-        if name and (whole or name in courses):
-            course = courses.setdefault(_text(name), Course())
-            course.members = _ranks(_text(about["ranks"], MOST_MEMBERS * 8))
-    return Dump(version=_text(value["version"]), courses=courses)
+        if name and (whole or name in groups):
+            progress = groups.setdefault(_text(name), GroupProgress())
+            progress.members = _ranks(_text(about["ranks"], MOST_MEMBERS * 8))
+    return Dump(version=_text(value["version"]), groups=groups)
 
 
-def _take(entry: Mapping[str, Any], courses: dict[str, Course], numbers: dict[str, str]) -> None:
-    """Add an entry to its group's course; of several with one number (coalesced) the last counts."""
+def _take(
+    entry: Mapping[str, Any], groups: dict[str, GroupProgress], numbers: dict[str, str]
+) -> None:
+    """Add an entry to its group's progress; of several with one number (coalesced) the last counts."""
     if _flag(entry["is_p2p"]):
         return
     name = _text(entry["process_group"][0])
     numbers[str(_whole(entry["pg_id"]))] = name
-    course = courses.setdefault(name, Course())
+    progress = groups.setdefault(name, GroupProgress())
     number = _whole(entry["collective_seq_id"])
     backend, _, operation = _text(entry["profiling_name"]).rpartition(":")
     is_open = not _flag(entry["retired"]) if backend == "gloo" else entry["state"] != "completed"
-    before = course.operations.get(number)
-    course.operations[number] = operation if before in {None, operation} else "several"
-    if number >= course.reached:
-        course.reached, course.open = number, is_open
+    before = progress.operations.get(number)
+    progress.operations[number] = operation if before in {None, operation} else "several"
+    if number >= progress.reached:
+        progress.reached, progress.open = number, is_open
 
 
 def _ranks(text: str) -> tuple[int, ...]:
@@ -138,35 +140,35 @@ def collectives(dumps: Mapping[int, Dump], holder: str) -> tuple[Collective, ...
     Groups in which a rank waits or disagrees come first, larger ones before smaller ones; then the
     largest of the others: dumps of other nodes may say that a rank waits there.
     """
-    found: dict[str, dict[int, Course]] = {}
+    found: dict[str, dict[int, GroupProgress]] = {}
     for rank, dump in sorted(dumps.items()):
-        for name, course in dump.courses.items():
-            found.setdefault(name, {})[rank] = course
-    ones = [_collective(name, courses, holder) for name, courses in found.items()]
+        for name, progress in dump.groups.items():
+            found.setdefault(name, {})[rank] = progress
+    ones = [_collective(name, by_rank, holder) for name, by_rank in found.items()]
     ones.sort(key=lambda it: (it.stand is Stand.TOGETHER, -it.size, it.group))
     return tuple(ones[:MOST_GROUPS])
 
 
-def _collective(name: str, courses: Mapping[int, Course], holder: str) -> Collective:
-    size = max(len(courses), *(len(course.members) for course in courses.values()))
-    top = max(course.reached for course in courses.values())
-    number, unlike = _disagreement(courses)
+def _collective(name: str, by_rank: Mapping[int, GroupProgress], holder: str) -> Collective:
+    size = max(len(by_rank), *(len(progress.members) for progress in by_rank.values()))
+    top = max(progress.reached for progress in by_rank.values())
+    number, unlike = _disagreement(by_rank)
     ranks = [
         RankStand(
             rank=rank,
-            stand=Stand.WAITING if course.open else Stand.TOGETHER,
-            reached=course.reached,
+            stand=Stand.WAITING if progress.open else Stand.TOGETHER,
+            reached=progress.reached,
         )
-        for rank, course in courses.items()
+        for rank, progress in by_rank.items()
     ]
     if unlike:
         ranks = [replace(it, stand=Stand.DIFFERENT) for it in ranks if it.rank in unlike]
         stand = Stand.DIFFERENT
     else:
-        stand = Stand.WAITING if any(c.open for c in courses.values()) else Stand.TOGETHER
+        stand = Stand.WAITING if any(c.open for c in by_rank.values()) else Stand.TOGETHER
     ranks.sort(key=lambda it: (it.reached or 0, it.rank))
-    here = {rank: course for rank, course in courses.items() if course.reached == top}
-    operations = {course.operations.get(top, "") for course in courses.values()} - {""}
+    here = {rank: progress for rank, progress in by_rank.items() if progress.reached == top}
+    operations = {progress.operations.get(top, "") for progress in by_rank.values()} - {""}
     return Collective(
         by=Source.FLIGHT_RECORDER,
         holder=holder,
@@ -177,23 +179,23 @@ def _collective(name: str, courses: Mapping[int, Course], holder: str) -> Collec
         entered=number if unlike else top,
         count=len(ranks),
         ranks=tuple(ranks[:MOST_RANKS]),
-        waiting=spans(rank for rank, course in here.items() if course.open),
-        left=spans(rank for rank, course in here.items() if not course.open),
-        late=spans(courses.keys() - here.keys()),
+        waiting=spans(rank for rank, progress in here.items() if progress.open),
+        left=spans(rank for rank, progress in here.items() if not progress.open),
+        late=spans(by_rank.keys() - here.keys()),
     )
 
 
-def _disagreement(courses: Mapping[int, Course]) -> tuple[int, frozenset[int]]:
+def _disagreement(by_rank: Mapping[int, GroupProgress]) -> tuple[int, frozenset[int]]:
     """Return the first collective that ranks name differently, and the ranks in the minority."""
-    numbers = sorted({number for course in courses.values() for number in course.operations})
+    numbers = sorted({number for progress in by_rank.values() for number in progress.operations})
     for number in numbers:
         named: dict[str, set[int]] = {}
-        for rank, course in courses.items():
-            if number in course.operations:
-                named.setdefault(course.operations[number], set()).add(rank)
+        for rank, progress in by_rank.items():
+            if number in progress.operations:
+                named.setdefault(progress.operations[number], set()).add(rank)
         if len(named) > 1 and "several" not in named:
             most = max(named.values(), key=lambda them: (len(them), -min(them)))
-            return number, frozenset(courses) & frozenset.union(
+            return number, frozenset(by_rank) & frozenset.union(
                 *(frozenset(them) for them in named.values() if them is not most)
             )
     return 0, frozenset()

@@ -1,4 +1,4 @@
-"""Reads NCCL Inspector's lines, from which `first_rank.py` finds the rank that others wait for.
+"""Reads NCCL Inspector's lines, from which `awaited_rank.py` finds the rank that others wait for.
 
 The format: NVIDIA/nccl v2.30.7, plugins/profiler/inspector/inspector_json.cc:26-258, a line for
 each operation of a rank; older versions have the same names. `coll_sn` counts for a communicator

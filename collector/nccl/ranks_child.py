@@ -18,7 +18,7 @@ from gpuvigil.model import Collective, Source, Stand
 
 from ..inference.binding import listening
 from ..sensors import files
-from . import dump_files, first_rank, flight_recorder, inspector, library, ras_client, versions
+from . import awaited_rank, dump_files, flight_recorder, inspector, library, ras_client, versions
 from .question import Answer, Asked, Look, answer, read_question
 from .ras_client import SilentError
 from .ras_status import Place, Status
@@ -65,8 +65,8 @@ def look(asked: Asked) -> Answer:
 
 def dumps(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
     """Return what PyTorch's dumps of the one job say."""
-    begin = dump_files.Begin(rank=asked.begin_rank, share=asked.begin_share)
-    found = dump_files.read(asked.directories, asked.users[0], asked.youth_seconds, sleep, begin)
+    start = dump_files.StartRank(rank=asked.begin_rank, share=asked.begin_share)
+    found = dump_files.read(asked.directories, asked.users[0], asked.youth_seconds, sleep, start)
     (holder,) = asked.holders
     return Answer(found=flight_recorder.collectives(found, holder) if found else ())
 
@@ -74,9 +74,9 @@ def dumps(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
 def waits(asked: Asked) -> Answer:
     """Return the rank that waits least, for each job here whose ranks report how long they wait."""
     where = (asked.directories, asked.users, asked.youth_seconds)
-    ones = first_rank.first(inspector.read(*where))
+    ones = awaited_rank.awaited_ranks(inspector.read(*where))
     if ones:
-        ones = list(first_rank.beside_earlier(ones, inspector.read(*where, is_earlier=True)))
+        ones = list(awaited_rank.with_earlier_cost(ones, inspector.read(*where, is_earlier=True)))
     host = os.uname().nodename
     found = []
     for one in ones:

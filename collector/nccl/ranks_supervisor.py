@@ -22,8 +22,8 @@ from ..sensors import files
 from . import question, turn
 from .question import Answer, Asked, Look
 from .ras_client import TIMEOUT_SECONDS
+from .repeat_filter import RepeatFilter
 from .stalled import ALL, Holders, OnGpu, may_be_asked, stalled, stalled_seconds
-from .told_first import ToldFirst
 
 log = Log("collector")
 
@@ -88,7 +88,7 @@ class Ranks:
         self._asking: frozenset[str] = frozenset()
         self._began = self._due = 0.0
         self._is_of_all = False
-        self._told_first = ToldFirst()
+        self._repeat_filter = RepeatFilter()
         self._told_dumps: dict[str, tuple[tuple[Collective, ...], float]] = {}
         self._told_why: dict[frozenset[str], str] = {}
         self._given_up: set[str] = set()
@@ -281,7 +281,7 @@ class Ranks:
     def lasting(self, found: Sequence[Collective]) -> list[Collective]:
         """Return those that waited least at the look before, too, and were not reported lately."""
         keys = [(of.holder, of.ranks[0].rank) for of in found]
-        news = self._told_first.news(keys, self._clock.monotonic())
+        news = self._repeat_filter.news(keys, self._clock.monotonic())
         return [of for key, of in zip(keys, found, strict=True) if key in news]
 
     def _event(self, found: tuple[Collective, ...]) -> Event:

@@ -86,7 +86,7 @@ def verdict(
         return told(*ill)
     gaps = [gap for _, now in pairs for gap in _gaps(now)]
     if gaps:
-        gap, roots = _root(gaps)
+        gap, roots = _root_gap(gaps)
         return told(Stand.BEHIND, {place: gap.behind[place] for place in roots}, gap)
     return told(Stand.TOGETHER, {})
 
@@ -148,7 +148,7 @@ def _gaps(of: Communicator) -> Iterator[_Gap]:
             )
 
 
-def _root(gaps: list[_Gap]) -> tuple[_Gap, list[Place]]:
+def _root_gap(gaps: list[_Gap]) -> tuple[_Gap, list[Place]]:
     """Return the narrowest gap, with the ranks behind that wait in no other communicator.
 
     A rank that waits in one communicator is late in all others.

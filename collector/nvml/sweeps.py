@@ -113,7 +113,7 @@ class GpuSweep:
             before, self._made = self._made, self._calls_made
             if before == self._made:
                 return self._call.thread
-            self._call.again(now)
+            self._call.restart(now)
             return None
 
     def _silent_seconds(self, now: Threads | None, stuck: Collection[int]) -> float | None:

@@ -9,8 +9,8 @@ from gpuvigil.model import Allocation, Holder, Subject, pod_holder
 
 from .jobs import Gpus
 from .kubelet import device_map
-from .kubelet.device_map import Answer, Hold
-from .processes import goes_on
+from .kubelet.device_map import Answer, DeviceHold
+from .processes import continuing_allocation
 
 log = Log("collector")
 
@@ -66,7 +66,7 @@ class Pods:
         ended: list[Allocation] = []
         self._held = {}
         for them in known.values():
-            first, over = goes_on(them.values())
+            first, over = continuing_allocation(them.values())
             self._held[first.id] = first
             ended += over
         return tuple(ended)
@@ -101,8 +101,8 @@ class Pods:
         return (*ended, *began)
 
     def _place(
-        self, holds: Iterable[Hold], gpus: Gpus
-    ) -> tuple[dict[tuple[str, Holder], _Part], dict[str, Hold]]:
+        self, holds: Iterable[DeviceHold], gpus: Gpus
+    ) -> tuple[dict[tuple[str, Holder], _Part], dict[str, DeviceHold]]:
         """Return what is held, by GPU and holder, and the devices that match no known GPU."""
         minors = {gpu.minor: gpu.uuid for gpu in gpus.known.values() if gpu.minor is not None}
         # A MIG device belongs to the same GPU for as long as it is held.
@@ -112,7 +112,7 @@ class Pods:
             for part in (one.part or "").split(",")
         } | self._migs
         found: dict[tuple[str, Holder], _Part] = {}
-        unplaced: dict[str, Hold] = {}
+        unplaced: dict[str, DeviceHold] = {}
         for hold in holds:
             for name in hold.devices:
                 device = device_map.device(name)
@@ -150,7 +150,9 @@ class Pods:
         gone = booted if booted is not None and one.started_at < booted < now else now
         return replace(one, ended_at=gone)
 
-    def _tell(self, answer: Answer, unplaced: dict[str, Hold], gpus: Gpus, now: datetime) -> None:
+    def _tell(
+        self, answer: Answer, unplaced: dict[str, DeviceHold], gpus: Gpus, now: datetime
+    ) -> None:
         """Log once what cannot be followed, once it stays so longer than identification takes."""
         self._unplaced = {name: self._unplaced.get(name, now) for name in unplaced}
         for name, since in self._unplaced.items():

@@ -185,7 +185,9 @@ class Holders:
         for key, them in known.items():
             mine = self._held.get(key)
             now = self._table.started_at(_pid(key[1])) if mine is not None else None
-            self._held[key], over = goes_on({one.id: one for one in them}.values(), now)
+            self._held[key], over = continuing_allocation(
+                {one.id: one for one in them}.values(), now
+            )
             ended += over
         return tuple(ended)
 
@@ -247,7 +249,7 @@ class Holders:
         return [*changed, new]
 
 
-def goes_on(
+def continuing_allocation(
     holds: Iterable[Allocation], process_started: datetime | None = None
 ) -> tuple[Allocation, list[Allocation]]:
     """Return the one of a holder's open allocations of a GPU that goes on, and the others, ended.

@@ -78,7 +78,7 @@ def _state(folder: str) -> str:
         return file.read(512).rpartition(b")")[2].split()[0].decode()
 
 
-def had(seconds: float, thread: int, before: Threads, now: Threads) -> float:
+def active_seconds(seconds: float, thread: int, before: Threads, now: Threads) -> float:
     """Return how many of the last `seconds` the thread ran or was blocked from outside its process.
 
     A lower bound: what other threads of the process spent since `before` is subtracted, since they
@@ -116,7 +116,7 @@ class CallTime:
         self._before = before
         self.thread = threading.get_native_id()
         self._at = clock.monotonic()
-        self._had = 0.0
+        self._active_seconds = 0.0
 
     def seconds(self, now: Threads | None, stuck: Collection[int] = ()) -> float:
         """Return a lower bound of the call's time; `now` is what this process's threads have spent.
@@ -127,12 +127,14 @@ class CallTime:
         if self._before is None or now is None:
             return passed
         others = {t: spent for t, spent in now.items() if t == self.thread or t not in stuck}
-        self._had = max(self._had, had(passed, self.thread, self._before, others))
-        return self._had
+        self._active_seconds = max(
+            self._active_seconds, active_seconds(passed, self.thread, self._before, others)
+        )
+        return self._active_seconds
 
-    def again(self, now: Threads | None) -> None:
+    def restart(self, now: Threads | None) -> None:
         """Start anew: until now another call was under way."""
-        self._at, self._before, self._had = self._clock.monotonic(), now, 0.0
+        self._at, self._before, self._active_seconds = self._clock.monotonic(), now, 0.0
 
     @property
     def passed(self) -> float:

@@ -26,7 +26,7 @@ from .cpu_time import Spent
 
 Message = tuple[str, Any]
 Say = Callable[[str, Any], None]
-Works = Mapping[str, Callable[[], None]]
+Tasks = Mapping[str, Callable[[], None]]
 
 _LENGTH = struct.Struct("!I")
 _REAP_SECONDS = 0.05
@@ -38,7 +38,7 @@ _LEFT_BEHIND_NICE = 19
 
 
 class End(str, Enum):
-    """How the child's work ended."""
+    """How the child's tasks ended."""
 
     OVER = "everything was done"
     LATE = "time was up"
@@ -55,15 +55,15 @@ class _Call:
     ran_seconds: float
 
 
-def aside(
-    works: Callable[[Say], Works],
+def run_in_child(
+    tasks: Callable[[Say], Tasks],
     take: Callable[[str, Any], None],
     seconds: float,
     others: Mapping[int, Callable[[], None]] | None = None,
 ) -> End:
-    """Run all works at once in a child, each in a thread; `take` gets their parts as they come.
+    """Run all tasks at once in a child, each in a thread; `take` gets their parts as they come.
 
-    `works` is called in the child. A work that raises reports ("unread", {its name: why}). When
+    `tasks` is called in the child. A task that raises reports ("unread", {its name: why}). When
     time is up, ("called", {name: seconds}) tells how long each call marked by `calling` that has
     not returned has had itself. Returns shortly after `seconds` at the latest. `others` are called
     once, when their descriptor can be read. To be called from a process with one thread, since it
@@ -74,7 +74,7 @@ def aside(
     parent = os.getpid()
     child = os.fork()
     if child == 0:
-        _be_the_child(parent, writing, works)
+        _be_the_child(parent, writing, tasks)
     os.close(writing)
     over, open_calls = False, dict[str, _Call]()
 
@@ -92,7 +92,7 @@ def aside(
     try:
         ended = _hear(heard, reading, deadline, dict(others or {}))
         if not ended and open_calls:
-            take("called", _had(child, open_calls.values()))
+            take("called", _active_seconds(child, open_calls.values()))
     finally:
         os.close(reading)
         _end(child)
@@ -120,7 +120,7 @@ def calling(say: Say, name: str) -> Iterator[None]:
         say(_CALLED, name)
 
 
-def _had(child: int, calls: Collection[_Call]) -> dict[str, float]:
+def _active_seconds(child: int, calls: Collection[_Call]) -> dict[str, float]:
     """Return how long each call under way has had itself, at least; 0 where that is not known."""
     found = {call.name: 0.0 for call in calls}
     for _ in range(_LOOKS):
@@ -128,8 +128,12 @@ def _had(child: int, calls: Collection[_Call]) -> dict[str, float]:
         for call in calls:
             # All that the other threads ever spent is subtracted: what they spent before is little.
             before = {call.thread: Spent(ran_seconds=call.ran_seconds)}
-            had = cpu_time.had(now - call.at, call.thread, before, threads) if threads else 0.0
-            found[call.name] = max(found[call.name], had)
+            active = (
+                cpu_time.active_seconds(now - call.at, call.thread, before, threads)
+                if threads
+                else 0.0
+            )
+            found[call.name] = max(found[call.name], active)
         if not any(spent.runnable for spent in threads.values()):
             break
         time.sleep(_LOOK_AGAIN_SECONDS)
@@ -193,7 +197,7 @@ def _end(child: int) -> None:
             os.setpriority(os.PRIO_PROCESS, int(thread), _LEFT_BEHIND_NICE)
 
 
-def _be_the_child(parent: int, writing: int, works: Callable[[Say], Works]) -> NoReturn:
+def _be_the_child(parent: int, writing: int, tasks: Callable[[Say], Tasks]) -> NoReturn:
     """Work, report the results and end; holds no descriptor of the caller's, so nobody waits."""
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -209,19 +213,19 @@ def _be_the_child(parent: int, writing: int, works: Callable[[Say], Works]) -> N
                 while line:
                     line = line[os.write(writing, line) :]
 
-        all_at_once(works(say), say)
+        all_at_once(tasks(say), say)
         say(_OVER, None)
     finally:
         os._exit(0)
 
 
-def all_at_once(works: Works, say: Say) -> None:
-    """Run each work in a thread of its own, to the end, and report why a work failed."""
+def all_at_once(tasks: Tasks, say: Say) -> None:
+    """Run each task in a thread of its own, to the end, and report why a task failed."""
     # No thread ends before all are done: the time of an ended thread is no longer counted.
-    done = threading.Barrier(len(works) + 1)
+    done = threading.Barrier(len(tasks) + 1)
     threads = [
-        threading.Thread(target=_do, args=(name, work, say, done), name=name)
-        for name, work in works.items()
+        threading.Thread(target=_do, args=(name, task, say, done), name=name)
+        for name, task in tasks.items()
     ]
     for thread in threads:
         thread.start()
@@ -230,10 +234,10 @@ def all_at_once(works: Works, say: Say) -> None:
         thread.join()
 
 
-def _do(name: str, work: Callable[[], None], say: Say, done: threading.Barrier) -> None:
+def _do(name: str, task: Callable[[], None], say: Say, done: threading.Barrier) -> None:
     try:
-        work()
-    except Exception as error:  # noqa: BLE001 - whatever fails, the other works go on
+        task()
+    except Exception as error:  # noqa: BLE001 - whatever fails, the other tasks go on
         say("unread", {name: getattr(error, "strerror", None) or repr(error)})
     finally:
         done.wait()

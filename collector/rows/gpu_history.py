@@ -24,7 +24,7 @@ from .catalogue_rows import Number, Row
 from .events import EventMaker
 from .gpu_changes import GpuNews, Silence
 from .gpu_rows import GpuRowMaker
-from .monotone_counters import Monotone
+from .monotone_counters import MonotoneCounters
 
 log = Log("collector")
 
@@ -38,7 +38,7 @@ class GpuBook:
         self,
         events: EventMaker,
         known: dict[str, GpuIdentity],
-        counters: Monotone,
+        counters: MonotoneCounters,
         silence: Silence,
         lost: dict[str, datetime] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -123,8 +123,10 @@ class GpuBook:
             if found is None:
                 continue
             events += self._note(uuid, found, now)
-            events += self._bridge(uuid, found, now)
-            rows = self._maker.rows(identity, found, at, self._beside(identity, found, at))
+            events += self._make_monotone(uuid, found, now)
+            rows = self._maker.rows(
+                identity, found, at, self._driverless_fields(identity, found, at)
+            )
             gpus.append(rows.gpu)
             sent += [*rows.links, *rows.migs]
             shown += [*self._maker.links_shown(uuid), *rows.migs]
@@ -267,14 +269,14 @@ class GpuBook:
             events.append(make(EventKind.DRIVER_BACK, subject, now, text))
         return events
 
-    def _bridge(self, uuid: str, gpu: GpuTick, now: datetime) -> list[Event]:
+    def _make_monotone(self, uuid: str, gpu: GpuTick, now: datetime) -> list[Event]:
         """Make the counters among the GPU's values monotone; return an event when it was reset."""
-        if not self._maker.bridge(uuid, gpu):
+        if not self._maker.make_monotone(uuid, gpu):
             return []
         text = "GPU was reset, or its driver loaded again"
         return [self._events.make(EventKind.GPU_RESET, self._subject(uuid), now, text)]
 
-    def _beside(
+    def _driverless_fields(
         self, identity: GpuIdentity, gpu: GpuTick, at: datetime
     ) -> dict[str, Number | None]:
         """Return the fields that are known of a GPU without its driver."""

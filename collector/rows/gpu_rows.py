@@ -12,7 +12,7 @@ from ..samples.field_values import Values
 from ..samples.gpu_sample import CallCost
 from ..samples.messages import GpuTick
 from .catalogue_rows import Number, Row, Steady
-from .monotone_counters import Monotone
+from .monotone_counters import MonotoneCounters
 from .nvlink_rows import LinkBook
 from .spin_times import Spins
 
@@ -35,7 +35,7 @@ class GpuRowMaker:
     def __init__(
         self,
         node: Subject,
-        counters: Monotone,
+        counters: MonotoneCounters,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set up; `counters` is kept up to date for saving."""
@@ -48,15 +48,15 @@ class GpuRowMaker:
         self._costs: dict[str, CallCost] = {}
         self._calls: tuple[Row, ...] = ()
 
-    def bridge(self, uuid: str, gpu: GpuTick) -> bool:
+    def make_monotone(self, uuid: str, gpu: GpuTick) -> bool:
         """Make the counters among the GPU's values monotone; return true when the GPU was reset."""
         if gpu.values is None and gpu.reason is not None:
             # The GPU may have changed when it answers again: reset, or with another firmware.
             self._slow.pop(uuid, None)
             self._links.forget(uuid)
-        was_reset = self._bridge(uuid, gpu.values or {})
+        was_reset = self._make_monotone(uuid, gpu.values or {})
         if gpu.slow is not None:
-            self._bridge(uuid, gpu.slow)
+            self._make_monotone(uuid, gpu.slow)
             self._slow[uuid] = Steady(GPU, gpu.slow)
         for call, cost in (gpu.costs or {}).items():
             self._costs.setdefault(call, CallCost()).add(cost)
@@ -68,12 +68,12 @@ class GpuRowMaker:
         identity: GpuIdentity,
         gpu: GpuTick,
         at: datetime,
-        beside: Mapping[str, Number | None],
+        driverless_fields: Mapping[str, Number | None],
     ) -> GpuRows:
-        """Return the rows of a tick, after `bridge`; `beside` is what is known without the driver."""
+        """Return the rows of a tick, after `make_monotone`; `driverless_fields` is what is known without the driver."""
         uuid = identity.uuid
         slow = self._slow.get(uuid) if gpu.values is not None else None
-        fields: dict[str, Number | None] = {**(gpu.values or {}), **beside}
+        fields: dict[str, Number | None] = {**(gpu.values or {}), **driverless_fields}
         if gpu.values is not None:
             fields["up"] = 1
             fields["read_seconds"] = gpu.read_seconds and round(gpu.read_seconds, 6)
@@ -135,7 +135,7 @@ class GpuRowMaker:
         }
         return Row(measurement=DRIVER_CALL, tags=self._tags(call=call), fields=fields, at=at)
 
-    def _bridge(self, uuid: str, values: Values) -> bool:
+    def _make_monotone(self, uuid: str, values: Values) -> bool:
         take, was_reset = self._counters.take, False
         for metric in values.keys() & _COUNTERS:
             energy = metric == "energy_joules"

@@ -15,7 +15,7 @@ _MOST_OF_RANGE = 1 / 8
 
 
 @dataclass(slots=True)
-class Course:
+class CounterState:
     """One counter: its last reading, and what to add to it."""
 
     last: float | int
@@ -23,10 +23,10 @@ class Course:
 
 
 @dataclass(slots=True)
-class Monotone:
+class MonotoneCounters:
     """The counters of one node, by name."""
 
-    courses: dict[str, Course] = field(default_factory=dict)
+    states: dict[str, CounterState] = field(default_factory=dict)
 
     def take(
         self,
@@ -42,21 +42,21 @@ class Monotone:
         is the value at which the hardware goes on with 0, such as `2**32`; None for a counter that
         saturates or never fills. A wrap is no restart.
         """
-        course = self.courses.get(name)
-        if course is None:
-            course = Course(last=raw, offset=-raw if from_zero else 0)
-            self.courses[name] = course
-        if raw >= course.last:
-            course.last = raw
-            return raw + course.offset, False
+        state = self.states.get(name)
+        if state is None:
+            state = CounterState(last=raw, offset=-raw if from_zero else 0)
+            self.states[name] = state
+        if raw >= state.last:
+            state.last = raw
+            return raw + state.offset, False
         # A sum of wrapping counters falls by one range when one of them wraps, and by any number
         # when it was reset.
         wrapped = wraps_at is not None and (
-            0 <= raw + wraps_at - course.last < wraps_at * _MOST_OF_RANGE
+            0 <= raw + wraps_at - state.last < wraps_at * _MOST_OF_RANGE
         )
-        course.offset += wraps_at if wrapped and wraps_at is not None else course.last
-        course.last = raw
-        return raw + course.offset, not wrapped
+        state.offset += wraps_at if wrapped and wraps_at is not None else state.last
+        state.last = raw
+        return raw + state.offset, not wrapped
 
     def is_full(self, name: str, raw: float | int, stays_at: int) -> bool:
         """Return whether a saturating counter was already at its maximum at the last reading.
@@ -64,21 +64,21 @@ class Monotone:
         How much it would have counted since is not known. What it took to get there is reported
         once.
         """
-        course = self.courses.get(name)
-        return course is not None and raw == course.last == stays_at
+        state = self.states.get(name)
+        return state is not None and raw == state.last == stays_at
 
     def restart(self, which: Callable[[str], bool]) -> None:
         """Restart the counters with these names at 0: for a boot, which not every reading shows."""
-        for name, course in self.courses.items():
+        for name, state in self.states.items():
             if which(name):
-                course.offset += course.last
-                course.last = 0
+                state.offset += state.last
+                state.last = 0
 
     def to_json(self) -> dict[str, list[float | int]]:
         """Return what `from_json` takes, to go on after a restart."""
-        return {name: [course.last, course.offset] for name, course in self.courses.items()}
+        return {name: [state.last, state.offset] for name, state in self.states.items()}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, list[float | int]]) -> "Monotone":
+    def from_json(cls, value: Mapping[str, list[float | int]]) -> "MonotoneCounters":
         """Load what `to_json` wrote; ValueError or TypeError for anything else."""
-        return cls({name: Course(last, offset) for name, (last, offset) in value.items()})
+        return cls({name: CounterState(last, offset) for name, (last, offset) in value.items()})

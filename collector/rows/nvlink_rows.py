@@ -11,7 +11,7 @@ from gpuvigil.metrics import NVLINK, Kind
 
 from ..samples.field_values import Values
 from .catalogue_rows import Row
-from .monotone_counters import Monotone
+from .monotone_counters import MonotoneCounters
 
 _EVERY = timedelta(hours=1)
 _COUNTERS = tuple(metric.name for metric in NVLINK.metrics if metric.kind is Kind.COUNTER)
@@ -39,7 +39,7 @@ class _Known:
 class LinkBook:
     """The last rows of every link of a node."""
 
-    def __init__(self, counters: Monotone) -> None:
+    def __init__(self, counters: MonotoneCounters) -> None:
         self._counters = counters
         self._gpus: dict[str, _Known] = {}
 

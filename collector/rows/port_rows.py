@@ -10,7 +10,7 @@ from gpuvigil.model import Event, EventKind, PortIdentity, Subject
 from ..sensors.ports import PortReading
 from .catalogue_rows import Number, Row
 from .events import EventMaker
-from .monotone_counters import Monotone
+from .monotone_counters import MonotoneCounters
 
 _COUNTERS = frozenset(metric.name for metric in PORT.metrics if metric.kind is Kind.COUNTER)
 _Key = tuple[str, str]
@@ -21,7 +21,7 @@ class PortBook:
     """Keeps track of every port that was ever up, even when its device has gone from sysfs."""
 
     def __init__(
-        self, events: EventMaker, known: dict[_Key, PortIdentity], counters: Monotone
+        self, events: EventMaker, known: dict[_Key, PortIdentity], counters: MonotoneCounters
     ) -> None:
         """Set up; `known` and `counters` are kept up to date for saving."""
         self._events = events

@@ -16,7 +16,7 @@ Ask = Callable[[str], Number | None]
 
 
 @dataclass(slots=True)
-class _Course:
+class _SpinState:
     """One GPU under its present processes."""
 
     processes: frozenset[int]
@@ -29,7 +29,7 @@ class Spins:
     """The spin times of a node's GPUs, by UUID."""
 
     def __init__(self) -> None:
-        self._courses: dict[str, _Course] = {}
+        self._states: dict[str, _SpinState] = {}
 
     def take(
         self, uuid: str, ask: Ask, processes: Iterable[int] | None, monotonic: float
@@ -39,32 +39,32 @@ class Spins:
         `ask` returns what was measured, by metric. `processes` None is unknown: the previous ones
         count. `monotonic` is the tick's time in seconds by a clock that nobody sets.
         """
-        course = self._course(uuid, processes)
-        spins = _spins(ask) and self._is_still(course, ask("nvlink_receive_bytes"), monotonic)
+        state = self._state(uuid, processes)
+        spins = _spins(ask) and self._is_still(state, ask("nvlink_receive_bytes"), monotonic)
         if spins:
-            course.since = monotonic if course.since is None else course.since
-        elif course.since is not None:
-            course.longest = max(course.longest, monotonic - course.since)
-            course.since = None
-        if course.since is None and not course.longest:
+            state.since = monotonic if state.since is None else state.since
+        elif state.since is not None:
+            state.longest = max(state.longest, monotonic - state.since)
+            state.since = None
+        if state.since is None and not state.longest:
             return {}
-        now = 0.0 if course.since is None else monotonic - course.since
-        return {"spin_seconds": round(now, 3), "longest_spin_seconds": round(course.longest, 3)}
+        now = 0.0 if state.since is None else monotonic - state.since
+        return {"spin_seconds": round(now, 3), "longest_spin_seconds": round(state.longest, 3)}
 
-    def _course(self, uuid: str, processes: Iterable[int] | None) -> _Course:
-        course = self._courses.get(uuid)
-        known = course.processes if course is not None else frozenset[int]()
+    def _state(self, uuid: str, processes: Iterable[int] | None) -> _SpinState:
+        state = self._states.get(uuid)
+        known = state.processes if state is not None else frozenset[int]()
         pids = known if processes is None else frozenset(processes)
         # A job's helpers come and go: it is another job only when none of its processes is left.
-        if course is None or (pids != known and pids.isdisjoint(known)):
-            course = self._courses[uuid] = _Course(processes=pids)
-        course.processes = pids
-        return course
+        if state is None or (pids != known and pids.isdisjoint(known)):
+            state = self._states[uuid] = _SpinState(processes=pids)
+        state.processes = pids
+        return state
 
     @staticmethod
-    def _is_still(course: _Course, moved: Number | None, monotonic: float) -> bool:
+    def _is_still(state: _SpinState, moved: Number | None, monotonic: float) -> bool:
         """Return whether NVLink moved next to nothing since the last tick; true where it is unread."""
-        before, course.moved = course.moved, None if moved is None else (monotonic, moved)
+        before, state.moved = state.moved, None if moved is None else (monotonic, moved)
         if moved is None or before is None:
             return True
         seconds = monotonic - before[0]

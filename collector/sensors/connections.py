@@ -54,7 +54,7 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class PortDelay:
     """What left through a port since the last look."""
 
     delay_seconds: float  # beyond the shortest round trip: the mean over its bytes
@@ -67,7 +67,7 @@ class Connections:
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, float]] = {}  # by cookie: bytes, shortest round trip
         self._addresses: Mapping[int, Sequence[str]] = {}
-        self._sent: Mapping[str, Sent] = {}
+        self._sent: Mapping[str, PortDelay] = {}
         self._late: dict[
             tuple[str, str], int
         ] = {}  # by local address and peer: for how many more looks it is kept
@@ -98,7 +98,7 @@ class Connections:
         self._late = {who: left - 1 for who, left in self._late.items() if left > 1}
         self._sent = {local: self._summed(local, them) for local, them in moved.items()}
 
-    def _summed(self, local: str, them: Sequence[tuple[Connection, int, float]]) -> Sent:
+    def _summed(self, local: str, them: Sequence[tuple[Connection, int, float]]) -> PortDelay:
         total = sum(count for _, count, _ in them)
         late: dict[str, int] = defaultdict(int)
         weighed = 0.0
@@ -111,9 +111,9 @@ class Connections:
             if count >= max(_SHARE * total, _LEAST_BYTES):
                 self._late[local, peer] = _KEPT_LOOKS
         peers = sorted(peer for of, peer in self._late if of == local)
-        return Sent(delay_seconds=weighed / total, waits_for=tuple(peers[:_MOST_PEERS]))
+        return PortDelay(delay_seconds=weighed / total, waits_for=tuple(peers[:_MOST_PEERS]))
 
-    def of(self, interface: str) -> tuple[tuple[str, ...], Sent | None]:
+    def of(self, interface: str) -> tuple[tuple[str, ...], PortDelay | None]:
         """Return the addresses of an interface or its bond, and what left from them lately.
 
         `interface` is a folder of sysfs. Of several addresses, the one with the longest delay
@@ -126,7 +126,7 @@ class Connections:
         sent = [one for it in mine if (one := self.sent(it)) is not None]
         return mine, max(sent, key=lambda one: one.delay_seconds, default=None)
 
-    def sent(self, address: str) -> Sent | None:
+    def sent(self, address: str) -> PortDelay | None:
         """Return what left from an address since the last look; None where nothing did."""
         return self._sent.get(address)
 

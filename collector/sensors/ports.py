@@ -114,20 +114,20 @@ class _Port:
         self.links = Links(readers, monotonic)
         self._temperatures = module_temperature.inputs((device, *place.links))
         self._counts: dict[str, float | int] = {}
-        self._seldom: dict[str, float | int] | None = None
+        self._slow_values: dict[str, float | int] | None = None
         self._addresses: tuple[str, ...] = ()
         self._waits_for: tuple[str, ...] = ()
 
-    def read(self, counters: bool, seldom: bool) -> PortReading:
+    def read(self, counters: bool, slow: bool) -> PortReading:
         """Return its state now and its counters as last read; with `counters` the quick ones anew.
 
-        With `seldom` the slow counters are read anew, too.
+        With `slow` the slow counters are read anew, too.
         """
         kind, state = _STATE[self._place.kind](self._place)
         if counters:
             self._counts = {**_counts(self._quick), **self._queued()}
-            if seldom or self._seldom is None:
-                self._seldom = self._read_seldom()
+            if slow or self._slow_values is None:
+                self._slow_values = self._read_slow()
         place = self._place
         return PortReading(
             identity=PortIdentity(
@@ -138,7 +138,7 @@ class _Port:
                 addresses=self._addresses,
                 waits_for=self._waits_for,
             ),
-            values={**(self._seldom or {}), **self._counts, **_measured(state)},
+            values={**(self._slow_values or {}), **self._counts, **_measured(state)},
             stays_at=self._stays_at,
             wraps_at=self._wraps_at,
             since_seen=self._since_seen,
@@ -148,7 +148,7 @@ class _Port:
         """Return the queues of what the kernel itself sends; RDMA bypasses them and counts apart."""
         return self._queues.of(self._place.links) if self._place.kind == "net" else {}
 
-    def _read_seldom(self) -> dict[str, float | int]:
+    def _read_slow(self) -> dict[str, float | int]:
         """Return the slow counters; a metric with a file has no other source: counts would differ."""
         told = self.links.read().items()
         found = {metric: count for metric, count in told if metric not in self._of_files}
@@ -186,9 +186,9 @@ class PortSensor:
         self._monotonic, self._reader_of = monotonic, reader_of
         self._queues, self._connections = Queues(), Connections()
         self._ports: dict[_Place, _Port] = {}
-        self._laid_out_for: tuple[object, ...] = ()
+        self._found_for: tuple[object, ...] = ()
         self._reads = 0
-        self._read_seldom_at: float | None = None
+        self._slow_read_at: float | None = None
 
     def read(self, *, counters: bool = True) -> tuple[PortReading, ...]:
         """Return every port that exists now, ordered by device and port.
@@ -198,29 +198,29 @@ class PortSensor:
         devices, interfaces = files.names(self._infiniband), files.names(self._net)
         routes = files.read(self._routes) or ""
         now = (devices, interfaces, routes)
-        if now != self._laid_out_for or self._reads % _READS_OF_A_LAYOUT == 0:
+        if now != self._found_for or self._reads % _READS_OF_A_LAYOUT == 0:
             self._ports = {
                 place: self._ports.get(place) or self._port(place)
-                for place in self._lay_out(devices, interfaces, routes)
+                for place in self._find_ports(devices, interfaces, routes)
             }
-            self._laid_out_for = now
+            self._found_for = now
         self._reads += 1
         if counters:
             self._queues.read()
-        seldom = counters and self._is_seldom_due()
-        if seldom:
+        slow = counters and self._is_slow_due()
+        if slow:
             self._connections.read()
-        return tuple([port.read(counters, seldom) for port in self._ports.values()])
+        return tuple([port.read(counters, slow) for port in self._ports.values()])
 
     def unread_statistics(self) -> Mapping[str, str]:
         """Return the interfaces whose driver's statistics could not be read last time, and why."""
         return {name: why for it in self._ports.values() for name, why in it.links.unread.items()}
 
-    def _is_seldom_due(self) -> bool:
-        now, last = self._monotonic(), self._read_seldom_at
+    def _is_slow_due(self) -> bool:
+        now, last = self._monotonic(), self._slow_read_at
         if last is not None and now - last < _EARLY * _SLOW_SECONDS:
             return False
-        self._read_seldom_at = now
+        self._slow_read_at = now
         return True
 
     def _port(self, place: _Place) -> _Port:
@@ -230,7 +230,7 @@ class PortSensor:
             place, device, self._reader_of, self._monotonic, self._queues, self._connections
         )
 
-    def _lay_out(
+    def _find_ports(
         self, devices: list[str], interfaces: list[str], routes: str
     ) -> Iterator["_Place"]:
         """Yield the places of ports among the devices and interfaces, with their roles."""

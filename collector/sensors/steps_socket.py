@@ -37,7 +37,7 @@ _ROOM = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_TIME.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentLine:
     """The last line of a process."""
 
     text: str
@@ -57,7 +57,7 @@ class StepsSocket:
     ) -> None:
         """Set up; `start_ticks` as for `Steps`; lines are kept for at most `most` processes."""
         self._start_ticks, self._most = start_ticks, most
-        self._lines: dict[int, Sent] = {}
+        self._lines: dict[int, SentLine] = {}
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._told = -_TOLD_EVERY_SECONDS
         self.dropped = 0  # lines that came and were not kept
@@ -65,7 +65,7 @@ class StepsSocket:
         if self._socket is not None:
             threading.Thread(target=self._run, name="steps", daemon=True).start()
 
-    def of(self, pid: int) -> Sent | None:
+    def of(self, pid: int) -> SentLine | None:
         """Return the last line that this process sent; None without one."""
         with self._lock:
             return self._lines.get(pid)
@@ -118,7 +118,7 @@ class StepsSocket:
         # 0 is a process that this process cannot see.
         if pid <= 0 or started is None:
             return False
-        one = Sent(text=data.decode(errors="replace"), owner=owner, started=started, written=at)
+        one = SentLine(text=data.decode(errors="replace"), owner=owner, started=started, written=at)
         with self._lock:
             before = self._lines.get(pid)
             if before is None and len(self._lines) >= self._most:
@@ -136,7 +136,7 @@ class StepsSocket:
             log.info("lines about steps were dropped", lines=self.dropped)
 
 
-def _is_of_one_step(before: Sent, one: Sent) -> bool:
+def _is_of_one_step(before: SentLine, one: SentLine) -> bool:
     """Return whether both lines are about the same step: extra fields make its end no later."""
     words = [it.text.split(maxsplit=1)[:1] for it in (before, one)]
     return before.started == one.started and words[0] == words[1]

@@ -11,7 +11,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
 
 from .body import Body, bytes_on_disk, decode, write
-from .disk_queue import Place
+from .disk_queue import SpoolEntry
 from .subscriptions import Lane
 
 log = Log("collector")
@@ -20,7 +20,7 @@ _SUFFIX = ".body"
 _LARGEST = 2**63 - 1
 
 
-class Folder:
+class SpoolDirectory:
     """Bodies on disk, for one process; a body's lane is where it waits: records, or backlog."""
 
     def __init__(self, path: Path) -> None:
@@ -32,54 +32,54 @@ class Folder:
         """Let another process use the directory."""
         os.close(self._lock)
 
-    def places(self) -> Iterator[tuple[Place, Lane]]:
+    def entries(self) -> Iterator[tuple[SpoolEntry, Lane]]:
         """Yield every body in the directory, oldest first; delete drafts."""
         for entry in sorted(os.scandir(self.path), key=lambda e: e.name):
             if entry.name.endswith(".draft"):
                 os.unlink(entry.path)
             if not entry.name.endswith(_SUFFIX):
                 continue
-            found = _placed(entry.name.removesuffix(_SUFFIX), entry.stat().st_size)
+            found = _entry(entry.name.removesuffix(_SUFFIX), entry.stat().st_size)
             if found is None:
                 log.warning("file in the spool is not ours", file=entry.path)
             else:
                 yield found
 
-    def write(self, place: Place, lane: Lane, content: bytes) -> None:
+    def write(self, entry: SpoolEntry, lane: Lane, content: bytes) -> None:
         """Write an encoded body, a record durably; OSError when the disk refuses."""
-        write(self._file(place, lane), content, durable=lane is Lane.RECORDS)
+        write(self._file(entry, lane), content, durable=lane is Lane.RECORDS)
 
-    def read(self, place: Place, lane: Lane) -> Body | None:
+    def read(self, entry: SpoolEntry, lane: Lane) -> Body | None:
         """Return a body without its number; None, with a log line, when it is not what was written.
 
         Any other OSError may pass: too many open files, too little memory, a disk elsewhere.
         """
-        file = self._file(place, lane)
+        file = self._file(entry, lane)
         try:
             return decode(file.read_bytes())
         except (FileNotFoundError, ValueError) as error:
             log.warning("body cannot be read from the spool", file=str(file), why=str(error))
             return None
 
-    def forget(self, place: Place, lane: Lane) -> None:
+    def forget(self, entry: SpoolEntry, lane: Lane) -> None:
         """Delete a body."""
-        self._file(place, lane).unlink(missing_ok=True)
+        self._file(entry, lane).unlink(missing_ok=True)
 
-    def _file(self, place: Place, lane: Lane) -> Path:
-        name = f"{place.number:012d}-{place.microseconds}-{lane.value}{_SUFFIX}"
+    def _file(self, entry: SpoolEntry, lane: Lane) -> Path:
+        name = f"{entry.number:012d}-{entry.microseconds}-{lane.value}{_SUFFIX}"
         return self.path / name
 
 
-def _placed(name: str, size: int) -> tuple[Place, Lane] | None:
+def _entry(name: str, size: int) -> tuple[SpoolEntry, Lane] | None:
     """Return what a file's name means; None when it is not as `_file` makes it."""
     try:
         number, microseconds, lane = name.split("-")
-        place = Place(int(number), int(microseconds), bytes_on_disk(size))
-        EPOCH + timedelta(microseconds=place.microseconds)
+        entry = SpoolEntry(int(number), int(microseconds), bytes_on_disk(size))
+        EPOCH + timedelta(microseconds=entry.microseconds)
         resting = Lane(lane)
     except (ValueError, OverflowError):
         return None
-    return None if resting is Lane.LIVE or place.number > _LARGEST else (place, resting)
+    return None if resting is Lane.LIVE or entry.number > _LARGEST else (entry, resting)
 
 
 def _lock(directory: Path) -> int:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 _TIDY_AFTER = 1024
 
 
-class Place(NamedTuple):
+class SpoolEntry(NamedTuple):
     """One body: its number, when it was measured (microseconds since 1970), its bytes on disk."""
 
     number: int
@@ -26,36 +26,36 @@ class DiskQueue:
         return len(self._columns[0]) - self._head
 
     @property
-    def first(self) -> Place | None:
-        """The place with the lowest number, None when there is none."""
+    def first(self) -> SpoolEntry | None:
+        """The entry with the lowest number, None when there is none."""
         if self._head == len(self._columns[0]):
             return None
         number, microseconds, size = (column[self._head] for column in self._columns)
-        return Place(number, microseconds, size)
+        return SpoolEntry(number, microseconds, size)
 
-    def add(self, place: Place) -> None:
-        """Insert a place where its number belongs: nearly always at the end, or at the front.
+    def add(self, entry: SpoolEntry) -> None:
+        """Insert an entry where its number belongs: nearly always at the end, or at the front.
 
         Raises OverflowError when a number does not fit into 64 bits.
         """
         numbers = self._columns[0]
-        if not numbers or place.number > numbers[-1]:
+        if not numbers or entry.number > numbers[-1]:
             where = len(numbers)
         else:
-            where = bisect_left(numbers, place.number, lo=self._head)
-        for value in place:
+            where = bisect_left(numbers, entry.number, lo=self._head)
+        for value in entry:
             array("q", [value])  # all or none
-        for column, value in zip(self._columns, place, strict=True):
+        for column, value in zip(self._columns, entry, strict=True):
             column.insert(where, value)
 
-    def pop(self) -> Place:
-        """Remove and return the first place; IndexError when there is none."""
-        place = self.first
-        if place is None:
+    def pop(self) -> SpoolEntry:
+        """Remove and return the first entry; IndexError when there is none."""
+        entry = self.first
+        if entry is None:
             raise IndexError("the queue is empty")
         self._head += 1
         if self._head >= max(_TIDY_AFTER, len(self._columns[0]) // 2):
             for column in self._columns:
                 del column[: self._head]
             self._head = 0
-        return place
+        return entry

@@ -19,9 +19,9 @@ from gpuvigil.log import Log
 
 from .ages import Ages
 from .body import RECORDS_PATH, Body, bytes_on_disk, encode
-from .directory import Folder
+from .directory import SpoolDirectory
 from .disk_health import SpoolDisk
-from .disk_queue import DiskQueue, Place
+from .disk_queue import DiskQueue, SpoolEntry
 from .subscriptions import Lane, Waiters
 
 log = Log("collector")
@@ -78,10 +78,10 @@ class Spool:
         self._monotonic = monotonic
         self._mutex = threading.RLock()
         self._waiters = Waiters()
-        # Bodies in memory, taken or set aside; all others are a number in a queue and a file.
+        # Bodies in memory, taken or deferred; all others are a number in a queue and a file.
         self._items: dict[Lane, OrderedDict[int, _Item]] = {lane: OrderedDict() for lane in Lane}
         self._on_disk = {Lane.RECORDS: DiskQueue(), Lane.BACKLOG: DiskQueue()}
-        self._aside: dict[Lane, OrderedDict[int, _Item]] = {
+        self._deferred: dict[Lane, OrderedDict[int, _Item]] = {
             lane: OrderedDict() for lane in self._on_disk
         }
         self._loose: dict[bool, OrderedDict[int, _Item]] = {
@@ -98,7 +98,7 @@ class Spool:
         self._full = False
         self._interrupted = False
         self._writing = threading.Lock()
-        self._folder = Folder(directory)
+        self._directory = SpoolDirectory(directory)
         self.disk = SpoolDisk(directory)
         self._recover()
 
@@ -115,10 +115,10 @@ class Spool:
     def oldest_seconds(self, now: datetime) -> float:
         """Return the age of the oldest waiting body; 0 when none waits."""
         with self._mutex:
-            queues = (*self._items.values(), *self._aside.values())
+            queues = (*self._items.values(), *self._deferred.values())
             oldest = [item.at for queue in queues for item in queue.values()]
-            places = (one.first for one in self._on_disk.values())
-            oldest += [_time(place.microseconds) for place in places if place is not None]
+            entries = (one.first for one in self._on_disk.values())
+            oldest += [_time(entry.microseconds) for entry in entries if entry is not None]
         return max((now - min(oldest)).total_seconds(), 0.0) if oldest else 0.0
 
     def put(self, body: Body) -> None:
@@ -139,7 +139,7 @@ class Spool:
         self._make_room()
 
     def next(self, lanes: Collection[Lane]) -> Body | None:
-        """Take the first body of the first of `lanes` that has one, until `done` or `again`.
+        """Take the first body of the first of `lanes` that has one, until `done` or `retry_later`.
 
         None when there is none. A body that cannot be read now is kept, and the disk rests for a
         moment.
@@ -186,7 +186,7 @@ class Spool:
         """Forget and count the body, which the hub will never take."""
         self._settle(body, counted=True)
 
-    def again(self, body: Body, *, last: bool = False) -> None:
+    def retry_later(self, body: Body, *, last: bool = False) -> None:
         """Write the body to disk after a failed attempt; it waits in its place for the next one.
 
         `last` lets all others of its lane go first, since the body itself may be at fault.
@@ -205,7 +205,7 @@ class Spool:
         for item in loose:
             self._identify(item, Lane.BACKLOG)
             self._store(item)
-        self._folder.close()
+        self._directory.close()
 
     def _at_hand(self, lanes: Collection[Lane]) -> Collection[Lane]:
         """Return the lanes that may be read now."""
@@ -216,40 +216,40 @@ class Spool:
     def _has(self, lanes: Collection[Lane]) -> bool:
         lanes = self._at_hand(lanes)
         for lane in self._on_disk.keys() & set(lanes):
-            if self._on_disk[lane].first is not None or self._aside[lane]:
+            if self._on_disk[lane].first is not None or self._deferred[lane]:
                 return True
         return any(not item.taken for lane in lanes for item in self._items[lane].values())
 
     def _take(self, lane: Lane) -> _Item | None:
-        """Take the lane's oldest body that is free; one that was set aside when there is no other."""
+        """Take the lane's oldest body that is free; one that was deferred when there is no other."""
         with self._mutex:
             queue = self._items[lane]
             item = next((item for item in queue.values() if not item.taken), None)
-            place = self._on_disk[lane].first if lane in self._on_disk else None
-            if place is not None and (item is None or place.number < item.number):
-                return self._unshelve(lane)
-            if item is None and self._aside.get(lane):
-                return self._pick_up(lane)
+            entry = self._on_disk[lane].first if lane in self._on_disk else None
+            if entry is not None and (item is None or entry.number < item.number):
+                return self._take_from_disk(lane)
+            if item is None and self._deferred.get(lane):
+                return self._take_deferred(lane)
             if item is not None:
                 item.taken = True
             return item
 
-    def _unshelve(self, lane: Lane) -> _Item:
+    def _take_from_disk(self, lane: Lane) -> _Item:
         """Take and return the first body on disk."""
-        place = self._on_disk[lane].pop()
+        entry = self._on_disk[lane].pop()
         item = _Item(
-            number=place.number,
+            number=entry.number,
             lane=lane,
-            at=_time(place.microseconds),
+            at=_time(entry.microseconds),
             body=None,
-            stored_bytes=place.bytes,
+            stored_bytes=entry.bytes,
         )
         self._items[lane][item.number] = item
         return item
 
-    def _pick_up(self, lane: Lane) -> _Item:
-        """Take and return the first body that was set aside."""
-        _, item = self._aside[lane].popitem(last=False)
+    def _take_deferred(self, lane: Lane) -> _Item:
+        """Take and return the first body that was deferred."""
+        _, item = self._deferred[lane].popitem(last=False)
         self._items[lane][item.number] = item
         item.taken = True
         return item
@@ -258,7 +258,7 @@ class Spool:
         """Let all others go before a body that cannot be read now, and let the disk rest."""
         if not self._reads_fail:
             why = str(error)
-            log.warning("spool cannot be read", directory=str(self._folder.path), why=why)
+            log.warning("spool cannot be read", directory=str(self._directory.path), why=why)
         self._reads_fail = True
         self._rests_until = self._monotonic() + _REST_SECONDS
         self._move(item, _resting(item.lane), last=True)
@@ -270,7 +270,7 @@ class Spool:
         """
         if item.body is not None:
             return self._identify(item, item.lane)
-        body = self._folder.read(_place(item), _resting(item.lane))
+        body = self._directory.read(_entry(item), _resting(item.lane))
         self._reads_fail = False
         return None if body is None else replace(body, number=item.number)
 
@@ -330,9 +330,9 @@ class Spool:
                 self._items[lane][item.number] = item
             elif last:
                 item.body = None
-                self._aside[lane][item.number] = item
+                self._deferred[lane][item.number] = item
             else:
-                self._on_disk[lane].add(_place(item))
+                self._on_disk[lane].add(_entry(item))
             self._waiters.wake(lane)
 
     def _store(self, item: _Item) -> bool:
@@ -359,18 +359,18 @@ class Spool:
             oldest = self._on_disk[Lane.BACKLOG].first
             if oldest is None or (oldest.number > item.number and item.lane is not Lane.RECORDS):
                 return False
-            dropped = self._unshelve(Lane.BACKLOG)
+            dropped = self._take_from_disk(Lane.BACKLOG)
         self._drop_oldest(dropped)
         return True
 
     def _write_down(self, item: _Item, content: _Encoded) -> OSError | None:
         """Write the item's content; return the error when that fails, else None."""
         try:
-            self._folder.write(_place(item), _resting(item.lane), content)
+            self._directory.write(_entry(item), _resting(item.lane), content)
         except OSError as error:
             return error
         with self._mutex:
-            self._tie(item)
+            self._untrack_memory(item)
             item.stored_bytes = bytes_on_disk(len(content))
             self._bytes += item.stored_bytes
             gone = item.number not in self._items[item.lane]
@@ -378,7 +378,7 @@ class Spool:
             self._forget_file(item)
         return None
 
-    def _tie(self, item: _Item) -> None:
+    def _untrack_memory(self, item: _Item) -> None:
         """Note that the item is no longer in memory alone, or not at all."""
         if self._loose[item.lane is Lane.RECORDS].pop(item.number, None) is not None:
             self._loose_bytes -= item.length
@@ -411,15 +411,15 @@ class Spool:
         last = self._ages.outdated(self._monotonic())
         for lane, stored in self._on_disk.items():
             if stored.first is not None and stored.first.number <= last:
-                return self._unshelve(lane)
-            aside = next(iter(self._aside[lane]), None)
-            if aside is not None and aside <= last:
-                return self._pick_up(lane)
+                return self._take_from_disk(lane)
+            deferred = next(iter(self._deferred[lane]), None)
+            if deferred is not None and deferred <= last:
+                return self._take_deferred(lane)
         return None
 
     def _surplus_on_disk(self) -> _Item | None:
         for lane in (Lane.BACKLOG, Lane.RECORDS):
-            if self._on_disk[lane].first is not None or self._aside[lane]:
+            if self._on_disk[lane].first is not None or self._deferred[lane]:
                 return self._take(lane)
         return None
 
@@ -441,7 +441,7 @@ class Spool:
         with self._mutex:
             if self._items[item.lane].pop(item.number, None) is None:
                 return
-            self._tie(item)
+            self._untrack_memory(item)
             self._dropped += counted
         self._forget_file(item)
 
@@ -452,19 +452,19 @@ class Spool:
                 return
             self._bytes -= stored
         try:
-            self._folder.forget(_place(item), _resting(item.lane))
+            self._directory.forget(_entry(item), _resting(item.lane))
         except OSError as error:  # the next start finds the file, and the hub recognises the body
             if not self._litters:
                 why = str(error)
-                log.warning("spool cannot be tidied", directory=str(self._folder.path), why=why)
+                log.warning("spool cannot be tidied", directory=str(self._directory.path), why=why)
             self._litters = True
 
     def _recover(self) -> None:
         """Queue every body in the directory, oldest first."""
-        for place, lane in self._folder.places():
-            self._on_disk[lane].add(place)
-            self._bytes += place.bytes
-            self._number = max(self._number, place.number)
+        for entry, lane in self._directory.entries():
+            self._on_disk[lane].add(entry)
+            self._bytes += entry.bytes
+            self._number = max(self._number, entry.number)
         self._ages.note(self._number, self._monotonic())
         self._make_room()
 
@@ -474,8 +474,8 @@ def _resting(lane: Lane) -> Lane:
     return Lane.RECORDS if lane is Lane.RECORDS else Lane.BACKLOG
 
 
-def _place(item: _Item) -> Place:
-    return Place(item.number, (item.at - EPOCH) // _MICROSECOND, item.stored_bytes)
+def _entry(item: _Item) -> SpoolEntry:
+    return SpoolEntry(item.number, (item.at - EPOCH) // _MICROSECOND, item.stored_bytes)
 
 
 def _time(microseconds: int) -> datetime:

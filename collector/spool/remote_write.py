@@ -42,7 +42,7 @@ class StoreServer(Hub):
         return StoreRefused(why, status, said)
 
 
-class Beside:
+class DirectStore:
     """The store for telemetry bodies, and how they are written to it; threads share it."""
 
     def __init__(self, settings: StoreSettings) -> None:
@@ -81,13 +81,13 @@ class Beside:
         """Return a connection for one thread."""
         return StoreServer(self._url, self._secret, timeout_seconds, answer_bytes, self._trust)
 
-    def send(self, server: Hub, body: Body, again: Callable[[Body], None] | None = None) -> int:
+    def send(self, server: Hub, body: Body, resend: Callable[[Body], None] | None = None) -> int:
         """Send a body once, each line with its mark; return how many lines were refused for good.
 
         The others were kept then. Raises StoreRefused or HubUnavailable when the body was not kept.
-        Before it returns, `again` is given each body that was acknowledged, and may be lost.
+        Before it returns, `resend` is given each body that was acknowledged, and may be lost.
         """
-        if self._acknowledged is None or again is None:
+        if self._acknowledged is None or resend is None:
             return self._send(server, body)
         opened = server.opened
         try:
@@ -95,7 +95,7 @@ class Beside:
         finally:
             if server.opened != opened:
                 for one in self._acknowledged.doubtful():
-                    again(one)
+                    resend(one)
         self._acknowledged.add(body)
         return refused
 
@@ -142,6 +142,6 @@ def _object(said: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def beside(settings: StoreSettings) -> Beside | None:
+def direct_store(settings: StoreSettings) -> DirectStore | None:
     """Return the store for telemetry that bypasses the hub, else None: a Prometheus is only read."""
-    return Beside(settings) if settings.kind in {"victoriametrics", "influxdb"} else None
+    return DirectStore(settings) if settings.kind in {"victoriametrics", "influxdb"} else None

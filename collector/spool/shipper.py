@@ -22,7 +22,7 @@ from gpuvigil.loop import Persistence, run_steps
 from .backoff import TIMEOUT_SECONDS, Backoff
 from .body import IDENTITY, RECORDS_PATH, Body
 from .queue import Spool
-from .remote_write import Beside, StoreRefused
+from .remote_write import DirectStore, StoreRefused
 from .subscriptions import Lane
 
 log = Log("collector")
@@ -48,7 +48,7 @@ class Shipper:
         token: Callable[[], str],
         clock: Clock,
         *,
-        beside: Beside | None = None,
+        direct_store: DirectStore | None = None,
         connections: int = 4,
         spread_seconds: float = 0.0,
         timeout_seconds: float = TIMEOUT_SECONDS,
@@ -58,7 +58,7 @@ class Shipper:
     ) -> None:
         """Set up; ConfigError when `hub_url` is not an address.
 
-        `connections` carry telemetry: one body each at each of the hub's commits. With `beside`
+        `connections` carry telemetry: one body each at each of the hub's commits. With `direct_store`
         telemetry goes there, and the hub gets only the records. Nothing is sent until a random part
         of `spread_seconds` has passed, so that the nodes of a cluster whose power comes back do not
         all send at once. `token_todo`: what people are told to do about a token that the hub
@@ -67,7 +67,7 @@ class Shipper:
         Hub(hub_url, token, trust=trust)
         self._spool = spool
         self._hub_url = hub_url
-        self._beside = beside
+        self._direct_store = direct_store
         self._token = token
         self._trust = trust
         self._token_todo = token_todo
@@ -133,8 +133,8 @@ class Shipper:
             self._attempt(hub, backoff, name, body)
 
     def _connect(self, name: str) -> Hub:
-        if self._beside is not None and name == "telemetry":
-            return self._beside.connect(self._timeout_seconds, _ANSWER_BYTES)
+        if self._direct_store is not None and name == "telemetry":
+            return self._direct_store.connect(self._timeout_seconds, _ANSWER_BYTES)
         return Hub(self._hub_url, self._token, self._timeout_seconds, _ANSWER_BYTES, self._trust)
 
     def _attempt(self, hub: Hub, backoff: Backoff, name: str, body: Body) -> None:
@@ -154,8 +154,8 @@ class Shipper:
             log.info("hub answers again", lane=name)
 
     def _send(self, hub: Hub, body: Body) -> None:
-        if self._beside is not None and body.path != RECORDS_PATH:
-            refused = self._beside.send(hub, body, self._put_anew)
+        if self._direct_store is not None and body.path != RECORDS_PATH:
+            refused = self._direct_store.send(hub, body, self._put_anew)
             if refused:
                 self._count_refused(refused, "the store kept the others")
             return
@@ -180,7 +180,7 @@ class Shipper:
         retry_after = error.retry_after_seconds if isinstance(error, HubUnavailable) else None
         # A proxy may refuse just this body: it must not hold the others back.
         odd = isinstance(error, HubRefused) and error.status in _FINAL
-        self._spool.again(body, last=odd)
+        self._spool.retry_later(body, last=odd)
         if backoff.failed(retry_after):
             log.warning(
                 "hub takes nothing, bodies are kept", lane=name, **self._advice(name, error)
@@ -189,7 +189,7 @@ class Shipper:
     def _advice(self, name: str, error: Exception) -> dict[str, str]:
         """Return why it failed, and what to do if that is known."""
         said = {"why": str(error) or type(error).__name__}
-        of_hub = self._beside is None or name == "records"
+        of_hub = self._direct_store is None or name == "records"
         is_refused = isinstance(error, HubRefused) and error.status in _UNKNOWN_TOKEN
         if of_hub and is_refused and self._token_todo:
             said["todo"] = self._token_todo

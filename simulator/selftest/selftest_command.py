@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from collector.spool.remote_write import beside
+from collector.spool.remote_write import direct_store
 from gpuvigil.clock import Clock, SystemClock, duration
 from gpuvigil.config import AnalyzerSettings, Config, secret_source
 from gpuvigil.config.startup import parser, run_command
@@ -104,9 +104,9 @@ def _wire(config: Config, run: str) -> Wire:
     """Return a connection as a collector, with a collector's token where there is one."""
     hub = config.hub
     if hub.collector_token_file is None:
-        return Wire(service_hubs(hub), beside(config.store), run)
+        return Wire(service_hubs(hub), direct_store(config.store), run)
     token = secret_source(hub.collector_token_file, "hub.collector_token_file", "collector token")
-    return Wire(partial(Hub, hub.url, token, trust=trust(hub)), beside(config.store), run)
+    return Wire(partial(Hub, hub.url, token, trust=trust(hub)), direct_store(config.store), run)
 
 
 def _end_former(hub: Hub, wire: Wire, now: datetime) -> None:

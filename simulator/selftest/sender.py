@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 
 from collector.spool.batches import Sender
-from collector.spool.remote_write import Beside
+from collector.spool.remote_write import DirectStore
 from gpuvigil.clock import to_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Record, Subject
@@ -21,9 +21,11 @@ _ANSWER_BYTES = 1024 * 1024
 class Wire(AbstractContextManager["Wire"]):
     """A connection for each node: the hub answers a body only with its next commit."""
 
-    def __init__(self, connect: Callable[[], Hub], beside: Beside | None, run: str) -> None:
+    def __init__(
+        self, connect: Callable[[], Hub], direct_store: DirectStore | None, run: str
+    ) -> None:
         self._connect = connect
-        self._beside = beside
+        self._direct_store = direct_store
         self._run = run
         self._hubs: dict[Subject, Hub] = {}
         self._numbers = Counter[Subject]()
@@ -77,8 +79,8 @@ class Wire(AbstractContextManager["Wire"]):
         hub = self._hubs.get(node)
         if hub is None:
             hub = self._hubs[node] = self._new()
-        if self._beside is not None:
-            self._beside.send(hub, body)
+        if self._direct_store is not None:
+            self._direct_store.send(hub, body)
             return
         self._numbers[node] += 1
         headers = {
@@ -94,9 +96,9 @@ class Wire(AbstractContextManager["Wire"]):
         return Sender(cluster=node.cluster, node=node.node, boot=self._run)
 
     def _new(self) -> Hub:
-        if self._beside is None:
+        if self._direct_store is None:
             return self._connect()
-        return self._beside.connect(_TIMEOUT_SECONDS, _ANSWER_BYTES)
+        return self._direct_store.connect(_TIMEOUT_SECONDS, _ANSWER_BYTES)
 
 
 def _sent(at: datetime, ahead_seconds: float) -> dict[str, str]:

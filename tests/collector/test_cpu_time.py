@@ -13,7 +13,7 @@ from collector.processes.cpu_time import (
     CallTime,
     Spent,
     Threads,
-    had,
+    active_seconds,
     quiet_seconds,
     spent_seconds,
     threads,
@@ -48,7 +48,7 @@ def spent(ran: float = 0.0, waited: float = 0.0, *, runnable: bool = False) -> S
     ],
 )
 def test_a_call_had_what_no_core_was_waited_for(now: Threads, seconds: float) -> None:
-    assert had(5.0, OWN, {}, now) == pytest.approx(seconds)
+    assert active_seconds(5.0, OWN, {}, now) == pytest.approx(seconds)
 
 
 SECONDS = st.floats(0.0, 100.0)
@@ -59,9 +59,9 @@ SPENT = st.builds(spent, SECONDS, SECONDS, runnable=st.booleans())
 def test_a_call_never_had_more_than_there_was_and_what_was_spent_before_does_not_count(
     seconds: float, now: dict[int, Spent]
 ) -> None:
-    assert 0.0 <= had(seconds, OWN, {}, now) <= seconds
+    assert 0.0 <= active_seconds(seconds, OWN, {}, now) <= seconds
     blocked = {thread: spent(it.ran_seconds, it.waited_seconds) for thread, it in now.items()}
-    assert had(seconds, OWN, blocked, blocked) == seconds
+    assert active_seconds(seconds, OWN, blocked, blocked) == seconds
 
 
 @pytest.mark.medium

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.kernel_log.burst_limit import BURST_SECONDS
-from collector.kernel_log.deduplication import Twins
+from collector.kernel_log.deduplication import ReportMatcher
 from collector.kernel_log.event_book import KernelBook
 from collector.sensors.kernel_log import Batch, LogEvent, Position
 from collector.sensors.kernel_log_parser import parse
@@ -113,12 +113,12 @@ def test_no_report_of_one_source_is_lost_and_none_is_told_twice(
     """Within the span of twins as many are told as the source that said more has said."""
 
     def told(given: list[tuple[str, float]]) -> int:
-        twins, at, count = Twins(same_seconds=60.0), NOW, 0
+        matcher, at, count = ReportMatcher(same_seconds=60.0), NOW, 0
         for number, (source, gap) in enumerate(given):
             at += gap * SECOND
             event = Event(kind=EventKind.XID, subject=GPU, at=at, id=str(number), xid=48)
-            if twins.answered(source, event) is None:
-                twins.wait(source, event, told=True)
+            if matcher.answered(source, event) is None:
+                matcher.wait(source, event, told=True)
                 count += 1
         return count
 
@@ -230,7 +230,7 @@ def test_of_more_sorts_than_are_kept_apart_the_gravest_is_still_told_at_once(
     tmp_path: Path,
 ) -> None:
     """What is not kept apart is counted, a nonfatal one among nonfatal ones alone."""
-    case = Case(tmp_path, most_sorts=10)
+    case = Case(tmp_path, most_bursts=10)
     assert len(case.kernel(*(rlw("Nonfatal", link=link) for link in range(10)))) == 10
     assert len(case.kernel(*(rlw("Nonfatal", link=link) for link in range(10, 40)))) == 1
     (fatal,) = case.kernel(rlw("Fatal", link=71), rlw("Nonfatal", link=41))

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from collector.rows.events import EventMaker
 from collector.rows.gpu_changes import GpuNews, Silence
 from collector.rows.gpu_history import GpuBook
-from collector.rows.monotone_counters import Monotone
+from collector.rows.monotone_counters import MonotoneCounters
 from collector.samples.messages import (
     CHANGED,
     LOADED,
@@ -38,7 +38,7 @@ def tick(*gpus: GpuTick, state: str = LOADED, silent: float | None = None) -> Ti
 def book(*known: int) -> GpuBook:
     events = EventMaker(node=Subject(cluster="c", node="n1"), boot="b1")
     identities = {identity(index).uuid: identity(index) for index in known}
-    return GpuBook(events, identities, Monotone(), SILENCE)
+    return GpuBook(events, identities, MonotoneCounters(), SILENCE)
 
 
 def said(news: GpuNews) -> dict[str, tuple[float | None, float | None]]:
@@ -170,12 +170,12 @@ def test_a_lost_gpu_is_missing_since_it_was_lost_whatever_comes_between() -> Non
     lost: dict[str, datetime] = {}
     events_ = EventMaker(node=Subject(cluster="c", node="n1"), boot="b1")
     known = {"GPU-0": identity(0), "GPU-1": identity(1)}
-    gpus = GpuBook(events_, known, Monotone(), SILENCE, lost)
+    gpus = GpuBook(events_, known, MonotoneCounters(), SILENCE, lost)
     gpus.take(tick(answers(0)), NOW, None)
     assert lost == {"GPU-1": NOW}
     later = NOW + timedelta(minutes=10)
     gpus.take(replace(tick(answers(0), silent=5.0), at=later), later, None)
-    again = GpuBook(events_, known, Monotone(), SILENCE, lost)
+    again = GpuBook(events_, known, MonotoneCounters(), SILENCE, lost)
     news = again.take(replace(tick(answers(0)), at=later), later, None)
     assert (said(news)["GPU-1"], seconds(news, "GPU-1")) == (LOST, 600.0)
     assert not news.events
@@ -318,7 +318,7 @@ def test_a_gpu_that_was_taken_out_is_forgotten() -> None:
 def test_a_gpu_is_unknown_before_people_hear_of_it_and_never_for_the_whole_driver() -> None:
     events_ = EventMaker(node=Subject(cluster="c", node="n1"), boot="b1")
     quick = Silence(unknown_seconds=0.9, event_seconds=2.0)
-    gpus = GpuBook(events_, {"GPU-0": identity(0), "GPU-1": identity(1)}, Monotone(), quick)
+    gpus = GpuBook(events_, {"GPU-0": identity(0), "GPU-1": identity(1)}, MonotoneCounters(), quick)
 
     def silent(index: int, for_seconds: float) -> GpuTick:
         return replace(answers(index), values=None, silent_seconds=for_seconds)
@@ -353,7 +353,10 @@ def test_a_gpu_whose_fabric_did_not_come_up_stays_in_the_domain_that_it_was_in()
     joined = replace(identity(0), fabric_cluster="5e3b", fabric_clique=7)
     known = {"GPU-0": joined}
     made = GpuBook(
-        EventMaker(node=Subject(cluster="c", node="n1"), boot="b2"), known, Monotone(), SILENCE
+        EventMaker(node=Subject(cluster="c", node="n1"), boot="b2"),
+        known,
+        MonotoneCounters(),
+        SILENCE,
     )
     assert not made.take(tick(answers(0)), NOW, None).changed
     assert known["GPU-0"] == joined

@@ -13,7 +13,7 @@ from collector.machine.inspection_result import parse as parse_look
 from collector.machine.inspection_supervisor import Machine
 from collector.machine.lldp import Heard, Neighbour, ask, parse
 from collector.rows.events import EventMaker
-from collector.rows.monotone_counters import Monotone
+from collector.rows.monotone_counters import MonotoneCounters
 from collector.rows.port_rows import PortBook
 from collector.sensors.neighbours import connect
 from collector.sensors.ports import PortSensor
@@ -134,7 +134,7 @@ def test_a_port_that_goes_down_keeps_its_switch(tmp_path: Path) -> None:
     tree.infiniband("mlx5_0")
     known: dict[tuple[str, str], PortIdentity] = {}
     events = EventMaker(node=Subject(cluster="c", node="n1"), boot="b")
-    book, sensor = PortBook(events, known, Monotone()), PortSensor(tmp_path, tmp_path)
+    book, sensor = PortBook(events, known, MonotoneCounters()), PortSensor(tmp_path, tmp_path)
     book.take(sensor.read(), NOON)
     (tmp_path / "class/infiniband/mlx5_0/device/net/ib0").mkdir(parents=True)
     assert connect(known, tmp_path, {"ib0": ("leaf1", "7")})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.rows.monotone_counters import Monotone
+from collector.rows.monotone_counters import MonotoneCounters
 
 READINGS = st.lists(st.integers(0, 2**64 - 1), min_size=1)
 WIDTHS = st.sampled_from([32, 64])
@@ -16,7 +16,7 @@ WIDTHS = st.sampled_from([32, 64])
 
 @given(readings=READINGS)
 def test_a_counter_never_falls_and_its_increase_is_what_was_counted(readings: list[int]) -> None:
-    counters = Monotone()
+    counters = MonotoneCounters()
     values = [counters.take("a", raw)[0] for raw in readings]
     assert values == sorted(values)
     counted = sum(
@@ -27,7 +27,7 @@ def test_a_counter_never_falls_and_its_increase_is_what_was_counted(readings: li
 
 @given(readings=READINGS)
 def test_a_fall_is_told_once(readings: list[int]) -> None:
-    counters = Monotone()
+    counters = MonotoneCounters()
     falls = sum(counters.take("a", raw)[1] for raw in readings)
     assert falls == sum(b < a for a, b in pairwise(readings))
 
@@ -36,11 +36,11 @@ def test_a_fall_is_told_once(readings: list[int]) -> None:
 def test_a_restart_of_the_collector_changes_nothing(
     before: list[int], after: list[int], from_zero: bool
 ) -> None:
-    whole, first = Monotone(), Monotone()
+    whole, first = MonotoneCounters(), MonotoneCounters()
     for raw in before:
         whole.take("a", raw, from_zero=from_zero)
         first.take("a", raw, from_zero=from_zero)
-    second = Monotone.from_json(json.loads(json.dumps(first.to_json())))
+    second = MonotoneCounters.from_json(json.loads(json.dumps(first.to_json())))
     for raw in after:
         assert second.take("a", raw, from_zero=from_zero) == whole.take(
             "a", raw, from_zero=from_zero
@@ -48,7 +48,7 @@ def test_a_restart_of_the_collector_changes_nothing(
 
 
 def test_what_was_counted_since_it_was_first_seen_starts_at_zero() -> None:
-    counters = Monotone()
+    counters = MonotoneCounters()
     assert counters.take("energy", 5000.5, from_zero=True) == (0.0, False)
     assert counters.take("energy", 5010.5, from_zero=True) == (10.0, False)
     assert counters.take("energy", 2.0, from_zero=True) == (12.0, True)
@@ -56,7 +56,7 @@ def test_what_was_counted_since_it_was_first_seen_starts_at_zero() -> None:
 
 @given(readings=st.lists(st.integers(0, 2**32 - 1), min_size=1), width=WIDTHS)
 def test_no_reading_makes_a_counter_that_wraps_fall(readings: list[int], width: int) -> None:
-    counters = Monotone()
+    counters = MonotoneCounters()
     values = [counters.take("a", raw, wraps_at=2**width)[0] for raw in readings]
     assert values == sorted(values)
 
@@ -70,7 +70,7 @@ class Node:
 
     width: int
     register: int
-    counters: Monotone = field(default_factory=Monotone)
+    counters: MonotoneCounters = field(default_factory=MonotoneCounters)
     seen: int = 0
     untold: int = 0  # counted since the last reading
     first: float | None = None
@@ -99,7 +99,7 @@ class Node:
         self.count(counted)
 
     def restart(self, _: int) -> None:
-        self.counters = Monotone.from_json(json.loads(json.dumps(self.counters.to_json())))
+        self.counters = MonotoneCounters.from_json(json.loads(json.dumps(self.counters.to_json())))
 
     def read(self, _: int) -> None:
         value, _ = self.counters.take("a", self.register, wraps_at=2**self.width)
@@ -128,25 +128,25 @@ def test_the_increase_is_what_was_counted_over_wraps_resets_boots_and_restarts(
 
 @pytest.mark.parametrize("width", [32, 64])
 def test_a_wrap_is_no_reset(width: int) -> None:
-    counters = Monotone()
+    counters = MonotoneCounters()
     counters.take("a", 2**width - 10, wraps_at=2**width)
     assert counters.take("a", 5, wraps_at=2**width) == (2**width + 5, False)
 
 
 def test_a_reset_is_no_wrap() -> None:
-    counters = Monotone()
+    counters = MonotoneCounters()
     counters.take("a", 3_000_000_000, wraps_at=2**32)
     assert counters.take("a", 5, wraps_at=2**32) == (3_000_000_005, True)
 
 
 def test_a_counter_that_is_full_stays_where_it_is() -> None:
-    counters = Monotone()
+    counters = MonotoneCounters()
     for _ in range(3):
         assert counters.take("a", 255) == (255, False)
 
 
 def test_a_boot_is_counted_from_zero_also_when_no_reading_fell() -> None:
-    counters = Monotone()
+    counters = MonotoneCounters()
     counters.take("mlx5_0 1 link_downed", 2)
     counters.take("other", 7)
     counters.restart(lambda name: name.endswith(" link_downed"))

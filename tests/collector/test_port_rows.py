@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.rows.events import EventMaker
-from collector.rows.monotone_counters import Monotone
+from collector.rows.monotone_counters import MonotoneCounters
 from collector.rows.port_rows import PortBook
 from collector.sensors.ports import PortReading, PortSensor
 from gpuvigil.metrics import PORT
@@ -156,7 +156,7 @@ def test_a_machine_without_sysfs_has_no_ports(tmp_path: Path) -> None:
 
 def book(known: dict[tuple[str, str], PortIdentity] | None = None) -> PortBook:
     events = EventMaker(node=Subject(cluster="c", node="n1"), boot="b1")
-    return PortBook(events, {} if known is None else known, Monotone())
+    return PortBook(events, {} if known is None else known, MonotoneCounters())
 
 
 def reading(up: int | None, **values: int) -> PortReading:

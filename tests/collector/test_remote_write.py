@@ -12,7 +12,7 @@ from collector.doctor.store import diagnose
 from collector.rows.catalogue_rows import Number, Row
 from collector.spool.batches import Sender
 from collector.spool.queue import Spool
-from collector.spool.remote_write import beside
+from collector.spool.remote_write import direct_store
 from collector.spool.shipper import Shipper
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import StoreSettings
@@ -86,7 +86,9 @@ def test_telemetry_goes_to_the_store_and_records_to_the_hub(place: Place, tmp_pa
     )
     stop = threading.Event()
     with Receiver() as hub:
-        shipper = Shipper(spool, hub.url, lambda: "t", SystemClock(), beside=beside(place.settings))
+        shipper = Shipper(
+            spool, hub.url, lambda: "t", SystemClock(), direct_store=direct_store(place.settings)
+        )
         thread = threading.Thread(target=shipper.run, args=(stop,))
         thread.start()
         try:
@@ -119,7 +121,7 @@ def test_what_a_store_had_in_memory_when_it_was_killed_is_sent_again(
         "http://127.0.0.1:1",
         lambda: "t",
         SystemClock(),
-        beside=beside(place.settings),
+        direct_store=direct_store(place.settings),
         connections=connections,
     )
     thread = threading.Thread(target=shipper.run, args=(stop,))
@@ -160,7 +162,11 @@ def test_lines_that_influxdb_refuses_for_good_are_counted_and_hold_up_nothing(
         server.write("gpuvigil", f"gpu,cluster=c,node=n power_watts=true {to_ns(NOON)}")
         spool, stop = Spool(tmp_path / "spool", 1024 * 1024), threading.Event()
         shipper = Shipper(
-            spool, "http://127.0.0.1:1", lambda: "t", SystemClock(), beside=beside(settings)
+            spool,
+            "http://127.0.0.1:1",
+            lambda: "t",
+            SystemClock(),
+            direct_store=direct_store(settings),
         )
         thread = threading.Thread(target=shipper.run, args=(stop,))
         thread.start()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.agent import saved_state
-from collector.rows.monotone_counters import Monotone
+from collector.rows.monotone_counters import MonotoneCounters
 from gpuvigil.model import Allocation, GpuIdentity, Holder, PortIdentity, Subject
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
@@ -24,7 +24,7 @@ HELD = Allocation(
 
 
 def everything() -> saved_state.Remembered:
-    counters = Monotone()
+    counters = MonotoneCounters()
     counters.take("GPU-1 energy_joules", 5.5, from_zero=True)
     return saved_state.Remembered(
         gpus={"GPU-1": GPU},

@@ -11,7 +11,7 @@ from analyzer.detectors.gpu_hung import hung_jobs
 from collector.rows.catalogue_rows import Number
 from collector.rows.events import EventMaker
 from collector.rows.gpu_history import GpuBook
-from collector.rows.monotone_counters import Monotone
+from collector.rows.monotone_counters import MonotoneCounters
 from collector.rows.spin_times import Spins
 from collector.samples.messages import LOADED, GpuTick, Tick
 from gpuvigil.clock import ManualClock
@@ -86,7 +86,7 @@ class Node:
         self._gpus = GpuBook(
             events,
             {"GPU-0": identity(0)},
-            Monotone(),
+            MonotoneCounters(),
             SILENCE,
             monotonic=self.clock.monotonic,
         )

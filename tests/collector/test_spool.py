@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from collector.spool.ages import Ages
 from collector.spool.batches import Sender
 from collector.spool.body import Body
-from collector.spool.disk_queue import DiskQueue, Place
+from collector.spool.disk_queue import DiskQueue, SpoolEntry
 from collector.spool.queue import Spool
 from collector.spool.subscriptions import Lane
 from gpuvigil.clock import ManualClock
@@ -82,7 +82,7 @@ def test_a_body_keeps_its_identity_in_every_attempt(tmp_path: Path) -> None:
     spool.put(telemetry())
     first = spool.next(ALL)
     assert first is not None
-    spool.again(first)
+    spool.retry_later(first)
     assert len(bodies(tmp_path)) == 1
     second = spool.next([Lane.BACKLOG])
     assert second is not None
@@ -146,7 +146,7 @@ def test_a_disk_that_takes_nothing_costs_bodies_and_not_the_process(tmp_path: Pa
     assert spool.dropped == 2
     failed = spool.next(ALL)
     assert failed is not None
-    spool.again(failed)
+    spool.retry_later(failed)
     # A disk that has room again is used again.
     directory.mkdir()
     spool.put(telemetry("x a=4", 30))
@@ -276,7 +276,7 @@ class Owner:
             "fail",
             "set aside",
         }:
-            self.spool.again(taken, last=operation == "set aside")
+            self.spool.retry_later(taken, last=operation == "set aside")
         elif taken is not None:
             self.gone.append(taken)
             self.refused += [taken] if operation == "refuse" else []
@@ -361,7 +361,7 @@ def test_what_waits_for_too_long_is_dropped_and_counted(tmp_path: Path) -> None:
     assert spool.dropped == 2  # the record and the first
     at_fault = spool.next(ALL)
     assert at_fault is not None
-    spool.again(at_fault, last=True)
+    spool.retry_later(at_fault, last=True)
     clock.advance(20)
     spool.put(telemetry("x a=4"))
     assert [body.content for body in drain(spool)] == [b"x a=2", b"x a=3", b"x a=4"]
@@ -415,7 +415,7 @@ def test_a_body_waits_in_its_place_for_its_next_attempt(tmp_path: Path) -> None:
         spool.put(telemetry(f"x a={number}", number))
     first = spool.next(ALL)
     assert first is not None
-    spool.again(first)
+    spool.retry_later(first)
     assert [body.content for body in drain(spool)] == [b"x a=0", b"x a=1", b"x a=2"]
 
 
@@ -425,7 +425,7 @@ def test_a_body_that_may_be_at_fault_lets_the_others_go_first(tmp_path: Path) ->
         spool.put(telemetry(f"x a={number}", number))
     first = spool.next(ALL)
     assert first is not None
-    spool.again(first, last=True)
+    spool.retry_later(first, last=True)
     assert spool.oldest_seconds(NOW + timedelta(seconds=5)) == 5.0
     assert [body.content for body in drain(spool)] == [b"x a=1", b"x a=2", b"x a=0"]
 
@@ -453,16 +453,16 @@ def test_a_long_outage_costs_neither_time_nor_memory(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(0, 40) | st.none(), max_size=80))
 def test_the_lowest_number_is_always_first(steps: list[int | None]) -> None:
-    shelf, kept = DiskQueue(), list[Place]()
+    queue, kept = DiskQueue(), list[SpoolEntry]()
     for number in steps:
         if number is None and kept:
-            assert shelf.pop() == kept.pop(0)
+            assert queue.pop() == kept.pop(0)
         elif number is not None:
-            place = Place(number, -number, 4096)
-            shelf.add(place)
-            kept = sorted([*kept, place])
-        assert shelf.first == (kept[0] if kept else None)
-        assert len(shelf) == len(kept)
+            entry = SpoolEntry(number, -number, 4096)
+            queue.add(entry)
+            kept = sorted([*kept, entry])
+        assert queue.first == (kept[0] if kept else None)
+        assert len(queue) == len(kept)
 
 
 FULL_DISK = """

@@ -11,7 +11,7 @@ import pytest
 
 from collector.doctor.store import diagnose
 from collector.spool.queue import Spool
-from collector.spool.remote_write import beside
+from collector.spool.remote_write import direct_store
 from collector.spool.shipper import Shipper
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import StoreSettings
@@ -49,9 +49,9 @@ def shipping(
 ) -> Iterator[tuple[Spool, Shipper]]:
     """A shipper whose telemetry goes to a store, and whose hub is away."""
     spool, stop = Spool(directory, MIB), threading.Event()
-    target = beside(settings)
+    target = direct_store(settings)
     shipper = Shipper(
-        spool, "http://127.0.0.1:1", lambda: "t", SystemClock(), beside=target, connections=1
+        spool, "http://127.0.0.1:1", lambda: "t", SystemClock(), direct_store=target, connections=1
     )
     thread = threading.Thread(target=shipper.run, args=(stop,))
     thread.start()
@@ -229,7 +229,7 @@ def test_who_hears_late_that_there_is_no_v2_writes_as_who_heard_it_first(
         return NOT_FOUND
 
     receiver.behave = behave
-    target = beside(influxdb(receiver))
+    target = direct_store(influxdb(receiver))
     assert target is not None
 
     def send(word: str) -> int:

@@ -13,7 +13,7 @@ import trustme
 
 from collector.spool.batches import WRITE_PATH
 from collector.spool.body import Body
-from collector.spool.remote_write import beside
+from collector.spool.remote_write import direct_store
 from gpuvigil.config import StoreSettings
 from gpuvigil.errors import ConfigError, HubRefused, HubUnavailable, StoreError, StoreUnavailable
 from gpuvigil.store import Store
@@ -72,7 +72,7 @@ def read(store: Store) -> list[int]:
 
 def send(settings: StoreSettings) -> None:
     """What a collector does with a body."""
-    target = beside(settings)
+    target = direct_store(settings)
     assert target is not None
     server = target.connect(10.0)
     try:
@@ -118,7 +118,7 @@ def test_victoriametrics_over_tls_with_a_password(tmp_path: Path) -> None:
 
 def test_a_ca_that_is_none_is_a_wrong_configuration(tmp_path: Path) -> None:
     settings = StoreSettings(kind="influxdb", url="https://h", ca_file=tmp_path / "none")
-    for start in (open_store, beside):
+    for start in (open_store, direct_store):
         with pytest.raises(ConfigError, match=r"store\.ca_file"):
             start(settings)
 

@@ -111,7 +111,7 @@ def test_a_job_that_stands_still_writes_nothing() -> None:
     lines = list(files.lines)
     files.work(START + 60.0, np.ones(len(job.gpus)))
     assert list(files.lines) == lines
-    assert files.firsts(range(4), ["10.0.0.1"] * 4) == []
+    assert files.awaited_ranks(range(4), ["10.0.0.1"] * 4) == []
 
 
 def test_clocks_are_shares_of_the_highest_in_the_order_of_time() -> None:

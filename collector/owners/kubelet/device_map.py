@@ -22,7 +22,7 @@ _CLAIMED = re.compile(re.escape(DRA_DRIVER) + r"/gpu-(\d+)(?:-(mig-\d+-\d+-\d+))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class DeviceHold:
     """Devices of one resource that one container of a pod holds, by their plugin's names."""
 
     namespace: str
@@ -40,7 +40,7 @@ class Hold:
 class Answer:
     """A kubelet's answer: all that its pods hold, and its allocatable devices (None: not given)."""
 
-    holds: tuple[Hold, ...]
+    holds: tuple[DeviceHold, ...]
     allocatable: tuple[str, ...] | None = None
     claimed: tuple[str, ...] = ()  # pods whose claimed GPU cannot be identified by its name
 
@@ -118,9 +118,9 @@ def parse(text: str | bytes) -> Answer | Unknown:
         raise ValueError(f"not what the kubelet's child says: {error!r}") from None
 
 
-def _hold(said: Iterable[Any]) -> Hold:
+def _hold(said: Iterable[Any]) -> DeviceHold:
     namespace, pod, container, resource, *devices = map(str, said)
-    return Hold(
+    return DeviceHold(
         namespace=namespace,
         pod=pod,
         container=container,

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from . import device_map
-from .device_map import Answer, Hold
+from .device_map import Answer, DeviceHold
 
 LIST = "/v1.PodResourcesLister/List"
 ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
@@ -36,7 +36,7 @@ def answer(pods: bytes, offered: bytes | None) -> Answer:
                 claimed.append(f"{namespace}/{name}")
             for resource, names in (*_by_plugin(container), *by_claim):
                 holds.append(
-                    Hold(
+                    DeviceHold(
                         namespace=namespace,
                         pod=name,
                         container=_text(container, _CONTAINER_NAME),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from collector.agent.newest_samples import NewestSamples
-from collector.check.agent_samples import Said, completed, parse
+from collector.check.agent_samples import CollectorAnswer, completed, parse
 from collector.check.driver_silence import unjudged
 from collector.check.facts import DriverFacts, Facts
 from collector.check.rules import findings
@@ -25,7 +25,7 @@ class Collector:
         self.clock = ManualClock(NOW)
         self.newest = NewestSamples(self.clock, 10.0)
 
-    def said(self, **status: Any) -> Said:
+    def answer(self, **status: Any) -> CollectorAnswer:
         return parse({"ok": True, **status, "newest": self.newest.plain()}, NOW)
 
 
@@ -55,13 +55,13 @@ def faults(facts: Facts) -> list[tuple[str, bool]]:
 
 
 def test_where_a_check_had_no_answer_the_collectors_stands(collector: Collector) -> None:
-    facts = completed(busy(), collector.said())
+    facts = completed(busy(), collector.answer())
     assert faults(facts) == []
     assert unjudged(facts) == {}
     assert facts.gpus[1].values is not None
     assert facts.gpus[1].values["pcie_width"] == HEALTHY["pcie_width"]
     collector.newest.take(tick(read(0), read(1, values=None, slow=None, reason=Unmeasured.LOST)))
-    facts = completed(busy(), collector.said())
+    facts = completed(busy(), collector.answer())
     assert faults(facts) == [("gpu_lost", True)]
     assert facts.gpus[1].failure == "lost, as the collector read it 0 s ago"
 
@@ -71,22 +71,22 @@ def test_what_is_older_than_three_ticks_says_nothing_of_now(
     collector: Collector, seconds: float, left: list[str]
 ) -> None:
     collector.clock.advance(seconds)
-    assert list(unjudged(completed(busy(), collector.said()))) == left
+    assert list(unjudged(completed(busy(), collector.answer()))) == left
 
 
 def test_a_gpu_whose_sweep_is_under_way_keeps_the_age_of_its_numbers(collector: Collector) -> None:
     for _ in range(4):
         collector.clock.advance(10.0)
         collector.newest.take(tick(read(0), read(1, values=None, slow=None)))
-    facts = completed(busy(), collector.said())
+    facts = completed(busy(), collector.answer())
     assert list(unjudged(facts)) == ["GPU 1"]
     collector.newest.take(tick(read(0), read(1, values=None, slow=None, silent_seconds=40.0)))
-    assert faults(completed(busy(), collector.said())) == [("gpu_silent", True)]
+    assert faults(completed(busy(), collector.answer())) == [("gpu_silent", True)]
 
 
 def test_the_checks_own_answer_stands_before_the_collectors(collector: Collector) -> None:
     collector.newest.take(tick(read(0), read(1, values=None, slow=None, reason=Unmeasured.LOST)))
-    assert faults(completed(a_node(2), collector.said())) == []
+    assert faults(completed(a_node(2), collector.answer())) == []
 
 
 def test_a_call_that_hangs_since_after_the_collectors_reading_is_the_newer_word(
@@ -94,33 +94,33 @@ def test_a_call_that_hangs_since_after_the_collectors_reading_is_the_newer_word(
 ) -> None:
     collector.clock.advance(5.0)
     hangs = busy(called={"driver": 4.9})
-    assert faults(completed(hangs, collector.said())) == [("driver_silent", False)]
-    assert faults(completed(busy(called={"driver": 5.1}), collector.said())) == []
+    assert faults(completed(hangs, collector.answer())) == [("driver_silent", False)]
+    assert faults(completed(busy(called={"driver": 5.1}), collector.answer())) == []
 
 
 def test_a_driver_that_the_collector_has_no_answer_of_is_silent(collector: Collector) -> None:
     since = to_text(NOW - timedelta(seconds=45))
     collector.newest.take(tick(state=LOADED, silent_seconds=45.0))
-    said = collector.said(driver_silent_since=since)
+    said = collector.answer(driver_silent_since=since)
     assert faults(completed(busy(), said)) == [("driver_silent", True)]
 
 
 def test_states_without_gpus(collector: Collector) -> None:
     collector.newest.take(tick(state=NO_DRIVER))
-    facts = completed(busy(), collector.said())
+    facts = completed(busy(), collector.answer())
     assert facts.driver is not None
     assert facts.driver.reason is Unmeasured.DRIVER_NOT_LOADED
     collector.newest.take(tick(state="nvmlInit: read error (NVML code 18)"))
-    assert faults(completed(busy(), collector.said())) == [("driver_mismatch", True)]
+    assert faults(completed(busy(), collector.answer())) == [("driver_mismatch", True)]
     collector.newest.take(tick(state=RELEASED))
     until = to_text(NOW + timedelta(minutes=9))
-    facts = completed(busy(), collector.said(released_until=until))
+    facts = completed(busy(), collector.answer(released_until=until))
     assert faults(facts) == [("driver_released", True)]
 
 
 def test_a_gpu_that_is_not_listed_any_more_is_said_no_more(collector: Collector) -> None:
     collector.newest.take(tick(read(0)))
-    said = collector.said()
+    said = collector.answer()
     assert [gpu.index for gpu in said.gpus] == [0]
     facts = completed(busy(), said)
     assert facts.driver == DriverFacts(version="570", gpus=1)
@@ -128,8 +128,8 @@ def test_a_gpu_that_is_not_listed_any_more_is_said_no_more(collector: Collector)
 
 
 def test_an_older_collector_says_no_numbers_and_what_is_no_answer_is_refused() -> None:
-    assert parse({"ok": True, "driver_silent_since": None}, NOW) == Said()
-    assert unjudged(completed(busy(), Said())) != {}
+    assert parse({"ok": True, "driver_silent_since": None}, NOW) == CollectorAnswer()
+    assert unjudged(completed(busy(), CollectorAnswer())) != {}
     assert completed(busy(), None) == busy()
     with pytest.raises(ValueError, match="not what a collector says"):
         parse({"newest": {"gpus": [{"index": "x"}]}}, NOW)
@@ -140,7 +140,7 @@ def test_numbers_are_the_drivers_own_whoever_changes_them_later(collector: Colle
     collector.newest.take(tick(gpu))
     assert gpu.values is not None
     gpu.values["utilization_percent"] = 1
-    assert collector.said().gpus[0].values == {**HEALTHY, "utilization_percent": 90}
+    assert collector.answer().gpus[0].values == {**HEALTHY, "utilization_percent": 90}
 
 
 def test_the_last_tick_once_more_is_as_the_driver_told_it(collector: Collector) -> None:

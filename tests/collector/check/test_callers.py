@@ -18,7 +18,7 @@ from collector.check.callers import (
 )
 from collector.check.facts import DriverFacts, Facts, GpuFacts, Known
 from collector.check.rules import findings
-from collector.check.slurm_drain import reason, why_left_alone
+from collector.check.slurm_drain import drain_refusal, reason
 from gpuvigil.model import Unmeasured
 from gpuvigil.schedulers.slurm_nodes import nodes
 from tests.collector.check.nodes import HEALTHY, a_node, identity
@@ -167,7 +167,7 @@ IDLE = "NodeName=n1 Arch=x86_64  State=IDLE ThreadsPerCore=1 Partitions=gpu"
 )
 def test_a_node_that_somebody_has_spoken_for_is_left_alone(shown: str, why: str) -> None:
     (node,) = nodes(shown).values()
-    assert why_left_alone(node) == why
+    assert drain_refusal(node) == why
 
 
 def test_npd_is_told_which_gpu_it_is_also_when_the_driver_lists_it_no_more() -> None:

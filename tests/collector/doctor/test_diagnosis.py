@@ -1,4 +1,4 @@
-"""The doctor's lines from what was seen, and what it reads of a node's files."""
+"""The doctor's lines from what the child reported, and what it reads of a node's files."""
 
 import os
 import socket
@@ -69,50 +69,50 @@ SETTINGS = CollectorSettings()
 ON_BUS = (PciGpu(address="0000:01:00.0", driver="nvidia"),)
 
 
-def first(seen: gpus.Seen, settings: CollectorSettings = SETTINGS) -> Diagnosis:
-    return gpus.tell(settings, seen, 15.0)[0]
+def first(report: gpus.ChildReport, settings: CollectorSettings = SETTINGS) -> Diagnosis:
+    return gpus.tell(settings, report, 15.0)[0]
 
 
 def test_a_machine_without_gpus_needs_no_driver_and_one_with_gpus_does() -> None:
     none = {"failure": "nvmlInit: driver not loaded", "reason": Unmeasured.DRIVER_NOT_LOADED}
-    assert first(gpus.Seen(**none)).state is State.OK  # type: ignore[arg-type]
-    with_gpus = first(gpus.Seen(pci=ON_BUS, **none))  # type: ignore[arg-type]
+    assert first(gpus.ChildReport(**none)).state is State.OK  # type: ignore[arg-type]
+    with_gpus = first(gpus.ChildReport(pci=ON_BUS, **none))  # type: ignore[arg-type]
     assert with_gpus.state is State.MISSING
     assert "1 NVIDIA GPUs on the PCI bus" in with_gpus.text
 
 
 def test_a_driver_that_does_not_answer_is_told_with_who_is_stuck_in_it() -> None:
-    line = first(gpus.Seen(stuck=Stuck(pid=12, seconds=99.0)))
+    line = first(gpus.ChildReport(stuck=Stuck(pid=12, seconds=99.0)))
     assert line.state is State.MISSING
     assert "no answer within 15 s" in line.text
     assert "process 12 is in it since 99 s" in line.text
 
 
 def test_a_machine_without_a_free_core_is_no_driver_that_hangs() -> None:
-    assert first(gpus.Seen(called={"driver": 0.9})).state is State.LIMITED
-    assert "this machine is too busy" in first(gpus.Seen(called={"driver": 0.9})).text
-    assert first(gpus.Seen(called={"driver": 1.0})).state is State.MISSING
+    assert first(gpus.ChildReport(called={"driver": 0.9})).state is State.LIMITED
+    assert "this machine is too busy" in first(gpus.ChildReport(called={"driver": 0.9})).text
+    assert first(gpus.ChildReport(called={"driver": 1.0})).state is State.MISSING
 
 
 def test_gpus_of_other_makers_are_named() -> None:
     amd = PciGpu(address="0000:43:00.0", driver="amdgpu", vendor="AMD")
     none = {"failure": "nvmlInit: driver not loaded", "reason": Unmeasured.DRIVER_NOT_LOADED}
-    told = {d.what: d for d in gpus.tell(SETTINGS, gpus.Seen(others=(amd,), **none), 15.0)}  # type: ignore[arg-type]
+    told = {d.what: d for d in gpus.tell(SETTINGS, gpus.ChildReport(others=(amd,), **none), 15.0)}  # type: ignore[arg-type]
     assert told["other GPUs"].state is State.LIMITED
     assert "not supported, and not read: AMD GPU 0000:43:00.0 (amdgpu)" in told["other GPUs"].text
 
 
 def test_a_driver_whose_library_crashes_is_told() -> None:
-    assert "crashed" in first(gpus.Seen(end=End.DIED)).text
+    assert "crashed" in first(gpus.ChildReport(end=End.DIED)).text
 
 
 def test_a_released_driver_and_one_that_nobody_wants_read_are_well() -> None:
-    assert first(gpus.Seen(released=True)).state is State.OK
-    assert first(gpus.Seen(), replace(SETTINGS, gpus=False)).state is State.OK
+    assert first(gpus.ChildReport(released=True)).state is State.OK
+    assert first(gpus.ChildReport(), replace(SETTINGS, gpus=False)).state is State.OK
 
 
 def test_gpus_that_fail_are_silent_or_missing_are_told_one_by_one() -> None:
-    seen = gpus.Seen(
+    report = gpus.ChildReport(
         pci=ON_BUS * 4,
         version="570",
         count=3,
@@ -122,7 +122,7 @@ def test_gpus_that_fail_are_silent_or_missing_are_told_one_by_one() -> None:
         called={"GPU 1": 14.0},
         events="nvmlEventSetCreate: not supported",
     )
-    told = {d.what: d for d in gpus.tell(SETTINGS, seen, 15.0)}
+    told = {d.what: d for d in gpus.tell(SETTINGS, report, 15.0)}
     assert told["GPU 1"].text == "no answer within 14 s"
     assert told["GPU 2"].text == "lost (NVML code 15)"
     assert told["GPUs"].state is State.LIMITED

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from collector.nccl import containers, dump_files, flight_recorder
-from collector.nccl.dump_files import Begin
+from collector.nccl.dump_files import StartRank
 from collector.nccl.flight_recorder import Dump, collectives, parse
 from collector.nccl.unreadable import UnreadableError
 from gpuvigil.model import MOST_RANKS, Collective, Stand
@@ -155,7 +155,7 @@ def test_ranks_that_call_different_things_at_one_place_are_told() -> None:
 def test_of_very_many_those_behind_are_named_first(count: int) -> None:
     waits, done = (
         parse(pickle.dumps(dumped(entry(2, "scheduled")), 2)),
-        Dump(version="", courses={"0": flight_recorder.Course(reached=1)}),
+        Dump(version="", groups={"0": flight_recorder.GroupProgress(reached=1)}),
     )
     dumps = {rank: done if rank == count - 1 else waits for rank in range(count)}
     (found,) = collectives(dumps, "job 7")
@@ -322,7 +322,7 @@ def _reads_or_says(content: bytes) -> None:
 
 def read(*directories: Path, user: int | None = None, youth: float = 60.0) -> list[int]:
     user = os.getuid() if user is None else user
-    return sorted(dump_files.read(map(str, directories), user, youth, lambda _: None, Begin()))
+    return sorted(dump_files.read(map(str, directories), user, youth, lambda _: None, StartRank()))
 
 
 def put(directory: Path, rank: int, name: str = "comm_lib_trace_rank_") -> Path:
@@ -375,33 +375,35 @@ def test_what_is_still_being_written_is_left_for_the_next_time(tmp_path: Path) -
         with grows.open("ab") as stream:
             stream.write(b" ")
 
-    assert sorted(dump_files.read([str(tmp_path)], os.getuid(), 60.0, grow, Begin())) == [1]
+    assert sorted(dump_files.read([str(tmp_path)], os.getuid(), 60.0, grow, StartRank())) == [1]
 
 
 def test_of_two_dumps_of_one_rank_the_newer_counts(tmp_path: Path) -> None:
     old, new = put(tmp_path, 1), tmp_path / "other_1"
     new.write_bytes(pickle.dumps(dumped(entry(1)), 2))
     os.utime(old, (time.time() - 30.0, time.time() - 30.0))
-    found = dump_files.read([str(tmp_path)], os.getuid(), 60.0, lambda _: None, Begin())
-    assert found[1].courses["0"].reached == 1
+    found = dump_files.read([str(tmp_path)], os.getuid(), 60.0, lambda _: None, StartRank())
+    assert found[1].groups["0"].reached == 1
 
 
 @pytest.mark.parametrize(
-    ("begin", "order"),
+    ("start", "order"),
     [
-        (Begin(), [0, 3, 5, 9]),
-        (Begin(share=0.5), [5, 9, 0, 3]),
-        (Begin(share=0.99), [9, 0, 3, 5]),
-        (Begin(rank=4, share=0.99), [5, 9, 0, 3]),
-        (Begin(rank=0), [0, 3, 5, 9]),
-        (Begin(rank=10), [0, 3, 5, 9]),
+        (StartRank(), [0, 3, 5, 9]),
+        (StartRank(share=0.5), [5, 9, 0, 3]),
+        (StartRank(share=0.99), [9, 0, 3, 5]),
+        (StartRank(rank=4, share=0.99), [5, 9, 0, 3]),
+        (StartRank(rank=0), [0, 3, 5, 9]),
+        (StartRank(rank=10), [0, 3, 5, 9]),
     ],
 )
-def test_a_node_begins_at_a_rank_of_its_own(begin: Begin, order: list[int], tmp_path: Path) -> None:
+def test_a_node_begins_at_a_rank_of_its_own(
+    start: StartRank, order: list[int], tmp_path: Path
+) -> None:
     for rank in (9, 3, 0, 5):
         put(tmp_path, rank)
-    assert begin.order({9, 3, 0, 5}) == order
-    found = dump_files.read([str(tmp_path)], os.getuid(), 60.0, lambda _: None, begin)
+    assert start.order({9, 3, 0, 5}) == order
+    found = dump_files.read([str(tmp_path)], os.getuid(), 60.0, lambda _: None, start)
     assert list(found) == order
 
 

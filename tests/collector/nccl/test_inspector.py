@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.nccl import inspector, ranks_child
-from collector.nccl.first_rank import First, first
+from collector.nccl.awaited_rank import AwaitedRank, awaited_ranks
 from collector.nccl.inspector import LONGEST_LINE, TAIL_BYTES, Op, earlier, parse
 from collector.nccl.question import Asked, Look
 from collector.nccl.unreadable import UnreadableError
@@ -29,9 +29,9 @@ def waits(rank: int, _: int) -> int:
     return 1000 if rank == SLOW else 4000
 
 
-def of(took: Exec, count: int = 30, ranks: int = RANKS, **more: Any) -> list[First]:
+def of(took: Exec, count: int = 30, ranks: int = RANKS, **more: Any) -> list[AwaitedRank]:
     lines = (line(r, n, took(r, n), **more) for n in range(count) for r in range(ranks))
-    return first(op for it in lines if (op := parse(it, 0)) is not None)
+    return awaited_ranks(op for it in lines if (op := parse(it, 0)) is not None)
 
 
 @pytest.mark.parametrize("version", ["v1.0", "v4.0", "v5.0"])
@@ -64,8 +64,8 @@ def test_what_another_user_writes_of_a_communicator_changes_nothing() -> None:
         for owner, lines in zip(owners, (own, forged), strict=True):
             yield from (op for it in lines if (op := parse(it, owner)) is not None)
 
-    assert first(ops(7, 8)) == []
-    (found,) = first(ops(7, 7))
+    assert awaited_ranks(ops(7, 8)) == []
+    (found,) = awaited_ranks(ops(7, 7))
     assert found.op.owner == 7
 
 
@@ -98,7 +98,7 @@ def test_no_damaged_line_raises_anything_else(chance: random.Random, times: int)
         at = chance.randrange(len(content))
         content[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(4))
     try:
-        first([op] if (op := parse(bytes(content), 0)) is not None else [])
+        awaited_ranks([op] if (op := parse(bytes(content), 0)) is not None else [])
     except UnreadableError:
         return
 
@@ -114,9 +114,9 @@ def write(directory: Path, took: Exec = waits, count: int = 30, **more: Any) -> 
         yield file
 
 
-def read(directory: Path, youth: float = 60.0, user: int | None = None) -> list[First]:
+def read(directory: Path, youth: float = 60.0, user: int | None = None) -> list[AwaitedRank]:
     users = [os.getuid() if user is None else user]
-    return first(inspector.read([str(directory)], users, youth))
+    return awaited_ranks(inspector.read([str(directory)], users, youth))
 
 
 def test_files_of_the_users_that_changed_lately_are_read(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from collector.owners.jobs import Gpus
 from collector.owners.kubelet import device_map
-from collector.owners.kubelet.device_map import Answer, Device, Hold, Unknown, device
+from collector.owners.kubelet.device_map import Answer, Device, DeviceHold, Unknown, device
 from collector.owners.owners import Owners
 from collector.owners.pods import Pods
 from gpuvigil.model import Allocation, GpuIdentity, Record, Subject
@@ -36,14 +36,14 @@ GPUS = Gpus(known={f"GPU-{minor}": gpu(minor) for minor in range(4)}, migs={MIG:
 
 def hold(
     pod: str, *devices: str, container: str = "main", resource: str = "nvidia.com/gpu"
-) -> Hold:
+) -> DeviceHold:
     namespace, name = pod.split("/")
-    return Hold(
+    return DeviceHold(
         namespace=namespace, pod=name, container=container, resource=resource, devices=devices
     )
 
 
-def said(*holds: Hold) -> Answer:
+def said(*holds: DeviceHold) -> Answer:
     return Answer(holds=holds)
 
 
@@ -231,7 +231,7 @@ def test_what_is_held_is_what_the_last_answer_said(
 )
 @settings(max_examples=30, deadline=None)
 def test_the_childs_lines_are_read_as_they_were_written(
-    holds: list[Hold], offered: tuple[str, ...] | None
+    holds: list[DeviceHold], offered: tuple[str, ...] | None
 ) -> None:
     answer = Answer(holds=tuple(holds), allocatable=offered, claimed=("x/y",))
     assert device_map.parse(device_map.line(answer)) == answer

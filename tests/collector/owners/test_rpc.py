@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.owners.kubelet import messages
-from collector.owners.kubelet.device_map import Answer, Hold
+from collector.owners.kubelet.device_map import Answer, DeviceHold
 from collector.owners.kubelet.rpc import RpcError, call, headers
 from tests.collector.owners import definition
 
@@ -217,9 +217,9 @@ def test_messages_are_read_as_protobuf_writes_them(
         place = {"namespace": namespace, "pod": name, "container": container}
         gpus = tuple(it for it in devices if it != "mlx5_0")
         if gpus:
-            holds.append(Hold(**place, resource="r", devices=gpus))
+            holds.append(DeviceHold(**place, resource="r", devices=gpus))
         if driver == "gpu.nvidia.com" and "vfio" not in device:
-            holds.append(Hold(**place, resource="claim c", devices=(f"{driver}/{device}",)))
+            holds.append(DeviceHold(**place, resource="claim c", devices=(f"{driver}/{device}",)))
         elif driver == "gpu.nvidia.com":
             claimed.append(f"{namespace}/{name}")
     given_away = None

@@ -76,7 +76,7 @@ def test_answers_of_the_real_kernel_that_come_late_are_told_with_whose_they_are(
         timeout=120,
     )
     before, after = told.stdout.splitlines()
-    assert before.startswith("(('10.1.1.1',), Sent(")
+    assert before.startswith("(('10.1.1.1',), PortDelay(")
     assert before.endswith("waits_for=()))")
     assert after.endswith("waits_for=('10.1.1.2',)))")
     early, late = (float(it.split("delay_seconds=")[1].split(",")[0]) for it in (before, after))

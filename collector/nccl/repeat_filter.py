@@ -8,7 +8,7 @@ TOLD_AGAIN_SECONDS = 600.0
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-class ToldFirst:
+class RepeatFilter:
     """Remembers one node's looks; a look that finds no rank counts, too."""
 
     def __init__(self) -> None:

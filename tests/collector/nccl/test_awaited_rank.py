@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from collector.nccl.first_rank import First, beside_earlier, first
+from collector.nccl.awaited_rank import AwaitedRank, awaited_ranks, with_earlier_cost
 from collector.nccl.inspector import Op
-from collector.nccl.told_first import TOLD_AGAIN_SECONDS, ToldFirst
+from collector.nccl.repeat_filter import TOLD_AGAIN_SECONDS, RepeatFilter
 from gpuvigil.model import Source, Stand
 
 SLOW, EVERY = 2, 10_000
@@ -40,7 +40,7 @@ def shorter(by: int, others: int = 3000) -> Took:
 
 
 def test_the_rank_that_is_in_collectives_for_the_shortest_time_is_waited_for() -> None:
-    (found,) = first(ops(shorter(1000)))
+    (found,) = awaited_ranks(ops(shorter(1000)))
     assert (found.op.rank, found.compared, found.percent, found.cost) == (SLOW, 40, 100, 100)
     told = replace(found, cost_before=7).collective("job 7", "GPU-2")
     assert (told.by, told.stand, told.size, told.operation, told.cost, told.cost_before) == (
@@ -52,14 +52,14 @@ def test_the_rank_that_is_in_collectives_for_the_shortest_time_is_waited_for() -
 @pytest.mark.parametrize(("every", "seconds"), [(EVERY, 0), (31_249, 0), (31_250, 1)])
 def test_it_is_told_for_how_long_that_has_been_so(every: int, seconds: int) -> None:
     """In whole seconds, of nine tenths of forty: from the fifth to the last four."""
-    (found,) = first(ops(shorter(1000), every=every))
+    (found,) = awaited_ranks(ops(shorter(1000), every=every))
     assert found.collective("job 7", None).seconds == seconds
 
 
 def test_whatever_is_written_there_it_is_a_day_at_most() -> None:
     late = 10**6 * 86_402
     them = [replace(op, written=op.written + late * (op.number > 35)) for op in ops(shorter(1000))]
-    assert [it.seconds for it in first(them)] == [86_400]
+    assert [it.seconds for it in awaited_ranks(them)] == [86_400]
 
 
 def in_spans(count: int) -> Took:
@@ -93,18 +93,18 @@ def in_spans(count: int) -> Took:
 def test_it_is_one_rank_and_much_and_all_the_time(
     took: Took, count: int, ranks: int, every: int, is_found: bool
 ) -> None:
-    assert bool(first(ops(took, count, ranks, every))) is is_found
+    assert bool(awaited_ranks(ops(took, count, ranks, every))) is is_found
 
 
 @pytest.mark.parametrize(("by", "is_found"), [(1500, True), (1499, False)])
 def test_where_all_is_written_at_once_it_waits_half_as_long(by: int, is_found: bool) -> None:
-    found = first(replace(op, written=1) for op in ops(shorter(by)))
+    found = awaited_ranks(replace(op, written=1) for op in ops(shorter(by)))
     assert [it.cost for it in found] == [None] * is_found
 
 
 def test_a_pause_in_which_one_waits_for_all_says_nothing() -> None:
     """As where one rank saves for the others, once."""
-    assert first(ops(lambda rank, n: 60_000_000 if rank != SLOW and n == 5 else 3000)) == []
+    assert awaited_ranks(ops(lambda rank, n: 60_000_000 if rank != SLOW and n == 5 else 3000)) == []
 
 
 @pytest.mark.parametrize(("pause", "cost"), [(4 * EVERY, 90), (4 * EVERY + 1, 100)])
@@ -112,20 +112,20 @@ def test_a_pause_is_no_time_of_the_job(pause: int, cost: int) -> None:
     """Four are written at once, so that what is twice as long and more is a pause."""
     took = ops(shorter(1000))
     later = [replace(op, written=op.written + pause * (op.number >= 20)) for op in took]
-    assert [it.cost for it in first(later)] == [cost]
+    assert [it.cost for it in awaited_ranks(later)] == [cost]
 
 
 def test_what_is_in_every_step_is_no_pause() -> None:
     """As a forward pass without collectives: nine times as long as what is between them."""
     took = ops(shorter(2000))
     later = [replace(op, written=op.written + op.number // 8 * 32 * EVERY) for op in took]
-    assert [it.cost for it in first(later)] == [43]
+    assert [it.cost for it in awaited_ranks(later)] == [43]
 
 
 def test_a_job_of_which_lines_are_lost_has_the_same_pace() -> None:
     """The numbers count, not the lines: as of versions that keep the last of an interval."""
     every_fourth = [op for op in ops(shorter(1000), 160) if op.number % 4 == 3]
-    assert [it.cost for it in first(every_fourth)] == [100]
+    assert [it.cost for it in awaited_ranks(every_fourth)] == [100]
 
 
 def test_only_what_all_ranks_told_of_by_one_clock_is_compared() -> None:
@@ -134,27 +134,27 @@ def test_only_what_all_ranks_told_of_by_one_clock_is_compared() -> None:
     def half(count: int) -> Iterable[Op]:
         return (op for op in ops(shorter(1000), count) if op.rank != SLOW or op.number % 2)
 
-    assert [it.compared for it in first(half(30))] == []
-    assert [it.compared for it in first(half(60))] == [30]
+    assert [it.compared for it in awaited_ranks(half(30))] == []
+    assert [it.compared for it in awaited_ranks(half(60))] == [30]
     clocks = [replace(it, clock=str(it.rank == SLOW)) for it in ops(shorter(1000))]
-    assert first(clocks) == []
+    assert awaited_ranks(clocks) == []
 
 
 @pytest.mark.parametrize(("count", "before"), [(20, 40), (19, None)])
 def test_what_was_earlier_is_of_the_same_rank_where_enough_is_known(
     count: int, before: int | None
 ) -> None:
-    ones = first(ops(shorter(1000)))
-    assert [it.cost_before for it in beside_earlier(ones, ops(shorter(400), count))] == [before]
-    assert [it.cost_before for it in beside_earlier(ones, ops(shorter(-400)))] == [0]
+    ones = awaited_ranks(ops(shorter(1000)))
+    assert [it.cost_before for it in with_earlier_cost(ones, ops(shorter(400), count))] == [before]
+    assert [it.cost_before for it in with_earlier_cost(ones, ops(shorter(-400)))] == [0]
     strange = (replace(op, communicator="0xdef") for op in ops(shorter(400)))
-    assert [it.cost_before for it in beside_earlier(ones, strange)] == [None]
+    assert [it.cost_before for it in with_earlier_cost(ones, strange)] == [None]
     others = (replace(op, rank=op.rank + 3) for op in ops(shorter(400)))
-    assert [it.cost_before for it in beside_earlier(ones, others)] == [None]
+    assert [it.cost_before for it in with_earlier_cost(ones, others)] == [None]
 
 
 def test_whoever_comes_last_at_two_looks_is_told_and_seldom_again() -> None:
-    told = ToldFirst()
+    told = RepeatFilter()
     assert told.news(["a"], 0.0) == set()
     assert told.news(["a", "b"], 120.0) == {"a"}
     assert told.news(["b"], 240.0) == {"b"}
@@ -165,7 +165,7 @@ def test_whoever_comes_last_at_two_looks_is_told_and_seldom_again() -> None:
     assert told.news(["a"], again) == {"a"}
 
 
-def kept(found: list[First]) -> list[int]:
+def kept(found: list[AwaitedRank]) -> list[int]:
     return [it.op.rank for it in found]
 
 
@@ -173,5 +173,5 @@ def test_numbers_of_several_operations_are_counted_each() -> None:
     """As of sharded data: half of them gather and half scatter."""
     both = [replace(op, operation=("AllGather", "ReduceScatter")[op.number % 2], number=op.number // 2)
             for op in ops(shorter(1000), 80)]  # fmt: skip
-    (found,) = first(both)
+    (found,) = awaited_ranks(both)
     assert (kept([found]), found.cost) == ([SLOW], 100)

@@ -25,7 +25,7 @@ SPANS, LEAST_SPANS, LEAST_APART = 10, 9, 0.5
 LEAST_COST, MOST_OF_OTHERS = 25, 0.5
 # The others must be in them this much longer: less is the order in which a ring goes round.
 LEAST_MICROSECONDS = 200
-# Upper limit of `First.seconds`, whatever a file says.
+# Upper limit of `AwaitedRank.seconds`, whatever a file says.
 MOST_SECONDS = 86_400
 # A gap between written lines is a pause if it is over this many times the next longest one: each step
 # may have a gap without any lines.
@@ -35,7 +35,7 @@ _Ranks = Mapping[int, Op]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class First:
+class AwaitedRank:
     """The rank of a communicator that the others wait for."""
 
     op: Op
@@ -83,18 +83,18 @@ class First:
         )
 
 
-def first(ops: Iterable[Op]) -> list[First]:
+def awaited_ranks(ops: Iterable[Op]) -> list[AwaitedRank]:
     """Return the rank that the others wait for in each communicator that has one; largest first.
 
     Lines of another user count as another communicator's.
     """
-    ones = [_first(them) for them in _by_communicator(ops).values()]
+    ones = [_awaited_rank(them) for them in _by_communicator(ops).values()]
     return sorted(
         (it for it in ones if it is not None), key=lambda it: (-it.op.size, it.op.communicator)
     )
 
 
-def beside_earlier(ones: Iterable[First], ops: Iterable[Op]) -> Iterator[First]:
+def with_earlier_cost(ones: Iterable[AwaitedRank], ops: Iterable[Op]) -> Iterator[AwaitedRank]:
     """Yield each rank with what the others' waiting for it cost earlier."""
     them = _by_communicator(ops)
     for one in ones:
@@ -179,7 +179,7 @@ def _pace(lines: Sequence[tuple[int, int]]) -> float:
     return sum(count for _, count in gaps) / max(sum(length for length, _ in gaps), 1)
 
 
-def _first(collectives: Sequence[_Ranks]) -> First | None:
+def _awaited_rank(collectives: Sequence[_Ranks]) -> AwaitedRank | None:
     waits = _waits(collectives)
     if waits is None:
         return None
@@ -190,7 +190,7 @@ def _first(collectives: Sequence[_Ranks]) -> First | None:
     pids: dict[str, set[int]] = defaultdict(set)
     for op in told:
         pids[op.host].add(op.pid)
-    return First(
+    return AwaitedRank(
         op=next(op for op in reversed(told) if op.rank == rank),
         compared=len(waits.whole),
         percent=100 * sum(_is_shortest(ranks, rank) for ranks in waits.whole) // len(waits.whole),
