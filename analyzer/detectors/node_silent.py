@@ -1,4 +1,4 @@
-"""A node that reported before and that the hub does not hear any more."""
+"""A node that reported before and of which the hub hears nothing any more."""
 
 import math
 from collections import defaultdict
@@ -76,7 +76,7 @@ def hearing(window: Window, node: Subject) -> Hearing:
     if node.key in window.retired:
         return Hearing.NOT_EXPECTED
     heard, listening = window.heard.get(node.key), window.listening_since
-    # Nearly all nodes were heard within the shortest limit, so the costly one is not needed.
+    # Nearly all nodes were heard within the shortest possible limit.
     if heard is not None and window.now - heard < _shortest(window, node):
         return Hearing.HEARD
     limit = timedelta(seconds=_limit_seconds(window, node))
@@ -176,7 +176,7 @@ def _is_late(window: Window, finding: Finding, share: float = 1.0) -> bool:
 
 
 def _may_reboot(window: Window, went: "_Went", alike: Mapping[Subject, int]) -> bool:
-    """Return whether nobody held the node, so that it may be back soon; it gets longer if others left in the same way."""
+    """Return whether nobody held the node, so that it may be back soon; a node that left as others did gets longer."""
     wait = WITHIN if went.node in alike else _REBOOT
     waited = window.now - lived_until(window, went.node, went.since)
     return went.free and not went.node.marked and waited < wait

@@ -46,7 +46,7 @@ _XIDS = frozenset() if _FAULT.explains is None else _FAULT.explains.xids
 _NODES, _TOGETHER = 2, timedelta(minutes=5)
 _SHOWN = 8
 
-Domain = tuple[str, str]  # a cluster of the site, and the domain's name in it
+Domain = tuple[str, str]  # one of our clusters, not a fabric's, and the domain's name in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
