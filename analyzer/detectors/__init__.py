@@ -1,6 +1,6 @@
-"""Detectors, a module for each: every module here has a `DETECTOR`, and is found by that alone.
+"""Detectors, one per module: each module defines a `DETECTOR` and is discovered by that alone.
 
-A detector looks at all subjects at once and at few of them closely:
+A detector filters all subjects at once as columns, and looks closely at the few that are left:
 
     rows = window.get("gpu", Span.RECENT)              # one row per subject that has lines there
     hot = rows.values("temperature_celsius_max") > 90  # a column: float64, NaN is not measured
@@ -9,9 +9,9 @@ A detector looks at all subjects at once and at few of them closely:
     hot &= window.of_allocations(rows, _held_since) <= micros(window.now)        # their records
     return [_finding(window, gpu, row) for gpu, row in rows.where(hot)]
 
-A comparison with what was not measured does not hold, so NaN needs no care of its own. Only the
-rows that are left become `Row`s, whose cells are plain values and None. `Row`s, events and strings
-of every subject in every pass are what makes a pass over a large fleet slow.
+A comparison with a value that was not measured is false, so NaN needs no special care. Only the
+remaining rows become `Row`s, whose cells are plain values and None. Building `Row`s, events and
+strings for every subject in every pass is what makes a pass over a large fleet slow.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,8 +28,8 @@ from ..window.window import Need, Window
 class Detector:
     """A pure function from a window to findings, with what it reads and where its rule comes from.
 
-    One that reads events runs again as soon as an event comes; the findings of the others stand
-    until the next pass.
+    A detector that reads events runs again as soon as an event arrives; the findings of the others stand until
+    the next pass.
     """
 
     name: str
@@ -39,10 +39,10 @@ class Detector:
     sentence: str
     source: str
     reads_events: bool = False
-    # Of what shows itself only under load, or over a span: whether an incident that stands would
-    # show now if it were there. None: the lines of its subject are enough.
+    # For faults that show only under load or over a span: whether the window would show an open incident's
+    # fault if it still existed. None: any line of its subject is enough.
     would_show: Callable[[Window, Incident], bool | None] | None = None
-    # When an incident was seen last that nothing can show any more.
+    # When an incident was last seen that nothing can show any more.
     lapsed: Callable[[Window, Incident], datetime | None] | None = None
-    # What later windows know of this one, by the name that they ask for.
+    # What later windows learn from this one, by the name that they ask for.
     learns: Mapping[str, Callable[[Window], Usual]] | None = None

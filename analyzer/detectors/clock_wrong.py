@@ -10,7 +10,9 @@ _FAULT = FAULTS["clock_wrong"]
 
 
 def wrong_clocks(window: Window) -> list[Finding]:
-    """Nodes whose clock the hub calls wrong, by when they sent what reached it."""
+    """Return a finding for each node whose clock the hub judges wrong by when its bodies were sent and when they
+    arrived.
+    """
     return [
         Finding(
             fault="clock_wrong",
@@ -28,7 +30,7 @@ def wrong_clocks(window: Window) -> list[Finding]:
             action=_FAULT.action,
             source=_FAULT.source,
             own_limit=_FAULT.own_limit,
-            # The hub has judged it by several bodies, or by one that came before it was sent.
+            # The hub judged the clock by several bodies, or by one that arrived before it was sent.
             certain=True,
         )
         for key, seconds in sorted(window.clocks.items())

@@ -1,7 +1,7 @@
 """Nodes whose GPUs run at lower clocks than half an hour ago, several of one model at about the same time.
 
-One GPU whose clock does not rise is held against its neighbours. Where a roll-out sets the clocks of
-whole nodes, or of all of them, no neighbour tells: only what each GPU reached before does.
+A single GPU whose clock does not rise is compared with its neighbours. Where a roll-out sets the clocks of
+whole nodes, or of all of them, neighbours show nothing: only what each GPU reached before does.
 """
 
 from collections import Counter, defaultdict
@@ -39,25 +39,29 @@ NEEDS = (
 )
 
 _FAULT = FAULTS["clocks_lowered"]
-# As of one GPU's clock beside its peers, but beside its own past.
+# Limits as for a GPU's clock beside its peers, but applied to its own past.
 _LOW, _HIGHER, _BUSY_PERCENT, _COVERAGE, _EXPLAINED = 0.9, 1.08, 50.0, 0.8, 0.1
-# So many nodes of a model: two may be a job that asks for less. Of a node's GPUs at work most.
+# At least this many nodes of a model: two may run a job that asks for less. And this share of a node's GPUs
+# at work.
 _NODES, _SHARE = 3, 0.75
 _NAMED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lower:
-    """A node, those of its GPUs that are lower, and the first of them."""
+    """A node, its GPUs with lowered clocks, and the row of the first of them."""
 
     node: Subject
     gpus: tuple[Subject, ...]
     row: Row
-    before: float | None  # what the first one reached before; None where it is too long ago
+    before: float | None  # what the first GPU reached before; None where that is too long ago
 
 
 def lowered_clocks(window: Window) -> list[Finding]:
-    """One finding per cluster and model: nodes whose GPUs were set lower, those of which it stands among them."""
+    """Return one finding per cluster and model for nodes whose GPUs had their clocks set lower.
+
+    It takes three nodes, or one that an open incident already names.
+    """
     stands = _standing(window)
     of_model: dict[tuple[str, str], list[_Lower]] = defaultdict(list)
     for one in _lower_nodes(window, stands):
@@ -72,7 +76,7 @@ def lowered_clocks(window: Window) -> list[Finding]:
 
 
 def _lower_nodes(window: Window, stands: Mapping[Subject, Incident]) -> Iterator[_Lower]:
-    """Nodes of which most GPUs that tell are lower than before, or still low where it stands of them."""
+    """Yield nodes where most GPUs under load run lower than before or, with an open incident, still run low."""
     rows = window.get("gpu", Span.STEADY)
     tells = _tells(window, rows)
     clock = rows.values(_CLOCK.column)
@@ -95,7 +99,10 @@ def _lower_nodes(window: Window, stands: Mapping[Subject, Incident]) -> Iterator
 
 
 def _tells(window: Window, rows: Rows) -> Mask:
-    """Of each row whether its clock is one at work that neither power nor heat holds down, as far as all is read."""
+    """Return for each row whether its clock is one under load that neither power nor heat holds down.
+
+    False where any of these was not read.
+    """
     held: Floats = np.sum([rows.values(it.column) for it in _HELD], axis=0)
     tells: Mask = rows.values(_BUSY.column) >= _BUSY_PERCENT
     tells &= held < _EXPLAINED * window.settings.steady_seconds
@@ -104,7 +111,7 @@ def _tells(window: Window, rows: Rows) -> Mask:
 
 
 def _standing(window: Window) -> Mapping[Subject, Incident]:
-    """The incidents that stand, by each of their nodes."""
+    """Return the open incidents of this fault by each of their nodes."""
     found: dict[Subject, Incident] = {}
     for one in window.stood:
         if one.fault == _FAULT.key and one.resolved_at is None:
@@ -114,7 +121,7 @@ def _standing(window: Window) -> Mapping[Subject, Incident]:
 
 
 def _finding(model: str, nodes: Sequence[_Lower], stands: Mapping[Subject, Incident]) -> Finding:
-    """About the node that it began with, by which it stands."""
+    """Build the finding about the open incident's subject, or else about the first node."""
     first = nodes[0]
     known = next((stands[one.node] for one in nodes if one.node in stands), None)
     subject = first.node if known is None else known.subject
@@ -151,7 +158,7 @@ def _names(nodes: Sequence[str]) -> str:
 
 
 def says_whether_lowered(window: Window, incident: Incident) -> bool:
-    """Whether any of its nodes is at work: only there the clocks tell."""
+    """Return whether a GPU on one of the incident's nodes is under load; only then do clocks tell anything."""
     rows = window.get("gpu", Span.STEADY)
     nodes = {Subject.parse(key).of_node() for key in (incident.subject.key, *incident.members)}
     return any(subject.of_node() in nodes for subject, _ in rows.where(_tells(window, rows)))

@@ -1,4 +1,4 @@
-"""A node whose driver is of another version than that of its rack."""
+"""A node whose driver version differs from that of its rack."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,17 +12,20 @@ from ..window.window import Window
 from . import Detector
 
 _FAULT = FAULTS["driver_drift"]
-# In a rack of three or fewer nobody can say who is right; in a larger one most must agree.
+# In a rack of three or fewer nodes nobody can say which driver is right; in a larger one most must agree.
 _NODES, _SHARE = 4, 0.75
-# A rolling upgrade goes through a rack node by node: until none changed for so long, it may go on.
+# A rolling upgrade goes through a rack node by node; it may still be under way until no driver has changed
+# for this long.
 _PATIENCE = timedelta(minutes=15)
 
 
 def drifted_drivers(window: Window) -> list[Finding]:
-    """Nodes with another driver than most nodes of their rack, none of which changed its own for a while."""
+    """Return nodes whose driver differs from that of most nodes in their rack, once no node there changed its own
+    for a while.
+    """
     found = []
     for one, rack, usual, times, nodes in _odd(window.inventories.values()):
-        # A live node sends an inventory every ten minutes: the age of the newest says nothing.
+        # A live node sends an inventory every ten minutes, so the age of the newest says nothing.
         known = window.drivers.get(one.subject.key)
         since = one.at if known is None else known.at
         if window.now - max([since, *_changes(window, nodes)]) >= _PATIENCE:
@@ -31,12 +34,12 @@ def drifted_drivers(window: Window) -> list[Finding]:
 
 
 def _changes(window: Window, nodes: Iterable[Inventory]) -> Iterator[datetime]:
-    """When nodes were seen to change to the driver that they have."""
+    """Yield when each of these nodes was seen to change to its present driver."""
     told = (window.drivers.get(one.subject.key) for one in nodes)
     return (it.at for it in told if it is not None and it.changed)
 
 
-# A node, its rack, the rack's driver, on how many of its nodes that is, and the rack's nodes.
+# The node, its rack, the rack's usual driver, how many of its nodes have that, and the rack's inventories.
 _Odd = tuple[Inventory, str, str | None, int, Sequence[Inventory]]
 
 

@@ -1,4 +1,4 @@
-"""A node with NVIDIA GPUs on its PCI bus for which no driver was loaded."""
+"""A node with NVIDIA GPUs on its PCI bus for which no driver is loaded."""
 
 from datetime import timedelta
 
@@ -10,14 +10,14 @@ from ..window.window import Window
 from . import Detector
 
 _FAULT = FAULTS["driver_not_loaded"]
-# A boot, or a driver that is loaded anew: ours.
+# Time for a boot, or for a driver to be reloaded: ours.
 _EXPECTED_AFTER = timedelta(minutes=5)
 # A node that never had a driver may be getting its first: an installation builds it for the kernel.
 _UNEXPECTED_AFTER = timedelta(minutes=30)
 
 
 def nodes_without_driver(window: Window) -> list[Finding]:
-    """Nodes whose collector sees GPUs on the bus, and no driver, for longer than a boot takes."""
+    """Return nodes whose collector has seen GPUs on the bus without a driver for longer than a boot takes."""
     inventories = sorted(window.inventories.values(), key=lambda one: one.subject)
     return [_finding(one) for one in inventories if _lacks_driver(window, one)]
 
@@ -55,7 +55,7 @@ def _finding(one: Inventory) -> Finding:
 
 
 def _holders(gpus: list[BusGpu]) -> str:
-    """`no driver`, or the kernel's drivers by name."""
+    """Return the kernel drivers that hold the GPUs, by name, or `no driver`."""
     return ", ".join(sorted({gpu.driver or "no driver" for gpu in gpus}))
 
 

@@ -1,4 +1,4 @@
-"""A node on which no call to the NVIDIA driver comes back, or of whose GPUs nobody tells any more."""
+"""A node on which no NVIDIA driver call returns, or whose GPUs nobody reads any more."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -36,14 +36,17 @@ NEEDS = (
 )
 
 _FAULT = FAULTS["driver_silent"]
-# Of an exporter for GPUs beside another one of the machine: as long as a node may be late, since a new
-# version of it takes minutes on each node. Of the other's lines, so many now. Ours.
+# For a GPU exporter that runs beside another exporter of the machine: as long as a node may be late, since
+# upgrading the exporter takes minutes on each node. The other one must have sent this many recent lines.
+# Ours.
 _UNREAD, _LINES_NOW = timedelta(minutes=9), 3
 
 
 def silent_drivers(window: Window) -> list[Finding]:
-    """Nodes whose collector says, by event or by its newest line, that the driver hangs."""
-    # About one GPU the same event says only that this GPU's calls hang.
+    """Return nodes whose driver hangs, by the collector's event or newest line, and those whose GPUs are no
+    longer read.
+    """
+    # The same event about a single GPU says only that this GPU's calls hang.
     events = {
         event.subject: event
         for event in window.all_events(EventKind.DRIVER_SILENT)
@@ -62,9 +65,9 @@ def silent_drivers(window: Window) -> list[Finding]:
 
 
 def _unread(window: Window) -> Iterator[Claim]:
-    """Nodes that go on telling of themselves, and of no GPU any more.
+    """Yield nodes that still send lines about themselves, but none about their GPUs.
 
-    A collector of ours has a line of each GPU, whatever the driver does.
+    Our own collector sends a line for each GPU, whatever the driver does.
     """
     rows = window.get("gpu", Span.STEADY)
     if not len(rows):
@@ -89,7 +92,7 @@ def _of(window: Window, node: Subject) -> Iterator[tuple[Subject, Row]]:
 
 
 def _booted(window: Window, node: Subject, since: datetime) -> bool:
-    """Whether the node was started anew: it takes minutes to read GPUs then."""
+    """Return whether the node has rebooted since; reading its GPUs takes minutes then."""
     return any(event.at >= since for event in window.node_events(node, EventKind.BOOT))
 
 
@@ -148,7 +151,7 @@ def _evidence(event: Event | None, row: Row | None) -> tuple[Evidence, ...]:
 
 
 def says_whether_read(window: Window, incident: Incident) -> bool | None:
-    """Of GPUs that nobody tells of, whether somebody does again."""
+    """Return whether GPUs that nobody read are read again; None for an incident of another condition."""
     if incident.condition != "driver_unread":
         return None
     return bool(len(window.get("gpu", Span.NOW).of_node(incident.subject)))

@@ -27,19 +27,19 @@ _STATUS = Aggregate(function=Function.MIN, field="fabric_status")
 NEEDS = (Need(measurement="gpu", span=Span.STEADY, aggregates=(_LEAST, _MOST, _READ, _STATUS)),)
 
 _FAULT = FAULTS["fabric_down"]
-# The state is read once a minute and stands in the lines until it is read again: a single reading
-# must not make a fault. So much of the steady span must have been measured.
+# The state is read once a minute and repeated in each line until the next reading: a single reading must not
+# make a fault. At least this share of the steady span must have been measured.
 _SAMPLES, _COVERAGE = 3, 0.5
-# What GPUs still join after a boot, a reset or a reload of the driver is no fault.
+# GPUs that are still joining after a boot, a reset or a driver reload are no fault.
 _JOINS = timedelta(seconds=STARTS_WITHIN_SECONDS)
 _BEGINS = (EventKind.BOOT, EventKind.GPU_RESET, EventKind.DRIVER_BACK)
 
 
 def fabrics_down(window: Window) -> list[Finding]:
-    """One finding per node: GPUs that support the fabric and were not in it over the whole span.
+    """Return one finding per node with GPUs that support the fabric and were outside it over the whole span.
 
-    Critical where another GPU of the model is in the fabric; where none of the cluster is, nobody
-    may have set one up.
+    The finding is critical where another GPU of the model in the cluster has joined; where none has, nobody may
+    have set a fabric up.
     """
     rows = window.get("gpu", Span.STEADY)
     least, highest = rows.values(_LEAST.column), rows.values(_MOST.column)
@@ -94,7 +94,7 @@ def _finding(node: Subject, found: list[tuple[Subject, Row]], expected: bool) ->
 
 
 def _state(row: Row) -> str:
-    """How far it is, in words; of one that has ended, with which error."""
+    """Describe the fabric state in words; where the attempt has ended, with its NVML error code."""
     ended = f"ended with NVML code {row[_STATUS.column]}"
     return FABRIC_STATES.get(row[_MOST.column], ended)
 

@@ -36,7 +36,7 @@ _CAP = Aggregate(function=Function.INCREASE, field="power_cap_seconds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Clock:
-    """A clock that a GPU at work has near its highest."""
+    """A clock that a GPU under load keeps near its maximum."""
 
     name: str
     at: Aggregate
@@ -73,20 +73,21 @@ NEEDS = (
 
 _FAULT = FAULTS["gpu_clocks"]
 _SEVERAL = "Clocks of several GPUs of the node do not rise under load"
-# An idle GPU saves power; one that works now and then is at its clock at some sample of many.
+# An idle GPU saves power; one that works now and then reaches its clock in at least one of many samples.
 _LOW, _BUSY_PERCENT = 0.9, 10.0
-# A clock that somebody set is set on all of a node: that of the cluster's others of the model is
-# higher by more than this, and so is that of the node's own at work.
+# A clock that somebody set is set on the whole node. So both the cluster's other GPUs of the model and the
+# node's other GPUs under load must be higher by this factor.
 _PEERS_HIGHER, _PEERS = 1.08, 3
 _EXPLAINED_SHARE, _COVERAGE = 0.1, 0.8
-# Of a job's GPUs, which do the same work, one is told from less on; then its node's others have as much more.
+# A job's GPUs do the same work, so a smaller gap between them is reported; the node's other GPUs must then be
+# higher by this factor.
 _NODE_HIGHER = 1.04
 
 
 def says_whether_stuck(window: Window, incident: Incident) -> bool | None:
-    """Whether a GPU, or of several one, was busy over the steady span: clocks of one that rests are low anyway.
+    """Return whether any GPU of the incident was busy over the steady span; the clocks of an idle one are low anyway.
 
-    None where nobody reads its utilization, as of one that MIG has cut in slices.
+    None where utilization is not read, as on a GPU that MIG has split.
     """
     rows = window.get("gpu", Span.STEADY)
     gpus = {incident.subject, *map(Subject.parse, incident.members)}
@@ -98,8 +99,10 @@ def says_whether_stuck(window: Window, incident: Incident) -> bool | None:
 
 
 def stuck_clocks(window: Window) -> list[Finding]:
-    """One finding per GPU, or node of several: busy over the whole steady span, never near its clock, and
-    nothing says why; and a note per node whose clocks somebody may have set while a job on others waits for it.
+    """Return one finding per GPU, or per node with several, whose clocks stay low under load without an explanation.
+
+    These GPUs were busy over the whole steady span and never near their maximum clock. A note is added for each
+    node whose clocks somebody may have set while a job on other nodes waits for it.
     """
     rows = window.get("gpu", Span.STEADY)
     busy = rows.values(_BUSY.column) >= _BUSY_PERCENT
@@ -125,7 +128,7 @@ def stuck_clocks(window: Window) -> list[Finding]:
 
 
 def _by_node(stuck: Iterable[Finding]) -> list[Finding]:
-    """Several GPUs of a node are one matter, in the words of the gravest."""
+    """Merge the findings of several GPUs on a node into one, worded as the most severe."""
     of_node: dict[Subject, list[Finding]] = defaultdict(list)
     for one in sorted(stuck, key=lambda one: (one.severity.rank, one.subject)):
         of_node[one.subject.of_node()].append(one)
@@ -145,7 +148,7 @@ def _by_node(stuck: Iterable[Finding]) -> list[Finding]:
 
 
 def _stand(window: Window) -> frozenset[Subject]:
-    """The nodes of which it is told that their clocks may be set."""
+    """Return the nodes with an open incident which says that their clocks may have been set."""
     return frozenset(
         one.subject.of_node()
         for one in window.stood
@@ -154,7 +157,9 @@ def _stand(window: Window) -> frozenset[Subject]:
 
 
 def _set(window: Window, one: NodeBelow) -> Finding:
-    """A note: nobody's hardware is to blame, and who set them may know why."""
+    """Build a note on a node whose clocks may have been set: no hardware is to blame, and whoever set them may
+    know why.
+    """
     row = Row(window.get("gpu", Span.STEADY), one.row)
     minutes = window.settings.steady_seconds / 60.0
     past = window.settings.trend_seconds / 60.0
@@ -188,17 +193,15 @@ def _set(window: Window, one: NodeBelow) -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Low:
-    """Of one clock, for each GPU."""
+    """How one clock stands on each GPU, one element per row."""
 
     stuck: Mask
-    usual: Floats  # the share of its highest that the cluster's others have it at
-    may_be_set: (
-        Mask  # nothing tells whether somebody set it: neither its node's others nor the driver
-    )
+    usual: Floats  # the share of its maximum that the cluster's other GPUs reach
+    may_be_set: Mask  # neither the node's other GPUs nor the driver say whether somebody set it
 
 
 def _stuck(window: Window, rows: Rows, busy: Mask, clock: _Clock) -> _Low:
-    """Which GPUs a clock is stuck of."""
+    """Return on which GPUs this clock is stuck."""
     share = np.divide(rows.values(clock.at.column), rows.values(clock.highest.column))
     share[~busy] = np.nan
     usual, peers = per_group(together(clusters(rows), models(window, rows)), share)
@@ -207,7 +210,7 @@ def _stuck(window: Window, rows: Rows, busy: Mask, clock: _Clock) -> _Low:
     stuck = (share < _LOW) & (share * _PEERS_HIGHER < usual) & (peers >= _PEERS)
     stuck &= (share * _PEERS_HIGHER < of_node) | (at_work < 2)
     of_job, below = _below_its_job(window, rows, share)
-    # Nobody's setting, which all of its node have.
+    # Not somebody's setting: all GPUs of the node would have that.
     below &= (share * _NODE_HIGHER < of_node) | (at_work < 2)
     below &= ~np.isnan(rows.values(_CAP.column))
     usual = np.where(below, of_job, usual)
@@ -218,8 +221,9 @@ def _stuck(window: Window, rows: Rows, busy: Mask, clock: _Clock) -> _Low:
 
 
 def _below_its_job(window: Window, rows: Rows, share: Floats) -> tuple[Floats, Mask]:
-    """What the others of its job reach, which do the same work, and whether a GPU that the job has had all the time
-    stays so far below that as a lower clock is told of.
+    """Return the clock share that the other GPUs of each row's job reach, and which rows stay clearly below it.
+
+    A job's GPUs do the same work. Only GPUs that the job has held over the whole steady span count.
     """
     begin = micros(window.now) - window.settings.steady_seconds * 1e6
     held = (jobs(window, rows) != 0) & (window.of_allocations(rows, held_since) <= begin)
@@ -231,7 +235,10 @@ def _below_its_job(window: Window, rows: Rows, share: Floats) -> tuple[Floats, M
 
 
 def _explained(window: Window, rows: Rows, clock: _Clock) -> Floats:
-    """For how many seconds heat, the power brake or, where it takes from this clock, the power limit held it."""
+    """Return for how many seconds heat, the power brake or the power limit held this clock down.
+
+    The power limit counts only where it lowers this clock.
+    """
     capped = np.nan_to_num(rows.values(_CAP.column))
     if clock.of_memory:
         capped = np.where(stacked_memory(window, rows), 0.0, capped)
@@ -247,7 +254,7 @@ def _finding(
     *,
     is_note: bool,
 ) -> Finding:
-    """Of one GPU, with the clocks that are low and the share of them that its peers have."""
+    """Build a GPU's finding from its low clocks, each with the share of its maximum that the peers reach."""
     minutes = window.settings.steady_seconds / 60.0
     return Finding(
         fault="gpu_clocks",

@@ -32,7 +32,7 @@ NEEDS = (
 
 
 def hot_gpus(window: Window) -> list[Finding]:
-    """One finding per GPU; per node where most are, and per rack where most of its nodes are."""
+    """Return one finding per GPU, per node where most of its GPUs are hot, and per rack where most of its nodes are."""
     slowed, of_heat = _explained(list(_slowed(window)), hotter(window))
     of_memory = memory_heat.hot_memory(window)
     claims = [*by_node(window, slowed, SEVERAL, "node_hot"), *of_heat, *of_memory]
@@ -68,9 +68,9 @@ def _slowed(window: Window) -> Iterator[Claim]:
 
 
 def _explained(slowed: list[Claim], of_heat: list[Claim]) -> tuple[list[Claim], list[Claim]]:
-    """Both, where a warm node's claim names the GPUs that its air makes the driver hold back.
+    """Return the slowdown claims that remain, and the heat claims with the GPUs that their node's warm air explains.
 
-    What the hardware slows down is told for itself, and what has a heat of its own.
+    GPUs that the hardware slows down, or that are hot themselves, keep a claim of their own.
     """
     warm = {claim.subject for claim in of_heat if claim.subject.kind == "node"}
     own = {claim.subject for claim in of_heat if claim.subject.kind == "gpu"}

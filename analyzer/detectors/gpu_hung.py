@@ -1,5 +1,6 @@
-"""A job that makes no progress: its steps do not end any more, as it says itself, or its kernels
-spin: its GPUs are fully used at the power of idle ones, and move nothing.
+"""A job that makes no progress, by its own step reports or because its kernels spin.
+
+GPUs whose kernels spin are fully used at the power of idle ones, and move nothing.
 """
 
 from collections import defaultdict
@@ -51,33 +52,33 @@ NEEDS = (
 
 _FAULT = FAULTS["gpu_hung"]
 _BUSY_PERCENT, _POWER_SHARE = job_steps.BUSY_PERCENT, job_steps.POWER_SHARE
-# Kernels that wait look at a flag, and leave the memory alone; those of a light program, which are no less
-# busy and draw no more, move a few percent [own].
+# Waiting kernels poll a flag and leave the memory alone; those of a light program are just as busy and draw
+# no more power, but move a few percent [own].
 _MEMORY_PERCENT = 2
-# Per second; heartbeats and polling move a little.
+# Bytes per second; heartbeats and polling move a little.
 _NVLINK_BYTES, _PCIE_BYTES = 1e6, 50e6
 _COVERAGE = 0.8
-# Of the power limit, where memory utilisation is not read: a model that writes its answers word by word
-# is fully used at 30 to 40 %. Ours.
+# Share of the power limit, where memory utilisation is not read: a model that generates its answers token by
+# token is fully used at 30 to 40 %. Ours.
 _SHARE_WITHOUT_MEMORY = 0.25
-# A GPU of which nobody knows the limit goes on to spin while it draws no more than so many times the least
-# of half an hour; one at work draws four times that. Ours.
+# A GPU whose limit is unknown still spins while it draws no more than this many times its minimum of the last
+# half hour; one at work draws four times that. Ours.
 _NO_MORE = 1.5
-# Of a job that tells of no steps: spun for so long, and for so many of its longest earlier times.
+# For a job that reports no steps: how long it must spin, and how many times its longest earlier spin.
 _SPIN_SECONDS, _SPIN_TIMES = 300.0, 3.0
-# A node that writes so much a second may be at a checkpoint, which takes minutes: a rank's share of a
-# model's state is tens of GB, over the network at some hundred MB a second. Others write as much, too,
-# so a hang is told no more than five minutes later for it [own].
+# A node that writes this many bytes a second may be at a checkpoint, which takes minutes: a rank's share of a
+# model's state is tens of GB, over the network at some hundred MB a second. Other work writes as much, too,
+# so this delays the report of a hang by no more than five minutes [own].
 _CHECKPOINT_BYTES, _CHECKPOINT_SECONDS = 50e6, 600.0
 
 
 def hung_jobs(window: Window) -> list[Finding]:
-    """One finding per holder, never critical: whether to end a job is its owner's to say.
+    """Return one finding per holder, never critical: whether to end a job is its owner's decision.
 
-    A job that tells of its steps is judged by them alone. Without them nobody knows whether a program
-    is meant to spin: suspected after the recent span if every GPU of the job does; a warning after five
-    minutes and three times the longest that any of them spun before, as the collectors count it, or
-    after the steady span where nobody counts.
+    A job that reports its steps is judged by them alone. Without step reports nobody knows whether a program is
+    meant to spin. A hang is then suspected after the recent span if every GPU of the job spins. It becomes a
+    warning after five minutes and three times the longest earlier spin of any of them, as the collectors count
+    it, or after the steady span where no collector counts.
     """
     gone = job_steps.gone(window)
     stopped = {
@@ -112,13 +113,14 @@ def hung_jobs(window: Window) -> list[Finding]:
 
 
 def _whose(window: Window, gpu: Subject) -> Holders:
-    """Whose GPU it is; of those of a node that nobody is known to hold, one program's."""
+    """Return a GPU's holders; the GPUs of a node without a known holder count as one program's."""
     return holders(window, gpu) if window.held(gpu) else (gpu.cluster, gpu.of_node().key)
 
 
 def _may_pause(window: Window, late: Sequence[tuple[Subject, Row]]) -> bool:
-    """Whether a job that tells its steps and no pauses may be at one: its GPUs work, as in an
-    evaluation, or one of its nodes writes, as at a checkpoint.
+    """Return whether a job that reports its steps but no pauses may be pausing.
+
+    It may if its GPUs work, as in an evaluation, or if one of its nodes writes, as at a checkpoint.
     """
     if job_steps.tells_pauses(late):
         return False
@@ -126,21 +128,23 @@ def _may_pause(window: Window, late: Sequence[tuple[Subject, Row]]) -> bool:
     if age < _CHECKPOINT_SECONDS and _writes(window, gpus):
         return True
     if job_steps.waited_for(late):
-        # The others spin: what they drew within the last minute was before that.
+        # The other ranks spin; the power they drew within the last minute was from before that.
         return False
     works = not whole(window, gpus).isdisjoint(window.once(_working, None))
     return works and age < job_steps.PAUSE_SECONDS
 
 
 def _is_of_what_ended(window: Window, gpu: Subject, row: Row) -> bool:
-    """Whether a job that has let the GPU go may be all that spun there."""
+    """Return whether all jobs have released the GPU, one of them since the row's first sample, so that only they
+    may have spun.
+    """
     known = window.allocations.get(gpu.key, ())
     ends = [it.ended_at for it in known if it.ended_at is not None]
     return len(ends) == len(known) and any(at > row["first_at"] for at in ends)
 
 
 def _with_ranks(window: Window, finding: Finding) -> Finding:
-    """What the job's own NCCL and PyTorch say of who holds the others up, where they were asked."""
+    """Add what the job's own NCCL and PyTorch say about which ranks hold the others up, where they were asked."""
     gpus = finding.members or (finding.subject,)
     found = ranks.standing(window, gpus, _stalled_seconds(window, finding, gpus))
     if found is None:
@@ -164,14 +168,17 @@ def _stalled_seconds(window: Window, finding: Finding, gpus: Iterable[Subject]) 
 
 
 def _holder(window: Window, gpus: Sequence[Subject]) -> str:
-    """Several jobs may hang on one node, each a matter of its own; a GPU names itself."""
+    """Return the holders' names where the finding covers several GPUs, and an empty string for one GPU.
+
+    Several jobs may hang on one node and must be told apart; a single GPU identifies itself.
+    """
     first, *others = gpus
     _, *names = holders(window, first)
     return "|".join(names) if others else ""
 
 
 def _with_idle(window: Window, finding: Finding, gpus: Sequence[Subject]) -> Finding:
-    """Which of a job's GPUs are idle while these spin, once that lasts."""
+    """Add which of a job's GPUs are idle while these spin, once the hang is a warning."""
     standing = [it for it in window.stood if it.fault == _FAULT.key and it.resolved_at is None]
     idle = (
         idle_ranks.idle_ranks(window, gpus, standing)
@@ -200,7 +207,7 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
     subjects = sorted(subject for subject, _ in gpus)
     nodes = sorted({subject.of_node() for subject in subjects})
     blamed = sorted(gpu.of_node() for gpu, _ in job_steps.waited_for(gpus))
-    # The last of them to stop says how long the job has stood.
+    # The rank that stopped last says how long the job has stood still.
     _, last = min(gpus, key=lambda found: (found[1][AGE], found[0]))
     held = window.held(subjects[0])
     name = str(held[0].holder) if held else "a process"
@@ -209,7 +216,7 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
         subject=subjects[0] if len(subjects) == 1 else [*blamed, *nodes][0],
         severity=Severity.WARNING,
         since=last["at"] - timedelta(seconds=last[AGE]),
-        # All of its ranks have said so for as long as that; one more look would say the same.
+        # All of its ranks have said so for that long; another look would say the same.
         certain=bool(blamed),
         evidence=(
             Evidence(
@@ -242,7 +249,7 @@ def _limit(row: Row, patience: job_steps.Patience) -> str:
 
 
 def _with_a_rank_gone(window: Window, gone: job_steps.Gone) -> Finding:
-    """About the GPU that it was on, or the first node of several."""
+    """Build the finding about the dead rank's GPU, or about the first node where several ranks died."""
     first, *others = gone.gpus
     return Finding(
         fault="gpu_hung",
@@ -268,24 +275,27 @@ def _with_a_rank_gone(window: Window, gone: job_steps.Gone) -> Finding:
 def _spinning(
     window: Window, span: Span, length: float, *, by_power: bool
 ) -> Iterator[tuple[Subject, Row]]:
-    """`by_power`: also GPUs whose memory utilisation is not read, if they draw far less than before."""
+    """Yield the GPUs that spun over the whole span, with their rows.
+
+    `by_power` also includes GPUs whose memory utilisation is not read, if they draw far less than before.
+    """
     rows = window.get("gpu", span)
     spins = seconds(rows) >= _COVERAGE * length
     spins &= rows.values(_BUSY.column) >= _BUSY_PERCENT
     spins &= rows.values(_WATTS.column) < _POWER_SHARE * _limits(window, rows)
     light = rows.values(_MEMORY.column) < _MEMORY_PERCENT
     spins &= light | _fell_idle(window, rows) if by_power else light
-    # Where links are not measured they say nothing against it.
+    # Links that are not measured do not speak against spinning.
     spins &= np.nan_to_num(rows.values(_MOVED.column)) < _NVLINK_BYTES * length
     spins &= np.nan_to_num(rows.values(_COPIED.column)) < _PCIE_BYTES
     yield from rows.where(spins)
 
 
 def _limits(window: Window, rows: Rows) -> Floats:
-    """Power limits; where none is known, the most that was drawn within the trend span, which is no more.
+    """Return each row's power limit in watts; where none is known, the most it drew within the trend span.
 
-    No GPU that is in use draws under a quarter of what it drew at less than a third of its limit: at rest
-    with a context it has more than that.
+    That is never more than the limit. A GPU in use does not draw under a quarter of a maximum that was itself
+    below a third of its limit: even at rest with a context it draws more than that.
     """
     known = limits(window, rows, _LIMIT.column)
     drew = window.get("gpu", Span.TREND).beside(rows, _WATTS.column)
@@ -294,14 +304,14 @@ def _limits(window: Window, rows: Rows) -> Floats:
 
 
 def _fell_idle(window: Window, rows: Rows) -> Mask:
-    """Of each row whether its GPU drew as much as one at work before it came to draw so little."""
+    """Return for each row whether its GPU, quiet now, drew as much as one at work within the trend span."""
     before = window.get("gpu", Span.TREND).beside(rows, _WATTS.column)
     worked: Mask = before >= _POWER_SHARE * _limits(window, rows)
     return worked & _is_quiet(window, rows)
 
 
 def _is_quiet(window: Window, rows: Rows) -> Mask:
-    """Of each row whether it may spin, as far as its GPU tells: its memory utilisation is not read."""
+    """Return for each row whether utilisation and power suggest spinning, where memory utilisation is not read."""
     quiet: Mask = np.isnan(rows.values(_MEMORY.column))
     quiet &= rows.values(_BUSY.column) >= _BUSY_PERCENT
     most = _SHARE_WITHOUT_MEMORY * _limits(window, rows)
@@ -310,7 +320,9 @@ def _is_quiet(window: Window, rows: Rows) -> Mask:
 
 
 def _goes_on(window: Window, rows: Rows) -> Mask:
-    """Of each row whether its GPU, whose limit nobody knows, is used as one that spins, and draws no more than before."""
+    """Return for each row whether a GPU with no known limit is still used like a spinning one and draws no more
+    than before.
+    """
     least = window.get("gpu", Span.TREND).beside(rows, _LEAST_WATTS.column)
     going: Mask = np.isnan(limits(window, rows, _LIMIT.column))
     going &= rows.values(_BUSY.column) >= _BUSY_PERCENT
@@ -320,7 +332,10 @@ def _goes_on(window: Window, rows: Rows) -> Mask:
 
 
 def says_whether_it_works(window: Window, incident: Incident) -> bool | None:
-    """Not of GPUs that go on to spin for so long that nothing shows any more how they worked before."""
+    """Return False while GPUs of the incident seem to spin on; otherwise None.
+
+    After a long spin no span shows any more how they worked before.
+    """
     rows = window.get("gpu", Span.RECENT)
     them = {incident.subject.key, *incident.members}
     quiet = rows.where(_is_quiet(window, rows) | _goes_on(window, rows))
@@ -333,7 +348,7 @@ def _lasting(
     recent: Mapping[Subject, Row],
     steady: Mapping[Subject, Row],
 ) -> dict[Subject, Row]:
-    """Of a holder's GPUs those that have spun for long enough to warn of, with what they did."""
+    """Return the holder's GPUs that have spun long enough for a warning, each with its row."""
     rows = window.get("gpu", Span.NOW)
     told = [row[_LONGEST] for row in map(rows.get, whole(window, gpus)) if row is not None]
     longest = [seconds for seconds in told if seconds is not None]
@@ -349,8 +364,9 @@ def _lasting(
 
 
 def _waits_for_its_own(window: Window, gpus: list[Subject], recent: Mapping[Subject, Row]) -> bool:
-    """Whether another GPU of the same holder does not spin: the others of a job wait in a barrier
-    while one rank writes a checkpoint, for a minute or two of every hour.
+    """Return whether another GPU of the same holder does not spin.
+
+    A job's other ranks wait in a barrier while one writes a checkpoint, for a minute or two of every hour.
     """
     rows = window.get("gpu", Span.RECENT)
     if any(gpu not in recent and rows.get(gpu) is not None for gpu in whole(window, gpus)):
@@ -359,7 +375,7 @@ def _waits_for_its_own(window: Window, gpus: list[Subject], recent: Mapping[Subj
 
 
 def _rests(window: Window, node: Subject) -> bool:
-    """Whether a GPU of the node that nobody is known to hold worked lately and does nothing now."""
+    """Return whether a GPU of the node without a known holder worked lately and is idle now."""
     rows = window.get("gpu", Span.RECENT).of_node(node)
     drew = window.get("gpu", Span.TREND).beside(rows, _WATTS.column)
     rests = drew >= _POWER_SHARE * _limits(window, rows)
@@ -368,7 +384,7 @@ def _rests(window: Window, node: Subject) -> bool:
 
 
 def _writes(window: Window, gpus: Iterable[Subject]) -> bool:
-    """Whether one of the job's nodes writes what may be a checkpoint, for as long as one takes."""
+    """Return whether one of the job's nodes may be writing a checkpoint, for no longer than one takes."""
     nodes, spun = window.get("node", Span.RECENT), window.get("gpu", Span.NOW)
     told = [row[_SPIN] for row in map(spun.get, gpus) if row is not None]
     if any(seconds is not None and seconds >= _CHECKPOINT_SECONDS for seconds in told):
@@ -378,19 +394,19 @@ def _writes(window: Window, gpus: Iterable[Subject]) -> bool:
 
 
 def _written(row: Row) -> float:
-    """Bytes a second."""
+    """Return how many bytes a second a node wrote."""
     seconds = (row["last_at"] - row["first_at"]).total_seconds()
     return sum(row[it.column] or 0.0 for it in _WRITTEN) / seconds if seconds else 0.0
 
 
 def spinning(window: Window) -> frozenset[Subject]:
-    """The GPUs that have spun over the recent span."""
+    """Return the GPUs that have spun over the recent span."""
     found = _spinning(window, Span.RECENT, window.settings.window_seconds, by_power=True)
     return frozenset(gpu for gpu, _ in found)
 
 
 def _working(window: Window, _asked: None = None) -> frozenset[Subject]:
-    """Those that work, and those that neither spun nor idled all the while, as in a light evaluation."""
+    """Return the GPUs that work, or that never spun or idled throughout, as in a light evaluation."""
     rows = window.get("gpu", Span.RECENT)
     least = rows.values(_BUSY.column)
     light = (least > job_steps.IDLE_PERCENT) & (least < _BUSY_PERCENT)
@@ -398,7 +414,7 @@ def _working(window: Window, _asked: None = None) -> frozenset[Subject]:
 
 
 def working(window: Window) -> frozenset[Subject]:
-    """The GPUs that within the recent span drew more than those that spin."""
+    """Return the GPUs that drew more power within the recent span than spinning ones do."""
     rows = window.get("gpu", Span.RECENT)
     drew = rows.values(_WATTS.column) >= _POWER_SHARE * limits(window, rows, _LIMIT.column)
     return frozenset(gpu for gpu, _ in rows.where(drew))

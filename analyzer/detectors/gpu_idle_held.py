@@ -25,8 +25,8 @@ from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
 
-# Whether kernels ran is said by either; some exporters and MIG leave one of them out. That memory was
-# moved speaks against idleness, and that nobody measured it speaks for nothing.
+# Either field says whether kernels ran; some exporters and MIG leave one of them out. Memory traffic speaks
+# against idleness; where it is not measured it says nothing.
 _OF_KERNELS = ("utilization_percent", "sm_activity_percent")
 _OF_MEMORY = "memory_utilization_percent"
 
@@ -62,13 +62,14 @@ _REMEMBERED = 4096
 
 
 def idle_held_gpus(window: Window) -> list[Finding]:
-    """GPUs that were held and at 0 % at every sample of the idle span, and still answer.
+    """Return GPUs that were held and at 0 % at every sample of the idle span, and still answer.
 
-    What is not measured of utilisation, SM activity and memory utilisation says nothing, as long as
-    one of the first two is measured.
+    Of utilisation, SM activity and memory utilisation, those that are not measured are ignored, as long as one
+    of the first two is measured.
 
-    Several of one holder on a node are also one finding about all of them, which hides theirs. A GPU of which too little of the span was measured is not idle but unknown, and is left out,
-    and so is one whose holder an incident keeps from computing, or did within the span, unless it was called idle before.
+    Several GPUs of one holder on a node also get a joint finding, which hides their own. Left out are GPUs of
+    which too little of the span was measured: they are not idle but unknown. So are those whose holder an
+    incident keeps from computing, or did within the span, unless they were called idle before.
     """
     rows = window.get("gpu", Span.IDLE)
     idle = (
@@ -85,15 +86,16 @@ def idle_held_gpus(window: Window) -> list[Finding]:
 
 
 def says_whether_held_idle(window: Window, incident: Incident) -> bool:
-    """Whether the span tells that of each of its GPUs that its node still has."""
+    """Return whether the span can tell, for each of the incident's GPUs that its node still has, if it is idle."""
     members = map(Subject.parse, incident.members or (incident.subject.key,))
     held = [member for member in members if member.kind == "gpu" and window.has(member)]
     return all(says_whether_idle(window, gpu) for gpu in held)
 
 
 def says_whether_idle(window: Window, gpu: Subject) -> bool:
-    """Whether the span tells a GPU that is idle from one that is not: it was used, nobody holds
-    it, or enough of the span was measured.
+    """Return whether the span can tell if a GPU is idle.
+
+    It can if the GPU was used, nobody holds it, or enough of the span was measured.
     """
     rows = window.get("gpu", Span.IDLE).of_subject(gpu)
     row = rows.get(gpu)
@@ -105,7 +107,7 @@ def says_whether_idle(window: Window, gpu: Subject) -> bool:
 
 
 def _waiting(window: Window, gpus: Iterable[Subject]) -> set[Subject]:
-    """Those of which all holders are held up by an incident, and were not called idle before."""
+    """Return the GPUs whose holders are all held up by an incident, and which were not called idle before."""
     span = window.settings.idle_after_seconds
     held_up = HeldUp.over(window, span, lambda: _measured(window))
     known = told_idle(one for one in window.stood if one.resolved_at is None)
@@ -114,13 +116,13 @@ def _waiting(window: Window, gpus: Iterable[Subject]) -> set[Subject]:
 
 
 def _measured(window: Window) -> set[str]:
-    """Keys of nodes with a GPU that was measured over the span."""
+    """Return the keys of nodes with a GPU that was measured over the span."""
     rows = window.get("gpu", Span.IDLE)
     return {gpu.of_node().key for gpu, _ in rows.where(_covered(window, rows))}
 
 
 def _together(window: Window, findings: Iterable[Finding]) -> list[Finding]:
-    """One finding per node and holder that has several of these GPUs."""
+    """Return a joint finding for each node and holder with several of these GPUs."""
     groups: dict[tuple[Subject, tuple[str, ...]], list[Finding]] = defaultdict(list)
     for finding in findings:
         holders = tuple(sorted({str(a.holder) for a in window.held(finding.subject)}))
@@ -162,7 +164,7 @@ def _joined(
 def _may_hang(
     window: Window, held: Sequence[Allocation], gpus: Sequence[Subject]
 ) -> Iterator[Evidence]:
-    """That a job which hangs at 0 % looks the same, where all that it has on the node is idle and it tells no steps."""
+    """Yield evidence that a job hanging at 0 % looks the same, if all its GPUs on the node are idle and tell no steps."""
     jobs = [it for it in held if it.holder.kind is HolderKind.JOB]
     holder = window.holdings.get(holder_key(jobs[0])) if len(jobs) == len(held) == 1 else None
     node, steps = gpus[0].of_node(), map(window.newest, gpus)
@@ -175,7 +177,7 @@ def _may_hang(
 
 def _finding(window: Window, subject: Subject, row: Row) -> Finding:
     held = window.held(subject)
-    # Nothing is said of a time before the first sample.
+    # Nothing is known of the time before the first sample.
     since: datetime = max(_start(window), row["first_at"])
     newest = window.newest(subject)
     return Finding(
@@ -199,20 +201,20 @@ def _finding(window: Window, subject: Subject, row: Row) -> Finding:
 
 
 def _held(window: Window, rows: Rows) -> Numbers:
-    """Of each row whether a process or somebody had it over all that was measured."""
+    """Return for each row whether an allocation or a process held the GPU over all that was measured."""
     begun = np.maximum(rows.values("first_at"), micros(_start(window)))
     held = window.of_allocations(rows, _held_since) <= begun
     return held | (rows.values("compute_processes_min") >= 1)
 
 
 def _held_since(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
-    """When the first of those who hold it now began, in microseconds; NaN when nobody does."""
+    """Return when the earliest of the open allocations began, in microseconds; NaN if there is none."""
     open_now = [micros(a.started_at) for a in allocations or () if a.ended_at is None]
     return min(open_now, default=np.nan)
 
 
 def _answers(window: Window, rows: Rows) -> Mask:
-    """Of each row whether the GPU answers, by its newest line, which may be minutes old where many are missing."""
+    """Return for each row whether the GPU answers, by its newest line, which may be minutes old where many are missing."""
     newest, steady = window.get("gpu", Span.NOW), window.get("gpu", Span.STEADY)
     is_young = ~np.isnan(newest.beside(rows, "at"))
     found: Mask = np.where(is_young, newest.beside(rows, "up"), steady.beside(rows, "up_last")) == 1
@@ -220,7 +222,7 @@ def _answers(window: Window, rows: Rows) -> Mask:
 
 
 def _covered(window: Window, rows: Rows) -> Numbers:
-    """Of each row whether the samples stand for the whole span."""
+    """Return for each row whether its samples stand for the whole span."""
     settings, steady = window.settings, window.get("gpu", Span.STEADY)
     names = [f"{field}_count" for field in _OF_KERNELS]
     whole = np.fmax(*(rows.values(name) for name in names))
@@ -234,7 +236,7 @@ def _covered(window: Window, rows: Rows) -> Numbers:
 
 
 def used(window: Window, of: Rows, rows: Rows) -> Mask:
-    """Of each of `rows` whether any sample that is in `of` says that the GPU did something."""
+    """Return for each of `rows` whether any sample in `of` says that the GPU did something."""
     limit, found = window.settings.idle_below_percent, np.zeros(len(rows), dtype=bool)
     for field in (*_OF_KERNELS, _OF_MEMORY):
         found |= of.beside(rows, f"{field}_max") >= limit
@@ -242,18 +244,18 @@ def used(window: Window, of: Rows, rows: Rows) -> Mask:
 
 
 def _draws(window: Window, rows: Rows) -> Mask:
-    """Of each row whether its power says that it works: a counter of utilisation may be stuck."""
+    """Return for each row whether its power says that the GPU works: a utilisation counter may be stuck."""
     least = least_at_work(limits(window, rows, "power_limit_watts_last"))
     found: Mask = rows.values("power_watts_mean") >= least
     return found
 
 
 def _start(window: Window) -> datetime:
-    """When the idle span begins."""
+    """Return when the idle span begins."""
     return window.now - timedelta(seconds=window.settings.idle_after_seconds)
 
 
-# A GPU that goes on to idle is told in the same words at each pass; they depend on nothing else.
+# A GPU that stays idle is described in the same words at each pass; they depend on nothing else.
 @lru_cache(maxsize=_REMEMBERED)
 def _evidence(
     most: float,

@@ -34,15 +34,16 @@ NEEDS = (
 )
 
 _FAULT = FAULTS["gpu_lost"]
-# Exporters say nothing of a GPU that is gone (GWDG, "When GPUs fail quietly": missing samples are the
-# sign). For so long, of so many lines, while the others of its node have some now. Ours.
+# Exporters send nothing about a GPU that is gone (GWDG, "When GPUs fail quietly": missing samples are the
+# sign). It must be missing for this many seconds and lines, while others of its node have this many lines
+# now. Ours.
 _UNREAD_SECONDS, _UNREAD_LINES, _LINES_NOW = 120.0, 5.0, 3.0
 
 
 def lost_gpus(window: Window) -> list[Finding]:
-    """One finding per lost GPU, whichever of Xid, event and row said it first.
+    """Return one finding per lost GPU, whichever of Xid, event and row reports it first.
 
-    A lost-event is over once a younger row says that the GPU answers; an Xid needs a cure.
+    A lost event is over once a later row says that the GPU answers; an Xid stands until it is cured.
     """
     events: dict[Subject, list[Event]] = defaultdict(list)
     for event in window.all_events(EventKind.XID, EventKind.GPU_LOST):
@@ -59,9 +60,9 @@ def lost_gpus(window: Window) -> list[Finding]:
 
 
 def _unread(window: Window) -> Iterator[Claim]:
-    """GPUs without a line for a while, of nodes that go on telling of at least as many others.
+    """Yield GPUs without a line for a while, on nodes that still report at least as many others.
 
-    A collector of ours has a line of each GPU, also of a lost one.
+    Our own collector sends a line for each GPU, even for a lost one.
     """
     rows = window.get("gpu", Span.STEADY)
     if not len(rows):
@@ -74,7 +75,7 @@ def _unread(window: Window) -> Iterator[Claim]:
     gone &= counted(node, gone) <= counted(node, ~gone)
     lines = window.get("gpu", Span.RECENT).beside(rows, "samples")
     gone &= most(node, lines) >= _LINES_NOW
-    # Another one that has its place by now is its replacement.
+    # A GPU that has the same index by now is its replacement.
     index: Codes = np.nan_to_num(rows.values(_INDEX.column), nan=-1.0).astype(np.int64)
     gone &= (index < 0) | (most(together(node, index + 1), last) == last)
     for subject, row in rows.where(gone):
@@ -85,7 +86,7 @@ def _unread(window: Window) -> Iterator[Claim]:
 
 
 def _says_so(event: Event, overrides: Sequence[str]) -> bool:
-    """Whether an Xid says that its GPU is gone, and the site wants to hear of it."""
+    """Return whether an Xid says that its GPU is gone, and the site's overrides do not silence it."""
     if XID_FAULTS.get(event.code) != "gpu_lost":
         return False
     return overridden(read(event.code, event.message), overrides) is not None
@@ -115,7 +116,7 @@ def _finding(
 
 
 def _severity(window: Window, events: Sequence[Event], row: Row | None) -> Severity:
-    """The fault's own; of what an Xid alone says, what the site makes of the Xid."""
+    """Return the fault's severity; where only Xids report the loss, the worst that the site gives them."""
     if row is not None or any(event.kind is EventKind.GPU_LOST for event in events):
         return _FAULT.severity
     overrides = window.settings.xid_overrides
@@ -142,14 +143,15 @@ def _evidence(events: list[Event], row: Row | None) -> tuple[Evidence, ...]:
         evidence.append(Evidence(name="answers", value=f"no, {text}"))
     listed = None if row is None else row.get("pcie_present")
     if listed is not None:
-        # Power and seating where it is gone from the bus, the driver where it is still there.
+        # Power or seating is the suspect where the GPU is gone from the bus, the driver where it is still
+        # there.
         value = "still lists it" if listed else "no longer lists it"
         evidence.append(Evidence(name="PCI bus", value=value))
     return tuple(evidence)
 
 
 def xid_evidence(events: Sequence[Event]) -> list[Evidence]:
-    """What alike reports say, oldest event first: when, how often, and all that is known of it."""
+    """Describe reports of the same Xid, oldest event first: when, how often, and what is known about the code."""
     newest = events[-1]
     row, at = read(newest.code, newest.message), moment(newest.at)
     count = sum(event.count for event in events)

@@ -1,4 +1,4 @@
-"""A GPU whose memory is failing: by the driver's own state, and by how often it corrects."""
+"""A GPU whose memory is failing, by the driver's own state or by how often it corrects errors."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -25,20 +25,20 @@ from . import Detector
 
 _STATES = (SRAM_THRESHOLD, REMAP_FAILURE, RETIRED_PAGES, NO_SPARE_ROWS, REPAIR_PENDING)
 _CORRECTED = Aggregate(function=Function.INCREASE, field="ecc_corrected_errors")
-# Not an increase: without a collector's bridge, or its memory, the counter begins anew at a reset,
-# and that it fell is no error.
+# Not the increase: without a collector's bridge, or its memory, the counter restarts at a reset, and that
+# drop is no error.
 _LEAST, _LAST = (
     Aggregate(function=function, field=UNCORRECTED.reads[0])
     for function in (Function.MIN, Function.LAST)
 )
-# Where that count is not read, as by dcgm-exporter as it comes, a row that was replaced for such an error
-# tells of one.
+# Where that count is not read, as with dcgm-exporter's defaults, a row remapped for such an error stands for
+# one.
 _FEWEST_ROWS, _ROWS = (
     Aggregate(function=function, field="remapped_rows_uncorrected")
     for function in (Function.MIN, Function.LAST)
 )
 _ASKED = (_CORRECTED, _LEAST, _LAST, _FEWEST_ROWS, _ROWS)
-# Rows that were replaced, whatever for: the fewest and the last of each count.
+# Rows remapped for any reason: the minimum and the last value of each count.
 _REPLACED = tuple(
     tuple(Aggregate(function=function, field=name) for function in (Function.MIN, Function.LAST))
     for name in ("remapped_rows_corrected", "remapped_rows_uncorrected")
@@ -58,15 +58,15 @@ NEEDS = (
     Need(measurement="node", span=Span.NOW, fields=("spool_oldest_seconds",)),
 )
 
-# Corrected errors: a healthy GPU has a few in a week. A cell that lost its charge has many within a
-# minute and none after it: growth is what goes on, in the steady span and before it.
+# Corrected errors: a healthy GPU has a few in a week. A cell that lost its charge has many within a minute
+# and none after it; growth is what continues, in the steady span and before it.
 _STORM_PER_SECOND, _GROWTH = 1.0, 3
-# A row that was replaced is a repair. So many within hours, one after another, are a bank that goes bad [ours].
+# A remapped row is a repair. This many within hours, one after another, mean a bank that is going bad [ours].
 _ROWS_GO, _CONDITION = 3, "rows_replaced"
 
 
 def failing_memory(window: Window) -> list[Finding]:
-    """One finding per GPU; the gravest of what holds speaks."""
+    """Return one finding per GPU, worded by the most severe condition that holds."""
     claims = [
         *_by_state(window),
         *_by_rate(window),
@@ -89,7 +89,9 @@ def _by_state(window: Window) -> Iterator[Claim]:
 
 
 def _was_reset_since(window: Window, subject: Subject, row: Row) -> bool:
-    """Whether what waited for a reset had it after this line, so that only the next one tells."""
+    """Return whether the GPU was reset or its node booted after this row, so that only the next row says what is
+    pending.
+    """
     node = subject.of_node()
     resets = window.node_events(node, EventKind.GPU_RESET, EventKind.BOOT)
     return any(e.subject in {subject, node} and e.at >= row["at"] for e in resets)
@@ -120,7 +122,10 @@ def _states(row: Row) -> Iterator[tuple[str, Evidence]]:
 
 
 def says_whether_it_corrects(window: Window, incident: Incident) -> bool | None:
-    """Whether growth that stands would show: not while too few errors are new, nor is it over then."""
+    """Return False while the long span still holds enough errors to keep the incident open; otherwise None.
+
+    While too few errors are new the growth does not show, but it is not over either.
+    """
     if incident.condition == _CONDITION:
         rows = window.get("gpu", Span.UNDERUSED).of_subject(incident.subject)
         return False if (_new_rows(rows, rows) >= _ROWS_GO).any() else None
@@ -163,10 +168,10 @@ def _by_rate(window: Window) -> Iterator[Claim]:
 
 
 def _uncorrected(window: Window) -> Iterator[Claim]:
-    """GPUs that counted an uncorrectable error, whether or not an Xid told of it.
+    """Yield GPUs that counted an uncorrectable error, whether or not an Xid reported it.
 
-    What they had counted when they were first seen is no growth, nor what a reset has ended. Of a
-    node whose older bodies still wait in its spool the reset may be among them: that is late.
+    Errors counted before the GPU was first seen are no growth, nor are those that a reset has ended. Where
+    older bodies still wait in a node's spool, the reset may be among them, so the claim is marked late.
     """
     rows = window.get("gpu", Span.TREND)
     counted = rows.values(_LAST.column) - rows.values(_LEAST.column)
@@ -200,7 +205,7 @@ def _uncorrected(window: Window) -> Iterator[Claim]:
 
 
 def _one_after_another(window: Window) -> Iterator[Claim]:
-    """GPUs of which a row was replaced again and again, and one just now: not what one error took at once."""
+    """Yield GPUs with rows remapped again and again, one of them lately, and not all at once by a single error."""
     rows, long = window.get("gpu", Span.TREND), window.get("gpu", Span.UNDERUSED)
     gained, lately = _new_rows(long, rows), _new_rows(rows, rows)
     hours = window.settings.underused_after_seconds / 3600.0
@@ -221,7 +226,7 @@ def _one_after_another(window: Window) -> Iterator[Claim]:
 
 
 def _new_rows(of: Rows, rows: Rows) -> Floats:
-    """Of each of `rows` how many memory rows were replaced over the span of `of`; NaN where no count was read."""
+    """Return for each of `rows` how many memory rows were remapped over the span of `of`; NaN where no count was read."""
     counts = np.array(
         [of.beside(rows, last.column) - of.beside(rows, least.column) for least, last in _REPLACED]
     )
@@ -231,14 +236,14 @@ def _new_rows(of: Rows, rows: Rows) -> Floats:
 
 
 def _is_behind(window: Window, node: Subject) -> bool:
-    """Whether what the node sends last of its spool is older than `late_after_seconds`."""
+    """Return whether what the node sends last of its spool is older than `late_after_seconds`."""
     row = window.newest(node)
     seconds = None if row is None else row.get("spool_oldest_seconds")
     return seconds is not None and bool(seconds > window.settings.late_after_seconds)
 
 
 def _gained(row: Row) -> int:
-    """By how many the count grew, else the rows that were replaced; 0 where neither was measured."""
+    """Return by how many the error count grew, else the remapped rows; 0 where neither was measured."""
     last, least = row[_LAST.column], row[_LEAST.column]
     if last is None:
         last, least = row[_ROWS.column], row[_FEWEST_ROWS.column]
@@ -246,7 +251,7 @@ def _gained(row: Row) -> int:
 
 
 def _reset_at(window: Window, subject: Subject) -> datetime | None:
-    """When the GPU was last reset, or its node booted."""
+    """Return when the GPU was last reset or its node last booted; None where neither is known."""
     node = subject.of_node()
     events = window.node_events(node, EventKind.GPU_RESET, EventKind.GPU_BACK, EventKind.BOOT)
     return max((e.at for e in events if e.subject in {subject, node}), default=None)

@@ -17,14 +17,14 @@ _USED = Aggregate(function=Function.MIN, field="memory_used_bytes")
 NEEDS = (Need(measurement="gpu", span=Span.RECENT, aggregates=(_USED,)),)
 
 _FAULT = FAULTS["gpu_memory_held"]
-# Without a client a driver holds far less.
+# Without a client, the driver holds far less.
 _HELD_BYTES = 1024**3
 # A scheduler kills what is left of a job within minutes (Slurm's KillWait, UnkillableStepTimeout).
 _PATIENCE = timedelta(minutes=5)
 
 
 def held_memory(window: Window) -> list[Finding]:
-    """GPUs of a scheduler that nobody holds by its account, and whose memory is in use."""
+    """Return GPUs that no allocation holds any more after a scheduler's job, but whose memory is still in use."""
     rows = window.get("gpu", Span.RECENT)
     left = window.of_allocations(rows, _left_at)
     held = (
@@ -37,7 +37,7 @@ def held_memory(window: Window) -> list[Finding]:
 
 
 def _left_at(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
-    """When the last job ended, in microseconds; NaN while somebody holds it, or without a job."""
+    """Return when the GPU's last job ended, in microseconds; NaN while somebody holds it, or without a job."""
     if any(a.ended_at is None for a in allocations or ()):
         return math.nan
     last = _last_job(allocations or ())

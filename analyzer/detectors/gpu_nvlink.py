@@ -38,27 +38,27 @@ NEEDS = (
     *OF_BALANCE,
 )
 _UP = Aggregate(function=Function.MAX, field="nvlink_links_up")
-# What `fallen_links` reads beside it.
+# What `fallen_links` reads in addition.
 OF_PAST = (
     Need(measurement="gpu", span=Span.TREND, aggregates=(_UP,)),
     Need(measurement="gpu", span=Span.NOW, fields=("mig_mode",)),
 )
 
-# DCGM warns at one CRC error a second and fails at any replay. A single one is no reason to drain a
-# node: of each, so many within the trend span.
+# DCGM warns at one CRC error a second and fails at any replay. A single one is no reason to drain a node: it
+# takes this many of each within the trend span.
 _MOST_CRC, _MOST_REPLAYS = 10, 3
 _UNEVEN = "nvlink_uneven"
-# So many lines with fewer links: at a single one its links may just train.
+# It takes this many lines with fewer links: at a single one the links may still be training.
 _SAMPLES = 3
-# After these, links come up one after the other.
+# After these events links come up one after the other.
 _JOINS = timedelta(seconds=STARTS_WITHIN_SECONDS)
 _BEGINS = (EventKind.BOOT, EventKind.GPU_RESET, EventKind.DRIVER_BACK)
 
 
 def broken_links(window: Window) -> list[Finding]:
-    """One finding per GPU: links that are down, errors by count, or traffic unlike its peers'.
+    """Return one finding per GPU for links that are down, error counts, or traffic unlike its peers'.
 
-    Where its job slows down meanwhile, by how much is part of it.
+    Where its job slows down meanwhile, the evidence says by how much.
     """
     claims = [*_down(window), *_errors(window), *_uneven(window)]
     return [_with_pace(window, one) for one in findings("gpu_nvlink", claims)]
@@ -71,14 +71,17 @@ def _with_pace(window: Window, one: Finding) -> Finding:
 
 
 def says_whether_uneven(window: Window, incident: Incident) -> bool | None:
-    """Whether uneven traffic would show: it is a change, and over when the GPU sends as others do."""
+    """Return whether uneven traffic would show; None for an incident of another condition.
+
+    Uneven traffic is a change, and is over when the GPU sends as others do.
+    """
     if incident.condition != _UNEVEN:
         return None
     return is_even(window, incident.subject)
 
 
 def lapsed(window: Window, incident: Incident) -> datetime | None:
-    """When uneven traffic was last seen, where that is long ago and no job can show it now."""
+    """Return when uneven traffic was last seen, where that is long ago and no job can show it now."""
     return of_job(window, incident) if incident.condition == _UNEVEN else None
 
 
@@ -101,17 +104,17 @@ def _uneven(window: Window) -> Iterator[Claim]:
 
 
 def fallen_links(window: Window) -> list[Finding]:
-    """One finding per GPU with fewer links up than within the trend span, whatever its peers have.
+    """Return one finding per GPU with fewer links up than within the trend span, whatever its peers have.
 
-    A switch takes a link of every GPU: to tell it from how a machine is built takes several nodes, so
-    that whoever asks must know which GPUs share their switches.
+    A failed switch takes a link of every GPU. Telling that from how a machine is built takes several nodes, so
+    the caller must know which GPUs share their switches.
     """
     rows = window.get("gpu", Span.RECENT)
     if not len(rows):
         return []
     up, before = rows.values(_UP.column), window.get("gpu", Span.TREND).beside(rows, _UP.column)
     fell = (up < before) & (rows.values("samples") >= _SAMPLES)
-    # A GPU that is cut into MIG devices needs no links: somebody wanted it so.
+    # A GPU that is split into MIG devices needs no links: somebody wanted it so.
     fell &= ~(window.get("gpu", Span.NOW).beside(rows, "mig_mode") == 1)
     return findings(
         "gpu_nvlink",
@@ -135,7 +138,10 @@ def _begins(window: Window, node: Subject) -> bool:
 
 
 def _down(window: Window) -> Iterator[Claim]:
-    """Where all GPUs of a node have few alike, the machine may be built so."""
+    """Yield GPUs with fewer links up than others of the model on their node.
+
+    Where all GPUs of a node have equally few, the machine may be built so.
+    """
     rows = window.get("gpu", Span.RECENT)
     up = rows.values("nvlink_links_up_max")
     peers = most(together(nodes(rows), models(window, rows)), up)

@@ -16,7 +16,8 @@ from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
 
-# What the GPU has to send again, and what it refuses, so that the other end does: the same link, either way.
+# Packets that the GPU has to resend, and those it refuses so that the other end resends them: either way the
+# same link.
 _REPEATED = (
     (Aggregate(function=Function.INCREASE, field="pcie_replays"), "PCIe replays"),
     (Aggregate(function=Function.INCREASE, field="pcie_naks_sent"), "PCIe packets refused"),
@@ -42,16 +43,19 @@ NEEDS = (
 # DCGM: replays per lane and minute at a bit error rate of 1e-12, by generation; the next doubles.
 _PER_LANE = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 _SAMPLES = 3
-# Lanes that come and go: as much in sum as half of them at three lines, and for a minute [ours].
+# Lanes that come and go must be lost for as much in total as half of them at three lines, and for a minute
+# [ours].
 _LOST_LINES, _LOST_MINUTES = 1.5, 0.5
-# Of a node with fewer lines than this in the recent span, the steady span tells: it never has three.
+# A node with fewer lines than this in the recent span is judged by the steady span: the recent one never has
+# three.
 _LINES_OF_SPARSE = 2.5
 
 
 def degraded_links(window: Window) -> list[Finding]:
-    """One finding per GPU: lanes lost, a lower generation under load, or too many replays.
+    """Return one finding per GPU: lanes lost, a lower generation under load, or too many replays.
 
-    Of a node that is read seldom the steady span tells, too: one line a minute has no increase within one.
+    A node that is read seldom is also judged by the steady span: at one line a minute the recent one shows no
+    increase.
     """
     rows, long = window.get("gpu", Span.RECENT), window.get("gpu", Span.STEADY)
     any_row, seldom = np.ones(len(rows), dtype=bool), _is_sparse(window, long, long)
@@ -66,10 +70,10 @@ def degraded_links(window: Window) -> list[Finding]:
 
 
 def _of_link(rows: Rows, asked: Mask) -> Iterator[Claim]:
-    """Lanes and generation of those rows that are asked for."""
+    """Yield claims about lost lanes or a lower generation for the rows that `asked` selects."""
     asked = asked & (rows.values("samples") >= _SAMPLES)
     narrow = PCIE_NARROW.holds(rows.values("pcie_width_max"), rows.values("pcie_width_max_max"))
-    # Working at every sample.
+    # Under load at every sample.
     slow = PCIE_SLOW.holds(
         rows.values("pcie_generation_max"),
         rows.values("pcie_generation_max_max"),
@@ -87,9 +91,9 @@ def _of_link(rows: Rows, asked: Mask) -> Iterator[Claim]:
 
 
 def _coming_and_going(rows: Rows) -> Iterator[Claim]:
-    """Links that lost lanes and got them back by themselves: their GPUs worked all along.
+    """Yield links that lost lanes and got them back by themselves while their GPUs worked all along.
 
-    What rests may save power, and no lanes at all are a reading that failed.
+    An idle link may save power, and a width of no lanes is a failed reading.
     """
     most = rows.values("pcie_width_max_max")
     lost = 1.0 - divided(rows.values(_MEAN_WIDTH.column), most)
@@ -110,7 +114,7 @@ def _coming_and_going(rows: Rows) -> Iterator[Claim]:
 
 
 def _of_replays(rows: Rows, asked: Mask, minutes: float) -> Iterator[Claim]:
-    """Replays within so many minutes, of those rows that are asked for."""
+    """Yield claims about too many replays within `minutes` for the rows that `asked` selects."""
     limits = _limits(
         rows.values("pcie_generation_max_max"), rows.values("pcie_width_max_max"), minutes
     )
@@ -131,8 +135,10 @@ def _claim(condition: str, subject: Subject, row: Row, said: Evidence) -> Claim:
 
 
 def says_whether_degraded(window: Window, incident: Incident) -> bool:
-    """Whether the last minute would show it, of a node that is read seldom the steady span: not from
-    the first lines after a gap, and a lower generation only under load. An idle link saves power.
+    """Return whether the last minute would show the fault, or the steady span on a node that is read seldom.
+
+    The first lines after a gap would not, and a lower generation shows only under load: an idle link saves
+    power.
     """
     long = window.get("gpu", Span.STEADY).of_subject(incident.subject)
     is_sparse = bool(_is_sparse(window, long, long).any())
@@ -145,14 +151,17 @@ def says_whether_degraded(window: Window, incident: Incident) -> bool:
 
 
 def _is_sparse(window: Window, long: Rows, of: Rows) -> Mask:
-    """Of each of `of` whether its lines in the steady span are so far apart."""
+    """Return for each row of `of` whether its lines in the steady span are too far apart for the recent span."""
     apart = seconds(long, of) / np.maximum(long.beside(of, "samples") - 1.0, 1.0)
     found: Mask = apart > window.settings.window_seconds / _LINES_OF_SPARSE
     return found
 
 
 def _limits(generation: Floats, lanes: Floats, minutes: float) -> Floats:
-    """Replays that a healthy link may have in the span; at least one a lane where it is unknown."""
+    """Return how many replays in the span are too many for a healthy link.
+
+    An unknown generation counts as 6, and an unknown width as 16 lanes.
+    """
     known = np.nan_to_num(np.clip(generation, 1, 6), nan=6).astype(np.int64)
     per_lane = np.array([0.0, *(_PER_LANE[g] for g in range(1, 7))])[known]
     limit: Floats = np.ceil(per_lane * np.nan_to_num(lanes, nan=16.0) * minutes) + 1.0

@@ -1,4 +1,4 @@
-"""A GPU that is held back from outside: power brake, or a power limit that somebody lowered."""
+"""A GPU that is held back from outside, by the power brake or by a power limit that somebody lowered."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -27,32 +27,32 @@ NEEDS = (
     Need(measurement="gpu", span=Span.RECENT, aggregates=(_BRAKE,)),
 )
 
-# Rounding of the driver's, and what a card's own regulator may take off.
+# Allows for the driver's rounding, and for what a card's own regulator may take off.
 _LOWERED = 0.97
-# Of a node's GPUs, so many at once are a matter of the node.
+# At this share of a node's GPUs at once, it is a matter of the node.
 _OF_NODE = 0.5
 
 
 def held_back(window: Window) -> list[Finding]:
-    """One finding per GPU, or per node or rack where several are held back at once."""
+    """Return one finding per GPU, or per node or rack where several are held back at once."""
     claims = list(_braked(window))
     measured = _measured(window) if claims else Counter()
     braked = by_node(window, claims, _OF_NODE, POWER_BRAKE.key, measured)
     feeds = by_rack(window, braked, "power_feed", among=measured)
-    # Who caps a node's power, or a rack's, caps each of its GPUs.
+    # Whoever caps the power of a node or a rack caps each of its GPUs.
     capped = by_node(window, _lowered(window), _OF_NODE, "node_power_limit")
     return findings("gpu_power", [*feeds, *by_rack(window, capped, "rack_power_limit")])
 
 
 def _measured(window: Window) -> Counter[Subject]:
-    """By node, of how many GPUs somebody reads the power brake's counter."""
+    """Return for each node on how many GPUs the power brake's counter is read."""
     rows = window.get("gpu", Span.RECENT)
     told = ~np.isnan(rows.values(_BRAKE.column))
     return Counter(gpu.of_node() for gpu, _ in rows.where(told))
 
 
 def _braked(window: Window) -> Iterator[Claim]:
-    """Critical only while it lasts: braked for most of the last minute."""
+    """Yield claims about braked GPUs, critical only if braked for most of the last minute."""
     rows = window.get("gpu", Span.RECENT)
     span = window.settings.window_seconds
     seconds = rows.values(_BRAKE.column)
@@ -74,10 +74,10 @@ def _braked(window: Window) -> Iterator[Claim]:
 
 
 def _lowered(window: Window) -> Iterator[Claim]:
-    """A limit under the default, where most GPUs of the model in the cluster have another one.
+    """Yield GPUs with a limit under the default, where most GPUs of the model in the cluster have another one.
 
-    What all of them have is somebody's policy, not a fault. A default that nobody reads is that of the
-    model as it is sold.
+    A limit that all of them have is somebody's policy, not a fault. Where no default is read, that of the model
+    as sold is used.
     """
     rows = window.get("gpu", Span.NOW)
     defaults = limits(window, rows, "power_limit_default_watts")

@@ -1,5 +1,5 @@
-"""A GPU whose utilisation reads 0 % although its power or its multiprocessors say that it works, or
-whose temperature does not move with its power.
+"""A GPU whose utilisation reads 0 % although its power or SM activity says that it works, or whose
+temperature does not follow its power.
 """
 
 from collections.abc import Iterator
@@ -38,18 +38,20 @@ NEEDS = (
 )
 
 _FAULT = FAULTS["gpu_sensor"]
-# Of the cycles in the mean, in which a multiprocessor had work: utilisation counts any kernel at all. Ours.
+# Mean share of cycles in which a multiprocessor had work: utilisation counts any kernel at all. Ours.
 _ACTIVE_PERCENT = 5.0
 _COVERAGE, _SAMPLES = 0.8, 5
-# A core at work is warmer than its air, which no machine room has this cold (ASHRAE's class A4 begins here).
+# A core under load is warmer than its air, which is this cold in no machine room (ASHRAE's class A4 begins
+# here).
 _COLD_CELSIUS = 5.0
-# Of its power limit, what moves any core by degrees when it comes and goes, be it on a cold plate of 0.03
-# K/W; of that swing, how far the mean must be from either end: a dip of a second moves nothing. Ours.
+# A swing of this share of the power limit moves any core's temperature by degrees, be it on a cold plate of
+# 0.03 K/W. The mean must be this share of the swing away from either end: a dip of a second moves nothing.
+# Ours.
 _SWING, _OF_SWING = 0.4, 0.25
 
 
 def contradicting_sensors(window: Window) -> list[Finding]:
-    """One finding per GPU, of the sensor that matters more: an idle GPU is somebody's."""
+    """Return one finding per GPU; the utilisation counter comes first, since a GPU that reads as idle is somebody's."""
     unused = _unused(window)
     known = {finding.subject for finding in unused}
     stuck = [it for it in (*_cold(window), *_still(window)) if it.subject not in known]
@@ -57,7 +59,7 @@ def contradicting_sensors(window: Window) -> list[Finding]:
 
 
 def _cold(window: Window) -> Iterator[Claim]:
-    """GPUs that worked, at what every line of the steady span called colder than any air."""
+    """Yield GPUs that worked while every line of the steady span read colder than any machine room's air."""
     rows = window.get("gpu", Span.STEADY)
     told = _works(window, rows) & (rows.values(_WARMEST.column) <= _COLD_CELSIUS)
     for subject, row in rows.where(told):
@@ -67,7 +69,7 @@ def _cold(window: Window) -> Iterator[Claim]:
 
 
 def _still(window: Window) -> Iterator[Claim]:
-    """GPUs of which every line of the trend span has the same degrees, whatever they drew."""
+    """Yield GPUs whose temperature is the same in every line of the trend span, although their power swung."""
     rows = window.get("gpu", Span.TREND)
     if not len(rows):
         return
@@ -90,7 +92,10 @@ def _stuck(subject: Subject, row: Row, said: Evidence) -> Claim:
 
 
 def _unused(window: Window) -> list[Finding]:
-    """One finding per GPU that was at 0 % at every sample of the steady span, and worked in the mean by what else is read."""
+    """Return one finding per GPU at 0 % utilisation at every sample of the steady span.
+
+    Its mean power or SM activity over the span says that it worked.
+    """
     rows = window.get("gpu", Span.STEADY)
     told = _works(window, rows) & (rows.values(_USED.column) == 0)
     least = _least(window, rows)[told]
@@ -115,7 +120,7 @@ def _unused(window: Window) -> list[Finding]:
 
 
 def _works_by(row: Row, least: float, minutes: float) -> Iterator[Evidence]:
-    """What contradicts it, of what is read."""
+    """Yield the power and the SM activity that contradict the utilisation, where they are read."""
     watts, active = (row[it.column] for it in (_WATTS, _ACTIVE))
     if watts is not None:
         yield Evidence(
@@ -126,7 +131,7 @@ def _works_by(row: Row, least: float, minutes: float) -> Iterator[Evidence]:
 
 
 def says_whether_it_contradicts(window: Window, incident: Incident) -> bool:
-    """Whether the GPU did enough to tell: of one that rests 0 % is right."""
+    """Return whether the GPU did enough to show the fault: for an idle one, 0 % is right."""
     if incident.condition == "temperature_stuck":
         return _moved(window.get("gpu", Span.TREND).of_subject(incident.subject))
     rows = window.get("gpu", Span.STEADY).of_subject(incident.subject)
@@ -135,12 +140,12 @@ def says_whether_it_contradicts(window: Window, incident: Incident) -> bool:
 
 
 def _moved(rows: Rows) -> bool:
-    """Whether a temperature was another one at some line: at even power it may stand still."""
+    """Return whether the temperature differed in any line; at even power it may rightly stand still."""
     return bool((rows.values(_WARMEST.column) > rows.values(_COLDEST.column)).any())
 
 
 def _least(window: Window, rows: Rows) -> Floats:
-    """Watts from which on each GPU works."""
+    """Return for each row from how many watts on its GPU is at work."""
     return least_at_work(limits(window, rows, _LIMIT.column))
 
 

@@ -1,4 +1,4 @@
-"""A GPU whose ECC or MIG mode is not that of its neighbours, or whose ECC is off unlike its kin's."""
+"""A GPU whose ECC or MIG mode differs from its neighbours', or whose ECC is off unlike others of its model."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -19,15 +19,18 @@ from . import Detector
 
 NEEDS = (Need(measurement="gpu", span=Span.NOW, fields=("ecc_mode", "mig_mode")),)
 
-# A part number has several versions for a while when they are brought up to date one by one.
+# A part number has several versions for a while when its GPUs are updated one by one.
 _KIN, _KIN_SHARE = 10, 0.9
-# Fewer than this many GPUs in a node have no majority worth the name.
+# Fewer GPUs than this in a node have no meaningful majority.
 _LEAST = 4
 _MODES = (("ecc_mode", 0, "ecc_off", "ECC"), ("mig_mode", 1, "mig_on", "MIG"))
 
 
 def odd_settings(window: Window) -> list[Finding]:
-    """One finding per GPU that alone in its node has ECC off or MIG on, or per node with ECC off on several."""
+    """Return one finding per GPU with an odd setting, or per node with ECC off on several GPUs.
+
+    A setting is odd where the GPU alone in its node has ECC off or MIG on, or another VBIOS than its peers.
+    """
     modes = list(_odd(window))
     off = by_node(window, (it for it in modes if it.condition == "ecc_off"), 0.0, "ecc_off_node")
     others = (it for it in modes if it.condition != "ecc_off")
@@ -39,9 +42,11 @@ _Known = Sequence[tuple[Inventory, GpuIdentity]]
 
 
 def _firmware(inventories: Sequence[Inventory]) -> list[Claim]:
-    """Where nine of ten GPUs of a part number, ten at least, agree on a version; else within each node.
+    """Return claims about GPUs with another VBIOS than others of their part number.
 
-    Racks are delivered with the version of their day: across them there may be no usual one.
+    The usual version is the one that nine of ten GPUs of the part number have, of ten at least; else each node
+    is judged by itself. Racks are delivered with the version of their day, so across them there may be no usual
+    one.
     """
     kin: dict[tuple[str, str, str | None], list[tuple[Inventory, GpuIdentity]]] = defaultdict(list)
     for inventory in inventories:
@@ -57,9 +62,9 @@ def _firmware(inventories: Sequence[Inventory]) -> list[Claim]:
 
 
 def _alone_in_its_node(them: _Known) -> list[Claim]:
-    """The one GPU of a node whose others, three at least, all agree.
+    """Return claims about the one GPU of a node whose others, three at least, all agree.
 
-    Where more than a tenth of the nodes have one, they are built so.
+    None where more than a tenth of the nodes have such a GPU: they are built so.
     """
     nodes: dict[Subject, list[tuple[Inventory, GpuIdentity]]] = defaultdict(list)
     for inventory, gpu in them:
@@ -74,7 +79,7 @@ def _alone_in_its_node(them: _Known) -> list[Claim]:
 
 
 def _usual(them: _Known) -> tuple[str | None, int]:
-    """The version that most have, and how many have it."""
+    """Return the most common VBIOS version, and how many GPUs have it."""
     ((usual, times),) = Counter(gpu.vbios for _, gpu in them).most_common(1)
     return usual, times
 
@@ -116,9 +121,10 @@ def _odd(window: Window) -> Iterator[Claim]:
 
 
 def _is_on_elsewhere(window: Window, rows: Rows, modes: Floats) -> Mask:
-    """Whether nine of ten GPUs of the model in the cluster have ECC on.
+    """Return for each row whether nine of ten GPUs of the model in the cluster have ECC on.
 
-    A node that comes back from maintenance without has no neighbour that tells. That MIG is on may be wanted.
+    In a node that comes back from maintenance with ECC off, no neighbour shows it. MIG is not compared like
+    this: that it is on may be intended.
     """
     model = models(window, rows)
     kin = together(clusters(rows), model)

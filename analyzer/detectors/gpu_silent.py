@@ -1,4 +1,4 @@
-"""One GPU whose driver calls do not come back, while the driver answers for others."""
+"""One GPU whose driver calls do not return, while the driver answers for others."""
 
 from datetime import datetime
 
@@ -29,10 +29,10 @@ _TICKS = 2
 
 
 def silent_gpus(window: Window) -> list[Finding]:
-    """GPUs that do not answer now, and of which the collector said so before, or a tick before.
+    """Return GPUs that do not answer now, and did not a tick before or by the collector's earlier event.
 
-    The event alone is not enough: a driver that begins to hang may show its GPUs one by one. With
-    a line from after it the finding is certain, for then the driver's own silence has been told.
+    The event alone is not enough: a driver that begins to hang may show its GPUs one by one. With a line from
+    after the event the finding is certain, for by then the driver's own silence would have been reported.
     """
     rows = window.get("gpu", Span.NOW)
     silent = rows.values("unmeasured_reason") == Unmeasured.DRIVER_NOT_ANSWERING
@@ -64,7 +64,7 @@ def _finding(window: Window, subject: Subject, row: Row) -> Finding | None:
 
 
 def _event(window: Window, subject: Subject, back_at: datetime | None) -> Event | None:
-    """The collector's own word on when the GPU fell silent."""
+    """Return the collector's event on the GPU falling silent, since it was last back; None without one."""
     for event in window.node_events(subject.of_node(), EventKind.DRIVER_SILENT):
         if event.subject == subject and (back_at is None or event.at >= back_at):
             return event
@@ -72,10 +72,10 @@ def _event(window: Window, subject: Subject, back_at: datetime | None) -> Event 
 
 
 def _lasts(window: Window, subject: Subject, row: Row) -> bool:
-    """Whether it is silent for so long that the event should have come, and got lost.
+    """Return whether the GPU is silent for so long that the event must have been lost.
 
-    A GPU that is slow in one tick after the other is unknown in each, and no fault. The event comes
-    when a call should have come back, after two seconds by default; without it only what is a hang
+    A GPU that is slow in one tick after the other is unknown in each, which is no fault. The event comes when a
+    call should have returned, after two seconds by default; without it, only a silence that counts as a hang
     for the node check as well is believed.
     """
     limit = max(_TICKS * window.tick_seconds(subject.of_node()), HANGS_AFTER_SECONDS)

@@ -1,11 +1,10 @@
-"""A GPU that slows its job down: apart from the job's other GPUs, and from what it was beside them.
+"""A GPU that slows its job down: it differs from the job's other GPUs, and from how it compared with them before.
 
-In synchronous work all ranks wait for the slowest one, so its job moves less, on every GPU. Those
-that wait spin in a collective and draw power for it; the one that they wait for does not: it draws
-less at its clock than they do, or its clock itself gave way. How a GPU stands beside its job's
-others differs by chip, slot and role; that it begins to stand otherwise while its job slows down is
-what tells. Where many GPUs of a job change apart, or some on many nodes, work was dealt unevenly,
-and none is to blame; where several of one node do, it is the node.
+In synchronous work all ranks wait for the slowest one, so its job moves less, on every GPU. The waiting ranks
+spin in a collective and draw power for it; the one they wait for does not: it draws less at its clock than they
+do, or its clock itself dropped. How a GPU compares with its job's others differs by chip, slot and role; the
+sign is that this changes while its job slows down. Where many GPUs of a job change, or some on many nodes, work
+was dealt unevenly, and none is to blame; where several of one node do, it is the node.
 """
 
 from collections import defaultdict
@@ -41,13 +40,13 @@ from . import Detector
 __all__ = ["NEEDS", "lapsed", "says_whether_slow", "slow_gpus"]
 
 _FAULT = FAULTS["gpu_slow"]
-# What some GPUs of a job on more nodes do is no matter of one of them: how the work was dealt.
+# On more nodes than this, a change is not one node's fault but how the job's work was dealt.
 _MOST_NODES = 2
-# So long after it was last seen, with no job that could show it, it is nobody's knowledge any more.
+# This long after it was last seen, and with no job that could show it, nothing is known of it any more.
 _LAPSE = timedelta(hours=24)
 _UNEVEN, _TURNED, _LAST = "uneven_stage", "slow_rank", "last_in_collectives"
 _SET, _BEGUN, _HOST = set_clocks.CONDITION, "slow_from_start", "host_short"
-# Of these a note is told once.
+# A note of these conditions is reported once.
 _OF_WORK = frozenset({_UNEVEN, _TURNED, _LAST, _BEGUN})
 _NODE_ACTION = (
     "Look at the node (storage, CPUs, network, power) before its GPUs; keep it out of large jobs."
@@ -59,11 +58,12 @@ _RANK_ACTION = (
 
 
 def slow_gpus(window: Window) -> list[Finding]:
-    """One finding per GPU, or per node of which several are slow; what ranks tell speaks first, then the longer look.
+    """Return one finding per GPU, or per node with several slow ones.
 
-    A rank of which only its steps say that it turned slow is told after them: where anything says that it
-    is the GPU, that speaks. Who stands otherwise than in the jobs before is told then, and last whom
-    collectives alone name. A note about a job's work that came and went is not told again.
+    What ranks report comes first, then the longer look. A rank that only its own steps call slow comes after
+    them: whatever points at its GPU takes precedence. GPUs that compare otherwise than in earlier jobs come
+    next, and last those that collectives alone name. A note about a job's work that came and went is not
+    repeated.
     """
     told = window.once(own_steps.own_steps, None)
     uneven = [] if told is None else _uneven(window, told)
@@ -104,23 +104,23 @@ def _by_host(one: host_waited_for.WaitedFor) -> Finding:
 
 
 def _with_waits(window: Window, one: Finding) -> Finding:
-    """With what collectives say of it, whatever else does."""
+    """Add what collectives say about the finding's GPUs, whatever else was found."""
     told = (waited_for(window, gpu) for gpu in (one.subject, *one.members))
     waits = next(filter(None, told), None)
     return one if waits is None else replace(one, evidence=(*one.evidence, waits))
 
 
 def says_whether_slow(window: Window, incident: Incident) -> bool:
-    """Whether a standing incident would show: only where each of its GPUs came back to its peers,
-    or stands beside those of a later job in power and in clock.
+    """Return whether the window can show that an open incident is over.
 
-    What is slow for longer than the spans look back shows no change any more, and is not over.
+    It can if each of its GPUs came back to its peers, or compares well in power and clock with those of a later
+    job. A GPU that is slow for longer than the spans look back shows no change any more, and is not over.
     """
     gpus = _gpus_of(incident)
     if incident.condition == _HOST:
         return host_waited_for.came_back(window, gpus, incident.since)
     if incident.condition == _LAST:
-        return True  # for as long as its node says so
+        return True  # the finding lasts for as long as its node reports it
     if incident.condition == _UNEVEN:
         return all(
             _is(window, gpu, "alike") or not _is_its_job_s(window, incident, gpu) for gpu in gpus
@@ -136,11 +136,11 @@ def says_whether_slow(window: Window, incident: Incident) -> bool:
 
 
 def lapsed(window: Window, incident: Incident) -> datetime | None:
-    """When a standing incident was last seen, where that is long ago and no job can show it now."""
+    """Return when an open incident was last seen, where that is long ago and no job can show it now; else None."""
     told = [a for gpu in _gpus_of(incident) for a in window.allocations.get(gpu.key, ())]
     if any(a.ended_at is None and _can_show(window, a) for a in told):
         return None
-    # A job that had it all the time may have been slow to its end.
+    # A job that held the GPU throughout may have been slow to its end.
     ends = [a.ended_at for a in told if a.ended_at is not None and a.started_at < incident.since]
     last = max([incident.updated_at, *ends])
     return last if window.now - last >= _LAPSE else None
@@ -158,14 +158,14 @@ def _gpus_of(incident: Incident) -> list[Subject]:
 
 
 def _is(window: Window, gpu: Subject, *masks: str) -> bool:
-    """Whether its rank is one of these, by what it tells of its own work."""
+    """Return whether one of these masks holds for the GPU's rank, by what it reports about its own work."""
     told = window.once(own_steps.own_steps, None)
     place = None if told is None else told.rows.index.number(gpu)
     return place is not None and any(bool(getattr(told, it)[place]) for it in masks)
 
 
 def _is_its_job_s(window: Window, incident: Incident, gpu: Subject) -> bool:
-    """Whether a job that began before the incident has the GPU still."""
+    """Return whether a job that began before the incident still holds the GPU."""
     held = [a for a in window.allocations.get(gpu.key, ()) if a.ended_at is None]
     return any(a.started_at <= incident.since for a in held)
 
@@ -186,8 +186,9 @@ def _came_back(window: Window, gpu: Subject) -> bool:
 
 
 def _is_as_its_peers(window: Window, incident: Incident, gpu: Subject) -> bool:
-    """Whether a job that began after the incident has its GPU, no further below the job's others
-    than would be told of if it were a change.
+    """Return whether a job that began after the incident holds the GPU, which compares well with that job's others.
+
+    It must not be further below them than would be reported if it were a change.
     """
     stand = window.once(beside_of, LOOKS[0])
     place = None if stand is None else stand.rows.index.number(gpu)
@@ -197,12 +198,12 @@ def _is_as_its_peers(window: Window, incident: Incident, gpu: Subject) -> bool:
 
 
 def _sick(window: Window, told: own_steps.OwnSteps) -> list[Finding]:
-    """GPUs whose rank takes longer, at a lower clock; of several on one node the node."""
+    """Return findings on GPUs whose rank takes longer at a lower clock, or on their node where there are several."""
     return [_by_clock(window, told, node, rows) for node, rows in _by_node(told, told.sick)]
 
 
 def _turned(told: own_steps.OwnSteps, known: Iterable[Finding]) -> list[Finding]:
-    """Ranks that take longer than they did, but for those of which more is known."""
+    """Return findings on ranks that take longer than before, except those of which more is known."""
     named = {gpu for finding in known for gpu in (finding.subject, *finding.members)}
     found = [
         (node, [row for row in rows if told.rows.subjects[row] not in named])
@@ -235,7 +236,7 @@ def _by_clock(
 
 
 def _as_set(one: Finding) -> Finding:
-    """All of its job waits for the node, whose clocks somebody may have set: no blame of its hardware."""
+    """Reword the finding: the job waits for clocks that somebody may have set, so no hardware is blamed."""
     return replace(
         one,
         severity=_FAULT.severity,
@@ -248,7 +249,7 @@ def _as_set(one: Finding) -> Finding:
 
 
 def _by_steps(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> Finding:
-    """In the words of the rank that is furthest away; a note until it has lasted."""
+    """Build a finding worded by the rank that deviates most; a note until it has lasted."""
     worst = max(rows, key=lambda row: float(told.apart[row]))
     several = len(rows) > 1
     first, clock = float(told.rows.values(own_steps.FIRST)[worst]), float(told.clock[worst])
@@ -288,7 +289,7 @@ def _title(several: bool, begun: bool) -> str:
 
 
 def _uneven(window: Window, told: own_steps.OwnSteps) -> list[Finding]:
-    """A note for each job that gave some of its ranks more to do from the beginning, of a node however many they are."""
+    """Return a note, on one node, for each job that gave some ranks more to do from the beginning."""
     jobs: dict[int, list[int]] = defaultdict(list)
     for row in np.flatnonzero(told.uneven).tolist():
         jobs[int(told.job[row])].append(row)
@@ -337,13 +338,16 @@ def _seen(window: Window, look: Look) -> list[Finding]:
         for nodes in jobs.values()
         if len(nodes) <= _MOST_NODES
         for node, rows in nodes.items()
-        # What all GPUs of a node do in one minute is how the node was read.
+        # A change on all GPUs of a node within one minute comes from how the node was read.
         if len(rows) == 1 or look.now is Span.STEADY
     ]
 
 
 def _unusual(window: Window) -> list[Finding]:
-    """Ranks that the others wait for by what their GPUs draw beside what they usually do, from a job's start on."""
+    """Return findings on ranks that the others wait for, from the job's start on.
+
+    They are judged by what their GPUs draw compared with what they usually do.
+    """
     found = window.once(draws_least.draws_least, None)
     rows = [] if found is None else np.flatnonzero(found.slow).tolist()
     return [] if found is None else [_by_power(found, row) for row in rows]
@@ -375,8 +379,10 @@ def _by_power(found: draws_least.DrawsLeast, row: int) -> Finding:
 
 
 def _last(window: Window) -> list[Finding]:
-    """Each rank that comes last to its job's collectives, where nothing says that it is as the others: a note where
-    nobody knows whether it is slow or has more to do.
+    """Return a finding for each rank that comes last to its job's collectives, unless something says that it is
+    like the others.
+
+    It is a note where nobody knows whether the rank is slow or has more to do.
     """
     return [
         _as_last(gpu, one, set_clocks.may_be_set(window, [gpu]))
@@ -387,7 +393,7 @@ def _last(window: Window) -> list[Finding]:
 
 
 def _as_last(gpu: Subject, one: LastRank, may_be_set: bool) -> Finding:
-    """Its evidence is how long it waits."""
+    """Build the finding; the time that the rank waits is added to its evidence later."""
     found = Finding(
         fault="gpu_slow",
         subject=gpu,
@@ -407,7 +413,7 @@ def _as_last(gpu: Subject, one: LastRank, may_be_set: bool) -> Finding:
 def _of_node(
     window: Window, look: Look, change: Change, node: Subject, rows: Sequence[int]
 ) -> Finding:
-    """In the words of the GPU that is furthest away."""
+    """Build a node's finding, worded by the GPU that deviates most."""
     worst = min(rows, key=lambda row: float(np.fmin(change.draws[row], change.clock[row])))
     one = _finding(window, look, change, worst)
     gpus = tuple(sorted(change.rows.subjects[row] for row in rows))
@@ -430,7 +436,7 @@ def _of_gpu(window: Window, look: Look, change: Change, row: int) -> Finding:
 
 
 def _usual(window: Window, look: Look) -> tuple[Floats, Floats]:
-    """Watts and hertz in the middle of each GPU's job."""
+    """Return the median watts and hertz of each row's job."""
     change = window.once(change_of, look)
     if change is None:
         return np.empty(0), np.empty(0)

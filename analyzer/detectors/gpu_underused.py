@@ -1,7 +1,7 @@
 """A GPU that somebody holds for hours and uses little of.
 
-What little is, `accounting.efficiency.efficiency` says, as it does for reports. Nobody is blamed for what
-a fault took, for a start, or for being there when asked; what a GPU shares with others is nobody's.
+`accounting.efficiency.efficiency` defines what little is, as it does for reports. Nobody is blamed for time
+that a fault took, for a start, or for a server that waits for requests; nobody is blamed for a shared GPU.
 """
 
 from collections import defaultdict
@@ -52,7 +52,7 @@ NEEDS = (
 _COLUMNS = tuple(it.column for it in ASKED)
 _FAULT = FAULTS["gpu_underused"]
 _REMEMBERED = 65_536
-# Around a limit an incident goes on: a mean over hours moves slowly across it, and back.
+# An open incident continues around a limit: a mean over hours moves slowly across it, and back.
 _EASED_LESS, _EASED_MORE = 0.8, 1.25
 _TO_DO: Mapping[Advice, str] = {
     Advice.GATHER: "gather the work into fewer hours, or share one GPU (MIG, MPS)",
@@ -64,9 +64,9 @@ _TO_DO: Mapping[Advice, str] = {
 
 
 def underused_gpus(window: Window) -> list[Finding]:
-    """GPUs of which their one holder used little over hours, beyond its start.
+    """Return GPUs of which their only holder used little over hours, not counting its start.
 
-    Several of one holder on a node are also one finding about all of them, which hides theirs.
+    Several GPUs of one holder on a node also get a joint finding, which hides their own.
     """
     rows = window.get("gpu", Span.UNDERUSED)
     some = _little(rows) & _is_judged(window, rows) & _covered(window, rows)
@@ -84,7 +84,10 @@ def underused_gpus(window: Window) -> list[Finding]:
 
 
 def says_whether_underused(window: Window, incident: Incident) -> bool:
-    """Whether of each of its GPUs that its node still has clearly more is used, or it is judged no more."""
+    """Return whether the incident can be seen to be over.
+
+    Each of its GPUs that its node still has must be used clearly more, or not be judged any more.
+    """
     members = map(Subject.parse, incident.members or (incident.subject.key,))
     gpus = [member for member in members if member.kind == "gpu" and window.has(member)]
     blame = window.once(_blame, None)
@@ -92,7 +95,7 @@ def says_whether_underused(window: Window, incident: Incident) -> bool:
 
 
 def lapsed(window: Window, incident: Incident) -> datetime | None:
-    """The hours tell that it is over, also of a node that is heard too late to be seen now."""
+    """Return now where the hours say that it is over, even of a node heard too late to be seen now; else None."""
     return window.now if says_whether_underused(window, incident) else None
 
 
@@ -114,7 +117,7 @@ def _tells(window: Window, gpu: Subject, blame: "_Blame") -> bool:
 
 
 def _little(rows: Rows) -> Mask:
-    """Of each row whether it is worth a judgement: of most GPUs enough is used."""
+    """Return for each row whether it needs a closer look: most GPUs are used enough."""
     names = {it.field: it.column for it in ASKED if it.function is Function.MEAN}
     busy, sm = (rows.values(names[it]) for it in ("utilization_percent", "sm_activity_percent"))
     found: Mask = (busy < HARDLY_PERCENT) | (sm < SMALL_SM_PERCENT)
@@ -128,15 +131,15 @@ def _judged(it: Work) -> Judged | None:
 
 
 def _is_judged(window: Window, rows: Rows) -> Mask:
-    """Of each row whether somebody may be to blame; of what is idle by now that is said."""
+    """Return for each row whether somebody may be to blame; a GPU that is idle by now is reported as such."""
     lately = used(window, window.get("gpu", Span.IDLE), rows)
     return _held(window, rows) & ~_served(window, rows) & lately
 
 
 def _held(window: Window, rows: Rows) -> Mask:
-    """Of each row whether one holder had the GPU alone over the span, and its start before.
+    """Return for each row whether one holder had the GPU alone over the span, and over its start before that.
 
-    An answer over hours may be minutes old, and so begin before the span does.
+    A result over hours may be minutes old, and so begin before the span does.
     """
     settings = window.settings
     span = micros(window.now) - settings.underused_after_seconds * 1e6
@@ -146,7 +149,10 @@ def _held(window: Window, rows: Rows) -> Mask:
 
 
 def _alone_since(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
-    """Since when, in microseconds; NaN where several have it, a part of it, or one that is on call."""
+    """Return since when one allocation holds the whole GPU, in microseconds.
+
+    NaN where several hold it, where one holds a part of it, or where the holder is on call.
+    """
     held = [one for one in allocations or () if one.ended_at is None]
     if len(held) != 1 or held[0].part is not None or is_on_call(held[0]):
         return np.nan
@@ -164,7 +170,7 @@ def _covered(window: Window, rows: Rows) -> Mask:
 
 
 def _served(window: Window, rows: Rows) -> Mask:
-    """Of each row whether requests to a server on the GPU are counted: it is there when asked."""
+    """Return for each row whether requests to a server on the GPU are counted: it waits for requests."""
     servers = window.get("inference", Span.UNDERUSED)
     found: Mask = servers.beside(rows, "samples") > 0
     return found
@@ -172,14 +178,14 @@ def _served(window: Window, rows: Rows) -> Mask:
 
 @dataclass(slots=True, kw_only=True)
 class _Blame:
-    """Who is not to be blamed."""
+    """Which holders are not to be blamed."""
 
     window: Window
     held_up: HeldUp
     idle: frozenset[str]
 
     def is_excused(self, gpu: Subject, held: Allocation) -> bool:
-        """Whether a fault held its holder up, or it waits on purpose; of one that was idle that is said."""
+        """Return whether a fault held the holder up, it waits on purpose, or the GPU was already reported as idle."""
         if gpu.key in self.idle or self.held_up.has(held):
             return True
         declared = self.window.declared
@@ -187,7 +193,7 @@ class _Blame:
 
 
 def _blame(window: Window, _: None) -> _Blame:
-    """It is asked for each incident that stands, too."""
+    """Return who is excused, also for checking open incidents."""
     settings = window.settings
     span = settings.underused_after_seconds + settings.idle_after_seconds
     since = window.now - timedelta(seconds=span)
@@ -200,13 +206,13 @@ def _blame(window: Window, _: None) -> _Blame:
 
 
 def _measured(window: Window) -> set[str]:
-    """Keys of nodes with a GPU that was measured over the span."""
+    """Return the keys of nodes with a GPU that was measured over the span."""
     rows = window.get("gpu", Span.UNDERUSED)
     return {gpu.of_node().key for gpu, _ in rows.where(_covered(window, rows))}
 
 
 def _labels(held: Allocation, gpus: Sequence[Subject]) -> dict[str, tuple[str, ...]]:
-    """What a declaration of the site is matched by."""
+    """Return the labels that a declaration of the site is matched against."""
     found = {
         "cluster": (held.subject.cluster,),
         "node": tuple(dict.fromkeys(gpu.node for gpu in gpus)),
@@ -241,7 +247,7 @@ def _action(held: Allocation, advice: Advice) -> str:
 
 
 def _together(window: Window, findings: Iterable[Finding]) -> list[Finding]:
-    """One finding per node and holder that has several of these GPUs; the first of them speaks."""
+    """Return one finding per node and holder with several of these GPUs, worded by the first of them."""
     groups: dict[tuple[Subject, str], list[Finding]] = defaultdict(list)
     for finding in findings:
         (held,) = window.held(finding.subject)

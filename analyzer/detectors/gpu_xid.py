@@ -1,4 +1,4 @@
-"""A GPU with an Xid that stands: sticky until it is cured, passing while it repeats."""
+"""A GPU with a standing Xid: a sticky one until it is cured, a passing one while it repeats."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,21 +17,21 @@ from ..window.window import Need, Span, Window
 from . import Detector
 from .gpu_lost import xid_evidence
 
-# A boot has cured a GPU once its newest line says that it answers.
+# A boot counts as a cure once the GPU's newest line says that it answers.
 NEEDS = (Need(measurement="gpu", span=Span.NOW, fields=("up",)),)
 
 _XIDS = Coded(
     fault="gpu_xid",
     kind=EventKind.XID,
-    # Some are told by a detector of their own.
+    # Some Xids have a detector of their own.
     code=lambda event: None if event.xid in XID_FAULTS else event.xid,
     row=row_of,
-    # 63, 64, 94, 95, 171 or 172 come with it and say which memory it was.
+    # 63, 64, 94, 95, 171 or 172 come with it and say which memory was affected.
     waits=frozenset({48}),
 )
 _ADVICE = 154
 _MOST_OTHERS = 8
-# A replacement and a reboot do all that a reset does.
+# From the most drastic request on: a replacement or a reboot does all that a reset does.
 _ASKED = (
     "field diagnostic, and have",
     "reboot",
@@ -42,10 +42,10 @@ _ASKED = (
 
 
 def xid_faults(window: Window) -> list[Finding]:
-    """One finding per GPU; the worst of its standing codes gives severity, action and source.
+    """Return one finding per GPU; the worst of its standing codes sets severity, action and source.
 
-    Where that is a program's own error, it is the program's and not the GPU's fault.
-    The driver's advice raises what the others say, and never lowers it.
+    Where that code is a program's own error, it is the program's fault and not the GPU's. The driver's advice
+    raises what the other codes say, and never lowers it.
     """
     found = (_finding(window, *standing) for standing in _XIDS.standing(window))
     return [finding for finding in found if finding is not None]
@@ -76,14 +76,14 @@ def _finding(window: Window, subject: Subject, events: list[Event]) -> Finding |
 
 
 def _came_back(window: Window, subject: Subject, told: Sequence[Event]) -> dict[int, Repeats]:
-    """The programs' codes that have come back on this GPU more often than programs explain."""
+    """Return the program errors that recurred on this GPU more often than programs explain, by code."""
     found = {code: repeats(window, subject, code) for code in {event.code for event in told}}
     return {code: one for code, one in found.items() if one is not None}
 
 
 @lru_cache
 def _as_judged(wanted: tuple[str, ...], came_back: frozenset[int]) -> Coded[Xid]:
-    """Xids with the severities that count: a suspect's for what came back, and the site's own."""
+    """Return the Xids with their effective severities: a suspect's where a code came back, then the site's own."""
 
     def row(event: Event) -> Xid:
         known = suspect(event.code) if event.code in came_back else row_of(event)
@@ -93,15 +93,15 @@ def _as_judged(wanted: tuple[str, ...], came_back: frozenset[int]) -> Coded[Xid]
 
 
 def _is_the_programs(row: Xid) -> bool:
-    """Whether even the worst code of a GPU is a program's affair: nothing is said of the GPU.
+    """Return whether a GPU's worst code is only a program's error, so that nothing is said against the GPU.
 
-    What a failing GPU says later is an incident of its own, and not the program's note grown worse.
+    What a failing GPU reports later is then an incident of its own, and does not worsen the program's note.
     """
     return row.confined and row.severity is Severity.INFO and row.scope is Scope.PASSING
 
 
 def _raised(finding: Finding, advice: Xid) -> Finding:
-    """With what the driver asks for, where that is more."""
+    """Return the finding with the driver's advice added; severity and action follow the advice where it asks for more."""
     more = _asks(advice.action) > _asks(finding.action)
     return replace(
         finding,
@@ -114,13 +114,13 @@ def _raised(finding: Finding, advice: Xid) -> Finding:
 
 
 def _asks(action: str) -> tuple[bool, ...]:
-    """Of an action's words, what it asks for, the most first: these are compared in that order."""
+    """Return for each known request, the most drastic first, whether the action contains it; compared in that order."""
     text = action.lower()
     return tuple(words in text for words in _ASKED)
 
 
 def _evidence(events: list[Event], judged: Coded[Xid]) -> list[Evidence]:
-    """The worst report first, and all of its code and message; then the others, the gravest first."""
+    """Describe the worst code in full, then count the others, the most severe first."""
     worst = judged.worst(events)
     leading = _signature(worst)
     evidence = xid_evidence([event for event in events if _signature(event) == leading])

@@ -1,4 +1,4 @@
-"""A node that has fewer GPUs than its peers: it was installed, or has booted, without one."""
+"""A node with fewer GPUs than its peers: it was installed, or has booted, without one."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from ..window.window import Window
 from . import Detector
 
 _FAULT = FAULTS["gpus_missing"]
-# So many nodes of a kind, and this share of them with the same count, make an expectation.
+# An expectation takes this many nodes of a kind, and this share of them with the same count.
 _NODES, _SHARE = 4, 0.75
 
 
 def nodes_with_too_few(window: Window) -> list[Finding]:
-    """Nodes whose inventory lists fewer GPUs than most nodes of the same GPU model.
+    """Return nodes whose inventory lists fewer GPUs than most nodes of the same GPU model.
 
-    A GPU that was lost stays in its node's inventory, as one that is missing, and is not counted here.
+    A GPU that was lost stays in its node's inventory, marked as missing, and makes no finding here.
     """
     return list(_too_few(window.inventories.values()))
 

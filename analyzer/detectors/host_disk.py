@@ -1,4 +1,4 @@
-"""A node whose collector cannot keep what it measured, since its disk is full or fails."""
+"""A node whose collector cannot store its measurements, since its disk is full or fails."""
 
 from datetime import datetime
 
@@ -20,13 +20,15 @@ NEEDS = (
 _FAULT = FAULTS["host_disk"]
 # A torn file after a power cut, or one body that the hub refused, is no full disk.
 _BODIES = 3
-# Half of the recent span: a disk that is full for a moment takes the next body.
+# At least half of the recent span: a disk that is full for a moment accepts the next body.
 _COVERAGE = 0.5
 
 
 def full_disks(window: Window) -> list[Finding]:
-    """One finding per node whose spool's disk refused every write of the recent span, or whose
-    collector dropped several bodies over the steady one.
+    """Return one finding per node that cannot store what it measured.
+
+    Either the spool's disk refused every write of the recent span, or the collector dropped several bodies over
+    the steady span.
     """
     found = {}
     rows = window.get("node", Span.STEADY)

@@ -1,4 +1,4 @@
-"""A node whose kernel reports again and again that it hangs, or that a drive fails."""
+"""A node whose kernel reports repeatedly that it hangs, or that a drive fails."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -11,17 +11,18 @@ from gpuvigil.model import Event, EventKind, Evidence, Finding, Subject
 from ..window.window import Window
 from . import Detector
 
-# One task that waits for two minutes is a slow server's, and a virtual machine that was moved stands
-# still once; what goes on says so again within minutes. It is told for as long as it was said lately.
+# One task that waits for two minutes points at a slow server, and a virtual machine that was moved pauses
+# once; a lasting hang is reported again within minutes. The fault lasts for as long as it was reported
+# lately.
 _HANGS, _WITHIN, _LATELY = 3, timedelta(minutes=10), timedelta(hours=1)
-# A file system stays read-only, and a drive away, until somebody does something about it.
+# A file system stays read-only, and a drive away, until somebody acts.
 _DAY = timedelta(hours=24)
-# What tasks wait for, where something says so: when that is over, what the kernel said of them is.
+# Faults that tasks wait for: once they are over, so is what the kernel said about those tasks.
 _WAITED_FOR = where(lambda row: row.explains is not None and Sign.TASKS_WAIT in row.explains.signs)
 
 
 def troubled_kernels(window: Window) -> list[Finding]:
-    """One finding per node and fault, by what its kernel said since the last boot."""
+    """Return one finding per node and fault, by what its kernel reported since the last boot."""
     found = [*_hanging(window), *_storage(window)]
     return sorted(found, key=lambda it: (it.subject, it.fault))
 
@@ -44,7 +45,7 @@ def _hanging(window: Window) -> Iterator[Finding]:
 
 
 def _waited_until(window: Window, node: Subject) -> datetime | None:
-    """When the last of what the node's tasks waited for was over."""
+    """Return when the last fault that the node's tasks waited for was over; None if there was none."""
     ends = (
         one.resolved_at for one in window.stood if one.fault in _WAITED_FOR and one.subject == node
     )
@@ -57,7 +58,7 @@ def _storage(window: Window) -> Iterator[Finding]:
 
 
 def _of(window: Window, kind: EventKind, span: timedelta) -> Iterator[tuple[Subject, list[Event]]]:
-    """By node, what its kernel told within the span and since it was booted."""
+    """Yield for each node what its kernel reported within the span and since the last boot, oldest first."""
     told: dict[Subject, list[Event]] = defaultdict(list)
     for event in window.all_events(kind):
         told[event.subject.of_node()].append(event)

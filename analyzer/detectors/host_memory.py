@@ -1,4 +1,4 @@
-"""A node whose kernel reports or counts machine checks again and again: a DIMM, mostly."""
+"""A node whose kernel reports or counts machine checks repeatedly, mostly because of a DIMM."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -20,16 +20,16 @@ _CORRECTED, _UNCORRECTED = (
 NEEDS = (Need(measurement="node", span=Span.TREND, aggregates=(_CORRECTED, _UNCORRECTED)),)
 
 _FAULT = FAULTS["host_memory"]
-# One corrected error is a cosmic ray's; mcelog's default acts on ten of a DIMM within a day.
+# One corrected error may be a cosmic ray; mcelog's default acts on ten of a DIMM within a day.
 _HOUR, _IN_AN_HOUR = timedelta(hours=1), 3
 _DAY, _IN_A_DAY = timedelta(hours=24), 10
 
 
 def failing_hosts(window: Window) -> list[Finding]:
-    """One finding per node: three machine checks in an hour, or ten in a day, or as many counted.
+    """Return one finding per node with three machine checks in an hour, ten in a day, or as many counted errors.
 
-    Where the kernel's EDAC has the machine's memory, not every corrected error is a machine check
-    in its log; its counters see them all.
+    Where the kernel's EDAC handles the machine's memory, not every corrected error is a machine check in its
+    log; its counters see them all.
     """
     told = {finding.subject: finding for finding in (*_counted(window), *_told(window))}
     return [told[node] for node in sorted(told)]

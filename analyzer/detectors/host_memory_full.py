@@ -1,6 +1,6 @@
-"""A host whose memory ran full: it swaps, reads its programs from disk again, or ends a process.
+"""A host that runs out of memory: it swaps, reads its programs from disk again, or ends a process.
 
-What files are kept in memory counts as left, and swap that is used does not matter as long as something is left.
+Memory that caches files counts as available, and used swap does not matter as long as memory is available.
 """
 
 from collections.abc import Iterable
@@ -24,17 +24,17 @@ NEEDS = (
 )
 
 _FAULT = FAULTS["host_memory_full"]
-# Of the machine's memory, at every sample of the steady span: the kernel ends processes that come near nothing at all,
-# and a page cache that programs can have back counts as left [ours].
+# Share of the machine's memory, at every sample of the steady span: the kernel ends processes when almost
+# none is left, and a page cache that programs can have back counts as available [ours].
 _LEAST = 0.01
-# And within the half hour before there was so much: memory that is set aside for good, as huge pages of virtual
-# machines, is nobody's trouble [ours].
+# And within the half hour before, this much was available: memory that is set aside for good, as huge pages
+# of virtual machines, is no fault [ours].
 _HAD = 0.05
 _COVERAGE = 0.8
 
 
 def full_hosts(window: Window) -> list[Finding]:
-    """One finding per node, and as long as it stays so."""
+    """Return one finding per node, for as long as its memory stays full."""
     rows = window.get("node", Span.STEADY)
     left = divided(rows.values(_LEFT.column), rows.values(_TOTAL.column))
     full = (left < _LEAST) & (seconds(rows) >= _COVERAGE * window.settings.steady_seconds)

@@ -15,13 +15,13 @@ from . import Detector
 
 _SPACE = Aggregate(function=Function.MIN, field="space_used_share")
 _FULL, _NO_ROOM = 0.95, 0.99
-# Half of the recent span: a sensor that fails for one reading is a bus that was busy.
+# At least half of the recent span: a sensor that fails for one reading may just be on a busy bus.
 _COVERAGE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sensor:
-    """What a node counts of its parts that fail."""
+    """A count that a node reports of its failed parts."""
 
     fault: str
     field: str
@@ -47,7 +47,7 @@ NEEDS = (
 
 
 def failing_parts(window: Window) -> list[Finding]:
-    """One finding per node and sort of part that failed at every reading of the recent span."""
+    """Return one finding per node and kind of part that failed at every reading of the recent span."""
     rows = window.get("node", Span.RECENT)
     lasting = seconds(rows) >= _COVERAGE * window.settings.window_seconds - window.ticks(rows)
     found = []
@@ -91,7 +91,7 @@ def _finding(
 
 
 def _words(window: Window, node: Subject) -> Iterator[Evidence]:
-    """What the collector said last of the node's parts: numbers have no names."""
+    """Yield the collector's last message about the node's parts, since the counts name none."""
     last = max(window.node_events(node, EventKind.HOST), key=lambda e: (e.at, e.id), default=None)
     if last is not None:
         yield Evidence(name="the collector says", value=f"{last.message}, {moment(last.at)}")

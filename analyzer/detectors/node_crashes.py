@@ -1,7 +1,7 @@
-"""A node that went down again and again within a day without a word, and came back each time.
+"""A node that went down without notice again and again within a day, and came back each time.
 
-While it is away it is silent, which ends when it is heard again, and an absence of minutes is told of nobody.
-What is left is a machine that takes along every job that it gets.
+While it is down it counts as silent, which ends when it is heard again, and an absence of minutes is not
+reported. What remains is a machine that takes down every job that it gets.
 """
 
 from collections import defaultdict
@@ -22,30 +22,31 @@ from . import Detector
 
 _FAULT = FAULTS["node_crashes"]
 _DAY = timedelta(hours=24)
-# Under jobs of schedulers twice, or once and then with or without any three times in all: whoever is told
-# keeps jobs off it, and a machine that somebody works on goes down without a word as well, with no job.
+# Twice under jobs of a scheduler, or once under one and three times in all: this finding makes people keep
+# jobs off the node, and a machine that somebody works on also goes down without notice, with no job.
 _UNDER_JOBS, _IN_ALL = 2, 3
-# It has stayed up for as long as a night shift: what comes later is told anew.
+# The node has stayed up for as long as a night shift: a later crash is reported anew.
 _STAYS_UP = timedelta(hours=6)
 _SHOWN = 5
-# One start may be told twice, by a clock that was put right between.
+# One start may be reported twice if the clock was corrected in between.
 _ONE_START = timedelta(minutes=2)
-# From what it lost to its kernel's start: a machine of eight GPUs tests itself for minutes.
+# From the end of a lost job to the kernel's start: a machine of eight GPUs tests itself for minutes.
 _STARTS = timedelta(minutes=15)
-# A word that it goes is of this start, and a repair of what was told before it, for so long.
+# For this long before a start, a notice of shutdown belongs to that start, and a repair to what was reported
+# before it.
 _ORDERED = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Crash:
-    """When the machine was started again, and the jobs that it took along."""
+    """When the machine started again, and the jobs that went down with it."""
 
     at: datetime
     jobs: Sequence[Allocation]
 
 
 def crashing_nodes(window: Window) -> list[Finding]:
-    """One finding per node, until it has stayed up for hours."""
+    """Return one finding per crashing node, until it has stayed up for hours."""
     boots: dict[Subject, list[datetime]] = defaultdict(list)
     for event in window.all_events(EventKind.BOOT):
         if window.now - event.at < _DAY:
@@ -59,7 +60,7 @@ def crashing_nodes(window: Window) -> list[Finding]:
 
 
 def _starts(boots: Iterable[datetime]) -> list[datetime]:
-    """Each start of the machine once, the oldest first."""
+    """Return each start of the machine once, the oldest first."""
     starts: list[datetime] = []
     for at in sorted(boots):
         if not starts or at - starts[-1] >= _ONE_START:
@@ -82,7 +83,10 @@ def _crashes(window: Window, node: Subject, starts: Sequence[datetime]) -> Itera
 
 
 def _was_lost(job: Allocation, boot: datetime) -> bool:
-    """Whether it had the node when that went down: who is done before, or begins after it, lost nothing."""
+    """Return whether the job was on the node when it went down.
+
+    A job that was done before, or began after the boot, lost nothing.
+    """
     if job.started_at >= boot:
         return False
     if job.ended_at is None or job.ended_at >= boot:
@@ -91,7 +95,7 @@ def _was_lost(job: Allocation, boot: datetime) -> bool:
 
 
 def _was_repaired(window: Window, node: Subject, boot: datetime) -> bool:
-    """Whether something else stood of the node, for which somebody may have switched it off and on."""
+    """Return whether the node had another incident, for which somebody may have switched it off and on."""
     return any(
         one.fault not in SILENCES
         and one.fault != _FAULT.key

@@ -39,31 +39,31 @@ NEEDS = (Need(measurement="node", span=Span.STEADY, aggregates=(DROPPED,)), RECE
 
 _FAULT = FAULTS["node_silent"]
 _WITH_HOLES = 4.0
-# Whoever waits for a node may wait for something else: so many recent spans in a row tell.
+# A rank that waits for a node may wait for something else, so it takes this many recent spans in a row.
 _WAITED_FOR = 3.0
-# A node that lately let the hub wait for some time is awaited for half as long again.
+# A node that lately kept the hub waiting for some time is given half as long again.
 _LONGER = 1.5
-# Of a node of which a share of the bodies gets lost, as many in a row as chance loses once in so
-# many: at a body in 10 s that is once in three years of a node. No more than this many ticks.
+# A node that loses a share of its bodies may lose as many in a row as chance does once in this many: at a
+# body every 10 s that is once in three years of a node. No more than this many ticks.
 _ONCE_IN, _MOST_TICKS = 1e7, 18
-# A job whose node is gone fails at the next collective, or the scheduler misses the node and ends
-# it: Slurm waits for 5 minutes (SlurmdTimeout), collectives for 10. What goes on for longer lives.
+# A job whose node is gone fails at the next collective, or the scheduler misses the node and ends the job:
+# Slurm waits for 5 minutes (SlurmdTimeout), collectives for 10. A job that goes on for longer is alive.
 _DIES_WITHIN = timedelta(minutes=10, seconds=30)
-# A machine of eight GPUs is back from a reboot by then, with a driver that was upgraded as well. Of a
-# node whose GPUs nobody held, that is the likeliest reason: who maintains a node empties it first,
-# and a reboot takes nobody's work along.
+# A machine of eight GPUs is back from a reboot by then, even with an upgraded driver. For a node whose GPUs
+# nobody held a reboot is the likeliest reason: whoever maintains a node drains it first, so that a reboot
+# takes no work down.
 _REBOOT = timedelta(minutes=20)
-# Neighbours that fall silent together speak for each other, after gaps that a busy scraper makes.
+# Neighbours that fall silent together confirm each other, after gaps that a busy scraper makes.
 _OF_NEIGHBOURS = 1.0 / 3.0
-# What keeps much of a cluster waiting is mostly a busy hub, or one that is started anew.
+# When much of a cluster is late, the hub is mostly busy or restarting.
 _OF_A_HUB = 1.25
-# Conditions of a silence that has nobody's word but its own.
+# Conditions of a silence that nothing but the silence itself speaks for.
 _NOTHING_TELLS = frozenset({"", NodeSilence.SCALED_DOWN})
 _BY_ITS_WORD = "the node's own last word, or its scheduler's"
 
 
 class Hearing(Enum):
-    """What the hub has of a node."""
+    """Whether the hub hears a node."""
 
     HEARD = "a body came lately"
     SILENT = "no body came for too long"
@@ -72,11 +72,11 @@ class Hearing(Enum):
 
 
 def hearing(window: Window, node: Subject) -> Hearing:
-    """Whether a node reports, by when its bodies reached the hub: its own clock plays no part."""
+    """Return whether a node reports, by when its bodies reached the hub; its own clock plays no part."""
     if node.key in window.retired:
         return Hearing.NOT_EXPECTED
     heard, listening = window.heard.get(node.key), window.listening_since
-    # Nearly all were heard within the shortest limit that there is.
+    # Nearly all nodes were heard within the shortest possible limit.
     if heard is not None and window.now - heard < _shortest(window, node):
         return Hearing.HEARD
     limit = timedelta(seconds=_limit_seconds(window, node))
@@ -91,12 +91,12 @@ def hearing(window: Window, node: Subject) -> Hearing:
 
 
 def waited_for(window: Window) -> dict[str, float]:
-    """By key the nodes that would have stopped reporting if they were not heard with holes.
+    """Return the nodes that would count as silent if gaps in their reports did not extend their limit.
 
-    The value is how many seconds each may be silent: whoever shows nodes waits as long.
+    Maps each node's key to the seconds that it may be silent, so that pages which show nodes wait as long.
     """
     found = {}
-    # All but a few were heard just now: none may be silent for less than that.
+    # All but a few nodes were heard just now; no limit is shorter than that.
     lately = window.now - timedelta(seconds=window.settings.silent_after_seconds)
     for key in [key for key, at in window.heard.items() if at <= lately]:
         inventory = window.inventories.get(key)
@@ -111,16 +111,16 @@ def waited_for(window: Window) -> dict[str, float]:
 
 
 def silent_nodes(window: Window) -> list[Finding]:
-    """Nodes that are known and sent no body for too long.
+    """Return findings on known nodes that sent no body for too long.
 
-    Whether the node is dead or only its collector is told by what the other nodes of its jobs say:
-    a node that dies takes its jobs along, a collector that dies does not. The node's own records
-    cannot tell, since its collector writes them. A node of which nobody tells anything is late,
-    which is no incident, for `silent_verdict_seconds`; its words may change after that. Nor is one
-    that went in order, by its own word or its scheduler's. What most of a rack suffers at once is
-    told of the rack sooner, and that covers its nodes.
+    The other nodes of its jobs show whether a node is dead or only its collector: a dead node takes its jobs
+    down, a dead collector does not. The node's own records cannot show it, since its collector writes them. A
+    node about which nothing else is known is only late for `silent_verdict_seconds`, which is no incident; its
+    wording may change after that. A node that went down in order, by its own word or its scheduler's, is no
+    incident either. What most of a rack suffers at once is reported on the rack sooner, and that covers its
+    nodes.
     """
-    # All but a few were heard just now.
+    # All but a few nodes were heard just now.
     lately = window.now - timedelta(seconds=window.settings.silent_after_seconds)
     heard = {key for key, at in window.heard.items() if at > lately}
     nodes = map(Subject.parse, sorted({*window.inventories, *window.heard} - heard))
@@ -148,23 +148,23 @@ def silent_nodes(window: Window) -> list[Finding]:
 
 
 def _told_before(window: Window) -> set[Subject]:
-    """Nodes that an incident of their silence stands about: they are told of until they are heard."""
+    """Return the nodes with a standing incident about their silence, which is kept until they are heard."""
     stand = (i for i in window.stood if i.fault in SILENCES and State(i.state) in STANDING)
     members = {key for i in stand for key in (i.subject.key, *i.members)}
     return {Subject.parse(key).of_node() for key in members}
 
 
 def _is_quiet(finding: Finding) -> bool:
-    """Whether a node went as somebody wanted it, and took nobody's work along: nothing is to be done."""
+    """Return whether a node went down as intended without taking work along, so that nothing needs doing."""
     return finding.severity is Severity.INFO
 
 
 def _is_late(window: Window, finding: Finding, share: float = 1.0) -> bool:
-    """Whether nothing but its silence says that anything is wrong with a node, and not for long yet.
+    """Return whether nothing but its silence says that a node has a fault, and not for long yet.
 
-    `share` of the patience for a lone node is enough, which is longer with one that is often silent
-    for minutes: such pauses follow each other by chance. Of one that is read seldom the next body was due
-    only later. A selftest's nodes are never only late.
+    `share` scales the patience for a lone node, which is longer for a node that is often silent for minutes:
+    such pauses follow each other by chance. For a node that is read seldom, the wait until its next body is
+    added. Nodes of a selftest are never just late.
     """
     node = finding.subject
     if finding.condition not in _NOTHING_TELLS or node.marked:
@@ -176,18 +176,18 @@ def _is_late(window: Window, finding: Finding, share: float = 1.0) -> bool:
 
 
 def _may_reboot(window: Window, went: "_Went", alike: Mapping[Subject, int]) -> bool:
-    """Whether nobody held the node, so that it may be back soon; longer beside others that left so."""
+    """Return whether nobody held the node, so that it may be back soon; a node that left as others did gets longer."""
     wait = WITHIN if went.node in alike else _REBOOT
     waited = window.now - lived_until(window, went.node, went.since)
     return went.free and not went.node.marked and waited < wait
 
 
 def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> tuple[set[Subject], set[Subject]]:
-    """Nodes that say nothing since the same moment as most of their cluster, once one is silent; and
-    those of them of which it is told by now.
+    """Return the nodes that fell silent together with most of their cluster, and those of them to report by now.
 
-    Nobody waits until the last of them is silent, so that none is told for itself meanwhile. A hub
-    that is only busy is no incident: it takes a while, but where whole racks are gone.
+    They are gathered once a first one is silent: waiting for the last would report some of them alone
+    meanwhile. A hub that is only busy is no incident, so reporting takes a while, except where whole racks are
+    gone.
     """
     found: set[Subject] = set()
     due: set[Subject] = set()
@@ -206,7 +206,7 @@ def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> tuple[set[Subje
         if first.keys().isdisjoint(nodes):
             continue
         begin = min(late[key] for key in alike)
-        # Whoever sends seldom was heard for the last time a little earlier or later.
+        # Nodes that send seldom were last heard a little earlier or later.
         seldom = {node for node, at in first.items() if abs(at - begin) <= TOGETHER}
         found |= nodes | {node for node in seldom if node.cluster == cluster}
         hit, others = ({told.get(key) for key in them} for them in (alike, known - alike))
@@ -218,7 +218,7 @@ def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> tuple[set[Subje
 
 
 def _is_overdue(window: Window, key: str) -> bool:
-    """Whether a body of a node is overdue, which may not have stopped reporting yet."""
+    """Return whether a node's next body is overdue, even if the node does not count as silent yet."""
     inventory, listening = window.inventories.get(key), window.listening_since
     if listening is None or key in window.retired:
         return False
@@ -232,7 +232,7 @@ def _went_in_order(window: Window, key: str) -> bool:
 
 
 def _unheard(window: Window, node: Subject) -> Finding:
-    """One of them; certain, since so many say the same."""
+    """Build the finding on one node of many that fell silent together; certain, since so many agree."""
     heard = window.heard.get(node.key)
     since: datetime = heard or window.listening_since or window.now
     return Finding(
@@ -251,17 +251,20 @@ def _unheard(window: Window, node: Subject) -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Went:
-    """How things stood with a node when it fell silent."""
+    """The state of a node when it fell silent."""
 
     node: Subject
     since: datetime
     lost: Sequence[Allocation]  # its jobs
     gone: Departure | None
-    free: bool  # nobody held any of its GPUs, and nobody knows why it went
+    free: bool  # nobody held any of its GPUs, and the reason why it went is unknown
 
 
 def _went(window: Window, node: Subject, clusters: Collection[str]) -> _Went:
-    """`clusters`: those of which anybody tells who holds GPUs."""
+    """Return the state of a node when it fell silent.
+
+    `clusters` are those for which somebody reports who holds GPUs.
+    """
     heard = window.heard.get(node.key)
     since: datetime = heard or window.listening_since or window.now
     went = lived_until(window, node, since, GOES)
@@ -273,10 +276,10 @@ def _went(window: Window, node: Subject, clusters: Collection[str]) -> _Went:
 
 
 def _one_by_one(went: Iterable[_Went]) -> dict[Subject, int]:
-    """Of each idle node that left as others of its cluster did, how many there were.
+    """Return for each idle node that left as others of its cluster did how many such nodes there were.
 
-    Who said that it goes down, and took no work along, left so as well: of those that somebody takes
-    away some are cut off before their word is out.
+    A node that announced its shutdown and took no work down counts as well: of nodes that are being removed,
+    some are cut off before their announcement is sent.
     """
     idle: dict[str, dict[Subject, datetime]] = defaultdict(dict)
     busy: dict[str, dict[Subject, datetime]] = defaultdict(dict)
@@ -293,7 +296,7 @@ def _one_by_one(went: Iterable[_Went]) -> dict[Subject, int]:
 
 
 def _finding(window: Window, went: _Went, others: "_Others", alike: int) -> Finding:
-    """What is said of a node, or will be once it is no longer only late."""
+    """Build a node's finding, as it is reported once the node is no longer just late."""
     node, since, gone = went.node, went.since, went.gone
     found = _missed(window, went, others, alike) if gone is None else _gone(node, since, gone)
     return replace(found, evidence=(_last_data(window, node), *found.evidence))
@@ -306,7 +309,7 @@ def _last_data(window: Window, node: Subject) -> Evidence:
 
 
 def is_missed(finding: Finding) -> bool:
-    """Whether a silent node did not go in order, nor as nodes do that somebody takes away."""
+    """Return whether a silent node went down neither in order nor as removed nodes do."""
     return finding.condition not in {*IN_ORDER, NodeSilence.SCALED_DOWN}
 
 
@@ -326,10 +329,13 @@ def _gone(node: Subject, since: datetime, gone: Departure) -> Finding:
 
 
 def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Finding:
-    """What is said of a node that nobody took away; `alike`: idle nodes that left one by one."""
+    """Build the finding on a node that nobody took away.
+
+    `alike` is how many idle nodes left one by one.
+    """
     since, severity = went.since, _FAULT.severity
     waits = went.free and window.now - since < (WITHIN if alike else _REBOOT)
-    # Of a node that is booted its scheduler hears as little.
+    # A node that is rebooting is not heard by its scheduler either.
     verdict = others.verdict(went.lost, since) or (None if waits else _by_scheduler(window, went))
     told, evidence = verdict or (None, ())
     if went.free and is_scaled_down(alike):
@@ -355,21 +361,24 @@ Verdict = tuple[NodeSilence, tuple[Evidence, ...]]
 
 
 def _by_scheduler(window: Window, went: _Went) -> Verdict | None:
-    """Its collector is not alone in not being heard; that a scheduler hears it nobody tells."""
+    """Return that the scheduler does not hear the node either; None where that is not known.
+
+    That a scheduler still hears a node is never reported.
+    """
     if not window.away.is_unheard(went.node, went.since):
         return None
     return NodeSilence.UNHEARD, (Evidence(name="its scheduler", value="does not hear it either"),)
 
 
 class _Others:
-    """What nodes that are heard say of the jobs that they share with silent ones."""
+    """What the nodes that are heard say about the jobs they share with silent ones."""
 
     def __init__(self, window: Window, silent: frozenset[Subject]) -> None:
         self._window, self._silent = window, silent
 
     @cached_property
     def _told(self) -> Mapping[str, Sequence[Allocation]]:
-        """Allocations on nodes that are heard, of holders that silent nodes have, by `holder_key`."""
+        """Return allocations on nodes that are heard, for holders that silent nodes have too, by `holder_key`."""
         holders = {a.holder for node in self._silent for a in jobs(self._window, node)}
         told: dict[str, list[Allocation]] = {}
         for held in self._window.allocations.values():
@@ -387,10 +396,10 @@ class _Others:
         return working(self._window)
 
     def verdict(self, lost: Iterable[Allocation], since: datetime) -> Verdict | None:
-        """Whether the node or only its collector is gone; None where no other node tells.
+        """Return whether the node or only its collector is gone; None where no other node shows it.
 
-        `lost`: what a scheduler had on the node when that fell silent. A job that was started anew
-        since, under its old number, is another one.
+        `lost` is what a scheduler had on the node when it fell silent. A job that has been restarted since,
+        under its old number, counts as another one.
         """
         names = sorted({holder_key(a) for a in lost})
         told = [a for name in names for a in self._told.get(name, ()) if a.started_at <= since]
@@ -400,10 +409,10 @@ class _Others:
         return self._by_work(held, since) or _by_ends(ended, last, since, open_too=bool(held))
 
     def _by_work(self, gpus: Iterable[Subject], since: datetime) -> Verdict | None:
-        """By the GPUs of its jobs elsewhere: those of a rank that waits for a dead one spin.
+        """Judge by the GPUs of the node's jobs elsewhere: those of ranks that wait for a dead one spin.
 
-        Ranks that do not wait for each other work on until the scheduler misses the node, so work
-        counts only after that; and nothing before the recent span is younger than the silence.
+        Ranks that do not wait for each other work on until the scheduler misses the node, so work counts only
+        after that. Nor does anything count until the recent span lies within the silence.
         """
         silent_for = self._window.now - since
         if silent_for < _WAITED_FOR * timedelta(seconds=self._window.settings.window_seconds):
@@ -420,7 +429,10 @@ class _Others:
 def _by_ends(
     ended: Sequence[Allocation], last: datetime, since: datetime, *, open_too: bool
 ) -> Verdict | None:
-    """By when its jobs ended on other nodes, at `last` the last one; `open_too`: some did not."""
+    """Judge by when the node's jobs ended on other nodes, the last one at `last`.
+
+    `open_too` says that some have not ended.
+    """
     if last - since > _DIES_WITHIN:
         value = f"went on elsewhere until {moment(last)}"
         return NodeSilence.COLLECTOR, (Evidence(name="its jobs", value=value),)
@@ -431,15 +443,15 @@ def _by_ends(
 
 
 def _shortest(window: Window, node: Subject) -> timedelta:
-    """How long a node must be silent at least."""
+    """Return the shortest silence after which a node can count as silent."""
     return silent_after(window.settings.silent_after_seconds, window.tick_seconds(node))
 
 
 def _limit_seconds(window: Window, node: Subject) -> float:
-    """How long a node must be silent: longer where it is heard with holes.
+    """Return the seconds of silence after which a node counts as silent; more where its reports have gaps.
 
-    A collector that has to drop bodies knows of them; what gets lost on the way shows in how many
-    bodies of the steady span came, and what comes in bursts in how long it was waited for lately.
+    A collector that has to drop bodies counts them. Losses on the way show in how many bodies of the steady
+    span arrived, and bursts in how long the hub waited for the node lately.
     """
     tick = window.tick_seconds(node)
     limit = max(_shortest(window, node).total_seconds(), _LONGER * window.waited.get(node.key, 0.0))
@@ -453,7 +465,7 @@ def _limit_seconds(window: Window, node: Subject) -> float:
 
 
 def _ticks_lost_by_chance(lost: int, due: int) -> int:
-    """How many bodies in a row chance loses hardly ever, when it lost `lost` of `due`."""
+    """Return how many bodies in a row chance hardly ever loses, if it lost `lost` of `due`."""
     if lost <= 0:
         return 0
     return min(math.ceil(math.log(_ONCE_IN) / math.log((due + 1) / (lost + 1))), _MOST_TICKS)

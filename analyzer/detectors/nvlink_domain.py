@@ -1,7 +1,7 @@
-"""GPUs on several nodes of one NVLink domain have NVLink faults at once: look at what they share.
+"""GPUs on several nodes of one NVLink domain have NVLink faults at once, so what they share is suspect.
 
-A domain is what NVML calls a clique of a fabric's cluster, as the GPUs of an NVL72. Its switches stand in trays of
-their own, of which no node tells: they show in the GPUs that they connect.
+A domain is what NVML calls a clique of a fabric's cluster, such as the GPUs of an NVL72. Its switches are in
+trays of their own that no node reports; their faults show in the GPUs that they connect.
 """
 
 from collections import Counter, defaultdict
@@ -42,16 +42,16 @@ NEEDS = (*OF_LINKS, *OF_PAST, *OF_FABRICS, *OF_XIDS, _LACKING)
 
 _FAULT = FAULTS["nvlink_domain"]
 _XIDS = frozenset() if _FAULT.explains is None else _FAULT.explains.xids
-# So many nodes, raised within so long of each other: two that fail apart have nothing in common.
+# It takes this many nodes, raised within this long of each other: two that fail apart have nothing in common.
 _NODES, _TOGETHER = 2, timedelta(minutes=5)
 _SHOWN = 8
 
-Domain = tuple[str, str]  # a cluster of ours, and the domain's name in it
+Domain = tuple[str, str]  # one of our clusters, not a fabric's, and the domain's name in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hit:
-    """What one finding says of GPUs of a domain, and when it was raised."""
+    """One finding about GPUs of a domain, those GPUs, and when it was raised."""
 
     finding: Finding
     gpus: tuple[Subject, ...]
@@ -63,10 +63,11 @@ class _Hit:
 
 
 def broken_domains(window: Window) -> list[Finding]:
-    """One finding per domain of which GPUs on several nodes began to fail within five minutes.
+    """Return one finding per domain in which GPUs on several nodes began to fail within five minutes.
 
-    It is about the domain's first node, hit or not, so that it stays the same while others come and
-    go. While it stands, whatever else fails in its NVLinks is part of it, but what was told before.
+    The finding is about the domain's first node, hit or not, so that it stays the same while others come and
+    go. While it stands, any other fault in the domain's NVLinks is part of it, except those that were reported
+    before.
     """
     if not any(gpu.fabric_cluster for one in window.inventories.values() for gpu in one.gpus):
         return []
@@ -95,7 +96,7 @@ def broken_domains(window: Window) -> list[Finding]:
 
 
 def _gpus_of(window: Window, domains: Collection[Domain]) -> Mapping[Domain, Collection[Subject]]:
-    """All GPUs of these domains, as their inventories tell them."""
+    """Return all GPUs of these domains, by their nodes' inventories."""
     found: dict[Domain, list[Subject]] = defaultdict(list)
     for inventory in window.inventories.values():
         for uuid, name_ in _named(inventory).items():
@@ -106,7 +107,10 @@ def _gpus_of(window: Window, domains: Collection[Domain]) -> Mapping[Domain, Col
 
 
 def _named(inventory: Inventory) -> Mapping[str, str]:
-    """By UUID the domain of a node's GPUs; one that has not joined a fabric is where all the others are."""
+    """Return the domain of each of a node's GPUs, by UUID.
+
+    A GPU that has not joined a fabric belongs to the domain that all the others share.
+    """
     told = {gpu.uuid: gpu.nvlink_domain for gpu in inventory.gpus}
     known = {domain for domain in told.values() if domain is not None}
     common = next(iter(known)) if len(known) == 1 else None
@@ -132,7 +136,7 @@ def _hits(window: Window, standing: Mapping[str, Incident]) -> Mapping[Domain, S
 
 
 def _signs(window: Window) -> Iterator[Finding]:
-    """What says that a GPU's NVLinks or its fabric fail; a note of them keeps nobody from working."""
+    """Yield findings that a GPU's NVLinks or its fabric fail, without notes, which keep nobody from working."""
     found = [*broken_links(window), *fabrics_down(window)]
     found += [one for one in xid_faults(window) if one.xid in _XIDS]
     told = {one.fingerprint for one in found}
@@ -141,13 +145,13 @@ def _signs(window: Window) -> Iterator[Finding]:
 
 
 def _at_once(hits: Sequence[_Hit], one: Incident | None) -> Sequence[_Hit]:
-    """Those on the most nodes that were raised within five minutes; what is new is raised now."""
+    """Return the findings raised within five minutes on the most nodes; a new finding counts as raised now."""
     if one is not None:
         since = raised_at(one) - _TOGETHER
         return [hit for hit in hits if hit.raised >= since]
     ordered = sorted(hits, key=lambda hit: (hit.raised, hit.finding.subject))
     most, best, end = 0, slice(0), 0
-    nodes: Counter[Subject] = Counter()  # of those from the first to the end
+    nodes: Counter[Subject] = Counter()  # of the hits from `first` to `end`
     for first, hit in enumerate(ordered):
         while end < len(ordered) and ordered[end].raised - hit.raised <= _TOGETHER:
             nodes[ordered[end].node] += 1
@@ -188,7 +192,7 @@ def _finding(
 def _evidence(
     window: Window, gpus: Collection[Subject], hits: Sequence[_Hit]
 ) -> Iterator[Evidence]:
-    """How many nodes of the domain, what they show, and whose work is inside."""
+    """Yield how many nodes of the domain are hit, what they show, and whose jobs are inside."""
     hit = sorted({one.node.node for one in hits}, key=natural)
     nodes = {gpu.of_node() for gpu in gpus}
     yield Evidence(name="nodes", value=f"{len(hit)} of the domain's {len(nodes)}: {_listed(hit)}")
@@ -208,10 +212,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def would_show(window: Window, incident: Incident) -> bool:
-    """Whether it is over if nothing is found: not while GPUs on several of its nodes lack links.
+    """Return whether the incident is over if nothing is found: not while GPUs on several of its nodes lack links.
 
-    That a link was lost shows for as long as the trend span remembers it; that one is lacking shows
-    for ever.
+    A lost link shows only for as long as the trend span remembers it; a lacking link shows for ever.
     """
     rows = window.get("gpu", Span.NOW)
     lacking = {

@@ -1,4 +1,4 @@
-"""An NVSwitch with an SXid that stands: fatal ones until a boot, others while they repeat."""
+"""An NVSwitch with a standing SXid: a fatal one until a boot, another one while it repeats."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ _SXIDS = Coded(
 
 
 def sxid_faults(window: Window) -> list[Finding]:
-    """One finding per node; the worst of its standing codes gives severity, action and source."""
+    """Return one finding per node; the worst of its standing codes sets severity, action and source."""
     wanted = tuple(window.settings.sxid_overrides)
     judged, found = _as_wanted(wanted), []
     for subject, events in _SXIDS.standing(window):
@@ -35,7 +35,7 @@ def sxid_faults(window: Window) -> list[Finding]:
 
 @lru_cache
 def _as_wanted(wanted: tuple[str, ...]) -> Coded[Sxid]:
-    """SXids with the severities that count: the site's own before the table's."""
+    """Return the SXids with their effective severities: the site's own before the table's."""
 
     def row(event: Event) -> Sxid:
         known = sxid(event.code)

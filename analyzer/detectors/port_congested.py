@@ -1,8 +1,8 @@
 """A network port that waits for others while the jobs behind it get less through.
 
-What a sender waits for lies beyond its port: only counters of switches could say which link is full.
-What can be said from hosts is the smallest set of ports that wait: one, all of a node, those at one
-leaf, or those of jobs at several. Where nobody knows the leaf, ports of one name are taken to share it.
+What a sender waits for lies beyond its port: only counters of switches could say which link is full. Hosts can
+only show the smallest set of ports that wait: one, all of a node, those at one leaf, or those of jobs at
+several leaves. Where the leaf is unknown, ports of the same name are assumed to share it.
 """
 
 from collections import Counter, defaultdict
@@ -52,19 +52,19 @@ NEEDS = (
     Need(measurement="port", span=Span.RECENT, aggregates=(DISCARDS,)),
     Need(measurement="port", span=Span.STEADY, aggregates=(DISCARDS,)),
 )
-# For so many minutes of that many discards one port alone is told: those of a full leaf pass the limit one
-# after the other [own].
+# A single port is reported after this many minutes of that many discards: the ports of a full leaf pass the
+# limit one after the other [own].
 _ALONE_SPANS = 2.0
-# Of a node's fabric ports, those that make it a matter of the node.
+# The share of a node's fabric ports, and the number, that make it a matter of the node.
 _MOST_OF_NODE, _LEAST_OF_NODE = 0.5, 2
 _NODE_WAITS = "Node's network is slow"
 _CHECK_NODE = "Check the node's network settings (PFC, ECN, MTU), then its switch ports."
-# With so much of the least fall a port that waits says that another one is not alone [own].
+# With this share of the smallest drop in traffic, a waiting port shows that another one is not alone [own].
 _FAINT = 0.5
-# Ports of which fewer are at one leaf have no leaf in common.
+# If a smaller share of the ports is at one leaf, they have no leaf in common.
 _AT_ONE_LEAF = 0.8
 _SEVERAL = CONDITIONS["nodes_wait"]
-# Of incidents about ports, but those of which a node or a cable is the cause.
+# Conditions of incidents about ports, except those that a node or a cable causes.
 _OF_PORTS = frozenset({"", DROPS, _SEVERAL.key})
 _SHOWN = 8
 
@@ -74,20 +74,20 @@ _Place = TypeVar("_Place", bound=Hashable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
-    """A port that waits, or drops what it cannot send, and what says so."""
+    """A port that waits, or drops what it cannot send, with the evidence."""
 
     port: Subject
     since: datetime
     evidence: tuple[Evidence, ...]
-    alone: bool  # whether it is told where no other port waits with it
-    faint: bool = False  # it lost too little to be told of; it says that others are not alone
-    jobs: frozenset[str] = frozenset()  # by `holder_key`, those that get less through it
-    lost: float = 0.0  # which share of what they sent
-    condition: str = ""  # of what is this port's alone
+    alone: bool  # whether it is reported even if no other port waits with it
+    faint: bool = False  # it lost too little to be reported, but shows that others are not alone
+    jobs: frozenset[str] = frozenset()  # keys (`holder_key`) of the jobs that get less through it
+    lost: float = 0.0  # the share of their traffic that is lost
+    condition: str = ""  # the condition of a fault that only this port has
 
 
 def congested_ports(window: Window) -> list[Finding]:
-    """One finding per port, or per node or switch of which several wait."""
+    """Return one finding per waiting port, or per node or switch where several wait."""
     found = {one.port: one for one in _dropping(window)}
     for look in LOOKS:
         for one in _waiting(window, look):
@@ -123,7 +123,7 @@ def _dropping(window: Window) -> Iterator[_Waiting]:
 
 
 def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
-    """Ports that wait more than before while less gets through, in the same jobs."""
+    """Yield ports that wait more than before while less gets through for the same jobs."""
     rates = window.once(rates_of, look)
     if not len(rates.rows):
         return
@@ -145,7 +145,7 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
         jobs = jobs_through(window, port, look)
         rail = rail_of(port)
         told = cut.isdisjoint(jobs) and echoes.isdisjoint((rail, job) for job in jobs)
-        # In a minute, a host that the others wait for may not have been heard.
+        # Within a minute, a host that the others wait for may not have been heard yet.
         heard = look.now is Span.STEADY or all(
             window.once(_is_heard, (rail, job, look)) for job in jobs
         )
@@ -156,7 +156,7 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
                 port=port,
                 since=row["last_at"] - float(share[number]) * span,
                 evidence=tuple(_evidence(rates, number, list(jobs.values()))),
-                # Others may be about to follow.
+                # Other ports may be about to follow.
                 alone=bool(slow[number]) and look.now is Span.STEADY,
                 faint=not slow[number],
                 jobs=frozenset(jobs),
@@ -166,7 +166,7 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
 
 
 def _answered_late(window: Window, look: Look) -> Iterator[_Waiting]:
-    """Ports that late paths have in common; three at one leaf and more are the leaf's."""
+    """Yield ports that late paths have in common; three or more at one leaf are the leaf's."""
     rates = window.once(rates_of, look)
     slow = [one for one in slow_ports(window, look) if one.port not in stopping(window)]
     jobs = {one.port: frozenset(jobs_through(window, one.port, look)) for one in slow}
@@ -211,7 +211,7 @@ def _place(port: Subject) -> str:
 
 
 def _is_heard(window: Window, asked: tuple[Rail, str, Look]) -> bool:
-    """Whether of each host of a job the port of that name was measured."""
+    """Return whether the port of that name was measured on each of the job's nodes."""
     (_, device, port), job, look = asked
     rates = window.once(rates_of, look)
     places = (
@@ -222,7 +222,7 @@ def _is_heard(window: Window, asked: tuple[Rail, str, Look]) -> bool:
 
 
 def _echoes(window: Window) -> set[tuple[Rail, str]]:
-    """Names of ports and jobs whose host somewhere does not keep up: that one is told, not who waits for it."""
+    """Return the rails and jobs of hosts that do not keep up; those are reported instead of the ports waiting for them."""
     return {
         (rail_of(port), job)
         for port in stopping(window)
@@ -232,7 +232,7 @@ def _echoes(window: Window) -> set[tuple[Rail, str]]:
 
 
 def _without_a_rail(window: Window, look: Look) -> set[str]:
-    """Jobs of which a switch took a link in this time: what went over that one crowds the others."""
+    """Return the jobs that lost a link to a switch in this time: the link's traffic crowds their other links."""
     lately = [
         it
         for it in window.stood
@@ -283,7 +283,7 @@ def _with(one: _Waiting, other: _Waiting) -> _Waiting:
 
 
 def _grouped(window: Window, found: Collection[_Waiting]) -> Iterator[Finding]:
-    """Most ports of a node are the node's; those at one leaf on several nodes are the leaf's.
+    """Yield findings by node where most of its ports wait, and by leaf where ports on several nodes do.
 
     A node that waits at a full leaf waits at its other ports, too, and is not slow by itself.
     """
@@ -295,7 +295,7 @@ def _grouped(window: Window, found: Collection[_Waiting]) -> Iterator[Finding]:
         yield _of_node(window, node, them)
     left = [one for one in found if one.port in full]
     left += [one for one in apart if one.port.of_node() not in slow]
-    # What a node does to itself, or its own cable, is no leaf's.
+    # What a node or its own cable causes is not the leaf's.
     own = [one for one in left if one.condition and not one.faint]
     lost = {one.port: one.lost for one in own}
     for told in findings("port_congested", (_claim(one) for one in own if one.alone)):
@@ -304,10 +304,10 @@ def _grouped(window: Window, found: Collection[_Waiting]) -> Iterator[Finding]:
 
 
 def _slow_nodes(window: Window, found: Iterable[_Waiting]) -> Mapping[Subject, Sequence[_Waiting]]:
-    """Nodes of which most ports wait.
+    """Return the nodes of which most ports wait, with those ports.
 
-    Where those are several with a job or a leaf in common they wait for something, which hosts
-    cannot tell apart.
+    Where there are several with a job or a leaf in common, they wait for something that hosts cannot identify,
+    and are left out.
     """
     nodes = _by(found, lambda one: one.port.of_node())
     slow = [(node, them) for node, them in nodes.items() if _is_most(window, node, them)]
@@ -316,13 +316,13 @@ def _slow_nodes(window: Window, found: Iterable[_Waiting]) -> Mapping[Subject, S
 
 
 def _shared(window: Window, one: _Waiting) -> Iterator[Hashable]:
-    """What a port has in common with others that wait: its leaf, and jobs whatever rail they wait at."""
+    """Yield what a port may share with other waiting ports: its leaf, and its jobs on whatever rail."""
     yield place_of(window, one.port)
     yield from one.jobs
 
 
 def _of_leaves(window: Window, found: Collection[_Waiting]) -> Iterator[Finding]:
-    """What waits at one leaf, or for one job at that rail, is one matter; a lone port is its own."""
+    """Yield one finding for the ports that wait at one leaf or for one job on its rail; a lone port gets its own."""
     groups = _matters(window, found)
     large = [leaf for leaf in groups if _nodes(leaf) >= NODES]
     for them in joined(large, lambda leaf: {tie for one in leaf for tie in _carried(one)}):
@@ -335,10 +335,10 @@ def _of_leaves(window: Window, found: Collection[_Waiting]) -> Iterator[Finding]
 
 
 def _matters(window: Window, found: Collection[_Waiting]) -> list[Sequence[_Waiting]]:
-    """What of it is told, in groups that have a cause in common.
+    """Return the ports to report, in groups with a common cause.
 
-    One more that waits where a switch's incident stands is no matter of its own; a second one beside
-    a port's makes it the leaf's.
+    A further port that waits where a switch's incident stands is not reported by itself; a second one beside a
+    port's incident makes it the leaf's.
     """
     if all(one.faint for one in found):
         return []
@@ -357,7 +357,7 @@ def _matters(window: Window, found: Collection[_Waiting]) -> list[Sequence[_Wait
 
 
 def _told_of(few: Sequence[_Waiting]) -> Sequence[_Waiting]:
-    """Of what waits at too few nodes for a leaf those that are told: where one would be alone, all."""
+    """Return which ports, at too few nodes for a leaf, are reported: all, if one of them would be alone."""
     firm = [one for one in few if not one.faint]
     if not any(one.alone for one in firm):
         return ()
@@ -366,7 +366,7 @@ def _told_of(few: Sequence[_Waiting]) -> Sequence[_Waiting]:
 
 
 def _carried(one: _Waiting) -> Iterator[Hashable]:
-    """What leaves that wait have in common: a job that goes over both, or a node."""
+    """Yield what waiting leaves may have in common: a job that uses both, or a node."""
     yield one.port.of_node()
     yield from one.jobs
 
@@ -389,7 +389,7 @@ def _by(
 
 
 def _stood(window: Window, fault: str) -> list[_Waiting]:
-    """The ports whose incidents stand: that of a leaf, or their own."""
+    """Return the ports of this fault's open incidents, of a leaf or of a single port."""
     ports = {
         Subject.parse(key)
         for it in window.stood
@@ -442,7 +442,7 @@ def _of_switch(window: Window, them: Sequence[_Waiting]) -> Finding:
 
 
 def _with_faults(window: Window) -> set[str]:
-    """Ports and nodes with a fault of their own in the network, also by their switch's word: no leaf is called by them."""
+    """Return keys of ports and nodes with a network fault of their own, so that no leaf's finding is about them."""
     return {
         key
         for it in window.stood
@@ -454,7 +454,7 @@ def _with_faults(window: Window) -> set[str]:
 
 
 def _is_of_one_leaf(window: Window, them: Sequence[_Waiting]) -> bool:
-    """Whether nearly all are at one leaf, as far as leaves are known; else of one name."""
+    """Return whether nearly all ports are at one leaf or, where no leaf is known, have the same name."""
     leaves = Counter(leaf for one in them if (leaf := leaf_of(window, one.port)) is not None)
     counts: Counter[str] | Counter[Rail] = leaves or Counter(rail_of(one.port) for one in them)
     return max(counts.values()) >= _AT_ONE_LEAF * counts.total()
@@ -465,7 +465,7 @@ def _first(them: Sequence[_Waiting]) -> _Waiting:
 
 
 def _named(them: Sequence[_Waiting]) -> Evidence:
-    """Which ports wait: names and nodes, as far as they can be shown."""
+    """Describe which ports wait, by their names and nodes, as far as there is room."""
     devices = ", ".join(sorted({one.port.device or "" for one in them}))
     nodes = sorted({one.port.node for one in them})
     more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""

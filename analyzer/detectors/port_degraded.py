@@ -1,5 +1,6 @@
-"""A network link that is up and slower than it was, or than the same link of most other nodes; or whose card gets
-less through its PCIe link than the port brings.
+"""A network link that is up but slower than before, or than the same link of most other nodes.
+
+Also a port whose card gets less through its PCIe link than the port brings.
 """
 
 from collections.abc import Iterator
@@ -39,15 +40,16 @@ NEEDS = (
 )
 
 _FAULT, _STARVED = FAULTS["port_degraded"], CONDITIONS["pcie_starved"]
-# Of the same port of other nodes so many, and so many of these, must have the higher speed.
+# More than this many nodes must have the port, and this share of them the usual speed.
 _PEERS, _MOST = 3.0, 0.8
 _SAMPLES = 2
-_NAME = "speed"  # of the evidence
+_NAME = "speed"  # the evidence that gives the speed
 
 
 def degraded_ports(window: Window) -> list[Finding]:
-    """One finding per port or cable that is up at less than it had, or than its peers have; of others
-    per port that its card's PCIe link starves.
+    """Return one finding per port or cable that is up at less than it had, or than its peers have.
+
+    Of the other ports, each one that its card's PCIe link starves gets a finding.
     """
     slow = _of_hosts(window)
     told = {finding.subject for finding in slow}
@@ -74,14 +76,14 @@ def _of_hosts(window: Window) -> list[Finding]:
 
 
 def _brings(window: Window, port: Subject) -> float:
-    """What a port that was up all the last minute brings, in bits per second; 0 of any other."""
+    """Return the speed in bits per second of a port that was up all the last minute; 0 for any other."""
     rows = window.get("port", Span.RECENT)
     number = rows.index.number(port) if len(rows) else None
     return 0.0 if number is None else float(window.once(_speeds, None)[number])
 
 
 def _speeds(window: Window, _: None) -> Floats:
-    """Of all ports, 0 of those that were not up all the last minute."""
+    """Return the speed of each port in bits per second; 0 for those that were not up all the last minute."""
     rows = window.get("port", Span.RECENT)
     up = (window.get("port", Span.NOW).beside(rows, "up") == 1) & (
         rows.values(_ALWAYS_UP.column) == 1
@@ -120,7 +122,9 @@ def _of_card(window: Window, found: Starved) -> Finding:
 
 
 def _usual(window: Window, _: None) -> Floats:
-    """The speed that nearly all ports of the same name, kind and role have; NaN where none is."""
+    """Return for each row the speed that nearly all ports of the same name, kind and role have; NaN
+    where there is none.
+    """
     rows = window.get("port", Span.RECENT)
     now = rows.values(_SPEED.column)
     alike = together(rails(rows), port_kinds(window, rows))
@@ -131,7 +135,7 @@ def _usual(window: Window, _: None) -> Floats:
 
 
 def would_show(window: Window, incident: Incident) -> bool:
-    """Whether its speed would tell now: it has peers, or was another one lately."""
+    """Return whether the port's speed would show the fault now: it has peers, or its speed differed lately."""
     rows = window.get("port", Span.RECENT)
     number = rows.index.number(incident.subject) if len(rows) else None
     if number is None:
@@ -146,13 +150,13 @@ def would_show(window: Window, incident: Incident) -> bool:
 
 
 def _tells_card(window: Window, port: Subject) -> bool:
-    """Whether its node says what the PCIe link of its card runs at."""
+    """Return whether the node reports the PCIe link of the port's card."""
     inventory = window.inventories.get(port.of_node().key)
     return inventory is not None and any(port.device in nic.devices for nic in inventory.nics)
 
 
 def _has_risen(incident: Incident, bits_per_second: float) -> bool:
-    """Whether the link is faster than it was told."""
+    """Return whether the link's speed differs from the one in the incident's evidence."""
     told = next((it.value for it in incident.evidence if it.name == _NAME), "")
     return speed(bits_per_second) != told
 
@@ -171,7 +175,7 @@ def _finding(window: Window, rows: Rows, number: int, best: float, usual: float)
 
 
 def _of_cable(trouble: Trouble) -> Finding:
-    """Between two switches, or to a host without a collector."""
+    """Build the finding on a cable between two switches, or to a host without a collector."""
     return _told(trouble.subject, _FAULT.severity, trouble.since, trouble.evidence)
 
 

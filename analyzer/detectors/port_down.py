@@ -1,8 +1,8 @@
 """A network port that was seen up and is down, or that goes down again and again.
 
-A port that is back within half a minute woke nobody for nothing: a cable was moved, a driver
-reloaded, a switch restarted. By then it also shows whether its switch went, and whether somebody
-switched the port off, which only its numbers tell.
+A port that is back within half a minute alerts nobody: a cable was moved, a driver reloaded, a switch
+restarted. By then it is also known whether its switch went down, and whether somebody switched the port off,
+which only its measurements show.
 """
 
 from collections import defaultdict
@@ -46,15 +46,16 @@ NEEDS = (
     ),
     Need(measurement="port", span=Span.RECENT, aggregates=_DOWN_IN),
 )
-# One line that says so is no port that is down.
+# A single line that says so does not make a port down.
 _LINES = 2
-# Of a port whose numbers come seldom, or not at all since its event, so many times the patience.
+# Factor on the patience for a port that is rarely measured, or not at all since its event.
 _WITHOUT_NUMBERS = 6.0
-# And of one that has numbers, of which those since its event are late: they say whether somebody switched it off.
+# Factor for a port that is measured, but late since its event: the measurement says whether somebody switched
+# it off.
 _NUMBERS_LATE = 10.0
-# Of an InfiniBand port whose link is up: what is missing is who makes it active.
+# An InfiniBand port whose link is up only lacks a subnet manager to make it active.
 _LINK_UP, _UNMANAGED = 5, CONDITIONS["no_subnet_manager"]
-_Counted = tuple[float, Row]  # over how many seconds, and the port's row of that span
+_Counted = tuple[float, Row]  # the span in seconds, and the port's row for it
 NO_FABRIC = "Node lost all its fabric ports"
 _CHECK_HOST = (
     "Check the node's network card and cables, then the switch at their other end;"
@@ -63,10 +64,10 @@ _CHECK_HOST = (
 
 
 def broken_ports(window: Window) -> list[Finding]:
-    """One finding per port: it flaps, or it is down; a port never seen up is unprovisioned.
+    """Return one finding per port that flaps or is down; a port never seen up is not provisioned yet.
 
-    A node that lost all of its fabric ports is one finding about the node. Of cables between switches
-    whoever reads the fabric tells.
+    A node that lost all of its fabric ports is one finding about the node. Cables between switches are judged
+    by what the fabric's reader reports.
     """
     downs: dict[Subject, list[Event]] = defaultdict(list)
     for event in window.all_events(EventKind.PORT_DOWN):
@@ -85,9 +86,9 @@ def broken_ports(window: Window) -> list[Finding]:
 
 
 def _counted(window: Window) -> Mapping[Subject, _Counted]:
-    """The ports that went down often enough by their own counters, in a short span or else in a long one.
+    """Return the ports that went down often enough by their own counters, in a short span or else a long one.
 
-    Not every collector tells of each time by an event.
+    Not every collector reports each time by an event.
     """
     found: dict[Subject, _Counted] = {}
     limits = window.settings
@@ -102,7 +103,7 @@ def _counted(window: Window) -> Mapping[Subject, _Counted]:
 def _flapping(
     window: Window, port: Subject, downs: list[Event], counted: _Counted | None
 ) -> Finding | None:
-    # Events are remembered for long; the counter is asked for over spans that a pass can afford.
+    # Events are kept for long; the counter is queried over spans that a pass can afford.
     limit, span = window.settings.port_flap_count, window.settings.port_flap_events_seconds
     recent = _within(window, downs, span)
     told = len(recent) >= limit
@@ -140,7 +141,7 @@ def _within(window: Window, downs: Iterable[Event], seconds: float) -> list[Even
 
 def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) -> Finding | None:
     if row is not None and not PORT_DOWN.shows(row):
-        return None  # somebody wanted it
+        return None  # somebody switched it off
     up_at = cured_at(window, "port_down", port)
     event = downs[-1] if downs and _stands(window, downs[-1], up_at) else None
     if row is not None and up_at is not None and row["at"] <= up_at:
@@ -175,7 +176,7 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
 
 
 def _is_unmanaged(window: Window, port: Subject, row: Row | None) -> bool:
-    """Whether the cable's work is done: an InfiniBand port that has a link and is not active."""
+    """Return whether the cable is fine: an InfiniBand port that has a link but is not active."""
     if row is None or row.get("physical_state") != _LINK_UP:
         return False
     inventory = window.inventories.get(port.of_node().key)
@@ -186,7 +187,7 @@ def _is_unmanaged(window: Window, port: Subject, row: Row | None) -> bool:
 
 
 def _was_switched_off(window: Window, port: Subject) -> bool:
-    """Whether its numbers said so lately: a node that is read with gaps goes on to have it switched off."""
+    """Return whether the port was lately measured as switched off; with gaps in its readings that remains true."""
     span = window.get("port", Span.FLAP).get(port)
     return span is not None and span["enabled_min"] == 0
 
@@ -194,7 +195,11 @@ def _was_switched_off(window: Window, port: Subject) -> bool:
 def _told_from(
     window: Window, port: Subject, event: Event | None, row: Row | None, since: datetime
 ) -> datetime:
-    """When it is told: once its numbers have said so for that long; where none have come since, those are waited for."""
+    """Return from when the port is reported as down.
+
+    Its measurements must have confirmed the state for the patience; where none have come since, they are waited
+    for.
+    """
     patience = timedelta(seconds=window.settings.port_down_seconds)
     if event is None:
         seen = row is not None and row["at"] - since >= patience
@@ -207,7 +212,10 @@ def _told_from(
 
 
 def _by_host(window: Window, found: Sequence[Finding]) -> list[Finding]:
-    """The same; of a node that has no fabric left one is told, which is graver where a job needs it."""
+    """Return the findings with one in place of all on a node that lost its whole fabric.
+
+    That one is more severe where a job needs the fabric.
+    """
     downs: dict[Subject, list[Finding]] = defaultdict(list)
     for finding in found:
         if finding.fault == "port_down":
@@ -225,7 +233,7 @@ def _by_host(window: Window, found: Sequence[Finding]) -> list[Finding]:
 
 
 def _without_fabric(window: Window, node: Subject, lost: Sequence[Finding]) -> Finding:
-    """About the node; about the port where it has but one."""
+    """Build the finding about the node, or about its port where it has only one."""
     first = min(lost, key=lambda finding: (finding.since, finding.subject))
     ports = sorted(finding.subject for finding in lost)
     unmanaged = all(finding.condition == _UNMANAGED.key for finding in lost)
@@ -249,7 +257,7 @@ def _without_fabric(window: Window, node: Subject, lost: Sequence[Finding]) -> F
 
 
 def works_with_others(window: Window, nodes: Iterable[Subject]) -> bool:
-    """Whether a job on one of these nodes has GPUs on another node, too."""
+    """Return whether a job on one of these nodes also has GPUs on another node."""
     for node in nodes:
         inventory = window.inventories.get(node.key)
         for known in () if inventory is None else inventory.gpus:
@@ -261,9 +269,9 @@ def works_with_others(window: Window, nodes: Iterable[Subject]) -> bool:
 
 
 def _down_since(window: Window, port: Subject, row: Row) -> datetime:
-    """Since when the lines alone say that it is down: surely, not from when on.
+    """Return since when the lines alone surely show the port down, which may be later than when it went down.
 
-    While a node starts, its links come up one after the other: then only the long span tells.
+    While a node starts, its links come up one after the other, so then only the long span counts.
     """
     spans = (Span.FLAP,) if _has_just_booted(window, port) else (Span.FLAP, Span.RECENT)
     for span in spans:
@@ -292,14 +300,14 @@ def _stands(window: Window, event: Event, up_at: datetime | None) -> bool:
 
 
 def _was_up(window: Window, port: Subject, downs: list[Event]) -> bool:
-    """Whether the port was ever seen up: an event that it went down or up says so as well."""
+    """Return whether the port was ever seen up; an event that it went down or came up counts, too."""
     if downs or cured_at(window, "port_down", port) is not None:
         return True
     return _inventory_says_up(port, window.inventories.get(port.of_node().key))
 
 
 def _may_have_been_up(window: Window, rows: Rows) -> Numbers:
-    """Of each row whether the inventory says so, or an event of its node could."""
+    """Return for each row whether the inventory says that the port was up, or an event of its node may."""
     told = {e.subject.of_node() for e in window.all_events(EventKind.PORT_DOWN, EventKind.PORT_UP)}
     was_up: Numbers = window.of_inventories(rows, _inventory_says_up) == 1
     for node in told:

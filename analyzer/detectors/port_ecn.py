@@ -1,7 +1,7 @@
 """Congestion control that is set up on one side only.
 
-A RoCE port that gets packets marked as congested and tells no sender to slow down, and a link of which one
-end takes no part in PFC.
+Either a RoCE port gets packets marked as congested and notifies no sender, or one end of a link takes no part
+in PFC.
 """
 
 import numpy as np
@@ -23,13 +23,13 @@ _MARKED, _SENT = (
 NEEDS = (Need(measurement="port", span=Span.TREND, aggregates=(_MARKED, _SENT)), *pfc.NEEDS)
 
 _FAULT, _ONE_SIDED = FAULTS["port_ecn"], CONDITIONS["pfc_one_sided"]
-# So many marks over the span and no answer to any of them is no chance [own].
+# This many marks over the span without a single answer are no chance [own].
 _MARKS = 1000.0
 _COVERAGE = 0.5
 
 
 def deaf_ports(window: Window) -> list[Finding]:
-    """One finding per port, by its marks or by its link's pauses."""
+    """Return one finding per port, by its marked packets or by its link's pauses."""
     return [*_without_answer(window), *map(_of_link, pfc.one_sided(window))]
 
 
@@ -50,7 +50,7 @@ def _of_link(found: pfc.OneSided) -> Finding:
 
 
 def _without_answer(window: Window) -> list[Finding]:
-    """Its marks are counted, and so is that nothing follows from them."""
+    """Return ports whose marked packets are counted, and whose congestion notifications are counted as none."""
     rows = window.get("port", Span.TREND)
     if not len(rows):
         return []

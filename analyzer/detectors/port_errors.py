@@ -32,16 +32,16 @@ NEEDS = (
 
 # NVSentinel: fatal at more than 120 symbol errors in an hour, degraded at 10 receive errors/s.
 _SYMBOLS_PER_HOUR, _RECEIVE_PER_SECOND = 120.0, 10.0
-# Fast links always have raw errors: only what peers have not is the cable's.
+# Fast links always have raw errors: only those that peers do not have are the cable's.
 _TIMES_PEERS = 10.0
-# Each is a packet that was lost: where peers have nearly none, a tenth of NVSentinel's rate is the
-# cable's already [own].
+# Each receive error is a lost packet: where peers have nearly none, a tenth of NVSentinel's rate already
+# points at the cable [own].
 _RECEIVE_APART_PER_SECOND = 1.0
-# A link is trained anew when it comes up, and once more by chance; local integrity errors are
-# symbol errors that became too many for the receiver's buffer [own].
+# A link is retrained when it comes up, and once more by chance; local integrity errors are symbol errors that
+# became too many for the receiver's buffer [own].
 _RECOVERIES_MOST, _INTEGRITY_MOST = 3.0, 10.0
 
-# A switch is asked for its counts, and they are compared over ten minutes.
+# A switch's counts are read from it, and compared over ten minutes.
 _MINUTES = 10.0
 _AT_SWITCHES = {
     "symbol_errors": _SYMBOLS_PER_HOUR * _MINUTES / 60.0,
@@ -52,9 +52,10 @@ _AT_SWITCHES = {
 
 
 def bad_ports(window: Window) -> list[Finding]:
-    """One finding per port, and one per cable of which a switch counts errors.
+    """Return one finding per port, and one per cable on which a switch counts errors.
 
-    What a switch told first goes on as that while the host's port counts errors: it is one cable.
+    An incident that a switch's counts opened continues while the host's port counts errors: it is the same
+    cable.
     """
     cables, told = list(_of_cables(window)), _told_by_switches(window)
     named = {it.subject for it in cables}
@@ -66,7 +67,10 @@ def bad_ports(window: Window) -> list[Finding]:
 
 
 def _told_by_switches(window: Window) -> Mapping[Subject, Subject]:
-    """By hosts' ports the ends at switches of which an incident stands, but of cables that were moved since."""
+    """Return the switch end of each host port whose cable has an open incident of a switch.
+
+    Cables that were moved since are left out.
+    """
     told = {
         Subject.parse(member): it.subject
         for it in window.stood
@@ -126,13 +130,15 @@ def _of_hosts(window: Window) -> list[Finding]:
 
 
 def _is_hot(rows: Rows) -> Mask:
-    """What a module that is too hot does to its link, at either end, is told as that."""
+    """Return for each row whether its module is too hot: the errors that this causes at either end are
+    reported as heat.
+    """
     hot: Mask = rows.values(_HOTTEST.column) >= HOT_CELSIUS
     return hot
 
 
 def _of_cables(window: Window) -> Iterator[Finding]:
-    """As a switch counts them."""
+    """Yield findings on cables from the errors that switches count."""
     rows = window.get("port", Span.STEADY)
     hot = {rows.subjects[it] for it in np.flatnonzero(_is_hot(rows)).tolist()}
     for trouble in fabric_links.erroneous(window, _AT_SWITCHES):

@@ -1,7 +1,7 @@
-"""A network port whose packets are lost on their way and have to be sent again.
+"""A network port whose packets are lost on the way and have to be sent again.
 
-Where several nodes' ports at one leaf, or of one job, lose packets at once, what they share is bad,
-and no cable of theirs: that is one matter. Which link it is, no host can tell.
+Where ports of several nodes at one leaf, or of one job, lose packets at once, something that they share is bad
+and not their own cables, so that is one finding. Hosts cannot tell which link it is.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,9 +37,10 @@ from ..window.window import Span, Window
 from . import Detector
 
 _FAULT = FAULTS["port_packet_loss"]
-# Packets sent again per second, now and before; and so many times those of the port's peers [own].
+# Packets resent per second, now and before, and the factor over the port's peers [own].
 _PER_SECOND, _TIMES_PEERS = 1.0, 10.0
-# A burst of some packets a second may fall into a pause of the job; of so many it is felt [own].
+# A burst of some packets a second may fall into a pause of the job; at this many a second the job feels it
+# [own].
 _FELT_PER_SECOND = 50.0
 _OF_LEAF, _OF_SEVERAL = CONDITIONS["leaf_loses"], CONDITIONS["nodes_lose"]
 _CANNOT_TELL = Evidence(name="which link", value="hosts cannot tell; these ports share it")
@@ -48,11 +49,11 @@ _SHOWN = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lossy:
-    """A port that sends again, and for whom."""
+    """A port that resends packets, and the jobs behind it."""
 
     finding: Finding
-    jobs: frozenset[str]  # by `holder_key`
-    resent: float  # packets per second
+    jobs: frozenset[str]  # keys, by `holder_key`
+    resent: float  # resent packets per second
 
     @property
     def port(self) -> Subject:
@@ -60,13 +61,13 @@ class _Lossy:
 
 
 def lossy_ports(window: Window) -> list[Finding]:
-    """One finding per port that sends again and again, or for all that share what loses their packets."""
+    """Return one finding per port that keeps resending, or per group that shares what loses the packets."""
     found = _lossy(window)
     return sorted(_grouped(window, found), key=lambda finding: finding.subject.key)
 
 
 def _lossy(window: Window) -> list[_Lossy]:
-    """Those that do for longer than a burst, or so that jobs feel it."""
+    """Return ports that resend for longer than a burst, or so much that jobs feel it."""
     found: dict[Subject, _Lossy] = {}
     if not len(window.get("port", Span.STEADY)):
         return []
@@ -91,9 +92,10 @@ def _lossy(window: Window) -> list[_Lossy]:
 
 
 def _grouped(window: Window, found: Sequence[_Lossy]) -> Iterator[Finding]:
-    """Three nodes with a leaf or a job in common are one matter; two, where their leaf is known or their job.
+    """Yield one finding per group of ports with a common cause.
 
-    What stands goes on as it is called, whichever of its ports lose packets now.
+    Three nodes with a leaf or a job in common are a group; two are, where their leaf or their job is known for
+    sure. An open incident keeps its subject, whichever of its ports lose packets now.
     """
     for group in joined(found, lambda one: ties_of(window, one.port, one.jobs)):
         parts = [group]
@@ -113,7 +115,7 @@ def _told(window: Window, them: Sequence[_Lossy]) -> Iterator[Finding]:
 
 
 def _stood(window: Window, ports: set[Subject]) -> set[Subject]:
-    """The ports of an incident that stands for several of which one loses packets still."""
+    """Return all ports of open group incidents in which one of these ports still loses packets."""
     standing = (
         {it.subject, *map(Subject.parse, it.members)}
         for it in window.stood
@@ -140,7 +142,11 @@ def _of_several(window: Window, them: Sequence[_Lossy], known: set[Subject]) -> 
 
 
 def _called_by(window: Window, them: Sequence[_Lossy], known: set[Subject]) -> Subject:
-    """The port with a fault that explains it; else the one by which it stands, or that was the first."""
+    """Return the subject of a group's finding.
+
+    This is the port with a fault that explains the loss, else the subject of the open incident, else the first
+    port.
+    """
     ports = {one.port for one in them} | known
     standing = sorted(
         (it for it in window.stood if it.resolved_at is None and it.subject in ports),
@@ -153,7 +159,7 @@ def _called_by(window: Window, them: Sequence[_Lossy], known: set[Subject]) -> S
 
 
 def _bad_uplinks(window: Window, ports: Iterable[Subject]) -> Iterator[Subject]:
-    """Cables between switches, at the leaf of one of these ports, of which such a fault stands."""
+    """Yield the ends of cables between switches, at these ports' leaves, with an open fault that explains the loss."""
     bad = {
         it.subject
         for it in window.stood
@@ -172,7 +178,7 @@ def _bad_uplinks(window: Window, ports: Iterable[Subject]) -> Iterator[Subject]:
 
 
 def _named(them: Sequence[_Lossy]) -> Evidence:
-    """Who sends again, and how often, the most first."""
+    """Describe which ports resend and how often, the worst first."""
     most = sorted(them, key=lambda one: (-one.resent, one.port))
     shown = ", ".join(
         f"{one.port.node} {one.port.device} {one.resent:.0f}" for one in most[:_SHOWN]
@@ -182,7 +188,7 @@ def _named(them: Sequence[_Lossy]) -> Evidence:
 
 
 def _since(row: Row, share: float) -> datetime:
-    """When a port began to send again as it does now."""
+    """Return when a port began to resend as it does now, `share` of the row's span ago."""
     last: datetime = row["last_at"]
     span: timedelta = last - row["first_at"]
     return last - share * span

@@ -1,4 +1,4 @@
-"""A network cable at another leaf than the same port of the other hosts, or a leaf that has none to a spine."""
+"""A network cable at another leaf than the same port of other hosts, or a leaf without a cable to a spine."""
 
 from collections.abc import Iterator
 
@@ -19,9 +19,9 @@ _WIRED = {Question.SWAPPED, Question.WRONG_RAIL}
 
 
 def miswired_ports(window: Window) -> list[Finding]:
-    """One finding per cable, or per two that are swapped; none where a host may count its ports otherwise.
+    """Return one finding per miswired cable, or per two that are swapped, and one per leaf without an uplink.
 
-    And one per leaf that no cable leads up from.
+    There is none where a host may number its ports differently.
     """
     found = []
     for cluster, they in contradicting(window).items():
@@ -34,7 +34,10 @@ def miswired_ports(window: Window) -> list[Finding]:
 
 
 def _of_leaf(window: Window, cluster: str, doubt: Doubt) -> Iterator[Finding]:
-    """Of a leaf that is read, where everybody at it is known: none of them may be a spine that is not read."""
+    """Yield the finding on a leaf without an uplink, if the leaf is read and all its neighbours are known.
+
+    Otherwise one of them may be a spine that is not read.
+    """
     leaf = _read(window, cluster, doubt.switches[0])
     if leaf is None or _strangers(window, leaf):
         return
@@ -58,16 +61,16 @@ def _of_leaf(window: Window, cluster: str, doubt: Doubt) -> Iterator[Finding]:
 
 
 def _read(window: Window, cluster: str, name: str) -> Switch | None:
-    """The switch of this name, where whoever reads the fabric has just heard of it."""
+    """Return the switch of this name, if the fabric's reader has just heard it; else None."""
     there = (it.subject for it in fabric.answering(window).values())
     known = [it for it in there if (it.cluster, it.node) == (cluster, name)]
     return fabric.answering(window)[known[0].key] if known else None
 
 
 def _strangers(window: Window, leaf: Switch) -> set[str]:
-    """Who is at this leaf and neither a node nor at another switch, too, as a network for management is.
+    """Return the names at this leaf that are neither nodes nor also at another switch, as a management network is.
 
-    Of InfiniBand all switches are read that there are.
+    On InfiniBand all existing switches are read.
     """
     cluster = leaf.subject.cluster
     nodes = {it.subject.node.partition(".")[0] for it in window.inventories.values()}
@@ -113,7 +116,7 @@ def _partner(window: Window, port: Subject, other: Subject, at: str) -> Evidence
 
 
 def would_show(window: Window, incident: Incident) -> bool:
-    """Whether the port can still be compared with those of other hosts; of a leaf whoever reads it tells."""
+    """Return whether the port can still be compared with other hosts'; a leaf is judged by the fabric's reader."""
     found = contradicting(window).get(incident.subject.cluster)
     port = incident.subject
     return found is not None and (port.node, name_of(port)) in found.judged

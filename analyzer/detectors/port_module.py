@@ -19,19 +19,22 @@ NEEDS = (
 )
 
 _FAULT = FAULTS["port_module"]
-# Optical modules of the commercial class are made for a case of 0 to 70 degrees (SFF-8024's classes);
-# five more are left for how they measure themselves [own].
+# Optical modules of the commercial class are rated for a case of 0 to 70 degrees (SFF-8024's classes); five
+# more allow for the error of their own sensor [own].
 HOT_CELSIUS = 75.0
 _SAMPLES = 2
 
 
 def failing_modules(window: Window) -> list[Finding]:
-    """One finding per port whose module was too hot all the last minute or on average over ten, or told a fault."""
+    """Return one finding per port whose module reported a fault or was too hot.
+
+    Too hot means all the last minute, or on average over ten minutes.
+    """
     rows = window.get("port", Span.STEADY)
     lately = window.get("port", Span.RECENT)
     least, mean = lately.beside(rows, _CELSIUS.column), rows.values(_MEAN.column)
     now = (least >= HOT_CELSIUS) & (lately.beside(rows, "samples") >= _SAMPLES)
-    # Of a node that is read seldom, ten minutes tell.
+    # A node that is read seldom is judged by the ten minutes.
     hot = now | (mean >= HOT_CELSIUS)
     broken = rows.values(_FAULTS.column) >= 1.0
     found = []

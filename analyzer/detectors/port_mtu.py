@@ -1,7 +1,7 @@
-"""A port whose MTU is another one than that of nearly all ports of its name: large packets do not get through.
+"""A port whose MTU differs from nearly all ports of its name, so that large packets do not get through.
 
-A sender whose MTU is larger than its receiver's loses what is large at the switch or at the receiver, and RDMA
-goes by the smaller of the two.
+If the sender's MTU is larger than the receiver's, large packets are lost at the switch or the receiver, and
+RDMA uses the smaller of the two.
 """
 
 from collections import Counter, defaultdict
@@ -28,25 +28,25 @@ _RECEIVED, _SENT = (
 NEEDS = (Need(measurement="port", span=Span.TREND, aggregates=(_UP, _SPEED, _RECEIVED, _SENT)),)
 
 _FAULT = FAULTS["port_mtu"]
-# So many ports of the name on other nodes say what is usual, and so many of these must have it. Where more than
-# a few have another one, those are built so [own].
+# What is usual takes this many ports of the name on other nodes, and this share of them that agree. Where
+# more than a few ports have another MTU, they are built so [own].
 _PEERS, _MOST, _FEW = 5, 0.9, 3
-# Of a port that carries less, nobody feels it [own].
+# A port that carries less is not noticed by anybody [own].
 _BYTES_PER_SECOND = 1e6
-# Up for most of the trend span, and for so long when the inventory was written: networks are set up some
-# time after the link.
+# The port was up for most of the trend span, and for this long when the inventory was written: networks are
+# set up some time after the link.
 _COVERAGE, _SETTLED = 0.5, timedelta(minutes=2)
 
-_Told = tuple[Subject, tuple[PortIdentity, ...]]  # of a node
+_Told = tuple[Subject, tuple[PortIdentity, ...]]  # a node and its ports
 
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """A port, and what nearly all others of its name have."""
+    """A port's MTU, and the one that nearly all others of its name have."""
 
     own: int
     usual: int
-    having: tuple[Subject, ...]  # the others that have what is usual
+    having: tuple[Subject, ...]  # the ports that have the usual MTU
     others: int
 
     @property
@@ -55,7 +55,7 @@ class _Judged:
 
 
 def ports_apart(window: Window) -> list[Finding]:
-    """One finding per port that was up all the time, and moved data."""
+    """Return one finding per port with another MTU that was up all the time and moved data."""
     odd = {port: it for port, it in _judged(window).items() if it.is_odd}
     rows = window.get("port", Span.TREND)
     if not odd or not len(rows):
@@ -79,7 +79,7 @@ def _judged(window: Window) -> Mapping[Subject, _Judged]:
 
 
 def _compare(told: Sequence[_Told]) -> Mapping[Subject, _Judged]:
-    """Every port that tells its MTU and has peers that agree."""
+    """Return the comparison for every port that reports its MTU and has peers that agree."""
     groups: dict[tuple[str, ...], dict[Subject, int]] = defaultdict(dict)
     for node, ports in told:
         for it in ports:
@@ -105,7 +105,7 @@ def _of_group(group: Mapping[Subject, int]) -> Iterator[tuple[Subject, _Judged]]
 
 
 def _is_as_fast(rows: Rows, port: Subject, peers: Sequence[Subject]) -> bool:
-    """Whether it is made for what they are, as far as their speeds tell."""
+    """Return whether the port runs at its peers' usual speed, as far as speeds are known."""
     own = _speed(rows, port)
     speeds = Counter(speed for peer in peers if (speed := _speed(rows, peer)) is not None)
     return own is None or not speeds or own == speeds.most_common(1)[0][0]
@@ -137,7 +137,10 @@ def _finding(port: Subject, it: _Judged, since: datetime) -> Finding:
 
 
 def would_show(window: Window, incident: Incident) -> bool:
-    """Whether it would be found if it were there: while it has another MTU it stands, though it carries nothing."""
+    """Return whether the port now has the usual MTU, so that the incident is over.
+
+    While its MTU differs the incident stands, even if the port carries no data.
+    """
     it = _judged(window).get(incident.subject)
     return it is not None and not it.is_odd
 

@@ -1,7 +1,7 @@
 """A host that does not take in time what its network port receives, so that others have to wait.
 
-It says so itself: it pauses its switch, or has no buffer for what comes. Those that send to it wait,
-and are told of nothing.
+Its port shows this: it pauses its switch, or has no buffer for arriving packets. The hosts that send to it
+wait, and are not reported.
 """
 
 from datetime import datetime
@@ -28,20 +28,22 @@ NEEDS = tuple(
 )
 
 _FAULT = FAULTS["port_slow_receiver"]
-# Share of the time in the last minute; and over the steady span, since a burst is a checkpoint's [own].
+# Share of the time paused in the last minute, and over the steady span, since a burst comes from a checkpoint
+# [own].
 _PAUSED_SHARE, _PAUSED_STEADY = 0.05, 0.03
-# Packets a second without a buffer, and dropped for want of room; and so many times those of the
+# Packets a second that found no buffer, and that were dropped for want of room; and the factor over the
 # port's peers [own].
 _UNBUFFERED_PER_SECOND, _DISCARDS_PER_SECOND, _TIMES_PEERS = 100.0, 1.0, 10.0
-# mlx5 says that a pause lasted long enough to be a storm; some at least [own].
+# mlx5 reports a pause that lasted long enough to be a storm; it takes at least this many [own].
 _STORMS_LEAST = 2.0
 _COVERAGE = 0.5
-# Who waits for a host is not told while that host shows so much of what would be told of it.
+# Ports that wait for a host are not reported while the host shows this share of what would be reported about
+# it.
 _FIRST_SIGN = 0.1
 
 
 def slow_hosts(window: Window) -> list[Finding]:
-    """One finding per port whose host does not keep up."""
+    """Return one finding per port whose host does not keep up."""
     return [
         Finding(
             fault="port_slow_receiver",
@@ -59,7 +61,7 @@ def slow_hosts(window: Window) -> list[Finding]:
 
 
 def slow_receivers(window: Window) -> dict[Subject, tuple[datetime, tuple[Evidence, ...]]]:
-    """The ports whose host does not keep up: since when it does as little as now, and what says so."""
+    """Return the ports whose host does not keep up, each with since when, and with the evidence."""
     rows = window.get("port", Span.STEADY)
     if not len(rows):
         return {}
@@ -88,14 +90,17 @@ def _add(
     share: float,
     evidence: Evidence,
 ) -> None:
-    """`share`: of the row's span, for which it has been so."""
+    """Add a sign to a port's evidence, and move its start back if this sign began earlier.
+
+    `share` is the part of the row's span for which the sign has been there.
+    """
     begun: datetime = row["last_at"] - share * (row["last_at"] - row["first_at"])
     since, before = found.get(port, (begun, ()))
     found[port] = min(since, begun), (*before, evidence)
 
 
 def rate_of(rows: Rows, one: Aggregate, span: float, beside: Rows | None = None) -> Floats:
-    """Per second of a span, in the order of other rows where some are given.
+    """Return an increase per second of a span, in the order of the rows `beside` where given.
 
     NaN where the span's lines do not cover enough of it.
     """
@@ -107,7 +112,7 @@ def rate_of(rows: Rows, one: Aggregate, span: float, beside: Rows | None = None)
 
 
 def stopping(window: Window) -> set[Subject]:
-    """Ports that stop others or have no room for what comes, though it be too little yet to tell."""
+    """Return ports that stop others or have no room for arriving packets, even if too little to report yet."""
     found: set[Subject] = set()
     for span, length, share in (
         (Span.RECENT, window.settings.window_seconds, 1.0),
@@ -121,7 +126,7 @@ def stopping(window: Window) -> set[Subject]:
 
 
 def says_whether_slow(window: Window, incident: Incident) -> bool:
-    """Whether a standing incident would show: only where its port stopped nobody over the steady span."""
+    """Return whether an open incident is over: its port stopped nobody over the steady span."""
     rows = window.get("port", Span.STEADY)
     number = rows.index.number(incident.subject) if len(rows) else None
     if number is None:
@@ -158,7 +163,8 @@ def _discarded(rate: float) -> Evidence:
     )
 
 
-# What is counted; per second in the last minute, the share of that over the steady span; and in words.
+# The counter; its limit per second in the last minute; the share of that for the steady span; and its
+# wording.
 _SIGNS = (
     (_PAUSES, _PAUSED_SHARE * 1e6, _PAUSED_STEADY / _PAUSED_SHARE, _paused),
     (_UNBUFFERED, _UNBUFFERED_PER_SECOND, 1.0, _unbuffered),

@@ -1,4 +1,4 @@
-"""An RDMA port without a GID or a partition that nearly all ports of its name have: nobody reaches it by that."""
+"""An RDMA port without a GID or a partition that nearly all ports of its name have, so that nobody reaches it there."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,24 +18,24 @@ _UP = Aggregate(function=Function.MIN, field="up")
 NEEDS = (Need(measurement="port", span=Span.TREND, aggregates=(_UP,)),)
 
 _FAULT = FAULTS["port_setup"]
-# So many ports of the name on other nodes say what is usual, and so many of these must have it [own].
+# What is usual takes this many ports of the name on other nodes, and this share of them that have it [own].
 _PEERS, _MOST = 4, 0.8
-# Up for most of the trend span, and for so long when the inventory was written: addresses and
+# The port was up for most of the trend span, and for this long when the inventory was written: addresses and
 # partitions come some time after the link.
 _COVERAGE, _SETTLED = 0.5, timedelta(minutes=2)
 
-_Told = tuple[Subject, tuple[PortIdentity, ...]]  # of a node
+_Told = tuple[Subject, tuple[PortIdentity, ...]]  # a node and its ports
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Ports of one name: how many tell, and how many have each."""
+    """Ports of one name: how many report their addressing, and how many have each GID or partition."""
 
     told: int
     have: Mapping[str, int]
 
     def usual(self, own: frozenset[str]) -> Mapping[str, int]:
-        """What nearly all others have, and how many of them; nothing where they are few."""
+        """Return what nearly all others have, with how many of them; nothing where the others are too few."""
         others = self.told - 1
         if others < _PEERS:
             return {}
@@ -51,7 +51,7 @@ class _Lack:
 
 
 def ports_without(window: Window) -> list[Finding]:
-    """One finding per port that was up all the time and has only what its peers have, and not all of that."""
+    """Return one finding per port, up all the time, that has nothing its peers lack and lacks something they have."""
     judged = _judged(window)
     rows = window.get("port", Span.TREND)
     if not len(rows) or not any(it.lacks for it in judged.values()):
@@ -74,7 +74,7 @@ def _judged(window: Window) -> Mapping[Subject, _Lack]:
 
 
 def _compare(told: Sequence[_Told]) -> Mapping[Subject, _Lack]:
-    """Every port that has peers, and what it lacks of what they have."""
+    """Return for every port that has peers what it lacks of what they have."""
     groups: dict[tuple[str, ...], list[tuple[Subject, frozenset[str]]]] = defaultdict(list)
     for node, ports in told:
         for it in ports:
@@ -88,7 +88,7 @@ def _compare(told: Sequence[_Told]) -> Mapping[Subject, _Lack]:
         for port, own in ports_of:
             usual = group.usual(own)
             if usual:
-                # One with anything of its own is set up for something else: another tenant, say.
+                # A port with something of its own is set up for another purpose, such as another tenant.
                 lacks = {it: n for it, n in usual.items() if it not in own}
                 odd = not own <= usual.keys()
                 found[port] = _Lack(own, {} if odd else lacks, len(ports_of) - 1)
@@ -117,7 +117,7 @@ def _finding(port: Subject, lack: _Lack, since: datetime) -> Finding:
 
 
 def would_show(window: Window, incident: Incident) -> bool:
-    """Whether the port tells what it has, and enough others do."""
+    """Return whether the port reports its addressing, and enough others do."""
     return incident.subject in _judged(window)
 
 

@@ -1,4 +1,4 @@
-"""A host that has fewer rails than nearly all others of its pod, as a card that did not come back after a boot leaves it."""
+"""A host with fewer rails than nearly all others of its pod, as when a card does not come back after a boot."""
 
 from datetime import timedelta
 
@@ -17,13 +17,13 @@ _UP = Aggregate(function=Function.MIN, field="up")
 NEEDS = (Need(measurement="port", span=Span.TREND, aggregates=(_UP,)),)
 
 _FAULT = FAULTS["rail_missing"]
-# Its other rails were up for most of the trend span, and for so long when the inventory was written:
+# The host's other rails were up for most of the trend span, and for this long when the inventory was written:
 # links come up one after the other.
 _COVERAGE, _SETTLED = 0.5, timedelta(minutes=2)
 
 
 def hosts_without_a_rail(window: Window) -> list[Finding]:
-    """One finding per host; none where several lack the same, which may be meant so."""
+    """Return one finding per host; none where several hosts lack the same rail, which may be intended."""
     return [
         _finding(inventory, doubt)
         for cluster, found in contradicting(window).items()
@@ -42,7 +42,7 @@ def _node(cluster: str, doubt: Doubt) -> Subject:
 
 
 def _is_settled(window: Window, inventory: Inventory) -> bool:
-    """Whether the rails that it has were up all the time, as far as they tell."""
+    """Return whether the host's present rails were up all the time, as far as they are measured."""
     told, least = window.get("port", Span.TREND), _COVERAGE * window.settings.trend_seconds
     rows = [row for it in fabric_ports(window, inventory.subject) if (row := told.get(it))]
     steady = all(
@@ -54,7 +54,7 @@ def _is_settled(window: Window, inventory: Inventory) -> bool:
 
 
 def _is_told(window: Window, cluster: str, doubt: Doubt) -> bool:
-    """Whether one of these ports was up until lately, which its own incident says."""
+    """Return whether one of these ports has an open incident which says that it was up until lately."""
     keys = {port_of(cluster, *it).key for it in doubt.ports}
     return any(
         not WITHOUT_LINK.isdisjoint({it.fault, it.condition})
@@ -82,7 +82,7 @@ def _finding(inventory: Inventory, doubt: Doubt) -> Finding:
 
 
 def would_show(window: Window, incident: Incident) -> bool:
-    """Whether the host can still be compared with others."""
+    """Return whether the host can still be compared with others."""
     found = contradicting(window).get(incident.subject.cluster)
     return found is not None and incident.subject.node in found.hosts
 

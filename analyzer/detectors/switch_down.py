@@ -1,10 +1,10 @@
-"""Fabric ports of several nodes went down at once: what they share is gone, not their cables.
+"""Fabric ports of several nodes that went down at once: what they share is gone, not their cables.
 
-Which port leads to which switch is known only where lldpd runs, so a switch is told by the ports that it takes
-along: those of one name, where the fabric is rail-optimised, or all ports of a rack. What is neither is
-told as what it is: nodes that lost their fabric ports at once.
+Which port leads to which switch is known only where lldpd runs, so a switch is recognised by the ports that go
+down with it: those of one name, where the fabric is rail-optimised, or all ports of a rack. A group that is
+neither is reported as nodes that lost their fabric ports at once.
 
-Where somebody reads the fabric, a switch that does not answer any more is told by its name.
+Where somebody reads the fabric, a switch that no longer answers is reported by its name.
 """
 
 import re
@@ -45,15 +45,15 @@ NEEDS = (
 )
 
 _FAULT, _LOST = FAULTS["switch_down"], CONDITIONS["switch_lost"]
-# Of a rack's nodes that have the port.
+# Share of the rack's nodes that have the port.
 _MOST = 0.5
-# A node whose way to the hub leads over the same switch was last heard up to a tick before.
+# A node that reaches the hub over the same switch was last heard up to a tick before.
 _SILENT_AFTER = timedelta(seconds=5)
 _SHOWN = 8
 _GUID = re.compile(r"[0-9a-f]{16}").fullmatch
-# A fabric is read once a minute.
+# A fabric is read once a minute, so switches lost within this time have one cause.
 _ONE_CAUSE, _SEVERAL_LOST = timedelta(minutes=2), "Switches do not answer"
-Name = tuple[str | None, str | None]  # of a port: its device and number
+Name = tuple[str | None, str | None]  # a port's device and number
 AT_ONCE = "Nodes lost their fabric ports at once"
 _CHECK_SHARED = (
     "Check what these ports share: a leaf switch, its power, or a change of drivers or settings"
@@ -62,10 +62,10 @@ _CHECK_SHARED = (
 
 
 def switches_down(window: Window) -> list[Finding]:
-    """One finding per group of ports, about the first that went down; the others are its members.
+    """Return one finding per group of ports, about the first that went down, with the others as members.
 
-    Nodes that fell silent in the same moment are among them: their management network may lead over
-    the same switch. What is not complete yet is not told yet.
+    Nodes that fell silent at the same moment are members, too: their management network may use the same
+    switch. A group that is not complete yet is not reported yet.
     """
     rows = window.get("port", Span.NOW)
     drops = list(_drops(window, rows))
@@ -81,10 +81,10 @@ def switches_down(window: Window) -> list[Finding]:
 
 
 def _by_numbers(window: Window, rows: Rows, group: Sequence[Drop]) -> Iterator[Drop]:
-    """Ports of these names on the racks' other nodes that were up ten minutes ago: not every node tells
-    by an event that one went down, nor sends its numbers at once.
+    """Yield ports of these names that are measured as down on the racks' other nodes, and were up ten minutes ago.
 
-    One that stands in the switch's incident goes on as a part of it, and one that was told before by itself is no part.
+    Not every node reports by an event that a port went down, nor sends its measurements at once. A port that is
+    in the switch's open incident stays part of it; one that was reported by itself before does not become part.
     """
     mates, names = rack_mates(window), {drop.name for drop in group}
     hit = {drop.port.of_node() for drop in group}
@@ -107,15 +107,15 @@ def _by_numbers(window: Window, rows: Rows, group: Sequence[Drop]) -> Iterator[D
 
 
 def _stood(window: Window) -> set[str]:
-    """The ports of switches whose incidents stand."""
+    """Return the keys of the ports in open incidents of switches."""
     standing = (it for it in window.stood if it.fault == _FAULT.key and it.resolved_at is None)
     return {member for it in standing for member in it.members}
 
 
 def _by_name(window: Window, found: Finding) -> Finding:
-    """The same with all ports at the switches that do not answer any more, where it is about theirs.
+    """Return the finding with all ports of the switches that no longer answer, where it is about their ports.
 
-    Not every node tells of its port by an event; that such a port is down is the switch's doing, too.
+    Not every node reports its port by an event, but such a port is down because of the switch, too.
     """
     ports = {found.subject, *found.members}
     lost = [it for it in fabric.lost(window) if not ports.isdisjoint(fabric.hosts_of(window, it))]
@@ -134,9 +134,9 @@ def _by_name(window: Window, found: Finding) -> Finding:
 
 
 def _lost(window: Window, found: Sequence[Finding]) -> Iterator[Finding]:
-    """Switches that whoever reads the fabric misses, but those whose ports the nodes told of.
+    """Yield findings on switches that the fabric's reader misses, unless nodes reported their ports.
 
-    Those that went within two minutes have one cause. Nor is one told that somebody took out of service.
+    Switches lost within two minutes have one cause. One that was taken out of service is not reported.
     """
     told = {port for finding in found for port in (finding.subject, *finding.members)}
     left = [
@@ -159,7 +159,10 @@ def _lost(window: Window, found: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def _lost_switches(window: Window, switches: Sequence[Switch], since: datetime) -> Finding:
-    """Critical where hosts hang on one: without a spine the fabric goes on, with less of it."""
+    """Build the finding on lost switches, critical only where hosts are attached to one.
+
+    Without a spine the fabric goes on, with less capacity.
+    """
     plugged = {host for switch in switches for host in fabric.plugged_hosts(window, switch)}
     evidence = [
         Evidence(name="answered until", value=moment(since)),
@@ -190,7 +193,7 @@ def _called(switches: Sequence[Switch]) -> str:
 
 
 def _with_guid(switch: Switch) -> str:
-    """`leaf1 (0x0002c90300f172a0)`; a switch of Ethernet goes by its name or its address."""
+    """Return a name such as `leaf1 (0x0002c90300f172a0)`; an Ethernet switch goes by its name or its address."""
     name, guid = switch.subject.node, switch.guid
     if guid == name:
         return name
@@ -198,7 +201,7 @@ def _with_guid(switch: Switch) -> str:
 
 
 def _drops(window: Window, rows: Rows) -> Iterator[Drop]:
-    """Fabric ports that went down by an event and are not known to be up again, nor switched off."""
+    """Yield fabric ports that went down by an event and are not known to be up again or switched off."""
     last: dict[Subject, Event] = {}
     for event in window.all_events(EventKind.PORT_DOWN, EventKind.PORT_UP):
         last[event.subject] = event
@@ -211,7 +214,7 @@ def _drops(window: Window, rows: Rows) -> Iterator[Drop]:
 
 
 def _may_be_down(rows: Rows, event: Event) -> bool:
-    """Whether its newest line says so, is older than the event, or its node is away."""
+    """Return whether the port's newest line says that it is down, is older than the event, or is missing."""
     row = rows.get(event.subject)
     if row is None or row["at"] <= event.at:
         return True
@@ -219,12 +222,12 @@ def _may_be_down(rows: Rows, event: Event) -> bool:
 
 
 def _of_switch(window: Window, rows: Rows, group: Sequence[Drop]) -> Sequence[Drop]:
-    """Without those whose rack has such a port up: their cable went down in the same moment.
+    """Return the drops without those whose rack still has such a port up: their cable failed at the same moment.
 
-    A leaf takes its port from most nodes of a rack, or of none: first by the port's name, since a
-    leaf of a rail takes one name; where names differ from node to node, by any of the group's. Where racks are not told, or the
-    leaf has too few nodes of each, nothing is left out. Nodes of which nobody reads the port, as of
-    those without one, do not count.
+    A leaf takes its port from most nodes of a rack, or from none. This is checked by the port's name first,
+    since a leaf of a rail takes one name, and then, where names differ from node to node, by any name of the
+    group. Where racks are unknown, or the leaf has too few nodes of each, nothing is left out. Nodes without
+    such a port, or whose port nobody reads, do not count.
     """
     mates, names = rack_mates(window), {drop.name for drop in group}
 
@@ -245,7 +248,7 @@ def _told(
     hit: Collection[Subject],
     names: Collection[Name],
 ) -> list[Subject]:
-    """Of these nodes the hit ones, and those of which such a port is read."""
+    """Return those of the nodes that are hit, or on which such a port is read."""
     return [node for node in nodes if node in hit or any(_reads(rows, node, n) for n in names)]
 
 
@@ -256,7 +259,7 @@ def _reads(rows: Rows, node: Subject, name: Name) -> bool:
 
 
 def _peers(window: Window, rows: Rows, group: Sequence[Drop]) -> int | None:
-    """How many nodes of the group's one rack have such a port; None where it is not one rack's."""
+    """Return how many nodes of the group's only rack have such a port; None unless the group is in one rack."""
     hit, racks = {drop.port.of_node() for drop in group}, racks_of(window)
     names = {racks.get(node.key) for node in hit}
     if len(names) != 1 or None in names:
@@ -290,7 +293,7 @@ def _finding(window: Window, group: Sequence[Drop]) -> Finding:
 
 
 def _silent_with(window: Window, first: Drop, nodes: Collection[Subject]) -> list[Subject]:
-    """Nodes that were heard last when the first port went down, as far as one switch could do that."""
+    """Return nodes last heard when the first port went down, as far as a single switch could be the reason."""
     racks = racks_of(window)
     own = {racks.get(node.key) for node in nodes}
     found = []
