@@ -43,7 +43,8 @@ def _first(one: Finding, known: Mapping[str, Incident]) -> Incident | None:
 
 def _goes_on(one: Finding, first: Incident, sign: Finding | None) -> Finding:
     """What is found of the sign beside it is said with it, and is as grave."""
-    goes_on = replace(one, goes_on=first.fingerprint)
+    condition = one.condition or one.fault  # as it began, it would be called another fault
+    goes_on = replace(one, goes_on=first.fingerprint, condition=condition)
     if sign is None:
         return goes_on
     gravest = min(one.severity, sign.severity, key=lambda it: it.rank)

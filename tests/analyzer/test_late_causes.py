@@ -41,6 +41,7 @@ def test_a_lost_link_that_comes_up_slower_goes_on(fault: str, is_over: bool) -> 
         lost.fingerprint,
         SLOWER.action,
     )
+    assert one.condition == "port_degraded"
     # And so it does once it is called so.
     known = replace(lost, fault="port_degraded")
     assert with_late_causes([SLOWER], by_name(known), []) == [one]
