@@ -82,8 +82,10 @@ def last_ranks(window: Window, _asked: None = None) -> Mapping[Subject, LastRank
         clock, is_lower = (np.nan, False) if place is None else clocks[place]
         is_cause = is_lower and _explains(float(clock), of)
         why = Why.CLOCK if is_cause else _why(window, gpu, of)
-        knows_better = place is not None and not np.isnan(rows.values(own_steps.OWN)[place])
-        since = at if knows_better else _since(window, gpu, at, of, why)
+        since = _since(window, gpu, at, of, why)
+        if place is not None and not np.isnan(rows.values(own_steps.OWN)[place]):
+            # Its own work says it better, and an incident keeps the earliest that it was told: no sooner than is certain.
+            since = min(at, since + 0.5 * _BETWEEN_LOOKS)
         found[gpu] = LastRank(since=since, of=of, why=why, clock=float(clock))
     return found
 

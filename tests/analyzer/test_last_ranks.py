@@ -91,11 +91,11 @@ def test_it_began_to_come_last_before_what_was_read_at_the_first_of_two_looks(
     assert (NOON - it.since).total_seconds() == ago
 
 
-def test_where_its_own_work_is_told_that_says_since_when() -> None:
+def test_where_its_own_work_is_told_it_began_no_sooner_than_is_certain() -> None:
     """An incident keeps the earliest beginning that it was told."""
     scene = job({"step_own_seconds": 1.0})
     (it,) = found(scene, cost=50, before=0, seconds=90)
-    assert (NOON - it.since).total_seconds() == 60.0
+    assert (NOON - it.since).total_seconds() == 270.0
 
 
 def test_who_was_slow_from_the_start_has_been_since_its_job_began() -> None:
