@@ -18,7 +18,7 @@ from gpuvigil import lifeline
 from ..processes import cpu_time
 from ..processes.cpu_time import Threads
 from . import lldp, parts
-from .inspection_result import Seen, line
+from .inspection_result import InspectionResult, line
 from .mounts import NOT_MOUNTED, Mount, is_gone, is_mounted, used_share, watched
 
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def look(
     sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = (), lldpcli: str = ""
-) -> Seen:
+) -> InspectionResult:
     """Return what can be read within `seconds`; threads that take longer are abandoned."""
     mounts = watched(proc, chosen)
     told: dict[str, object] = {}
@@ -67,7 +67,7 @@ def look(
     }
     shares = [(why, path) for path, why in answers.items() if isinstance(why, float)]
     share, path = max(shares, default=(0.0, ""))
-    return Seen(
+    return InspectionResult(
         fans=tuple(fans) if isinstance(fans, list) and fans else None,
         supplies=tuple(supplies) if isinstance(supplies, list) and supplies else None,
         memory_errors=memory if isinstance(memory, tuple) else None,

@@ -7,7 +7,7 @@ from .lldp import Heard, Neighbour
 from .parts import Part
 
 
-class Seen(NamedTuple):
+class InspectionResult(NamedTuple):
     """What one inspection read; None is what was absent, or not read in time.
 
     Not a dataclass: a child that starts every minute must not import what that takes.
@@ -23,16 +23,16 @@ class Seen(NamedTuple):
     heard: Heard = Heard()  # neighbours, from lldpd
 
 
-def line(seen: Seen) -> str:
+def line(result: InspectionResult) -> str:
     """Return the result as one line of JSON, without its line end."""
-    return json.dumps(seen._asdict(), separators=(",", ":"))
+    return json.dumps(result._asdict(), separators=(",", ":"))
 
 
-def parse(text: str | bytes) -> Seen:
+def parse(text: str | bytes) -> InspectionResult:
     """Parse a line that `line` wrote; ValueError for anything else."""
     try:
         said = json.loads(text)
-        return Seen(
+        return InspectionResult(
             fans=_parts(said["fans"]),
             supplies=_parts(said["supplies"]),
             memory_errors=_pair(said["memory_errors"]),

@@ -16,7 +16,7 @@ from gpuvigil.log import Log
 from ..processes.spawn import Child, end
 from ..rows.catalogue_rows import Number
 from . import inspection_result
-from .inspection_result import Seen
+from .inspection_result import InspectionResult
 from .lldp import Neighbour
 from .parts import Part
 
@@ -40,7 +40,8 @@ class Machine:
         self._child: Child | None = None
         self._heard = b""
         self._due = 0.0
-        self._seen, self._seen_at = Seen(), math.inf  # before the first look nothing is late
+        # Before the first look nothing is late.
+        self._result, self._result_at = InspectionResult(), math.inf
         self._told_old = False
         self._new_neighbours: tuple[Neighbour, ...] = ()
         self._told_why = ""
@@ -67,9 +68,9 @@ class Machine:
         After an inspection that is too old, only hung mounts count: they may be what keeps the
         child.
         """
-        it, hung = self._seen, len(self._seen.hung) + len(self._seen.gone)
+        it, hung = self._result, len(self._result.hung) + len(self._result.gone)
         if self._is_old():
-            it = Seen(watched=hung)
+            it = InspectionResult(watched=hung)
         return {
             "power_supplies_failed": self._failed(it.supplies),
             "fans_failed": self._failed(it.fans),
@@ -80,7 +81,7 @@ class Machine:
     @property
     def memory_errors(self) -> tuple[int, int] | None:
         """Corrected and uncorrected memory errors, as the kernel has counted them since boot."""
-        return None if self._is_old() else self._seen.memory_errors
+        return None if self._is_old() else self._result.memory_errors
 
     def heard(self) -> Mapping[str, tuple[str, str | None]]:
         """Return the switch and port that each interface is plugged into, once per inspection."""
@@ -95,7 +96,7 @@ class Machine:
 
     def _is_old(self) -> bool:
         longest = _OLD_LOOKS * self._settings.machine_seconds + ANSWER_SECONDS
-        return self._clock.monotonic() - self._seen_at > longest
+        return self._clock.monotonic() - self._result_at > longest
 
     def _tell_old(self) -> None:
         """Log one line when inspections stop coming."""
@@ -109,7 +110,7 @@ class Machine:
         settings = self._settings
         words = [str(settings.sysfs_root), str(settings.proc_root), str(ANSWER_SECONDS)]
         self._heard = b""
-        self._seen_at = min(self._seen_at, self._clock.monotonic())
+        self._result_at = min(self._result_at, self._clock.monotonic())
         try:
             self._child = subprocess.Popen(
                 [
@@ -146,15 +147,15 @@ class Machine:
             self._heard = text
             return ""
         try:
-            self._seen, self._seen_at = inspection_result.parse(text), self._clock.monotonic()
+            self._result, self._result_at = inspection_result.parse(text), self._clock.monotonic()
         except ValueError as error:
             log.warning("the machine is not looked at", why=str(error))
             return ""
         self._take_neighbours()
-        if self._seen.fans is not None:
-            self._fans = self._seen.fans
-        if self._seen.supplies is not None:
-            self._supplies = self._seen.supplies
+        if self._result.fans is not None:
+            self._fans = self._result.fans
+        if self._result.supplies is not None:
+            self._supplies = self._result.supplies
         parts = [*self._fans, *self._supplies]
         new = {part.name for part in parts if part.works} - self._worked
         if new:
@@ -164,7 +165,7 @@ class Machine:
 
     def _take_neighbours(self) -> None:
         """Take the neighbours; log one line when lldpd is there and does not answer this user."""
-        neighbours, why = self._seen.heard
+        neighbours, why = self._result.heard
         self._new_neighbours = neighbours or ()
         if why and not self._told_why:
             log.info("no switch at the ports' other ends is known", why=why)
@@ -172,7 +173,7 @@ class Machine:
 
     def _news(self, parts: Iterable[Part]) -> str:
         """Return which parts fail now, in words; empty if nothing has changed."""
-        it = self._seen
+        it = self._result
         ill = [f"{part.name}: {part.why}" for part in parts if self._fails(part)]
         ill += [f"{path} does not answer" for path in it.hung]
         ill += [f"{path}: {why}" for path, why in it.gone]
@@ -192,7 +193,7 @@ class Machine:
         return sum(self._fails(part) for part in known) if known else None
 
 
-def _read(it: Seen) -> str:
+def _read(it: InspectionResult) -> str:
     """Return what an inspection has read, in words."""
     read = ["power supplies"] * (it.supplies is not None) + ["fans"] * (it.fans is not None)
     return " and ".join([*filter(None, [", ".join(read)]), "mounts"])

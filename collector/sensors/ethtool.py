@@ -36,8 +36,8 @@ def ask(interface: str, question: "array.array[int]") -> None:
     if len(name) > _NAME_BYTES:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
     asked = _ASKED_OF.pack(name, question.buffer_info()[0])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
-        fcntl.ioctl(door, _SIOCETHTOOL, asked)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, _SIOCETHTOOL, asked)
 
 
 class Statistics:

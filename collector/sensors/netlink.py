@@ -17,11 +17,11 @@ _SECONDS, _BYTES = 1.0, 1 << 18
 def dumped(protocol: int, asked: int, question: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the types and bodies of all answers; OSError where the kernel does not answer."""
     head = _HEADER.pack(_HEADER.size + len(question), asked, _REQUEST_ALL, 1, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as door:
-        door.settimeout(_SECONDS)
-        door.send(head + question)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as sock:
+        sock.settimeout(_SECONDS)
+        sock.send(head + question)
         while True:
-            for kind, body in parts(door.recv(_BYTES), _HEADER):
+            for kind, body in parts(sock.recv(_BYTES), _HEADER):
                 if kind in {_DONE, _ERROR}:
                     return
                 yield kind, body

@@ -77,8 +77,8 @@ def number_of(interface: str) -> int:
 def _address(name: str) -> str:
     asked = struct.pack("@16s24x", os.fsencode(name)[:_NAME_BYTES])
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
-            told = fcntl.ioctl(door, _ASK_ADDRESS, asked)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            told = fcntl.ioctl(sock, _ASK_ADDRESS, asked)
     except OSError:
         return ""
     return told[_ADDRESS].hex(":")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collector.machine.inspection_result import Seen, line
+from collector.machine.inspection_result import InspectionResult, line
 from collector.machine.inspection_result import parse as parse_look
 from collector.machine.inspection_supervisor import Machine
 from collector.machine.lldp import Heard, Neighbour, ask, parse
@@ -99,7 +99,7 @@ def test_where_there_is_no_lldpd_nothing_is_known_and_nothing_said(tmp_path: Pat
 
 
 def test_a_look_survives_its_line() -> None:
-    seen = Seen(heard=Heard((Neighbour("eth0", "leaf1", None),), "why"))
+    seen = InspectionResult(heard=Heard((Neighbour("eth0", "leaf1", None),), "why"))
     assert parse_look(line(seen)) == seen
 
 

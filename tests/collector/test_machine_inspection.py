@@ -9,7 +9,7 @@ import pytest
 
 from collector.machine import parts
 from collector.machine.inspection_child import _had_time, look
-from collector.machine.inspection_result import Seen, line, parse
+from collector.machine.inspection_result import InspectionResult, line, parse
 from collector.machine.inspection_supervisor import Machine
 from collector.machine.mounts import used_share, watched
 from gpuvigil.clock import ManualClock, SystemClock
@@ -125,7 +125,7 @@ def test_what_a_look_has_seen_goes_over_a_line(sysfs: Path, tmp_path: Path) -> N
     assert parse(line(seen)) == seen
     with pytest.raises(ValueError, match="no look"):
         parse('{"fans": 1}')
-    assert parse(line(Seen())) == Seen()
+    assert parse(line(InspectionResult())) == InspectionResult()
 
 
 @pytest.mark.skipif(not is_possible(), reason="a file system of one's own takes root")
