@@ -31,7 +31,7 @@ from ..messages.self_monitoring import analyzer_trouble
 from .drain_rules import ActionError, Machine, Past, Plan, Step, marked, plan
 from .job_end_loop import IdleJobs
 from .kubernetes import Kubernetes
-from .log_once import Said
+from .log_once import ChangeLogger
 from .slurm import Slurm
 
 _MOST = 10_000
@@ -146,7 +146,7 @@ class Actor:
         self._settings = settings
         self._cluster = cluster
         self._idle = idle
-        self._said = Said(self.log)
+        self._changes = ChangeLogger(self.log)
         self._drained: set[tuple[str, str]] = set()  # nodes, and for which incidents
         self._untold: list[NodeAction] = []
 
@@ -160,12 +160,12 @@ class Actor:
         machines = self._nodes.machines()
         incidents = self._incidents(machines)
         found = self._plan(incidents, machines, now)
-        self._said.only(
+        self._changes.log_changes(
             "not done",
             {(it.node, it.incident): {"what": it.why.value} for it in found.refused},
         )
         if self._settings.dry_run:
-            self._said.only(
+            self._changes.log_changes(
                 "would be done",
                 {(it.node, it.incident): {"what": it.what.value} for it in found.steps},
             )

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from alerts.decisions.attempts import begun, settled
+from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide, judge, ruled
 from alerts.delivery.batches import MOST
 from alerts.delivery.hub_access import Context
@@ -365,7 +365,9 @@ def test_a_digest_is_told_once_also_where_a_route_repeats_what_stands() -> None:
     step = digest("chat", [held("chat", "GPU idle", 1)], NOON - seconds(60), NOON + seconds(1))
     assert step is not None
     notice = decide(step, ROUTES, [], NOON, AlertsSettings())[0]
-    (told,) = settled(begun(notice, NOON, 15.0), Delivered(), NOON, 0.5, AlertsSettings(), 60.0)
+    (told,) = attempt_ended(
+        attempt_started(notice, NOON, 15.0), Delivered(), NOON, 0.5, AlertsSettings(), 60.0
+    )
     assert told.state is NoticeState.SENT
     reminder = replace(notice, repeat=1)  # as an earlier version left it
     case = Case(

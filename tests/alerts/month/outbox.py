@@ -24,7 +24,7 @@ from alerts.delivery.self_check import Watch
 from alerts.messages.channel import Channel, Delivered, Outcome
 from alerts.messages.message import Message
 from alerts.routing.notice import Notice
-from alerts.routing.situation import Lookout
+from alerts.routing.situation import SituationReader
 from alerts.service import tell
 from gpuvigil.clock import ManualClock, to_text
 from gpuvigil.config import AlertsSettings, load
@@ -195,20 +195,20 @@ class _Office:
     recorders: Sequence[Recorder]
     dispatchers: Mapping[str, Dispatcher] = field(init=False)
     watch: Watch = field(init=False)
-    lookout: Lookout = field(init=False)
+    situations: SituationReader = field(init=False)
     hub: Hub = field(init=False)
 
     def __post_init__(self) -> None:
         self.hub = self.context.connect()
         self.dispatchers = {one.route.name: Dispatcher(one, self.context) for one in self.recorders}
         self.watch = Watch(self.context, list(self.dispatchers.values()))
-        self.lookout = Lookout(self.context.connect(), self.context.settings)
+        self.situations = SituationReader(self.context.connect(), self.context.settings)
 
     def work(self) -> None:
         """Decide on everything that came, and deliver all that is due."""
         routes = [one.route for one in self.recorders]
         while self._is_due(RecordKind.TRANSITION):
-            tell(self.hub, self.context, routes, self.lookout)
+            tell(self.hub, self.context, routes, self.situations)
         while self._is_due(RecordKind.NOTICE) or self._waiting():
             hand_out(self.hub, self.context, self.dispatchers)
             for dispatcher in self.dispatchers.values():
