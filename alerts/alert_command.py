@@ -107,7 +107,7 @@ def explained(
         mine = [one for one in notices if (one.channel or "-") == channel]
         yield f"channel {channel} ({by}): {_added_up(mine)}"
         for notice in sorted(mine, key=lambda one: one.order):
-            yield f"  {_told(notice)}"
+            yield f"  {_delivery_line(notice)}"
 
 
 _BECAME = {NoticeState.SENT: "sent", NoticeState.DUE: "pending"}
@@ -133,7 +133,7 @@ def _added_up(notices: Sequence[Notice]) -> str:
     return f"{many}: {', '.join(parts)}"
 
 
-def _told(notice: Notice) -> str:
+def _delivery_line(notice: Notice) -> str:
     step = f"{notice.from_state} to {notice.to_state}" if not notice.repeat else "reminder"
     when = f" at {moment(notice.due_at)}" if notice.due_at else ""
     reason = notice.reason or notice.verdict.value

@@ -32,7 +32,7 @@ from .delivery.dispatcher import Dispatcher, hand_out, notices_of
 from .delivery.exporter import exposition
 from .delivery.hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Context
 from .delivery.resend import Resend, Resending
-from .delivery.self_check import Watch, call_dead_man
+from .delivery.self_check import SelfChecker, call_dead_man
 from .messages.cost import LOOK_SECONDS
 from .routing.case import Route, writes_to_owners
 from .routing.notice import Notice, NoticeState, Verdict
@@ -84,11 +84,11 @@ def _steps(
     routes = [dispatcher.channel.route for dispatcher in dispatchers.values()]
     deciding, claiming = context.connect(), context.connect()
     situations = SituationReader(deciding, settings)
-    watching = Watch(context, list(dispatchers.values()))
+    self_checker = SelfChecker(context, list(dispatchers.values()))
     steps: dict[str, Callable[[], None]] = {
         "decide": lambda: tell(deciding, context, routes, situations),
         "claim": lambda: hand_out(claiming, context, dispatchers),
-        "watch": watching.step,
+        "watch": self_checker.step,
     }
     if routes:
         steps["new channels"] = _once_at_start(context, routes)
@@ -101,7 +101,7 @@ def _steps(
         steps["models"] = lambda: look_at_models(pricing, context)
     if settings.dead_man_url or settings.dead_man_url_file:
         ping = dead_man(settings)
-        steps["dead man"] = lambda: call_dead_man(ping, context, watching)
+        steps["dead man"] = lambda: call_dead_man(ping, context, self_checker)
     return steps
 
 

@@ -43,7 +43,7 @@ from .job_end_rules import (
     end_started,
     has_other_incident,
     is_end_started,
-    within,
+    within_limits,
 )
 from .log_once import ChangeLogger
 from .slurm import Slurm, SlurmError
@@ -73,17 +73,17 @@ class IdleJobs:
         self._clock = clock
         self._log = log
         self._changes = ChangeLogger(log)
-        self._untold: list[Transition] = []
+        self._unrecorded: list[Transition] = []
 
     def look(self, standing: Sequence[Incident], machines: Mapping[str, Machine]) -> Found:
         """End the jobs that are due; ActionError, HubError or StoreError if anything is unknown."""
-        self._tell()
+        self._record()
         now = self._clock.now()
         steps = self._steps(now)
         self._settle(steps)
         found = self._due(now, standing, self._allocations() if self._is_any(standing, now) else [])
         installed = sum(machine.gpus for machine in machines.values())
-        may, may_not = within(self._settings, found.endings, lately(steps, now), installed)
+        may, may_not = within_limits(self._settings, found.endings, lately(steps, now), installed)
         found.refused += [(str(one.held.holder), why) for one, why in may_not]
         found.endings = [one for one in may if self._do(one, found.refused)]
         self._changes.log_changes(
@@ -129,8 +129,8 @@ class IdleJobs:
             self._log.error("not known to be ended", job=ending.number, error=str(error), **facts)
             raise
         self._log.info("ended", job=ending.number, undo=ending.undo, **facts)
-        self._untold.append(done(step))
-        self._tell()
+        self._unrecorded.append(done(step))
+        self._record()
         return True
 
     def _settle(self, steps: Iterable[Transition]) -> None:
@@ -139,8 +139,8 @@ class IdleJobs:
             number = Holder.parse(str(step.snapshot["body"]["label"])).name
             found = self._slurm.job(number)
             if found is None or not found.goes_on(step.at):
-                self._untold.append(done(step))
-        self._tell()
+                self._unrecorded.append(done(step))
+        self._record()
 
     def _again(self, ending: Ending) -> Found:
         """Decide about the same holder again, with everything read anew."""
@@ -237,11 +237,11 @@ class IdleJobs:
         ours = [step for step in steps if is_idle_end(step.incident)]
         return list({one.incident: one for one in sorted(ours, key=lambda it: it.number)}.values())
 
-    def _tell(self) -> None:
+    def _record(self) -> None:
         """Record what was done: owners are notified by it, and it is not done twice."""
-        if self._untold:
-            self._hub.write_records([one.to_record() for one in self._untold])
-            self._untold.clear()
+        if self._unrecorded:
+            self._hub.write_records([one.to_record() for one in self._unrecorded])
+            self._unrecorded.clear()
 
 
 def lately(steps: Iterable[Transition], now: datetime) -> list[int]:

@@ -200,7 +200,7 @@ def by_slurm(ending: Ending, found: Running | None, now: datetime) -> EndRefusal
     return next((why for why, holds in cases if holds), None)
 
 
-def within(
+def within_limits(
     settings: ActionsSettings, endings: Iterable[Ending], lately: Sequence[int], installed: int
 ) -> tuple[list[Ending], list[tuple[Ending, EndRefusal]]]:
     """Return the endings that may be done now, the longest idle first, and those over a limit.

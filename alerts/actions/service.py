@@ -148,7 +148,7 @@ class Actor:
         self._idle = idle
         self._changes = ChangeLogger(self.log)
         self._drained: set[tuple[str, str]] = set()  # nodes, and for which incidents
-        self._untold: list[NodeAction] = []
+        self._unrecorded: list[NodeAction] = []
 
     def look(self, now: datetime) -> Plan:
         """Look and act once; return what was decided about nodes.
@@ -156,7 +156,7 @@ class Actor:
         ActionError, HubError or StoreError when something is not known: then nothing more is done.
         """
         self._ask_for_analyzer(now)
-        self._tell()
+        self._record()
         machines = self._nodes.machines()
         incidents = self._incidents(machines)
         found = self._plan(incidents, machines, now)
@@ -244,7 +244,7 @@ class Actor:
             reason=step.reason,
             undo=self._nodes.undo(step),
         )
-        self._untold.append(
+        self._unrecorded.append(
             NodeAction(
                 incident=step.incident,
                 node=Subject(cluster=self._cluster, node=step.node),
@@ -253,13 +253,13 @@ class Actor:
                 undo=self._nodes.undo(step),
             )
         )
-        self._tell()
+        self._record()
 
-    def _tell(self) -> None:
+    def _record(self) -> None:
         """Record what was done, for the next process and for people."""
-        if self._untold:
-            self._hub.write_records([one.to_record() for one in self._untold])
-            self._untold.clear()
+        if self._unrecorded:
+            self._hub.write_records([one.to_record() for one in self._unrecorded])
+            self._unrecorded.clear()
 
     def _ask_for_analyzer(self, now: datetime) -> None:
         """Raise ActionError when the analyzer is silent: its standing incidents may be long over."""

@@ -59,7 +59,7 @@ def drops_data(one: Incident) -> bool:
     return one.fault in _LOSES_DATA or any(it.endswith(tuple(told)) for it in one.covers)
 
 
-class Watch:
+class SelfChecker:
     """One process's checks of all parts of gpuvigil, its own channels included."""
 
     def __init__(self, context: Context, dispatchers: Sequence[Dispatcher]) -> None:
@@ -254,10 +254,12 @@ def last_step(hub: Hub, incident: str) -> Transition | None:
     return max(steps, key=lambda one: one.number, default=None)
 
 
-def call_dead_man(ping: Callable[[datetime], Outcome], context: Context, watch: Watch) -> None:
+def call_dead_man(
+    ping: Callable[[datetime], Outcome], context: Context, self_checker: SelfChecker
+) -> None:
     """Call the dead man's switch if this process has lately seen that all is well, then wait."""
     now, every = context.clock.now(), context.settings.dead_man_seconds
-    if watch.well_at is not None and now - watch.well_at < timedelta(seconds=30):
+    if self_checker.well_at is not None and now - self_checker.well_at < timedelta(seconds=30):
         try:
             outcome = ping(now)
         except ConfigError as error:

@@ -12,7 +12,7 @@ import pytest
 from alerts.decisions.decide import decide
 from alerts.delivery.dispatcher import Dispatcher, hand_out
 from alerts.delivery.hub_access import Context
-from alerts.delivery.self_check import Watch
+from alerts.delivery.self_check import SelfChecker
 from alerts.messages.message import Message
 from alerts.messages.self_monitoring import digest
 from alerts.routing.case import Route
@@ -123,7 +123,7 @@ class Site:
             name: Dispatcher(ear, self._context) for name, ear in self.ears.items()
         }
         self._situations = SituationReader(self.hub, self._context.settings)
-        self._watch = Watch(self._context, list(self._dispatchers.values()))
+        self._watch = SelfChecker(self._context, list(self._dispatchers.values()))
 
     def comes(self, step: Transition) -> None:
         self.hub.write_records([step.to_record()])

@@ -22,7 +22,7 @@ from alerts.actions.job_end_rules import (
     end_is_due,
     end_notice,
     has_other_incident,
-    within,
+    within_limits,
 )
 from alerts.actions.slurm import Slurm
 from alerts.idle.idle_notice import IdleHolding, Terms, notice, terms
@@ -222,7 +222,7 @@ def test_never_more_than_the_share_nor_the_rate_and_nobody_is_forgotten(
         ending(replace(HELD, holder=Holder.parse(f"job {n}"), gpus=GPUS[:size]))
         for n, size in enumerate(sizes)
     ]
-    may, may_not = within(limits, jobs, lately, installed)
+    may, may_not = within_limits(limits, jobs, lately, installed)
     assert len(may) <= max(per_hour - len(lately), 0)
     if may:
         assert sum(lately) + sum(one.gpus for one in may) <= installed * percent / 100.0
