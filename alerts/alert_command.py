@@ -34,14 +34,14 @@ from gpuvigil.model import (
 )
 
 from .channels import configured
-from .decisions.attempts import tried_anew
+from .decisions.attempts import requeued
 from .delivery.batches import all_of, in_parts
 from .delivery.dispatcher import notices_of
 from .messages.channel import Channel, Delivered, Outcome, tried
 from .messages.message import Message, message
 from .routing.notice import Kind, Notice, NoticeState, draft
 from .routing.route import fitting, misfit, path
-from .routing.situation import Lookout
+from .routing.situation import SituationReader
 from .service import run
 
 _WORTH = ("useful", "noise")
@@ -78,7 +78,7 @@ def explained(
     incident: Incident, notices: Sequence[Notice], settings: AlertsSettings, hub: Hub, now: datetime
 ) -> Iterator[str]:
     """Explain an incident's routing line by line: labels, routes, what each channel was sent."""
-    situation = Lookout(hub, settings).look(0.0)
+    situation = SituationReader(hub, settings).look(0.0)
     labels = labels_of(incident, situation.racks)
     yield f"{incident.id}: {incident.title} ({incident.state})"
     yield "labels: " + " ".join(f'{key}="{value}"' for key in labels for value in labels[key])
@@ -107,7 +107,7 @@ def explained(
         mine = [one for one in notices if (one.channel or "-") == channel]
         yield f"channel {channel} ({by}): {_added_up(mine)}"
         for notice in sorted(mine, key=lambda one: one.order):
-            yield f"  {_told(notice)}"
+            yield f"  {_delivery_line(notice)}"
 
 
 _BECAME = {NoticeState.SENT: "sent", NoticeState.DUE: "pending"}
@@ -133,14 +133,14 @@ def _added_up(notices: Sequence[Notice]) -> str:
     return f"{many}: {', '.join(parts)}"
 
 
-def _told(notice: Notice) -> str:
+def _delivery_line(notice: Notice) -> str:
     step = f"{notice.from_state} to {notice.to_state}" if not notice.repeat else "reminder"
     when = f" at {moment(notice.due_at)}" if notice.due_at else ""
     reason = notice.reason or notice.verdict.value
     return f"{step}: {notice.state.value}{when}: {notice.verdict.name.lower()}: {reason}"
 
 
-def a_test(
+def channel_test_message(
     channel: str, now: datetime, over: bool, settings: AlertsSettings, owner: str | None = None
 ) -> Message:
     """Return the message of a test, or of its end; if `owner` is given, to that owner, too."""
@@ -185,7 +185,7 @@ def _test(config: Config, chosen: argparse.Namespace) -> int:
         now = SystemClock().now()
         receipt = None
         for over in (False, True):
-            said = a_test(channel.route.name, now, over, config.alerts, chosen.owner)
+            said = channel_test_message(channel.route.name, now, over, config.alerts, chosen.owner)
             outcome, seconds = _timed(channel, replace(said, receipt=receipt))
             what = "the end of the test" if over else "the test"
             if not isinstance(outcome, Delivered):
@@ -259,7 +259,7 @@ def _retry(config: Config, chosen: argparse.Namespace) -> int:
     wanted = [one for one in found if chosen.channel in {None, one.channel}]
     refused: list[HubRefused] = []
     in_parts(
-        [tried_anew(one, now).to_record() for one in wanted],
+        [requeued(one, now).to_record() for one in wanted],
         hub.write_records,
         lambda _, error: refused.append(error),
     )

@@ -32,11 +32,11 @@ from .delivery.dispatcher import Dispatcher, hand_out, notices_of
 from .delivery.exporter import exposition
 from .delivery.hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Context
 from .delivery.resend import Resend, Resending
-from .delivery.self_check import Watch, call_dead_man
+from .delivery.self_check import SelfChecker, call_dead_man
 from .messages.cost import LOOK_SECONDS
 from .routing.case import Route, writes_to_owners
 from .routing.notice import Notice, NoticeState, Verdict
-from .routing.situation import Lookout, Situation
+from .routing.situation import Situation, SituationReader
 
 PULSE_SECONDS = 10.0
 # A stop waits this long for attempts under way; the rest is durable and goes out later.
@@ -83,12 +83,12 @@ def _steps(
     settings = context.settings
     routes = [dispatcher.channel.route for dispatcher in dispatchers.values()]
     deciding, claiming = context.connect(), context.connect()
-    lookout = Lookout(deciding, settings)
-    watching = Watch(context, list(dispatchers.values()))
+    situations = SituationReader(deciding, settings)
+    self_checker = SelfChecker(context, list(dispatchers.values()))
     steps: dict[str, Callable[[], None]] = {
-        "decide": lambda: tell(deciding, context, routes, lookout),
+        "decide": lambda: tell(deciding, context, routes, situations),
         "claim": lambda: hand_out(claiming, context, dispatchers),
-        "watch": watching.step,
+        "watch": self_checker.step,
     }
     if routes:
         steps["new channels"] = _once_at_start(context, routes)
@@ -101,17 +101,17 @@ def _steps(
         steps["models"] = lambda: look_at_models(pricing, context)
     if settings.dead_man_url or settings.dead_man_url_file:
         ping = dead_man(settings)
-        steps["dead man"] = lambda: call_dead_man(ping, context, watching)
+        steps["dead man"] = lambda: call_dead_man(ping, context, self_checker)
     return steps
 
 
 def _once_at_start(context: Context, routes: Sequence[Route]) -> Callable[[], None]:
     """Return a step that tells new channels what stands, then waits: a process keeps its channels."""
     hub = context.connect()
-    lookout = Lookout(hub, context.settings)
+    situations = SituationReader(hub, context.settings)
 
     def step() -> None:
-        tell_what_stands(hub, context, routes, lookout)
+        tell_what_stands(hub, context, routes, situations)
         context.stop.wait()
 
     return step
@@ -151,7 +151,7 @@ def _metrics(context: Context, dispatchers: Sequence[Dispatcher]) -> Iterator[No
         yield
 
 
-def tell(hub: Hub, context: Context, routes: Sequence[Route], lookout: Lookout) -> None:
+def tell(hub: Hub, context: Context, routes: Sequence[Route], situations: SituationReader) -> None:
     """Claim transitions, and keep a decision for each in the commit that ends its claim."""
     claimed = hub.claim(
         RecordKind.TRANSITION,
@@ -162,7 +162,7 @@ def tell(hub: Hub, context: Context, routes: Sequence[Route], lookout: Lookout) 
     )
     if not claimed:
         return
-    situation = lookout.look(context.clock.monotonic())
+    situation = situations.look(context.clock.monotonic())
 
     def finish(steps: Sequence[_Step]) -> None:
         notices = _decided(hub, context, routes, situation, steps)

@@ -36,21 +36,21 @@ from .embedded import Embedded
 from .endpoints.authority import authority
 from .endpoints.query import Telemetry
 from .endpoints.records import RecordsEndpoint
-from .endpoints.starting import Opening
+from .endpoints.starting import StartupApp
 from .endpoints.status import Status
 from .endpoints.store import StoreEndpoint
 from .endpoints.tokens import TokensEndpoint
 from .endpoints.write import Ingest
 from .http.bearer import tokens_file
-from .http.long_poll import News
-from .http.responses import EXCEPTION_HANDLERS, Arriving, failure
+from .http.long_poll import CommitNotifier
+from .http.responses import EXCEPTION_HANDLERS, MemoryBudget, failure
 from .http.tls import ServerTls, server_tls
 from .records import (
     BackupJob,
     Book,
-    Ends,
     IssuedTokens,
-    Watch,
+    RevocationFile,
+    TokenRefresher,
     ends_file,
     in_postgresql,
     move_records,
@@ -100,7 +100,7 @@ class Parts:
     store: Embedded
     book: Book
     workers: Sequence[Worker]  # the committer first
-    news: News
+    news: CommitNotifier
     app: App
 
 
@@ -128,14 +128,14 @@ def run(config: Config, chosen: argparse.Namespace, stop: threading.Event) -> No
     tls = server_tls(settings)
     raise_open_files()
     with _listen(settings) as listener:
-        opening = Opening()
-        http = _Http(_server(opening, settings, tls), listener)
+        startup = StartupApp()
+        http = _Http(_server(startup, settings, tls), listener)
         try:
-            parts = build(settings, tokens, clock, opening.waits_for)
+            parts = build(settings, tokens, clock, startup.waits_for)
         except BaseException:
             http.stop()
             raise
-        opening.opened(parts.app)
+        startup.opened(parts.app)
         try:
             _serve(parts, settings, http, tls, stop)
         finally:
@@ -198,12 +198,12 @@ def build(
     waits_for("its records")
     book, backups = _records(settings, clock)
     issued_tokens = IssuedTokens(
-        book.transactions, clock.now, Ends(ends_file(settings.data_directory))
+        book.transactions, clock.now, RevocationFile(ends_file(settings.data_directory))
     )
     issued_tokens.take_over(tokens_file(settings))
     tokens.issued_tokens = issued_tokens
-    counters, news = Counters(), News()
-    book.follow(news.heard)
+    counters, news = Counters(), CommitNotifier()
+    book.follow(news.notify_from_thread)
     committer = Committer(store, settings, clock, counters, book.forget)
     counters.watch_queue(committer.waiting)
     retention = Retention(store, settings, clock, counters)
@@ -215,7 +215,7 @@ def build(
         committer.clocks.hear(node, ahead, ingest.is_prompt())
 
     viewing = Viewing(book, clock, tokens.service_secret)
-    leaving = Arriving(_MOST_LEAVING_BYTES, what="answers are on their way out")
+    leaving = MemoryBudget(_MOST_LEAVING_BYTES, what="answers are on their way out")
     routes = [
         *Telemetry(store, leaving).routes(),
         *authority(settings),
@@ -234,7 +234,7 @@ def build(
         workers=[
             committer,
             retention,
-            Watch(issued_tokens),
+            TokenRefresher(issued_tokens),
             *([] if backups is None else [backups]),
         ],
         news=news,

@@ -53,7 +53,7 @@ def _run(config: Config, chosen: argparse.Namespace) -> int:
 
 def _backup(settings: HubSettings, chosen: argparse.Namespace) -> int:
     to = chosen.directory.absolute()
-    done = _asked(
+    done = _query(
         settings,
         ("POST", "/api/v1/store/backup", {"directory": str(to)}),
         lambda store: store_endpoint.backup(store, settings, to),
@@ -91,7 +91,7 @@ def _restore(settings: HubSettings, chosen: argparse.Namespace) -> int:
     except OSError as error:
         raise StoreError(f"cannot write to {target}: {error.strerror or error}") from error
     with closing(_opened(settings)) as store:
-        return _told(store_endpoint.verify(store))
+        return _print_verification(store_endpoint.verify(store))
 
 
 def _restore_records(settings: HubSettings, source: Path) -> int:
@@ -130,17 +130,19 @@ def _copy(places: Mapping[Path, Path]) -> None:
 
 
 def _verify(settings: HubSettings, _chosen: argparse.Namespace) -> int:
-    return _told(_asked(settings, ("POST", "/api/v1/store/verify", {}), store_endpoint.verify))
+    return _print_verification(
+        _query(settings, ("POST", "/api/v1/store/verify", {}), store_endpoint.verify)
+    )
 
 
-def _told(found: Mapping[str, Any]) -> int:
+def _print_verification(found: Mapping[str, Any]) -> int:
     print(f"read {found['units']} sealed units of {found['lines']:,} lines", end="")
     print(f", {found['damaged']} damaged and set aside" if found["damaged"] else ", all as written")
     return 1 if found["damaged"] else 0
 
 
 def _stats(settings: HubSettings, _chosen: argparse.Namespace) -> int:
-    found = _asked(settings, ("GET", "/api/v1/store", None), store_endpoint.stats)
+    found = _query(settings, ("GET", "/api/v1/store", None), store_endpoint.stats)
     names = ("measurement", "lines", "sealed", "files", "sealed bytes", "roll-ups")
     rows = [names] + [
         (
@@ -162,7 +164,7 @@ def _stats(settings: HubSettings, _chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(
+def _query(
     settings: HubSettings,
     request: tuple[str, str, Mapping[str, Any] | None],
     here: Callable[[Embedded], dict[str, Any]],

@@ -19,7 +19,7 @@ from gpuvigil.hub_client import Hub, addresses, service_hubs
 from gpuvigil.private_files import UMASK, write_private
 
 from .http.bearer import Issued, Scope, tokens_file
-from .records import Ends, IssuedTokens, Transactions, ends_file, open_records
+from .records import IssuedTokens, RevocationFile, Transactions, ends_file, open_records
 from .records.database import SQLITE_NAME
 
 # Scopes chosen by the option that names whose jobs the token shows, and not by --scope.
@@ -231,7 +231,7 @@ def _is_of_this_machine(host: str) -> bool:
 
 def _opened(settings: HubSettings) -> IssuedTokens:
     try:
-        ends = Ends(ends_file(settings.data_directory))
+        ends = RevocationFile(ends_file(settings.data_directory))
         issued_tokens = IssuedTokens(Transactions(open_records(settings)), SystemClock().now, ends)
         issued_tokens.take_over(tokens_file(settings))
     except StoreError as error:

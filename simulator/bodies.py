@@ -46,7 +46,7 @@ class Telemetry(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arriving:
+class MemoryBudget:
     """A body and the time at which it reaches the hub."""
 
     arrival: datetime
@@ -70,7 +70,7 @@ class Posting:
         self._boots: dict[str, list[tuple[datetime, str]]] = defaultdict(list)
         self._numbers: dict[tuple[str, str, str], int] = defaultdict(int)
 
-    def bodies(self, block: Telemetry) -> list[Arriving]:
+    def bodies(self, block: Telemetry) -> list[MemoryBudget]:
         """Return every body of the block, in order of arrival.
 
         A body that arrives twice carries the same number both times, so that the hub can tell.
@@ -80,7 +80,7 @@ class Posting:
         found = [*self._telemetry(block), *self._records(block)]
         return sorted(found, key=lambda one: one.arrival)
 
-    def _telemetry(self, block: Telemetry) -> Iterator[Arriving]:
+    def _telemetry(self, block: Telemetry) -> Iterator[MemoryBudget]:
         lines: dict[_Key, list[str]] = defaultdict(list)
         for measurement, table in block.tables.items():
             arrivals = block.arrivals[measurement].to_pylist()
@@ -93,7 +93,7 @@ class Posting:
             unique = list(dict.fromkeys(lines[key]))
             body = self._numbered(key, self._sender(key).telemetry(unique, key.at))
             for _ in range(len(lines[key]) // len(unique)):
-                yield Arriving(arrival=key.arrival, body=body)
+                yield MemoryBudget(arrival=key.arrival, body=body)
 
     def _sender(self, key: _Key) -> Sender:
         boots = [boot for since, boot in self._boots[key.node] if since <= key.at]
@@ -113,7 +113,7 @@ class Posting:
         }
         return replace(body, headers=headers)
 
-    def _records(self, block: Telemetry) -> Iterator[Arriving]:
+    def _records(self, block: Telemetry) -> Iterator[MemoryBudget]:
         for event, arrival in zip(block.events, block.event_arrivals, strict=True):
             yield self._told(event.subject.node, [event.to_record()], arrival)
         for inventory in block.inventories:
@@ -125,9 +125,9 @@ class Posting:
         for (at, node), records in turns.items():
             yield self._told(node, records, at)
 
-    def _told(self, node: str, records: Iterable[Record], at: datetime) -> Arriving:
+    def _told(self, node: str, records: Iterable[Record], at: datetime) -> MemoryBudget:
         sender = self._sender(_Key(node, at, at))
-        return Arriving(arrival=at, body=sender.records(records, at))
+        return MemoryBudget(arrival=at, body=sender.records(records, at))
 
 
 def _line(measurement: str, row: Mapping[str, Any]) -> str | None:

@@ -23,7 +23,7 @@ from gpuvigil.config import SimulatorSettings
 from gpuvigil.log import Log
 from gpuvigil.model import SIMULATED_CLUSTER, Allocation, Record
 
-from .bodies import Arriving, Posting
+from .bodies import MemoryBudget, Posting
 from .cluster import Node
 from .faults import InjectedFault
 from .fleet import Block, FaultOrder, Fleet, FleetSettings, build
@@ -194,7 +194,7 @@ class LiveFleet:
         self._posting = Posting(SIMULATED_CLUSTER)
         self._looks = SwitchLooks.of(self._fleet.settings, plan)
         self._looked = -math.inf
-        self._coming: list[tuple[datetime, int, Arriving]] = []
+        self._coming: list[tuple[datetime, int, MemoryBudget]] = []
         self._count = 0
         self._next = self._tick(now)
         self._told = self._first = self._next * tick_seconds

@@ -42,7 +42,7 @@ ALLOWED = {
     "dashboard/device/node_page.py: panel.label.partition('/')": "a port's device and number",
     "dashboard/panels.py: numbers.held == numbers.known": "numbers of GPUs",
     "dashboard/gpus.py: self.reasons[self.reason[number]]": "the number of a text",
-    "alerts/message.py: told_as not in {'', incident.title}": "says again what was said otherwise",
+    "alerts/message.py: previous_title not in {'', incident.title}": "says again what was said otherwise",
     "analyzer/incidents.py: held != candidate.held": "a value, by what people read of it",
     "collector/gpus.py: gpu.reason not in {None, Unmeasured.RELEASED_FOR_MAINTENANCE}": "an enum",
 }

@@ -8,7 +8,7 @@ import pytest
 
 from alerts.channels.shared_parts import headline
 from alerts.channels.slack import LONGEST_TEXT, payload
-from alerts.decisions.attempts import begun, settled
+from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide
 from alerts.messages.channel import Delivered
 from alerts.messages.message import Message, message
@@ -99,7 +99,9 @@ class Shift:
         for it in list(notices.values()):
             if it.state is NoticeState.DUE and (it.due_at or now) <= now:
                 self.read.append(message(it, now, "https://gpus.example.org"))
-                done = settled(begun(it, now, 15.0), Delivered(), now, 0.5, AlertsSettings())
+                done = attempt_ended(
+                    attempt_started(it, now, 15.0), Delivered(), now, 0.5, AlertsSettings()
+                )
                 notices |= {one.id: one for one in done}
 
     def _window(self, every: Sequence[Sample], now: datetime) -> Window:

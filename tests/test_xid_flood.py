@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from alerts.decisions.attempts import begun, settled
+from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide
 from alerts.messages.channel import Delivered
 from alerts.routing.case import Route
@@ -236,8 +236,8 @@ def _messages(node: Node) -> list[Notice]:
     for step in node.transitions:
         notice = decide(step, [chat], sent, step.at, alerts)[-1]
         if notice.due_at == step.at:
-            tried = begun(notice, step.at, 15.0)
-            sent.append(settled(tried, Delivered(), step.at, 0.5, alerts)[0])
+            tried = attempt_started(notice, step.at, 15.0)
+            sent.append(attempt_ended(tried, Delivered(), step.at, 0.5, alerts)[0])
     return sent
 
 

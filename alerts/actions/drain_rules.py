@@ -28,19 +28,19 @@ _MARK = re.compile(r"gpuvigil \[(\S+) (\S+)\]")
 _STANDING = frozenset(state.value for state in STANDING)
 _LONGEST_REASON = 200
 # Conditions that nothing reported: an exporter may have failed while the node is fine.
-_NOBODYS_WORD = frozenset({"gpu_unread", "driver_unread"})
+_UNREPORTED_CONDITIONS = frozenset({"gpu_unread", "driver_unread"})
 
 
 class ActionError(GpuvigilError):
     """The scheduler did not answer, or refused: then nothing is done."""
 
 
-class No(str, Enum):
+class DrainRefusal(str, Enum):
     """Why nothing is done for a standing incident."""
 
-    YOUNG = "it has not stood for actions.after_seconds yet"
-    STRANGER = "the scheduler knows no node of that name"
-    OUT = "the node is out of service already"
+    TOO_RECENT = "it has not stood for actions.after_seconds yet"
+    UNKNOWN_NODE = "the scheduler knows no node of that name"
+    OUT_OF_SERVICE = "the node is out of service already"
     RELEASED = "somebody gave the node back while it stands"
     SHARE = "more of the cluster would be out of service than actions.most_percent allows"
 
@@ -97,7 +97,7 @@ class Refused:
 
     node: str
     incident: str
-    why: No
+    why: DrainRefusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ def plan(
         why = _why_not(settings, one, machines, now, past.drained)
         planned = any(step.node == one.subject.node for step in steps)
         if why is None and (planned or out >= most):
-            why = No.OUT if planned else No.SHARE
+            why = DrainRefusal.OUT_OF_SERVICE if planned else DrainRefusal.SHARE
         if why is not None:
             refused.append(Refused(node=one.subject.node, incident=one.id, why=why))
             continue
@@ -179,7 +179,7 @@ def marked(machines: Iterable[Machine]) -> Sequence[str]:
 def _acts(settings: ActionsSettings, cluster: str, one: Incident) -> bool:
     return (
         one.fault in settings.faults
-        and one.condition not in _NOBODYS_WORD
+        and one.condition not in _UNREPORTED_CONDITIONS
         and one.state in _STANDING
         and one.subject.cluster == cluster
         and one.subject.kind in {"node", "gpu"}
@@ -212,16 +212,16 @@ def _why_not(
     machines: Mapping[str, Machine],
     now: datetime,
     drained: Collection[tuple[str, str]],
-) -> No | None:
+) -> DrainRefusal | None:
     machine = machines.get(one.subject.node)
     if machine is None:
-        return No.STRANGER
+        return DrainRefusal.UNKNOWN_NODE
     if not machine.in_service:
-        return No.OUT
+        return DrainRefusal.OUT_OF_SERVICE
     if (machine.name, one.id) in drained or machine.released == (one.fault, one.id):
-        return No.RELEASED
+        return DrainRefusal.RELEASED
     if now - one.since < timedelta(seconds=settings.after_seconds):
-        return No.YOUNG
+        return DrainRefusal.TOO_RECENT
     return None
 
 

@@ -25,27 +25,27 @@ from gpuvigil.schedulers.jobs import Jobs, filled, jobs_since
 
 from ..delivery.dispatcher import notices_of
 from ..delivery.self_check import last_step
-from ..idle.idle_notice import PLACE, Held, Terms, holdings, idle_since, terms, verdict
-from ..idle.idle_samples import Look
+from ..idle.idle_notice import PLACE, IdleHolding, Terms, holdings, idle_since, terms, verdict
+from ..idle.idle_samples import StoreIdleSamples
 from ..routing.notice import is_idle_end
 from .drain_rules import Machine
 from .job_end_rules import (
     HOUR,
     Ending,
+    EndRefusal,
     How,
-    NoEnd,
-    begun,
-    beside,
     by_controller,
     by_policy,
     by_slurm,
     done,
-    is_begun,
-    ripe,
-    told,
-    within,
+    end_is_due,
+    end_notice,
+    end_started,
+    has_other_incident,
+    is_end_started,
+    within_limits,
 )
-from .log_once import Said
+from .log_once import ChangeLogger
 from .slurm import Slurm, SlurmError
 
 _MOST = 100_000
@@ -57,7 +57,7 @@ class Found:
     """The result of one look: jobs to be ended, and jobs that are not, with the reason."""
 
     endings: list[Ending] = field(default_factory=list)
-    refused: list[tuple[str, NoEnd]] = field(default_factory=list)
+    refused: list[tuple[str, EndRefusal]] = field(default_factory=list)
 
 
 class IdleJobs:
@@ -72,25 +72,25 @@ class IdleJobs:
         self._cluster = config.collector.cluster
         self._clock = clock
         self._log = log
-        self._said = Said(log)
-        self._untold: list[Transition] = []
+        self._changes = ChangeLogger(log)
+        self._unrecorded: list[Transition] = []
 
     def look(self, standing: Sequence[Incident], machines: Mapping[str, Machine]) -> Found:
         """End the jobs that are due; ActionError, HubError or StoreError if anything is unknown."""
-        self._tell()
+        self._record()
         now = self._clock.now()
         steps = self._steps(now)
         self._settle(steps)
         found = self._due(now, standing, self._allocations() if self._is_any(standing, now) else [])
         installed = sum(machine.gpus for machine in machines.values())
-        may, may_not = within(self._settings, found.endings, lately(steps, now), installed)
+        may, may_not = within_limits(self._settings, found.endings, lately(steps, now), installed)
         found.refused += [(str(one.held.holder), why) for one, why in may_not]
         found.endings = [one for one in may if self._do(one, found.refused)]
-        self._said.only(
+        self._changes.log_changes(
             "not ended", {(job, "idle"): {"why": why.value} for job, why in found.refused}
         )
         if self._settings.dry_run:
-            self._said.only(
+            self._changes.log_changes(
                 "would be ended",
                 {(str(one.held.holder), "idle"): _facts(one) for one in found.endings},
             )
@@ -106,20 +106,20 @@ class IdleJobs:
         since = idle_since(standing).values()
         return shortest is not None and any(now - at >= shortest for at in since)
 
-    def _do(self, ending: Ending, refused: list[tuple[str, NoEnd]]) -> bool:
+    def _do(self, ending: Ending, refused: list[tuple[str, EndRefusal]]) -> bool:
         """Check a job again, Slurm last of all, and end it; return whether it was, or would be."""
         again = self._again(ending)
         now = self._clock.now()
         running = self._slurm.job(ending.number) if again.endings else None
         why = by_slurm(ending, running, now) if again.endings else None
         if not again.endings or running is None or why is not None:
-            refused += [(str(ending.held.holder), why or NoEnd.CHANGED)]
+            refused += [(str(ending.held.holder), why or EndRefusal.CHANGED)]
             return False
         ending = again.endings[0]
         facts = _facts(ending)
         if self._settings.dry_run:
             return True
-        step = begun(told(ending, now))
+        step = end_started(end_notice(ending, now))
         # Recorded first: an end that is not recorded would neither count nor be told.
         self._hub.write_records([step.to_record()])
         try:
@@ -129,18 +129,18 @@ class IdleJobs:
             self._log.error("not known to be ended", job=ending.number, error=str(error), **facts)
             raise
         self._log.info("ended", job=ending.number, undo=ending.undo, **facts)
-        self._untold.append(done(step))
-        self._tell()
+        self._unrecorded.append(done(step))
+        self._record()
         return True
 
     def _settle(self, steps: Iterable[Transition]) -> None:
         """Report the ends that any process has begun and that are known to be done only now."""
-        for step in filter(is_begun, steps):
+        for step in filter(is_end_started, steps):
             number = Holder.parse(str(step.snapshot["body"]["label"])).name
             found = self._slurm.job(number)
             if found is None or not found.goes_on(step.at):
-                self._untold.append(done(step))
-        self._tell()
+                self._unrecorded.append(done(step))
+        self._record()
 
     def _again(self, ending: Ending) -> Found:
         """Decide about the same holder again, with everything read anew."""
@@ -160,16 +160,16 @@ class IdleJobs:
         found = Found()
         jobs = jobs_since(self._hub, None, now - HOUR) if allocations else {}
         theirs = [filled(one, jobs) for one in allocations]
-        due: list[tuple[Held, Terms]] = []
+        due: list[tuple[IdleHolding, Terms]] = []
         for held in holdings(theirs, idle_since(standing)):
             asked = terms(self._policies, held) if held.cluster == self._cluster else None
-            if asked is not None and ripe(held, asked, now):
+            if asked is not None and end_is_due(held, asked, now):
                 due.append((held, asked))
         stood = self._stood(standing, [asked for _, asked in due], now)
-        look = Look(self._hub, stood, now, [held for held, _ in due])
+        samples = StoreIdleSamples(self._hub, stood, now, [held for held, _ in due])
         for held, asked in due:
-            why = self._why_not(held, asked, standing, jobs, look)
-            if isinstance(why, NoEnd):
+            why = self._why_not(held, asked, standing, jobs, samples)
+            if isinstance(why, EndRefusal):
                 found.refused.append((str(held.holder), why))
             else:
                 found.endings.append(why)
@@ -184,26 +184,31 @@ class IdleJobs:
         return (*standing, *(over_since(self._hub, now - longest) if longest else ()))
 
     def _why_not(
-        self, held: Held, asked: Terms, standing: Sequence[Incident], jobs: Jobs, look: Look
-    ) -> NoEnd | Ending:
+        self,
+        held: IdleHolding,
+        asked: Terms,
+        standing: Sequence[Incident],
+        jobs: Jobs,
+        samples: StoreIdleSamples,
+    ) -> EndRefusal | Ending:
         if last_step(self._hub, held.notice(END)) is not None:
-            return NoEnd.ONCE
-        if beside(held, standing):
-            return NoEnd.BESIDE
+            return EndRefusal.ONCE
+        if has_other_incident(held, standing):
+            return EndRefusal.OTHER_INCIDENT
         after = asked.policy.end_after
         assert after is not None
-        found = look.why(held, after, self._below)
+        found = samples.why(held, after, self._below)
         sent = self._sent(held, asked)
-        no = by_policy(held, asked, sent, found, look.used_share(held), look.now)
-        if no is None and not look.seen_lately(held, after):
-            no = NoEnd.STALE
+        no = by_policy(held, asked, sent, found, samples.used_share(held), samples.now)
+        if no is None and not samples.seen_lately(held, after):
+            no = EndRefusal.STALE
         if no is None:
             known = jobs.get((held.cluster, held.holder), ())
             no = by_controller(held, max(known, key=lambda job: job.submitted_at, default=None))
         how = How(asked.end_by)
         return no or Ending(held=held, how=how, why=verdict(found.values()), asked=asked)
 
-    def _sent(self, held: Held, asked: Terms) -> dict[str, datetime]:
+    def _sent(self, held: IdleHolding, asked: Terms) -> dict[str, datetime]:
         """Return when each stage's notice of this idleness went out.
 
         It goes to the owner, or to whoever is asked for it. A job's notices keep their ids for all
@@ -232,11 +237,11 @@ class IdleJobs:
         ours = [step for step in steps if is_idle_end(step.incident)]
         return list({one.incident: one for one in sorted(ours, key=lambda it: it.number)}.values())
 
-    def _tell(self) -> None:
+    def _record(self) -> None:
         """Record what was done: owners are notified by it, and it is not done twice."""
-        if self._untold:
-            self._hub.write_records([one.to_record() for one in self._untold])
-            self._untold.clear()
+        if self._unrecorded:
+            self._hub.write_records([one.to_record() for one in self._unrecorded])
+            self._unrecorded.clear()
 
 
 def lately(steps: Iterable[Transition], now: datetime) -> list[int]:

@@ -18,7 +18,7 @@ from gpuvigil.config import ActionsSettings
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Incident, Job, Record, Severity, Transition
 
-from ..idle.idle_notice import Held, Terms, notice, stage_of
+from ..idle.idle_notice import IdleHolding, Terms, notice, stage_of
 
 HOUR = timedelta(hours=1)
 _MARK = "gpuvigil ["
@@ -48,16 +48,16 @@ _PAST = {
 }
 
 
-class NoEnd(str, Enum):
+class EndRefusal(str, Enum):
     """Why a job whose policy has an end, and whose time has come, is not ended."""
 
-    UNTOLD = "its notices have not all gone out"
+    NOTICES_MISSING = "its notices have not all gone out"
     INTERACTIVE = "somebody may sit in front of it"
     NOT_NOW = "its policy says not now: a day off, notices too late, or much used before"
     COMPUTES = "not all of its GPUs were idle for the whole time"
     EXCUSED = "what was measured excuses its holder, or cannot be trusted"
     STALE = "some of its GPUs were not measured in the last minutes"
-    BESIDE = "something else stands of its GPUs, its nodes or its whole cluster"
+    OTHER_INCIDENT = "something else stands of its GPUs, its nodes or its whole cluster"
     UNKNOWN = "Slurm's controller has not told of it: gpuvigil slurm does that"
     UNSEEN = "Slurm gives it other GPUs than its nodes told of"
     CHANGED = "it does not run in Slurm as its nodes told"
@@ -87,15 +87,15 @@ class Running:
 
     def goes_on(self, since: datetime) -> bool:
         """Return whether the run that was under way at `since` still is."""
-        begun = self.started_at is not None and self.started_at <= since
-        return self.state in _GOING_ON and begun
+        started = self.started_at is not None and self.started_at <= since
+        return self.state in _GOING_ON and started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """A job that is to be ended, and the reasons for it."""
 
-    held: Held
+    held: IdleHolding
     how: How
     why: Idleness
     asked: Terms
@@ -126,38 +126,38 @@ class Ending:
         }[self.how]
 
 
-def ripe(held: Held, asked: Terms, now: datetime) -> bool:
+def end_is_due(held: IdleHolding, asked: Terms, now: datetime) -> bool:
     """Return whether a job's end is due, by its GPU that is idle for the longest."""
     after = asked.policy.end_after
     return held.of_slurm and after is not None and now - held.since >= after
 
 
 def by_policy(
-    held: Held,
+    held: IdleHolding,
     asked: Terms,
     sent: Mapping[str, datetime],
     found: Mapping[str, Idleness],
     used_share: float | None,
     now: datetime,
-) -> NoEnd | None:
+) -> EndRefusal | None:
     """Return what its policy or the measurements say against it; `found`: why each GPU is idle."""
     everything = {gpu.key for gpu in held.gpus}
-    told = {name: at for name, at in sent.items() if name != END}
+    sent_stages = {name: at for name, at in sent.items() if name != END}
     promised = {name for name, _ in asked.policy.stages()} - {END}
     young = asked.policy.end_after is None or now - _youngest(held) < asked.policy.end_after
     why = next(iter(found.values()), Idleness.NO_DATA)
     cases = (
-        (NoEnd.INTERACTIVE, held.interactive and asked.policy.interactive_exempt),
-        (NoEnd.UNTOLD, told.keys() != promised),
-        (NoEnd.COMPUTES, held.idle.keys() != everything or young),
-        (NoEnd.EXCUSED, any(not one.blames for one in found.values())),
-        (NoEnd.COMPUTES, found.keys() != everything),
-        (NoEnd.NOT_NOW, stage_of(held, asked, told, now, why, used_share) != END),
+        (EndRefusal.INTERACTIVE, held.interactive and asked.policy.interactive_exempt),
+        (EndRefusal.NOTICES_MISSING, sent_stages.keys() != promised),
+        (EndRefusal.COMPUTES, held.idle.keys() != everything or young),
+        (EndRefusal.EXCUSED, any(not one.blames for one in found.values())),
+        (EndRefusal.COMPUTES, found.keys() != everything),
+        (EndRefusal.NOT_NOW, stage_of(held, asked, sent_stages, now, why, used_share) != END),
     )
     return next((no for no, holds in cases if holds), None)
 
 
-def beside(held: Held, standing: Iterable[Incident]) -> bool:
+def has_other_incident(held: IdleHolding, standing: Iterable[Incident]) -> bool:
     """Return whether another standing incident, of its nodes or of many, may explain idleness."""
     nodes = {gpu.of_node().key for gpu in held.gpus}
     for one in standing:
@@ -172,37 +172,37 @@ def beside(held: Held, standing: Iterable[Incident]) -> bool:
     return False
 
 
-def by_controller(held: Held, job: Job | None) -> NoEnd | None:
+def by_controller(held: IdleHolding, job: Job | None) -> EndRefusal | None:
     """Return what the hub's record of the job says against it, such as nodes without a report."""
     if job is None:
-        return NoEnd.UNKNOWN
+        return EndRefusal.UNKNOWN
     if job.state != _RUNS or job.user != held.user:
-        return NoEnd.CHANGED
+        return EndRefusal.CHANGED
     seen = {gpu.node for gpu in held.gpus}
-    return None if job.gpus == len(held.gpus) and set(job.nodes) == seen else NoEnd.UNSEEN
+    return None if job.gpus == len(held.gpus) and set(job.nodes) == seen else EndRefusal.UNSEEN
 
 
-def by_slurm(ending: Ending, found: Running | None, now: datetime) -> NoEnd | None:
+def by_slurm(ending: Ending, found: Running | None, now: datetime) -> EndRefusal | None:
     """Return what Slurm itself, asked right before, says against it; None when nothing."""
     after = ending.asked.policy.end_after
     if found is None or after is None or found.started_at is None:
-        return NoEnd.CHANGED
+        return EndRefusal.CHANGED
     same = found.state == _RUNS and found.user == ending.held.user
     # While it is suspended it computes nothing, and that is not its owner's doing.
     paused = found.suspended is None or found.suspended > _PAUSE
     cases = (
-        (NoEnd.ONCE, found.mark.startswith(_MARK)),
-        (NoEnd.CHANGED, not same or paused or now - found.started_at < after),
-        (NoEnd.HETEROGENEOUS, found.heterogeneous),
-        (NoEnd.NO_BATCH, not found.batch),
-        (NoEnd.NO_REQUEUE, ending.how is not How.CANCEL and not found.requeues),
+        (EndRefusal.ONCE, found.mark.startswith(_MARK)),
+        (EndRefusal.CHANGED, not same or paused or now - found.started_at < after),
+        (EndRefusal.HETEROGENEOUS, found.heterogeneous),
+        (EndRefusal.NO_BATCH, not found.batch),
+        (EndRefusal.NO_REQUEUE, ending.how is not How.CANCEL and not found.requeues),
     )
     return next((why for why, holds in cases if holds), None)
 
 
-def within(
+def within_limits(
     settings: ActionsSettings, endings: Iterable[Ending], lately: Sequence[int], installed: int
-) -> tuple[list[Ending], list[tuple[Ending, NoEnd]]]:
+) -> tuple[list[Ending], list[tuple[Ending, EndRefusal]]]:
     """Return the endings that may be done now, the longest idle first, and those over a limit.
 
     `lately`: the GPUs of each job that was ended in the last hour; `installed`: all of the cluster.
@@ -210,19 +210,19 @@ def within(
     most = int(installed * settings.ends_percent / 100.0)
     count, taken = len(lately), sum(lately)
     may: list[Ending] = []
-    may_not: list[tuple[Ending, NoEnd]] = []
+    may_not: list[tuple[Ending, EndRefusal]] = []
     for one in sorted(endings, key=lambda it: (it.held.since, it.number)):
         if count >= settings.ends_per_hour:
-            may_not.append((one, NoEnd.RATE))
+            may_not.append((one, EndRefusal.RATE))
         elif taken + one.gpus > most:
-            may_not.append((one, NoEnd.SHARE))
+            may_not.append((one, EndRefusal.SHARE))
         else:
             may.append(one)
             count, taken = count + 1, taken + one.gpus
     return may, may_not
 
 
-def told(ending: Ending, now: datetime) -> Transition:
+def end_notice(ending: Ending, now: datetime) -> Transition:
     """Return the notice to the owner: one of the last stage, which also records the end itself."""
     held = ending.held
     step = notice(held, END, ending.asked.policy, ending.why, now)
@@ -237,18 +237,18 @@ def told(ending: Ending, now: datetime) -> Transition:
     return replace(step, snapshot=changed.to_record().to_json())
 
 
-def begun(end: Transition) -> Transition:
+def end_started(end: Transition) -> Transition:
     """Return the step that is recorded first: it counts, but nobody is notified until `done`."""
     return replace(end, to_state=State.SUSPECT.value)
 
 
-def is_begun(step: Transition) -> bool:
+def is_end_started(step: Transition) -> bool:
     return step.to_state == State.SUSPECT.value
 
 
-def done(begun_: Transition) -> Transition:
+def done(started: Transition) -> Transition:
     """Return the following step, of which the owner is notified."""
-    return replace(begun_, number=begun_.number + 1, to_state=State.OPEN.value)
+    return replace(started, number=started.number + 1, to_state=State.OPEN.value)
 
 
 _NEXT = {
@@ -258,5 +258,5 @@ _NEXT = {
 }
 
 
-def _youngest(held: Held) -> datetime:
+def _youngest(held: IdleHolding) -> datetime:
     return max(held.idle.values())

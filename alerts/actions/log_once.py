@@ -7,17 +7,17 @@ from gpuvigil.log import Log, Value
 _Key = tuple[str, str]
 
 
-class Said:
+class ChangeLogger:
     """Remembers what was logged, about what."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._said: dict[str, dict[_Key, Mapping[str, Value]]] = {}
+        self._logged: dict[str, dict[_Key, Mapping[str, Value]]] = {}
 
-    def only(self, fact: str, now: Mapping[_Key, Mapping[str, Value]]) -> None:
+    def log_changes(self, fact: str, now: Mapping[_Key, Mapping[str, Value]]) -> None:
         """Log `fact` about each node or job and topic, unless it was logged and has held since."""
-        before = self._said.get(fact, {})
+        before = self._logged.get(fact, {})
         for (of, about), values in sorted(now.items()):
             if before.get((of, about)) != values:
                 self._log.info(fact, of=of, about=about, **values)
-        self._said[fact] = now if isinstance(now, dict) else dict(now)
+        self._logged[fact] = now if isinstance(now, dict) else dict(now)

@@ -31,7 +31,7 @@ from ..messages.self_monitoring import analyzer_trouble
 from .drain_rules import ActionError, Machine, Past, Plan, Step, marked, plan
 from .job_end_loop import IdleJobs
 from .kubernetes import Kubernetes
-from .log_once import Said
+from .log_once import ChangeLogger
 from .slurm import Slurm
 
 _MOST = 10_000
@@ -146,9 +146,9 @@ class Actor:
         self._settings = settings
         self._cluster = cluster
         self._idle = idle
-        self._said = Said(self.log)
+        self._changes = ChangeLogger(self.log)
         self._drained: set[tuple[str, str]] = set()  # nodes, and for which incidents
-        self._untold: list[NodeAction] = []
+        self._unrecorded: list[NodeAction] = []
 
     def look(self, now: datetime) -> Plan:
         """Look and act once; return what was decided about nodes.
@@ -156,16 +156,16 @@ class Actor:
         ActionError, HubError or StoreError when something is not known: then nothing more is done.
         """
         self._ask_for_analyzer(now)
-        self._tell()
+        self._record()
         machines = self._nodes.machines()
         incidents = self._incidents(machines)
         found = self._plan(incidents, machines, now)
-        self._said.only(
+        self._changes.log_changes(
             "not done",
             {(it.node, it.incident): {"what": it.why.value} for it in found.refused},
         )
         if self._settings.dry_run:
-            self._said.only(
+            self._changes.log_changes(
                 "would be done",
                 {(it.node, it.incident): {"what": it.what.value} for it in found.steps},
             )
@@ -244,7 +244,7 @@ class Actor:
             reason=step.reason,
             undo=self._nodes.undo(step),
         )
-        self._untold.append(
+        self._unrecorded.append(
             NodeAction(
                 incident=step.incident,
                 node=Subject(cluster=self._cluster, node=step.node),
@@ -253,13 +253,13 @@ class Actor:
                 undo=self._nodes.undo(step),
             )
         )
-        self._tell()
+        self._record()
 
-    def _tell(self) -> None:
+    def _record(self) -> None:
         """Record what was done, for the next process and for people."""
-        if self._untold:
-            self._hub.write_records([one.to_record() for one in self._untold])
-            self._untold.clear()
+        if self._unrecorded:
+            self._hub.write_records([one.to_record() for one in self._unrecorded])
+            self._unrecorded.clear()
 
     def _ask_for_analyzer(self, now: datetime) -> None:
         """Raise ActionError when the analyzer is silent: its standing incidents may be long over."""

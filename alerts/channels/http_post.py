@@ -141,9 +141,9 @@ class Posting:
         outcome: Outcome = Delivered()
         # A channel may be named in any script; a header may not.
         headers = {"Idempotency-Key": quote(key, safe=":")}
-        with _Line(self.timeout_seconds) as line:
+        with _Connection(self.timeout_seconds) as connection:
             for post in posts:
-                outcome = self._post(url, post, headers, at, line)
+                outcome = self._post(url, post, headers, at, connection)
                 if not isinstance(outcome, Delivered):
                     break
         return outcome
@@ -152,7 +152,12 @@ class Posting:
         self._client.close()
 
     def _post(
-        self, url: str, post: Post, headers: Mapping[str, str], at: datetime, line: "_Line"
+        self,
+        url: str,
+        post: Post,
+        headers: Mapping[str, str],
+        at: datetime,
+        connection: "_Connection",
     ) -> Outcome:
         host = urlsplit(url).hostname or ""
         body = json.dumps(post.payload, ensure_ascii=False).encode()
@@ -169,7 +174,7 @@ class Posting:
                 _address(url, post),
                 content=body,
                 headers=sent,
-                extensions={"trace": line.trace},
+                extensions={"trace": connection.trace},
             ) as response:
                 return self._judge(_answer(response, host, at, reads=self._reads))
         except ForbiddenAddressError as error:
@@ -179,7 +184,7 @@ class Posting:
         except httpx.ConnectTimeout:
             return Retry(reason=f"{host}: no connection within {CONNECT_SECONDS:g} s")
         except _BROKEN as error:
-            if line.cut or isinstance(error, httpx.TimeoutException):
+            if connection.cut or isinstance(error, httpx.TimeoutException):
                 said = f"{host}: no answer within {self._settings.timeout_seconds:g} s"
             else:
                 said = f"{host}: the connection broke: {_why(error)}"
@@ -212,7 +217,7 @@ def _address(url: str, post: Post) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
-class _Line:
+class _Connection:
     """One attempt's connection: checked before anything is sent, cut when the time is up.
 
     httpx limits only each single read; a receiver that sends byte by byte would never end without
@@ -225,7 +230,7 @@ class _Line:
         self._timer.daemon = True
         self.cut = False
 
-    def __enter__(self) -> "_Line":
+    def __enter__(self) -> "_Connection":
         self._timer.start()
         return self
 

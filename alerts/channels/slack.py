@@ -70,7 +70,7 @@ class Slack(Posting):
             mentions(settings.mentions_file)
 
     def deliver(self, message: Message) -> Outcome:
-        return unheard(message, self._slack) or super().deliver(message)
+        return undeliverable_reason(message, self._slack) or super().deliver(message)
 
     def _posts(self, message: Message) -> list[Post]:
         return [Post(payload=payload(message, mentioned(message, self._slack)))]
@@ -85,7 +85,7 @@ def mentioned(message: Message, settings: SlackSettings) -> list[str]:
     return list(dict.fromkeys(found))[:LISTED]
 
 
-def unheard(message: Message, settings: SlackSettings) -> Outcome | None:
+def undeliverable_reason(message: Message, settings: SlackSettings) -> Outcome | None:
     """Return why a notice of idle GPUs is not posted; None when it is.
 
     Without a known owner it would reach nobody, and yet count as sent.

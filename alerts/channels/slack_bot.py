@@ -14,7 +14,7 @@ from ..messages.message import Message
 from .address import in_ascii, secret_of
 from .http_post import Answer, Post, Posting, outcome_of
 from .shared_parts import headline
-from .slack import LONGEST_TEXT, escaped, mentioned, payload, unheard
+from .slack import LONGEST_TEXT, escaped, mentioned, payload, undeliverable_reason
 
 PACE = Pace(burst=1, per_second=1.0)
 
@@ -55,7 +55,7 @@ class SlackBot(Posting):
         self._token()
 
     def deliver(self, message: Message) -> Outcome:
-        nobody = unheard(message, self._bot)
+        nobody = undeliverable_reason(message, self._bot)
         if nobody is not None:
             return nobody
         outcome = super().deliver(message)

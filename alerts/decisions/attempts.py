@@ -26,7 +26,7 @@ LONGEST_RETRY_AFTER_SECONDS = 3600.0
 _UNATTENDED = frozenset({State.OPEN.value, State.FLAPPING.value})
 
 
-def begun(notice: Notice, now: datetime, patience_seconds: float) -> Notice:
+def attempt_started(notice: Notice, now: datetime, patience_seconds: float) -> Notice:
     """Return the notice as in flight; due again when `patience_seconds` have passed."""
     return notice.next(
         state=NoticeState.DUE,
@@ -36,7 +36,7 @@ def begun(notice: Notice, now: datetime, patience_seconds: float) -> Notice:
     )
 
 
-def settled(  # noqa: PLR0913 - each is known to the dispatcher alone
+def attempt_ended(  # noqa: PLR0913 - each is known to the dispatcher alone
     notice: Notice,
     outcome: Outcome,
     now: datetime,
@@ -44,7 +44,7 @@ def settled(  # noqa: PLR0913 - each is known to the dispatcher alone
     settings: AlertsSettings,
     repeat_seconds: float = 0.0,
     *,
-    told_at: datetime | None = None,
+    reminder_from: datetime | None = None,
     reminders: int = 0,
 ) -> list[Notice]:
     """Return the notice after an attempt, and the reminder that follows; `chance` is in [0, 1).
@@ -52,7 +52,7 @@ def settled(  # noqa: PLR0913 - each is known to the dispatcher alone
     With `repeat_seconds`, which a route may ask for, incidents that are not critical are repeated,
     too.
     `reminders`: how many in a row there were, with this notice, since there was news.
-    `told_at`: what the reminder counts from, if this notice is for one newly hit owner only, or
+    `reminder_from`: what the reminder counts from, if this notice is for one newly hit owner only, or
     tells of a mere change: it took the place of a reminder, which keeps its time, whatever becomes
     of the notice.
     """
@@ -72,15 +72,15 @@ def settled(  # noqa: PLR0913 - each is known to the dispatcher alone
                 last_error=None,
             )
             after = reminded_after(sent, settings, repeat_seconds, reminders)
-            return [sent, *_reminders(sent, now, told_at or now, after)]
+            return [sent, *_reminders(sent, now, reminder_from or now, after)]
         case Refused(reason=reason):
             ended = _dead(notice, Verdict.REFUSED, reason)
         case Retry():
             ended = _again(notice, outcome, now, chance, settings)
-    if told_at is None or ended.state is not NoticeState.DEAD:
+    if reminder_from is None or ended.state is not NoticeState.DEAD:
         return [ended]
     after = reminded_after(ended, settings, repeat_seconds, reminders)
-    return [ended, *_reminders(ended, now, told_at, after)]
+    return [ended, *_reminders(ended, now, reminder_from, after)]
 
 
 def pause_seconds(failures: int, asked_seconds: float | None, chance: float) -> float:
@@ -147,7 +147,7 @@ def orphaned(notice: Notice) -> Notice:
     return _dead(notice, Verdict.CHANNEL_GONE, notice.last_error)
 
 
-def tried_anew(notice: Notice, now: datetime) -> Notice:
+def requeued(notice: Notice, now: datetime) -> Notice:
     """Return a notice that was given up, due again because a person asked for it."""
     return notice.next(
         state=NoticeState.DUE,
@@ -191,18 +191,18 @@ def _dead(notice: Notice, verdict: Verdict, error: str | None) -> Notice:
 
 
 def reminded_after(
-    told: Notice, settings: AlertsSettings, repeat_seconds: float, reminders: int = 0
+    last_notice: Notice, settings: AlertsSettings, repeat_seconds: float, reminders: int = 0
 ) -> timedelta | None:
     """Return how long after a notice its reminder is due; None when there is none.
 
     Each of the `reminders` that were sent in a row doubles it: by then readers know of the
     incident.
     """
-    unattended = told.to_state in _UNATTENDED and told.kind is not Kind.RESOLVED
-    critical = told.severity is Severity.CRITICAL
+    unattended = last_notice.to_state in _UNATTENDED and last_notice.kind is not Kind.RESOLVED
+    critical = last_notice.severity is Severity.CRITICAL
     every = repeat_seconds or (settings.repeat_seconds if critical else 0.0)
     # A digest is of one day, and a notice to an owner of its stage: neither is to be acknowledged.
-    once = told.fault == DIGEST or is_idle_notice(told.incident)
+    once = last_notice.fault == DIGEST or is_idle_notice(last_notice.incident)
     if not unattended or every <= 0 or once:
         return None
     longest = max(settings.repeat_at_most_seconds, every)
@@ -210,12 +210,12 @@ def reminded_after(
 
 
 def _reminders(
-    sent: Notice, now: datetime, told_at: datetime, after: timedelta | None
+    sent: Notice, now: datetime, reminder_from: datetime, after: timedelta | None
 ) -> list[Notice]:
     """Return the reminder of an incident that nobody has acknowledged, if one is due."""
     if after is None:
         return []
-    due_at = told_at + after
+    due_at = reminder_from + after
     reminder = replace(
         sent,
         repeat=sent.repeat + 1,

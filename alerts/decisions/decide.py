@@ -30,7 +30,7 @@ from ..routing.notice import (
     draft,
     is_idle_notice,
 )
-from ..routing.situation import NOTHING, Situation
+from ..routing.situation import NO_SITUATION, Situation
 from ..routing.update_policy import news, stops_now
 from . import suppression
 from .attempts import reminded_after
@@ -134,7 +134,7 @@ def _over(case: Case) -> Ruling | None:
 
 def _why_never_told(case: Case) -> str:
     """Return why the beginning of the spell was not sent."""
-    if case.last_said is not None:
+    if case.last_sent_ever is not None:
         return "it fired again and resolved before that could be sent"
     tried = [one for one in case.older if one.attempts]
     if not tried:
@@ -176,10 +176,10 @@ def _below_minimum(case: Case) -> Ruling | None:
 
 def _told_over_recently(case: Case) -> Ruling | None:
     """Delay an incident that comes and goes, unless it is critical or flapping."""
-    said, notice = case.last_said, case.notice
+    said, notice = case.last_sent_ever, case.notice
     urgent = notice.severity is Severity.CRITICAL or notice.signal == Signal.FLAPPED.value
     # Also a change before the return was told: then it is the return that is told.
-    if said is None or urgent or case.last_told is not None:
+    if said is None or urgent or case.last_sent is not None:
         return None
     if said.severity.rank > notice.severity.rank:
         return None
@@ -187,7 +187,7 @@ def _told_over_recently(case: Case) -> Ruling | None:
 
 
 def _first(case: Case) -> Ruling | None:
-    if case.last_told is not None:
+    if case.last_sent is not None:
         return None
     # Whoever heard of an earlier spell hears that it is back; to anybody else it is new.
     ends = [one.order for one in case.older if one.kind is Kind.RESOLVED]
@@ -220,7 +220,7 @@ def _unremarkable(case: Case) -> Ruling | None:
 
 
 def _is_unremarkable(case: Case) -> bool:
-    if case.route.every_change or case.last_told is None or case.notice.repeat:
+    if case.route.every_change or case.last_sent is None or case.notice.repeat:
         return False
     if case.incident.held or case.was_held:
         return False  # it is out of service, or in service again
@@ -230,8 +230,8 @@ def _is_unremarkable(case: Case) -> bool:
 def _reminder_at(case: Case) -> datetime | None:
     """Return when the reminder to all readers is due; None when there is none."""
     after = reminded_after(case.notice, case.settings, case.repeat_seconds, case.reminders_after())
-    told_at = case.reminded_from
-    return None if after is None or told_at is None else told_at + after
+    reminder_from = case.reminded_from
+    return None if after is None or reminder_from is None else reminder_from + after
 
 
 def _reminder(case: Case) -> Ruling | None:
@@ -250,13 +250,13 @@ def _is_due_to_all(case: Case) -> bool:
 
 
 def _is_worse(case: Case) -> bool:
-    told = case.last_told_to_all
-    return told is not None and case.notice.severity.rank < told.severity.rank
+    sent = case.last_sent_to_all
+    return sent is not None and case.notice.severity.rank < sent.severity.rank
 
 
 def _resumed(case: Case) -> Ruling | None:
     """Report that the node is back: readers notified before it left believe that it was seen to."""
-    if case.last_told is None or not case.was_held:
+    if case.last_sent is None or not case.was_held:
         return None
     return Ruling(verdict=Verdict.RESUMED, kind=Kind.UPDATED)
 
@@ -273,21 +273,21 @@ def _stops_now(case: Case) -> Ruling | None:
 
 
 def _told_recently(case: Case) -> Ruling | None:
-    if case.last_told is None:
+    if case.last_sent is None:
         return None
     for_one = news(case) is Verdict.NEWLY_HIT
-    told = case.last_told if for_one else case.last_told_to_all
-    return None if told is None else _recently(case, told, Kind.UPDATED)
+    sent = case.last_sent if for_one else case.last_sent_to_all
+    return None if sent is None else _recently(case, sent, Kind.UPDATED)
 
 
-def _recently(case: Case, told: Notice, kind: Kind) -> Ruling | None:
-    """Wait until the update interval since `told` is over."""
-    if told.sent_at is None:
+def _recently(case: Case, sent: Notice, kind: Kind) -> Ruling | None:
+    """Wait until the update interval since `sent` is over."""
+    if sent.sent_at is None:
         return None
-    due_at = told.sent_at + timedelta(seconds=case.update_seconds)
+    due_at = sent.sent_at + timedelta(seconds=case.update_seconds)
     if due_at <= case.now:
         return None
-    seconds = max((case.now - told.sent_at).total_seconds(), 0.0)
+    seconds = max((case.now - sent.sent_at).total_seconds(), 0.0)
     return Ruling(
         verdict=Verdict.TOLD_RECENTLY,
         kind=kind,
@@ -343,7 +343,7 @@ def decide(
     earlier: Sequence[Notice],
     now: datetime,
     settings: AlertsSettings,
-    situation: Situation = NOTHING,
+    situation: Situation = NO_SITUATION,
 ) -> list[Notice]:
     """Return a notice about `transition` for every channel, and new versions of those it replaces.
 

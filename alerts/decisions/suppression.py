@@ -148,10 +148,10 @@ def owner_maximum(case: Case) -> Ruling | None:
     """Limit the idle notices that an owner gets in a day; the others wait until that day is over."""
     most, day = case.settings.idle_notices_per_day, timedelta(days=1)
     counts = is_idle_notice(case.notice.incident) and not is_idle_end(case.notice.incident)
-    told = sorted(case.told_to_owner, reverse=True)
-    if not (counts and 0 < most <= len(told)) or case.believed_firing:
+    sent = sorted(case.sent_to_owner, reverse=True)
+    if not (counts and 0 < most <= len(sent)) or case.believed_firing:
         return None
-    return _until(case, told[most - 1] + day, Verdict.OWNER_MAXIMUM)
+    return _until(case, sent[most - 1] + day, Verdict.OWNER_MAXIMUM)
 
 
 def _until(case: Case, due_at: datetime, verdict: Verdict) -> Ruling | None:

@@ -14,12 +14,12 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Incident, RecordKind, Transition, readable
 
-from ..decisions.attempts import tried_anew
+from ..decisions.attempts import requeued
 from ..decisions.decide import decide
 from ..messages.self_monitoring import OWN, is_digest
 from ..routing.case import Route
 from ..routing.notice import Notice, NoticeState, Verdict
-from ..routing.situation import Lookout
+from ..routing.situation import SituationReader
 from .dispatcher import notices_of
 from .hub_access import Context
 
@@ -60,13 +60,15 @@ def due_again(notices: Collection[Notice], routes: Sequence[Route], now: datetim
     ]
     newest = decided_last(notices)
     return [
-        replace(tried_anew(one, now), verdict=Verdict.QUEUED, reason="its channel is there again")
+        replace(requeued(one, now), verdict=Verdict.QUEUED, reason="its channel is there again")
         for one in last
         if one.verdict is Verdict.CHANNEL_GONE and one.number == newest
     ]
 
 
-def tell_what_stands(hub: Hub, context: Context, routes: Sequence[Route], lookout: Lookout) -> None:
+def tell_what_stands(
+    hub: Hub, context: Context, routes: Sequence[Route], situations: SituationReader
+) -> None:
     """Decide standing incidents for new channels, most severe first, and ended ones still due."""
     standing = _standing(hub)
     for incident in [*standing, *_still_due(hub, standing)]:
@@ -79,7 +81,7 @@ def tell_what_stands(hub: Hub, context: Context, routes: Sequence[Route], lookou
         new = newcomers(notices, routes) if stands else left_behind(notices, routes)
         step = _step(hub, incident, decided_last(notices)) if new else None
         if step is not None:
-            situation = lookout.look(context.clock.monotonic())
+            situation = situations.look(context.clock.monotonic())
             decided += decide(step, new, notices, now, context.settings, situation)
         if decided and context.keep(hub, decided):
             channels = ", ".join(sorted({str(one.channel) for one in decided}))

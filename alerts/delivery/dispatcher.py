@@ -15,15 +15,15 @@ from gpuvigil.clock import to_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import UNREADABLE, Record, RecordKind, Severity, readable
 
-from ..decisions.attempts import Pause, begun, orphaned, put_back, queued, settled
+from ..decisions.attempts import Pause, attempt_ended, attempt_started, orphaned, put_back, queued
 from ..decisions.decide import judge, replaced, ruled
 from ..messages.channel import Bucket, Channel, Delivered, Outcome, tried
 from ..messages.cost import cost_words
 from ..messages.message import Message, message
 from ..routing.case import Case
 from ..routing.notice import Notice, NoticeState, is_idle_end, is_idle_notice, receipt_of
-from ..routing.situation import Lookout
-from ..routing.update_policy import title, told_owners
+from ..routing.situation import SituationReader
+from ..routing.update_policy import notified_owners, title
 from .backlog import IN_HAND_SECONDS, Backlog, most_in_hand
 from .hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Context
 
@@ -39,7 +39,7 @@ class Dispatcher:
         self.channel = channel
         self._context = context
         self._hub = context.connect()
-        self._lookout = Lookout(self._hub, context.settings)
+        self._situations = SituationReader(self._hub, context.settings)
         self._in_hand: dict[str, Record] = {}  # the newest claimed version of each
         self._backlog = Backlog.empty(channel.pace, _RANKS)
         self._lock = threading.Lock()
@@ -141,9 +141,9 @@ class Dispatcher:
             siblings=siblings,
             now=now,
             settings=self._context.settings,
-            situation=self._lookout.look(self._context.clock.monotonic()),
+            situation=self._situations.look(self._context.clock.monotonic()),
             others=tuple(one for one in everything.values() if one.channel != notice.channel),
-            told_to_owner=self._told_to_owner(notice, now),
+            sent_to_owner=self._sent_to_owner(notice, now),
         )
         ruling = judge(case)
         if not ruling.send_now:
@@ -154,7 +154,7 @@ class Dispatcher:
         else:
             self._send(ruled(notice, ruling, now), case)
 
-    def _told_to_owner(self, notice: Notice, now: datetime) -> tuple[datetime, ...]:
+    def _sent_to_owner(self, notice: Notice, now: datetime) -> tuple[datetime, ...]:
         """Return when this channel notified the owner of other idle GPUs in the last two days."""
         if not is_idle_notice(notice.incident):
             return ()
@@ -171,22 +171,22 @@ class Dispatcher:
 
     def _send(self, notice: Notice, case: Case) -> None:
         context, now, siblings = self._context, self._context.clock.now(), case.siblings
-        going = begun(notice, now, self.channel.timeout_seconds + RECORDING_SECONDS)
+        going = attempt_started(notice, now, self.channel.timeout_seconds + RECORDING_SECONDS)
         context.finish(self._hub, going, replaced(going, siblings, now))
-        outcome = tried(lambda: self.channel.deliver(said(going, case, context, now)))
+        outcome = tried(lambda: self.channel.deliver(message_of(going, case, context, now)))
         ended = context.clock.now()
         self._bucket = self._bucket.take(context.clock.monotonic())
         self._pause = self._pause.after(outcome, ended, context.chance())
-        told_at = case.told_to_all_at(going.verdict)
+        reminder_from = case.reminder_from(going.verdict)
         chance = context.chance()
-        after = settled(
+        after = attempt_ended(
             going,
             outcome,
             ended,
             chance,
             context.settings,
             case.repeat_seconds,
-            told_at=told_at,
+            reminder_from=reminder_from,
             reminders=case.reminders_after(going.verdict),
         )
         self._last_sent_at = after[0].sent_at or self._last_sent_at
@@ -213,7 +213,7 @@ class Dispatcher:
         )
 
 
-def said(notice: Notice, case: Case, context: Context, now: datetime) -> Message:
+def message_of(notice: Notice, case: Case, context: Context, now: datetime) -> Message:
     """Return the message of a case's notice; ConfigError when the key of its links is missing."""
     return message(
         notice,
@@ -222,8 +222,8 @@ def said(notice: Notice, case: Case, context: Context, now: datetime) -> Message
         receipt_of(notice, case.siblings),
         seal=context.seal,
         runbook_url=context.settings.runbook_url,
-        told_owners=told_owners(case.told),
-        told_as=title(case.last_told) if case.last_told else "",
+        notified_owners=notified_owners(case.sent),
+        previous_title=title(case.last_sent) if case.last_sent else "",
         owners_only=case.route.owners_only,
         cost=cost_words(context.prices, notice.to_incident(), context.models.known, now),
     )

@@ -12,7 +12,7 @@ from ..messages.channel import Delivered, Outcome, tried
 from ..messages.message import Message
 from ..routing.case import Case, Route
 from ..routing.notice import Notice, NoticeState
-from .dispatcher import notices_of, said
+from .dispatcher import message_of, notices_of
 from .hub_access import Context
 
 # The newest ended incidents, which include those of the last minutes.
@@ -48,25 +48,29 @@ class Resend:
         if context.clock.wait(context.stop, channel.resend_seconds):
             return
         now, name = context.clock.now(), channel.route.name
-        found = (self._told(one, now) for one in _incidents(self._hub, now - channel.ended_for))
+        found = (
+            self._last_case(one, now) for one in _incidents(self._hub, now - channel.ended_for)
+        )
         cases = [one for one in found if one is not None]
         if not cases:
             return
         outcome = tried(
-            lambda: channel.resend([said(one.notice, one, context, now) for one in cases], now)
+            lambda: channel.resend(
+                [message_of(one.notice, one, context, now) for one in cases], now
+            )
         )
         if isinstance(outcome, Delivered):
             context.log.debug("resent", channel=name, messages=len(cases))
         else:
             context.log.warning("not resent", channel=name, error=outcome.reason)
 
-    def _told(self, incident: str, now: datetime) -> Case | None:
+    def _last_case(self, incident: str, now: datetime) -> Case | None:
         """Return the case of the notice last sent to the channel about an incident, or None."""
         route = self._channel.route
         notices = [
             one for one in notices_of(self._hub, incident).values() if one.channel == route.name
         ]
-        last = last_told(notices)
+        last = last_sent(notices)
         if last is None:
             return None
         others = tuple(one for one in notices if one is not last)
@@ -75,10 +79,10 @@ class Resend:
         )
 
 
-def last_told(notices: Iterable[Notice]) -> Notice | None:
+def last_sent(notices: Iterable[Notice]) -> Notice | None:
     """Return the newest of a channel's notices of an incident that was surely sent, or None."""
-    told = [one for one in notices if one.state is NoticeState.SENT]
-    return max(told, key=lambda one: one.order, default=None)
+    sent = [one for one in notices if one.state is NoticeState.SENT]
+    return max(sent, key=lambda one: one.order, default=None)
 
 
 def _incidents(hub: Hub, since: datetime) -> list[str]:

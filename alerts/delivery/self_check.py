@@ -32,7 +32,7 @@ from ..messages.self_monitoring import (
 )
 from ..routing.case import Route
 from ..routing.route import path
-from ..routing.situation import Lookout
+from ..routing.situation import SituationReader
 from .batches import all_of
 from .dispatcher import Dispatcher
 from .hub_access import Context
@@ -59,14 +59,14 @@ def drops_data(one: Incident) -> bool:
     return one.fault in _LOSES_DATA or any(it.endswith(tuple(told)) for it in one.covers)
 
 
-class Watch:
+class SelfChecker:
     """One process's checks of all parts of gpuvigil, its own channels included."""
 
     def __init__(self, context: Context, dispatchers: Sequence[Dispatcher]) -> None:
         self._context = context
-        self._couriers = dispatchers
+        self._dispatchers = dispatchers
         self._hub = context.connect()
-        self._lookout = Lookout(self._hub, context.settings)
+        self._situations = SituationReader(self._hub, context.settings)
         self._digested: dict[str, datetime] = {}  # by channel, until when
         self._nodes: Sequence[Mapping[str, object]] = ()
         self._full: Sequence[str] = ()
@@ -97,7 +97,7 @@ class Watch:
         steps.append(self._change("spools", spool_trouble(self._full_spools(), len(nodes)), now))
         steps += self._of_readers(nodes, now, listening)
         steps += self._of_records(pulses.get(PULSE), now)
-        steps += [self._of_channel(one.pulse(), now) for one in self._couriers]
+        steps += [self._of_channel(one.pulse(), now) for one in self._dispatchers]
         steps += self._of_gone_channels(pulses.values(), now)
         day = last_day(context.settings.digest_at, now)
         digests = {name: self._digest(name, *day) for name in self._undigested(day[1])}
@@ -184,7 +184,7 @@ class Watch:
         at = self._context.clock.monotonic()
         if at - self._cleared < STATUS_SECONDS:
             return []
-        names = {one.channel.route.name for one in self._couriers}
+        names = {one.channel.route.name for one in self._dispatchers}
         gone = sorted(channels_of(pulses) - names)
         steps = [last_step(self._hub, f"self-channel-{name}") for name in gone]
         self._cleared = at
@@ -192,7 +192,7 @@ class Watch:
 
     def _undigested(self, end: datetime) -> list[str]:
         """Return the channels whose digest until `end` was not sent, as far as is known here."""
-        routes = [one.channel.route for one in self._couriers]
+        routes = [one.channel.route for one in self._dispatchers]
         return [
             name for name in digesting(self._context, routes) if self._digested.get(name) != end
         ]
@@ -208,7 +208,7 @@ class Watch:
     def _standing_for(self, channel: str) -> list[Incident]:
         """Return the standing incidents that a route sends to the channel, and so to its readers."""
         settings = self._context.settings
-        racks = self._lookout.look(self._context.clock.monotonic()).racks
+        racks = self._situations.look(self._context.clock.monotonic()).racks
         return [
             one
             for one in self._standing()
@@ -254,10 +254,12 @@ def last_step(hub: Hub, incident: str) -> Transition | None:
     return max(steps, key=lambda one: one.number, default=None)
 
 
-def call_dead_man(ping: Callable[[datetime], Outcome], context: Context, watch: Watch) -> None:
+def call_dead_man(
+    ping: Callable[[datetime], Outcome], context: Context, self_checker: SelfChecker
+) -> None:
     """Call the dead man's switch if this process has lately seen that all is well, then wait."""
     now, every = context.clock.now(), context.settings.dead_man_seconds
-    if watch.well_at is not None and now - watch.well_at < timedelta(seconds=30):
+    if self_checker.well_at is not None and now - self_checker.well_at < timedelta(seconds=30):
         try:
             outcome = ping(now)
         except ConfigError as error:

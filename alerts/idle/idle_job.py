@@ -27,7 +27,7 @@ from ..messages.self_monitoring import analyzer_trouble
 from ..routing.notice import NoticeState, is_idle_end
 from .idle_notice import (
     PLACE,
-    Held,
+    IdleHolding,
     Terms,
     holdings,
     idle_since,
@@ -37,7 +37,7 @@ from .idle_notice import (
     terms,
     verdict,
 )
-from .idle_samples import Look
+from .idle_samples import StoreIdleSamples
 
 LOOK_SECONDS = 60.0
 # At most a twentieth of the time is spent on looking.
@@ -89,7 +89,7 @@ class IdleWatch:
         again = self._asked_again
         named = {held.notice("") for held in holders}
         self._asked_again = {name: at for name, at in again.items() if name in named}
-        asked: list[tuple[Held, Terms]] = []
+        asked: list[tuple[IdleHolding, Terms]] = []
         stand: set[str] = set()  # notices whose holders are still to be told
         for held in holders:
             of_holder = terms(self._context.settings.idle, held)
@@ -103,7 +103,7 @@ class IdleWatch:
         made = self._notices(asked[:MOST_AT_ONCE], standing, now)
         return [*self._over(stand, now), *made]
 
-    def _was_suspended(self, held: Held, asked: Terms, now: datetime) -> bool:
+    def _was_suspended(self, held: IdleHolding, asked: Terms, now: datetime) -> bool:
         """Return whether the job was seen suspended in Slurm within the first notice's time."""
         seen = self._suspended.get((held.cluster, held.holder))
         return seen is not None and now - seen < asked.policy.notices[0]
@@ -123,25 +123,28 @@ class IdleWatch:
         return [one for one in ends if one is not None]
 
     def _notices(
-        self, asked: Sequence[tuple[Held, Terms]], standing: Sequence[Incident], now: datetime
+        self,
+        asked: Sequence[tuple[IdleHolding, Terms]],
+        standing: Sequence[Incident],
+        now: datetime,
     ) -> list[Transition]:
         """Return the due notices of these holders; when the store fails, those until then."""
         if not asked:
             return []
         since = now - max(of_holder.policy.notices[-1] for _, of_holder in asked)
         stood = (*standing, *over_since(self._hub, since))
-        look = Look(self._hub, stood, now, [held for held, _ in asked])
+        samples = StoreIdleSamples(self._hub, stood, now, [held for held, _ in asked])
         made: list[Transition] = []
         for held, of_holder in asked:
             try:
-                one = self._notice(held, of_holder, look)
+                one = self._notice(held, of_holder, samples)
             except StoreError as error:
                 self._context.log.warning("idle GPUs not looked at", error=str(error))
                 break
             made += [one] if one else []
         return made
 
-    def _is_worth_asking(self, held: Held, asked: Terms, now: datetime) -> bool:
+    def _is_worth_asking(self, held: IdleHolding, asked: Terms, now: datetime) -> bool:
         """Return whether a notice is due, unless the measurements speak against it."""
         if now - held.since < asked.policy.notices[0]:
             return False
@@ -168,7 +171,7 @@ class IdleWatch:
         self._suspended = {**before, **stopped}
         return [filled(one, jobs) for one in readable(found, Allocation.from_record)]
 
-    def _stages(self, held: Held, asked: Terms) -> dict[str, datetime] | None:
+    def _stages(self, held: IdleHolding, asked: Terms) -> dict[str, datetime] | None:
         """Return when each stage's notice went out, by this process or another.
 
         None while one has not: it waits, or could not be sent, and no later stage goes first.
@@ -188,9 +191,11 @@ class IdleWatch:
             sent[stage] = self._sent[incident]
         return sent
 
-    def _notice(self, held: Held, asked: Terms, look: Look) -> Transition | None:
+    def _notice(
+        self, held: IdleHolding, asked: Terms, samples: StoreIdleSamples
+    ) -> Transition | None:
         """Return the due notice, or None if measurements speak against it: it is asked again later."""
-        now = look.now
+        now = samples.now
         self._asked_again[held.notice("")] = now + ASK_AGAIN
         sent = self._stages(held, asked)
         stage = None if sent is None else stage_of(held, asked, sent, now)
@@ -199,11 +204,11 @@ class IdleWatch:
         # An incident tolerates a moment's work: the samples say whether there was any in this time.
         after = dict(asked.policy.stages())[stage]
         held = held.only(key for key, since in held.idle.items() if now - since >= after)
-        found = look.why(held, after, self._below)
+        found = samples.why(held, after, self._below)
         if not found:
             return None
         why, held = verdict(found.values()), held.only(found)
-        if stage_of(held, asked, sent, now, why, look.used_share(held)) != stage:
+        if stage_of(held, asked, sent, now, why, samples.used_share(held)) != stage:
             return None
         before = last_step(self._hub, held.notice(stage))
         return notice(held, stage, asked.policy, why, now, before)

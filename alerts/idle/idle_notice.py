@@ -50,7 +50,7 @@ PLACE = Subject(cluster=OWN, node="idle")  # the subject of the notices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class IdleHolding:
     """The GPUs that one job, one pod, or a user's processes hold in a cluster."""
 
     cluster: str
@@ -68,7 +68,7 @@ class Held:
     def since(self) -> datetime:
         return min(self.idle.values())
 
-    def only(self, keys: Iterable[str]) -> "Held":
+    def only(self, keys: Iterable[str]) -> "IdleHolding":
         """Return the same with only these of its idle GPUs; ValueError when none of them is idle."""
         idle = {key: self.idle[key] for key in keys if key in self.idle}
         if not idle:
@@ -116,7 +116,7 @@ def idle_since(standing: Iterable[Incident]) -> dict[str, datetime]:
     return told_idle(one for one in standing if one.subject.real)
 
 
-def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) -> list[Held]:
+def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) -> list[IdleHolding]:
     """Return the holders of idle GPUs, the longest idle first.
 
     GPUs without a user's name, shared ones and slices are left out: nobody can say whose idleness
@@ -141,7 +141,7 @@ def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) ->
         mine = {key: max(idle[key], one.started_at) for key, one in held.items() if key in idle}
         if mine:
             found.append(
-                Held(
+                IdleHolding(
                     cluster=cluster,
                     holder=holder,
                     user=user,
@@ -166,7 +166,7 @@ class Terms:
     end_by: str = "cancel"  # how a job is ended, where the policy has an end
 
 
-def terms(settings: Sequence[IdleSettings], held: Held) -> Terms | None:
+def terms(settings: Sequence[IdleSettings], held: IdleHolding) -> Terms | None:
     """Return the terms for a holder; None when there are none, as for a declared standby."""
     if not settings:
         return Terms(policy=FOR_PODS if held.pod else FOR_JOBS, local=lambda at: at)
@@ -185,7 +185,7 @@ def terms(settings: Sequence[IdleSettings], held: Held) -> Terms | None:
 
 
 def stage_of(
-    held: Held,
+    held: IdleHolding,
     asked: Terms,
     sent: Mapping[str, datetime],
     now: datetime,
@@ -197,7 +197,7 @@ def stage_of(
     return due(asked.policy, idler, sent, asked.local(now))
 
 
-def reasons(held: Held, span: Measurements) -> dict[str, Idleness]:
+def reasons(held: IdleHolding, span: Measurements) -> dict[str, Idleness]:
     """Return why each idle GPU of the holder is idle, by key; not those that computed something."""
     told = {
         gpu.key: why_idle(gpu, [one for one in held.gpus if one.key != gpu.key], span)
@@ -221,7 +221,7 @@ def over(before: Transition, now: datetime) -> Transition | None:
 
 
 def notice(
-    held: Held,
+    held: IdleHolding,
     stage: str,
     policy: Policy,
     why: Idleness,
@@ -278,7 +278,7 @@ def notice(
     )
 
 
-def _last(held: Held, stage: str, policy: Policy) -> str:
+def _last(held: IdleHolding, stage: str, policy: Policy) -> str:
     """Return the sentence on what follows the last notice; empty for an earlier one."""
     if [name for name, _ in policy.stages() if name != END][-1] != stage:
         return ""
@@ -296,7 +296,7 @@ _HINTS = {
 }
 
 
-def _action(held: Held, why: Idleness) -> str:
+def _action(held: IdleHolding, why: Idleness) -> str:
     if held.pod:
         ends = f"If you do not need them, scale down or delete what pod {held.pod} is of"
     elif held.holder.kind is HolderKind.JOB:

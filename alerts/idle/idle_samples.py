@@ -20,7 +20,7 @@ from gpuvigil.model import Incident, Inventory, Subject, readable
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.external import store_of
 
-from .idle_notice import Held, reasons
+from .idle_notice import IdleHolding, reasons
 
 _DEFAULT_TICK_SECONDS = 10.0  # of a node without an inventory, as the detectors have it
 _USED = tuple(
@@ -36,7 +36,7 @@ _LATELY_SECONDS, _LATELY_TICKS = 120.0, 3.0
 _Question = tuple[Sequence[Aggregate], datetime, datetime]
 
 
-class Asked(ABC):
+class IdleSamples(ABC):
     """One look: the incidents at a moment, and the measurements of the holders' GPUs until then."""
 
     def __init__(self, stood: Sequence[Incident], now: datetime) -> None:
@@ -59,7 +59,9 @@ class Asked(ABC):
     def servers(self, start: datetime) -> Sequence[Row]:
         """Return what inference servers reported since `start`."""
 
-    def why(self, held: Held, length: timedelta, below_percent: float) -> dict[str, Idleness]:
+    def why(
+        self, held: IdleHolding, length: timedelta, below_percent: float
+    ) -> dict[str, Idleness]:
         """Return why the holder's idle GPUs were so over the last `length`, by key; see `reasons`."""
         start = self.now - length
         nodes = {gpu.of_node() for gpu in held.gpus if gpu.key in held.idle}
@@ -79,17 +81,17 @@ class Asked(ABC):
             self._excuses[length] = excuses(self._stood, self.now - length)
         return self._excuses[length]
 
-    def used_share(self, held: Held) -> float | None:
+    def used_share(self, held: IdleHolding) -> float | None:
         """Return the share of its GPUs that a holder used in its last day; None if not measured."""
         ages = pairwise(self.now - age for age in _AGES if held.started_at <= self.now - age)
         return used_share(held, [self.rows(_USED, start, end) for end, start in ages])
 
 
-class Look(Asked):
+class StoreIdleSamples(IdleSamples):
     """A look that queries the store, each thing once."""
 
     def __init__(
-        self, hub: Hub, stood: Sequence[Incident], now: datetime, holders: Iterable[Held]
+        self, hub: Hub, stood: Sequence[Incident], now: datetime, holders: Iterable[IdleHolding]
     ) -> None:
         super().__init__(stood, now)
         self._hub = hub
@@ -130,7 +132,7 @@ class Look(Asked):
             self._served[start] = found.to_pylist()
         return self._served[start]
 
-    def seen_lately(self, held: Held, length: timedelta) -> bool:
+    def seen_lately(self, held: IdleHolding, length: timedelta) -> bool:
         """Return whether each GPU of the holder was measured until now, but for a few ticks."""
         rows = self.rows(ASKED, self.now - length, self.now)
         return all(
@@ -141,7 +143,7 @@ class Look(Asked):
         )
 
 
-def used_share(held: Held, parts: Iterable[Mapping[str, Row]]) -> float | None:
+def used_share(held: IdleHolding, parts: Iterable[Mapping[str, Row]]) -> float | None:
     """Return the share of its GPUs that a holder used in these parts of its time, or None."""
     mean, count = (one.column for one in _USED)
     mine = [rows[one.key] for rows in parts for one in held.gpus if one.key in rows]

@@ -113,15 +113,15 @@ def message(  # noqa: PLR0913 - each may be said, or not
     *,
     seal: Seal | None = None,
     runbook_url: str = "",
-    told_owners: Collection[str] = (),
-    told_as: str = "",
+    notified_owners: Collection[str] = (),
+    previous_title: str = "",
     cost: str = "",
     owners_only: bool = False,
 ) -> Message:
     """Return the message of a notice that is sent at `now`; links lead to `external_url`.
 
-    `told_owners` were notified as owners before: they get the end, and others that they are hit.
-    `told_as` is the title that was sent last. `cost` is the cost in words, where it is known.
+    `notified_owners` were notified as owners before: they get the end, and others that they are hit.
+    `previous_title` is the title that was sent last. `cost` is the cost in words, where it is known.
     `owners_only`: its readers are owners only, who do not acknowledge for those who run the
     machines.
     In `runbook_url` the word `{fault}` stands for the fault's name; an empty one means no runbook.
@@ -154,7 +154,7 @@ def message(  # noqa: PLR0913 - each may be said, or not
         impact=clean(
             ("until then: " if over else "") + _impact(incident.impact, cost), LONGEST_LIST
         ),
-        evidence=clean(_evidence(incident, told_as), LONGEST_LIST),
+        evidence=clean(_evidence(incident, previous_title), LONGEST_LIST),
         action=clean(_action(incident, notice)),
         source=clean(incident.source),
         link=page_links.absolute(external_url, page),
@@ -163,7 +163,7 @@ def message(  # noqa: PLR0913 - each may be said, or not
             page_links.incident_page(incident.id) if has_page else page_links.INCIDENTS,
         ),
         owners=incident.impact.users,
-        for_owners=_for_owners(notice, told_owners),
+        for_owners=_for_owners(notice, notified_owners),
         accounts=incident.impact.accounts,
         partitions=incident.impact.partitions,
         runbook=runbook_url.replace("{fault}", quote(incident.fault, safe="")) or None,
@@ -176,12 +176,12 @@ def message(  # noqa: PLR0913 - each may be said, or not
     ).only_for_owners(owners_only or for_one)
 
 
-def _for_owners(notice: Notice, told: Collection[str]) -> tuple[str, ...]:
+def _for_owners(notice: Notice, notified: Collection[str]) -> tuple[str, ...]:
     users = tuple(owners(notice))
-    if notice.kind is Kind.RESOLVED and told:
-        return tuple(sorted(told))
+    if notice.kind is Kind.RESOLVED and notified:
+        return tuple(sorted(notified))
     if notice.verdict is Verdict.NEWLY_HIT:
-        return tuple(user for user in users if user not in told)
+        return tuple(user for user in users if user not in notified)
     return users
 
 
@@ -318,10 +318,14 @@ def _who(impact: Impact) -> str:
     return blocked + held + users
 
 
-def _evidence(incident: Incident, told_as: str) -> str:
+def _evidence(incident: Incident, previous_title: str) -> str:
     facts = [item for item in incident.evidence if not item.detail]
     # Where it has another title now, nothing else says that it is the same incident.
-    said = [f"sent before as: {clean(told_as, 150)}"] if told_as not in {"", incident.title} else []
+    said = (
+        [f"sent before as: {clean(previous_title, 150)}"]
+        if previous_title not in {"", incident.title}
+        else []
+    )
     said += [clean(item.text) for item in facts[:LISTED]]
     left_out = len(facts) - LISTED
     if left_out > 0:

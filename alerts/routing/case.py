@@ -13,7 +13,7 @@ from gpuvigil.model import Incident, Severity
 
 from .notice import POSTPONED, Kind, Notice, NoticeState, Verdict
 from .route import Path, path
-from .situation import NOTHING, Situation
+from .situation import NO_SITUATION, Situation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +58,9 @@ class Case:
     siblings: tuple[Notice, ...]
     now: datetime
     settings: AlertsSettings
-    situation: Situation = NOTHING
+    situation: Situation = NO_SITUATION
     others: tuple[Notice, ...] = ()
-    told_to_owner: tuple[datetime, ...] = ()  # for a notice to an owner: when they got others
+    sent_to_owner: tuple[datetime, ...] = ()  # for a notice to an owner: when they got others
 
     @property
     def incident(self) -> Incident:
@@ -121,9 +121,9 @@ class Case:
             for one in self.others
             if one.channel in receivers and one.number > last_end and one.kind is not Kind.RESOLVED
         ]
-        told = [one.sent_at for one in theirs if one.sent_at is not None]
-        if told:
-            return min(told)
+        sent = [one.sent_at for one in theirs if one.sent_at is not None]
+        if sent:
+            return min(sent)
         told_from = self.in_service_since
         if told_from is not None:
             return told_from
@@ -176,8 +176,8 @@ class Case:
     @property
     def was_held(self) -> bool:
         """Whether the nodes were out of service, and nothing was sent to all since they are back."""
-        told = self.last_told_to_all
-        return any(told is None or one.order > told.order for one in self._held)
+        sent = self.last_sent_to_all
+        return any(sent is None or one.order > sent.order for one in self._held)
 
     @property
     def in_service_since(self) -> datetime | None:
@@ -189,43 +189,43 @@ class Case:
         return min((one.at for one in back), default=None)
 
     @property
-    def last_said(self) -> Notice | None:
+    def last_sent_ever(self) -> Notice | None:
         """The notice that was surely sent last, also if it is an end."""
         said = [one for one in self.older if one.sent_at is not None]
         return said[-1] if said else None
 
     @property
-    def told(self) -> tuple[Notice, ...]:
+    def sent(self) -> tuple[Notice, ...]:
         """The notices surely sent in this spell, oldest first: since the incident was last over."""
-        told: list[Notice] = []
+        sent: list[Notice] = []
         for one in self.older:
             if one.kind is Kind.RESOLVED:
-                told = []
+                sent = []
             elif one.state is NoticeState.SENT:
-                told.append(one)
-        return tuple(told)
+                sent.append(one)
+        return tuple(sent)
 
     @property
-    def last_told(self) -> Notice | None:
+    def last_sent(self) -> Notice | None:
         """The notice surely sent last in this spell."""
-        return self.told[-1] if self.told else None
+        return self.sent[-1] if self.sent else None
 
     @property
-    def told_to_all(self) -> tuple[Notice, ...]:
-        """`told` without notices for one newly hit owner only, which the others did not get."""
-        return tuple(one for one in self.told if one.verdict is not Verdict.NEWLY_HIT)
+    def sent_to_all(self) -> tuple[Notice, ...]:
+        """`sent` without notices for one newly hit owner only, which the others did not get."""
+        return tuple(one for one in self.sent if one.verdict is not Verdict.NEWLY_HIT)
 
     @property
-    def last_told_to_all(self) -> Notice | None:
+    def last_sent_to_all(self) -> Notice | None:
         """The notice surely sent last in this spell, and not to one owner only."""
-        return self.told_to_all[-1] if self.told_to_all else None
+        return self.sent_to_all[-1] if self.sent_to_all else None
 
     def reminders_after(self, verdict: Verdict | None = None) -> int:
         """Return how many reminders in a row were sent since the last news, counting `verdict`.
 
         A mere change is no news, and what only one owner gets is none to the others.
         """
-        verdicts = [one.verdict for one in self.told_to_all]
+        verdicts = [one.verdict for one in self.sent_to_all]
         verdicts += [] if verdict in {None, Verdict.NEWLY_HIT} else [verdict]
         that_count = [one for one in verdicts if one is not Verdict.CHANGED]
         reminders = takewhile(lambda it: it is Verdict.STILL_STANDING, reversed(that_count))
@@ -238,10 +238,10 @@ class Case:
         A mere change is not counted: jobs that come and go on a GPU would put each reminder off for
         ever, on a channel that edits its message without a sound.
         """
-        told = [one for one in self.told_to_all if one.verdict is not Verdict.CHANGED]
-        return told[-1].sent_at if told else None
+        sent = [one for one in self.sent_to_all if one.verdict is not Verdict.CHANGED]
+        return sent[-1].sent_at if sent else None
 
-    def told_to_all_at(self, verdict: Verdict) -> datetime | None:
+    def reminder_from(self, verdict: Verdict) -> datetime | None:
         """Return from when the next reminder counts after a message; None: from that message."""
         return self.reminded_from if verdict in _NOT_COUNTED else None
 

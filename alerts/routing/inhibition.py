@@ -37,12 +37,12 @@ class Inhibition:
         Where incidents explain each other in a ring, the oldest of them is sent. The rest is as in
         Alertmanager: an incident on both sides of a rule does not explain another that is, too.
         """
-        perhaps = self._perhaps(rules, incident, labels)
-        if not perhaps:
+        candidates = self._candidates(rules, incident, labels)
+        if not candidates:
             return None
         known = {**self._labels, incident.id: labels}
         ring: set[str] | None = None
-        for other in perhaps:
+        for other in candidates:
             if not _explains(rules, other, incident, known):
                 continue
             if _age(other) < _age(incident):
@@ -54,7 +54,7 @@ class Inhibition:
                 return other
         return None
 
-    def _perhaps(
+    def _candidates(
         self, rules: Iterable[InhibitSettings], incident: Incident, labels: Labels
     ) -> list[Incident]:
         """Return the only incidents that may explain this one, in the order they are known."""

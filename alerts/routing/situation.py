@@ -45,10 +45,10 @@ class Situation:
         return Inhibition(self.standing, self.racks)
 
 
-NOTHING = Situation()
+NO_SITUATION = Situation()
 
 
-class Lookout:
+class SituationReader:
     """Reads the situation from the hub, each part only as often as needed; for one thread."""
 
     def __init__(self, hub: Hub, settings: AlertsSettings) -> None:
@@ -57,7 +57,7 @@ class Lookout:
         texts = [text for one in settings.routes for text in one.match]
         texts += [text for one in settings.inhibit for text in (*one.by, *one.of, *one.same)]
         self._racked = any("rack" in text for text in texts)
-        self._situation = NOTHING
+        self._situation = NO_SITUATION
         self._looked = self._nodes_looked = self._votes_looked = float("-inf")
 
     def look(self, now: float) -> Situation:

@@ -25,15 +25,15 @@ def news(case: Case) -> Verdict | None:
     The notice is compared with all that was sent in the spell, and not only with the last: an
     incident that has two titles in turn is explained twice, and then no more.
     """
-    told, notice = case.told, case.notice
-    if notice.to_state == State.FLAPPING.value and told[-1].to_state != State.FLAPPING.value:
+    sent, notice = case.sent, case.notice
+    if notice.to_state == State.FLAPPING.value and sent[-1].to_state != State.FLAPPING.value:
         return Verdict.CHANGED
-    if title(notice) not in {title(one) for one in told}:
+    if title(notice) not in {title(one) for one in sent}:
         return Verdict.EXPLAINED
-    largest = max(map(_size, case.told_to_all), default=0)
+    largest = max(map(_size, case.sent_to_all), default=0)
     if _size(notice) >= max(GROWN_TIMES * largest, largest + GROWN_BY):
         return Verdict.GREW
-    if case.route.owners and set(owners(notice)) - told_owners(told):
+    if case.route.owners and set(owners(notice)) - notified_owners(sent):
         return Verdict.NEWLY_HIT
     return None
 
@@ -55,9 +55,9 @@ def owners(notice: Notice) -> Sequence[str]:
     return tuple(_impact(notice).get("users") or ())
 
 
-def told_owners(told: Iterable[Notice]) -> set[str]:
+def notified_owners(sent: Iterable[Notice]) -> set[str]:
     """Return the users who were written to as owners."""
-    return {user for one in told for user in owners(one)}
+    return {user for one in sent for user in owners(one)}
 
 
 def title(notice: Notice) -> str:

@@ -10,8 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from accounting.efficiency.idle_query import ASKED, Measurements, Row, excuses, why_idle
-from alerts.idle.idle_notice import Held, Terms, holdings, idle_since, stage_of, terms, verdict
-from alerts.idle.idle_samples import Asked
+from alerts.idle.idle_notice import (
+    IdleHolding,
+    Terms,
+    holdings,
+    idle_since,
+    stage_of,
+    terms,
+    verdict,
+)
+from alerts.idle.idle_samples import IdleSamples
 from gpuvigil.config import AnalyzerSettings, IdleSettings
 from gpuvigil.config.routing import stands_by
 from gpuvigil.lifecycle import STANDING, State
@@ -140,24 +148,26 @@ class IdleJudge:
             if now < self._asked_again.get(name, now) or stage is None:
                 continue
             self._asked_again[name] = now + _ASK_AGAIN
-            self._write(one, asked, stage, _Look(self, now, incidents, one.gpus))
+            self._write(one, asked, stage, _ArrivedSamples(self, now, incidents, one.gpus))
 
-    def _write(self, held: Held, asked: Terms, stage: str, look: "_Look") -> None:
-        now, sent = look.now, self._sent[held.notice("")]
+    def _write(
+        self, held: IdleHolding, asked: Terms, stage: str, samples: "_ArrivedSamples"
+    ) -> None:
+        now, sent = samples.now, self._sent[held.notice("")]
         after = dict(asked.policy.stages())[stage]
         held = held.only(key for key, since in held.idle.items() if now - since >= after)
-        found = look.why(held, after, self._settings.idle_below_percent)
+        found = samples.why(held, after, self._settings.idle_below_percent)
         if not found:
             return
         why, held = verdict(found.values()), held.only(found)
-        if stage_of(held, asked, sent, now, why, look.used_share(held)) == stage:
+        if stage_of(held, asked, sent, now, why, samples.used_share(held)) == stage:
             sent[stage] = now
             gpus = tuple(self._gpus[key.rsplit("/", 1)[-1]] for key in held.idle)
             job = self._jobs[held.holder]
             self.mails.append(Mail(job=job, at=now, stage=stage, gpus=gpus, why=why.value))
 
 
-class _Look(Asked):
+class _ArrivedSamples(IdleSamples):
     """A look at the rows that have arrived."""
 
     def __init__(

@@ -38,7 +38,7 @@ class Read:
     `tables` holds rows of the measurements' own tables, `beside` the fields that the catalogue does
     not know, and `lines` how many lines of each text are in them. `rest` holds the rows of each
     text that are left to the full parser, with their line numbers from 1; `refused` holds those
-    that the censor refused, with the reason.
+    that the line filter refused, with the reason.
     """
 
     lines: list[int]
@@ -54,7 +54,10 @@ def is_plain(text: bytes) -> bool:
 
 
 def read(
-    texts: Sequence[bytes], scale: int, shifts_ns: Sequence[int], censor: "Censor | None" = None
+    texts: Sequence[bytes],
+    scale: int,
+    shifts_ns: Sequence[int],
+    line_filter: "LineFilter | None" = None,
 ) -> Read:
     """Read plain texts with times in units of `scale` ns; each is shifted by its `shifts_ns`.
 
@@ -69,21 +72,21 @@ def read(
         return found
     cut = Cut(text)
     work = _Work(found, Origin.of(texts, cut), cut, scale, np.array(shifts_ns, np.int64))
-    if censor is not None:
-        work.ask(censor)
+    if line_filter is not None:
+        work.ask(line_filter)
     work.run()
     for rest in found.rest:
         rest.sort()
     return found
 
 
-class Censor(Protocol):
+class LineFilter(Protocol):
     """Decides which lines to refuse by their heads: what stands before the fields."""
 
     def look(self, heads: Sequence[tuple[int, str, int]]) -> Sequence[str | None]:
         """Return, for each text index, head and line count, why the lines are refused, or None."""
 
-    def silenced(self) -> Collection[int]:
+    def rejected_texts(self) -> Collection[int]:
         """Return the indexes of the texts of which no line may be read."""
 
 
@@ -99,20 +102,20 @@ class _Work:
         self._scale = scale
         self._shifts_ns = shifts_ns
 
-    def ask(self, censor: Censor) -> None:
-        """Leave out the lines that a censor refuses."""
+    def ask(self, line_filter: LineFilter) -> None:
+        """Leave out the lines that a filter refuses."""
         heads = self._cut.heads()
         codes, names = heads.indices.to_numpy(), heads.dictionary.to_pylist()
         both = self._origin.texts * len(names) + codes
         pairs, of_row, counts = np.unique(both, return_inverse=True, return_counts=True)
         texts, codes = np.divmod(pairs, len(names))
         asked = zip(texts.tolist(), codes.tolist(), counts.tolist(), strict=True)
-        reasons = censor.look([(text, names[code], count) for text, code, count in asked])
-        silenced = np.isin(texts, list(censor.silenced()))
-        struck = silenced | np.array([reason is not None for reason in reasons])
+        reasons = line_filter.look([(text, names[code], count) for text, code, count in asked])
+        rejected_texts = np.isin(texts, list(line_filter.rejected_texts()))
+        struck = rejected_texts | np.array([reason is not None for reason in reasons])
         if not struck.any():
             return
-        for row in np.flatnonzero((struck & ~silenced)[of_row]):
+        for row in np.flatnonzero((struck & ~rejected_texts)[of_row]):
             number, reason = int(self._origin.numbers[row]), reasons[of_row[row]]
             self._found.refused[self._origin.texts[row]].append((number, reason or ""))
         self._keep_only(~struck[of_row])

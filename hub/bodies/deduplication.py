@@ -111,7 +111,7 @@ def _sent_at(text: str) -> datetime | None:
     return found if EARLIEST_NS <= to_ns(found) <= LATEST_NS else None
 
 
-class Spans:
+class IntervalSet:
     """A set of integers, stored as spans: small while there are few gaps."""
 
     def __init__(self) -> None:
@@ -147,15 +147,15 @@ class Spans:
 
 @dataclass(slots=True)
 class _Known:
-    spans: Spans
+    spans: IntervalSet
     newest: Arrival
 
 
-class Full(Exception):
+class TooManySenders(Exception):
     """There are too many lanes, or nodes, to accept a new one."""
 
 
-class Seen:
+class Deduplicator:
     """The committed bodies with an identity, and each node's newest; both are bounded.
 
     One thread adds, any thread may read.
@@ -175,7 +175,7 @@ class Seen:
         return known is not None and body.sequence in known.spans
 
     def check(self, body: Identity, now: datetime) -> None:
-        """Raise ValueError if the body may have come before, Full if its lane finds no room."""
+        """Raise ValueError if the body may have come before, TooManySenders if its lane finds no room."""
         known = self._lanes.get(body.lane)
         if known is not None:
             if body.sequence < known.spans.floor and body.sequence not in known.spans:
@@ -189,19 +189,19 @@ class Seen:
             since = self._full.get(node)
             if since is not None and now - since < SILENT_LANE:
                 minutes = SILENT_LANE.total_seconds() / 60
-                raise Full(
+                raise TooManySenders(
                     f"{'/'.join(node)} has {MOST_LANES} lanes of the last {minutes:g} minutes:"
                     " a lane is one start of a collector, live or backlog"
                 )
         elif self._nodes_full is not None and now - self._nodes_full < SILENT_NODE:
-            raise Full(f"{'/'.join(node)} is one of more than {self._most_nodes} nodes")
+            raise TooManySenders(f"{'/'.join(node)} is one of more than {self._most_nodes} nodes")
 
     def add(self, arrivals: Iterable[Arrival]) -> None:
         """Remember what was committed."""
         changed = set()
         for arrival in sorted(arrivals, key=lambda it: it.received_at):
             lane = arrival.lane
-            known = self._lanes.setdefault(lane, _Known(Spans(), arrival))
+            known = self._lanes.setdefault(lane, _Known(IntervalSet(), arrival))
             known.spans.add(arrival.first, arrival.last)
             changed.add(lane)
             if arrival.received_at >= known.newest.received_at:

@@ -19,7 +19,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 _EACH_BYTES = 16 * 1024
 
 
-class Remembered:
+class AnswerCache:
     """A cache of the answers asked for last, limited in bytes; any thread may call.
 
     An answer is dropped by the first commit that touches its range, and is not cached when it was

@@ -56,7 +56,7 @@ def remove_orphans(folder: Path, known: list[Unit]) -> None:
             path.unlink()
 
 
-def adopted(
+def recover_units(
     cursor: duckdb.DuckDBPyConnection,
     folder: Path,
     now: datetime,

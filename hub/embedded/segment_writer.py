@@ -28,7 +28,7 @@ _FORMAT = "FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 20480"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Maker:
+class SegmentWriter:
     """Writes units below `folder`; `after_step` is called after each step: tests fail there."""
 
     folder: Path

@@ -17,7 +17,7 @@ from .aggregates import BUCKET_NS
 from .schema import quoted, text
 from .sealed_files import BESIDE, Unit, enter, strike, units
 from .sealed_sql import lines_of
-from .segment_writer import DAY, HOUR, HOUR_NS, Maker
+from .segment_writer import DAY, HOUR, HOUR_NS, SegmentWriter
 
 DAY_NS = 24 * HOUR_NS
 
@@ -50,7 +50,7 @@ def due_hours(
 
 def seal(
     cursor: duckdb.DuckDBPyConnection,
-    maker: Maker,
+    writer: SegmentWriter,
     measurement: Measurement,
     start_ns: int,
     now_ns: int,
@@ -61,11 +61,11 @@ def seal(
     )
     table = quoted(measurement.name)
     lines = f"(SELECT * FROM {table} WHERE {span})"
-    unit = maker.make(cursor, measurement, lines, (HOUR, start_ns, now_ns))
+    unit = writer.make(cursor, measurement, lines, (HOUR, start_ns, now_ns))
     if unit is not None:
         enter(cursor, unit)
         cursor.execute(f"DELETE FROM {table} WHERE {span}")
-        maker.after_step("moved")
+        writer.after_step("moved")
 
 
 def due_days(
@@ -85,29 +85,29 @@ def due_days(
 
 def join(
     cursor: duckdb.DuckDBPyConnection,
-    maker: Maker,
+    writer: SegmentWriter,
     measurement: Measurement,
     day: tuple[int, Sequence[Unit]],
     now_ns: int,
 ) -> Sequence[Unit]:
     """Merge the units of a day into as few as possible, split by node; return those replaced."""
     start_ns, pieces = day
-    source = lines_of(cursor, maker.folder, measurement, pieces)
-    conditions = list(_parts(cursor, source, maker.most_lines))
+    source = lines_of(cursor, writer.folder, measurement, pieces)
+    conditions = list(_parts(cursor, source, writer.most_lines))
     beside = (secrets.token_hex(4), len(conditions))
     for condition in conditions:
         lines = f"(SELECT * FROM {source} WHERE {condition})"
-        unit = maker.make(cursor, measurement, lines, (DAY, start_ns, now_ns), pieces, beside)
+        unit = writer.make(cursor, measurement, lines, (DAY, start_ns, now_ns), pieces, beside)
         if unit is not None:
             enter(cursor, unit)
     strike(cursor, pieces)
-    maker.after_step("joined")
+    writer.after_step("joined")
     return pieces
 
 
 def cut(
     cursor: duckdb.DuckDBPyConnection,
-    maker: Maker,
+    writer: SegmentWriter,
     measurement: Measurement,
     before_ns: int,
     now_ns: int,
@@ -120,10 +120,10 @@ def cut(
         gone.append(unit)
         strike(cursor, [unit])
         if unit.last_ns >= before_ns and unit.lines_bytes is not None:
-            source = lines_of(cursor, maker.folder, measurement, [unit])
+            source = lines_of(cursor, writer.folder, measurement, [unit])
             rest = f'(SELECT * FROM {source} WHERE "at" >= make_timestamp_ns({before_ns}))'
             start_ns = unit.first_ns // DAY_NS * DAY_NS
-            kept = maker.make(cursor, measurement, rest, (unit.level, start_ns, now_ns), [unit])
+            kept = writer.make(cursor, measurement, rest, (unit.level, start_ns, now_ns), [unit])
             if kept is not None:
                 enter(cursor, kept)
     return gone

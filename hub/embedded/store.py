@@ -22,7 +22,7 @@ from gpuvigil.store import EARLIEST_NS
 from ..bodies.deduplication import Arrival
 from ..bodies.tables import EXTRA
 from . import damage, segments
-from .answer_cache import Remembered
+from .answer_cache import AnswerCache
 from .backup import copy_tables, copy_units
 from .bounded_answer import ANSWER_BYTES
 from .continue_on_failure import ContinueOnFailure
@@ -32,7 +32,7 @@ from .newest import Newest, read_newest
 from .open_readers import Readers
 from .query import Asking
 from .question import Latest, Question, Series, Window
-from .recovery import adopted, mark, marked, remove_orphans, unmark
+from .recovery import mark, marked, recover_units, remove_orphans, unmark
 from .rollup_cache import Change, Slices, seconds_of
 from .schema import (
     any_older,
@@ -46,7 +46,7 @@ from .schema import (
 )
 from .sealed_files import BESIDE, Unit, make_folder, strike, units
 from .sealed_sql import rows_of
-from .segment_writer import HOUR_NS, Maker
+from .segment_writer import HOUR_NS, SegmentWriter
 from .statistics import (
     Dropped,
     Verified,
@@ -92,9 +92,9 @@ class Embedded:
         self._maintaining = threading.Lock()
         self._readers = Readers()
         self._manifest = Manifest(self._read_manifest)
-        self._remembered = Remembered()
+        self._answers = AnswerCache()
         self._after_step = after_step
-        self._maker = Maker(folder=self.folder, after_step=self._stepped)
+        self._writer = SegmentWriter(folder=self.folder, after_step=self._stepped)
         self._stopping = threading.Event()
         # What `stop_retention` may interrupt: never a commit, which may reach the disk all the
         # same.
@@ -124,7 +124,7 @@ class Embedded:
         incoming = {**tables, "seen": seen_table(arrivals)}
         at_ns = {name: times_of(it) for name, it in tables.items() if it.num_rows}
         times = {name: (int(it.min()), int(it.max())) for name, it in at_ns.items()}
-        with self._writing, self._remembered.changing(times), self._slices.changing(at_ns):
+        with self._writing, self._answers.changing(times), self._slices.changing(at_ns):
             for name, span in times.items():
                 self._manifest.widen(name, span)
             self._database.transaction(lambda cursor: insert(cursor, incoming))
@@ -149,11 +149,11 @@ class Embedded:
             times = found["at"].cast(pa.timestamp("us"), safe=False).cast(pa.timestamp("us", "UTC"))
             return found.set_column(at, "at", times)
         known = self.remembered(question)
-        return known if known is not None else self._remembered.answer(question, self._answered)
+        return known if known is not None else self._answers.answer(question, self._answered)
 
     def remembered(self, question: Question) -> pa.Table | None:
         """Return the cached answer if nothing in it has changed since; else None."""
-        return None if isinstance(question, Latest) else self._remembered.known(question)
+        return None if isinstance(question, Latest) else self._answers.known(question)
 
     def _answered(self, question: Window | Series) -> pa.Table:
         try:
@@ -194,7 +194,7 @@ class Embedded:
         def work(cursor: duckdb.DuckDBPyConnection) -> list[Unit]:
             gone = []
             for measurement in (*MEASUREMENTS.values(), BESIDE):
-                gone += segments.cut(cursor, self._maker, measurement, before_ns, now_ns)
+                gone += segments.cut(cursor, self._writer, measurement, before_ns, now_ns)
                 delete_older(cursor, measurement.name, before_ns)
             for measurement in MEASUREMENTS.values():
                 delete_older(cursor, newest_table(measurement), before_ns)
@@ -362,7 +362,7 @@ class Embedded:
     def _changing(self, hot: Change = None) -> Iterator[None]:
         """Mark a commit that changes units or drops lines; `hot`: the times of the hot lines."""
         slices = self._slices.changing(hot)
-        with self._remembered.changing(None), slices, self._manifest.changing():
+        with self._answers.changing(None), slices, self._manifest.changing():
             yield
 
     def _narrow(self, names: Collection[str]) -> None:
@@ -375,7 +375,7 @@ class Embedded:
         newest = self._newest.get(measurement.name)
 
         def work(cursor: duckdb.DuckDBPyConnection) -> None:
-            segments.seal(cursor, self._maker, measurement, start_ns, now_ns)
+            segments.seal(cursor, self._writer, measurement, start_ns, now_ns)
             if newest is None:
                 return
             # A subject without hot lines is found here after a restart.
@@ -410,7 +410,7 @@ class Embedded:
     ) -> bool:
         if len(day[1]) < 2:
             return False
-        join = partial(segments.join, maker=self._maker, measurement=measurement)
+        join = partial(segments.join, writer=self._writer, measurement=measurement)
         self._remove(self._made(partial(join, day=day, now_ns=now_ns)))
         self._stepped("swept")
         return True
@@ -437,7 +437,7 @@ class Embedded:
         hot: Change = None,
     ) -> Any:
         """Run a transaction that makes units; when it fails, their files are removed."""
-        self._maker.made.clear()
+        self._writer.made.clear()
 
         def noted(cursor: duckdb.DuckDBPyConnection) -> Any:
             with self._interrupting:
@@ -462,7 +462,7 @@ class Embedded:
         # What stays because the store gives no answer is removed at the next start.
         with suppress(StoreError, OSError):
             known = {path for unit in self.units() for path in unit.files(self.folder)}
-            for path in self._maker.made:
+            for path in self._writer.made:
                 if path not in known:
                     path.unlink(missing_ok=True)
 
@@ -478,9 +478,9 @@ class Embedded:
         make_folder(self.folder)
         with self._database.cursor() as cursor:
             if went_back:
-                fresh, away = adopted(cursor, self.folder, self._clock.now(), self._after_step)
-                lost = {**lost, **away}
-                for unit in fresh:
+                added, bad = recover_units(cursor, self.folder, self._clock.now(), self._after_step)
+                lost = {**lost, **bad}
+                for unit in added:
                     _LOG.warning("sealed file without a manifest taken in", unit=unit.name)
             for unit in units(cursor):
                 for path, (size, _) in unit.files(self.folder).items():

@@ -17,8 +17,8 @@ from gpuvigil.store import EARLIEST_NS, LATEST_NS, Aggregate, Function
 
 from ..embedded import Embedded, Latest, Question, Series, TooLarge, Window
 from ..http.bearer import Bearer
-from ..http.limits import Turns
-from ..http.responses import Arriving, Refused, answer_of, question_of
+from ..http.limits import FairQueue
+from ..http.responses import MemoryBudget, Refused, answer_of, question_of
 
 # Largest query: it names fields and tags, each from a small catalogue.
 _LARGEST_BYTES = 256 * 1024
@@ -141,13 +141,13 @@ def _time(text: object, key: str) -> int:
 class Telemetry:
     """The endpoints that answer telemetry queries."""
 
-    def __init__(self, store: Embedded, leaving: Arriving) -> None:
+    def __init__(self, store: Embedded, leaving: MemoryBudget) -> None:
         """`leaving` bounds the memory for answers that are being sent."""
         self._store = store
         self._leaving = leaving
-        self._asking = Arriving(_MOST_ASKING_BYTES)
-        self._reading = Turns(_READING)
-        self._forgetting = Turns(1)
+        self._asking = MemoryBudget(_MOST_ASKING_BYTES)
+        self._reading = FairQueue(_READING)
+        self._forgetting = FairQueue(1)
 
     def routes(self) -> list[Route]:
         return [

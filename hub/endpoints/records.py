@@ -24,10 +24,10 @@ from ..auth.authorization import MAKE_TOKEN, check_kinds, check_reading, check_s
 from ..auth.viewing import Viewing
 from ..bodies.deduplication import Node, sender
 from ..http.bearer import Bearer, Scope, foreign
-from ..http.limits import Allowance, Cooldown, Turns
-from ..http.long_poll import News
+from ..http.limits import Allowance, Cooldown, FairQueue
+from ..http.long_poll import CommitNotifier
 from ..http.responses import (
-    Arriving,
+    MemoryBudget,
     Refused,
     answer_of,
     body_from,
@@ -78,12 +78,12 @@ class RecordsEndpoint:
     def __init__(  # noqa: PLR0913 - the parts of a hub
         self,
         book: Book,
-        news: News,
+        news: CommitNotifier,
         settings: HubSettings,
         clock: Clock,
         counters: Counters,
         *,
-        leaving: Arriving,
+        leaving: MemoryBudget,
         sent: Callable[[Node, timedelta], None],
         viewing: Viewing,
     ) -> None:
@@ -101,11 +101,11 @@ class RecordsEndpoint:
         self._clock = clock
         self._counters = counters
         # Room for one of the largest bodies, beside as much for all others.
-        self._arriving = Arriving(max(settings.queue_bytes, 2 * settings.body_bytes))
+        self._arriving = MemoryBudget(max(settings.queue_bytes, 2 * settings.body_bytes))
         # Readers never wait for writers.
-        self._asking = Arriving(_MOST_ASKING_BYTES)
-        self._writing = Turns(_WRITING)
-        self._reading = Turns(_READING)
+        self._asking = MemoryBudget(_MOST_ASKING_BYTES)
+        self._writing = FairQueue(_WRITING)
+        self._reading = FairQueue(_READING)
         self._allowed_records = Allowance(RECORDS_PER_HOUR, _HOUR_SECONDS)
         self._allowed_bytes = Allowance(BYTES_PER_HOUR, _HOUR_SECONDS)
         self._flood = Cooldown(_TELL_AGAIN_SECONDS)
@@ -196,7 +196,7 @@ class RecordsEndpoint:
         if cluster is not None:
             wanted.append(under(cluster))
         look = partial(self._book.find, wanted, limit, states=states, few="parent" in asked)
-        return await self._looked(bearer, lambda: self._found(bearer, look, asked))
+        return await self._read(bearer, lambda: self._found_answer(bearer, look, asked))
 
     async def inventory(self, request: Request) -> Response:
         """Answer with the inventory of the node `node` in `cluster`: all that a collector may read.
@@ -223,7 +223,7 @@ class RecordsEndpoint:
                 found += self._book.find(of_node, _MOST_RECORDS, states=open_now)
             return found
 
-        return await self._looked(bearer, lambda: self._found(bearer, look))
+        return await self._read(bearer, lambda: self._found_answer(bearer, look))
 
     async def changes(self, request: Request) -> Response:
         asked = request.query_params
@@ -233,7 +233,7 @@ class RecordsEndpoint:
         bearer: Bearer = request.state.bearer
         check_reading(bearer, kinds)
         if after == -1:
-            sequence = await self._looked(bearer, self._book.sequence)
+            sequence = await self._read(bearer, self._book.sequence)
             return JSONResponse({"records": [], "sequence": sequence})
         end = self._clock.monotonic() + min(wait, LONGEST_WAIT_SECONDS)
         with self._one_who_waits(bearer):
@@ -243,15 +243,15 @@ class RecordsEndpoint:
         self, bearer: Bearer, after: int, kinds: Collection[RecordKind], end: float
     ) -> Response:
         while True:
-            ticket = self._news.ticket(kinds)
-            look = partial(self._changed, bearer, after, kinds)
-            answer, sequence, found = await self._looked(bearer, look)
+            waiter = self._news.waiter(kinds)
+            look = partial(self._changes_answer, bearer, after, kinds)
+            answer, sequence, found = await self._read(bearer, look)
             left = end - self._clock.monotonic()
             if found or left <= 0 or self._news.closed:
                 return answer
             # All changes up to here are of other kinds.
             after = sequence
-            await self._news.wait(ticket, left)
+            await self._news.wait(waiter, left)
 
     async def claim(self, request: Request) -> Response:
         bearer: Bearer = request.state.bearer
@@ -263,17 +263,17 @@ class RecordsEndpoint:
         wait = _number(asked.get("wait_seconds", 0), "wait_seconds", 0, 3600)
         end = self._clock.monotonic() + min(wait, LONGEST_WAIT_SECONDS)
         while True:
-            ticket = self._news.ticket({kind})
+            waiter = self._news.waiter({kind})
             take = partial(self._book.claim, kind, owner, self._clock.now(), lease, limit)
             async with self._writing.turn(bearer):
                 found = await in_thread(take)
             left = end - self._clock.monotonic()
             if found or left <= 0 or self._news.closed:
-                return await run_in_threadpool(self._told, bearer, found)
-            due_in = await self._looked(bearer, partial(self._book.due_in, kind, self._clock.now()))
+                return await run_in_threadpool(self._answer, bearer, found)
+            due_in = await self._read(bearer, partial(self._book.due_in, kind, self._clock.now()))
             if due_in is not None:
                 left = min(left, due_in.total_seconds())
-            await self._news.wait(ticket, left)
+            await self._news.wait(waiter, left)
             if await request.is_disconnected():
                 # The client is gone: a lease for it would block all others.
                 return JSONResponse({"records": []})
@@ -308,18 +308,18 @@ class RecordsEndpoint:
         finally:
             self._waiting[bearer] -= 1
 
-    async def _looked(self, bearer: Bearer, work: Callable[[], _T]) -> _T:
+    async def _read(self, bearer: Bearer, work: Callable[[], _T]) -> _T:
         async with self._reading.turn(bearer):
             return await in_thread(work)
 
-    def _found(
+    def _found_answer(
         self,
         bearer: Bearer,
         look: Callable[[], list[dict[str, Any]]],
         asked: Mapping[str, str] | None = None,
     ) -> Response:
         try:
-            return self._told(bearer, self._viewing.shown(bearer, look(), asked))
+            return self._answer(bearer, self._viewing.shown(bearer, look(), asked))
         except TooMuchError:
             raise Refused(
                 413,
@@ -327,7 +327,7 @@ class RecordsEndpoint:
                 " since or until",
             ) from None
 
-    def _changed(
+    def _changes_answer(
         self, bearer: Bearer, after: int, kinds: Collection[RecordKind]
     ) -> tuple[Response, int, int]:
         """Return the answer with the changes, the sequence to go on from, and their number."""
@@ -336,9 +336,9 @@ class RecordsEndpoint:
         if cluster is not None:
             records = [it for it in records if it["subject"].startswith(f"{cluster}/")]
         records = self._viewing.shown(bearer, records)
-        return self._told(bearer, records, sequence=sequence), sequence, len(records)
+        return self._answer(bearer, records, sequence=sequence), sequence, len(records)
 
-    def _told(self, bearer: Bearer, records: Iterable[dict[str, Any]], **more: int) -> Response:
+    def _answer(self, bearer: Bearer, records: Iterable[dict[str, Any]], **more: int) -> Response:
         """Return the records as a JSON answer, written one by one; their bodies are JSON already.
 
         Writing 10,000 at once would block all other threads.
@@ -351,7 +351,7 @@ class RecordsEndpoint:
     def _kept(self, answer: tuple[int, int], kinds: Collection[RecordKind]) -> Response:
         sequence, kept = answer
         self._counters.records.inc(kept)
-        self._news.tell(kinds)
+        self._news.notify(kinds)
         return JSONResponse({"sequence": sequence})
 
 

@@ -6,7 +6,7 @@ from ..http.responses import Receive, failure
 _ALIVE = "/healthz"
 
 
-class Opening:
+class StartupApp:
     """An ASGI application that answers 503 with what the hub waits for, until `opened`."""
 
     def __init__(self) -> None:

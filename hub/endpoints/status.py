@@ -20,7 +20,7 @@ from gpuvigil.errors import StoreError
 
 from ..bodies.deduplication import Arrival
 from ..embedded import Dropped, Embedded
-from ..http.limits import Once, Turns
+from ..http.limits import FairQueue, SharedRun
 from ..http.responses import failure
 from ..records import BackupJob, Book
 from ..telemetry.clocks import Clocks
@@ -57,11 +57,11 @@ class Status:
         self._clock = clock
         self._started_at = clock.now()
         self._oldest_at: datetime | None = None
-        self._looked = -OLDEST_SECONDS
-        self._reading = Turns(2)
+        self._oldest_read_at = -OLDEST_SECONDS
+        self._reading = FairQueue(2)
         # Open to everybody, so many requests at a time cost no more than one.
-        self._ready = Once(self._look)
-        self._numbers = Once(partial(generate_latest, counters.registry))
+        self._ready = SharedRun(self._ready_state)
+        self._numbers = SharedRun(partial(generate_latest, counters.registry))
         self._looking_at = "the hub"
 
     def routes(self) -> list[Route]:
@@ -76,7 +76,7 @@ class Status:
 
     async def status(self, request: Request) -> Response:
         async with self._reading.turn(request.state.bearer):
-            return await _answered(partial(run_in_threadpool, self._told))
+            return await _answered(partial(run_in_threadpool, self._status_json))
 
     async def ping(self, _request: Request) -> Response:
         return Response(status_code=204)
@@ -98,7 +98,7 @@ class Status:
     async def metrics(self, _request: Request) -> Response:
         return Response(await self._numbers(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    def _look(self) -> str:
+    def _ready_state(self) -> str:
         self._looking_at = "the store of telemetry"
         self._store.ask("SELECT 1")
         self._looking_at = "the records' database"
@@ -112,11 +112,11 @@ class Status:
     def _oldest(self) -> datetime | None:
         """Return the time of the oldest row, cached: it is asked for often and moves slowly."""
         now = self._clock.monotonic()
-        if self._oldest_at is None or now - self._looked >= OLDEST_SECONDS:
-            self._oldest_at, self._looked = self._store.oldest(), now
+        if self._oldest_at is None or now - self._oldest_read_at >= OLDEST_SECONDS:
+            self._oldest_at, self._oldest_read_at = self._store.oldest(), now
         return self._oldest_at
 
-    def _told(self) -> str:
+    def _status_json(self) -> str:
         """Return the status as JSON, written node by node: thousands at once block all threads."""
         clocks = self._committer.clocks
         nodes = ",".join(_json(_node(it, clocks)) for it in self._committer.seen.nodes())

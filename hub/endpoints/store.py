@@ -15,7 +15,7 @@ from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 
 from ..embedded import Embedded
-from ..http.responses import Arriving, Refused, in_thread, question_of
+from ..http.responses import MemoryBudget, Refused, in_thread, question_of
 from ..records import ends_file, in_postgresql, merge_ends
 
 RECORDS = "records.sqlite"
@@ -30,7 +30,7 @@ class StoreEndpoint:
     def __init__(self, store: Embedded, settings: HubSettings) -> None:
         self._store = store
         self._settings = settings
-        self._asking = Arriving(_MOST_ASKING_BYTES)
+        self._asking = MemoryBudget(_MOST_ASKING_BYTES)
 
     def routes(self) -> list[Route]:
         return [

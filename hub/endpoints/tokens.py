@@ -15,7 +15,7 @@ from gpuvigil.hub_client.joining import PATH as JOIN_PATH
 from gpuvigil.log import Log
 
 from ..http.bearer import Issued, Scope
-from ..http.responses import Arriving, Refused, in_thread, question_of
+from ..http.responses import MemoryBudget, Refused, in_thread, question_of
 from ..records import IssuedTokens, NotGivenError, Wanted
 
 _LOG = Log("hub")
@@ -31,7 +31,7 @@ class TokensEndpoint:
 
     def __init__(self, issued_tokens: IssuedTokens) -> None:
         self._issued_tokens = issued_tokens
-        self._asking = Arriving(_MOST_ASKING_BYTES)
+        self._asking = MemoryBudget(_MOST_ASKING_BYTES)
 
     def routes(self) -> list[Route]:
         return [
@@ -44,7 +44,7 @@ class TokensEndpoint:
         ]
 
     async def list(self, _request: Request) -> Response:
-        tokens = await _asked(self._issued_tokens.all)
+        tokens = await _run(self._issued_tokens.all)
         return JSONResponse({"tokens": [it.to_json() for it in tokens]})
 
     async def create(self, request: Request) -> Response:
@@ -54,8 +54,8 @@ class TokensEndpoint:
         except ValueError:
             known = ", ".join(it.value for it in Scope)
             raise Refused(400, f"the scope is none of {known}") from None
-        return _told(
-            "token created", *await _asked(partial(self._issued_tokens.create, scope, **texts))
+        return _token_answer(
+            "token created", *await _run(partial(self._issued_tokens.create, scope, **texts))
         )
 
     async def create_join(self, request: Request) -> Response:
@@ -67,7 +67,7 @@ class TokensEndpoint:
         # A time that is not positive gets the same refusal as one that is too long.
         lasts = timedelta(seconds=min(seconds, _TOO_LONG_SECONDS) if seconds > 0 else 0)
         work = partial(self._issued_tokens.create_join, uses, lasts, **texts)
-        return _told("token created", *await _asked(work))
+        return _token_answer("token created", *await _run(work))
 
     async def join(self, request: Request) -> Response:
         bearer = request.state.bearer
@@ -76,7 +76,7 @@ class TokensEndpoint:
         texts = _texts(await self._question(request), "cluster", "node", "id", "sha256")
         try:
             wanted = Wanted(**texts)
-            issued = await _asked(partial(self._issued_tokens.join, bearer.join, wanted))
+            issued = await _run(partial(self._issued_tokens.join, bearer.join, wanted))
         except ValueError as error:
             raise Refused(400, str(error)) from None
         except NotGivenError as error:
@@ -89,7 +89,7 @@ class TokensEndpoint:
             return await question_of(request, _LARGEST_BYTES, held)
 
     async def revoke(self, request: Request) -> Response:
-        ended = await _asked(partial(self._issued_tokens.revoke, request.path_params["id"]))
+        ended = await _run(partial(self._issued_tokens.revoke, request.path_params["id"]))
         _LOG.info("token revoked", id=ended.id, scope=ended.scope, name=ended.name)
         return JSONResponse({"revoked": ended.id})
 
@@ -101,7 +101,7 @@ class TokensEndpoint:
         work = partial(
             self._issued_tokens.rotate, request.path_params["id"], timedelta(seconds=seconds)
         )
-        return _told("token rotated", *await _asked(work))
+        return _token_answer("token rotated", *await _run(work))
 
 
 def _texts(asked: Mapping[str, Any], *keys: str) -> dict[str, str]:
@@ -111,12 +111,12 @@ def _texts(asked: Mapping[str, Any], *keys: str) -> dict[str, str]:
     return found
 
 
-def _told(what: str, issued: Issued, token: str) -> Response:
+def _token_answer(what: str, issued: Issued, token: str) -> Response:
     _LOG.info(what, id=issued.id, scope=issued.scope, name=issued.name, node=issued.node)
     return JSONResponse({"issued": issued.to_json(), "token": token})
 
 
-async def _asked(work: Callable[[], _T]) -> _T:
+async def _run(work: Callable[[], _T]) -> _T:
     try:
         return await in_thread(work)
     except ValueError as error:

@@ -19,10 +19,10 @@ from gpuvigil.lineprotocol import Precision
 from gpuvigil.log import Log
 
 from ..auth.authentication import Message, Send
-from ..bodies.deduplication import Full, Identity, identity
+from ..bodies.deduplication import Identity, TooManySenders, identity
 from ..http.bearer import Bearer, foreign
-from ..http.event_loop_slices import Pace
-from ..http.responses import Arriving, Receive, Refused, body_from, failure
+from ..http.event_loop_slices import LoopThrottle
+from ..http.responses import MemoryBudget, Receive, Refused, body_from, failure
 from ..telemetry.body import Body, Outcome, sender_of
 from ..telemetry.committer import Committer
 from ..telemetry.counters import Counters
@@ -61,11 +61,11 @@ class Ingest:
         self._counters = counters
         # Room for one of the largest bodies, beside as much for all others.
         most = max(settings.queue_bytes, 2 * settings.body_bytes)
-        self._arriving = Arriving(most, self._pause)
-        self._lane_told = clock.now() - _TELL_AGAIN
-        self._pace = Pace(_AT_A_TIME)
+        self._arriving = MemoryBudget(most, self._pause)
+        self._lane_logged = clock.now() - _TELL_AGAIN
+        self._throttle = LoopThrottle(_AT_A_TIME)
         self._late_seconds = math.nan  # until the first body
-        self._told: deque[tuple[asyncio.Future[Outcome], Outcome]] = deque()
+        self._outcomes: deque[tuple[asyncio.Future[Outcome], Outcome]] = deque()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         try:
@@ -82,8 +82,8 @@ class Ingest:
     async def _write(self, scope: Message, receive: Receive) -> Response:
         """Answer 204 after the commit, or 400 naming refused lines once the others are committed."""
         received_at = self._clock.now()
-        await self._pace.step()
-        bucket, precision = _asked(scope["query_string"])
+        await self._throttle.step()
+        bucket, precision = _bucket_and_precision(scope["query_string"])
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
@@ -107,7 +107,7 @@ class Ingest:
                     precision=precision,
                     received_at=received_at,
                     identity=who,
-                    done=lambda it: self._tell(outcome, it),
+                    done=lambda it: self._pass_on(outcome, it),
                     bearer=bearer,
                     rows=rows,
                     prompt=self.is_prompt(),
@@ -154,35 +154,35 @@ class Ingest:
             self._committer.seen.check(who, now)
         except ValueError as error:
             raise Refused(400, str(error)) from None
-        except Full as error:
+        except TooManySenders as error:
             self._counters.refused_lanes.inc()
-            if now - self._lane_told >= _TELL_AGAIN:
-                self._lane_told = now
+            if now - self._lane_logged >= _TELL_AGAIN:
+                self._lane_logged = now
                 _LOG.warning("new lane of bodies refused", why=str(error))
             raise Refused(429, str(error), _LANE_PAUSE_SECONDS) from None
 
-    def _tell(self, future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    def _pass_on(self, future: asyncio.Future[Outcome], outcome: Outcome) -> None:
         """Pass the outcome from the committer's thread to the loop, which is woken once for many."""
         loop = future.get_loop()
-        self._told.append((future, outcome))
-        if len(self._told) == 1 and not loop.is_closed():
+        self._outcomes.append((future, outcome))
+        if len(self._outcomes) == 1 and not loop.is_closed():
             loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
         for _ in range(_AT_A_TIME):
-            if not self._told:
+            if not self._outcomes:
                 return
             # The last is removed only after it is settled: while one is queued, nobody wakes the
             # loop.
-            future, outcome = self._told[0]
+            future, outcome = self._outcomes[0]
             if not future.done():  # the request may be gone
                 future.set_result(outcome)
-            self._told.popleft()
+            self._outcomes.popleft()
         asyncio.get_running_loop().call_soon(self._settle)
 
 
 @lru_cache(maxsize=64)
-def _asked(query_string: bytes) -> tuple[str | None, Precision]:
+def _bucket_and_precision(query_string: bytes) -> tuple[str | None, Precision]:
     """Return the bucket, or None, and the precision that a query string names."""
     query = dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True))
     given = query.get("precision", "ns")

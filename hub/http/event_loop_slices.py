@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 
 
-class Pace:
+class LoopThrottle:
     """Lets `at_a_time` tasks through at each turn of the event loop; others wait for the next.
 
     An instance belongs to one event loop at a time.

@@ -48,7 +48,7 @@ class Allowance:
         return max(used - (now - at) * self._per_second, 0.0)
 
 
-class Once(Generic[_T]):
+class SharedRun(Generic[_T]):
     """Runs work in a thread, once at a time: whoever asks during a run gets the same result."""
 
     def __init__(self, work: Callable[[], _T]) -> None:
@@ -62,7 +62,7 @@ class Once(Generic[_T]):
         return await asyncio.shield(self._running)
 
 
-class Turns:
+class FairQueue:
     """Lets `at_a_time` requests work at once; of those that wait, senders take turns.
 
     An instance belongs to one event loop.

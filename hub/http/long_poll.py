@@ -8,52 +8,52 @@ from weakref import WeakSet
 from gpuvigil.model import RecordKind
 
 
-class Ticket:
+class Waiter:
     """A waiting request, with the kinds of records that it waits for."""
 
     def __init__(self, kinds: Collection[RecordKind]) -> None:
         self.kinds = frozenset(kinds)
-        self.told = asyncio.Event()
+        self.woken = asyncio.Event()
 
 
-class News:
+class CommitNotifier:
     """Wakes the requests that wait for commits, on one event loop."""
 
     def __init__(self) -> None:
-        # Each waiting request holds its ticket, which is gone with the request.
-        self._tickets: WeakSet[Ticket] = WeakSet()
+        # Each waiting request holds its waiter, which is gone with the request.
+        self._waiters: WeakSet[Waiter] = WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.closed = False
 
-    def tell(self, kinds: Collection[RecordKind] = frozenset(RecordKind)) -> None:
+    def notify(self, kinds: Collection[RecordKind] = frozenset(RecordKind)) -> None:
         """Wake the requests that wait for these kinds, as records of them were committed."""
-        for ticket in self._tickets:
-            if not ticket.kinds.isdisjoint(kinds):
-                ticket.told.set()
+        for waiter in self._waiters:
+            if not waiter.kinds.isdisjoint(kinds):
+                waiter.woken.set()
 
-    def heard(self) -> None:
+    def notify_from_thread(self) -> None:
         """Wake all requests after a commit elsewhere. May be called from any thread."""
         if self._loop is not None:
             # The loop may have ended: then nobody waits.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self.tell)
+                self._loop.call_soon_threadsafe(self.notify)
 
     def close(self) -> None:
         """End all waiting because the hub stops. May be called from any thread."""
         self.closed = True
-        self.heard()
+        self.notify_from_thread()
 
-    def ticket(self, kinds: Collection[RecordKind]) -> Ticket:
-        """Return a ticket; take it before reading the records, so that no later commit is missed."""
-        ticket = Ticket(kinds)
-        self._tickets.add(ticket)
-        return ticket
+    def waiter(self, kinds: Collection[RecordKind]) -> Waiter:
+        """Return a waiter; take it before reading the records, so that no later commit is missed."""
+        waiter = Waiter(kinds)
+        self._waiters.add(waiter)
+        return waiter
 
-    async def wait(self, ticket: Ticket, seconds: float) -> None:
-        """Wait for the first commit after `ticket` was taken, or until `seconds` have passed."""
+    async def wait(self, waiter: Waiter, seconds: float) -> None:
+        """Wait for the first commit after `waiter` was taken, or until `seconds` have passed."""
         self._loop = asyncio.get_running_loop()
         if self.closed or seconds <= 0:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await ticket.told.wait()
+                await waiter.woken.wait()

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from gpuvigil.errors import StoreError
 from gpuvigil.web.limits import Shares
 
-from .limits import Turns
+from .limits import FairQueue
 from .timeouts import Timeout
 
 _T = TypeVar("_T")
@@ -45,7 +45,7 @@ _ON_THE_SPOT_BYTES = 128 * 1024
 _DRAINED = 4
 
 # Large bodies inflated at a time: each may grow to the largest size allowed.
-_INFLATING = Turns(4)
+_INFLATING = FairQueue(4)
 
 # Each member of a gzip body costs a copy of all that follow it.
 _MOST_MEMBERS = 100
@@ -110,7 +110,7 @@ async def gone(_request: Request, _error: Exception) -> Response:
 
 
 async def body_from(
-    receive: Receive, headers: Mapping[str, str], largest_bytes: int, held: "Held"
+    receive: Receive, headers: Mapping[str, str], largest_bytes: int, held: "MemoryHold"
 ) -> bytes:
     """Return the whole body, inflated; its bytes are charged to `held`.
 
@@ -134,7 +134,7 @@ async def body_from(
     return content
 
 
-async def _read(receive: Receive, largest_bytes: int, held: "Held") -> bytes:
+async def _read(receive: Receive, largest_bytes: int, held: "MemoryHold") -> bytes:
     content = bytearray()
     seen = 0
     more = True
@@ -157,7 +157,7 @@ async def _read(receive: Receive, largest_bytes: int, held: "Held") -> bytes:
     return bytes(content)
 
 
-class Arriving:
+class MemoryBudget:
     """The memory for bodies on their way in, or answers on their way out, shared by all senders."""
 
     def __init__(self, most_bytes: int, pause_seconds: int = 1, what: str = _BODIES) -> None:
@@ -170,7 +170,7 @@ class Arriving:
         return self._shares.held
 
     @contextmanager
-    def of(self, who: Hashable) -> Iterator["Held"]:
+    def of(self, who: Hashable) -> Iterator["MemoryHold"]:
         """Yield what one request of `who` holds, and release it at the end."""
         held = self.held(who)
         try:
@@ -178,12 +178,12 @@ class Arriving:
         finally:
             held.let_go()
 
-    def held(self, who: Hashable) -> "Held":
+    def held(self, who: Hashable) -> "MemoryHold":
         """Return an empty hold for one request, kept until `let_go` is called."""
-        return Held(self._shares, who, self._busy)
+        return MemoryHold(self._shares, who, self._busy)
 
 
-class Held:
+class MemoryHold:
     """The bytes that one request holds; Refused (429) is raised where there is no room for more."""
 
     def __init__(self, shares: Shares, who: Hashable, busy: Refused) -> None:
@@ -222,7 +222,7 @@ async def _inflated(packed: bytes, largest_bytes: int, who: Hashable) -> bytes:
 class Paced(Response):
     """A large answer, sent in pieces and charged to `held` until the client has taken it."""
 
-    def __init__(self, content: bytes, media_type: str, held: Held) -> None:
+    def __init__(self, content: bytes, media_type: str, held: MemoryHold) -> None:
         """Raise Refused (429) when there is no room for the answer."""
         super().__init__(content, media_type=media_type)
         held.change(len(content))
@@ -242,7 +242,7 @@ class Paced(Response):
             self._held.let_go()
 
 
-def answer_of(content: bytes, media_type: str, held: Held) -> Response:
+def answer_of(content: bytes, media_type: str, held: MemoryHold) -> Response:
     """Return the answer, paced when it is large."""
     if len(content) <= _PIECE_BYTES:
         return Response(content, media_type=media_type)
@@ -279,7 +279,7 @@ def too_large(largest_bytes: int) -> Refused:
     return Refused(413, f"the body is larger than {largest_bytes} bytes; send smaller ones")
 
 
-async def question_of(request: Request, largest_bytes: int, held: Held) -> Mapping[str, Any]:
+async def question_of(request: Request, largest_bytes: int, held: MemoryHold) -> Mapping[str, Any]:
     """Return the JSON object in the body of a request; Refused (400) when there is none."""
     body = await body_from(request.receive, request.headers, largest_bytes, held)
     if len(body) <= _JSON_ON_THE_SPOT_BYTES:

@@ -3,25 +3,25 @@
 from .backup_job import BackupJob
 from .backups import wrong_inside
 from .database import in_postgresql, open_records
-from .issued_tokens import IssuedTokens, Watch
+from .issued_tokens import IssuedTokens, TokenRefresher
 from .join_tokens import NotGivenError, Wanted
 from .record_book import Book, LeaseLostError
 from .repair import Opened, open_kept, set_records_aside
-from .revoked import Ends, ends_file, merge_ends
+from .revoked import RevocationFile, ends_file, merge_ends
 from .to_postgresql import move_records
 from .transactions import Transactions
 
 __all__ = [
     "BackupJob",
     "Book",
-    "Ends",
     "IssuedTokens",
     "LeaseLostError",
     "NotGivenError",
     "Opened",
+    "RevocationFile",
+    "TokenRefresher",
     "Transactions",
     "Wanted",
-    "Watch",
     "ends_file",
     "in_postgresql",
     "merge_ends",

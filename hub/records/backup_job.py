@@ -38,7 +38,7 @@ class BackupJob:
         self._clock = clock
         self._tried_at: datetime | None = None
         self._lags = opened.lags
-        self._told: list[dict[str, Any]] | None = None
+        self._written_repairs: list[dict[str, Any]] | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="records-backups")
 
@@ -64,7 +64,7 @@ class BackupJob:
         now = self._clock.now()
         self._journal.sync()
         try:
-            self._tell(now)
+            self._write_pulse(now)
             if self._is_due(now):
                 self._tried_at = now
                 self._back_up()
@@ -124,10 +124,10 @@ class BackupJob:
         if self._stopping.wait(seconds):
             raise _Stopped
 
-    def _tell(self, now: datetime) -> None:
+    def _write_pulse(self, now: datetime) -> None:
         """Write a pulse with the repairs, of which alerts makes incidents, when they have changed."""
         repairs = [{**it.to_json(), "over": not it.stands(now)} for it in self._repairs]
-        if not repairs or self._told == repairs:
+        if not repairs or self._written_repairs == repairs:
             return
         body = {"state": "running", "repairs": repairs}
         version = micros(now)
@@ -135,7 +135,7 @@ class BackupJob:
             kind=RecordKind.PULSE, id=PULSE, at=now, subject="hub", version=version, body=body
         )
         self._book.write([pulse])
-        self._told = repairs
+        self._written_repairs = repairs
 
 
 class _Stopped(Exception):

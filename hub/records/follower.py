@@ -31,7 +31,7 @@ class Follower:
         self._engine = engine
         self._tell = tell
         self._own = own
-        self._told = -1
+        self._known_sequence = -1
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="records-follower", daemon=True)
 
@@ -72,6 +72,6 @@ class Follower:
             connection.detach()
 
     def _hear(self, sequence: int) -> None:
-        if sequence > max(self._told, self._own()):
+        if sequence > max(self._known_sequence, self._own()):
             self._tell()
-        self._told = sequence
+        self._known_sequence = sequence

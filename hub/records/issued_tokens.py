@@ -32,7 +32,7 @@ from gpuvigil.log import Log
 
 from ..http.bearer import Bearer, Issued, Scope
 from .join_tokens import Wanted, given_before, made_id
-from .revoked import Ends
+from .revoked import RevocationFile
 from .tables import token
 from .transactions import Transactions
 from .validation import storable
@@ -53,7 +53,10 @@ class IssuedTokens:
     """The issued tokens, looked up in memory; StoreError when the database cannot make a change."""
 
     def __init__(
-        self, transactions: Transactions, now: Callable[[], datetime], ends: Ends | None = None
+        self,
+        transactions: Transactions,
+        now: Callable[[], datetime],
+        ends: RevocationFile | None = None,
     ) -> None:
         """`ends`: a second place for the ends of tokens, so that no older database revives one."""
         self._transactions = transactions
@@ -86,7 +89,7 @@ class IssuedTokens:
                 self._ends.add((it.sha256, it.ends_at) for it in issued if it.ends_at is not None)
             self._state = count, changed
 
-    def _ended_again(self, issued: Sequence[Issued], ends: Ends) -> list[Issued]:
+    def _ended_again(self, issued: Sequence[Issued], ends: RevocationFile) -> list[Issued]:
         """Return the tokens, and end those again that an older database has as still valid."""
         found = [_no_later(it, ends.of(it.sha256)) for it in issued]
         revived = [it for it, was in zip(found, issued, strict=True) if it is not was]
@@ -240,7 +243,7 @@ class IssuedTokens:
         return found
 
 
-class Watch:
+class TokenRefresher:
     """A thread that reads the changes that others make."""
 
     def __init__(self, issued_tokens: IssuedTokens) -> None:

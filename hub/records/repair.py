@@ -83,15 +83,15 @@ def open_kept(settings: HubSettings, clock: Clock) -> Opened:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = _copy_of_log(path)
-        repair = _made_anew(path, folder, _wrong(path, folder), now)
+        repair = _restore(path, folder, _wrong(path, folder), now)
         try:
             engine = open_sqlite(path)
         except StoreError as error:
             if not is_damage(_origin(error)):
                 raise
-            repair = _made_anew(path, folder, str(error), now)
+            repair = _restore(path, folder, str(error), now)
             engine = open_sqlite(path)
-        return _brought_up(engine, folder, (repair, log), clock)
+        return _replay_journal(engine, folder, (repair, log), clock)
     except OSError as error:
         place = error.filename or path
         raise StoreError(f"the records: {place}: {error.strerror or error}") from error
@@ -131,7 +131,7 @@ def _wrong(path: Path, folder: Path) -> str | None:
     return wrong_inside(path, thorough=False)
 
 
-def _made_anew(path: Path, folder: Path, wrong: str | None, now: datetime) -> Repair | None:
+def _restore(path: Path, folder: Path, wrong: str | None, now: datetime) -> Repair | None:
     """Set a damaged file aside, restore the newest backup in its place, and return the repair."""
     if wrong is None:
         return None
@@ -148,7 +148,7 @@ def _made_anew(path: Path, folder: Path, wrong: str | None, now: datetime) -> Re
     )
 
 
-def _brought_up(
+def _replay_journal(
     engine: Engine, folder: Path, before: tuple[Repair | None, Path | None], clock: Clock
 ) -> Opened:
     """Replay from the journal what the database lacks, record the repair, and begin a new segment."""

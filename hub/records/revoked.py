@@ -25,7 +25,7 @@ def ends_file(folder: Path) -> Path:
     return folder / _NAME
 
 
-class Ends:
+class RevocationFile:
     """The ends in one file; any thread may call."""
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class Ends:
 
 def merge_ends(source: Path, target: Path) -> None:
     """Add the ends of one file to another; StoreError when one cannot be read or written."""
-    found = Ends(target)
+    found = RevocationFile(target)
     with found._lock:
         new = [(key, at) for key, at in _read(source) if found._known.get(key) != at]
         try:

@@ -41,7 +41,7 @@ class Transactions:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a transaction that only reads."""
-        with self._said(), self.engine.begin() as connection:
+        with self._store_errors(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
@@ -51,7 +51,7 @@ class Transactions:
             raise StoreError("the records: too much waits to be written")
         try:
             changes = self.changes = Changes()
-            with self._said(), writing(self.engine).begin() as connection:
+            with self._store_errors(), writing(self.engine).begin() as connection:
                 # Where the database lets several write at once, this row's lock puts them in order.
                 connection.execute(update(counter).values(sequence=counter.c.sequence))
                 if self.journal is not None:
@@ -89,7 +89,7 @@ class Transactions:
             suspect(Path(str(self.engine.url.database)), why)
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
+    def _store_errors(self) -> Iterator[None]:
         try:
             yield
         except PoolTimeoutError as error:

@@ -55,12 +55,12 @@ class _Work:
         """Read plain bodies together, and the unusual lines in them one by one."""
         texts = [self._bodies[index].text.rstrip(b"\n") for index in indexes]
         shifts = [self._bodies[index].shift_ns for index in indexes]
-        censor = _Heads([self._bodies[index] for index in indexes], self._series)
-        found = read(texts, NANOSECONDS[precision], shifts, censor)
+        line_filter = _CommitFilter([self._bodies[index] for index in indexes], self._series)
+        found = read(texts, NANOSECONDS[precision], shifts, line_filter)
         self._assembly.add(found.beside)
         for name, tables in found.tables.items():
             self._pieces.setdefault(name, []).extend(tables)
-        self._forbidden |= {indexes[text]: reason for text, reason in censor.forbidden.items()}
+        self._forbidden |= {indexes[text]: reason for text, reason in line_filter.forbidden.items()}
         for text, index in enumerate(indexes):
             self._lines[index] += found.lines[text]
             self._refused[index] += [
@@ -101,8 +101,8 @@ class _Work:
         ]
 
 
-class _Heads:
-    """The censor of one commit: it refuses lines of other nodes, and too many series."""
+class _CommitFilter:
+    """The filter of one commit: it refuses lines of other nodes, and too many series."""
 
     def __init__(self, bodies: Sequence[Body], series: Series | None) -> None:
         self._bodies = bodies
@@ -122,7 +122,7 @@ class _Heads:
             None if text in self.forbidden else admit(head, lines) for text, head, lines in heads
         ]
 
-    def silenced(self) -> Collection[int]:
+    def rejected_texts(self) -> Collection[int]:
         return self.forbidden.keys()
 
     def _forbid(self, heads: Sequence[tuple[int, str]]) -> None:

@@ -13,7 +13,7 @@ from gpuvigil.errors import StoreError
 from gpuvigil.log import Log
 from gpuvigil.web.limits import Shares
 
-from ..bodies.deduplication import Arrival, Identity, Seen
+from ..bodies.deduplication import Arrival, Deduplicator, Identity
 from ..embedded import Embedded
 from .batch import read_bodies
 from .body import Body, Outcome
@@ -67,7 +67,7 @@ class Committer:
         self._thread = threading.Thread(target=self._run, name="committer")
         self.clocks = Clocks(timedelta(seconds=settings.clock_wrong_seconds))
         self.series = Series(settings.series_per_node_count, settings.nodes_count, clock.now)
-        self.seen = Seen(settings.nodes_count)
+        self.seen = Deduplicator(settings.nodes_count)
         self.seen.add(store.seen())
 
     def start(self) -> None:
@@ -207,7 +207,7 @@ def pause_seconds(usual: float, took: float, bodies: Sequence[Body]) -> float:
 
 def commit(
     store: Embedded,
-    seen: Seen,
+    seen: Deduplicator,
     bodies: Sequence[Body],
     series: Series | None = None,
     clocks: Clocks | None = None,

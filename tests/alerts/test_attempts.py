@@ -12,12 +12,12 @@ from alerts.decisions.attempts import (
     LONGEST_PAUSE_SECONDS,
     LONGEST_RETRY_AFTER_SECONDS,
     Pause,
-    begun,
+    attempt_ended,
+    attempt_started,
     orphaned,
     pause_seconds,
     put_back,
     reminded_after,
-    settled,
 )
 from alerts.decisions.decide import decide
 from alerts.messages.channel import Delivered, Refused, Retry
@@ -31,7 +31,7 @@ CHANCES = st.floats(0, 0.999)
 
 def going() -> Notice:
     (notice,) = decide(opened(), [CHAT], [], NOON, SETTINGS)
-    return begun(notice, NOON, 15.0)
+    return attempt_started(notice, NOON, 15.0)
 
 
 def test_a_notice_on_its_way_comes_due_by_itself_if_its_sender_dies() -> None:
@@ -42,18 +42,18 @@ def test_a_notice_on_its_way_comes_due_by_itself_if_its_sender_dies() -> None:
 
 
 def test_a_delivered_notice_is_sent_and_no_longer_due() -> None:
-    notice = settled(going(), Delivered(), NOON, 0.5, SETTINGS)[0]
+    notice = attempt_ended(going(), Delivered(), NOON, 0.5, SETTINGS)[0]
     assert (notice.state, notice.sent_at, notice.due_at) == (NoticeState.SENT, NOON, None)
 
 
 def test_a_refused_notice_is_dead_and_says_why() -> None:
-    (notice,) = settled(going(), Refused(reason="host answered 400"), NOON, 0.5, SETTINGS)
+    (notice,) = attempt_ended(going(), Refused(reason="host answered 400"), NOON, 0.5, SETTINGS)
     assert (notice.state, notice.verdict) == (NoticeState.DEAD, Verdict.REFUSED)
     assert "host answered 400" in notice.reason
 
 
 def test_a_failed_attempt_is_due_again_and_says_when() -> None:
-    (notice,) = settled(going(), Retry(reason="host answered 500"), NOON, 0.5, SETTINGS)
+    (notice,) = attempt_ended(going(), Retry(reason="host answered 500"), NOON, 0.5, SETTINGS)
     assert notice.state is NoticeState.DUE
     assert notice.due_at == NOON + seconds(1)
     assert notice.last_error == "host answered 500"
@@ -62,15 +62,15 @@ def test_a_failed_attempt_is_due_again_and_says_when() -> None:
 
 def test_a_notice_that_fails_for_too_long_is_dead() -> None:
     end = NOON + timedelta(seconds=SETTINGS.give_up_seconds)
-    (notice,) = settled(going(), Retry(reason="host answered 500"), end, 0.5, SETTINGS)
+    (notice,) = attempt_ended(going(), Retry(reason="host answered 500"), end, 0.5, SETTINGS)
     assert (notice.state, notice.verdict) == (NoticeState.DEAD, Verdict.GAVE_UP)
 
 
 def test_what_perhaps_arrived_stays_so_over_later_attempts() -> None:
     unclear = Retry(reason="no answer", perhaps_received=True)
-    (tried,) = settled(going(), unclear, NOON, 0.5, SETTINGS)
-    again = begun(tried, NOON, 15.0)
-    (notice,) = settled(again, Retry(reason="refused"), NOON, 0.5, SETTINGS)
+    (tried,) = attempt_ended(going(), unclear, NOON, 0.5, SETTINGS)
+    again = attempt_started(tried, NOON, 15.0)
+    (notice,) = attempt_ended(again, Retry(reason="refused"), NOON, 0.5, SETTINGS)
     assert notice.perhaps_told
 
 
@@ -138,13 +138,13 @@ def test_a_notice_without_its_channel_is_dead(error: str | None) -> None:
 def test_a_reminder_keeps_its_time_only_when_the_notice_in_its_place_is_dead(
     outcome: Retry | Refused, state: NoticeState
 ) -> None:
-    told_at = NOON - seconds(600)
-    first, *rest = settled(going(), outcome, NOON, 0.5, SETTINGS, told_at=told_at)
+    reminder_from = NOON - seconds(600)
+    first, *rest = attempt_ended(going(), outcome, NOON, 0.5, SETTINGS, reminder_from=reminder_from)
     assert first.state is state
     due = [one.due_at for one in rest]
-    assert due == ([told_at + seconds(14_400)] if state is NoticeState.DEAD else [])
+    assert due == ([reminder_from + seconds(14_400)] if state is NoticeState.DEAD else [])
     # One that took no reminder's place leaves none.
-    assert len(settled(going(), outcome, NOON, 0.5, SETTINGS)) == 1
+    assert len(attempt_ended(going(), outcome, NOON, 0.5, SETTINGS)) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alerts.decisions.attempts import begun, orphaned, settled
+from alerts.decisions.attempts import attempt_ended, attempt_started, orphaned
 from alerts.decisions.decide import decide
 from alerts.delivery.channels_added import tell_what_stands
 from alerts.delivery.hub_access import Context
@@ -16,7 +16,7 @@ from alerts.messages.self_monitoring import analyzer_trouble, digest
 from alerts.messages.self_monitoring import opened as trouble_opened
 from alerts.routing.case import Route
 from alerts.routing.notice import Kind, Notice, NoticeState
-from alerts.routing.situation import Lookout
+from alerts.routing.situation import SituationReader
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import AlertsSettings, RouteSettings
 from gpuvigil.lifecycle import Signal
@@ -69,7 +69,8 @@ class Past:
         if told:
             now = self.clock.now()
             ended = (
-                settled(begun(one, now, 15.0), Delivered(), now, 0.5, SETTINGS) for one in notices
+                attempt_ended(attempt_started(one, now, 15.0), Delivered(), now, 0.5, SETTINGS)
+                for one in notices
             )
             notices = [one for each in ended for one in each]
         kept = [replace(step.to_record(), due_at=None)]
@@ -79,7 +80,9 @@ class Past:
     def start(self, *routes: Route) -> list[str]:
         """What is decided when a process with these channels starts: `mail: first`."""
         before = {one.id: one.version for one in self.notices()}
-        tell_what_stands(self.hub, self.context, routes, Lookout(self.hub, self.context.settings))
+        tell_what_stands(
+            self.hub, self.context, routes, SituationReader(self.hub, self.context.settings)
+        )
         fresh = [one for one in self.notices() if before.get(one.id) != one.version]
         return [f"{one.channel}: {one.verdict.name.lower()}" for one in fresh]
 
@@ -106,7 +109,7 @@ def test_what_was_cut_off_and_ended_while_its_channel_was_away_is_told_as_over()
     past = Past()
     past.decided(opened(), CHAT)
     (due,) = past.notices()
-    past.hub.write_records([begun(due, past.clock.now(), 15.0).to_record()])  # and killed
+    past.hub.write_records([attempt_started(due, past.clock.now(), 15.0).to_record()])  # and killed
     past.decided(resolved())
     past.clock.advance(60.0)
     assert past.start(CHAT) == ["chat: waits"]

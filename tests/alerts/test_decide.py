@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from alerts.decisions.attempts import begun, settled
+from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import RULES, decide, judge
 from alerts.messages.channel import Delivered, Outcome, Refused, Retry
 from alerts.routing.case import Case, Route
@@ -54,7 +54,9 @@ def the_notice(
 
 def after(transition: Transition, outcome: Outcome, now: datetime = NOON) -> Notice:
     """A first notice about `transition`, after one attempt."""
-    return settled(begun(the_notice(transition), now, 15.0), outcome, now, 0.5, SETTINGS)[0]
+    return attempt_ended(
+        attempt_started(the_notice(transition), now, 15.0), outcome, now, 0.5, SETTINGS
+    )[0]
 
 
 def sent(transition: Transition, now: datetime = NOON) -> Notice:
@@ -206,7 +208,7 @@ def test_a_waiting_update_is_replaced_by_the_newer_one() -> None:
 
 
 def test_a_message_on_its_way_is_waited_for_and_not_replaced() -> None:
-    going = begun(the_notice(opened()), NOON, 15.0)
+    going = attempt_started(the_notice(opened()), NOON, 15.0)
     (notice,) = decide(resolved(), [CHAT], [going], NOON + seconds(1), SETTINGS)
     assert notice.verdict is Verdict.WAITS
 
@@ -279,8 +281,8 @@ def test_who_was_not_told_that_it_began_can_see_why_not_when_it_is_over() -> Non
 
 
 def reminder_of(transition: Transition) -> tuple[Notice, Notice]:
-    going = begun(the_notice(transition), NOON, 15.0)
-    told, reminder = settled(going, Delivered(), NOON, 0.5, SETTINGS)
+    going = attempt_started(the_notice(transition), NOON, 15.0)
+    told, reminder = attempt_ended(going, Delivered(), NOON, 0.5, SETTINGS)
     return told, reminder
 
 
@@ -316,8 +318,8 @@ def test_a_reminder_ends_when_the_incident_is_over_or_taken(
 
 
 def test_a_warning_is_not_told_again() -> None:
-    going = begun(the_notice(opened(severity=WARNING)), NOON, 15.0)
-    assert len(settled(going, Delivered(), NOON, 0.5, SETTINGS)) == 1
+    going = attempt_started(the_notice(opened(severity=WARNING)), NOON, 15.0)
+    assert len(attempt_ended(going, Delivered(), NOON, 0.5, SETTINGS)) == 1
 
 
 def test_the_last_rule_always_speaks_and_no_rule_is_listed_twice() -> None:

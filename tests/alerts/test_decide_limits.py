@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from accounting.efficiency.idle_reason import END, FOR_JOBS, Idleness
-from alerts.decisions.attempts import begun, settled
+from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide, judge, ruled
 from alerts.idle.idle_notice import notice
 from alerts.messages.channel import Delivered, Retry
@@ -28,13 +28,13 @@ def one(step: Transition, route: Route = CHAT, *earlier: Notice) -> Notice:
 
 
 def sent(step: Transition, now: datetime = NOON) -> Notice:
-    return settled(begun(one(step), now, 15.0), Delivered(), now, 0.5, SETTINGS)[0]
+    return attempt_ended(attempt_started(one(step), now, 15.0), Delivered(), now, 0.5, SETTINGS)[0]
 
 
 def tried(step: Transition, after_seconds: float) -> Notice:
     """A notice whose receiver asked to wait."""
     retry = Retry(reason="429", after_seconds=after_seconds)
-    return settled(begun(one(step), NOON, 15.0), retry, NOON, 0.0, SETTINGS)[0]
+    return attempt_ended(attempt_started(one(step), NOON, 15.0), retry, NOON, 0.0, SETTINGS)[0]
 
 
 def ruling(about: Notice, *beside: Notice, now: datetime = NOON) -> Ruling:
@@ -84,15 +84,15 @@ def test_after_two_that_were_asked_to_wait_the_next_follows_the_later(
 
 
 def test_of_two_on_their_way_the_one_that_takes_longer_counts() -> None:
-    ways = [replace(begun(one(opened(1)), NOON, 0.0), due_at=NOON)]
-    ways.append(replace(begun(one(changed(2)), NOON, 0.0), due_at=NOON + seconds(6)))
+    ways = [replace(attempt_started(one(opened(1)), NOON, 0.0), due_at=NOON)]
+    ways.append(replace(attempt_started(one(changed(2)), NOON, 0.0), due_at=NOON + seconds(6)))
     found = ruling(one(changed(3)), *ways, now=NOON + seconds(10))
     assert (found.verdict, found.due_at) == (Verdict.WAITS, NOON + seconds(20))
 
 
 def test_what_may_have_been_received_stays_so_whatever_is_decided() -> None:
     waits = Ruling(verdict=Verdict.SILENCED, due_at=NOON + HOUR)
-    going = begun(one(opened()), NOON, 15.0)
+    going = attempt_started(one(opened()), NOON, 15.0)
     assert ruled(going, waits, NOON).perhaps_told
     assert ruled(replace(going, in_flight=False, perhaps_told=True), waits, NOON).perhaps_told
     assert not ruled(replace(going, in_flight=False), waits, NOON).perhaps_told
@@ -129,7 +129,9 @@ def test_why_nobody_was_told_is_the_last_reason_of_the_spell() -> None:
 
 def test_what_was_perhaps_told_and_never_ended_is_not_back() -> None:
     unclear = Retry(reason="no answer", perhaps_received=True)
-    (tried_once,) = settled(begun(one(opened(1)), NOON, 15.0), unclear, NOON, 0.5, SETTINGS)
+    (tried_once,) = attempt_ended(
+        attempt_started(one(opened(1)), NOON, 15.0), unclear, NOON, 0.5, SETTINGS
+    )
     dropped = replace(tried_once, state=NoticeState.SUPERSEDED, due_at=None)
     assert ruling(one(changed(2)), dropped).verdict is Verdict.FIRST
 
@@ -191,7 +193,7 @@ def of_owner(most: int, *hours: float, stage: str = "first notice") -> Ruling:
     told = tuple(NOON - timedelta(hours=it) for it in hours)
     return judge(
         Case(
-            notice=made, route=OWNERS, siblings=(), now=NOON, settings=settings, told_to_owner=told
+            notice=made, route=OWNERS, siblings=(), now=NOON, settings=settings, sent_to_owner=told
         )
     )
 

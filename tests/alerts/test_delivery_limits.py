@@ -7,14 +7,14 @@ import pytest
 
 from alerts.decisions.attempts import (
     Pause,
-    begun,
+    attempt_ended,
+    attempt_started,
     orphaned,
     pause_seconds,
     put_back,
     queued,
     reminded_after,
-    settled,
-    tried_anew,
+    requeued,
 )
 from alerts.decisions.decide import CLOCK_MARGIN, decide, judge, replaceable
 from alerts.messages.channel import Delivered, Refused, Retry
@@ -34,7 +34,7 @@ def due() -> Notice:
 
 
 def going() -> Notice:
-    return begun(due(), NOON, 15.0)
+    return attempt_started(due(), NOON, 15.0)
 
 
 @pytest.mark.parametrize(
@@ -64,22 +64,24 @@ def test_a_pause_holds_until_its_end_and_nothing_is_left_after_it() -> None:
 
 def test_a_notice_is_given_up_at_the_end_of_its_time_and_not_before() -> None:
     end = NOON + seconds(SETTINGS.give_up_seconds)
-    (tried,) = settled(going(), Retry(reason="500"), end - MICROSECOND, 0.5, SETTINGS)
+    (tried,) = attempt_ended(going(), Retry(reason="500"), end - MICROSECOND, 0.5, SETTINGS)
     assert (tried.state, tried.in_flight) == (NoticeState.DUE, False)
-    (dead,) = settled(going(), Retry(reason="500"), end, 0.5, SETTINGS)
+    (dead,) = attempt_ended(going(), Retry(reason="500"), end, 0.5, SETTINGS)
     assert (dead.state, dead.in_flight, dead.due_at) == (NoticeState.DEAD, False, None)
     assert dead.reason == f"{Verdict.GAVE_UP.value}: 500"
     # Of one that waited first, the time counts from when it was to be sent.
     waited = replace(going(), first_due_at=NOON + seconds(10))
-    (tried,) = settled(waited, Retry(reason="500"), end + seconds(9), 0.5, SETTINGS)
+    (tried,) = attempt_ended(waited, Retry(reason="500"), end + seconds(9), 0.5, SETTINGS)
     assert tried.state is NoticeState.DUE
-    (dead,) = settled(waited, Retry(reason="500"), end + seconds(10), 0.5, SETTINGS)
+    (dead,) = attempt_ended(waited, Retry(reason="500"), end + seconds(10), 0.5, SETTINGS)
     assert dead.state is NoticeState.DEAD
 
 
 def test_an_attempt_leaves_of_a_notice_what_is_true_after_it() -> None:
     failed = replace(going(), last_error="500")
-    told, reminder = settled(failed, Delivered(receipt="r1"), NOON + seconds(2), 0.5, SETTINGS)
+    told, reminder = attempt_ended(
+        failed, Delivered(receipt="r1"), NOON + seconds(2), 0.5, SETTINGS
+    )
     assert (told.state, told.in_flight, told.perhaps_told) == (NoticeState.SENT, False, True)
     assert (told.sent_at, told.at, told.receipt) == (NOON + seconds(2), failed.at, "r1")
     assert told.last_error is None
@@ -87,7 +89,7 @@ def test_an_attempt_leaves_of_a_notice_what_is_true_after_it() -> None:
     assert (reminder.kind, reminder.verdict) == (Kind.UPDATED, Verdict.REMINDER)
     assert (reminder.perhaps_told, reminder.sent_at, reminder.receipt) == (False, None, None)
     assert reminder.due_at == reminder.first_due_at == NOON + seconds(2 + 14_400)
-    (refused,) = settled(going(), Refused(reason="400"), NOON, 0.5, SETTINGS)
+    (refused,) = attempt_ended(going(), Refused(reason="400"), NOON, 0.5, SETTINGS)
     assert (refused.in_flight, refused.last_error) == (False, "400")
 
 
@@ -108,8 +110,8 @@ def test_what_is_on_its_way_when_it_has_to_wait_may_have_been_received() -> None
 
 
 def test_what_a_person_asks_for_again_begins_anew() -> None:
-    dead = orphaned(begun(going(), NOON, 15.0))
-    again = tried_anew(dead, NOON + seconds(9))
+    dead = orphaned(attempt_started(going(), NOON, 15.0))
+    again = requeued(dead, NOON + seconds(9))
     assert (again.state, again.attempts) == (NoticeState.DUE, 0)
     assert (again.due_at, again.first_due_at) == (NOON + seconds(9), NOON + seconds(9))
 
@@ -166,7 +168,7 @@ def test_the_longer_an_older_message_takes_the_later_the_next_is_looked_at(
 
 
 def test_a_notice_of_which_nothing_was_said_waits_as_long_as_the_one_before_it() -> None:
-    tried = settled(going(), Retry(reason="429", after_seconds=60.0), NOON, 0.0, SETTINGS)[0]
+    tried = attempt_ended(going(), Retry(reason="429", after_seconds=60.0), NOON, 0.0, SETTINGS)[0]
     (old, newest) = decide(changed(), [CHAT], [tried], NOON, SETTINGS)
     assert (newest.verdict, old.state) == (Verdict.BACKING_OFF, NoticeState.SUPERSEDED)
     assert newest.due_at is not None

@@ -16,7 +16,7 @@ from alerts.decisions.decide import decide
 from alerts.delivery.hub_access import Context
 from alerts.idle.idle_job import MOST_AT_ONCE, IdleWatch
 from alerts.idle.idle_notice import (
-    Held,
+    IdleHolding,
     holdings,
     idle_since,
     notice,
@@ -80,11 +80,11 @@ def held_by(holder: str, user: str | None, *gpus: Subject, **more: Any) -> list[
     return [Allocation(subject=one, holder=Holder.parse(holder), user=user, **more) for one in gpus]
 
 
-def a_holder(**changes: Any) -> Held:
+def a_holder(**changes: Any) -> IdleHolding:
     """Four GPUs, of which two are idle for an hour."""
     gpus = tuple(map(gpu, range(4)))
     idle = {one.key: HOUR_AGO for one in gpus[:2]}
-    made = Held(
+    made = IdleHolding(
         cluster="lab",
         holder=Holder.parse("job 12"),
         user="alice",
@@ -106,7 +106,9 @@ def a_row(**changes: Any) -> Row:
 EXPECTED = {"lab/n1": 60.0}
 
 
-def of(held: Held, rows: Mapping[str, Row], faulty: frozenset[str] = frozenset()) -> set[Idleness]:
+def of(
+    held: IdleHolding, rows: Mapping[str, Row], faulty: frozenset[str] = frozenset()
+) -> set[Idleness]:
     return set(reasons(held, the_hour(rows, faulty)).values())
 
 

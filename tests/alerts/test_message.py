@@ -101,8 +101,8 @@ def test_what_comes_back_or_gets_worse_says_so() -> None:
 def test_what_has_another_title_says_how_it_was_told_before() -> None:
     update = noticed(changed(subject=REAL), Kind.UPDATED)
     for before, begins in (("Xid 13", "sent before as: Xid 13; Xid: 79"), ("", "Xid: 79")):
-        assert message(update, FOUR_MINUTES, URL, told_as=before).evidence.startswith(begins)
-    same = message(update, FOUR_MINUTES, URL, told_as="GPU fell off the bus")
+        assert message(update, FOUR_MINUTES, URL, previous_title=before).evidence.startswith(begins)
+    same = message(update, FOUR_MINUTES, URL, previous_title="GPU fell off the bus")
     assert same.evidence.startswith("Xid: 79")
 
 

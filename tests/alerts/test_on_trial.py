@@ -12,12 +12,12 @@ import pytest
 from alerts.decisions.decide import decide
 from alerts.delivery.dispatcher import Dispatcher, hand_out
 from alerts.delivery.hub_access import Context
-from alerts.delivery.self_check import Watch
+from alerts.delivery.self_check import SelfChecker
 from alerts.messages.message import Message
 from alerts.messages.self_monitoring import digest
 from alerts.routing.case import Route
 from alerts.routing.notice import NoticeState, Verdict
-from alerts.routing.situation import VOTES_SECONDS, Lookout, Situation
+from alerts.routing.situation import VOTES_SECONDS, Situation, SituationReader
 from alerts.service import tell
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import AlertsSettings, RouteSettings
@@ -119,9 +119,11 @@ class Site:
             stop=threading.Event(),
             log=Log("alerts"),
         )
-        self._couriers = {name: Dispatcher(ear, self._context) for name, ear in self.ears.items()}
-        self._lookout = Lookout(self.hub, self._context.settings)
-        self._watch = Watch(self._context, list(self._couriers.values()))
+        self._dispatchers = {
+            name: Dispatcher(ear, self._context) for name, ear in self.ears.items()
+        }
+        self._situations = SituationReader(self.hub, self._context.settings)
+        self._watch = SelfChecker(self._context, list(self._dispatchers.values()))
 
     def comes(self, step: Transition) -> None:
         self.hub.write_records([step.to_record()])
@@ -129,10 +131,10 @@ class Site:
 
     def goes_on(self) -> None:
         """What was written is decided, and what is due is delivered."""
-        routes = [one.channel.route for one in self._couriers.values()]
-        tell(self.hub, self._context, routes, self._lookout)
-        hand_out(self.hub, self._context, self._couriers)
-        for dispatcher in self._couriers.values():
+        routes = [one.channel.route for one in self._dispatchers.values()]
+        tell(self.hub, self._context, routes, self._situations)
+        hand_out(self.hub, self._context, self._dispatchers)
+        for dispatcher in self._dispatchers.values():
             while dispatcher.pulse()["waiting"]:
                 dispatcher.step()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alerts.decisions.attempts import begun, settled
+from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide, judge
 from alerts.messages.channel import Delivered
 from alerts.messages.message import message
@@ -39,7 +39,7 @@ def told(
 
 
 def sent(notice: Notice, at: datetime) -> Notice:
-    return settled(begun(notice, at, 15.0), Delivered(), at, 0.5, PLAIN, 0.0)[0]
+    return attempt_ended(attempt_started(notice, at, 15.0), Delivered(), at, 0.5, PLAIN, 0.0)[0]
 
 
 def test_it_is_held_with_the_schedulers_reason_and_told_with_the_step_that_it_is_back() -> None:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.decisions.attempts import begun, orphaned, settled
+from alerts.decisions.attempts import attempt_ended, attempt_started, orphaned
 from alerts.decisions.decide import decide, judge, replaced, ruled
 from alerts.delivery.channels_added import decided_last, due_again, left_behind, newcomers
 from alerts.messages.channel import Delivered, Outcome, Retry
 from alerts.routing.case import Case, Route
 from alerts.routing.notice import Kind, Notice, NoticeState, Verdict
-from alerts.routing.situation import NOTHING, Situation
+from alerts.routing.situation import NO_SITUATION, Situation
 from gpuvigil.config import AlertsSettings, InhibitSettings, RouteSettings, TimesSettings
 from gpuvigil.lifecycle import STANDING, TRANSITIONS, Signal, State
 from gpuvigil.model import Severity, Silence, Transition
@@ -49,7 +49,7 @@ class World:
 
     route: Route
     settings: AlertsSettings = SETTINGS
-    situation: Situation = NOTHING
+    situation: Situation = NO_SITUATION
     now: datetime = NOON
     there: bool = True  # the channel is configured
     claimed: list[Transition] = field(default_factory=list)
@@ -120,7 +120,7 @@ class World:
         if not ruling.send_now:
             self.keep([ruled(notice, ruling, self.now)])
             return True
-        going = begun(ruled(notice, ruling, self.now), self.now, PATIENCE_SECONDS)
+        going = attempt_started(ruled(notice, ruling, self.now), self.now, PATIENCE_SECONDS)
         self.keep([going, *replaced(going, siblings, self.now)])
         self.under_way.append(going)
         return True
@@ -135,7 +135,7 @@ class World:
         if attempt not in {"taken", "lost"}:
             self.unclear[notice.id] = self.unclear.get(notice.id, 0) + 1
         if attempt not in CRASHES:
-            self.keep(settled(notice, outcome_of(attempt), self.now, 0.5, self.settings))
+            self.keep(attempt_ended(notice, outcome_of(attempt), self.now, 0.5, self.settings))
 
     def wait(self, span: float, attempt: str) -> None:
         """Time passes; no attempt outlives its patience."""
@@ -316,11 +316,11 @@ def held_back(number: int) -> World:
     rule = InhibitSettings(by=('fault="switch_down"',), of=('fault="gpu_lost"',))
     worlds: list[tuple[dict[str, Any], Situation]] = [
         ({}, Situation(silences=(silence,))),
-        ({"routes": (replace(way, quiet_times=("now",)),), "times": (hours,)}, NOTHING),
-        ({"routes": (replace(way, receivers=("x",), escalate_to=("chat",)),)}, NOTHING),
-        ({"routes": (replace(way, wait_seconds=60.0),)}, NOTHING),
+        ({"routes": (replace(way, quiet_times=("now",)),), "times": (hours,)}, NO_SITUATION),
+        ({"routes": (replace(way, receivers=("x",), escalate_to=("chat",)),)}, NO_SITUATION),
+        ({"routes": (replace(way, wait_seconds=60.0),)}, NO_SITUATION),
         ({"inhibit": (rule,)}, Situation(standing=(other,))),
-        ({"routes": (replace(way, match=('severity!="info"',)),)}, NOTHING),
+        ({"routes": (replace(way, match=('severity!="info"',)),)}, NO_SITUATION),
     ]
     more, situation = worlds[number]
     return World(

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.decisions.attempts import begun, settled
+from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide, judge, ruled
 from alerts.messages.channel import Delivered, Refused, Retry
 from alerts.routing.case import Case, Route
 from alerts.routing.notice import Notice, NoticeState, Verdict
 from alerts.routing.route import fitting, path
-from alerts.routing.situation import NOTHING, Situation
+from alerts.routing.situation import NO_SITUATION, Situation
 from alerts.routing.week_hours import begins, ends
 from gpuvigil.config import (
     AlertsSettings,
@@ -65,7 +65,7 @@ def told(
     settings: AlertsSettings,
     earlier: list[Notice] | None = None,
     now: datetime = NOON,
-    situation: Situation = NOTHING,
+    situation: Situation = NO_SITUATION,
 ) -> dict[str, Notice]:
     """The newest notice per channel."""
     decided = decide(transition, ALL, earlier or [], now, settings, situation)
@@ -84,8 +84,13 @@ def judged(notice: Notice, settings: AlertsSettings, now: datetime, *siblings: N
 
 
 def sent(notice: Notice, repeat_seconds: float = 0.0) -> list[Notice]:
-    return settled(
-        begun(notice, NOON, 15.0), Delivered(), NOON, 0.5, AlertsSettings(), repeat_seconds
+    return attempt_ended(
+        attempt_started(notice, NOON, 15.0),
+        Delivered(),
+        NOON,
+        0.5,
+        AlertsSettings(),
+        repeat_seconds,
     )
 
 
@@ -294,7 +299,7 @@ def test_a_silent_node_waits_for_its_cause_and_is_never_told_once_that_covers_it
         cause=CoveredBy(fingerprint="f1", what="leaf-3: Switch failed"),
     )
     later = NOON + seconds(7)
-    decided = decide(covered, ALL, list(waiting.values()), later, settings(), NOTHING)
+    decided = decide(covered, ALL, list(waiting.values()), later, settings(), NO_SITUATION)
     assert {one.verdict for one in decided} == {Verdict.SUPERSEDED, Verdict.NEVER_TOLD}
     assert all(one.state is not NoticeState.DUE for one in decided)
     alone = told(silent, settings(), now=NOON + seconds(21), earlier=[])
@@ -357,9 +362,9 @@ def test_it_escalates_so_long_after_the_first_receiver_was_told_and_not_before()
 
 def test_it_escalates_also_when_the_first_receiver_cannot_be_reached() -> None:
     both = told(opened(), settings(ESCALATING))
-    going = begun(both["chat"], NOON, 15.0)
-    (failing,) = settled(going, Retry(reason="away"), NOON, 0.5, AlertsSettings())
-    (refused,) = settled(going, Refused(reason="no"), NOON, 0.5, AlertsSettings())
+    going = attempt_started(both["chat"], NOON, 15.0)
+    (failing,) = attempt_ended(going, Retry(reason="away"), NOON, 0.5, AlertsSettings())
+    (refused,) = attempt_ended(going, Refused(reason="no"), NOON, 0.5, AlertsSettings())
     below = replace(both["chat"], state=NoticeState.HELD, verdict=Verdict.BELOW_MINIMUM)
     for first in (both["chat"], going, failing, refused, below):
         assert escalated(both["pager"], first, NOON + seconds(899)).verdict is Verdict.ESCALATES

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from alerts.decisions.attempts import begun, settled
+from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide, judge, ruled
 from alerts.delivery.batches import MOST
 from alerts.delivery.hub_access import Context
-from alerts.delivery.self_check import Watch, drops_data, last_day
+from alerts.delivery.self_check import SelfChecker, drops_data, last_day
 from alerts.messages.channel import Delivered
 from alerts.messages.message import message
 from alerts.messages.self_monitoring import (
@@ -119,7 +119,7 @@ def test_a_hub_that_was_away_makes_nobody_silent_when_it_is_back(tmp_path: Path)
             return [one.body["to_state"] for one in steps]
 
         hub.write_records([a_pulse(started)])
-        watch = Watch(replace(a_desk(hub, "away"), clock=clock), [])
+        watch = SelfChecker(replace(a_desk(hub, "away"), clock=clock), [])
         watch.step()
         clock.advance(3600.0)
         watch.step()
@@ -186,7 +186,7 @@ def test_of_two_schedulers_that_of_the_silent_one_is_told_and_one_that_moved_is_
         hub.request("POST", WRITE_PATH, line.encode(), {**identity(1), "Gpuvigil-Cluster": "lab"})
         for node in ("kubernetes", "former"):
             hub.write_records([a_word(RecordKind.SCHEDULER, clock.now(), node)])
-        watch = Watch(replace(a_desk(hub, "readers"), clock=clock), [])
+        watch = SelfChecker(replace(a_desk(hub, "readers"), clock=clock), [])
         for _ in range(3 * 28):
             clock.advance(20.0)
             hub.write_records([a_word(RecordKind.SCHEDULER, clock.now())])
@@ -203,7 +203,7 @@ def test_a_silent_reader_is_told_once_and_ends_when_it_is_back(tmp_path: Path) -
         line = f"node,cluster=lab,node=n1 up=1i {int(clock.now().timestamp())}000000000"
         hub.request("POST", WRITE_PATH, line.encode(), {**identity(1), "Gpuvigil-Cluster": "lab"})
         hub.write_records([a_word(RecordKind.SWITCH, clock.now())])
-        watch = Watch(replace(a_desk(hub, "readers"), clock=clock), [])
+        watch = SelfChecker(replace(a_desk(hub, "readers"), clock=clock), [])
 
         def told(minutes: int) -> list[object]:
             end = clock.now() + timedelta(minutes=minutes)
@@ -257,7 +257,7 @@ def test_full_spools_are_told_once_and_end_when_there_is_room_again(tmp_path: Pa
         ]
 
     with QuickHub(tmp_path) as process, closing(process.hub()) as hub:
-        watch = Watch(replace(a_desk(hub, "away"), clock=clock), [])
+        watch = SelfChecker(replace(a_desk(hub, "away"), clock=clock), [])
         played = full("open", 1, "selftest")  # those are full on purpose
         for records in (played, full("open", 1), [], full("resolved", 2)):
             hub.write_records(records)
@@ -301,7 +301,7 @@ def test_a_silence_of_all_that_the_analyzer_told_is_not_told_again(
             members=tuple(node.key for node in (nodes if several else nodes[-1:])),
         )
         hub.write_records([silent.to_record()])
-        watch = Watch(replace(a_desk(hub, "all"), clock=clock), [])
+        watch = SelfChecker(replace(a_desk(hub, "all"), clock=clock), [])
         for _ in range(9):
             watch.step()
             clock.advance(25.0)
@@ -365,7 +365,9 @@ def test_a_digest_is_told_once_also_where_a_route_repeats_what_stands() -> None:
     step = digest("chat", [held("chat", "GPU idle", 1)], NOON - seconds(60), NOON + seconds(1))
     assert step is not None
     notice = decide(step, ROUTES, [], NOON, AlertsSettings())[0]
-    (told,) = settled(begun(notice, NOON, 15.0), Delivered(), NOON, 0.5, AlertsSettings(), 60.0)
+    (told,) = attempt_ended(
+        attempt_started(notice, NOON, 15.0), Delivered(), NOON, 0.5, AlertsSettings(), 60.0
+    )
     assert told.state is NoticeState.SENT
     reminder = replace(notice, repeat=1)  # as an earlier version left it
     case = Case(
@@ -452,7 +454,7 @@ def test_a_digest_names_nothing_of_which_no_route_tells_its_channel() -> None:
     way = RouteSettings(match=('rack="r1"',), receivers=("chat",), digest=True)
     context = a_desk(hub, "chat")
     settings = replace(context.settings, routes=(way,))
-    Watch(replace(context, clock=clock, settings=settings), []).step()
+    SelfChecker(replace(context, clock=clock, settings=settings), []).step()
     (step,) = hub.records(RecordKind.TRANSITION)
     said = json.dumps(step.body)
     assert "nobody has taken" in said
@@ -554,7 +556,7 @@ def test_a_digest_is_told_whichever_request_to_the_hub_fails_and_what_is_gone_en
         hub.write_records([held(name, "GPU idle", failing, NOON - seconds(60))])
         tokens = iter([server.service_token] * (failing - 1) + ["x" * 22])
         with closing(Hub(server.url, partial(next, tokens, server.service_token))) as unsteady:
-            watch = Watch(a_desk(unsteady, name), [])
+            watch = SelfChecker(a_desk(unsteady, name), [])
             for _ in range(3):
                 with suppress(HubRefused):
                     watch.step()
@@ -573,7 +575,7 @@ def test_a_digest_knows_also_what_was_held_before_a_storm_of_other_channels() ->
         for number in range(MOST + 1)
     )
     hub.write_records([held("chat", "GPU idle", 1, before), *storm])
-    Watch(a_desk(hub, "chat"), []).step()
+    SelfChecker(a_desk(hub, "chat"), []).step()
     begin = NOON - timedelta(days=1)
     assert hub.records(RecordKind.TRANSITION, parent=digest_of("chat", begin))
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from alerts.channels.email import body
-from alerts.decisions.attempts import begun, settled
+from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide, judge
 from alerts.messages.channel import Delivered, Outcome, Refused
 from alerts.messages.message import message
 from alerts.routing.case import Case, Route
 from alerts.routing.notice import Notice, NoticeState, Verdict
-from alerts.routing.update_policy import told_owners
+from alerts.routing.update_policy import notified_owners
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Impact, Severity, Transition
 from gpuvigil.web.signed_links import Seal
@@ -35,7 +35,9 @@ def the_notice(
 
 def sent(transition: Transition, route: Route = HOOK, earlier: tuple[Notice, ...] = ()) -> Notice:
     fresh = the_notice(transition, list(earlier), route, after=400.0 if earlier else 0.0)
-    return settled(begun(fresh, fresh.at, 15.0), Delivered(), fresh.at, 0.5, SETTINGS)[0]
+    return attempt_ended(
+        attempt_started(fresh, fresh.at, 15.0), Delivered(), fresh.at, 0.5, SETTINGS
+    )[0]
 
 
 def hits(*users: str, gpus: int = 1) -> Impact:
@@ -102,8 +104,8 @@ def test_a_cause_that_waits_to_be_told_and_is_another_by_then_is_never_told() ->
 
 def unremarkable() -> tuple[Notice, Notice]:
     """A critical incident that was told, and who it hits now, in place of its reminder."""
-    going = begun(the_notice(opened(), [], after=0.0), NOON, 15.0)
-    told, reminder = settled(going, Delivered(), NOON, 0.5, SETTINGS)
+    going = attempt_started(the_notice(opened(), [], after=0.0), NOON, 15.0)
+    told, reminder = attempt_ended(going, Delivered(), NOON, 0.5, SETTINGS)
     old, new = decide(changed(impact=hits("bob")), [HOOK], [told, reminder], LATER, SETTINGS)
     assert (old.id, old.state) == (reminder.id, NoticeState.SUPERSEDED)
     assert (new.verdict, new.state) == (Verdict.UNREMARKABLE, NoticeState.DUE)
@@ -116,8 +118,8 @@ def test_what_made_no_message_is_what_the_reminder_says() -> None:
     case = Case(notice=new, route=HOOK, siblings=(told,), now=new.due_at, settings=SETTINGS)
     ruling = judge(case)
     assert (ruling.verdict, ruling.send_now) == (Verdict.STILL_STANDING, True)
-    going = begun(replace(new, verdict=ruling.verdict), new.due_at, 15.0)
-    *_, next_reminder = settled(going, Delivered(), new.due_at, 0.5, SETTINGS)
+    going = attempt_started(replace(new, verdict=ruling.verdict), new.due_at, 15.0)
+    *_, next_reminder = attempt_ended(going, Delivered(), new.due_at, 0.5, SETTINGS)
     assert next_reminder.due_at == NOON + seconds(28_800)
 
 
@@ -156,7 +158,7 @@ def test_who_is_newly_hit_hears_of_it_alone_and_all_who_were_told_hear_of_the_en
     )
     assert more.verdict is Verdict.NEWLY_HIT
     case = Case(notice=more, route=MAIL, siblings=(first,), now=LATER, settings=SETTINGS)
-    said = message(more, LATER, "http://x", told_owners=told_owners(case.told))
+    said = message(more, LATER, "http://x", notified_owners=notified_owners(case.sent))
     assert (said.for_owners, said.owners_only) == (("bob",), True)
     sealed = [message(one, LATER, "http://x", seal=SEAL) for one in (first, more)]
     # The new one may neither silence nor acknowledge it.
@@ -169,7 +171,7 @@ def test_who_is_newly_hit_hears_of_it_alone_and_all_who_were_told_hear_of_the_en
         now=LATER,
         settings=SETTINGS,
     )
-    said = message(end.notice, LATER, "http://x", told_owners=told_owners(end.told))
+    said = message(end.notice, LATER, "http://x", notified_owners=notified_owners(end.sent))
     assert (said.for_owners, said.owners_only) == (("alice", "bob"), False)
 
 
@@ -177,14 +179,16 @@ def test_who_is_newly_hit_hears_of_it_alone_and_all_who_were_told_hear_of_the_en
 def test_who_is_newly_hit_hears_of_it_and_the_others_reminder_keeps_its_time(
     outcome: Outcome,
 ) -> None:
-    going = begun(the_notice(opened(subject=REAL), [], MAIL, 0.0), NOON, 15.0)
-    told, reminder = settled(going, Delivered(), NOON, 0.5, SETTINGS)
+    going = attempt_started(the_notice(opened(subject=REAL), [], MAIL, 0.0), NOON, 15.0)
+    told, reminder = attempt_ended(going, Delivered(), NOON, 0.5, SETTINGS)
     more = changed(2, impact=hits("alice", "bob"), subject=REAL)
     hit = the_notice(more, [told, reminder], MAIL)
     assert hit.verdict is Verdict.NEWLY_HIT
     case = Case(notice=hit, route=MAIL, siblings=(told,), now=LATER, settings=SETTINGS)
-    at = case.told_to_all_at(hit.verdict)
-    ended, again = settled(begun(hit, LATER, 15.0), outcome, LATER, 0.5, SETTINGS, told_at=at)
+    at = case.reminder_from(hit.verdict)
+    ended, again = attempt_ended(
+        attempt_started(hit, LATER, 15.0), outcome, LATER, 0.5, SETTINGS, reminder_from=at
+    )
     assert (again.due_at, again.number) == (NOON + seconds(14_400), 2)
     # The others' clock of changes is their own, too; and what waits until a reminder is due is in it.
     named = changed(3, impact=hits("bob"), subject=REAL, title="A cable is loose")

@@ -19,7 +19,7 @@ from evaluation.rolling_store import RollingStore
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import SIMULATED_CLUSTER, Finding, Record, RecordKind
 from gpuvigil.store.hub import HubStore
-from simulator.bodies import Arriving, Posting
+from simulator.bodies import MemoryBudget, Posting
 from simulator.fleet import Block, FaultOrder, FleetSettings, build
 from tests.hub.talk import ask
 from tests.servers import HubProcess
@@ -141,8 +141,8 @@ def slow(hub: HubProcess, now: datetime) -> Mapping[Key, Rows]:
     return rows([HubStore(hub.hub())], questions(DETECTORS), now, SETTINGS)
 
 
-def send(hub: HubProcess, posted: Sequence[Arriving]) -> None:
-    def post(one: Arriving) -> int:
+def send(hub: HubProcess, posted: Sequence[MemoryBudget]) -> None:
+    def post(one: MemoryBudget) -> int:
         url, headers = hub.url + one.body.path, dict(one.body.headers)
         # The hub would put right a clock that is months behind its own.
         headers.pop("Gpuvigil-Sent-At", None)

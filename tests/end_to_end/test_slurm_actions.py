@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from alerts.actions.drain_rules import No
+from alerts.actions.drain_rules import DrainRefusal
 from alerts.actions.service import Actor
 from alerts.actions.slurm import Slurm as Commands
 from alerts.actions.slurm import SlurmError
@@ -53,7 +53,10 @@ def test_only_what_was_drained_here_is_given_back_and_never_too_much_is_taken(
         assert slurm.state("n2") == {"IDLE"}
 
         found = actor(LIVE).look(NOW)
-        assert [(it.node, it.why) for it in found.refused] == [("n3", No.SHARE), ("n4", No.SHARE)]
+        assert [(it.node, it.why) for it in found.refused] == [
+            ("n3", DrainRefusal.SHARE),
+            ("n4", DrainRefusal.SHARE),
+        ]
         assert "DRAIN" in slurm.state("n2")
         assert slurm.state("n3") == {"IDLE"}
         reason = slurm.shown("n2")["Reason"]
@@ -65,8 +68,8 @@ def test_only_what_was_drained_here_is_given_back_and_never_too_much_is_taken(
         wait_until("n2 given back", lambda: slurm.state("n2") == {"IDLE"}, 30.0)
         found = actor(LIVE).look(NOW)
         assert [(it.node, it.why) for it in found.refused] == [
-            ("n2", No.RELEASED),
-            ("n4", No.SHARE),
+            ("n2", DrainRefusal.RELEASED),
+            ("n4", DrainRefusal.SHARE),
         ]
         assert (slurm.state("n2"), "DRAIN" in slurm.state("n3")) == ({"IDLE"}, True)
         over = replace(lost_gpu("n2", NOW), state="resolved", resolved_at=NOW, version=2)

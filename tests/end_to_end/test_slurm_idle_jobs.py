@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from alerts.actions.job_end_loop import Found
-from alerts.actions.job_end_rules import NoEnd
+from alerts.actions.job_end_rules import EndRefusal
 from alerts.actions.slurm import Slurm as Commands
 from gpuvigil.config import IdleSettings
 from gpuvigil.model import RecordKind, Subject
@@ -138,12 +138,12 @@ def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path
         found = site.look(policies, dry_run=False)
         assert {str(one.held.holder) for one in found.endings} == ended
         assert dict(found.refused) == {
-            f"job {half}": NoEnd.COMPUTES,
-            f"job {unheard}": NoEnd.UNTOLD,
-            f"job {unwilling}": NoEnd.NO_REQUEUE,
-            f"job {gone}": NoEnd.CHANGED,
-            f"job {unseen}": NoEnd.STALE,
-            f"job {shell}": NoEnd.NO_BATCH,
+            f"job {half}": EndRefusal.COMPUTES,
+            f"job {unheard}": EndRefusal.NOTICES_MISSING,
+            f"job {unwilling}": EndRefusal.NO_REQUEUE,
+            f"job {gone}": EndRefusal.CHANGED,
+            f"job {unseen}": EndRefusal.STALE,
+            f"job {shell}": EndRefusal.NO_BATCH,
         }
         slurm_has_ended(slurm, cancelled, held, anew, array)
         for job in (half, unheard, unwilling, unseen, shell):
@@ -151,5 +151,5 @@ def test_idle_jobs_end_as_their_policy_says_and_only_they(slurm: Slurm, tmp_path
 
         again = site.look(policies, dry_run=False)
         assert again.endings == []
-        assert {job for job, why in again.refused if why is NoEnd.ONCE} == ended
+        assert {job for job, why in again.refused if why is EndRefusal.ONCE} == ended
         each_is_marked_and_told(site, cancelled, held)

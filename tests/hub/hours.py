@@ -7,7 +7,7 @@ from pathlib import Path
 from gpuvigil.clock import to_ns
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
-from hub.bodies.deduplication import Seen
+from hub.bodies.deduplication import Deduplicator
 from hub.embedded import Embedded, Latest, Window
 from hub.telemetry.body import Body
 from hub.telemetry.committer import commit
@@ -31,7 +31,7 @@ def write(store: Embedded, hour: float, lines: int = LINES) -> None:
     body = Body(
         text=text.encode(), precision="ns", received_at=NOON, identity=None, done=lambda _: None
     )
-    (outcome,) = commit(store, Seen(), [body])
+    (outcome,) = commit(store, Deduplicator(), [body])
     assert outcome.lines == lines
 
 

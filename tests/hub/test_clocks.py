@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuvigil.clock import to_ns
-from hub.bodies.deduplication import Identity, Lane, Seen
+from hub.bodies.deduplication import Deduplicator, Identity, Lane
 from hub.embedded import Embedded
 from hub.telemetry.body import Body
 from hub.telemetry.clocks import Clocks, ClockState, offset_of
@@ -127,7 +127,7 @@ def test_lines_of_a_clock_that_is_off_are_stored_when_they_were_measured(tmp_pat
             identity=Identity(lane=lane, sequence=1, sent_at=sent_at),
             done=lambda _: None,
         )
-        commit(store, Seen(), [body], None, clocks)
+        commit(store, Deduplicator(), [body], None, clocks)
     for table, count in (("node", 40), ("gpu", 2)):
         found = store.ask(f'SELECT epoch_ns("at") AS at FROM "{table}"')["at"].to_pylist()
         assert found == [to_ns(NOON) - 2 * 10**9] * count

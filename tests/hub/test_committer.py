@@ -10,7 +10,7 @@ import pytest
 
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import HubSettings
-from hub.bodies.deduplication import Arrival, Identity, Lane, Seen
+from hub.bodies.deduplication import Arrival, Deduplicator, Identity, Lane
 from hub.embedded import Embedded
 from hub.telemetry.body import Body, Outcome
 from hub.telemetry.committer import Committer, commit, pause_seconds
@@ -58,13 +58,13 @@ def rows(store: Embedded) -> list[str]:
 
 
 def test_a_body_that_is_there_twice_in_one_commit_is_stored_once(store: Fussy) -> None:
-    outcomes = commit(store, Seen(), [a_body("a", 1), a_body("a", 1), a_body("a", 2)])
+    outcomes = commit(store, Deduplicator(), [a_body("a", 1), a_body("a", 1), a_body("a", 2)])
     assert [it.duplicate for it in outcomes] == [False, True, False]
     assert rows(store) == ["a", "a"]
 
 
 def test_bodies_without_an_identity_are_stored_as_often_as_they_come(store: Fussy) -> None:
-    commit(store, Seen(), [a_body("a"), a_body("a")])
+    commit(store, Deduplicator(), [a_body("a"), a_body("a")])
     assert rows(store) == ["a", "a"]
 
 
@@ -72,7 +72,7 @@ def test_bodies_without_an_identity_are_stored_as_often_as_they_come(store: Fuss
 def test_what_was_seen_is_known_after_opening_again_also_when_compacted(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     first = Embedded(path, 256 * 1024 * 1024, 1)
-    seen = Seen()
+    seen = Deduplicator()
     commit(first, seen, [a_body("a", n) for n in (1, 2, 4)])
     commit(first, seen, [a_body("a", 3)])
     assert len(first.seen()) == 3
@@ -80,7 +80,7 @@ def test_what_was_seen_is_known_after_opening_again_also_when_compacted(tmp_path
     first.close()
     again = Embedded(path, 256 * 1024 * 1024, 1)
     assert [(it.first, it.last) for it in again.seen()] == [(1, 4)]
-    known = Seen()
+    known = Deduplicator()
     known.add(again.seen())
     assert commit(again, known, [a_body("a", 3)]) == [Outcome(duplicate=True)]
     again.close()

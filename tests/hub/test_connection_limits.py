@@ -13,7 +13,7 @@ import pytest
 from gpuvigil.clock import from_ns
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import GpuvigilError
-from hub.bodies.deduplication import Seen
+from hub.bodies.deduplication import Deduplicator
 from hub.embedded import Embedded, TooLarge
 from hub.endpoints.query import series
 from hub.records import open_records
@@ -187,7 +187,7 @@ def lines(store: Embedded, count: int) -> None:
         identity=None,
         done=lambda _: None,
     )
-    commit(store, Seen(), [body])
+    commit(store, Deduplicator(), [body])
 
 
 def test_a_hub_that_cannot_open_its_records_ends_at_once(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from hub.bodies.deduplication import (
     SILENT_LANE,
     SILENT_NODE,
     Arrival,
-    Full,
+    Deduplicator,
     Identity,
+    IntervalSet,
     Lane,
-    Seen,
-    Spans,
+    TooManySenders,
     identity,
 )
 
@@ -32,7 +32,7 @@ def arrival(first: int, last: int, node: str = "n1", minute: int = 0) -> Arrival
 def test_spans_hold_what_a_set_would_in_as_few_pieces_as_can_be(
     pieces: list[tuple[int, int]],
 ) -> None:
-    spans, numbers = Spans(), set[int]()
+    spans, numbers = IntervalSet(), set[int]()
     for first, length in pieces:
         spans.add(first, first + length)
         numbers |= set(range(first, first + length + 1))
@@ -42,7 +42,7 @@ def test_spans_hold_what_a_set_would_in_as_few_pieces_as_can_be(
 
 
 def test_bodies_are_compacted_and_silent_lanes_forgotten() -> None:
-    seen = Seen()
+    seen = Deduplicator()
     seen.add([arrival(n, n) for n in (1, 2, 4, 3)])
     seen.add([arrival(1, 1, node="gone", minute=-60)])
     compacted = seen.compact(NOON - timedelta(minutes=30))
@@ -52,7 +52,7 @@ def test_bodies_are_compacted_and_silent_lanes_forgotten() -> None:
 
 
 def test_the_newest_arrival_of_a_node_is_the_one_received_last() -> None:
-    seen = Seen()
+    seen = Deduplicator()
     seen.add([arrival(9, 9, minute=1), arrival(2, 2, minute=0), arrival(1, 1, node="a")])
     assert [(it.lane.node, it.last) for it in seen.nodes()] == [("a", 1), ("n1", 9)]
 
@@ -79,24 +79,24 @@ def boot(number: int, node: str = "n1") -> Lane:
     return Lane(cluster="c", node=node, boot=f"b{number}", lane="live")
 
 
-def started(seen: Seen, lane: Lane, at: datetime) -> None:
+def started(seen: Deduplicator, lane: Lane, at: datetime) -> None:
     """A body comes in as it does through the door: looked at, committed, remembered."""
     seen.check(Identity(lane=lane, sequence=1), at)
     seen.add([Arrival(lane=lane, first=1, last=1, received_at=at)])
 
 
-def flood(seen: Seen, at: datetime) -> None:
+def flood(seen: Deduplicator, at: datetime) -> None:
     for number in range(MOST_LANES + 1):
         started(seen, boot(10_000 + number), at)
 
 
 def test_gaps_without_end_are_forgotten_from_below_and_never_taken_for_seen() -> None:
-    seen = Seen()
+    seen = Deduplicator()
     seen.add([arrival(2 * n, 2 * n) for n in range(1, 10 * MOST_SPANS)])
     kept = seen.compact(NOON)
     assert len(kept) == MOST_SPANS
     lane, floor = kept[0].lane, min(it.first for it in kept)
-    again = Seen()  # after a restart
+    again = Deduplicator()  # after a restart
     again.add(reversed(kept))
     for those in (seen, again):
         late = Identity(lane=lane, sequence=floor - 2)
@@ -108,12 +108,12 @@ def test_gaps_without_end_are_forgotten_from_below_and_never_taken_for_seen() ->
 
 
 def test_a_collector_that_starts_again_and_again_is_heard_and_a_flood_of_lanes_is_not() -> None:
-    seen = Seen()
+    seen = Deduplicator()
     for number in range(3 * MOST_LANES):  # every few seconds, as a crash loop
         started(seen, boot(number), NOON + number * timedelta(seconds=3))
     assert len(seen.compact(NOON)) == MOST_LANES
     now = NOON + 3 * MOST_LANES * timedelta(seconds=3)
-    with pytest.raises(Full, match="c/n1 has 256 lanes"):
+    with pytest.raises(TooManySenders, match="c/n1 has 256 lanes"):
         flood(seen, now)
     started(seen, boot(1, "n2"), now)  # the neighbour
     seen.check(Identity(lane=boot(10_000), sequence=2), now)  # what is known goes on
@@ -121,10 +121,10 @@ def test_a_collector_that_starts_again_and_again_is_heard_and_a_flood_of_lanes_i
 
 
 def test_more_nodes_than_may_be_are_refused_until_one_is_gone() -> None:
-    seen = Seen(2)
+    seen = Deduplicator(2)
     for name in ("a", "b"):
         started(seen, boot(1, name), NOON)
-    with pytest.raises(Full, match="more than 2 nodes"):
+    with pytest.raises(TooManySenders, match="more than 2 nodes"):
         started(seen, boot(1, "c"), NOON)
     started(seen, boot(2, "a"), NOON + SILENT_NODE / 2)
     started(seen, boot(1, "c"), NOON + SILENT_NODE)

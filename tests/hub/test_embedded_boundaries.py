@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpuvigil.clock import to_ns
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
-from hub.bodies.deduplication import Seen
+from hub.bodies.deduplication import Deduplicator
 from hub.bodies.tables import TIME
 from hub.embedded import Embedded, Latest, Window, segments
 from hub.embedded.aggregates import BUCKET_NS
@@ -45,7 +45,7 @@ def write(store: Embedded, times_ns: Sequence[int], node: str = "n") -> None:
     body = Body(
         text=lines.encode(), precision="ns", received_at=NOON, identity=None, done=lambda _: None
     )
-    (outcome,) = commit(store, Seen(10), [body])
+    (outcome,) = commit(store, Deduplicator(10), [body])
     assert outcome.lines == len(times_ns)
 
 

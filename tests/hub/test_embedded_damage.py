@@ -14,12 +14,12 @@ import pytest
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
-from hub.bodies.deduplication import Seen
+from hub.bodies.deduplication import Deduplicator
 from hub.embedded import Embedded, segments
 from hub.embedded.damage import moved_away
 from hub.embedded.database import Database
 from hub.embedded.sealed_files import sha256
-from hub.embedded.segment_writer import Maker
+from hub.embedded.segment_writer import SegmentWriter
 from hub.telemetry.body import Body
 from hub.telemetry.committer import commit
 from hub.telemetry.counters import Counters
@@ -156,7 +156,7 @@ def test_what_cannot_be_sealed_or_joined_keeps_nothing_else_from_it(
     body = Body(
         text=text.encode(), precision="ns", received_at=NOON, identity=None, done=lambda _: None
     )
-    commit(store, Seen(), [body])
+    commit(store, Deduplicator(), [body])
     clock = SystemClock()
     counters = Counters()
     settings = HubSettings(telemetry_days=40_000.0, rollup_days=40_000.0, hot_hours=1.0)
@@ -227,8 +227,8 @@ def test_hours_sealed_before_a_field_was_known_answer_beside_those_after(
     before = replace(GPU, metrics=tuple(it for it in GPU.metrics if it.name not in names))
     with duckdb.connect(str(path)) as connection:
         connection.begin()
-        maker = Maker(folder=folder, after_step=lambda _step: None)
-        segments.seal(connection, maker, before, to_ns(NOON), LATER_NS)
+        writer = SegmentWriter(folder=folder, after_step=lambda _step: None)
+        segments.seal(connection, writer, before, to_ns(NOON), LATER_NS)
         connection.commit()
     store = opened()
     write(store, 1)

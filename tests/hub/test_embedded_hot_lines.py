@@ -11,7 +11,7 @@ from gpuvigil.lineprotocol import encode
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.memory import MemoryStore
-from hub.bodies.deduplication import Seen
+from hub.bodies.deduplication import Deduplicator
 from hub.embedded import Embedded, Window
 from hub.embedded.hot_lines import are_short
 from hub.telemetry.body import Body
@@ -55,7 +55,7 @@ def test_a_range_is_answered_alike_however_it_is_read(
 ) -> None:
     store, twin, text = opened(), MemoryStore(), lines()
     body = Body(text=text, precision="ns", received_at=START, identity=None, done=lambda _: None)
-    commit(store, Seen(), [body])
+    commit(store, Deduplicator(), [body])
     twin.write(text)
     for later in range(3):  # from the second time on, slices of longer ones are kept
         end = START + timedelta(seconds=601 + later)

@@ -14,7 +14,7 @@ from gpuvigil.errors import StoreError
 from hub.embedded import Embedded, segments
 from hub.embedded.recovery import mark
 from hub.embedded.sealed_files import Unit, units
-from hub.embedded.segment_writer import DAY, Maker
+from hub.embedded.segment_writer import DAY, SegmentWriter
 from tests.hub.hours import (
     GPU,
     HOUR,
@@ -160,9 +160,9 @@ def join_in_parts(store: Embedded, path: Path, *, committed: bool) -> list[Unit]
     store.close()
     with duckdb.connect(str(path)) as connection:
         connection.begin()
-        maker = Maker(folder=folder, after_step=lambda _step: None, most_lines=1)
+        writer = SegmentWriter(folder=folder, after_step=lambda _step: None, most_lines=1)
         start_ns = to_ns(NOON.replace(hour=0))
-        segments.join(connection, maker, GPU, (start_ns, hours), LATER_NS)
+        segments.join(connection, writer, GPU, (start_ns, hours), LATER_NS)
         parts = [it for it in units(connection, "gpu") if it.level == DAY]
         if committed:
             connection.commit()

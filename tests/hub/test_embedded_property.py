@@ -18,7 +18,7 @@ from gpuvigil.lineprotocol import encode
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.memory import MemoryStore
-from hub.bodies.deduplication import Seen
+from hub.bodies.deduplication import Deduplicator
 from hub.embedded import Embedded, Latest, Series, Window
 from hub.telemetry.body import Body
 from hub.telemetry.committer import commit
@@ -71,7 +71,7 @@ class Store:
         body = Body(
             text=text, precision="ns", received_at=START, identity=None, done=lambda _: None
         )
-        (outcome,) = commit(self.opened, Seen(), [body])
+        (outcome,) = commit(self.opened, Deduplicator(), [body])
         assert outcome.error is None
         assert not outcome.refused
 

@@ -2,10 +2,12 @@
 
 import asyncio
 
-from hub.http.event_loop_slices import Pace
+from hub.http.event_loop_slices import LoopThrottle
 
 
-def burst(pace: Pace, count: int, cancelled: range = range(0)) -> tuple[list[int], list[int]]:
+def burst(
+    pace: LoopThrottle, count: int, cancelled: range = range(0)
+) -> tuple[list[int], list[int]]:
     """Who came through, in order, and how many had by each turn of something else."""
     through: list[int] = []
     seen: list[int] = []
@@ -33,7 +35,7 @@ def burst(pace: Pace, count: int, cancelled: range = range(0)) -> tuple[list[int
 
 
 def test_a_burst_comes_through_in_order_and_a_few_at_a_time() -> None:
-    pace = Pace(4)
+    pace = LoopThrottle(4)
     for count in (1, 4, 5, 100, 3):
         through, seen = burst(pace, count)
         assert through == list(range(count))
@@ -43,5 +45,5 @@ def test_a_burst_comes_through_in_order_and_a_few_at_a_time() -> None:
 
 
 def test_whoever_is_gone_takes_nobodys_turn() -> None:
-    through, _ = burst(Pace(4), 40, cancelled=range(6, 30))
+    through, _ = burst(LoopThrottle(4), 40, cancelled=range(6, 30))
     assert through == [*range(6), *range(30, 40)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import HubSettings
 from gpuvigil.model import Record, RecordKind
-from hub.records import Book, Ends, ends_file, merge_ends, open_kept
+from hub.records import Book, RevocationFile, ends_file, merge_ends, open_kept
 from hub.records.backups import FOLDER, backups, prune, put_back, take
 from hub.records.journal import Changes, Journal, newest_sequence, segments
 
@@ -183,17 +183,17 @@ def test_commits_go_on_while_the_records_are_copied_and_the_copy_is_of_one_momen
 def test_ends_of_tokens_are_never_later_and_a_torn_line_costs_itself_alone(tmp_path: Path) -> None:
     path = ends_file(tmp_path)
     early, late = "2026-01-31T12:00:00.000000Z", "2026-01-31T13:00:00.000000Z"
-    Ends(path).add([("one", late), ("two", late)])
+    RevocationFile(path).add([("one", late), ("two", late)])
     with path.open("ab") as file:
         file.write(b"torn")
-    Ends(path).add([("one", early), ("two", late), ("three", early)])
-    Ends(path).add([("one", late)])
-    found = Ends(path)
+    RevocationFile(path).add([("one", early), ("two", late), ("three", early)])
+    RevocationFile(path).add([("one", late)])
+    found = RevocationFile(path)
     assert [found.of(it) for it in ("one", "two", "three", "four")] == [early, late, early, None]
     assert path.stat().st_mode & 0o777 == 0o600
     other = ends_file(tmp_path / "backup")
     other.parent.mkdir()
-    Ends(other).add([("two", early), ("four", early)])
+    RevocationFile(other).add([("two", early), ("four", early)])
     merge_ends(other, path)
-    found = Ends(path)
+    found = RevocationFile(path)
     assert [found.of(it) for it in ("two", "four")] == [early, early]

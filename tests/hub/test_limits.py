@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuvigil.web.limits import Shares
-from hub.http.limits import Allowance, Turns
-from hub.http.responses import Arriving, Refused, body_from
+from hub.http.limits import Allowance, FairQueue
+from hub.http.responses import MemoryBudget, Refused, body_from
 
 MOST = 1000
 STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 400)), max_size=60)
@@ -105,13 +105,13 @@ def test_nobody_uses_more_than_is_allowed_over_any_time(steps: list[tuple[float,
 def test_of_those_who_wait_each_sender_has_its_turn_before_anybodys_next() -> None:
     order: list[str] = []
 
-    async def work(turns: Turns, who: str) -> None:
+    async def work(turns: FairQueue, who: str) -> None:
         async with turns.turn(who):
             order.append(who)
             await asyncio.sleep(0)
 
     async def main() -> None:
-        turns = Turns(1)
+        turns = FairQueue(1)
         async with turns.turn("first"):
             loud = [asyncio.create_task(work(turns, "loud")) for _ in range(20)]
             await asyncio.sleep(0)
@@ -128,7 +128,7 @@ def test_of_those_who_wait_each_sender_has_its_turn_before_anybodys_next() -> No
     assert order[-1] == "after"
 
 
-def read(packed: bytes, largest: int, arriving: Arriving) -> tuple[bytes | int, int]:
+def read(packed: bytes, largest: int, arriving: MemoryBudget) -> tuple[bytes | int, int]:
     """The body or the status of the refusal, and how often another task had its turn meanwhile."""
     beats = 0
 
@@ -161,7 +161,7 @@ def test_a_bomb_is_inflated_beside_the_event_loop_whatever_size_it_claims(lie: b
     assert len(packed) < 64 * 1024
     if lie:
         packed = packed[:-4] + (10).to_bytes(4, "little")
-    arriving = Arriving(100_000_000)
+    arriving = MemoryBudget(100_000_000)
     status, beats = read(packed, 16 * 1024 * 1024, arriving)
     assert status == 413
     assert beats > 0
@@ -170,8 +170,8 @@ def test_a_bomb_is_inflated_beside_the_event_loop_whatever_size_it_claims(lie: b
 
 def test_what_a_body_is_inflated_to_counts_and_a_small_one_costs_no_thread() -> None:
     content = b"x" * 100_000
-    assert read(gzip.compress(content), 200_000, Arriving(250_000)) == (content, 0)
-    half = Arriving(250_000)
+    assert read(gzip.compress(content), 200_000, MemoryBudget(250_000)) == (content, 0)
+    half = MemoryBudget(250_000)
     with half.of("n2") as other:
         other.change(200_000)
         assert read(gzip.compress(content), 200_000, half)[0] == 429

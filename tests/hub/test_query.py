@@ -15,7 +15,7 @@ from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
 from hub.bodies.tables import TIME
 from hub.embedded import Embedded, Question, Series, Window
-from hub.embedded.answer_cache import Remembered, cost_bytes
+from hub.embedded.answer_cache import AnswerCache, cost_bytes
 from hub.embedded.manifest import Contents, Manifest
 
 DAY = datetime(2026, 1, 30, tzinfo=timezone.utc)
@@ -162,7 +162,7 @@ def test_an_answer_is_remembered_until_a_commit_touches_it(store: Embedded) -> N
 def test_an_answer_goes_with_a_commit_of_its_range_and_with_one_that_may_touch_all(
     change: Mapping[str, tuple[int, int]] | None, goes: bool
 ) -> None:
-    remembered, question = Remembered(), window(START, START + HOUR)
+    remembered, question = AnswerCache(), window(START, START + HOUR)
     remembered.answer(question, lambda _: pa.table({"a": [1]}))
     with remembered.changing(change):
         pass
@@ -170,7 +170,7 @@ def test_an_answer_goes_with_a_commit_of_its_range_and_with_one_that_may_touch_a
 
 
 def test_an_answer_that_was_made_while_lines_came_is_not_remembered() -> None:
-    remembered, question = Remembered(), window(START, START + HOUR)
+    remembered, question = AnswerCache(), window(START, START + HOUR)
     change = {"gpu": (START, START)}
 
     def during(_: object) -> pa.Table:
@@ -191,7 +191,7 @@ def test_an_answer_that_was_made_while_lines_came_is_not_remembered() -> None:
 def test_the_answers_asked_longest_ago_are_forgotten_first() -> None:
     table = pa.table({"a": np.zeros(1000)})
     questions = [window(START, START + n * HOUR) for n in range(1, 4)]
-    remembered = Remembered(most_bytes=2 * cost_bytes(questions[0], table))
+    remembered = AnswerCache(most_bytes=2 * cost_bytes(questions[0], table))
     for question in questions[:2]:
         remembered.answer(question, lambda _: table)
     assert remembered.known(questions[0]) is not None
@@ -200,12 +200,12 @@ def test_the_answers_asked_longest_ago_are_forgotten_first() -> None:
     # One that is larger than all may be is not kept, and nothing goes for it.
     large = pa.table({"a": np.zeros(10_000)})
     whole = window(START, START + 9 * HOUR)
-    remembered = Remembered(most_bytes=cost_bytes(whole, large) - 1)
+    remembered = AnswerCache(most_bytes=cost_bytes(whole, large) - 1)
     remembered.answer(questions[0], lambda _: table)
     remembered.answer(whole, lambda _: large)
     assert [remembered.known(it) is not None for it in (questions[0], whole)] == [True, False]
     # One that is as large as all may be takes the place of all.
-    remembered = Remembered(most_bytes=cost_bytes(whole, large))
+    remembered = AnswerCache(most_bytes=cost_bytes(whole, large))
     remembered.answer(questions[0], lambda _: table)
     remembered.answer(whole, lambda _: large)
     assert [remembered.known(it) is not None for it in (questions[0], whole)] == [False, True]
@@ -213,7 +213,7 @@ def test_the_answers_asked_longest_ago_are_forgotten_first() -> None:
 
 def test_answers_that_hold_nothing_are_remembered_up_to_a_number() -> None:
     nothing = pa.table({"a": pa.array([], pa.float64())})
-    remembered = Remembered(most_bytes=1024 * 1024)
+    remembered = AnswerCache(most_bytes=1024 * 1024)
     asked = [series({"uuid": f"{n:0256}"}, START, START + HOUR, MINUTE) for n in range(100)]
     for question in asked:
         remembered.answer(question, lambda _: nothing)

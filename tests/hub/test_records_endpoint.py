@@ -18,8 +18,8 @@ from gpuvigil.model import AllocationState, Record, RecordKind
 from hub.auth.viewing import Viewing
 from hub.endpoints.records import RecordsEndpoint
 from hub.http.bearer import Bearer, Scope
-from hub.http.long_poll import News
-from hub.http.responses import EXCEPTION_HANDLERS, Arriving
+from hub.http.long_poll import CommitNotifier
+from hub.http.responses import EXCEPTION_HANDLERS, MemoryBudget
 from hub.records import Book, open_records
 from hub.telemetry.counters import Counters
 from tests.hub.talk import Reply, identity
@@ -41,7 +41,7 @@ class Endpoint:
     def __init__(self, directory: Path, **more: Any) -> None:
         large: dict[str, Any] = {"body_bytes": 256 * MIB, "body_lines_count": 200_000}
         settings = HubSettings(data_directory=directory, records_url="", **{**large, **more})
-        self.clock, self.news, self.counters = ManualClock(NOON), News(), Counters()
+        self.clock, self.news, self.counters = ManualClock(NOON), CommitNotifier(), Counters()
         self.book = Book(open_records(settings))
         self.sent: list[tuple[tuple[str, str], timedelta]] = []
         records = RecordsEndpoint(
@@ -50,7 +50,7 @@ class Endpoint:
             settings,
             self.clock,
             self.counters,
-            leaving=Arriving(64 * MIB),
+            leaving=MemoryBudget(64 * MIB),
             sent=lambda node, ahead: self.sent.append((node, ahead)),
             viewing=Viewing(self.book, self.clock, lambda: "secret"),
         )

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from gpuvigil.clock import to_ns
-from hub.bodies.deduplication import Identity, Lane, Seen
+from hub.bodies.deduplication import Deduplicator, Identity, Lane
 from hub.embedded import Embedded
 from hub.telemetry.body import Body
 from hub.telemetry.committer import commit
@@ -45,7 +45,7 @@ def opened(folder: Path) -> Embedded:
 
 def write(store: Embedded, number: int, hour: float) -> bool:
     """Commit a body; false when the store had it already."""
-    seen = Seen(10)
+    seen = Deduplicator(10)
     seen.add(store.seen())
     (outcome,) = commit(store, seen, [body(number, hour)])
     assert outcome.error is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.actions.drain_rules import Machine, No, Past, plan, reason
+from alerts.actions.drain_rules import DrainRefusal, Machine, Past, plan, reason
 from gpuvigil.config import ActionsSettings
 from gpuvigil.model import (
     RESERVED_CLUSTERS,
@@ -59,11 +59,11 @@ def test_a_node_with_a_fault_is_drained_with_its_class_and_evidence() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"since": NOON - timedelta(seconds=5)}, No.YOUNG),
-        ({"node": "n9"}, No.STRANGER),
+        ({"since": NOON - timedelta(seconds=5)}, DrainRefusal.TOO_RECENT),
+        ({"node": "n9"}, DrainRefusal.UNKNOWN_NODE),
     ],
 )
-def test_every_no_has_a_name(change: dict[str, Any], why: No) -> None:
+def test_every_no_has_a_name(change: dict[str, Any], why: DrainRefusal) -> None:
     found = plan(SETTINGS, "c", [incident(**change)], machines(IDLE, free=1), NOON)
     assert [one.why for one in found.refused] == [why]
     assert not found.steps
@@ -72,7 +72,7 @@ def test_every_no_has_a_name(change: dict[str, Any], why: No) -> None:
 def test_what_was_drained_here_and_takes_jobs_again_was_given_back_by_a_person() -> None:
     them = machines(IDLE, free=1)
     found = plan(SETTINGS, "c", [incident()], them, NOON, Past(drained={("n1", "i1")}))
-    assert (found.steps, [one.why for one in found.refused]) == ((), [No.RELEASED])
+    assert (found.steps, [one.why for one in found.refused]) == ((), [DrainRefusal.RELEASED])
     assert plan(SETTINGS, "c", [incident(id_="i2")], them, NOON, Past(drained={("n1", "i1")})).steps
 
 
@@ -98,7 +98,7 @@ def test_for_what_no_machine_has_nothing_is_done_whatever_the_site_is_called(clu
 def test_a_node_that_somebody_drained_is_theirs_before_and_after() -> None:
     theirs = Machine(name="n1", states=frozenset({"IDLE", "DRAIN"}), reason="new DIMMs, jo")
     found = plan(SETTINGS, "c", [incident()], machines(theirs, free=3), NOON)
-    assert [one.why for one in found.refused] == [No.OUT]
+    assert [one.why for one in found.refused] == [DrainRefusal.OUT_OF_SERVICE]
     over = incident(state="resolved", resolved_at=OLD)
     assert plan(SETTINGS, "c", [over], machines(theirs, free=3), NOON).steps == ()
 
@@ -143,7 +143,7 @@ def test_when_every_node_is_critical_at_once_the_cluster_stays_in_service() -> N
     there = machines(*(Machine(name=f"n{n}", states=frozenset({"IDLE"})) for n in range(1000)))
     them = [incident(node=name, id_=f"i-{name}") for name in there]
     found = plan(replace(SETTINGS, most_percent=5.0), "c", them, there, NOON)
-    assert (len(found.steps), {one.why for one in found.refused}) == (50, {No.SHARE})
+    assert (len(found.steps), {one.why for one in found.refused}) == (50, {DrainRefusal.SHARE})
 
 
 def test_for_what_is_about_many_nodes_at_once_none_is_drained() -> None:
@@ -181,7 +181,7 @@ def test_a_node_with_more_against_it_than_our_drain_is_not_given_back(states: st
 def test_of_a_small_cluster_nothing_is_drained_where_a_node_is_more_than_allowed() -> None:
     few = replace(SETTINGS, most_percent=5.0)
     found = plan(few, "c", [incident()], machines(IDLE, free=10), NOON)
-    assert ([one.why for one in found.refused], found.steps) == ([No.SHARE], ())
+    assert ([one.why for one in found.refused], found.steps) == ([DrainRefusal.SHARE], ())
 
 
 _STATE = st.sampled_from(["IDLE", "MIXED", "DOWN", "IDLE DRAIN", "DRAINED"])

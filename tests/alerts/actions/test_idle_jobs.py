@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from accounting.efficiency.recent_incidents import over_since
-from alerts.actions.job_end_rules import NoEnd
+from alerts.actions.job_end_rules import EndRefusal
 from alerts.actions.slurm import SlurmError
 from gpuvigil.config import IdleSettings
 from gpuvigil.model import Incident, Job, RecordKind, Severity, Subject, fingerprint
@@ -109,7 +109,10 @@ def test_notices_of_another_idleness_and_faults_just_over_keep_a_job(
 
     found = site.look(END)
     assert [str(one.held.holder) for one in found.endings] == ["job 100"]
-    assert dict(found.refused) == {"job 101": NoEnd.UNTOLD, "job 102": NoEnd.EXCUSED}
+    assert dict(found.refused) == {
+        "job 101": EndRefusal.NOTICES_MISSING,
+        "job 102": EndRefusal.EXCUSED,
+    }
     assert site.calls() == []
 
 
@@ -133,7 +136,7 @@ def test_what_slurm_may_have_done_counts_and_is_told_once_it_is_known(
     (tmp_path / "fails").write_text("")
     assert [call.split()[-1] for call in site.calls() if call.startswith("requeue")] == ["201"]
 
-    left = {"job 200": NoEnd.CHANGED, "job 201": NoEnd.ONCE, "job 202": NoEnd.RATE}
+    left = {"job 200": EndRefusal.CHANGED, "job 201": EndRefusal.ONCE, "job 202": EndRefusal.RATE}
     found = site.look(END, **live)  # another process
     assert (found.endings, dict(found.refused), told()) == ([], left, [])
     site.show("201", "PENDING")

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from accounting.efficiency.idle_reason import FOR_JOBS, Idleness
 from alerts.actions.job_end_rules import (
     Ending,
+    EndRefusal,
     How,
-    NoEnd,
     Running,
-    beside,
     by_controller,
     by_policy,
     by_slurm,
-    ripe,
-    told,
-    within,
+    end_is_due,
+    end_notice,
+    has_other_incident,
+    within_limits,
 )
 from alerts.actions.slurm import Slurm
-from alerts.idle.idle_notice import Held, Terms, notice, terms
+from alerts.idle.idle_notice import IdleHolding, Terms, notice, terms
 from alerts.messages.message import message
 from alerts.routing.notice import draft, is_idle_end
 from gpuvigil.config import ActionsSettings, IdleSettings
@@ -37,7 +37,7 @@ GPUS = tuple(Subject(cluster="c", node=f"n{n // 2}", gpu=f"GPU-{n}") for n in ra
 POLICY = IdleSettings(end_minutes=120.0)
 SENT = {"notice 1": NOON - 65 * MINUTE, "notice 2": NOON - 20 * MINUTE}
 SINCE = NOON - 125 * MINUTE
-HELD = Held(
+HELD = IdleHolding(
     cluster="c",
     holder=Holder.parse("job 17"),
     user="alice",
@@ -55,20 +55,20 @@ def asked(policy: IdleSettings = POLICY) -> Terms:
     return found
 
 
-def ending(held: Held = HELD, how: How = How.CANCEL) -> Ending:
+def ending(held: IdleHolding = HELD, how: How = How.CANCEL) -> Ending:
     return Ending(held=held, how=how, why=Idleness.NO_PROCESS, asked=asked())
 
 
 def test_without_a_policy_that_says_so_nothing_is_ever_ended() -> None:
     week = NOON + timedelta(days=7)
-    assert not ripe(HELD, asked(IdleSettings()), week)
+    assert not end_is_due(HELD, asked(IdleSettings()), week)
     default = terms((), HELD)
     assert default is not None
-    assert not ripe(HELD, default, week)
-    assert ripe(HELD, asked(), NOON)
-    assert not ripe(HELD, asked(), NOON - 10 * MINUTE)
-    assert not ripe(replace(HELD, pod="team/train-0"), asked(), week)
-    assert not ripe(replace(HELD, holder=Holder.parse("processes")), asked(), week)
+    assert not end_is_due(HELD, default, week)
+    assert end_is_due(HELD, asked(), NOON)
+    assert not end_is_due(HELD, asked(), NOON - 10 * MINUTE)
+    assert not end_is_due(replace(HELD, pod="team/train-0"), asked(), week)
+    assert not end_is_due(replace(HELD, holder=Holder.parse("processes")), asked(), week)
 
 
 @pytest.mark.parametrize(
@@ -76,18 +76,24 @@ def test_without_a_policy_that_says_so_nothing_is_ever_ended() -> None:
     [
         ({}, SENT, FOUND, None, None),
         ({}, SENT, FOUND, 0.2, None),
-        ({}, SENT, FOUND, 0.6, NoEnd.NOT_NOW),
-        ({}, {"notice 1": SENT["notice 1"]}, FOUND, None, NoEnd.UNTOLD),
-        ({}, {"notice 2": SENT["notice 2"]}, FOUND, None, NoEnd.UNTOLD),
-        ({}, {**SENT, "notice 2": NOON - 5 * MINUTE}, FOUND, None, NoEnd.NOT_NOW),
-        ({"command": "bash"}, SENT, FOUND, None, NoEnd.INTERACTIVE),
-        ({"command": "jupyter-lab"}, SENT, FOUND, None, NoEnd.INTERACTIVE),
-        ({"idle": {GPUS[0].key: SINCE}}, SENT, FOUND, None, NoEnd.COMPUTES),
-        ({"idle": {**HELD.idle, GPUS[3].key: NOON - MINUTE}}, SENT, FOUND, None, NoEnd.COMPUTES),
-        ({}, SENT, {GPUS[0].key: Idleness.NO_PROCESS}, None, NoEnd.COMPUTES),
-        ({}, SENT, {}, None, NoEnd.COMPUTES),
+        ({}, SENT, FOUND, 0.6, EndRefusal.NOT_NOW),
+        ({}, {"notice 1": SENT["notice 1"]}, FOUND, None, EndRefusal.NOTICES_MISSING),
+        ({}, {"notice 2": SENT["notice 2"]}, FOUND, None, EndRefusal.NOTICES_MISSING),
+        ({}, {**SENT, "notice 2": NOON - 5 * MINUTE}, FOUND, None, EndRefusal.NOT_NOW),
+        ({"command": "bash"}, SENT, FOUND, None, EndRefusal.INTERACTIVE),
+        ({"command": "jupyter-lab"}, SENT, FOUND, None, EndRefusal.INTERACTIVE),
+        ({"idle": {GPUS[0].key: SINCE}}, SENT, FOUND, None, EndRefusal.COMPUTES),
+        (
+            {"idle": {**HELD.idle, GPUS[3].key: NOON - MINUTE}},
+            SENT,
+            FOUND,
+            None,
+            EndRefusal.COMPUTES,
+        ),
+        ({}, SENT, {GPUS[0].key: Idleness.NO_PROCESS}, None, EndRefusal.COMPUTES),
+        ({}, SENT, {}, None, EndRefusal.COMPUTES),
         *(
-            ({}, SENT, {**FOUND, GPUS[2].key: doubt}, None, NoEnd.EXCUSED)
+            ({}, SENT, {**FOUND, GPUS[2].key: doubt}, None, EndRefusal.EXCUSED)
             for doubt in Idleness
             if not doubt.blames
         ),
@@ -98,14 +104,14 @@ def test_a_policy_and_what_was_measured_speak_against_an_end(
     sent: Mapping[str, datetime],
     found: Mapping[str, Idleness],
     used: float | None,
-    why: NoEnd | None,
+    why: EndRefusal | None,
 ) -> None:
     assert by_policy(replace(HELD, **changes), asked(), sent, found, used, NOON) == why
 
 
 def test_on_a_day_without_notices_nothing_is_ended() -> None:
     weekend = asked(replace(POLICY, days=("sat-sun",)))
-    assert by_policy(HELD, weekend, SENT, FOUND, None, NOON) is NoEnd.NOT_NOW
+    assert by_policy(HELD, weekend, SENT, FOUND, None, NOON) is EndRefusal.NOT_NOW
 
 
 def an_incident(subject: Subject, *members: Subject, **changes: Any) -> Incident:
@@ -141,7 +147,7 @@ def node(name: str, cluster: str = "c") -> Subject:
     ],
 )
 def test_what_stands_beside_a_job_may_explain_it(standing: Incident, holds: bool) -> None:
-    assert beside(HELD, [standing]) is holds
+    assert has_other_incident(HELD, [standing]) is holds
 
 
 def test_a_job_of_which_not_everything_is_seen_is_left_alone() -> None:
@@ -156,11 +162,11 @@ def test_a_job_of_which_not_everything_is_seen_is_left_alone() -> None:
         gpus=4,
     )
     assert by_controller(HELD, job) is None
-    assert by_controller(HELD, None) is NoEnd.UNKNOWN
-    assert by_controller(HELD, replace(job, gpus=8)) is NoEnd.UNSEEN
-    assert by_controller(HELD, replace(job, nodes=("n0", "n1", "n2"))) is NoEnd.UNSEEN
-    assert by_controller(HELD, replace(job, state="COMPLETED")) is NoEnd.CHANGED
-    assert by_controller(HELD, replace(job, user="bob")) is NoEnd.CHANGED
+    assert by_controller(HELD, None) is EndRefusal.UNKNOWN
+    assert by_controller(HELD, replace(job, gpus=8)) is EndRefusal.UNSEEN
+    assert by_controller(HELD, replace(job, nodes=("n0", "n1", "n2"))) is EndRefusal.UNSEEN
+    assert by_controller(HELD, replace(job, state="COMPLETED")) is EndRefusal.CHANGED
+    assert by_controller(HELD, replace(job, user="bob")) is EndRefusal.CHANGED
 
 
 @pytest.mark.parametrize(
@@ -169,20 +175,22 @@ def test_a_job_of_which_not_everything_is_seen_is_left_alone() -> None:
         ({}, How.CANCEL, None),
         ({}, How.HOLD, None),
         ({"requeues": False}, How.CANCEL, None),
-        ({"requeues": False}, How.REQUEUE, NoEnd.NO_REQUEUE),
-        ({"state": "COMPLETING"}, How.CANCEL, NoEnd.CHANGED),
-        ({"user": "bob"}, How.CANCEL, NoEnd.CHANGED),
-        ({"started_at": NOON - 100 * MINUTE}, How.CANCEL, NoEnd.CHANGED),  # begun anew since
-        ({"started_at": None}, How.CANCEL, NoEnd.CHANGED),
-        ({"suspended": 5 * MINUTE}, How.CANCEL, NoEnd.CHANGED),  # and resumed since
-        ({"suspended": None}, How.CANCEL, NoEnd.CHANGED),
-        ({"batch": False}, How.CANCEL, NoEnd.NO_BATCH),
-        ({"heterogeneous": True}, How.CANCEL, NoEnd.HETEROGENEOUS),
-        ({"mark": "gpuvigil [gpu_idle_held x] requeued"}, How.CANCEL, NoEnd.ONCE),
+        ({"requeues": False}, How.REQUEUE, EndRefusal.NO_REQUEUE),
+        ({"state": "COMPLETING"}, How.CANCEL, EndRefusal.CHANGED),
+        ({"user": "bob"}, How.CANCEL, EndRefusal.CHANGED),
+        ({"started_at": NOON - 100 * MINUTE}, How.CANCEL, EndRefusal.CHANGED),  # begun anew since
+        ({"started_at": None}, How.CANCEL, EndRefusal.CHANGED),
+        ({"suspended": 5 * MINUTE}, How.CANCEL, EndRefusal.CHANGED),  # and resumed since
+        ({"suspended": None}, How.CANCEL, EndRefusal.CHANGED),
+        ({"batch": False}, How.CANCEL, EndRefusal.NO_BATCH),
+        ({"heterogeneous": True}, How.CANCEL, EndRefusal.HETEROGENEOUS),
+        ({"mark": "gpuvigil [gpu_idle_held x] requeued"}, How.CANCEL, EndRefusal.ONCE),
         ({"mark": "please keep, jo"}, How.CANCEL, None),
     ],
 )
-def test_slurm_has_the_last_word(changes: Mapping[str, Any], how: How, why: NoEnd | None) -> None:
+def test_slurm_has_the_last_word(
+    changes: Mapping[str, Any], how: How, why: EndRefusal | None
+) -> None:
     found = Running(
         target="17",
         user="alice",
@@ -195,7 +203,7 @@ def test_slurm_has_the_last_word(changes: Mapping[str, Any], how: How, why: NoEn
         suspended=timedelta(seconds=1),
     )
     assert by_slurm(ending(how=how), replace(found, **changes), NOON) == why
-    assert by_slurm(ending(how=how), None, NOON) is NoEnd.CHANGED
+    assert by_slurm(ending(how=how), None, NOON) is EndRefusal.CHANGED
 
 
 @settings(max_examples=30)
@@ -214,12 +222,12 @@ def test_never_more_than_the_share_nor_the_rate_and_nobody_is_forgotten(
         ending(replace(HELD, holder=Holder.parse(f"job {n}"), gpus=GPUS[:size]))
         for n, size in enumerate(sizes)
     ]
-    may, may_not = within(limits, jobs, lately, installed)
+    may, may_not = within_limits(limits, jobs, lately, installed)
     assert len(may) <= max(per_hour - len(lately), 0)
     if may:
         assert sum(lately) + sum(one.gpus for one in may) <= installed * percent / 100.0
     assert len(may) + len(may_not) == len(jobs)
-    assert {why for _, why in may_not} <= {NoEnd.RATE, NoEnd.SHARE}
+    assert {why for _, why in may_not} <= {EndRefusal.RATE, EndRefusal.SHARE}
 
 
 def test_the_owner_hears_before_and_after() -> None:
@@ -228,7 +236,7 @@ def test_the_owner_hears_before_and_after() -> None:
     assert said.action.endswith("It may be ended when they were idle for 2 h.")
     never = notice(HELD, "notice 2", FOR_JOBS, Idleness.NO_PROCESS, NOON)
     assert "ended when" not in message(draft(never, "o", NOON), NOON, "").action
-    step = told(ending(how=How.HOLD), NOON)
+    step = end_notice(ending(how=How.HOLD), NOON)
     assert is_idle_end(step.incident)
     assert not is_idle_end(last.incident)
     after = message(draft(step, "owners", NOON), NOON, "https://gpus.example.org")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alerts.actions.drain_rules import ActionError, No, Step, plan
+from alerts.actions.drain_rules import ActionError, DrainRefusal, Step, plan
 from alerts.actions.kubernetes import ANNOTATION, Kubernetes, KubernetesError
 from alerts.actions.service import Actor
 from gpuvigil.config import ActionsSettings
@@ -86,7 +86,7 @@ def test_what_a_person_gave_back_is_not_taken_again_for_the_same_incident(
     kubernetes.do(drain(server, "n1"))
     server.change("n1", UNCORDON, PERSON)
     found = plan(LIVE, "c", [stands], kubernetes.machines(), NOON)
-    assert (found.steps, [one.why for one in found.refused]) == ((), [No.RELEASED])
+    assert (found.steps, [one.why for one in found.refused]) == ((), [DrainRefusal.RELEASED])
     another = replace(stands, id="i2")
     (step,) = plan(LIVE, "c", [another], kubernetes.machines(), NOON).steps
     assert step.incident == "i2"
@@ -138,9 +138,9 @@ def test_only_what_was_cordoned_here_is_given_back_and_never_too_much_is_taken(
 
         found = actor(LIVE).look(NOON)
         assert {(it.node, it.why) for it in found.refused} == {
-            ("n3", No.SHARE),
-            ("n4", No.SHARE),
-            ("cpu1", No.STRANGER),
+            ("n3", DrainRefusal.SHARE),
+            ("n4", DrainRefusal.SHARE),
+            ("cpu1", DrainRefusal.UNKNOWN_NODE),
         }
         assert cordoned(server) == {"n1", "n2"}
         said = server.nodes["n2"]["metadata"]["annotations"][ANNOTATION]

@@ -1,6 +1,6 @@
 """Alerts itself in simulated time: its own decisions, dispatchers and digests on a real outbox.
 
-What runs is what the service runs: `tell`, `hand_out`, a `Dispatcher` per channel and the `Watch`, with
+What runs is what the service runs: `tell`, `hand_out`, a `Dispatcher` per channel and the `SelfChecker`, with
 the hub's records in SQLite or, for a month, in memory. Left out are threads and HTTP: one loop goes from moment to moment, and
 what the channels are given is written down instead of sent.
 """
@@ -20,11 +20,11 @@ from sqlalchemy import ColumnElement
 from alerts.channels import configured
 from alerts.delivery.dispatcher import Dispatcher, hand_out
 from alerts.delivery.hub_access import Context
-from alerts.delivery.self_check import Watch
+from alerts.delivery.self_check import SelfChecker
 from alerts.messages.channel import Channel, Delivered, Outcome
 from alerts.messages.message import Message
 from alerts.routing.notice import Notice
-from alerts.routing.situation import Lookout
+from alerts.routing.situation import SituationReader
 from alerts.service import tell
 from gpuvigil.clock import ManualClock, to_text
 from gpuvigil.config import AlertsSettings, load
@@ -194,21 +194,21 @@ class _Office:
     ledger: Ledger
     recorders: Sequence[Recorder]
     dispatchers: Mapping[str, Dispatcher] = field(init=False)
-    watch: Watch = field(init=False)
-    lookout: Lookout = field(init=False)
+    watch: SelfChecker = field(init=False)
+    situations: SituationReader = field(init=False)
     hub: Hub = field(init=False)
 
     def __post_init__(self) -> None:
         self.hub = self.context.connect()
         self.dispatchers = {one.route.name: Dispatcher(one, self.context) for one in self.recorders}
-        self.watch = Watch(self.context, list(self.dispatchers.values()))
-        self.lookout = Lookout(self.context.connect(), self.context.settings)
+        self.watch = SelfChecker(self.context, list(self.dispatchers.values()))
+        self.situations = SituationReader(self.context.connect(), self.context.settings)
 
     def work(self) -> None:
         """Decide on everything that came, and deliver all that is due."""
         routes = [one.route for one in self.recorders]
         while self._is_due(RecordKind.TRANSITION):
-            tell(self.hub, self.context, routes, self.lookout)
+            tell(self.hub, self.context, routes, self.situations)
         while self._is_due(RecordKind.NOTICE) or self._waiting():
             hand_out(self.hub, self.context, self.dispatchers)
             for dispatcher in self.dispatchers.values():
