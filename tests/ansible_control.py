@@ -13,7 +13,7 @@ from tests.containers import Machine, Machines
 
 PROJECT = "/project"
 _ROLE = Path(__file__).parent.parent / "packaging" / "ansible"
-# What stands in Ansible's own environment as a program: here it is a folder of this one.
+# Ansible's own environment has this program; here it runs from the mounted packages of this one.
 _PLAYBOOK = """#!/bin/sh
 LC_ALL=C.UTF-8 PYTHONPATH=/mounted exec python3 -m ansible playbook "$@"
 """
