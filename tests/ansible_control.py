@@ -13,7 +13,7 @@ from tests.containers import Machine, Machines
 
 PROJECT = "/project"
 _ROLE = Path(__file__).parent.parent / "packaging" / "ansible"
-# Ansible's own environment has this program; here it runs from the mounted packages of this one.
+# Ansible's own environment has this as a program; here it runs from the mounted packages of the tests' environment.
 _PLAYBOOK = """#!/bin/sh
 LC_ALL=C.UTF-8 PYTHONPATH=/mounted exec python3 -m ansible playbook "$@"
 """
