@@ -1,6 +1,6 @@
-"""One rank of a job that adds up its gradients over a ring of sockets, step after step.
+"""One rank of a job that sums its gradients over a ring of sockets, step after step.
 
-`python -m tests.allreduce RANK ADDRESS...`, one address per rank; it ends when it is told to.
+`python -m tests.allreduce RANK ADDRESS...` takes one address per rank and runs until it is ended.
 """
 
 import socket
@@ -12,11 +12,14 @@ from itertools import count
 import numpy as np
 
 PORT = 29500
-CHUNK, STEP_SECONDS = 1 << 18, 0.15  # floats that go around at once; of a step, what is no waiting
+CHUNK, STEP_SECONDS = (
+    1 << 18,
+    0.15,
+)  # floats sent around at once; the part of a step that is no waiting
 
 
 def neighbours(rank: int, addresses: list[str]) -> tuple[socket.socket, socket.socket]:
-    """To the next rank, and from the one before."""
+    """Return the connections to the next rank and from the previous one."""
     with socket.create_server((addresses[rank], PORT)) as door:
         after = addresses[(rank + 1) % len(addresses)]
         while True:
@@ -41,7 +44,7 @@ def receive(come: socket.socket, size: int) -> bytes:
 
 
 def exchange(to: socket.socket, come: socket.socket, chunk: np.ndarray) -> np.ndarray:
-    """Send one chunk on while another comes."""
+    """Send one chunk on while receiving another, and return the received one."""
     sender = threading.Thread(target=to.sendall, args=(chunk.tobytes(),))
     sender.start()
     came = np.frombuffer(receive(come, chunk.nbytes), np.float32)
@@ -50,7 +53,7 @@ def exchange(to: socket.socket, come: socket.socket, chunk: np.ndarray) -> np.nd
 
 
 def all_reduce(rank: int, ranks: int, to: socket.socket, come: socket.socket) -> float:
-    """The sum of what every rank has: of 1, 2, ... it is the same everywhere."""
+    """Return the sum over all ranks; rank r contributes r + 1, so the result is the same everywhere."""
     chunks = [np.full(CHUNK // ranks, rank + 1, np.float32) for _ in range(ranks)]
     for turn in range(ranks - 1):
         chunks[(rank - turn - 1) % ranks] += exchange(to, come, chunks[(rank - turn) % ranks])

@@ -1,4 +1,4 @@
-"""A machine with Ansible on it, and others that it reaches by SSH, each with a key of its own."""
+"""A machine with Ansible on it, and others that it reaches by SSH, each with its own key."""
 
 import importlib.util
 import os
@@ -13,7 +13,7 @@ from tests.containers import Machine, Machines
 
 PROJECT = "/project"
 _ROLE = Path(__file__).parent.parent / "packaging" / "ansible"
-# What stands in Ansible's own environment as a program: here it is a folder of this one.
+# Ansible's own environment has this as a program; here it runs from the mounted packages of the tests' environment.
 _PLAYBOOK = """#!/bin/sh
 LC_ALL=C.UTF-8 PYTHONPATH=/mounted exec python3 -m ansible playbook "$@"
 """
@@ -28,7 +28,7 @@ mkdir -p -m 700 /root/.ssh
 ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519
 cat /root/.ssh/id_ed25519.pub
 """
-# The image's key would be the same for all.
+# The key from the image would be the same on all machines.
 _ADMIT = """
 set -e
 rm -f /etc/ssh/ssh_host_*
@@ -42,7 +42,7 @@ cut -d ' ' -f 1,2 /etc/ssh/ssh_host_ed25519_key.pub
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What a playbook came to, by host."""
+    """The result of running a playbook, with its counts by host."""
 
     code: int
     said: str
@@ -61,11 +61,11 @@ class Control:
         self._machine.ok("sh", "-c", "cat >/root/.ssh/known_hosts", given="".join(hosts))
 
     def sh(self, line: str) -> str:
-        """A line for the shell in the folder of the playbook; its output."""
+        """Run a shell line in the playbook's folder and return its output."""
         return self._machine.sh(f"cd {PROJECT}/packaging/ansible && {line}")
 
     def play(self, line: str) -> Played:
-        """A line that runs a playbook."""
+        """Run a line that starts a playbook, and return the result."""
         done = self._machine.run("sh", "-c", f"cd {PROJECT}/packaging/ansible && {line}")
         said = done.stdout + done.stderr
         rows = re.findall(r"^(\S+)\s+: .*\bchanged=(\d+) .*\bfailed=(\d+)", said, re.MULTILINE)
@@ -78,7 +78,7 @@ class Control:
 
 
 def _ansible() -> Path:
-    """The folder of the packages among which Ansible is."""
+    """Return the folder of Python packages that holds Ansible; skip the test where it is missing."""
     found = importlib.util.find_spec("ansible")
     if found is None or found.origin is None:
         if os.environ.get("CI") == "true":

@@ -1,7 +1,7 @@
 """compose.yaml in a container engine: podman-compose and podman, in namespaces of their own.
 
-Nothing outside can be fetched while an image is built: the base image is Debian's, wheels are brought by a volume, and
-Debian's programs take the place of other makers' images, with the arguments that compose.yaml has for them.
+Nothing can be fetched from outside while an image is built. So the base image is Debian's, wheels come from a
+volume, and Debian's programs replace other makers' images, with the arguments that compose.yaml has for them.
 """
 
 import json
@@ -24,11 +24,11 @@ from tests.polling import wait_until
 VERSION = "0.1.0"
 STORES = "localhost/stores:debian"
 BUILD_SECONDS = 900.0
-# On a machine that has other things to do.
+# Allows for a machine that is busy with other things.
 UP_SECONDS = 120.0
 TICK_SECONDS = 1.0
 _MOUNTED = "/wheels"
-# In other namespaces a process is in another folder.
+# A process in other namespaces starts in another folder.
 _OURS = {"PYTHONPATH": str(ROOT)}
 _CONFIGURATION = """
 [alerts]
@@ -38,7 +38,7 @@ name = "site"
 url_file = "webhook-url"
 allow_http = true
 """
-# Prints what comes, a message a line.
+# Prints each received message on a line.
 _RECEIVER = """
 import http.server
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -54,7 +54,7 @@ http.server.HTTPServer(("", 9000), Handler).serve_forever()
 
 
 def _wheels(cache: Path, checkout: Path) -> Path:
-    """A folder with what the image of a checkout installs, as the constraints have it."""
+    """Download the packages that a checkout's image installs, by the constraints, and return their folder."""
     folder = cache / "wheels"
     folder.mkdir(exist_ok=True)
     (build,) = re.findall(r'"(setuptools==[^"]+)"', (ROOT / "pyproject.toml").read_text())
@@ -69,7 +69,7 @@ def _wheels(cache: Path, checkout: Path) -> Path:
 
 
 class Project:
-    """A checkout with secrets and a configuration beside it, and what podman-compose does with it."""
+    """A checkout with secrets and a configuration beside it, run by podman-compose."""
 
     def __init__(self, machines: Machines, folder: Path, cache: Path, node: Path) -> None:
         self._machines = machines
@@ -100,7 +100,7 @@ class Project:
         return (self.folder / file).read_text().strip()
 
     def compose(self, *words: str, seconds: float = UP_SECONDS) -> str:
-        """What podman-compose says, which must succeed."""
+        """Run podman-compose, which must succeed, and return its output."""
         files = ["-f", "compose.yaml", "-f", "test.yaml"]
         build = f"--volume {self._wheels}:{_MOUNTED}:ro"
         command = [sys.executable, "-m", "podman_compose", "--podman-build-args", build, *files]
@@ -118,7 +118,7 @@ class Project:
         return done.stdout
 
     def build(self) -> None:
-        """Our image, and the one of Debian's stores."""
+        """Build our image."""
         self.compose("build", "hub", seconds=BUILD_SECONDS)
 
     def build_stores(self) -> None:
@@ -137,7 +137,7 @@ class Project:
         return done.stdout
 
     def write_version(self, version: str) -> None:
-        """A checkout of another version, from whose image containers are made from now on."""
+        """Change the checkout to another version; later containers are made from its image."""
         module = self.folder / "gpuvigil" / "__init__.py"
         module.write_text(module.read_text().replace(f'"{self.version}"', f'"{version}"'))
         self.version = version
@@ -146,19 +146,19 @@ class Project:
         self.compose("--profile", profile, "up", "-d", *more)
 
     def down(self, profile: str) -> None:
-        """Away with the containers and their volumes."""
+        """Remove the containers and their volumes."""
         self.compose("--profile", profile, "down", "-v", "-t", "5")
 
     def is_healthy(self, service: str) -> bool:
-        """What the engine's own check says, which its timer runs where the host has systemd."""
+        """Return the engine's own health check, which a timer runs where the host has systemd."""
         return self._machines.podman("healthcheck", "run", name(service)).returncode == 0
 
     def state(self, service: str, what: str) -> str:
-        """A field of what the engine says of a container."""
+        """Return a field of what the engine reports about a container."""
         return self.podman("inspect", name(service), "--format", f"{{{{.{what}}}}}").strip()
 
     def kill(self, service: str) -> None:
-        """As a crash does it, unbeknown to the engine; once it has started the container again."""
+        """Kill a service as a crash would, unknown to the engine, and wait until the engine has restarted it."""
         before = self.state(service, "State.Pid")
         assert self._machines.inside("kill", "-9", before).returncode == 0
 
@@ -168,25 +168,25 @@ class Project:
         wait_until(f"{service} is started again", is_back, UP_SECONDS)
 
     def takes(self, service: str, amount: int) -> bool:
-        """Whether a process in the container can have so much memory; where not, it is killed."""
+        """Return whether a process in the container can allocate this many bytes; where it cannot, it is killed."""
         words = ("python", "-c", f"bytearray({amount})")
         code = self._machines.podman("exec", name(service), *words).returncode
         assert code in {0, 137}
         return code == 0
 
     def cable(self, service: str, state: str) -> None:
-        """Pull the container's cable (`down`), or plug it in (`up`)."""
+        """Pull the container's network cable (`down`), or plug it in (`up`)."""
         link = self.podman("exec", name(service), "cat", "/sys/class/net/eth0/iflink").strip()
         listed = self._machines.inside("ip", "-o", "link", "show", "type", "veth").stdout
         (port,) = re.findall(rf"^{link}: (\w+)@", listed, re.MULTILINE)
         assert self._machines.inside("ip", "link", "set", port, state).returncode == 0
 
     def messages(self) -> list[dict[str, Any]]:
-        """What the receiver has got."""
+        """Return the messages that the receiver got."""
         return [json.loads(line) for line in self.podman("logs", name("receiver")).splitlines()]
 
     def found(self, profile: str) -> Mapping[str, list[Any]]:
-        """What is kept, by `tests.compose_witness`; nothing while there is no answer."""
+        """Return what `tests.compose_witness` finds stored; empty while nothing answers."""
         words = ["found", profile, self.secret("service-token")]
         done = self._machines.inside(
             *(sys.executable, "-m", "tests.compose_witness", *words), environment=_OURS
@@ -201,7 +201,7 @@ class Project:
 
 
 class Witness:
-    """What was acknowledged, by times in milliseconds, until it is stopped."""
+    """A process that collects the times of acknowledged data, in milliseconds, until it is stopped."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.seen: dict[str, list[int]] = {"tick": [], "kept": []}
@@ -228,12 +228,12 @@ class Witness:
 
 
 def name(service: str) -> str:
-    """Of the first container of a service, as podman-compose makes it."""
+    """Return the name that podman-compose gives to the first container of a service."""
     return f"{COMPOSE['name']}_{service}_1"
 
 
 def _beside(node: Path) -> Mapping[str, Any]:
-    """What a test adds: a driver on the node, a receiver, and other stores' images."""
+    """Return what a test adds to compose.yaml: a driver on the node, a receiver, and other images for the stores."""
     given = {
         "LD_LIBRARY_PATH": "/var/driver/library",
         "NVML_FAKE_STATE": "/var/driver/nvml.state",

@@ -1,4 +1,4 @@
-"""A site of compose.yaml: one profile, a node with two GPUs, a receiver, and who sees what was acknowledged."""
+"""A site of compose.yaml: one profile, a node with two GPUs, a receiver, and a witness of what was acknowledged."""
 
 import json
 import shutil
@@ -14,7 +14,8 @@ from tests.containers import PROGRAMS, Machines, base_image
 from tests.nvml_fake import FakeDriver, build
 from tests.polling import wait_until
 
-# A collector keeps numbers in memory for so long (collector/spool/queue.py), so as to write nothing to disk.
+# A collector keeps samples in memory for this long (collector/spool/queue.py), so as to write nothing to
+# disk.
 COLLECTOR_SECONDS = 5.0
 PROFILES = ("embedded", "victoriametrics", "influxdb")
 WANTED = (*PROGRAMS, "victoria-metrics", "influxd")
@@ -23,7 +24,7 @@ MESSAGE_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """Images that were built, and the node's driver."""
+    """The built images, and the node's driver."""
 
     project: Project
     driver: FakeDriver
@@ -31,7 +32,7 @@ class Engine:
 
 @contextmanager
 def engine(cache: Path, folder: Path) -> Iterator[Engine]:
-    """Build every image; what needs a network or minutes is taken from the cache of earlier runs."""
+    """Build every image; steps that need a network or minutes use the cache of earlier runs."""
     for one in (folder, *folder.parents[:2]):
         one.chmod(one.stat().st_mode | 0o011)
     places = {name: folder / name for name in ("machines", "base", "node", "checkout")}
@@ -51,7 +52,7 @@ def engine(cache: Path, folder: Path) -> Iterator[Engine]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A profile that is up; when its containers were killed, in milliseconds."""
+    """A running profile, with the times in milliseconds at which its containers were killed."""
 
     profile: str
     project: Project
@@ -62,7 +63,7 @@ class Site:
 
     @property
     def services(self) -> list[str]:
-        """Those that stay, each after those that it depends on."""
+        """The services that keep running, each after those that it depends on."""
         all_ = of_profile(self.profile)
         return [one for one in all_ if SERVICES[one].get("restart") != "on-failure"]
 
@@ -73,7 +74,7 @@ class Site:
                 assert self.project.state(one, "State.Health.Status") == "healthy"
 
     def told(self, gpu: int) -> None:
-        """Wait for the message about a GPU that is lost."""
+        """Wait for the message about a lost GPU, and remember the incidents so far."""
         uuid = f"GPU-00000001-0000-4000-8000-{gpu:012}"
         wait_until(
             f"a message about {uuid}",
@@ -83,7 +84,7 @@ class Site:
         self.incidents.update(self.project.found(self.profile)["incidents"])
 
     def versions(self) -> set[str]:
-        """Of the hub and of the node's collector, as the hub says it."""
+        """Return the versions of the hub and of the node's collector, as the hub reports them."""
         return set(self.project.found(self.profile).get("versions", ()))
 
     def kill(self, service: str) -> None:
@@ -91,7 +92,7 @@ class Site:
         self.project.kill(service)
 
     def without_network(self, seconds: float, meanwhile: Callable[[], None]) -> int:
-        """Pull the cables of hub and store for so long; how many ticks there were.
+        """Pull the cables of hub and store for `seconds`, and return how many ticks there were meanwhile.
 
         `meanwhile` is called as soon as they are pulled.
         """
@@ -102,7 +103,7 @@ class Site:
         try:
             meanwhile()
             time.sleep(seconds)
-            # The engine looks from within, where nothing is amiss.
+            # The engine checks from inside the container, where nothing is wrong.
             assert self.project.is_healthy("hub")
         finally:
             for one in pulled:
@@ -110,7 +111,7 @@ class Site:
         return len(self.witness.seen["tick"]) - before
 
     def assert_nothing_is_lost(self, seconds: float = UP_SECONDS) -> None:
-        """Every tick that was seen, every line that was acknowledged, and every incident is kept."""
+        """Assert that every tick seen, every line acknowledged, and every incident is stored."""
         seen = {what: list(times) for what, times in self.witness.seen.items()}
         assert seen["tick"]
         assert seen["kept"]
@@ -132,21 +133,21 @@ class Site:
             raise AssertionError(f"lost: {missing}, killed: {self.killed}") from error
 
     def _may_be_lost(self, at: int) -> bool:
-        """Whether it was read just before the collector's own end."""
+        """Return whether a tick was read just before the collector was killed."""
         collector = "collector" if self.profile == "embedded" else f"collector-{self.profile}"
         ended = self.killed.get(collector)
         return ended is not None and 0 <= ended - at <= 1000 * (COLLECTOR_SECONDS + TICK_SECONDS)
 
 
 def _without(seen: Iterable[int], found: Iterable[int]) -> list[int]:
-    """Those that were not found; stores cut milliseconds that `/metrics` rounds."""
+    """Return the times in `seen` that are not in `found`; stores truncate milliseconds that `/metrics` rounds."""
     there = {at + off for at in found for off in (-1, 0, 1)}
     return sorted(set(seen) - there)
 
 
 @contextmanager
 def site(running: Engine, profile: str) -> Iterator[Site]:
-    """Bring a profile up, and away with it."""
+    """Start a profile, and remove it afterwards."""
     project = running.project
     for gpu in (0, 1):
         running.driver.restore(gpu)

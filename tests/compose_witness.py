@@ -1,8 +1,9 @@
-"""Who sees what was acknowledged, and what is there: run on the machine of compose.yaml's ports.
+"""A witness of what was acknowledged and what is stored, run on the machine with compose.yaml's ports.
 
-`python -m tests.compose_witness watch TOKEN` prints every tick of the collector that its /metrics show, and every line
-of its own that the hub has acknowledged, until its standard input ends. `... found PROFILE TOKEN` prints as JSON the
-times of all ticks and lines that are kept, in milliseconds, the incidents that there are, and who has which version.
+`python -m tests.compose_witness watch TOKEN` prints every tick of the collector that its /metrics show, and
+every line of its own that the hub has acknowledged, until its standard input ends. `... found PROFILE TOKEN`
+prints as JSON the times of all stored ticks and lines in milliseconds, the incidents, and the versions of hub
+and node.
 """
 
 import json
@@ -25,16 +26,16 @@ HUB = "http://127.0.0.1:8428"
 METRICS = "http://127.0.0.1:9431/metrics"
 EVERY_SECONDS = 0.25
 NODE, WITNESS = "gpu-001", "witness"
-# Of the row that each tick makes of the node itself, and of the witness's lines.
+# A field of the row that each tick makes about the node, and of the witness's lines.
 FIELD = "load_average"
 _TICK = re.compile(r"^gpuvigil_node_last_tick_timestamp_seconds\S* (\S+)$", re.MULTILINE)
-# Shorter than what lies between two ticks or lines: then there is one in each.
+# Shorter than the time between two ticks or lines, so that each is in a step of its own.
 _STEP = timedelta(seconds=0.1)
 _SPAN = timedelta(hours=1)
 
 
 def watch(token: str) -> None:
-    """Print `tick MILLISECONDS` and `kept MILLISECONDS`."""
+    """Print `tick MILLISECONDS` and `kept MILLISECONDS` until standard input ends."""
     threading.Thread(target=_write, args=[token], daemon=True).start()
     last = 0
     while not select.select([sys.stdin], [], [], EVERY_SECONDS)[0]:
@@ -46,7 +47,7 @@ def watch(token: str) -> None:
 
 
 def _tick() -> int:
-    """When the collector read last; 0 while it does not answer."""
+    """Return when the collector last read, in milliseconds; 0 while it does not answer."""
     try:
         with urllib.request.urlopen(METRICS, timeout=2) as answer:
             found = _TICK.search(answer.read().decode())
@@ -56,7 +57,7 @@ def _tick() -> int:
 
 
 def _write(token: str) -> None:
-    """A line counts once the hub has said that it has it."""
+    """Write lines to the hub for ever; a line counts once the hub has acknowledged it."""
     while True:
         at = time.time_ns() // 1_000_000
         line = f"node,cluster={WITNESS},node={WITNESS} {FIELD}=1 {at}\n".encode()
@@ -72,7 +73,7 @@ def _write(token: str) -> None:
 
 
 def found(profile: str, token: str) -> Mapping[str, list[int] | list[str]]:
-    """The node's ticks, wherever the profile keeps them, the witness's lines, and the rest."""
+    """Return the node's ticks from the profile's store, the witness's lines, the incidents and the versions."""
     hub = Hub(HUB, lambda: token)
     ticks: Callable[[], Iterator[int]] = {
         "embedded": lambda: _in_hub(hub, NODE),

@@ -1,9 +1,9 @@
 """A profile of compose.yaml without a container engine: every command and health check as written.
 
-`python -m tests.composed PROFILE DIRECTORY` runs in network, process and mount namespaces of its own.
-Each service sees what its container would: its volumes, its secrets, an empty /tmp, a read-only root, its
-environment and nothing of ours, no capabilities, and our image's services no root. All share one loopback, where
-the services' names lead. Of other makers' images Debian's program takes the place, with the same arguments.
+`python -m tests.composed PROFILE DIRECTORY` runs in network, process and mount namespaces of its own. Each
+service sees what its container would: its volumes, its secrets, an empty /tmp, a read-only root, its own
+environment without ours, and no capabilities; services of our image do not run as root. All share one loopback,
+to which the services' names resolve. Debian's programs replace other makers' images, with the same arguments.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ COMPOSE: Mapping[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(en
 SERVICES: Mapping[str, Mapping[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
-# What runs in place of an image's entry point: Debian's package of the same program.
+# The command that replaces an image's entry point: Debian's package of the same program.
 PROGRAMS = {
     "docker.io/victoriametrics/victoria-metrics": ["victoria-metrics"],
     "docker.io/library/influxdb": [],
@@ -39,7 +39,7 @@ _LONGEST_SECONDS = 90.0
 
 
 def of_profile(profile: str) -> list[str]:
-    """The services that start, each after those that it depends on."""
+    """Return the services that start, each after those that it depends on."""
     wanted = {name for name, it in SERVICES.items() if profile in it.get("profiles", [profile])}
     ordered: list[str] = []
     while len(ordered) < len(wanted):
@@ -54,7 +54,7 @@ def of_profile(profile: str) -> list[str]:
 
 
 def image_environment() -> dict[str, str]:
-    """What the Dockerfile's last stage sets, with our programs' folder for the image's."""
+    """Return the environment of the Dockerfile's last stage, with our programs' folder in place of the image's."""
     stage = DOCKERFILE.rpartition("FROM ")[2]
     (line,) = re.findall(r"^ENV (.+)$", stage, re.MULTILINE)
     found = dict(pair.split("=", 1) for pair in shlex.split(line))
@@ -66,7 +66,7 @@ def image_environment() -> dict[str, str]:
 
 
 class Containers:
-    """Services that run, with their logs and volumes in `directory`."""
+    """Running services, with their logs and volumes in `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -76,7 +76,7 @@ class Containers:
         self._hosts.chmod(0o644)
 
     def start(self, name: str) -> None:
-        """Wait for what it depends on, as it says, and start it."""
+        """Wait for the service's dependencies in their required condition, and start it."""
         for other, how in SERVICES[name].get("depends_on", {}).items():
             self._await(other, how["condition"])
         self._running[name] = self._run(name, command(name))
@@ -84,14 +84,14 @@ class Containers:
             self._complete(name)
 
     def _complete(self, name: str) -> None:
-        """Start it again until it has done what it is for."""
+        """Restart the service until it ends successfully."""
         deadline = time.monotonic() + _LONGEST_SECONDS
         while self._running[name].wait(30) != 0 and time.monotonic() < deadline:
             time.sleep(0.5)
             self._running[name] = self._run(name, command(name))
 
     def healthy(self, name: str) -> bool:
-        """Whether its health check succeeds before long; without one, whether it runs."""
+        """Return whether the health check succeeds in time or, without one, whether the service runs."""
         test = SERVICES[name].get("healthcheck", {}).get("test")
         if test is None:
             return self.exit_code(name) in {None, 0}
@@ -107,7 +107,7 @@ class Containers:
         return self._running[name].poll()
 
     def call(self, name: str, words: Sequence[str]) -> str:
-        """What a command says inside, as `docker compose exec` runs one."""
+        """Run a command in the service, as `docker compose exec` does, and return its output."""
         self._run(name, words, "exec").wait(60)
         return self.log(name, "exec")
 
@@ -115,7 +115,7 @@ class Containers:
         return (self._directory / f"{name}.{what}").read_text(encoding="utf-8", errors="replace")
 
     def stop(self) -> dict[str, int]:
-        """Ask everything to end, the last started first; the exit codes."""
+        """Ask all services to end, the last started first, and return their exit codes."""
         codes: dict[str, int] = {}
         for name, process in reversed(self._running.items()):
             if process.poll() is None:
@@ -124,7 +124,7 @@ class Containers:
         return codes
 
     def _place(self, source: str, who: int) -> Path:
-        """Where a volume, or a folder of the machine, lies that is mounted."""
+        """Return the path of a volume, or of a folder of the machine, that is mounted."""
         if source not in COMPOSE["volumes"]:
             return ROOT / substituted(source)
         place = self._directory / "volumes" / source
@@ -164,11 +164,11 @@ class Containers:
             )
 
     def _mounts(self, name: str, who: int) -> Iterator[str]:
-        """Shell that makes the container's file system out of the machine's."""
+        """Yield shell lines that build the container's file system from the machine's."""
         service = SERVICES[name]
-        # Whatever of ours lies where something is mounted over it must be kept first.
+        # Files of ours below a place that is mounted over must be saved first.
         yield "mount -t tmpfs tmpfs /run"
-        # A folder that is made in /etc is the container's own.
+        # A folder created in /etc is the container's own.
         yield "mkdir /run/etc && cp -a /etc/. /run/etc && mount --bind /run/etc /etc"
         yield f"mount --bind {self._hosts} /etc/hosts"
         kept = {ROOT, Path(sys.prefix), Path(sys.base_prefix), self._directory}
@@ -197,18 +197,18 @@ class Containers:
 
 
 def substituted(text: str) -> str:
-    """With `${NAME:-default}` as the engine puts it in."""
+    """Return the text with `${NAME:-default}` replaced as the engine does it."""
     return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: os.environ.get(found[1]) or found[2], text)
 
 
 def command(name: str) -> list[str]:
-    """What the container runs: the program of the image, and the command as written."""
+    """Return the command of a service: the image's program, and the arguments as written."""
     image = SERVICES[name]["image"].rpartition(":")[0]
     return [*PROGRAMS.get(image, []), *SERVICES[name]["command"]]
 
 
 def _account() -> int:
-    """The image's, or whose the files are where that one may not read them."""
+    """Return the image's user id, or the files' owner where that user may not read them."""
     (text,) = re.findall(r"--uid (\d+)", DOCKERFILE)
     for path in (ROOT, Path(sys.prefix), Path(sys.base_prefix)):
         if any(not it.stat().st_mode & 0o001 for it in (path, *path.parents)):
@@ -225,7 +225,7 @@ def _loopback_up() -> None:
 
 
 def kept(profile: str, directory: Path) -> list[str]:
-    """The measurements that a collector has brought to where the profile keeps them."""
+    """Return the names of the measurements that a collector has delivered to the profile's store."""
     token = (directory / COMPOSE["secrets"]["service-token"]["file"]).read_text().strip()
     place = {
         "embedded": "http://127.0.0.1:8428/api/v1/status",
@@ -253,7 +253,7 @@ def _wait_for_telemetry(profile: str, directory: Path) -> list[str]:
 
 
 def main(profile: str, directory: Path) -> None:
-    """Run a profile until each service is healthy, look, and end it; results as JSON."""
+    """Run a profile until each service is healthy, look, and end it; write the results as JSON."""
     _loopback_up()
     containers = Containers(directory)
     names = of_profile(profile)

@@ -1,4 +1,4 @@
-"""What all tests share: what a machine may lack, and the refusal to skip where CI counts on it."""
+"""Fixtures that all tests share: what a machine may lack, the tiers, and the refusal to skip in CI."""
 
 import gc
 import os
@@ -24,8 +24,8 @@ from tests.sources import Parsed, parsed, product
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# How long an example takes says something about the machine, not about the code. A run tries a few examples,
-# others each time, and what fails says how it is had again; the unit tier tries a third, `make soak` many.
+# An example's duration says something about the machine, not about the code. A run tries a few examples,
+# others each time, and a failure prints how to reproduce it; the unit tier tries a third, `make soak` many.
 hypothesis.settings.register_profile("few", deadline=None, max_examples=30, print_blob=True)
 hypothesis.settings.register_profile("many", deadline=None, max_examples=1000, print_blob=True)
 hypothesis.settings.register_profile("unit", deadline=None, max_examples=10, print_blob=True)
@@ -34,14 +34,16 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 gc.disable()  # until all tests are collected: none of it is garbage
 
 SECOND_TIER = {"server", "slow", "medium", "site"}
-# A test with one of these marks is not of the tier, whatever others it has.
+# A test with one of these marks is outside the tier, whatever other marks it has.
 NOT_IN = {"unit": SECOND_TIER, "test": {"site"}}
-# What makes a test one of these tiers stands in its file, or is the file's folder; the run of all others checks it.
+# What puts a test in one of these tiers is in its file's text, or is the file's folder; the run of all others
+# checks it.
 MADE_BY = {"sites": r"\bmark\.(site|alone)\b|\bbrowser\b", "alone": r"\bmark\.alone\b"}
 FOLDER = Path(__file__).parent
-# Most take milliseconds, the longest a few tenths of a second, and on a busy machine they differ by half from run to run.
+# Most unit tests take milliseconds, the longest a few tenths of a second, and on a busy machine they vary by
+# half from run to run.
 UNIT_SECONDS = 2.0
-# What is awaited of a page comes in a second or two on a machine of its own.
+# Whatever a test waits for on a page comes in a second or two on an otherwise idle machine.
 PAGE_MS = 90_000.0
 SITE_SECONDS = 400
 IN_CI = os.environ.get("CI") == "true"
@@ -49,7 +51,7 @@ IN_CI = os.environ.get("CI") == "true"
 
 @pytest.fixture(autouse=True)
 def own_umask() -> Iterator[None]:
-    """Commands that write secrets take a narrow one, and the next test must not get it from them."""
+    """Restore the umask after each test: commands that write secrets set a narrow one."""
     before = os.umask(0o022)
     yield
     os.umask(before)
@@ -57,8 +59,8 @@ def own_umask() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A home and a temporary folder of the tests' own, and none of gpuvigil's settings from outside."""
-    # Servers that run under an account of their own must get to what they are given in it.
+    """Give the tests a home and a temporary folder of their own, without gpuvigil's settings from outside."""
+    # Servers that run under an account of their own must be able to reach their files in it.
     temporary = Path(tempfile.mkdtemp(prefix="gv-"))
     temporary.chmod(0o711)
     with pytest.MonkeyPatch.context() as patch:
@@ -75,9 +77,9 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def needs() -> Callable[[str, str], str]:
-    """`needs("gcc", "apt-get install gcc")` is the program's path, or a skip with one line.
+    """Return a function that finds a program: `needs("gcc", "apt-get install gcc")` returns its path or skips the test.
 
-    With `CI=true` a program that is missing fails the test.
+    With `CI=true` a missing program fails the test.
     """
 
     def find(program: str, remedy: str) -> str:
@@ -93,20 +95,20 @@ def needs() -> Callable[[str, str], str]:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str, str], str]) -> Path:
-    """The fake NVML library, compiled."""
+    """Return the path of the compiled fake NVML library."""
     needs("gcc", "apt-get install gcc")
     return build(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture(scope="session")
 def product_sources() -> Mapping[Path, Parsed]:
-    """Every module of the product, parsed."""
+    """Return every module of the product, parsed."""
     return {path: parsed(path) for path in product()}
 
 
 @pytest.fixture(scope="module")
 def browser(needs: Callable[[str, str], str]) -> Iterator["Browser"]:
-    """Chromium, headless."""
+    """Start a headless Chromium."""
     from playwright.sync_api import (  # noqa: PLC0415 - most tests need no browser
         expect,
         sync_playwright,
@@ -125,21 +127,21 @@ def browser(needs: Callable[[str, str], str]) -> Iterator["Browser"]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--tier`: what it leaves out belongs to another tier, and does not count as deselected."""
+    """Add `--tier`; tests that it leaves out belong to another tier, and do not count as deselected."""
     parser.addoption(
         "--tier", choices=("unit", "test", "sites", "alone"), help="the tests of this tier"
     )
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage only among what the tests make: what they import stays until the end."""
+    """Restrict garbage collection to what the tests create: what they import stays until the end."""
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tier's tests; files that take long begin first, so that small ones fill the end."""
+    """Keep the tier's tests; files that take long begin first, so that small ones fill the end."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()) or item.get_closest_marker("alone"):
             item.add_marker(pytest.mark.site)
@@ -163,20 +165,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Of the unit tier each property tries fewer examples than the run of all tests, unless told otherwise."""
+    """Let properties in the unit tier try fewer examples than in the run of all tests, unless told otherwise."""
     if config.getoption("--tier", None) == "unit" and "HYPOTHESIS_PROFILE" not in os.environ:
         hypothesis.settings.load_profile("unit")
 
 
 def processor_seconds() -> float:
-    """What this process and its ended children have had of the processors."""
+    """Return the processor time in seconds of this process and its ended children."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """A test of the unit tier takes no seconds; what of the processor it has depends little on the machine's load."""
+    """Fail a unit test that takes seconds of processor time, which depends little on the machine's load."""
     began = processor_seconds()
     yield
     if item.config.getoption("--tier", None) == "unit":
@@ -192,7 +194,7 @@ def refuse_long(seconds: float) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave a file unread that has no test of the tier, or that by `--dist each` another process reads."""
+    """Skip reading a file without tests of the tier, or that another process reads with `--dist each`."""
     if config.getoption("--tier", None) is None or not collection_path.name.startswith("test_"):
         return None
     return collection_path not in files_to_read(config) or None
@@ -200,7 +202,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @cache
 def files_to_read(config: pytest.Config) -> frozenset[Path]:
-    """Those that may have tests of the tier or were asked for by name; by `--dist each` this process's share of them."""
+    """Return the files that may have tests of the tier or were asked for by name.
+
+    With `--dist each` these are only this process's share of them.
+    """
     asked_for = {Path(argument.partition("::")[0]).absolute() for argument in config.args}
     found = [
         path
@@ -212,7 +217,7 @@ def files_to_read(config: pytest.Config) -> frozenset[Path]:
 
 
 def may_have(tier: str, path: Path) -> bool:
-    """Whether a file may have tests of the tier, by its text."""
+    """Return whether a file may have tests of the tier, by its text."""
     if tier in NOT_IN:
         return not marks_of_file(path) & NOT_IN[tier]
     return re.search(MADE_BY[tier], f"{path}\n{path.read_text(encoding='utf-8')}") is not None
@@ -220,7 +225,7 @@ def may_have(tier: str, path: Path) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """By `--dist each` each process reads and runs a share of the files: what all read, all pay for."""
+    """Give each process a share of the files with `--dist each`, since each file that all read costs all of them."""
     if node.config.getoption("dist") == "each":
         number = int(node.workerinput["workerid"].removeprefix("gw"))
         processes = node.workerinput["workercount"]
@@ -229,7 +234,10 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """By `--dist each` pytest hears how many tests all processes have; else only of those of the last one."""
+    """Make pytest count the tests of all processes with `--dist each`.
+
+    It would otherwise count only those of the last process.
+    """
     if config.getoption("dist") != "each":
         return None
     from xdist.scheduler import EachScheduling  # noqa: PLC0415 - most processes schedule nothing
@@ -248,13 +256,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def marks_of_file(path: Path) -> set[str]:
-    """The marks that every test of a file has: those of its line `pytestmark = `."""
+    """Return the marks that every test of a file has, from its line `pytestmark = `."""
     line = re.search(r"^pytestmark = (.*)", path.read_text(encoding="utf-8"), re.MULTILINE)
     return set(re.findall(r"pytest\.mark\.(\w+)", line[1])) if line else set()
 
 
 def is_in(tier: str, marks: Set[str]) -> bool:
-    """Whether a test with these marks belongs to that tier; all are in one of `test`, `sites` and `alone`."""
+    """Return whether a test with these marks belongs to the tier; each test is in one of `test`, `sites` and `alone`."""
     if tier == "unit":
         return not marks & SECOND_TIER
     if tier == "alone":
@@ -264,13 +272,13 @@ def is_in(tier: str, marks: Set[str]) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """In CI a skipped, expected-to-fail or deselected test is a failure of the run."""
+    """Fail the run in CI if a test was skipped, expected to fail or deselected."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     assert reporter is not None
     kinds = ("skipped", "xfailed", "xpassed", "deselected")
     left_out = {name: len(reporter.stats.get(name, ())) for name in kinds}
     if hasattr(session.config, "workeroutput"):
-        # Of a worker's tests the first process hears only those that it runs.
+        # The first process hears only of those tests of a worker that it runs.
         session.config.workeroutput["deselected"] = left_out["deselected"]
     elif IN_CI and any(left_out.values()):
         reporter.write_line(f"CI runs every test, and these were left out: {left_out}", red=True)
@@ -279,7 +287,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Count what a worker deselected; each of them collects all tests and deselects the same."""
+    """Count what a worker deselected; all workers collect all tests and deselect the same."""
     reporter = node.config.pluginmanager.get_plugin("terminalreporter")
     deselected = getattr(node, "workeroutput", {}).get("deselected", 0)
     if deselected and not reporter.stats.get("deselected"):
@@ -288,7 +296,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Postgresql]:
-    """A real PostgreSQL, empty; tests make databases of their own in it."""
+    """Start a real, empty PostgreSQL, in which tests create databases of their own."""
     found = programs()
     if found is None:
         if IN_CI:

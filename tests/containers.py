@@ -1,7 +1,8 @@
-"""Machines of their own for tests: containers with systemd, in a network that nobody else is in.
+"""Separate machines for tests: containers with systemd, in a private network.
 
-podman runs in namespaces of mounts, processes and network: what it mounts, starts and sets up ends with them, whatever
-becomes of the test. The base image is Debian's own, by debootstrap from where this machine's apt gets its packages.
+podman runs in namespaces of mounts, processes and network, so whatever it mounts, starts and sets up ends with
+them, whatever becomes of the test. The base image is Debian's own, by debootstrap from this machine's apt
+source.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ INCLUDED = (
     "openssh-server",
     "iproute2",
     "procps",
-    # What the image of compose.yaml draws a PDF with.
+    # The libraries with which the image of compose.yaml draws a PDF.
     "libpango-1.0-0",
     "libpangoft2-1.0-0",
     "libharfbuzz-subset0",
@@ -36,7 +37,7 @@ INCLUDED = (
 IMAGE = "localhost/debian:12"
 KEPT_DAYS = 7
 START_SECONDS = 120.0
-# Nobody else's: the network is in a namespace.
+# Free for use: the network is in a namespace.
 _SUBNET = "10.99.7.0/24"
 _HOLD = """
 set -e
@@ -64,12 +65,12 @@ network_backend = "netavark"
 network_config_dir = "{0}/networks"
 """
 _STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "{0}/root"\nrunroot = "{0}/run"\n'
-# systemd hands a unit its credentials by a mount that has to get out of the namespace in which it was made.
+# systemd passes credentials to a unit by a mount that has to leave the namespace in which it was made.
 _INIT = ["sh", "-c", "mount --make-rshared / && exec /lib/systemd/systemd"]
 
 
 def base_image(cache: Path, scratch: Path) -> Path:
-    """Debian 12 as a tar, from the cache of earlier runs if it is not old."""
+    """Return a tar of Debian 12, from the cache of earlier runs if that is recent enough."""
     mark = hashlib.sha256(" ".join(INCLUDED).encode()).hexdigest()[:12]
     file = cache / f"{RELEASE}-{mark}.tar"
     if file.is_file() and time.time() - file.stat().st_mtime < KEPT_DAYS * 86_400:
@@ -87,7 +88,7 @@ def base_image(cache: Path, scratch: Path) -> Path:
 
 
 def mirror() -> str:
-    """Where apt gets this machine's packages from, whether it has looked there yet or not."""
+    """Return the URL from which apt gets this machine's packages, even before its first update."""
     said = subprocess.run(
         ["apt-get", "--print-uris", "update"], capture_output=True, text=True, check=True
     ).stdout
@@ -108,11 +109,11 @@ class Machine:
     def run(
         self, *words: str, given: str | None = None, seconds: float = 300.0
     ) -> "subprocess.CompletedProcess[str]":
-        """A command as root; its output, and its exit code whatever it is."""
+        """Run a command as root, and return its output and exit code."""
         return self._podman("exec", "-i", self.name, *words, given=given, seconds=seconds)
 
     def ok(self, *words: str, given: str | None = None, seconds: float = 300.0) -> str:
-        """What a command says that must do."""
+        """Run a command as root, which must succeed, and return its output."""
         done = self.run(*words, given=given, seconds=seconds)
         assert done.returncode == 0, (
             f"{' '.join(words)}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
@@ -120,18 +121,18 @@ class Machine:
         return done.stdout
 
     def sh(self, line: str) -> str:
-        """The same with a line for the shell."""
+        """Run a shell line as root, which must succeed, and return its output."""
         return self.ok("sh", "-c", line)
 
     def files(self) -> set[str]:
-        """Every path there is, but what programs of Debian's write for themselves wherever they run."""
+        """Return every existing path, except those that Debian's programs write wherever they run."""
         kept = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var/cache", "/var/lib/apt", "/var/log")
         pruned = " -o ".join(f"-path {one}" for one in (*kept, "/var/lib/dpkg", "/packages"))
         return set(self.sh(rf"find / \( {pruned} \) -prune -o -print").splitlines())
 
 
 class Machines:
-    """A context in which containers can be started; all of it ends with it."""
+    """A context in which containers can be started; all of them end with it."""
 
     def __init__(self, folder: Path, image: Path) -> None:
         self._folder = folder
@@ -168,7 +169,7 @@ class Machines:
             self.podman("rm", "-f", "-a", "-t", "0")
         self._holder.kill()
         self._holder.communicate()
-        # What is mounted in there goes with the namespace, a moment later.
+        # Its mounts disappear with the namespace, a moment later.
         wait_until("the folder can be removed", self._removed)
 
     def _removed(self) -> bool:
@@ -181,7 +182,7 @@ class Machines:
         volumes: Mapping[Path, str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Machine:
-        """A new machine, once its systemd has come up; volumes are read-only."""
+        """Start a machine and return it once its systemd is up; volumes are read-only."""
         words = ["run", "-d", "--name", name, "--hostname", name, "--network", "site"]
         words += ["--systemd=always", "--privileged"]
         for path, place in (volumes or {}).items():
@@ -196,22 +197,22 @@ class Machines:
             return said in {"running", "degraded"}
 
         wait_until(f"{name} has started", is_up, START_SECONDS)
-        # What a container's files are worth at a loss of power is nothing, and waiting for its disk takes minutes.
+        # A container's files need not survive a loss of power, and waiting for its disk takes minutes.
         machine.sh("echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/unsafe-io")
         return machine
 
     def podman(
         self, *words: str, given: str | None = None, seconds: float = 300.0
     ) -> "subprocess.CompletedProcess[str]":
-        """One command of podman's, in the namespaces."""
+        """Run a podman command in the namespaces."""
         return self.inside("podman", *words, given=given, seconds=seconds)
 
     def entered(self, *words: str) -> list[str]:
-        """The command line that runs these words in the namespaces."""
+        """Return the command line that runs these words in the namespaces."""
         return ["nsenter", "-t", self._inside, "-m", "-n", "-p", *words]
 
     def environment(self) -> dict[str, str]:
-        """What podman, and who starts it, has to be told."""
+        """Return the environment that podman and its callers need."""
         return {
             "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin",
             "HOME": str(self._folder),
@@ -227,7 +228,7 @@ class Machines:
         seconds: float = 300.0,
         environment: Mapping[str, str] | None = None,
     ) -> "subprocess.CompletedProcess[str]":
-        """Any command of this machine's, in the namespaces."""
+        """Run a command of this machine in the namespaces."""
         return subprocess.run(
             self.entered(*words),
             input=given,

@@ -1,4 +1,4 @@
-"""The demo with a Prometheus beside it: a simulated cluster and every service, each scraped by name."""
+"""The demo with a Prometheus beside it: a simulated cluster and all services, each scraped by name."""
 
 import contextlib
 import json
@@ -107,7 +107,7 @@ class Demo:
         process.wait(20)
 
     def inject(self, *what: str) -> None:
-        """As a person does it."""
+        """Inject a fault by the command line, as a person does."""
         command = [sys.executable, "-m", "gpuvigil", "inject", "--config", str(self.config), *what]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -136,7 +136,7 @@ class Scraping(Prometheus):
         pace = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         whole = {"global": pace, "scrape_configs": jobs, "rule_files": files}
         config = self.directory / "prometheus.yml"
-        # YAML holds JSON.
+        # JSON is valid YAML.
         config.write_text(json.dumps(whole), encoding="utf-8")
         return (
             f"--config.file={config}",
@@ -145,13 +145,13 @@ class Scraping(Prometheus):
         )
 
     def ask(self, path: str, **question: str) -> Any:
-        """What the API answers."""
+        """Return the answer of Prometheus's API."""
         address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(question)}"
         with urllib.request.urlopen(address, timeout=30) as answer:
             return json.loads(answer.read())["data"]
 
     def firing(self) -> set[str]:
-        """The alerts that fire now, each as `name node`."""
+        """Return the alerts that fire now, each as `name node`."""
         found = self.ask("alerts")["alerts"]
         return {
             f"{one['labels']['alertname']} {one['labels'].get('node', '')}".strip()
@@ -164,7 +164,7 @@ _UNITS = {"m": 1, "h": 60, "d": 1440}
 
 
 def hurried(text: str) -> str:
-    """What is waited for in a sixtieth of the time: `for`, and spans of hours and days."""
+    """Return rules with waiting times cut to a sixtieth: `for`, and spans of hours and days."""
     return re.sub(
         r"(for: (?=\d+m)|\[|offset )(\d+)([mhd])\b",
         lambda it: it[0] if _counts(it) else f"{it[1]}{int(it[2]) * _UNITS[it[3]]}s",
@@ -173,7 +173,7 @@ def hurried(text: str) -> str:
 
 
 def _counts(found: re.Match[str]) -> bool:
-    """Whether it is a span in which a counter rises, which a short story also fills."""
+    """Return whether the match is a span of minutes over which a counter rises, which a short demo also fills."""
     return found[3] == "m" and not found[1].startswith("for")
 
 

@@ -1,4 +1,4 @@
-"""A small disk for whoever shall fill it; without privileges where the system allows it."""
+"""A small disk for tests that fill it; without privileges where the system allows it."""
 
 import shutil
 import subprocess
@@ -24,12 +24,12 @@ class Disk:
 
     @property
     def within(self) -> list[str]:
-        """Runs a program where the file system is mounted."""
+        """The command that runs a program where the file system is mounted."""
         return ["nsenter", "-t", str(self.pid), "-U", "-m", "--preserve-credentials"]
 
     @property
     def seen(self) -> Path:
-        """The place as everybody else can reach it."""
+        """The path at which all other processes can reach the disk."""
         return Path(f"/proc/{self.pid}/root{self._place}")
 
     def free_kib(self) -> int:

@@ -1,7 +1,7 @@
-"""What dcgm-exporter and node_exporter say of two nodes, over HTTP.
+"""A server with what dcgm-exporter and node_exporter say about two nodes.
 
-Shaped as dcgm-exporter 3.3 writes it (its README's example, and etc/default-counters.csv) and as
-node_exporter 1.5 does; numbers are of an H100.
+The text is shaped as dcgm-exporter 3.3 writes it (its README's example, and etc/default-counters.csv) and as
+node_exporter 1.5 does; numbers are those of an H100.
 """
 
 from collections.abc import Mapping
@@ -17,17 +17,17 @@ def uuid(node: str, gpu: int) -> str:
 
 
 class Exporters(TextPages):
-    """A server with `/dcgm/NODE` and `/node/NODE`; a context manager. `utilization` may change."""
+    """A server with `/dcgm/NODE` and `/node/NODE`; a context manager. Tests may change `utilization`."""
 
     def __init__(self) -> None:
         self.utilization: dict[str, int] = {uuid(n, g): 98 for n in NODES for g in range(GPUS)}
-        self.gone: set[str] = set()  # GPUs of which it tells no more
-        self.labels: dict[str, dict[str, str]] = {}  # more labels of a GPU, by its UUID
+        self.gone: set[str] = set()  # GPUs that are no longer reported
+        self.labels: dict[str, dict[str, str]] = {}  # further labels of a GPU, by its UUID
         self.start()
 
     @property
     def targets(self) -> Mapping[str, Mapping[str, str]]:
-        """The first node has both exporters, the other only that of its GPUs."""
+        """Scrape paths with their labels: the first node has both exporters, the other only that of its GPUs."""
         return {
             "/dcgm/gpu-a": {"instance": "10.0.0.1:9400", "cluster": "h100"},
             "/dcgm/gpu-b": {"instance": "10.0.0.2:9400", "cluster": "h100"},
@@ -63,7 +63,7 @@ class Exporters(TextPages):
                 "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.875,
             }
             lines += [f"{name}{{{labels}}} {value}" for name, value in values.items()]
-        # A slice of the first GPU, as it is told where MIG is on.
+        # A slice of the first GPU, as it is reported where MIG is on.
         sliced = f'gpu="0",UUID="{uuid(node, 0)}",GPU_I_PROFILE="1g.10gb",GPU_I_ID="7"'
         lines.append(f'DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{sliced},Hostname="{node}"}} 0.25')
         return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
-"""A fabric of several nodes with everything behind it as shipped: hub, collectors, analyzer, alerts.
+"""A fabric of several nodes with all services as shipped: hub, collectors, analyzer, alerts.
 
-Nothing is set but names, places and addresses: delays and intervals are those of an installation.
+Only names, places and addresses are set: delays and intervals are those of an installation.
 """
 
 import subprocess
@@ -45,7 +45,7 @@ url = "{webhook}"
 
 
 class Fabric:
-    """Nodes with InfiniBand ports in trees of files, and who is told when one goes down."""
+    """Nodes with InfiniBand ports in file trees, and the webhook that hears when one goes down."""
 
     def __init__(self, folder: Path, hub: HubProcess, receiver: Receiver) -> None:
         self.hub = hub
@@ -54,7 +54,7 @@ class Fabric:
         self._folder = folder
 
     def add(self, node: str, ports: Sequence[str]) -> Path:
-        """A node with these ports up; returns the configuration of its collector."""
+        """Add a node with these ports up, and return the configuration of its collector."""
         folder = self._folder / node
         folder.mkdir()
         (folder / "kmsg").touch()
@@ -72,7 +72,7 @@ class Fabric:
         )
 
     def down(self, *ports: tuple[str, str]) -> float:
-        """These ports, by node and device, lose their link now; returns when, monotonic."""
+        """Take down these ports, given by node and device, and return the monotonic time."""
         began = time.monotonic()
         for node, port in ports:
             self.trees[node].down(port)
@@ -83,17 +83,17 @@ class Fabric:
             self.trees[node].up(port)
 
     def told(self, since: float, status: str = "firing") -> list[Received]:
-        """What the webhook got since a monotonic time, of that status."""
+        """Return the webhook's messages of this status since a monotonic time."""
         got = [one for one in self.receiver.accepted() if one.monotonic >= since]
         return [one for one in got if one.payload["status"] == status]
 
     def wait(self, since: float, status: str = "firing", timeout_seconds: float = 60.0) -> Received:
-        """The first of them."""
+        """Wait for the first such message and return it."""
         self.receiver.wait(lambda _: bool(self.told(since, status)), timeout_seconds)
         return self.told(since, status)[0]
 
     def seconds_to_webhook(self, node: str, port: str) -> float:
-        """From the loss of one port to the message; the port is up again, and that told, at the end."""
+        """Return the seconds from the loss of one port to its message; the port is up again and resolved at the end."""
         began = self.down((node, port))
         told = self.wait(began)
         labels = told.payload["alerts"][0]["labels"]
@@ -105,14 +105,14 @@ class Fabric:
 
 
 def labels_of(message: Received) -> tuple[str, str]:
-    """What it is about and how grave."""
+    """Return the alert's name and severity."""
     labels = message.payload["alerts"][0]["labels"]
     return labels["alertname"], labels["severity"]
 
 
 @contextmanager
 def running(folder: Path, nodes: Mapping[str, Sequence[str]]) -> Iterator[Fabric]:
-    """Everything runs, and each port of `nodes` was seen up."""
+    """Run everything, with each port of `nodes` seen up."""
     shipped = {"commit_seconds": HubSettings().commit_seconds}
     with ExitStack() as stack:
         hub = stack.enter_context(HubProcess(folder / "hub", shipped))
@@ -132,7 +132,7 @@ def running(folder: Path, nodes: Mapping[str, Sequence[str]]) -> Iterator[Fabric
 
 
 def _wait_until_seen(fabric: Fabric, ports: int) -> None:
-    """Both services have their pulse, and every port was told, by inventory and by a line."""
+    """Wait until both services have a pulse, and every port is known by inventory and by a line."""
     client = fabric.hub.hub()
     store, since = HubStore(client), datetime.now(timezone.utc) - timedelta(minutes=1)
 
@@ -147,7 +147,7 @@ def _wait_until_seen(fabric: Fabric, ports: int) -> None:
 
 
 def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """All of them at once; one that does not go in time is killed."""
+    """Terminate all processes at once; one that does not end in time is killed."""
     for process in processes:
         process.terminate()
     for process in processes:

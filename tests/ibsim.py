@@ -1,6 +1,6 @@
-"""A real InfiniBand subnet in one box: ibsim with OpenSM, whose answers the usual tools read.
+"""A real InfiniBand subnet on one machine: ibsim with OpenSM, whose answers the usual tools read.
 
-No device and no root: the tools are run with a library before them that speaks to the simulator.
+It needs no device and no root: the tools run with a preloaded library that talks to the simulator.
 """
 
 import os
@@ -23,16 +23,17 @@ PROGRAMS = (
 )
 PROMPT = "sim> "
 PORTS = 64
-"""Of every switch."""
+"""How many ports every switch has."""
 
 Cable = tuple[str, str, str]
-"""A host, its device and the leaf that it is at."""
+"""A host, its device, and the leaf at the other end."""
 
 
 def netlist(cables: Sequence[Cable], spines: int) -> str:
-    """Hosts at the first ports of their leaves, and each leaf at each spine by its last ports.
+    """Return the netlist of a fabric.
 
-    The simulator wants every cable at both of its ends, and a blank line between nodes.
+    Hosts are at the first ports of their leaves, and each leaf is at each spine by its last ports. The
+    simulator wants every cable at both of its ends, and a blank line between nodes.
     """
     leaves = sorted({leaf for _, _, leaf in cables})
     hosts = {leaf: [(host, it) for host, it, at in cables if at == leaf] for leaf in leaves}
@@ -75,7 +76,7 @@ def _switch(guid: int, name: str) -> list[str]:
 
 
 class Subnet:
-    """The subnet of a netlist, up and with a manager; as seen from device mlx5_0 of `host`."""
+    """A netlist's running subnet with its manager, as seen from device mlx5_0 of `host`."""
 
     def __init__(self, folder: Path, net: str, host: str = "host1") -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,10 +94,10 @@ class Subnet:
 
     def __enter__(self) -> "Subnet":
         try:
-            # Its console ends with its input, and the simulator with that.
+            # The simulator's console ends with its input, and the simulator with its console.
             self._start("ibsim", "-s", "net")
             wait_until("the subnet", lambda: "simulator ready" in self._said("ibsim"), 10.0)
-            # Traps tell it of changes, but some get lost: it looks every second too.
+            # Traps report changes, but some get lost, so opensm also sweeps every second.
             self._start("ibsim-run", "opensm", "-s", "1", "-f", str(self._folder / "osm.log"))
             wait_until("its manager", lambda: "MASTER" in self.run("sminfo"), 30.0)
         except BaseException:
@@ -105,7 +106,7 @@ class Subnet:
         return self
 
     def run(self, *words: str, timeout: float = 30.0) -> str:
-        """What a tool prints, whatever its exit code: ibqueryerrors fails where it finds some."""
+        """Run a tool and return its output, whatever its exit code: ibqueryerrors fails where it finds errors."""
         done = subprocess.run(
             ["ibsim-run", *words],
             cwd=self._folder,
@@ -117,7 +118,7 @@ class Subnet:
         return done.stdout.decode()
 
     def say(self, line: str) -> None:
-        """A command to the simulator's console; returns once it is done."""
+        """Send a command to the simulator's console, and return once it is done."""
         before = self._said("ibsim").count(PROMPT)
         console = self._processes[0].stdin
         assert console is not None
@@ -128,7 +129,7 @@ class Subnet:
         assert not re.search("^# ", answer, re.MULTILINE), answer
 
     def kill(self) -> None:
-        """End the simulator, and leave the manager."""
+        """End the simulator, and leave the manager running."""
         self._processes[0].kill()
         self._processes[0].wait()
 
@@ -165,7 +166,7 @@ class Subnet:
 Port = tuple[str, int]
 """A node's description and the port's number."""
 
-# The bits of LinkWidthEnabled; the simulator takes the widest at once.
+# Bits of LinkWidthEnabled; the simulator takes the widest at once.
 _WIDTHS = {1: 1, 4: 1 | 2}
 
 
@@ -173,9 +174,8 @@ _WIDTHS = {1: 1, 4: 1 | 2}
 class Ibsim:
     """Leaves and spines with hosts of several rails, whose cables can be broken; a context manager.
 
-    Nodes go by their descriptions: `leaf1`, `spine1`, `host01 mlx5_0`. The tools look from
-    `mgmt mlx5_0`, at leaf1. The simulator serves 9 of them at once, and may go on to count one
-    that was killed.
+    Nodes go by their descriptions: `leaf1`, `spine1`, `host01 mlx5_0`. The tools look from `mgmt mlx5_0`, at
+    leaf1. The simulator serves 9 tools at once, and may still count one that was killed.
     """
 
     folder: Path
@@ -219,7 +219,7 @@ class Ibsim:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a tool needs beside the environment it has; it is to be started in `folder`."""
+        """The variables that a tool needs beside its own environment; it must be started in `folder`."""
         script = shutil.which("ibsim-run")
         assert script is not None
         library = re.search("^sim_so=(.+)$", Path(script).read_text(), re.MULTILINE)
@@ -227,40 +227,40 @@ class Ibsim:
         return {**self._subnet.variables, "LD_PRELOAD": library[1]}
 
     def tool(self, *words: str, timeout: float = 30.0) -> str:
-        """What a tool prints, whatever its exit code."""
+        """Run a tool and return its output, whatever its exit code."""
         return self._subnet.run(*words, timeout=timeout)
 
     def leaf(self, n: int) -> str:
-        """Counted from 1; the rails of the first pod come first."""
+        """Return a leaf's name, counted from 1; the rails of the first pod come first."""
         return f"leaf{n}"
 
     def spine(self, n: int) -> str:
-        """Counted from 1."""
+        """Return a spine's name, counted from 1."""
         return f"spine{n}"
 
     def host(self, n: int, rail: int = 0) -> str:
-        """Hosts are counted from 1, and rails from 0."""
+        """Return a host's description; hosts are counted from 1, and rails from 0."""
         return f"host{n:02} mlx5_{rail}"
 
     def ports_of(self, name: str) -> Mapping[int, Port]:
-        """What is at the far end of a node's cables, also of those that are cut."""
+        """Return the far ends of a node's cables by port, including cables that are cut."""
         return {port: far for (node, port), far in self._far.items() if node == name}
 
     def port_to(self, name: str, far: str) -> int:
-        """The port of `name` with the cable to `far`."""
+        """Return the port of `name` with the cable to `far`."""
         (port,) = (port for port, (node, _) in self.ports_of(name).items() if node == far)
         return port
 
     def cut(self, name: str, port: int | None = None) -> None:
-        """Take out a cable, or all of a node."""
+        """Remove a cable, or all cables of a node."""
         self.say(f"Unlink {_place(name, port)}")
 
     def join(self, name: str, port: int | None = None) -> None:
-        """Put back what was cut; takes opensm a second."""
+        """Restore what was cut; opensm needs a second for it."""
         self.say(f"ReLink {_place(name, port)}")
 
     def swap(self, one: Port, other: Port) -> None:
-        """Exchange the far ends of two cables that are in; takes opensm a second."""
+        """Exchange the far ends of two connected cables; opensm needs a second for it."""
         crossed = {one: self._far[other], other: self._far[one]}
         for end in crossed:
             self.cut(*end)
@@ -271,21 +271,21 @@ class Ibsim:
     def errors(
         self, name: str, port: int, counter: str = "SymbolErrorCounter", count: int = 100
     ) -> None:
-        """Set a counter of perfquery's; those of 64 bits begin with `PortCountersExtended.`."""
+        """Set one of perfquery's counters; names of 64-bit ones begin with `PortCountersExtended.`."""
         field = counter if "." in counter else f"PortCounters.{counter}"
         self.say(f"PerformanceSet {_place(name, port)} {field}={count}")
 
     def width(self, name: str, port: int, lanes: int) -> None:
-        """Let a link that is up go on with 1 lane, or again with 4; takes more than a second."""
+        """Let a link that is up run at 1 lane, or at 4 again; takes more than a second."""
         if " " in name:
-            # ibportstate sets the port's LID too: a host would lose it, to a switch it is nothing.
+            # ibportstate also sets the port's LID: a host would lose it, while a switch does not care.
             name, port = self._far[name, port]
         ends = ((name, port), self._far[name, port])
 
         def has_them() -> bool:
             if self._holds(ends, lanes):
                 return True
-            # The first time, and again where a sweep that opensm had begun before has undone it.
+            # Set it the first time, and again if a sweep that opensm had begun before has undone it.
             self._set_width(name, port, lanes)
             return False
 
@@ -306,15 +306,15 @@ class Ibsim:
         self.tool("ibportstate", line[1], str(port), "width", str(_WIDTHS[lanes]))
 
     def links(self) -> str:
-        """What iblinkinfo prints, a line for each port."""
+        """Return the output of iblinkinfo, a line for each port."""
         return self.tool("iblinkinfo", "-l")
 
     def say(self, line: str) -> None:
-        """Any other command to the simulator's console, with its own names for nodes."""
+        """Send any other command to the simulator's console, with its own names for nodes."""
         self._subnet.say(line)
 
     def kill(self) -> None:
-        """End the simulator: what asks it waits for ever."""
+        """End the simulator; tools that query it then wait for ever."""
         self._subnet.kill()
 
     def _all_active(self) -> bool:
@@ -322,13 +322,13 @@ class Ibsim:
 
 
 def _place(name: str, port: int | None) -> str:
-    """A node or port as the simulator calls it."""
+    """Return the simulator's name for a node or port."""
     node = f"H-{name.replace(' ', '-')}" if " " in name else f"S-{name}"
     return f'"{node}"' if port is None else f'"{node}"[{port}]'
 
 
 def _wires(net: str) -> dict[Port, Port]:
-    """Both ends of each cable of a netlist, either way."""
+    """Return the far end of each cable end of a netlist."""
     names = dict(re.findall(r'^(?:Switch|Ca) [0-9]+ "(.+?)" +# "(.+?)"', net, re.MULTILINE))
     far, node = {}, ""
     for line in net.splitlines():

@@ -1,7 +1,7 @@
-"""What `kubectl kustomize` makes of a folder, for the few things that our manifests use; all else is refused.
+"""A small `kubectl kustomize` for the few features that our manifests use; anything else is refused.
 
-Kustomize, "The Kustomization File" (kubectl.docs.kubernetes.io/references/kustomize/kustomization); how lists are
-merged: Kubernetes, "Strategic merge patch" (the `patchMergeKey` of each list in its API).
+Kustomize, "The Kustomization File" (kubectl.docs.kubernetes.io/references/kustomize/kustomization); how lists
+are merged: Kubernetes, "Strategic merge patch" (the `patchMergeKey` of each list in its API).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ KEYS = {
     "patches",
 }
 CLUSTER_WIDE = {"Namespace", "ClusterRole", "ClusterRoleBinding"}
-# By the list's name; one that is not here is replaced as a whole.
+# Merge keys by the list's name; a list that is not here is replaced as a whole.
 MERGED_BY = {
     "containers": "name",
     "env": "name",
@@ -35,7 +35,7 @@ MERGED_BY = {
 
 
 def render(folder: Path) -> list[Object]:
-    """The objects; ValueError for what this does not know."""
+    """Return the folder's objects; raise ValueError for features that are not known here."""
     whole = _read(folder / "kustomization.yaml")
     unknown = whole.keys() - KEYS
     if unknown or whole["kind"] != "Kustomization":
@@ -51,7 +51,7 @@ def render(folder: Path) -> list[Object]:
 
 
 def _composed(folder: Path, whole: Object) -> list[Object]:
-    """What the folder names and makes, patched."""
+    """Return the objects that the folder names and generates, patched."""
     found: list[Object] = []
     for name in whole["resources"]:
         place = (folder / name).resolve()
@@ -65,7 +65,7 @@ def _composed(folder: Path, whole: Object) -> list[Object]:
 
 
 def _finish(one: Object, whole: Object) -> None:
-    """Namespace, labels and images."""
+    """Set an object's namespace, labels and images."""
     if one["kind"] not in CLUSTER_WIDE:
         one["metadata"]["namespace"] = whole["namespace"]
     for labels in whole.get("labels", ()):
@@ -79,7 +79,7 @@ def identity(one: Object) -> tuple[str, str]:
 
 
 def templates(found: Sequence[Object]) -> Iterator[tuple[Object, Object]]:
-    """Whoever makes pods, with the template."""
+    """Yield each object that creates pods, with its pod template."""
     return ((one, one["spec"]["template"]) for one in found if "template" in one.get("spec", {}))
 
 
@@ -111,7 +111,7 @@ def _with_map(found: Sequence[Object], generator: Object, folder: Path) -> list[
     data = {file: (folder / file).read_text(encoding="utf-8") for file in generator["files"]}
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
     for before in (one for one in found if identity(one) == ("ConfigMap", name)):
-        made["metadata"] = before["metadata"]  # what replaces it keeps its labels
+        made["metadata"] = before["metadata"]  # the replacement keeps the labels
     return [*others, made]
 
 
@@ -127,7 +127,7 @@ def _in_namespace(one: Object) -> tuple[str, str, str | None]:
 
 
 def merged(one: Mapping[str, Any], change: Mapping[str, Any]) -> Object:
-    """By Kubernetes' strategic merge: null takes a key away, and lists are merged by their keys."""
+    """Return Kubernetes' strategic merge of the two: null removes a key, and lists are merged by their keys."""
     result = deepcopy(dict(one))
     for key, value in change.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""Two real lldpd on a cable: a node's, and one that says it is a leaf, in namespaces of their own."""
+"""Two real lldpd on a cable, a node's and a leaf's, in namespaces of their own."""
 
 import os
 import shutil
@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-# Each has a network namespace, and what lldpd writes below /run is in memory. The cable's end at the
-# leaf is carried over to the namespace of a process that sleeps.
+# Each has a network namespace, and what lldpd writes below /run is in memory. The leaf's end of the cable is
+# moved to the namespace of a sleeping process.
 _SCRIPT = """
 set -eu
 mount -t tmpfs none /run && mkdir /run/lldpd
@@ -24,7 +24,7 @@ wait
 
 
 def is_possible() -> bool:
-    """Whether this user may make namespaces and interfaces."""
+    """Return whether this user may create namespaces and interfaces."""
     made = ["unshare", "--mount", "--net", "ip", "link", "add", "veth8", "type", "veth"]
     return (
         os.geteuid() == 0 and not subprocess.run(made, capture_output=True, check=False).returncode
@@ -32,7 +32,7 @@ def is_possible() -> bool:
 
 
 class Cable:
-    """From `interface` of a node to port swp7 of a leaf, which names itself `leaf1`."""
+    """A cable from `interface` of a node to port swp7 of a leaf, which names itself `leaf1`."""
 
     def __init__(self, folder: Path, interface: str) -> None:
         folder.mkdir()
@@ -40,7 +40,7 @@ class Cable:
             host = "leaf1" if name == "leaf" else "n1"
             said = f"configure system hostname {host}\nconfigure lldp tx-interval 1\n{more}"
             (folder / f"{name}.conf").write_text(said)
-        # Debian's becomes the user _lldpd, who may not come into this folder; a copy stays root.
+        # Debian's lldpcli switches to the user _lldpd, who may not enter this folder; a copy stays root.
         shutil.copyfile("/usr/sbin/lldpcli", folder / "copy")
         (folder / "copy").chmod(0o755)
         self.program = folder / "lldpcli"

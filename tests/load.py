@@ -8,9 +8,9 @@ _BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    su
 
 
 class Load:
-    """So many processes that compute all the time, at the common priority, until the block is left.
+    """Processes that compute all the time, at normal priority, until the block is left.
 
-    They end by themselves when the test does.
+    They also end by themselves when the test does.
     """
 
     def __init__(self, processes: int) -> None:

@@ -13,7 +13,7 @@ PEOPLE = {"olga": "gpu-admins", "mira": "students", "nora": "visitors"}
 
 
 def made(redirect: str, port: int) -> Any:
-    """The application; people and the client lie in its memory."""
+    """Return the application, which holds people and the client in memory."""
     canaille: Any = importlib.import_module("canaille")
     key = importlib.import_module("joserfc.jwk").RSAKey.generate_key(2048)
     app = canaille.create_app(

@@ -42,10 +42,10 @@ steady_seconds = 24
 trend_seconds = 90
 clear_seconds = 2
 """
-# So much of a job's past is looked at; of that, so much is without what happened before.
+# The span of a job's past that is looked at, and the part of it that must be free of what happened before.
 _PAST_SECONDS, _BETWEEN_SECONDS = 95.0, 45.0
 _JOB = "job=77\ngpus=0\nstarted={started}\nuser=alice\n"
-# What the kernel shows of an interface; what it is made of is the test's.
+# Files that the kernel shows about an interface; the rest of its tree is made by the test.
 _SHOWN = (
     "address",
     "carrier",
@@ -59,7 +59,7 @@ _SHOWN = (
 
 
 def is_possible() -> bool:
-    """Whether this user may make namespaces, interfaces and shapers."""
+    """Return whether this user may create namespaces, interfaces and traffic shapers."""
     tried = "ip link add gvtry type veth && tc qdisc add dev gvtry root tbf rate 1mbit burst 9k latency 9ms"
     words = ["unshare", "--net", "sh", "-c", tried]
     return (
@@ -68,18 +68,20 @@ def is_possible() -> bool:
 
 
 class Job:
-    """Nodes n1, n2, ... whose ranks add up over a ring."""
+    """Nodes n1, n2, ... whose ranks sum over a ring."""
 
     def __init__(self, folder: Path, library: Path, nodes: int) -> None:
         self._folder, self._library = folder, library
         self._tag = f"gv{os.getpid()}"
         self.nodes = [f"n{n}" for n in range(1, nodes + 1)]
-        # One of 4,096 nets of 16 nodes, so that tests beside each other have different ones.
+        # One of 4,096 nets of 16 nodes, so that tests running side by side have different ones.
         first = 2 * (os.getpid() % 32_000)
         self._ours = f"10.{96 + first // 1024}.{first // 4 % 256}.{first % 4 * 64}"
         self.gateway = self._address(1)
         self.processes: list[subprocess.Popen[bytes]] = []
-        self._sleepers: dict[str, subprocess.Popen[bytes]] = {}  # by namespace: each keeps one
+        self._sleepers: dict[
+            str, subprocess.Popen[bytes]
+        ] = {}  # by namespace, which each of them keeps alive
         self._stack = ExitStack()
 
     def _address(self, place: int) -> str:
@@ -87,11 +89,11 @@ class Job:
         return f"{head}.{int(last) + place}"
 
     def _within(self, space: str) -> list[str]:
-        """What runs a command in a network namespace."""
+        """Return the command that runs another one in a network namespace."""
         return ["nsenter", "--target", str(self._sleepers[space].pid), "--net"]
 
     def _do(self, text: str) -> None:
-        """Commands of `ip` and `tc`, one per line; `-n NAME` and `netns NAME` are namespaces of this job."""
+        """Run `ip` and `tc` commands, one per line; `-n NAME` and `netns NAME` are namespaces of this job."""
         for line in text.strip().splitlines():
             words = line.split()
             if words[1] == "-n":
@@ -145,11 +147,11 @@ class Job:
         self._stack.close()
 
     def _at(self, node: str, at_leaf: bool) -> tuple[str, str]:
-        """The namespace and the interface of one end of a node's cable."""
+        """Return the namespace and interface of one end of a node's cable."""
         return ("leaf", f"swp{2 + self.nodes.index(node)}") if at_leaf else (node, PORT)
 
     def limit(self, node: str, megabits: int, at_leaf: bool = False) -> None:
-        """Let a node's port send no more than that, or the leaf's port to it."""
+        """Limit what a node's port sends, or what the leaf's port sends to it."""
         space, device = self._at(node, at_leaf)
         words = f"rate {megabits}mbit burst 128kb latency 100ms"
         self._do(f"tc -n {space} qdisc add dev {device} root tbf {words}")
@@ -165,7 +167,7 @@ class Job:
         node: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        # What sysfs shows of interfaces is of whoever mounted it.
+        # sysfs shows the interfaces of the namespace that mounted it.
         own = ["unshare", "--mount", "sh", "-c", 'mount -t sysfs none /sys && exec "$@"', "sh"]
         within = [*self._within(node), *own] if node else []
         command = [*within, sys.executable, "-m", *words]
@@ -176,7 +178,7 @@ class Job:
             )
 
     def start(self, hub: HubProcess) -> None:
-        """The ranks, a collector beside each, and the analyzer."""
+        """Start the ranks, a collector beside each, and the analyzer."""
         addresses = [f"10.0.0.{place}" for place, _ in enumerate(self.nodes, 2)]
         for rank, node in enumerate(self.nodes):
             folder = self._folder / node
@@ -201,7 +203,7 @@ class Job:
             (there / "device").symlink_to(folder / "sys/devices" / name)
             for file in _SHOWN:
                 (there / file).symlink_to(f"/sys/class/net/{name}/{file}")
-        # No job is older than its node.
+        # A job cannot be older than its node.
         since_boot = float(Path("/proc/uptime").read_text().split()[0])
         started = int(time.time() - min(3600.0, since_boot - 5.0))
         (folder / "jobs/77-1").write_text(_JOB.format(started=started))
@@ -211,7 +213,7 @@ class Job:
 
 
 class Watched:
-    """What the hub knows of the job."""
+    """What the hub knows about the job."""
 
     def __init__(self, hub: HubProcess) -> None:
         self._hub = hub.hub()
@@ -224,14 +226,14 @@ class Watched:
         return [it for it in self.incidents() if it.resolved_at is None]
 
     def nodes(self) -> int:
-        """Of how many nodes the job's port was measured in the last seconds."""
+        """Return on how many nodes the job's port was measured in the last seconds."""
         since = datetime.now(timezone.utc) - timedelta(seconds=5)
         rows = self._store.latest("port", ["transmit_queue_bytes"], since).to_pylist()
         return sum(row["device"] == PORT for row in rows)
 
 
 def _wait_until_over(watched: Watched) -> None:
-    """AssertionError names what still stands."""
+    """Wait until no incident is open; AssertionError names those that are."""
     try:
         wait_until("all is over", lambda: not watched.open(), 90.0)
     except AssertionError as error:
@@ -242,11 +244,14 @@ def _wait_until_over(watched: Watched) -> None:
 def told_of(
     job: Job, watched: Watched, node: str, megabits: int, at_leaf: bool = False
 ) -> list[Incident]:
-    """What is open once a node's cable carries no more than that; it is free again, and all over, at the end."""
+    """Return the incidents that are open once a node's cable carries no more than `megabits`.
+
+    The cable is free again, and all incidents over, at the end.
+    """
     job.limit(node, megabits, at_leaf)
     try:
         wait_until(f"{node} is told", watched.open, 60.0)
-        time.sleep(5.0)  # for whatever else would be said of it
+        time.sleep(5.0)  # for any further incident
         return watched.open()
     finally:
         job.free(node, at_leaf)
@@ -254,12 +259,12 @@ def told_of(
 
 
 def rest() -> None:
-    """Wait before the next port is limited: until enough of the past is without the one before."""
+    """Wait before the next port is limited, until enough of the past is free of the previous one."""
     time.sleep(_BETWEEN_SECONDS)
 
 
 def is_named(told: Sequence[Incident], node: str) -> bool:
-    """Whether that port is told with its job, and nothing else is."""
+    """Return whether that port is reported with its job, and nothing else is."""
     places = [(it.fault, it.subject.node, it.subject.device) for it in told]
     said = [(it.name, it.value) for one in told for it in one.evidence]
     return places == [("port_congested", node, PORT)] and ("its job", JOB) in said
@@ -267,7 +272,7 @@ def is_named(told: Sequence[Incident], node: str) -> bool:
 
 @contextmanager
 def running(folder: Path, library: Path, nodes: int) -> Iterator[tuple[Job, Watched]]:
-    """A job that adds up, watched for as long as its past is looked at."""
+    """Run a summing job, and yield it once it has been watched for as long as its past is looked at."""
     with Job(folder, library, nodes) as job:
         settings = {"listen": job.gateway}
         with HubProcess(folder / "hub", settings) as hub:

@@ -6,12 +6,13 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# Each look may be a request. What comes soon is seen at once, and what takes long a twentieth later.
+# Each look may be a request. A quick result is seen at once, and one that takes long a twentieth of that time
+# later.
 _FIRST_SECONDS, _MOST_SECONDS, _LATER = 0.02, 0.1, 20
 
 
 def wait_until(what: str, look: Callable[[], T | None], timeout_seconds: float = 40.0) -> T:
-    """What `look` returns once it is neither None nor false; AssertionError names `what`."""
+    """Return what `look` returns once that is truthy; raise AssertionError with `what` after the timeout."""
     begun = time.monotonic()
     while True:
         found = look()

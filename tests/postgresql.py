@@ -18,17 +18,17 @@ _USER = "gpuvigil"
 
 
 def programs() -> Path | None:
-    """Where Debian puts the server's programs, the newest first; None without a server."""
+    """Return the folder of the newest server's programs, as Debian installs them; None without a server."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), reverse=True)
     return found[0].parent if found else None
 
 
 class Postgresql:
-    """Databases of one cluster, whose password every URL holds; a context manager."""
+    """A cluster with its databases, whose URLs hold the password; a context manager."""
 
     def __init__(self, programs: Path) -> None:
         self._programs = programs
-        # The server refuses to be run by root, and its account must get to its folder.
+        # The server refuses to run as root, and its account must be able to reach its folder.
         self._folder = Path(tempfile.mkdtemp(prefix="gpuvigil-postgresql-"))
         self._folder.chmod(0o711)
         self._data = self._folder / "data"
@@ -52,11 +52,11 @@ class Postgresql:
         shutil.rmtree(self._folder)
 
     def url(self, database: str, host: str = "127.0.0.1") -> str:
-        """As `hub.records_url` takes it."""
+        """Return a database's URL, as `hub.records_url` takes it."""
         return f"postgresql://{_USER}:{self.password}@{host}:{self.port}/{database}"
 
     def database(self) -> str:
-        """The URL of a new database."""
+        """Create a database and return its URL."""
         self._databases += 1
         name = f"records_{self._databases}"
         with self.connect("postgres") as connection:
@@ -64,7 +64,7 @@ class Postgresql:
         return self.url(name)
 
     def connect(self, database: str) -> psycopg.Connection:
-        """A connection by name or URL that commits each statement."""
+        """Open a connection, by database name or URL, that commits each statement."""
         url = database if "://" in database else self.url(database)
         return psycopg.connect(url, autocommit=True, connect_timeout=10)
 
@@ -75,7 +75,7 @@ class Postgresql:
             "listen_addresses": "127.0.0.1",
             "port": self.port,
             "unix_socket_directories": "",
-            # These tests end the server, never the machine.
+            # These tests stop the server, never the machine.
             "fsync": "off",
             "shared_buffers": "32MB",
             "max_connections": 60,
@@ -92,7 +92,7 @@ class Postgresql:
         wait_until("PostgreSQL answers", self._answers, 60.0)
 
     def stop(self, number: int = signal.SIGINT) -> None:
-        """End it: SIGINT breaks connections off, SIGQUIT is a crash."""
+        """Stop the server: SIGINT breaks off connections, SIGQUIT is a crash."""
         if self.process is None:
             return
         with contextlib.suppress(OSError, ValueError):

@@ -1,7 +1,7 @@
-"""How slow this processor is just now, for tests that say how much of one a piece of work may take.
+"""How slow this processor is just now, for tests that limit the processor time of a piece of work.
 
-Limits in seconds were written on one machine; another, or the same one with busy neighbours, may take twice as long
-for everything. `allowed` holds the work against a fixed piece of reading and reckoning done beside it.
+Limits in seconds were written on one machine; another, or the same one with busy neighbours, may take twice as
+long for everything. `allowed` compares with a fixed piece of reading and arithmetic done at the same time.
 """
 
 import os
@@ -12,16 +12,16 @@ from pathlib import Path
 _TRIES = 5
 _ROUNDS = 400
 USUAL_SECONDS = 0.0019
-"""What `_piece` took on the machine with two processors that the limits were written on, by itself."""
+"""Seconds that `_piece` took alone on the machine with two processors that the limits were written on."""
 
 
 def allowed(seconds: float) -> float:
-    """So much of this processor's time as `seconds` of the usual one; never less than those."""
+    """Return the processor time here that corresponds to `seconds` on the usual machine; never less than those."""
     return seconds * max(1.0, min(_piece() for _ in range(_TRIES)) / USUAL_SECONDS)
 
 
 def _piece() -> float:
-    """The seconds of processor time that the fixed piece takes: small files read and their numbers added up."""
+    """Return the processor time in seconds of the fixed piece, which reads small files and adds up their numbers."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "counter"
         file.write_bytes(b"12345\n")

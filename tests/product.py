@@ -16,9 +16,9 @@ URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*token=\S+")
 
 
 class Product:
-    """A running `up`; `url` signs its opener in once.
+    """A running `up`; its `url` signs in once whoever opens it.
 
-    Leaving the `with` block sends one Ctrl-C's signal and waits; what remains is killed.
+    Leaving the `with` block sends the signal of one Ctrl-C and waits; what is still running then is killed.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Product:
         return "\n".join(self.lines)
 
     def url(self, timeout_seconds: float = 60.0) -> str:
-        """The address that `up` prints once everything is ready."""
+        """Return the address that `up` prints once everything is ready."""
         found = wait_until("the URL of up", self._url_or_end, timeout_seconds)
         self.seconds_to_url = time.monotonic() - self.began
         return found
@@ -85,7 +85,7 @@ class Product:
         return None if match is None else match.group()
 
     def stop(self) -> int:
-        """One Ctrl-C to everything in the foreground, as a terminal sends it; the exit code."""
+        """Send one Ctrl-C to all foreground processes, as a terminal does, and return the exit code."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGINT)
             try:
@@ -100,7 +100,7 @@ class Product:
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment of somebody who has prepared nothing for gpuvigil."""
+    """Return the environment of a user who has prepared nothing for gpuvigil."""
     return {
         key: value
         for key, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""A real HTTP receiver for webhooks, which answers as it is told and remembers what it got."""
+"""A real HTTP receiver for webhooks, which answers as instructed and remembers what it got."""
 
 import json
 import socket
@@ -15,14 +15,14 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How one request is answered: a status, or no status at all (`reset`, `silent`)."""
+    """The answer to one request: a status, or none at all (`reset`, `silent`)."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     reset: bool = False
     silent: bool = False
-    # Seconds to sit on the request before answering.
+    # Seconds to hold the request before answering.
     after_seconds: float = 0.0
 
 
@@ -32,13 +32,13 @@ SILENT = Answer(silent=True)
 
 
 def too_many(retry_after_seconds: int) -> Answer:
-    """429 that names the time to come back."""
+    """Return a 429 answer that says when to come back."""
     return Answer(429, {"Retry-After": str(retry_after_seconds)})
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One request: when it came (both clocks), what it said, and how it was answered."""
+    """One request: when it came (by both clocks), its content, and how it was answered."""
 
     at: datetime
     monotonic: float
@@ -59,7 +59,7 @@ class Received:
 
 
 class Receiver:
-    """Listens on a free loopback port while the `with` block runs.
+    """A receiver that listens on a free loopback port while the `with` block runs.
 
     `answer(a, b, c)` answers the next requests with a, b and then c for ever.
     """
@@ -104,23 +104,23 @@ class Receiver:
             self._script = list(answers)
 
     def received(self) -> list[Received]:
-        """Every request so far, in the order of arrival."""
+        """Return every request so far, in the order of arrival."""
         with self._lock:
             return list(self._received)
 
     def forget(self) -> None:
-        """As if nothing had been received yet."""
+        """Forget all requests received so far."""
         with self._lock:
             self._received.clear()
 
     def accepted(self) -> list[Received]:
-        """The requests that were answered 2xx."""
+        """Return the requests that were answered 2xx."""
         return [one for one in self.received() if one.accepted]
 
     def wait(
         self, enough: Callable[[list[Received]], bool], timeout_seconds: float = 15.0
     ) -> list[Received]:
-        """Everything received once `enough` says so; AssertionError after `timeout_seconds`."""
+        """Return everything received once `enough` is true of it; raise AssertionError after `timeout_seconds`."""
         with self._lock:
             if not self._lock.wait_for(lambda: enough(list(self._received)), timeout_seconds):
                 said = [(one.answer.status, one.body[:80]) for one in self._received]
@@ -128,16 +128,16 @@ class Receiver:
             return list(self._received)
 
     def wait_for(self, count: int, timeout_seconds: float = 15.0) -> list[Received]:
-        """Everything received once there are `count` requests."""
+        """Return everything received once there are `count` requests."""
         return self.wait(lambda got: len(got) >= count, timeout_seconds)
 
     def wait_for_accepted(self, count: int, timeout_seconds: float = 15.0) -> list[Received]:
-        """The accepted requests once there are `count` of them."""
+        """Return the accepted requests once there are `count` of them."""
         got = self.wait(lambda all_: sum(one.accepted for one in all_) >= count, timeout_seconds)
         return [one for one in got if one.accepted]
 
     def take(self, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Remember a request and say how to answer it; called by the handler's thread."""
+        """Remember a request and return how to answer it; called by the handler's thread."""
         with self._lock:
             answer = self._script.pop(0) if len(self._script) > 1 else self._script[0]
             now = datetime.now(timezone.utc)
@@ -155,7 +155,7 @@ class _Server(ThreadingHTTPServer):
     receiver: Receiver
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is part of the tests, not an error."""
+        """Ignore a client that hangs up: that is part of the tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -183,10 +183,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_POST()
 
     def _reset(self) -> None:
-        """Close with RST: lingering for 0 s throws away what is unsent."""
+        """Close with RST: lingering for 0 s discards what is unsent."""
         linger = struct.pack("ii", 1, 0)
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.close_connection = True
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Tests read `received`, not a log."""
+        """Log nothing: tests read `received`."""

@@ -20,7 +20,7 @@ from tests.polling import wait_until
 
 ROOT = Path(__file__).parent.parent
 _COPIES = multiprocessing.get_context("forkserver")
-# Its socket is in a folder that goes at the very end: the temporary folder of the tests goes before.
+# The fork server's socket is in a folder that is removed at the very end, after the tests' temporary folder.
 multiprocessing.util.get_temp_dir()
 
 
@@ -41,11 +41,11 @@ class HubProcess:
         self.collector_token_file = directory / "collector-token"
         for file in (self.service_token_file, self.collector_token_file):
             file.write_text(secrets.token_urlsafe(16) + "\n", encoding="utf-8")
-        # Tests write of times long ago, which a hub forgets at its first look.
+        # Tests write data of times long ago, which a hub would delete at its first look.
         longest = {"telemetry_days": 40_000.0, "rollup_days": 40_000.0, "records_days": 40_000.0}
         kept = {"commit_seconds": 0.02, **longest}
         self.settings: dict[str, object] = {**kept, **(settings or {})}
-        self.within: list[str] = []  # a program that runs the hub in its own place
+        self.within: list[str] = []  # a command that the hub runs under
         self.url = ""
         self.process: subprocess.Popen[bytes] | Copy | None = None
         self._clients: list[Hub] = []
@@ -54,7 +54,7 @@ class HubProcess:
         try:
             self.start()
         except BaseException:
-            # Nobody else would end one that was too slow: it would slow down what comes after it.
+            # A hub that was too slow must be ended here, or it would slow down later tests.
             self.kill()
             raise
         return self
@@ -74,7 +74,7 @@ class HubProcess:
         wait_until("the hub is ready", self._ready)
 
     def spawn(self) -> None:
-        """Start, and wait for nothing."""
+        """Start without waiting."""
         self.write_config()
         (self.data / "hub.url").unlink(missing_ok=True)
         self.process = self._started()
@@ -89,24 +89,24 @@ class HubProcess:
         return self.process is not None and self.process.poll() is None
 
     def stop(self) -> int:
-        """Ask it to end as an operator does; returns the exit code."""
+        """End the hub as an operator does, and return its exit code."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the hub with SIGKILL."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Start again on the same port and data; stops a hub that runs."""
+        """Stop the hub if it runs, and start it on the same port and data."""
         self.stop()
         self.start()
 
     def hub(self) -> Hub:
-        """A client with the service token, closed at the end."""
+        """Return a client with the service token, closed at the end."""
         return self._client(self.service_token_file)
 
     def collector_hub(self) -> Hub:
-        """A client with the collector token, closed at the end."""
+        """Return a client with the collector token, closed at the end."""
         return self._client(self.collector_token_file)
 
     @property
@@ -157,13 +157,13 @@ class HubProcess:
 
 
 class Copy:
-    """A process that is forked from one that has the hub's modules; it is asked as a Popen is."""
+    """A process forked from one that has loaded the hub's modules; used like a Popen."""
 
     def __init__(self, config: Path, log: Path) -> None:
         _COPIES.set_forkserver_preload(["hub.app"])
         given = (str(config), str(log), dict(os.environ))
         self._process = _COPIES.Process(target=_be_a_hub, args=given, daemon=True)
-        # A child runs the main module again if it has a file: a page of Streamlit's is one for a while.
+        # A child runs the main module again if it has a file, which a page of Streamlit's is for a while.
         ours = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
         try:
@@ -184,9 +184,9 @@ class Copy:
 
 
 class QuickHub(HubProcess):
-    """A hub for tests of what asks one. Loading its modules is two thirds of a start, and is done once.
+    """A hub for tests of its clients; its modules, two thirds of a start, are loaded only once.
 
-    Tests of the hub itself, and of the whole, start it as its user does.
+    Tests of the hub itself, and of the whole product, start it as its user does.
     """
 
     def _started(self) -> Copy:

@@ -1,4 +1,4 @@
-"""Services beside a real hub, each a process of its own, ended by its pid."""
+"""Services beside a real hub, each its own process, ended by its pid."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ tick_seconds = {tick}
 
 
 def simulated(folder: Path, hub: HubProcess, nodes: int, tick_seconds: float, seed: int) -> Path:
-    """A configuration for the simulator and all who look at its cluster, written to `folder`."""
+    """Write a configuration for the simulator and all services of its cluster to `folder`, and return its path."""
     config = folder / "everybody.toml"
     config.write_text(
         _SIMULATED.format(
@@ -43,7 +43,7 @@ def simulated(folder: Path, hub: HubProcess, nodes: int, tick_seconds: float, se
 
 
 def commands(*services: str) -> dict[str, Sequence[str]]:
-    """How each of these services of the product is started, as `running` wants it."""
+    """Return how each of these services of the product is started, in the form that `running` takes."""
     return {service: ("gpuvigil", service) for service in services}
 
 
@@ -51,8 +51,9 @@ def commands(*services: str) -> dict[str, Sequence[str]]:
 def running(
     folder: Path, config: Path, modules: Mapping[str, Sequence[str]]
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """Python modules with their arguments, by name, whose logs are in `folder`; RuntimeError when one
-    of them ended by itself.
+    """Run Python modules with their arguments, by name, with logs in `folder`.
+
+    RuntimeError is raised when one of them ended by itself.
     """
     started: dict[str, subprocess.Popen[bytes]] = {}
     try:

@@ -1,4 +1,4 @@
-"""The sources, each read and parsed once for all tests of a process that look at them."""
+"""The sources, each read and parsed once for all tests of a process that inspect them."""
 
 import ast
 import functools
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-# What plays a fault of its choice, as tests do.
+# Folders that are no part of the product; they may play a fault of their choice, as tests do.
 _NO_PRODUCT = {"tests", "benchmarks", "scripts", "soak", "hardware", "packaging", "docs"}
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A module as text and as a tree, whose nodes are listed as `ast.walk` gives them."""
+    """A module as text and as a tree, with the nodes in the order of `ast.walk`."""
 
     text: str
     tree: ast.Module
@@ -31,7 +31,7 @@ def parsed(path: Path) -> Parsed:
 
 @functools.cache
 def product() -> tuple[Path, ...]:
-    """Every module of the product."""
+    """Return the paths of all modules of the product."""
     return tuple(
         path
         for folder in sorted(ROOT.iterdir())

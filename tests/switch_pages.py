@@ -1,6 +1,6 @@
-"""What snmp_exporter, gnmic and UFM Telemetry say of switches, over HTTP.
+"""A server with what snmp_exporter, gnmic and UFM Telemetry say about switches.
 
-Shaped as snmp_exporter 0.21 writes the module if_mib, as gnmic's Prometheus output does with
+The text is shaped as snmp_exporter 0.21 writes the module if_mib, as gnmic's Prometheus output does with
 `strings-as-labels`, and as the example in UFM Telemetry's manual ("Prometheus Endpoint Support") is.
 """
 
@@ -12,7 +12,7 @@ from tests.text_pages import TextPages
 
 @dataclass
 class Port:
-    """As it is now; `peer` is who is at the other end and at which port."""
+    """A port's present state; `peer` names the device at the other end and its port."""
 
     up: bool = True
     enabled: bool = True
@@ -27,7 +27,9 @@ Ports = dict[str, Port]
 
 @dataclass
 class SwitchPages(TextPages):
-    """A server with `/snmp/SWITCH` for each, `/gnmic` and `/ufm`; a context manager. What is `gone` is told no more."""
+    """A server with `/snmp/SWITCH` for each, `/gnmic` and `/ufm`; a context manager. Switches in `gone`
+    are not reported.
+    """
 
     snmp: dict[str, Ports] = field(default_factory=dict)
     gnmic: dict[str, Ports] = field(default_factory=dict)
@@ -47,7 +49,7 @@ class SwitchPages(TextPages):
         }
 
     def text(self, path: str) -> str | None:
-        """A page; None for a switch that does not answer its exporter."""
+        """Return a page; None for a switch that does not answer its exporter."""
         _, exporter, *name = path.split("/")
         if name:
             there = name[0] not in self.gone
@@ -60,7 +62,7 @@ class SwitchPages(TextPages):
 
 def _snmp(switch: str, ports: Ports) -> Iterator[str]:
     yield f'sysName{{sysName="{switch}.example.org"}} 1'
-    # An interface that is no cable, and the switch's own port of management.
+    # An interface without a cable, and the switch's own management port.
     vlan = 'ifAlias="",ifDescr="Vlan10",ifIndex="900",ifName="Vlan10"'
     yield f"ifOperStatus{{{vlan}}} 2"
     yield f'ifType_info{{{vlan},ifType="l3ipvlan"}} 1'

@@ -1,9 +1,9 @@
-"""Network ports and the PCI bus as the kernel shows them under /sys, for tests to bend."""
+"""Network ports and the PCI bus as the kernel shows them under /sys, for tests to change."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
-# What Linux shows of InfiniBand's performance management (drivers/infiniband/core/sysfs.c), and
+# The counters that Linux shows of InfiniBand's performance management (drivers/infiniband/core/sysfs.c), and
 # mlx5 of its queues and of congestion (drivers/infiniband/hw/mlx5/counters.c).
 COUNTERS = (
     "VL15_dropped",
@@ -59,7 +59,7 @@ class PortTree:
         (root / "class/net").mkdir(parents=True)
 
     def infiniband(self, device: str, port: str = "1") -> None:
-        """Add a port of mlx5 that is up."""
+        """Add an InfiniBand port of mlx5 that is up."""
         self.counts(device, "counters", dict.fromkeys(COUNTERS, 0), port)
         self.counts(device, "hw_counters", dict.fromkeys(QUEUE_COUNTERS, 0), port)
         self._put(device, port, "hw_counters/lifespan", "10")
@@ -75,7 +75,7 @@ class PortTree:
         self._put(device, port, "link_layer", "Ethernet")
 
     def bare(self, device: str, hw_counters: Mapping[str, int], port: str = "1") -> None:
-        """Add a port that is up of a driver without performance management."""
+        """Add a port that is up, of a driver without performance management."""
         self.counts(device, "hw_counters", hw_counters, port)
         self._put(device, port, "hw_counters/lifespan", "10")
         self._put(device, port, "link_layer", "Ethernet")
@@ -86,7 +86,7 @@ class PortTree:
     def counts(
         self, device: str, folder: str, counts: Mapping[str, int | str], port: str = "1"
     ) -> None:
-        """What files of `counters` or `hw_counters` say from now on."""
+        """Set files of `counters` or `hw_counters`."""
         for name, count in counts.items():
             self._put(device, port, f"{folder}/{name}", str(count))
 
@@ -140,14 +140,14 @@ class PciTree:
 
 
 class BusTree:
-    """Devices where they hang on the PCI bus under `root`: a path of bridges, each by its address."""
+    """Devices at their places on the PCI bus under `root`: a path of bridges, each by its address."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         (root / "bus/pci/devices").mkdir(parents=True, exist_ok=True)
 
     def add(self, *path: str, **files: str) -> Path:
-        """The last device of a path, with what its files say; bridges above it as far as they lack."""
+        """Add the last device of a path with its files, and missing bridges above it; return its folder."""
         place = self.root.joinpath("devices", f"pci{path[0][:7]}", *path)
         place.mkdir(parents=True, exist_ok=True)
         for name, said in files.items():
@@ -158,19 +158,19 @@ class BusTree:
         return place
 
     def nic(self, name: str, *path: str, link: str, best: str = "16 32.0", **files: str) -> Path:
-        """A ConnectX-7 with an RDMA device; a link is lanes, and gigatransfers a second a lane."""
+        """Add a ConnectX-7 with an RDMA device; a link is lanes, and gigatransfers per second per lane."""
         said = {"vendor": "0x15b3", "device": "0x1021", **linked("current", link)}
         place = self.add(*path, **{**said, **linked("max", best), **files})
         self.carries(name, place)
         return place
 
     def carries(self, name: str, place: Path, folder: str = "infiniband") -> None:
-        """A port of the device by this name."""
+        """Add a port of the device with this name."""
         (self.root / "class" / folder / name).mkdir(parents=True, exist_ok=True)
         (self.root / "class" / folder / name / "device").symlink_to(place)
 
 
 def linked(which: str, link: str) -> dict[str, str]:
-    """The files of a link, of `16 32.0`."""
+    """Return the files of a link given as lanes and speed, such as `16 32.0`."""
     lanes, speed = link.split()
     return {f"{which}_link_width": lanes, f"{which}_link_speed": f"{speed} GT/s PCIe"}

@@ -1,4 +1,4 @@
-"""A server of pages of text, as exporters have them; a context manager."""
+"""A server of text pages, such as exporters have; a context manager."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class TextPages:
-    """Whoever inherits it says what stands at a path; `start` opens the door, `address` is where it is."""
+    """A server whose subclass provides the pages; `start` opens the port, and `address` is where it listens."""
 
     address: str
 
@@ -32,7 +32,7 @@ class TextPages:
         self._server.server_close()
 
     def text(self, path: str) -> str | None:
-        """A page; None where the exporter itself gets no answer."""
+        """Return the page at a path; None where the exporter itself gets no answer."""
         raise NotImplementedError
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:

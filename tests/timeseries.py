@@ -41,7 +41,7 @@ class TimeSeriesServer(ABC):
 
     @abstractmethod
     def arguments(self) -> Sequence[str]:
-        """The command line after the program's name."""
+        """Return the command line after the program's name."""
 
     def __enter__(self):  # type: ignore[no-untyped-def]
         self.start()
@@ -79,7 +79,7 @@ class TimeSeriesServer(ABC):
             self._process = None
 
     def kill(self) -> None:
-        """As a crash ends it."""
+        """Kill the server, as a crash would."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(20)
@@ -99,7 +99,7 @@ class TimeSeriesServer(ABC):
 
 
 class VictoriaMetrics(TimeSeriesServer):
-    """A single VictoriaMetrics that keeps everything, and a line that is sent twice once."""
+    """A single VictoriaMetrics that keeps everything, and stores a line that is sent twice only once."""
 
     program = "victoria-metrics"
     ready = "/health"
@@ -113,12 +113,12 @@ class VictoriaMetrics(TimeSeriesServer):
         )
 
     def flush(self) -> None:
-        """What was acknowledged is found from now on."""
+        """Make everything acknowledged visible to queries."""
         urllib.request.urlopen(f"{self.url}/internal/force_flush", timeout=30).close()
 
 
 class VMAuth(TimeSeriesServer):
-    """A vmauth that lets one bearer token pass, to a server's paths for writes alone."""
+    """A vmauth that lets one bearer token through, to a server's write paths only."""
 
     program = "vmauth"
     ready = "/health"
@@ -178,7 +178,7 @@ store-enabled = false
 
 
 class Prometheus(TimeSeriesServer):
-    """A Prometheus that scrapes every second what `targets` say: path of an exporter, labels."""
+    """A Prometheus that scrapes `targets` every second: an exporter's path, with its labels."""
 
     program = "prometheus"
     ready = "/-/ready"

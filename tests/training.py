@@ -1,6 +1,6 @@
-"""The ranks of a small training on the CPU, in DistributedDataParallel over gloo, which tell their steps.
+"""The ranks of a small training on the CPU, in DistributedDataParallel over gloo, which report their steps.
 
-`python -m tests.training RANKS DIRECTORY` says their process ids, and they end with it. SIGUSR1 makes a
+`python -m tests.training RANKS DIRECTORY` prints their process ids, and they end with it. SIGUSR1 makes a
 rank's own work 1.3 times as long, or as long as before.
 """
 
@@ -19,14 +19,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gpuvigil.steps import Steps
 
-# What a pass takes without any collective; an evaluation takes far longer.
+# Seconds of a pass without any collective; an evaluation takes far longer.
 OWN_SECONDS, EVALUATION_SECONDS, SLOWER = 0.25, 1.0, 1.3
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 factor = [1.0, SLOWER]
 
 
 class Model(torch.nn.Module):
-    """Works for as long as it is told to, and has a gradient."""
+    """A model that works for a given time, and has a gradient."""
 
     def __init__(self, seconds: float = OWN_SECONDS) -> None:
         super().__init__()
@@ -44,7 +44,10 @@ def batches() -> Iterator[Any]:
 
 
 def ddp(steps: Steps) -> None:
-    """Until it is killed. Where a rank is gone, gloo raises an error at once; NCCL's ranks wait."""
+    """Train until killed.
+
+    Where a rank is gone, gloo raises an error at once; NCCL's ranks would wait, so this one does, too.
+    """
     torch.distributed.init_process_group("gloo")
     model = steps.watch(DistributedDataParallel(Model()))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -72,7 +75,7 @@ def main() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         port = door.getsockname()[1]
     for number in range(ranks):
-        # To import torch takes seconds of a core: once is enough.
+        # Importing torch takes seconds of a core: once is enough.
         pid = os.fork()
         if not pid:
             rank(number, ranks, port, directory)

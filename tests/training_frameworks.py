@@ -1,6 +1,7 @@
-"""A small training on the CPU, as Lightning and the Hugging Face Trainer run it, which tells its steps.
+"""A small training on the CPU, as Lightning and the Hugging Face Trainer run it, which reports its steps.
 
-`python -m tests.training_frameworks lightning|hugging_face DIRECTORY`; at its last step, and after its end, it waits for a line.
+`python -m tests.training_frameworks lightning|hugging_face DIRECTORY` waits for a line at its last step, and
+after its end.
 """
 
 import sys
@@ -20,7 +21,7 @@ STEPS = 30
 
 
 class Module(lightning.LightningModule):
-    """The same, as Lightning wants it."""
+    """The same model, as a Lightning module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +50,7 @@ class HuggingFacePause(transformers.TrainerCallback):
 
 
 def wait(where: str) -> None:
-    time.sleep(2.0)  # until it is written
+    time.sleep(2.0)  # until the step is written
     print(where, flush=True)  # noqa: T201 - to the test
     sys.stdin.readline()
 

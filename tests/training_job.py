@@ -30,7 +30,7 @@ NODE = Subject(cluster="c", node="n1")
 
 
 class TrainingJob:
-    """Ranks of `tests.training`, one on each GPU, with what the detectors say of them."""
+    """Ranks of `tests.training`, one on each GPU, with what the detectors find."""
 
     def __init__(self, directory: Path, driver: FakeDriver) -> None:
         self.directory = directory / "steps"
@@ -60,8 +60,8 @@ class TrainingJob:
         self.gpus: dict[int, Subject] = {}  # by rank
 
     def begin(self) -> None:
-        """Wait until all ranks have told a step, and read the node from then on."""
-        # Eight of them that begin leave a small machine little for a reader.
+        """Wait until all ranks have reported a step, and read the node from then on."""
+        # Eight starting ranks leave a small machine little time for a reader.
         wait_until("the ranks' first steps", self._has_begun, timeout_seconds=240.0)
         self.reader = Reader(self.driver.environment())
 
@@ -70,7 +70,7 @@ class TrainingJob:
         return all((self.directory / str(pid)).exists() for pid in self.ranks)
 
     def look(self) -> list[Finding]:
-        """What is found a tick later."""
+        """Return what is found a tick later."""
         last = self._scene.now
         assert self.reader is not None
         tick = self.reader.tick_with(
@@ -102,7 +102,7 @@ class TrainingJob:
     def until(
         self, wanted: Callable[[list[Finding]], bool], within_seconds: float
     ) -> tuple[list[Finding], float]:
-        """What was found first that is as wanted, and after how many seconds."""
+        """Return the first findings that are as wanted, and after how many seconds they came."""
         began = time.monotonic()
         while True:
             found, seconds = self.look(), time.monotonic() - began
@@ -111,12 +111,12 @@ class TrainingJob:
             assert seconds < within_seconds, found
 
     def step(self) -> int:
-        """The last step that all ranks have told of."""
+        """Return the last step that all ranks have reported."""
         newest = [s.fields.get("step") for s in self._scene.samples[-RANKS:]]
         return min((int(step or 0) for step in newest), default=0)
 
     def send(self, rank: int, number: signal.Signals) -> None:
-        """Of one that is killed the driver tells no more."""
+        """Send a signal to a rank; the driver no longer reports a killed one."""
         os.kill(self.ranks[rank], number)
         if number is signal.SIGKILL:
             self.driver.set_processes(rank, {})

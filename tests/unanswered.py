@@ -1,9 +1,9 @@
-"""A file system that never answers: whoever asks it for a file sits in the kernel and cannot be killed.
+"""A file system that never answers: a process that asks it for a file hangs in the kernel and cannot be killed.
 
-A FUSE server that reads each request and says nothing. Once it has read the request, the kernel waits
-for the answer in the uninterruptible state (D) whatever signals come, SIGKILL included: the same state
-as a process in a driver call that does not return. Needs root and /dev/fuse.
-Linux kernel, include/uapi/linux/fuse.h and fs/fuse/dev.c, `request_wait_answer`.
+A FUSE server reads each request and does not answer. Once it has read the request, the kernel waits for the
+answer in the uninterruptible state (D) whatever signals come, SIGKILL included: the same state as a process in
+a driver call that does not return. Needs root and /dev/fuse. Linux kernel, include/uapi/linux/fuse.h and
+fs/fuse/dev.c, `request_wait_answer`.
 """
 
 import ctypes
@@ -24,15 +24,15 @@ _FORCE_AND_DETACH = 1 | 2  # MNT_FORCE, MNT_DETACH
 
 
 def is_possible() -> bool:
-    """Whether this machine and this user allow it."""
+    """Return whether this machine and this user allow it."""
     return os.geteuid() == 0 and os.access(_DEVICE, os.R_OK | os.W_OK)
 
 
 class Unanswered:
-    """Mounted on `directory` until `release`, which lets everybody who waits go with an error."""
+    """A mount on `directory` until `release`, which ends all waiting requests with an error."""
 
     def __init__(self, directory: Path) -> None:
-        """OSError when it cannot be mounted."""
+        """Mount the file system; raise OSError when that fails."""
         directory.mkdir()
         self._directory = directory
         self.file = directory / "file"
@@ -58,7 +58,7 @@ class Unanswered:
         self.release()
 
     def release(self) -> None:
-        """Unmount, by force."""
+        """Unmount by force."""
         if self._mounted:
             self._mounted = False
             self._libc.umount2(bytes(self._directory), _FORCE_AND_DETACH)
@@ -73,7 +73,7 @@ class Unanswered:
                 return  # unmounted
             _, kind, number, *_ = _REQUEST.unpack_from(request)
             if kind == _INIT:
-                # Without this answer the kernel sends no other request.
+                # Without this answer the kernel sends no further request.
                 body = struct.pack("=IIIIHHI", *_PROTOCOL, 0, 0, 0, 0, _LARGEST_WRITE)
                 body = body.ljust(_INIT_ANSWER_BYTES, b"\0")
                 os.write(self._device, _ANSWER.pack(_ANSWER.size + len(body), 0, number) + body)

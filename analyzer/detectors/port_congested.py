@@ -357,7 +357,7 @@ def _matters(window: Window, found: Collection[_Waiting]) -> list[Sequence[_Wait
 
 
 def _told_of(few: Sequence[_Waiting]) -> Sequence[_Waiting]:
-    """Return which ports, at too few nodes for a leaf, are reported: all, if one of them would be alone."""
+    """Return which ports, at too few nodes for a leaf, are reported: all, if one would be reported even alone."""
     firm = [one for one in few if not one.faint]
     if not any(one.alone for one in firm):
         return ()
@@ -442,7 +442,7 @@ def _of_switch(window: Window, them: Sequence[_Waiting]) -> Finding:
 
 
 def _with_faults(window: Window) -> set[str]:
-    """Return keys of ports and nodes with a network fault of their own, so that no leaf's finding is about them."""
+    """Return keys of ports and nodes with a fault of their own, also by a switch's report; no leaf is named by them."""
     return {
         key
         for it in window.stood

@@ -191,7 +191,7 @@ class Sample:
     fields: Mapping[str, Any]
 
 
-# By measurement and subject, oldest first.
+# Samples by measurement and subject, oldest first.
 Seen = dict[str, dict[Subject, list[Sample]]]
 _at = attrgetter("at")
 
@@ -200,7 +200,7 @@ _at = attrgetter("at")
 class Scene:
     now: datetime = NOON
     samples: tuple[Sample, ...] = ()
-    of_servers: tuple[Sample, ...] = ()  # inference servers, by the GPU that serves
+    of_servers: tuple[Sample, ...] = ()  # inference servers' samples, by the GPU that serves
     events: tuple[Event, ...] = ()
     late: frozenset[str] = frozenset()
     inventories: tuple[Inventory, ...] = ()
@@ -216,9 +216,9 @@ class Scene:
         return replace(self, events=(*self.events, *events))
 
     def changed(self, subject: Subject, fields: Mapping[str, Any], seconds: float = 1e9) -> "Scene":
-        """The samples of a subject in the last `seconds` with other fields; None takes one out.
+        """Return the scene with other fields in a subject's samples of the last `seconds`; None removes a field.
 
-        A GPU that does nothing draws little, unless another power is among them.
+        An idle GPU also draws little power, unless `fields` gives another value.
         """
         since = self.now - timedelta(seconds=seconds)
         if fields.get("utilization_percent") == 0:
@@ -232,7 +232,7 @@ class Scene:
         return replace(self, samples=tuple(map(change, self.samples)))
 
     def rising(self, subject: Subject, field: str, per_second: float) -> "Scene":
-        """A counter of a subject that grows from the first sample on."""
+        """Return the scene with a subject's counter growing from the first sample on."""
         begin = min((s.at for s in self.samples), default=self.now)
 
         def rise(sample: Sample) -> Sample:
@@ -248,7 +248,7 @@ class Scene:
     def turned(
         self, subject: Subject, field: str, before: float, after: float, seconds: float
     ) -> "Scene":
-        """A counter of a subject that grew by `before` a second, and by `after` in the last `seconds`."""
+        """Return the scene with a subject's counter growing by `before` a second, and by `after` in the last `seconds`."""
         begin = min(s.at for s in self.samples)
         turn = self.now - timedelta(seconds=seconds)
 
@@ -286,7 +286,7 @@ class Scene:
         )
 
     def window(self, detectors: Iterable[Detector] = DETECTORS) -> Window:
-        """What these detectors ask for."""
+        """Return the window with what these detectors ask for."""
         seen = self._seen()
         return Window(
             now=self.now,
@@ -305,11 +305,11 @@ class Scene:
         )
 
     def rows(self, need: Need) -> Rows:
-        """The answer to one question."""
+        """Return the rows that answer one need."""
         return self._answer(need, self._seen())
 
     def _seen(self) -> Seen:
-        """The samples before now; all questions look at the same."""
+        """Return the samples before now, which answer all needs."""
         seen: Seen = {}
         for sample in self.samples:
             seen.setdefault(sample.subject.kind, {}).setdefault(sample.subject, []).append(sample)
@@ -343,7 +343,7 @@ def healthy(
     cluster: str = "c",
     gpus: int = 2,
 ) -> Scene:
-    """Busy GPUs, ports that are up, drivers that answer; a sample every tick."""
+    """Return a fleet of busy GPUs, ports that are up and drivers that answer, with a sample every tick."""
     samples = []
     for step in range(1, int(seconds / TICK) + 1):
         at = now - timedelta(seconds=step * TICK)
@@ -363,7 +363,7 @@ def healthy(
 
 
 def in_one_job(scene: Scene, gpus: Iterable[Subject], lost: float, seconds: float = 65.0) -> Scene:
-    """These GPUs work for one job, which `seconds` ago began to move this share less over NVLink."""
+    """Put these GPUs in one job, which moves the share `lost` less over NVLink since `seconds` ago."""
     them, rate = frozenset(gpus), 10**9
     begin = min(sample.at for sample in scene.samples)
     turn = scene.now - timedelta(seconds=seconds)
@@ -384,7 +384,7 @@ def in_one_job(scene: Scene, gpus: Iterable[Subject], lost: float, seconds: floa
 
 
 def carrying(scene: Scene, ports: Iterable[Subject], lost: float, seconds: float = 70.0) -> Scene:
-    """One job over these ports' nodes, of which each port carries this share less for `seconds`."""
+    """Run one job over these ports' nodes, with each port carrying the share `lost` less for `seconds`."""
     for one in ports:
         for way in ("receive_bytes", "transmit_bytes"):
             scene = scene.turned(one, way, 1e9, 1e9 * (1.0 - lost), seconds)
@@ -394,7 +394,7 @@ def carrying(scene: Scene, ports: Iterable[Subject], lost: float, seconds: float
 
 
 def with_port_down(scene: Scene, number: int) -> Scene:
-    """The node's port went down; it has another one that is up."""
+    """Take the node's port down; the node has another one that is up."""
     other = replace(port(number), device="mlx5_1")
     up = [replace(s, subject=other) for s in scene.samples if s.subject == port(number)]
     inventories = tuple(
@@ -427,7 +427,7 @@ def incident(
 
 
 def told(finding: Finding) -> str:
-    """As it is read: the severity, and each evidence with what it is held against."""
+    """Format a finding as it is read: its severity, and each evidence with its limit and peers."""
     return "; ".join([finding.severity.value, *map(said, finding.evidence)])
 
 
