@@ -22,6 +22,8 @@ _SHEETS = ("losses", "teams")
 _COMPARED = frozenset({Kind.HOURS, Kind.PERCENT, Kind.MONEY, Kind.ENERGY})
 # Smaller differences come from rounding.
 _LEAST_HOURS = 0.05
+# Labels of reports that an earlier version kept, and what the same numbers are called now.
+_CALLED_BEFORE = {"Idle and held": "Allocated but idle", "Held GPU-h": "Allocated GPU-h"}
 Kept = Mapping[str, Any]
 
 
@@ -74,7 +76,8 @@ def revised(facts: Facts, report: Report, past: Iterable[Kept]) -> str:
     if not same:
         return ""
     then = max(same, key=lambda one: from_text(one["made_at"]))
-    moved = list(_moved(then["numbers"], dict(_numbers(report))))
+    before = {_name_now(name): number for name, number in then["numbers"].items()}
+    moved = list(_moved(before, dict(_numbers(report))))
     if not moved:
         return ""
     made_at = from_text(then["made_at"])
@@ -104,6 +107,12 @@ def _numbers(report: Report) -> Iterator[tuple[str, str]]:
             for column, cell in zip(sheet.columns[1:], row[1:], strict=True):
                 if column.kind in _COMPARED:
                     yield f"{row[0]}, {column.label}", said(column, cell)
+
+
+def _name_now(name: str) -> str:
+    """Return the present name of a number: a label, or `row, label`."""
+    row, comma, label = name.rpartition(", ")
+    return f"{row}{comma}{_CALLED_BEFORE.get(label, label)}"
 
 
 def _moved(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:

@@ -109,6 +109,21 @@ def test_incidents_that_came_or_were_dismissed_are_why(
 
 
 @pytest.mark.medium
+def test_numbers_that_were_called_otherwise_are_the_same_numbers() -> None:
+    found = facts(usage([ANN, BOB]))
+    past = dict(sent(found))
+    old = {"Allocated but idle": "Idle and held", "Allocated GPU-h": "Held GPU-h"}
+
+    def called_before(name: str) -> str:
+        for now, before in old.items():
+            name = name.replace(now, before)
+        return name
+
+    past["numbers"] = {called_before(name): it for name, it in past["numbers"].items()}
+    assert past["numbers"].keys() != sent(found)["numbers"].keys()
+    assert said(found, past) == ""
+
+
 def test_other_limits_of_the_idle_rule_are_why() -> None:
     found = facts(usage([ANN, BOB]))
     past: dict[str, Any] = dict(sent(found))
