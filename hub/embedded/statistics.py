@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import duckdb
+
 from gpuvigil.clock import from_ns
 from gpuvigil.metrics import MEASUREMENTS
 
@@ -12,7 +14,7 @@ from ..bodies.tables import EXTRA
 from .damage import logs_of
 from .database import Database
 from .schema import quoted
-from .sealed_files import Unit
+from .sealed_files import Unit, units
 
 # Share of the store's limit that is left to sealed files, however much the rest holds.
 SEALED_SHARE = 0.5
@@ -40,18 +42,23 @@ class Verified:
     damaged: int
 
 
-def sizes(database: Database, sealed: Iterable[Unit]) -> tuple[dict[str, int], int]:
+def sizes(database: Database) -> tuple[dict[str, int], int]:
     """Return the lines per table, sealed ones included, and the bytes on disk."""
-    tables = (*MEASUREMENTS, EXTRA)
-    counts = ", ".join(f"(SELECT count(*) FROM {quoted(table)})" for table in tables)
-    (found,) = database.ask(f"SELECT [{counts}] AS rows")["rows"].to_pylist()
-    rows = dict(zip(tables, found, strict=True))
+    rows, sealed = database.transaction(_counted)
     size = database.path.stat().st_size + _log_bytes(database)
     for unit in sealed:
         if unit.lines_bytes is not None:
             rows[unit.measurement] += unit.lines
         size += unit.bytes
     return rows, size
+
+
+def _counted(cursor: duckdb.DuckDBPyConnection) -> tuple[dict[str, int], list[Unit]]:
+    """Count recent lines and list sealed units at one moment: sealing moves lines between the two."""
+    tables = (*MEASUREMENTS, EXTRA)
+    counts = ", ".join(f"(SELECT count(*) FROM {quoted(table)})" for table in tables)
+    (found,) = cursor.execute(f"SELECT {counts}").fetchall()
+    return dict(zip(tables, found, strict=True)), units(cursor)
 
 
 def held_bytes(database: Database) -> int:

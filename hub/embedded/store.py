@@ -303,7 +303,7 @@ class Embedded:
 
     def sizes(self) -> tuple[dict[str, int], int]:
         """Return the lines per table, sealed ones included, and the bytes on disk."""
-        return sizes(self._database, self.units())
+        return sizes(self._database)
 
     def units(self) -> list[Unit]:
         """Return the units of the manifest, oldest first."""

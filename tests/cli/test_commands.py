@@ -105,7 +105,7 @@ def test_status_names_the_worst_first_and_what_to_do_about_it(moment: Moment) ->
     ]
     said = text(grid, 80)
     assert "prod: 8 GPUs: 3 active" in said
-    assert "1 failing" in said
+    assert "1 unavailable" in said
     assert said.splitlines()[-1] == "First: n-2 GPU 3: Look."
     quiet = replace(facts(), incidents=())
     calm = text(status.grid(moment_of(quiet, AnalyzerSettings())), 80)
