@@ -71,6 +71,8 @@ NODE_GPUS, _OF_NODE = 3, 0.5
 # At least this many peers give the usual values: in the same slot, and in any slot at this share of
 # the GPU's power or more, beyond which the line would only be a guess.
 _PEERS, _REACH = 6, 0.7
+# No GPU draws so much.
+_MOST_WATTS = 1e6
 # How far the power of the last minute may differ from the span's mean.
 _CHANGED, _CHANGED_WATTS = 0.25, 20.0
 # At least this many other nodes of a rack, and of their GPUs, are needed to compare a node with its
@@ -255,7 +257,7 @@ def _work_out(
     covered = seconds(rows) >= _COVERAGE * window.settings.steady_seconds
     read = covered & (watts > 0.0) & np.isfinite(celsius)
     known = read & tells
-    slot, model = window.once(_slots, rows), window.once(_boards, rows)
+    slot, model, node = window.once(_slots, rows), window.once(_boards, rows), nodes(rows)
     kelvin, rise = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     others, working = window.once(_of_others, rows), works(rows)
     made: dict[int, _Fit] = {}
@@ -268,11 +270,15 @@ def _work_out(
             if not len(among):
                 continue
             made[one], kelvin[among] = _fit(
-                celsius[among], watts[among], others[among], slot[among], working[among]
+                *(celsius[among], watts[among], others[among], slot[among]),
+                node[among],
+                working[among],
             )
             rise[among] = made[one].rise(watts[among], slot[among])
             continue
-        kelvin[alike] = fit.beyond(celsius[alike], watts[alike], others[alike], slot[alike])
+        kelvin[alike] = fit.beyond(
+            celsius[alike], watts[alike], others[alike], slot[alike], node[alike]
+        )
         rise[alike] = fit.rise(watts[alike], slot[alike])
     return Heat(
         model=model,
@@ -434,21 +440,27 @@ class _Fit:
     lines: Floats
     middle: Floats
     watts: Floats  # sorted, of the GPUs that the lines were fitted to
+    by_node: Floats  # the same as `_place(node, watts)`, sorted
 
     def has(self, slot: Codes) -> bool:
         """Tell whether there is a line for each of these slots."""
         return bool(np.isin(np.flatnonzero(np.bincount(slot)), self.slots).all())
 
-    def beyond(self, celsius: Floats, watts: Floats, others: Floats, slot: Codes) -> Floats:
+    def beyond(
+        self, celsius: Floats, watts: Floats, others: Floats, slot: Codes, node: Codes
+    ) -> Floats:
         """Return the kelvins beyond the lines."""
         place = np.searchsorted(self.slots, slot)
         rest = celsius - np.einsum("ij,ij->i", others, self.lines[place, 2:])
-        return self.told(rest - self.lines[place, 1] * watts - self.middle[place], watts)
+        return self.told(rest - self.lines[place, 1] * watts - self.middle[place], watts, node)
 
-    def told(self, kelvin: Floats, watts: Floats) -> Floats:
-        """Return `kelvin`, with NaN where too few of the fitted GPUs draw about as much."""
-        reached = len(self.watts) - np.searchsorted(self.watts, _REACH * watts)
-        return np.where(reached >= _PEERS, kelvin, np.nan)
+    def told(self, kelvin: Floats, watts: Floats, node: Codes) -> Floats:
+        """Return `kelvin`, with NaN where too few fitted GPUs of other nodes draw about as much."""
+        least = _REACH * watts
+        reached = len(self.watts) - np.searchsorted(self.watts, least)
+        own = np.searchsorted(self.by_node, _place(node, _MOST_WATTS))
+        own -= np.searchsorted(self.by_node, _place(node, least))
+        return np.where(reached - own >= _PEERS, kelvin, np.nan)
 
     def rise(self, watts: Floats, slot: Codes) -> Floats:
         """Return the kelvins that a GPU's own power explains."""
@@ -456,8 +468,14 @@ class _Fit:
         return found
 
 
+def _place(node: Codes, watts: Floats | float) -> Floats:
+    """Return numbers by which GPUs are sorted by node, and in a node by power."""
+    found: Floats = np.asarray(node * _MOST_WATTS + watts, np.float64)
+    return found
+
+
 def _fit(
-    celsius: Floats, watts: Floats, others: Floats, slot: Codes, working: Mask
+    celsius: Floats, watts: Floats, others: Floats, slot: Codes, node: Codes, working: Mask
 ) -> tuple[_Fit, Floats]:
     """Return the lines of GPUs of one model, and the GPUs' kelvins beyond them."""
     kin = _Kin.of(celsius, watts, others, slot)
@@ -471,6 +489,10 @@ def _fit(
         per_watt = float(np.median(lines[:, 1]))
     kelvin, middle = kin.beyond(lines)
     fit = _Fit(
-        slots=np.flatnonzero(np.bincount(slot)), lines=lines, middle=middle, watts=np.sort(watts)
+        slots=np.flatnonzero(np.bincount(slot)),
+        lines=lines,
+        middle=middle,
+        watts=np.sort(watts),
+        by_node=np.sort(_place(node, watts)),
     )
-    return fit, fit.told(kelvin, watts)
+    return fit, fit.told(kelvin, watts, node)

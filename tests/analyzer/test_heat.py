@@ -272,6 +272,17 @@ def test_nothing_is_said_of_a_gpu_that_draws_far_more_than_any_other() -> None:
     assert hot_gpus(scene.window()) == []
 
 
+@pytest.mark.parametrize(("more", "is_known"), [(1, False), (2, True)])
+def test_six_gpus_of_other_nodes_at_that_power_give_the_usual_heat(
+    more: int, is_known: bool
+) -> None:
+    """Those of its own node share its air: a job on two nodes would be compared with itself."""
+    at_work, at_rest = (650.0,) * GPUS, (90.0,) * GPUS
+    some = (650.0,) * more + (90.0,) * (GPUS - more)
+    scene = fleet([*[at_rest] * 5, some, at_work, at_work])
+    assert np.isfinite(_kelvin(scene, gpu(8, 1))) == is_known
+
+
 def _kelvin(scene: Scene, subject: Subject) -> float:
     window = scene.window()
     number = window.get("gpu", Span.STEADY).index.number(subject)

@@ -49,8 +49,8 @@ def test_a_lost_gpu_is_failed_on_the_page_and_its_neighbours_are_not(
 ) -> None:
     site.driver.lose(6)
     expect(attention(page, "GPU fell off the bus").first).to_be_visible()
-    assert "FAILED" in said_of(page, 6)
-    assert "FAILED" not in said_of(page, 5)
+    assert "UNAVAILABLE" in said_of(page, 6)
+    assert "UNAVAILABLE" not in said_of(page, 5)
     site.driver.restore(6)
     expect(attention(page, "GPU fell off the bus")).to_have_count(0)
 
