@@ -1,4 +1,4 @@
-"""A cause that is known only after its sign was told: the incident goes on, in the words of the cause."""
+"""Causes that become known after their sign was reported: the incident continues, described by its cause."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +12,10 @@ from .causes import is_apart, spreads
 def with_late_causes(
     found: Sequence[Finding], standing: Mapping[str, Incident], over: Iterable[Incident]
 ) -> list[Finding]:
-    """Findings of which a cause goes on as the incident of its sign, which stands or may come back.
+    """Return the findings, where a cause continues the incident of its sign that is open or may return.
 
-    A link that was lost and comes up slower is one matter, as a power brake is whose supply turns out
-    to have failed. What has an incident of its own keeps it, and a link that is down is not slower.
+    A link that was lost and comes up slower is one problem; so is a power brake whose supply turns out
+    to have failed. A cause with an incident of its own keeps it, and a link that is down is not slower.
     """
     known = {it.fingerprint: it for it in (*over, *standing.values())}
     signs = {one.fingerprint: one for one in found}
@@ -33,7 +33,7 @@ def with_late_causes(
 
 
 def _first(one: Finding, known: Mapping[str, Incident]) -> Incident | None:
-    """The incident of what it shows first at the same place; neither a note nor a rack's."""
+    """Return the incident of the cause's sign at the same place; None for a note, a rack's, or none."""
     before = LINKS_LOST if one.fault in LINKS_SLOWER else frozenset[str]()
     before |= POWER_SHORT if one.fault in POWER_LOST else frozenset()
     signs = (known.get(fingerprint(fault, one.subject)) for fault in sorted(before))
@@ -42,7 +42,7 @@ def _first(one: Finding, known: Mapping[str, Incident]) -> Incident | None:
 
 
 def _goes_on(one: Finding, first: Incident, sign: Finding | None) -> Finding:
-    """What is found of the sign beside it is said with it, and is as grave."""
+    """Return the cause as a continuation, with the evidence and the severity of a sign found beside it."""
     condition = one.condition or one.fault  # as it began, it would be called another fault
     goes_on = replace(one, goes_on=first.fingerprint, condition=condition)
     if sign is None:

@@ -18,9 +18,9 @@ function linkOf(event) {
   return event.composedPath().find((node) => node.localName === "a" && node.hasAttribute("href"));
 }
 
-// Streamlit makes two steps of a change of page, of its path and of its query, and the one between them is
-// a page with another's query: every step after the first goes on from that one. And a run of the page we
-// leave may overtake the one that goes, or bring us back: who is not there after a while has it loaded.
+// Streamlit changes the path and the query in two steps of history, and the one between them is a page with
+// another page's query: later steps replace the first. A run of the old page may also overtake the change of
+// page, or undo it: if the new page has not come after a while, it is loaded.
 const PATIENCE_MS = 4000, ACTS = ["popstate", "pointerdown", "keydown"];
 let forget = () => {};
 
@@ -44,7 +44,7 @@ function oneStep(to) {
     there ||= thereNow();
     if (there) delete history.pushState;
   };
-  // Who goes back has thought better of it, and who does something there means to be there.
+  // Going back cancels the change of page; any other action on the new page shows that it has come.
   const act = (event) => event.isTrusted && (there || event.type === "popstate") && forget();
   const late = setTimeout(() => {
     forget();
