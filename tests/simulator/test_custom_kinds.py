@@ -155,6 +155,7 @@ def test_every_name_is_played(call: str, name: str) -> None:
         (_PUMP.replace('"pump stops"', '"heatsink"'), "there is a kind 'heatsink' already"),
         (_PUMP.replace("(3.0, 3.0)", "(3.0, 2.0)"), "sizes are the lowest and the highest"),
         (_PUMP.replace('("cooling", "hardware_thermal")', "()"), "right=() would let no cause"),
+        (_PUMP.replace("unit=", "no_fault=True, unit="), "what is no fault has neither severity"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_place(
@@ -174,6 +175,8 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(
         ('fault.gpu("power_watts", plus=3)', "change 'plus' is not known; one of add"),
         ('fault.gpu("power_watts")', "power_watts: give one of set, add"),
         ('fault.event("bot")', "event 'bot' is not known; did you mean 'boot'?"),
+        ('fault.event("xid")', "event 'xid' needs a code: say fault.xid(code)"),
+        ('fault.event("sxid")', "event 'sxid' needs a code: say fault.sxid(code)"),
         ("fault.costs(1.5)", "a share from 0 to 1, not 1.5"),
         ("fault.size", "a kind that asks for fault.size needs sizes"),
         ("1 / 0", "ZeroDivisionError"),
@@ -188,6 +191,32 @@ def test_what_is_wrong_with_a_function_is_said_with_its_kind(
         _fleet(found)
     assert "kind 'k': " in str(caught.value)
     assert words in str(caught.value)
+
+
+def test_a_driver_logs_any_xid_and_sxid(tmp_path: Path) -> None:
+    head = '@kind("k", of="gpu", cause="c", severity="critical", right=("gpu_xid",))\n'
+    lines = (
+        "xid(79)",
+        "xid(120, at=5)",
+        'xid(79, message="gone")',
+        "xid(999)",
+        "sxid(20034, at=9)",
+    )
+    body = "".join(f"    fault.{it}\n" for it in lines)
+    fleet = _fleet(*load(_file(tmp_path, f"{head}def k(fault):\n{body}")))
+    [(_, site)] = fleet.plan.sites
+    assert [it.xid or it.sxid for it in site.told] == [79, 120, 79, 999, 20034]
+    assert [it.at - _START for it in site.told] == [0.0, 5.0, 0.0, 0.0, 9.0]
+    address = fleet.plan.topology.pci_address(11)
+    said = [it.message.removesuffix(f" [{address}]") for it in site.told]
+    assert said[:4] == [
+        "Xid 79: GPU has fallen off the bus.",
+        "Xid 120: GSP_ERROR",
+        "Xid 79: gone",
+        "Xid 999: UNKNOWN",
+    ]
+    assert said[4].startswith("SXid 20034: fatal: Link ")
+    assert site.told[-1].subject == ("node", 1)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
