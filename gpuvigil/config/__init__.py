@@ -17,6 +17,7 @@ from typing import Any
 from ..errors import ConfigError
 from ..log import Log
 from .channels import (
+    PROXY_EXAMPLE,
     RECEIVERS,
     ROUTING,
     AlertmanagerSettings,
@@ -31,6 +32,7 @@ from .channels import (
     SlackSettings,
     TeamsSettings,
     WebhookSettings,
+    is_proxy,
 )
 from .checks import check, without_secret
 from .guesses import documented, in_unit, meant, other_number
@@ -67,6 +69,7 @@ else:
     import tomli as tomllib
 
 __all__ = [
+    "PROXY_EXAMPLE",
     "RECEIVERS",
     "ROUTING",
     "STATE",
@@ -108,6 +111,7 @@ __all__ = [
     "TopologySettings",
     "WebhookSettings",
     "from_text",
+    "is_proxy",
     "load",
     "read_secret",
     "secret_source",
