@@ -157,7 +157,7 @@ def _names(nodes: Sequence[str]) -> str:
     return ", ".join(nodes[:_NAMED]) + more
 
 
-def says_whether_lowered(window: Window, incident: Incident) -> bool:
+def would_show_lowered_clocks(window: Window, incident: Incident) -> bool:
     """Return whether a GPU on one of the incident's nodes is under load; only then do clocks tell anything."""
     rows = window.get("gpu", Span.STEADY)
     nodes = {Subject.parse(key).of_node() for key in (incident.subject.key, *incident.members)}
@@ -171,5 +171,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="Nodes whose GPUs run at lower clocks under load than before, though neither power nor heat says why.",
     source="each GPU's own clock of half an hour, and clock event counters",
-    would_show=says_whether_lowered,
+    would_show=would_show_lowered_clocks,
 )

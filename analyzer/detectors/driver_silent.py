@@ -150,7 +150,7 @@ def _evidence(event: Event | None, row: Row | None) -> tuple[Evidence, ...]:
     return tuple(evidence) or (Evidence(name="driver", value="does not answer"),)
 
 
-def says_whether_read(window: Window, incident: Incident) -> bool | None:
+def would_show_unread_driver(window: Window, incident: Incident) -> bool | None:
     """Return whether GPUs that nobody read are read again; None for an incident of another condition."""
     if incident.condition != "driver_unread":
         return None
@@ -165,5 +165,5 @@ DETECTOR = Detector(
     reads_events=True,
     sentence="A node on which no call to the NVIDIA driver comes back, or that goes on telling of itself and of no GPU.",
     source="the supervisor's clock beside the reader",
-    would_show=says_whether_read,
+    would_show=would_show_unread_driver,
 )

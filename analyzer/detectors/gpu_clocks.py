@@ -84,7 +84,7 @@ _EXPLAINED_SHARE, _COVERAGE = 0.1, 0.8
 _NODE_HIGHER = 1.04
 
 
-def says_whether_stuck(window: Window, incident: Incident) -> bool | None:
+def would_show_stuck_clocks(window: Window, incident: Incident) -> bool | None:
     """Return whether any GPU of the incident was busy over the steady span; the clocks of an idle one are low anyway.
 
     None where utilization is not read, as on a GPU that MIG has split.
@@ -287,5 +287,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A GPU whose clocks stay low under load, though neither power nor heat says why.",
     source="clock event counters, and the cluster's other GPUs of the model",
-    would_show=says_whether_stuck,
+    would_show=would_show_stuck_clocks,
 )

@@ -14,7 +14,7 @@ from ..evidence.claims import Claim, findings
 from ..evidence.grouping import by_node, by_rack
 from ..evidence.heat_blame import CORE, hotter, measured_nodes
 from ..evidence.heat_limits import SEVERAL
-from ..evidence.standing_heat import SLOWED, lapsed, says_whether_hot
+from ..evidence.standing_heat import SLOWED, lapsed, would_show_heat
 from ..window.window import Need, Span, Window
 from . import Detector
 
@@ -98,7 +98,7 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A GPU that heat slows down, or that is hotter than its power and its peers explain.",
     source="nvml.h, clock event reasons; degrees per watt against peers",
-    would_show=says_whether_hot,
+    would_show=would_show_heat,
     lapsed=lapsed,
     learns={
         usual_heat.HEAT.name: usual_heat.learned,

@@ -331,7 +331,7 @@ def _goes_on(window: Window, rows: Rows) -> Mask:
     return going
 
 
-def says_whether_it_works(window: Window, incident: Incident) -> bool | None:
+def would_show_hang(window: Window, incident: Incident) -> bool | None:
     """Return False while GPUs of the incident seem to spin on; otherwise None.
 
     After a long spin no span shows any more how they worked before.
@@ -467,5 +467,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A job whose GPUs are fully used at low power and move nothing.",
     source="what kernels do that spin in a collective",
-    would_show=says_whether_it_works,
+    would_show=would_show_hang,
 )

@@ -85,14 +85,14 @@ def idle_held_gpus(window: Window) -> list[Finding]:
     return [*findings, *_together(window, findings)]
 
 
-def says_whether_held_idle(window: Window, incident: Incident) -> bool:
+def would_show_idle_held(window: Window, incident: Incident) -> bool:
     """Return whether the span can tell, for each of the incident's GPUs that its node still has, if it is idle."""
     members = map(Subject.parse, incident.members or (incident.subject.key,))
     held = [member for member in members if member.kind == "gpu" and window.has(member)]
-    return all(says_whether_idle(window, gpu) for gpu in held)
+    return all(would_show_idleness(window, gpu) for gpu in held)
 
 
-def says_whether_idle(window: Window, gpu: Subject) -> bool:
+def would_show_idleness(window: Window, gpu: Subject) -> bool:
     """Return whether the span can tell if a GPU is idle.
 
     It can if the GPU was used, nobody holds it, or enough of the span was measured.
@@ -295,5 +295,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A GPU that was held and computed nothing over the whole idle span.",
     source="job_defense_shield: 0 % at every sample",
-    would_show=says_whether_held_idle,
+    would_show=would_show_idle_held,
 )

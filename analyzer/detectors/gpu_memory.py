@@ -121,7 +121,7 @@ def _states(row: Row) -> Iterator[tuple[str, Evidence]]:
         yield REPAIR_PENDING.key, Evidence(name="waits for a reset", value=waiting)
 
 
-def says_whether_it_corrects(window: Window, incident: Incident) -> bool | None:
+def would_show_corrections(window: Window, incident: Incident) -> bool | None:
     """Return False while the long span still holds enough errors to keep the incident open; otherwise None.
 
     While too few errors are new the growth does not show, but it is not over either.
@@ -264,5 +264,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A GPU whose memory failed, waits for a repair, or corrects errors again and again.",
     source="NVIDIA, A100 GPU memory error management; DCGM health",
-    would_show=says_whether_it_corrects,
+    would_show=would_show_corrections,
 )

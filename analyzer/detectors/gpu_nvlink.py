@@ -70,7 +70,7 @@ def _with_pace(window: Window, one: Finding) -> Finding:
     return one if pace is None else replace(one, evidence=(*one.evidence, pace))
 
 
-def says_whether_uneven(window: Window, incident: Incident) -> bool | None:
+def would_show_uneven_traffic(window: Window, incident: Incident) -> bool | None:
     """Return whether uneven traffic would show; None for an incident of another condition.
 
     Uneven traffic is a change, and is over when the GPU sends as others do.
@@ -197,6 +197,6 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A GPU with fewer NVLinks up than its peers, whose NVLinks count errors, or that sends far less than they do.",
     source="DCGM health, NVLink; the job's other GPUs of the node",
-    would_show=says_whether_uneven,
+    would_show=would_show_uneven_traffic,
     lapsed=lapsed,
 )

@@ -134,7 +134,7 @@ def _claim(condition: str, subject: Subject, row: Row, said: Evidence) -> Claim:
     return Claim(condition=condition, subject=subject, since=row["last_at"], evidence=(said,))
 
 
-def says_whether_degraded(window: Window, incident: Incident) -> bool:
+def would_show_degraded_link(window: Window, incident: Incident) -> bool:
     """Return whether the last minute would show the fault, or the steady span on a node that is read seldom.
 
     The first lines after a gap would not, and a lower generation shows only under load: an idle link saves
@@ -175,5 +175,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A GPU whose PCIe link has lost lanes or speed, or repeats packets.",
     source="NVML's current and maximum link; DCGM's limit for replays",
-    would_show=says_whether_degraded,
+    would_show=would_show_degraded_link,
 )

@@ -130,7 +130,7 @@ def _works_by(row: Row, least: float, minutes: float) -> Iterator[Evidence]:
         yield Evidence(name="SM activity", value=f"{active:.0f} %", limit=f"{_ACTIVE_PERCENT:g} %")
 
 
-def says_whether_it_contradicts(window: Window, incident: Incident) -> bool:
+def would_show_contradiction(window: Window, incident: Incident) -> bool:
     """Return whether the GPU did enough to show the fault: for an idle one, 0 % is right."""
     if incident.condition == "temperature_stuck":
         return _moved(window.get("gpu", Span.TREND).of_subject(incident.subject))
@@ -164,5 +164,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A GPU whose utilisation reads 0 % although it draws the power of one at work, or its multiprocessors are active; or whose temperature stands still while its power does not.",
     source="NVML's utilisation against its power and its own SM activity, its temperature against its power",
-    would_show=says_whether_it_contradicts,
+    would_show=would_show_contradiction,
 )

@@ -37,7 +37,7 @@ from ..window.holdings import holder_key
 from ..window.window import Span, Window
 from . import Detector
 
-__all__ = ["NEEDS", "lapsed", "says_whether_slow", "slow_gpus"]
+__all__ = ["NEEDS", "lapsed", "slow_gpus", "would_show_slow_gpu"]
 
 _FAULT = FAULTS["gpu_slow"]
 # On more nodes than this, a change is not one node's fault but how the job's work was dealt.
@@ -110,7 +110,7 @@ def _with_waits(window: Window, one: Finding) -> Finding:
     return one if waits is None else replace(one, evidence=(*one.evidence, waits))
 
 
-def says_whether_slow(window: Window, incident: Incident) -> bool:
+def would_show_slow_gpu(window: Window, incident: Incident) -> bool:
     """Return whether the window can show that an open incident is over.
 
     It can if each of its GPUs came back to its peers, or compares well in power and clock with those of a later
@@ -494,7 +494,7 @@ DETECTOR = Detector(
     needs=(*NEEDS, *host_waited_for.NEEDS, *own_steps.NEEDS, *draws_least.NEEDS, *set_clocks.NEEDS),
     sentence="A GPU that its job's other GPUs began to wait for.",
     source="what a GPU draws at its clock, against its job's others and its own past",
-    would_show=says_whether_slow,
+    would_show=would_show_slow_gpu,
     lapsed=lapsed,
     learns={draws_least.DRAWS.name: draws_least.learned},
 )

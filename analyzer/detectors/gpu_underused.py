@@ -83,7 +83,7 @@ def underused_gpus(window: Window) -> list[Finding]:
     return [*found, *_together(window, found)]
 
 
-def says_whether_underused(window: Window, incident: Incident) -> bool:
+def would_show_underuse(window: Window, incident: Incident) -> bool:
     """Return whether the incident can be seen to be over.
 
     Each of its GPUs that its node still has must be used clearly more, or not be judged any more.
@@ -96,7 +96,7 @@ def says_whether_underused(window: Window, incident: Incident) -> bool:
 
 def lapsed(window: Window, incident: Incident) -> datetime | None:
     """Return now where the hours say that it is over, even of a node heard too late to be seen now; else None."""
-    return window.now if says_whether_underused(window, incident) else None
+    return window.now if would_show_underuse(window, incident) else None
 
 
 def _tells(window: Window, gpu: Subject, blame: "_Blame") -> bool:
@@ -282,6 +282,6 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A GPU that was held for hours and of which little was used.",
     source="what is little of a GPU's time and of its multiprocessors, as reports have it",
-    would_show=says_whether_underused,
+    would_show=would_show_underuse,
     lapsed=lapsed,
 )

@@ -37,7 +37,7 @@ from ..evidence.port_rates import (
 )
 from ..evidence.port_rates import NEEDS as RATES
 from ..evidence.slow_paths import Slow, slow_ports
-from ..evidence.waits_less import DISCARDS, DISCARDS_PER_SECOND, DROPS, says_whether_it_waits
+from ..evidence.waits_less import DISCARDS, DISCARDS_PER_SECOND, DROPS, would_show_waiting
 from ..window.columns import fabric
 from ..window.fault_kinds import OF_LINKS, SWITCHES_DOWN
 from ..window.rows import Row
@@ -496,5 +496,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="Network ports that wait for others, or drop packets, while their jobs get less through.",
     source="NVSentinel's limit of discards; of waits, a port's own past",
-    would_show=says_whether_it_waits,
+    would_show=would_show_waiting,
 )

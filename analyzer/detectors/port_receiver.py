@@ -125,7 +125,7 @@ def stopping(window: Window) -> set[Subject]:
     return found
 
 
-def says_whether_slow(window: Window, incident: Incident) -> bool:
+def would_show_slow_receiver(window: Window, incident: Incident) -> bool:
     """Return whether an open incident is over: its port stopped nobody over the steady span."""
     rows = window.get("port", Span.STEADY)
     number = rows.index.number(incident.subject) if len(rows) else None
@@ -178,5 +178,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A host that does not take in time what its network port receives.",
     source="pauses that it sends, packets without a buffer, and the cluster's other ports",
-    would_show=says_whether_slow,
+    would_show=would_show_slow_receiver,
 )

@@ -29,7 +29,7 @@ SLOWED = "slowed down by heat"
 _COOLER_KELVIN, _LAPSE = 4.0, timedelta(hours=24)
 
 
-def says_whether_hot(window: Window, incident: Incident) -> bool | None:
+def would_show_heat(window: Window, incident: Incident) -> bool | None:
     """Tell whether a standing incident of heat would show; None if its node's lines are enough.
 
     For several GPUs, whose air is warm also at rest, the counters of slowdowns tell at any load;

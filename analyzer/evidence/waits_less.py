@@ -47,7 +47,7 @@ _SIGNS: tuple[_Sign, ...] = (
 )
 
 
-def says_whether_it_waits(window: Window, incident: Incident) -> bool:
+def would_show_waiting(window: Window, incident: Incident) -> bool:
     """Tell whether a standing incident would show: only if half of its ports wait or drop much less.
 
     An incident that lasts as long as the spans look back shows no change any more, and is not over.

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from analyzer.detectors.clocks_lowered import lowered_clocks, says_whether_lowered
+from analyzer.detectors.clocks_lowered import lowered_clocks, would_show_lowered_clocks
 from analyzer.detectors.gpu_clocks import stuck_clocks
 from gpuvigil.model import Subject
 
@@ -115,12 +115,12 @@ def test_it_stands_while_any_of_its_nodes_is_low_and_keeps_its_name() -> None:
         "warning; nodes: node-1, node-2, node-3; SM clock: 1700 MHz at most (limit 1980 MHz on H100); "
         "before: 1980 MHz within half an hour"
     )
-    assert says_whether_lowered(lowered().window(), one)
+    assert would_show_lowered_clocks(lowered().window(), one)
     rest = lowered()
     for number in (2, 3):
         for index in range(2):
             rest = rest.changed(gpu(number, index), {"utilization_percent": 0})
-    assert not says_whether_lowered(rest.window(), one)
+    assert not would_show_lowered_clocks(rest.window(), one)
 
 
 @pytest.mark.medium

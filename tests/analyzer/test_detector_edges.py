@@ -9,11 +9,11 @@ import pytest
 
 from analyzer.detectors.driver_silent import silent_drivers
 from analyzer.detectors.fabric_down import fabrics_down
-from analyzer.detectors.gpu_clocks import says_whether_stuck, stuck_clocks
+from analyzer.detectors.gpu_clocks import stuck_clocks, would_show_stuck_clocks
 from analyzer.detectors.gpu_memory import failing_memory
 from analyzer.detectors.gpu_memory_held import held_memory
 from analyzer.detectors.gpu_nvlink import broken_links
-from analyzer.detectors.gpu_pcie import degraded_links, says_whether_degraded
+from analyzer.detectors.gpu_pcie import degraded_links, would_show_degraded_link
 from analyzer.detectors.gpu_power import held_back
 from analyzer.detectors.gpu_silent import DETECTOR as SILENT_GPU
 from analyzer.detectors.gpu_silent import silent_gpus
@@ -92,14 +92,14 @@ def test_a_machines_parts_must_fail_for_half_a_minute_but_a_tick(
 )
 def test_low_clocks_show_only_under_load(fields: Mapping[str, Any], tells: bool | None) -> None:
     one = incident("gpu_clocks", gpu())
-    assert says_whether_stuck(FOUR.changed(gpu(), fields).window(), one) is tells
-    assert says_whether_stuck(replace(FOUR, samples=()).window(), one) is False
+    assert would_show_stuck_clocks(FOUR.changed(gpu(), fields).window(), one) is tells
+    assert would_show_stuck_clocks(replace(FOUR, samples=()).window(), one) is False
     # Of several one tells.
     several = incident("gpu_clocks", node(), members=(gpu().key, gpu(1, 1).key))
     rests = FOUR.changed(gpu(), {"utilization_percent": 0})
-    assert says_whether_stuck(rests.window(), several) is True
+    assert would_show_stuck_clocks(rests.window(), several) is True
     rest = rests.changed(gpu(1, 1), {"utilization_percent": 0})
-    assert says_whether_stuck(rest.window(), several) is False
+    assert would_show_stuck_clocks(rest.window(), several) is False
 
 
 @pytest.mark.parametrize(("hertz", "count"), [(1_924_559_998, 0), (1_924_570_000, 1)])
@@ -407,7 +407,7 @@ def test_a_link_of_a_node_that_is_read_seldom_is_told_by_the_steady_span(
     few = seldom.without(lambda s: s.at == NOON - 30 * SECOND)
     standing = incident("gpu_pcie", gpu(), condition="pcie_narrow")
     assert len(degraded_links(few.window())) == count
-    assert says_whether_degraded(few.window(), standing) is bool(count)
+    assert would_show_degraded_link(few.window(), standing) is bool(count)
     # One line with all lanes and at its speed is enough: it is none.
     whole = few.changed(gpu(), {"pcie_width": 16, "pcie_generation": 5}, 15)
     assert degraded_links(whole.window()) == []
@@ -431,4 +431,4 @@ def test_a_standing_incident_of_a_link_is_over_only_where_its_lines_would_show_i
     young = scene.now - (lines + 0.5) * 10 * SECOND
     scene = replace(scene, samples=tuple(s for s in scene.samples if s.at > young))
     standing = incident("gpu_pcie", gpu(), condition=condition)
-    assert says_whether_degraded(scene.window(), standing) is shows
+    assert would_show_degraded_link(scene.window(), standing) is shows

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.detectors.gpu_slow import DETECTOR, says_whether_slow, slow_gpus
+from analyzer.detectors.gpu_slow import DETECTOR, slow_gpus, would_show_slow_gpu
 from analyzer.evidence.draws_least import DRAWS, learned
 from analyzer.window.usual import Usual
 from analyzer.window.window import Window
@@ -148,8 +148,8 @@ def test_it_is_over_where_it_draws_nearly_what_it_did(
     scene = job(watts(shares[0]))
     scene = scene.changed(gpu(), watts(shares[-1]), 60.0)
     turned = incident("gpu_slow", gpu(), condition="slow_rank")
-    assert says_whether_slow(window_of(scene), turned) is is_fine
-    assert says_whether_slow(window_of(scene), incident("gpu_slow", gpu())) is False
+    assert would_show_slow_gpu(window_of(scene), turned) is is_fine
+    assert would_show_slow_gpu(window_of(scene), incident("gpu_slow", gpu())) is False
 
 
 @pytest.mark.parametrize(("gpus", "times", "count"), [(3, 0.91, 1), (3, 0.90, 0), (2, 0.90, 1)])

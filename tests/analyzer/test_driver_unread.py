@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from analyzer.detectors.driver_silent import DETECTOR, says_whether_read, silent_drivers
+from analyzer.detectors.driver_silent import DETECTOR, silent_drivers, would_show_unread_driver
 from gpuvigil.model import EventKind, Finding, Severity
 
 from .scene import NOON, SETTINGS, Scene, event, healthy, incident, node
@@ -56,6 +56,6 @@ def test_what_else_ends_lines_is_no_silent_driver(scene: Scene) -> None:
 
 def test_it_stands_until_a_gpu_is_read_again() -> None:
     one = replace(incident("driver_silent", node()), condition="driver_unread")
-    assert says_whether_read(ended(540.0).window(), one) is False
-    assert says_whether_read(CALM.window(), one) is True
-    assert says_whether_read(CALM.window(), incident("driver_silent", node())) is None
+    assert would_show_unread_driver(ended(540.0).window(), one) is False
+    assert would_show_unread_driver(CALM.window(), one) is True
+    assert would_show_unread_driver(CALM.window(), incident("driver_silent", node())) is None

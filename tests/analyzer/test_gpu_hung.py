@@ -10,9 +10,9 @@ import pytest
 from analyzer.detectors.gpu_hung import (
     DETECTOR,
     hung_jobs,
-    says_whether_it_works,
     spinning,
     working,
+    would_show_hang,
 )
 from gpuvigil.model import Allocation, Finding, Subject
 
@@ -343,9 +343,9 @@ def test_without_memory_utilisation_who_worked_before_and_draws_hardly_more_than
 
 def test_it_stands_while_nothing_shows_any_more_that_it_worked_before() -> None:
     one = incident("gpu_hung", gpu())
-    assert says_whether_it_works(without_memory(120.0, before=120.0).window(), one) is False
-    assert says_whether_it_works(without_memory(500.0).window(), one) is None
-    assert says_whether_it_works(healthy(nodes=1).window(), one) is None
+    assert would_show_hang(without_memory(120.0, before=120.0).window(), one) is False
+    assert would_show_hang(without_memory(500.0).window(), one) is None
+    assert would_show_hang(healthy(nodes=1).window(), one) is None
 
 
 def test_gpus_of_a_node_that_nobody_is_known_to_hold_hang_together() -> None:
@@ -405,7 +405,7 @@ def test_it_stands_where_no_limit_is_known_until_more_is_drawn_than_in_half_an_h
 ) -> None:
     scene = without_memory(120.0, before=120.0).changed(gpu(), fields, 65.0)
     window = of_unknown_model(scene).window()
-    assert says_whether_it_works(window, incident("gpu_hung", gpu())) is tells
+    assert would_show_hang(window, incident("gpu_hung", gpu())) is tells
 
 
 RESTS: Mapping[str, Any] = {"utilization_percent": 5, "power_watts": 110.0}

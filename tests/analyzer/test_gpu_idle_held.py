@@ -10,8 +10,8 @@ import pytest
 from analyzer.detectors.gpu_idle_held import (
     DETECTOR,
     idle_held_gpus,
-    says_whether_held_idle,
-    says_whether_idle,
+    would_show_idle_held,
+    would_show_idleness,
 )
 from gpuvigil.model import Allocation, Finding, Holder, Subject
 
@@ -72,7 +72,7 @@ def test_a_gpu_that_draws_what_none_at_rest_does_works_whatever_its_utilisation_
     standing = incident("gpu_idle_held", gpu())
     young = replace(scene, samples=scene.samples[: len(scene.samples) // 4])
     # Its power says so before enough of the span is there to call it idle.
-    assert says_whether_held_idle(young.window((DETECTOR,)), standing) is (count == 0)
+    assert would_show_idle_held(young.window((DETECTOR,)), standing) is (count == 0)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_that_a_job_at_rest_may_hang_is_said_where_it_tells_no_steps(
     ],
 )
 def test_a_span_tells_of_use_of_nobody_and_when_it_is_full(scene: Scene, tells: bool) -> None:
-    assert says_whether_idle(scene.window((DETECTOR,)), gpu()) is tells
+    assert would_show_idleness(scene.window((DETECTOR,)), gpu()) is tells
 
 
 def test_all_gpus_of_an_incident_must_be_told_of_that_their_node_still_has() -> None:
@@ -292,7 +292,7 @@ def test_all_gpus_of_an_incident_must_be_told_of_that_their_node_still_has() -> 
 
     def tells(*members: str, of_half: bool) -> bool:
         one = incident("gpu_idle_held", gpu(), members=members)
-        return says_whether_held_idle(half if of_half else full, one)
+        return would_show_idle_held(half if of_half else full, one)
 
     both = (node().key, gpu().key, gpu(1, 1).key)
     assert (tells(*both, of_half=False), tells(*both, of_half=True)) == (True, False)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from analyzer.correlation.all_detectors import DETECTORS
-from analyzer.detectors.gpu_sensor import contradicting_sensors, says_whether_it_contradicts
+from analyzer.detectors.gpu_sensor import contradicting_sensors, would_show_contradiction
 
 from .scene import NOON, Scene, allocation, gpu, healthy, incident, told
 
@@ -58,7 +58,7 @@ def test_multiprocessors_that_work_contradict_it_at_any_power(percent: float, co
     if found:
         assert "SM activity: 5 % (limit 5 %)" in told(found[0])
     scene = stuck(90.0, sm_activity_percent=percent)
-    assert says_whether_it_contradicts(scene.window(), incident("gpu_sensor", gpu())) is bool(count)
+    assert would_show_contradiction(scene.window(), incident("gpu_sensor", gpu())) is bool(count)
 
 
 def test_each_sample_must_say_so_over_most_of_the_span() -> None:
@@ -72,9 +72,9 @@ def test_each_sample_must_say_so_over_most_of_the_span() -> None:
 
 def test_it_is_over_once_something_is_used_and_not_while_the_gpu_rests() -> None:
     one = incident("gpu_sensor", gpu())
-    assert says_whether_it_contradicts(stuck(500.0).window(), one)
-    assert says_whether_it_contradicts(ONE.window(), one)
-    assert not says_whether_it_contradicts(stuck(90.0).window(), one)
+    assert would_show_contradiction(stuck(500.0).window(), one)
+    assert would_show_contradiction(ONE.window(), one)
+    assert not would_show_contradiction(stuck(90.0).window(), one)
 
 
 @pytest.mark.parametrize("memory", [0, 40])
@@ -125,5 +125,5 @@ def test_no_core_at_work_is_as_cold_as_no_air_is(celsius: int, watts: float, cou
 
 def test_a_temperature_is_believed_again_once_it_moves() -> None:
     one = replace(incident("gpu_sensor", gpu()), condition="temperature_stuck")
-    assert not says_whether_it_contradicts(still().window(), one)
-    assert says_whether_it_contradicts(still(temperature_celsius=59).window(), one)
+    assert not would_show_contradiction(still().window(), one)
+    assert would_show_contradiction(still(temperature_celsius=59).window(), one)

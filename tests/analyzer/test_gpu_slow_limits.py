@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.detectors.gpu_slow import lapsed, says_whether_slow
+from analyzer.detectors.gpu_slow import lapsed, would_show_slow_gpu
 from analyzer.evidence.job_pace import PEERS
 from gpuvigil.model import Allocation, Incident, Subject
 
@@ -63,5 +63,5 @@ def test_a_slow_gpu_is_forgotten_a_day_after_it_could_be_seen_last(
 
 def test_an_incident_that_names_no_gpu_does_not_show() -> None:
     nameless: Mapping[str, Any] = {"members": (node().key,)}
-    assert says_whether_slow(Scene().window(), stood(node(), NOON, **nameless)) is False
-    assert says_whether_slow(Scene().window(), stood(gpu(), NOON)) is False
+    assert would_show_slow_gpu(Scene().window(), stood(node(), NOON, **nameless)) is False
+    assert would_show_slow_gpu(Scene().window(), stood(gpu(), NOON)) is False

@@ -12,8 +12,8 @@ from analyzer.detectors.gpu_idle_held import DETECTOR as IDLE
 from analyzer.detectors.gpu_underused import (
     DETECTOR,
     lapsed,
-    says_whether_underused,
     underused_gpus,
+    would_show_underuse,
 )
 from gpuvigil.config import IdleSettings
 from gpuvigil.model import Allocation, Finding, Severity, Subject
@@ -267,16 +267,16 @@ def test_an_incident_goes_on_until_clearly_more_is_used(
     fields: Mapping[str, Any], tells: bool
 ) -> None:
     one = incident("gpu_underused", gpu())
-    assert says_whether_underused(scene(fields).window((DETECTOR,)), one) is tells
+    assert would_show_underuse(scene(fields).window((DETECTOR,)), one) is tells
 
 
 def test_an_incident_is_over_once_the_gpu_is_idle_or_its_holder_held_up() -> None:
     one = incident("gpu_underused", gpu())
     still = {"utilization_percent": 0, "memory_utilization_percent": 0}
     idle = scene({"utilization_percent": 6}).changed(gpu(), still, SETTINGS.idle_after_seconds)
-    assert says_whether_underused(idle.window((DETECTOR,)), one)
+    assert would_show_underuse(idle.window((DETECTOR,)), one)
     lost = replace(scene(LOW), stood=(incident("gpu_lost", gpu()),))
-    assert says_whether_underused(lost.window((DETECTOR,)), one)
+    assert would_show_underuse(lost.window((DETECTOR,)), one)
     assert lapsed(lost.window((DETECTOR,)), one) == NOON
     assert lapsed(scene(LOW).window((DETECTOR,)), one) is None
 
@@ -284,12 +284,12 @@ def test_an_incident_is_over_once_the_gpu_is_idle_or_its_holder_held_up() -> Non
 def test_an_incident_is_over_with_its_holder_and_not_with_its_data() -> None:
     one = incident("gpu_underused", node(), members=(node().key, gpu().key))
     ended = scene(LOW, replace(ALICE, ended_at=NOON - SECOND))
-    assert says_whether_underused(ended.window((DETECTOR,)), one)
+    assert would_show_underuse(ended.window((DETECTOR,)), one)
     short = scene({"utilization_percent": 97}, seconds=0.5 * SPAN)
-    assert not says_whether_underused(short.window((DETECTOR,)), one)
+    assert not would_show_underuse(short.window((DETECTOR,)), one)
     quiet = scene({"utilization_percent": 97}).without(lambda it: it.at >= NOON - START)
-    assert not says_whether_underused(quiet.window((DETECTOR,)), one)
+    assert not would_show_underuse(quiet.window((DETECTOR,)), one)
     nothing = replace(scene(LOW), samples=())
-    assert not says_whether_underused(nothing.window((DETECTOR,)), one)
+    assert not would_show_underuse(nothing.window((DETECTOR,)), one)
     gone = replace(one, members=(gpu(1, 9).key,))  # taken out of its node
-    assert says_whether_underused(nothing.window((DETECTOR,)), gone)
+    assert would_show_underuse(nothing.window((DETECTOR,)), gone)

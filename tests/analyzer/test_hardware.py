@@ -12,7 +12,7 @@ from analyzer.detectors.fabric_down import fabrics_down
 from analyzer.detectors.gpu_clocks import stuck_clocks
 from analyzer.detectors.gpu_hot import hot_gpus
 from analyzer.detectors.gpu_hung import hung_jobs
-from analyzer.detectors.gpu_memory import failing_memory, says_whether_it_corrects
+from analyzer.detectors.gpu_memory import failing_memory, would_show_corrections
 from analyzer.detectors.gpu_memory_held import held_memory
 from analyzer.detectors.gpu_nvlink import broken_links
 from analyzer.detectors.gpu_pcie import degraded_links
@@ -106,8 +106,8 @@ def test_corrected_errors_grow_where_they_go_on_and_a_burst_is_nothing(
     stands = incident("gpu_memory", gpu(), since=-HOUR)
     growth = replace(stands, condition="corrected_growth")
     rests = before + lately >= 3
-    assert says_whether_it_corrects(window, growth) is (False if rests else None)
-    assert says_whether_it_corrects(window, stands) is None
+    assert would_show_corrections(window, growth) is (False if rests else None)
+    assert would_show_corrections(window, stands) is None
 
 
 UNCORRECTED = [("uncorrected_growth", WARNING)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.detectors.gpu_slow import DETECTOR, says_whether_slow, slow_gpus
+from analyzer.detectors.gpu_slow import DETECTOR, slow_gpus, would_show_slow_gpu
 from gpuvigil.model import Finding, Severity, Subject
 
 from .scene import NOON, SETTINGS, Scene, allocation, gpu, healthy, incident, node, told
@@ -137,4 +137,4 @@ def test_it_is_over_when_its_gpus_are_used_a_third_more_or_its_jobs_end(
 ) -> None:
     members = tuple(one.key for one in HERE)
     stands = incident("gpu_slow", node(), members=members, condition="host_short")
-    assert says_whether_slow(scene.window((DETECTOR,)), stands) is over
+    assert would_show_slow_gpu(scene.window((DETECTOR,)), stands) is over

@@ -7,7 +7,7 @@ import pytest
 
 from analyzer.detectors.driver_silent import DETECTOR as DRIVER
 from analyzer.detectors.gpu_memory import DETECTOR as MEMORY
-from analyzer.detectors.gpu_memory import says_whether_it_corrects
+from analyzer.detectors.gpu_memory import would_show_corrections
 from gpuvigil.model import Event, EventKind, Finding
 
 from .scene import (
@@ -72,10 +72,10 @@ def test_growth_is_not_over_while_there_were_three_errors(
 ) -> None:
     standing = incident("gpu_memory", gpu(), condition=condition)
     window = corrected(errors, 0).window((MEMORY,))
-    assert says_whether_it_corrects(window, standing) is shows
+    assert would_show_corrections(window, standing) is shows
     unread = corrected(errors, 0).changed(gpu(), {CORRECTED: None})
-    assert says_whether_it_corrects(unread.window((MEMORY,)), standing) is None
-    assert says_whether_it_corrects(Scene().window((MEMORY,)), standing) is None
+    assert would_show_corrections(unread.window((MEMORY,)), standing) is None
+    assert would_show_corrections(Scene().window((MEMORY,)), standing) is None
 
 
 def counted(seconds: float) -> Scene:
@@ -228,7 +228,7 @@ def test_a_bank_that_went_bad_is_not_over_while_three_rows_are_within_the_hours(
 ) -> None:
     standing = incident("gpu_memory", gpu(), condition="rows_replaced")
     scene = with_rows(*((ROWS, 300.0 - number) for number in range(rows)))
-    assert says_whether_it_corrects(scene.window((MEMORY,)), standing) is shows
+    assert would_show_corrections(scene.window((MEMORY,)), standing) is shows
     unread = scene.changed(gpu(), {ROWS: None, BAD_ROWS: None})
-    assert says_whether_it_corrects(unread.window((MEMORY,)), standing) is None
-    assert says_whether_it_corrects(Scene().window((MEMORY,)), standing) is None
+    assert would_show_corrections(unread.window((MEMORY,)), standing) is None
+    assert would_show_corrections(Scene().window((MEMORY,)), standing) is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from analyzer.correlation.causes import spreads
 from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
 from analyzer.evidence.own_past import own_past_of
-from analyzer.evidence.standing_heat import lapsed, says_whether_hot
+from analyzer.evidence.standing_heat import lapsed, would_show_heat
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Evidence, Finding, Subject
@@ -215,10 +215,10 @@ BY_PAST = incident(
 def test_it_stands_until_it_became_cooler() -> None:
     hot_for_long = machine(lambda index, _: 15.0 if index == 0 else 0.0)
     assert found(hot_for_long) == []
-    assert says_whether_hot(hot_for_long.window((DETECTOR,)), BY_PAST) is False
+    assert would_show_heat(hot_for_long.window((DETECTOR,)), BY_PAST) is False
     for kelvin, is_over in ((3.0, False), (5.0, True)):
         cooled = machine(one(-kelvin, 600.0))
-        assert says_whether_hot(cooled.window((DETECTOR,)), BY_PAST) is is_over
+        assert would_show_heat(cooled.window((DETECTOR,)), BY_PAST) is is_over
 
 
 @pytest.mark.parametrize(("hours", "is_over"), [(23.9, False), (24.0, True)])
@@ -252,7 +252,7 @@ def test_a_gpu_whose_lines_stopped_a_minute_ago_does_not_stop_the_others() -> No
     )
     (hot,) = found(scene)
     assert gpu() not in hot.members
-    assert says_whether_hot(scene.window((DETECTOR,)), BY_PAST) is False
+    assert would_show_heat(scene.window((DETECTOR,)), BY_PAST) is False
 
 
 @pytest.mark.medium

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analyzer.correlation.causes import hides
-from analyzer.detectors.gpu_slow import DETECTOR, says_whether_slow, slow_gpus
+from analyzer.detectors.gpu_slow import DETECTOR, slow_gpus, would_show_slow_gpu
 from analyzer.evidence.own_steps import _dealt
 from gpuvigil.lineprotocol import parse
 from gpuvigil.model import (
@@ -610,7 +610,7 @@ def test_a_note_about_stages_stands_while_all_of_the_job_changes_its_pace() -> N
     assert found(scene) == []
     note = replace(incident("gpu_slow", gpu(3, 1)), condition="uneven_stage")
     note = replace(note, since=NOON - timedelta(seconds=9))
-    assert says_whether_slow(scene.window((DETECTOR,)), note) is False
+    assert would_show_slow_gpu(scene.window((DETECTOR,)), note) is False
 
 
 def test_processes_of_no_job_are_not_held_against_each_other() -> None:
@@ -623,8 +623,8 @@ def test_what_stands_is_over_once_the_rank_works_as_the_others(
 ) -> None:
     """Half as far as would be told."""
     window = job({5: own(seconds)}).window((DETECTOR,))
-    assert says_whether_slow(window, incident("gpu_slow", gpu(3, 1))) is is_fine
-    assert says_whether_slow(window, incident("gpu_slow", gpu(9))) is False
+    assert would_show_slow_gpu(window, incident("gpu_slow", gpu(3, 1))) is is_fine
+    assert would_show_slow_gpu(window, incident("gpu_slow", gpu(9))) is False
 
 
 @pytest.mark.parametrize(("times", "is_fine"), [(1.024, True), (1.025, False)])
@@ -636,7 +636,7 @@ def test_a_rank_of_a_heavier_stage_is_slow_no_more_once_it_is_nearly_as_at_first
     for condition, over in (("slow_rank", is_fine), ("slow_from_start", False)):
         scene = job({5: own(1.3 * times, 1.3)})
         stands = replace(turned, condition=condition)
-        assert says_whether_slow(scene.window((DETECTOR,)), stands) is over
+        assert would_show_slow_gpu(scene.window((DETECTOR,)), stands) is over
 
 
 def test_a_note_about_stages_and_a_rank_of_one_that_turned_slow_do_not_hide_each_other() -> None:
@@ -669,9 +669,9 @@ def test_a_note_about_stages_stands_until_they_are_even_or_the_job_is_over() -> 
     )
     for seconds, is_fine in ((1.0489, False), (1.0488, True)):
         scene = job({5: own(seconds, seconds)})
-        assert says_whether_slow(scene.window((DETECTOR,)), note) is is_fine
+        assert would_show_slow_gpu(scene.window((DETECTOR,)), note) is is_fine
         over = replace(scene, allocations=())
-        assert says_whether_slow(over.window((DETECTOR,)), note) is True
+        assert would_show_slow_gpu(over.window((DETECTOR,)), note) is True
 
 
 @pytest.mark.parametrize(("ran", "count"), [(400.0, 1), (170.0, 0)])
@@ -820,7 +820,7 @@ def test_of_uneven_stages_who_works_longer_and_draws_least_is_slow(
     assert [(it.subject, it.condition) for it in them] == [(gpu(3, 1), "slow_from_start")] * count
     assert all(it.title.startswith("A rank of the job has been slow since") for it in them)
     stands = replace(incident("gpu_slow", gpu(3, 1)), condition="slow_from_start")
-    says = says_whether_slow(staged(5, 1.23, watts).window((DETECTOR,)), stands)
+    says = would_show_slow_gpu(staged(5, 1.23, watts).window((DETECTOR,)), stands)
     # Once told it stands, whatever it draws, until it works as the others.
     assert says is False
 

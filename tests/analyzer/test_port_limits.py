@@ -10,7 +10,7 @@ import pytest
 from analyzer.detectors.port_congested import DETECTOR as CONGESTED
 from analyzer.detectors.port_degraded import DETECTOR as DEGRADED
 from analyzer.detectors.port_losses import DETECTOR as LOSSES
-from analyzer.evidence.waits_less import says_whether_it_waits
+from analyzer.evidence.waits_less import would_show_waiting
 from gpuvigil.model import Evidence, Finding, Subject
 
 from .scene import (
@@ -336,7 +336,7 @@ def test_half_of_its_usual_wait_is_back(field: str, more: int, is_back: bool) ->
     rises = counted(FLEET, port(), field, 700 * 350 - 350 * 100 - more, 350 * 100 + more, lately)
     other = {TICKS if field == PAUSED else PAUSED: None}
     window = rises.changed(port(), other).window((CONGESTED,))
-    assert says_whether_it_waits(window, incident("port_congested", port())) is is_back
+    assert would_show_waiting(window, incident("port_congested", port())) is is_back
 
 
 @pytest.mark.parametrize(("lost", "is_over"), [(0.5, True), (0.6, False)])
@@ -344,9 +344,9 @@ def test_a_port_whose_job_rests_for_a_minute_is_not_over(lost: float, is_over: b
     """It waits for nothing, and carries so much less than before."""
     scene = counted(carrying(FLEET, EVERY, lost, 65.0), port(), PAUSED, 10**6, 0, 0)
     standing = incident("port_congested", port())
-    assert says_whether_it_waits(scene.window((CONGESTED,)), standing) is is_over
+    assert would_show_waiting(scene.window((CONGESTED,)), standing) is is_over
     ended = replace(scene, allocations=())
-    assert says_whether_it_waits(ended.window((CONGESTED,)), standing)
+    assert would_show_waiting(ended.window((CONGESTED,)), standing)
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_drops_are_over_at_half_of_the_limit_over_ten_minutes_or_at_next_to_none
     """Lines of the steady span are 110 s apart, of the recent one 50."""
     scene = counted(FLEET, port(), "transmit_discards", 10**6, steady, lately)
     standing = replace(incident("port_congested", port()), condition="drops")
-    assert says_whether_it_waits(scene.window((CONGESTED,)), standing) is is_over
+    assert would_show_waiting(scene.window((CONGESTED,)), standing) is is_over
 
 
 def test_what_a_port_drops_is_not_over_while_nothing_is_heard_of_it() -> None:
@@ -368,9 +368,9 @@ def test_what_a_port_drops_is_not_over_while_nothing_is_heard_of_it() -> None:
     unheard = dropping.without(
         lambda s: s.subject == port() and s.at > NOON - timedelta(seconds=70)
     )
-    assert not says_whether_it_waits(unheard.window((CONGESTED,)), standing)
+    assert not would_show_waiting(unheard.window((CONGESTED,)), standing)
     uncounted = dropping.changed(port(), {"transmit_discards": None})
-    assert says_whether_it_waits(uncounted.window((CONGESTED,)), standing)
+    assert would_show_waiting(uncounted.window((CONGESTED,)), standing)
 
 
 @pytest.mark.parametrize(
@@ -385,4 +385,4 @@ def test_a_switch_is_over_once_half_of_its_ports_are(ports: int, back: int, is_o
         scene = counted(scene.changed(port(number), {PAUSED: 0}), port(number), PAUSED, 10**6, 0, 0)
     members = (node().key, *(one.key for one in them))
     standing = replace(incident("switch_congested", port()), members=members)
-    assert says_whether_it_waits(scene.window((CONGESTED,)), standing) is is_over
+    assert would_show_waiting(scene.window((CONGESTED,)), standing) is is_over

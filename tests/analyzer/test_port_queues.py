@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from analyzer.detectors.port_congested import DETECTOR as CONGESTED
-from analyzer.evidence.waits_less import says_whether_it_waits
+from analyzer.evidence.waits_less import would_show_waiting
 from gpuvigil.model import Finding, PortIdentity
 
 from .scene import Scene, allocation, carrying, incident, node, port, told
@@ -156,7 +156,7 @@ def test_without_rdma_jobs_talk_through_ethernet(roles: tuple[str, ...], is_told
 
 def standing(scene: Scene) -> bool:
     window = scene.window((CONGESTED,))
-    return says_whether_it_waits(window, incident("port_congested", port()))
+    return would_show_waiting(window, incident("port_congested", port()))
 
 
 @pytest.mark.parametrize(("share", "is_over"), [(0.4, True), (0.6, False)])

@@ -4,7 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from analyzer.detectors.port_receiver import DETECTOR, says_whether_slow, slow_hosts, stopping
+from analyzer.detectors.port_receiver import (
+    DETECTOR,
+    slow_hosts,
+    stopping,
+    would_show_slow_receiver,
+)
 
 from .scene import PORT_FIELDS, SETTINGS, Scene, healthy, incident, port, told
 
@@ -100,7 +105,7 @@ def test_a_slow_host_is_over_just_below_the_limit_of_ten_minutes(
     standing = incident("port_slow_receiver", port())
     for fewer, is_over in ((0, False), (1, True)):
         window = gained(field, steady * LONG - fewer, 0).window((DETECTOR,))
-        assert says_whether_slow(window, standing) is is_over
+        assert would_show_slow_receiver(window, standing) is is_over
     unknown = FLEET.changed(port(), {field: None for field, *_ in SIGNS})
-    assert says_whether_slow(unknown.window((DETECTOR,)), standing) is False
-    assert says_whether_slow(Scene().window((DETECTOR,)), standing) is False
+    assert would_show_slow_receiver(unknown.window((DETECTOR,)), standing) is False
+    assert would_show_slow_receiver(Scene().window((DETECTOR,)), standing) is False

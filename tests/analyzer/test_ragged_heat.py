@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
 from analyzer.evidence.own_past import own_past_of
-from analyzer.evidence.standing_heat import says_whether_hot
+from analyzer.evidence.standing_heat import would_show_heat
 from analyzer.evidence.usual_heat import HEAT, learned
 from analyzer.window.columns import Floats
 from analyzer.window.usual import Usual, nothing_usual
@@ -177,7 +177,7 @@ def test_it_is_over_at_such_a_load_too(kelvin: float, is_over: bool) -> None:
     )
     stands = incident("gpu_hot", gpu(), condition="heatsink", evidence=evidence)
     scene = fleet(EVEN, warmer={gpu(): kelvin})
-    assert says_whether_hot(window_of(scene, known([fleet(EVEN)] * 3)), stands) is is_over
+    assert would_show_heat(window_of(scene, known([fleet(EVEN)] * 3)), stands) is is_over
 
 
 @pytest.mark.medium

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from analyzer.detectors.port_congested import DETECTOR as CONGESTED
-from analyzer.evidence.waits_less import says_whether_it_waits
+from analyzer.evidence.waits_less import would_show_waiting
 from gpuvigil.model import Finding
 
 from .scene import Scene, carrying, incident, port, told
@@ -201,12 +201,12 @@ def test_it_is_over_when_answers_are_half_as_late(share: float, is_over: bool) -
     window = scene.changed(port(), {DELAY: share * 0.06}, 60.0).window((CONGESTED,))
     for condition in ("", "slow_link"):
         stands = replace(incident("port_congested", port()), condition=condition)
-        assert says_whether_it_waits(window, stands) is is_over
+        assert would_show_waiting(window, stands) is is_over
 
 
 def test_a_slow_link_is_not_over_because_a_queue_is_shorter() -> None:
     scene = FLEET.changed(port(), {DELAY: 0.06, "transmit_queue_bytes": 9_000_000})
     window = scene.changed(port(), {"transmit_queue_bytes": 0}, 60.0).window((CONGESTED,))
     stands = replace(incident("port_congested", port()), condition="slow_link")
-    assert not says_whether_it_waits(window, stands)
-    assert says_whether_it_waits(window, replace(stands, condition="shaped"))
+    assert not would_show_waiting(window, stands)
+    assert would_show_waiting(window, replace(stands, condition="shaped"))

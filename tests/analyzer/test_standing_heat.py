@@ -8,7 +8,7 @@ import pytest
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
-from analyzer.evidence.standing_heat import says_whether_hot
+from analyzer.evidence.standing_heat import would_show_heat
 from analyzer.incidents.book import Book
 from gpuvigil.model import Evidence, Incident, RecordKind, Transition
 
@@ -31,7 +31,7 @@ def of_node(*indices: int) -> Incident:
 
 
 def shows(one: Incident, scene: Scene = FLEET) -> bool | None:
-    return says_whether_hot(scene.window((DETECTOR,)), one)
+    return would_show_heat(scene.window((DETECTOR,)), one)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
-from analyzer.evidence.standing_heat import says_whether_hot
+from analyzer.evidence.standing_heat import would_show_heat
 from analyzer.evidence.usual_heat import HEAT, learned
 from analyzer.incidents.book import Book
 from analyzer.window.usual import Usual, nothing_usual
@@ -181,10 +181,10 @@ BY_USUAL = incident(
 
 
 def test_it_is_over_only_where_it_could_be_told() -> None:
-    assert says_whether_hot(window_of(fleet({}), known({})), BY_USUAL) is True
-    assert says_whether_hot(window_of(fleet({}), known({}, watts=600.0)), BY_USUAL) is True
+    assert would_show_heat(window_of(fleet({}), known({})), BY_USUAL) is True
+    assert would_show_heat(window_of(fleet({}), known({}, watts=600.0)), BY_USUAL) is True
     for unknown in (NOTHING, known({}, watts=450.0)):
-        assert says_whether_hot(window_of(fleet({}), unknown), BY_USUAL) is False
+        assert would_show_heat(window_of(fleet({}), unknown), BY_USUAL) is False
 
 
 def test_the_analyzer_remembers_from_pass_to_pass() -> None:
