@@ -104,7 +104,7 @@ def test_a_link_known_by_others_late_answers_does_not_wait_for_its_own_to_fall(
 ) -> None:
     steady = FLEET.changed(port(), {DELAY: milliseconds / 1e3})
     stands = replace(incident("port_congested", port()), condition="slow_link")
-    assert says_whether_it_waits(steady.window((CONGESTED,)), stands) is is_over
+    assert would_show_waiting(steady.window((CONGESTED,)), stands) is is_over
 
 
 def test_of_two_that_wait_for_each_other_it_may_be_either() -> None:
