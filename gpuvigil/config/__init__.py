@@ -201,7 +201,9 @@ def secret_source(path: Path | None, key: str, what: str) -> Callable[[], str]:
         try:
             return read_secret(file, what)
         except ConfigError as error:
-            raise ConfigError(f"{error}; put it there, or name another file in {key}") from None
+            closed = os.access(file, os.F_OK) and not os.access(file, os.R_OK)
+            todo = "put sudo before the command" if closed else "put it there"
+            raise ConfigError(f"{error}; {todo}, or name another file in {key}") from None
 
     version, kept = "", read()
 

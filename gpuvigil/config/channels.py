@@ -329,11 +329,7 @@ class AlertsSettings:
         """Yield each mistake in how the parts fit together: the list, the entry's number, the key, and why."""
         if not _CLOCK.fullmatch(self.digest_at):
             yield "", 0, "digest_at", f"{self.digest_at!r} is not a time of the day like 08:00"
-        if self.runbook_url and not _is_web_address(self.runbook_url):
-            yield "", 0, "runbook_url", f"{self.runbook_url!r} is not an http or https address"
-        dead_man = PostSettings(name="dead_man", url="-", proxy=self.dead_man_proxy)
-        for _, why in dead_man.wrong():
-            yield "", 0, "dead_man_proxy", why.replace("proxy_file", "dead_man_proxy_file")
+        yield from self._wrong_addresses()
         yield from self._wrongly_proven()
         channels, hours = set(self.names()), {one.name for one in self.times}
         for number, route in enumerate(self.routes):
@@ -347,6 +343,14 @@ class AlertsSettings:
                     if name not in known:
                         there = ", ".join(sorted(known)) or "none"
                         yield "routes", number, key, f"there is no {name!r}; there are {there}"
+
+    def _wrong_addresses(self) -> Iterator[tuple[str, int, str, str]]:
+        for key, text in (("external_url", self.external_url), ("runbook_url", self.runbook_url)):
+            if text and not _is_web_address(text):
+                yield "", 0, key, f"{text!r} is not an http or https address"
+        dead_man = PostSettings(name="dead_man", url="-", proxy=self.dead_man_proxy)
+        for _, why in dead_man.wrong():
+            yield "", 0, "dead_man_proxy", why.replace("proxy_file", "dead_man_proxy_file")
 
     def _wrongly_proven(self) -> Iterator[tuple[str, int, str, str]]:
         if not self.proven:
