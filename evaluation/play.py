@@ -1,7 +1,7 @@
 """Play one fleet through the product's own analyzer, lifecycle and judge, and keep every message."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,6 +10,7 @@ from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import Severity, Subject
 from simulator.custom_kinds import is_look_alike
 from simulator.fleet import Block, Fleet, FleetSettings, Truth, build
+from simulator.fleet.sensors import SORTS
 
 from .judge.claims import Claim, claims
 from .judge.matching import Judged, Outcome, Verdict, judge
@@ -57,6 +58,8 @@ class Played:
     look_alikes: tuple[
         LookAlike, ...
     ] = ()  # of kinds of a file: no faults, and what was said of them
+    # By id of a fault: what it changes or reports and its node does not read.
+    unread_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unread: tuple[str, ...] = ()  # fields that kinds of a file change but this fleet does not read
 
     @property
@@ -72,7 +75,8 @@ class Played:
             "start": to_text(self.start),
             "end": to_text(self.end),
             "truths": [
-                truth.to_json() | {"outcome": asdict(outcome)}
+                truth.to_json()
+                | {"unread": list(self.unread_of.get(truth.id, ())), "outcome": asdict(outcome)}
                 for truth, outcome in zip(self.truths, self.outcomes, strict=True)
             ],
             "look_alikes": [one.to_json() for one in self.look_alikes],
@@ -120,6 +124,7 @@ def play(
         outcomes=tuple(outcomes),
         incidents=tuple(judged),
         look_alikes=tuple(look_alikes(only_looks, judged)),
+        unread_of=dict(_unread_by_nodes(fleet)),
         unread=unread or (),
     )
 
@@ -140,6 +145,19 @@ def _unread(fleet: Fleet, block: Block) -> tuple[str, ...]:
         and name in {metric.name for metric in MEASUREMENTS[measurement].metrics}
         and name not in block.tables[measurement].column_names
     )
+
+
+def _unread_by_nodes(fleet: Fleet) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the id of each fault whose node does not read all that it changes or reports, and what that is."""
+    topology = fleet.plan.topology
+    for truth, (_, site) in zip(fleet.truths(), fleet.plan.sites, strict=True):
+        sorts = [SORTS[sort] for sort, nodes in topology.unread.items() if nodes[site.node]]
+        changed = {change.name for change in site.changes}
+        fields = sorted(changed & frozenset[str]().union(*sorts))
+        if site.told and topology.silent_log[site.node]:
+            fields.append("events")
+        if fields:
+            yield truth.id, tuple(fields)
 
 
 def look_alikes(no_faults: Sequence[Truth], judged: Iterable[Judged]) -> list[LookAlike]:

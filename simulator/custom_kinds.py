@@ -61,6 +61,7 @@ DELIVERY = {
 # The link fields that collectors sum up for a GPU, and the changes that make a counter grow.
 _COUNTED, _GROWS = NEWS[1:], frozenset({"add", "jump", "per_second"})
 _OF_ALL_LINKS = ("nvlink_{}", "nvlink_errors", "nvlink_worst_link_errors")
+_LINKS_UP, _WORST = "nvlink_links_up", "nvlink_worst_link"
 # States of a GPU that the driver does not see: they are fields of no measurement.
 _GPU_STATES = ("lost", "mute", "absent", "pcie_present", "unmeasured_reason")
 
@@ -110,14 +111,19 @@ class Fault:
     def nvlink(self, field: str, *, link: int = 0, **how: Any) -> None:
         """Change `up`, `crc_errors`, `replay_errors` or `recovery_errors` of a link of the GPUs.
 
-        Errors count for the GPU as well, since collectors sum them up.
+        The GPU has a link less while one is down, and its errors, since collectors sum them up.
         """
         gpus = self._gpus(how)
         places = tuple(gpu * LINKS + link for gpu in gpus)
         self._change(On.LINK, field, NEWS, places, dict(how))
-        grows = field in _COUNTED and not _GROWS.isdisjoint(how)
-        for of_gpu in _OF_ALL_LINKS if grows else ():
+        span = {name: value for name, value in how.items() if name in {"start", "end"}}
+        if how.get("set") == 0 and field == "up":
+            self._change(On.GPU, _LINKS_UP, (_LINKS_UP,), gpus, {"add": -1.0, **span})
+        if field not in _COUNTED or _GROWS.isdisjoint(how):
+            return
+        for of_gpu in _OF_ALL_LINKS:
             self._change(On.GPU, of_gpu.format(field), _fields("gpu"), gpus, dict(how))
+        self._change(On.GPU, _WORST, (_WORST,), gpus, {"set": float(link), **span})
 
     def physics(self, name: str, **how: Any) -> None:
         """Change the inputs of the GPUs' power, clocks and heat."""
@@ -139,6 +145,8 @@ class Fault:
         if kind in {EventKind.XID.value, EventKind.SXID.value}:
             raise KindsError(f"event {kind!r} needs a code: say fault.{kind}(code)")
         known = _known(kind, [it.value for it in EventKind], "event")
+        if known == EventKind.BOOT.value:
+            self.site.boots.append(self.site.start + at)
         self.site.tell(
             EventKind(known), self._subject(of), at=self.site.start + at, message=message
         )

@@ -170,6 +170,20 @@ def test_what_is_said_of_a_look_alike_is_wrong(tmp_path: Path) -> None:
     assert (quiet.look_alikes, quiet.look_alikes_told) == (1, 0)
 
 
+@pytest.mark.slow
+def test_what_a_node_does_not_read_of_a_fault_is_said(tmp_path: Path) -> None:
+    path, fleet = tmp_path / "kinds.py", tmp_path / "fleet.toml"
+    fans = '    fault.node("fans_failed", set=1)\n    fault.event("boot")\n'
+    path.write_text(_KINDS + fans, encoding="utf-8")
+    for without, unread_there in ((1, ["fans_failed", "events"]), (0, [])):
+        words = f"[fleet]\nnodes = 1\ndays = 0.02\n[telemetry]\nhost_sensors = {1 - without}\nno_events = {without}\n"
+        fleet.write_text(words, encoding="utf-8")
+        order = FaultOrder(kind="board dies", node=0, start_seconds=60.0, seconds=120.0)
+        settings = replace(read(fleet, 3, load(path)), faults=(order,), fault_rate=0.0)
+        [truth] = play(settings, tick_seconds=60.0).to_json()["truths"]
+        assert truth["unread"] == unread_there
+
+
 def test_a_long_fleet_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     for hours in (5.5, 6.0):
         progress = Progress(7, timedelta(hours=hours))
@@ -193,6 +207,7 @@ def test_a_field_that_nobody_reads_is_named(tmp_path: Path) -> None:
     played = play(settings)
     assert played.unread == ("gpu.encoder_utilization_percent",)
     assert played.to_json()["unread"] == ["gpu.encoder_utilization_percent"]
+    assert [it["unread"] for it in played.to_json()["truths"]] == [[]]
     [said] = unread([played, played])
     assert said == (
         "gpuvigil play: this fleet does not read gpu.encoder_utilization_percent:"

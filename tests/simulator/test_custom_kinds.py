@@ -1,6 +1,7 @@
 """Kinds of fault from a file that the project does not know."""
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -281,15 +282,33 @@ def test_errors_of_a_link_count_for_its_gpu() -> None:
     @kind("link", of="gpu", cause="c", severity="warning", right=("gpu_nvlink",))
     def link(fault: Fault) -> None:
         fault.nvlink("crc_errors", link=2, per_second=1.0, start=60.0)
+        fault.nvlink("up", link=2, set=0, start=600.0)
 
     fleet, sound = _fleet(link._gpuvigil_kind), _fleet()  # type: ignore[attr-defined]
     for name in ("nvlink_crc_errors", "nvlink_errors"):
         more = _seen(fleet, "gpu", name) - _seen(sound, "gpu", name)
         assert more[:96].max() == 0
         assert 0.5 * (_SECONDS - 60.0) < more[-1] < 1.5 * (_SECONDS - 60.0)
+    lost = _seen(sound, "gpu", "nvlink_links_up") - _seen(fleet, "gpu", "nvlink_links_up")
+    assert lost[:150].max() == 0
+    assert (lost[151:269].min(), lost[151:269].max()) == (1, 1)
+    assert _seen(fleet, "gpu", "nvlink_worst_link")[200] == 2
     assert not (
         _seen(fleet, "gpu", "nvlink_replay_errors") - _seen(sound, "gpu", "nvlink_replay_errors")
     ).any()
+
+
+def test_a_boot_is_one_in_the_inventory_too() -> None:
+    @kind("panics", of="node", cause="c", severity="critical", right=("node_crashes",))
+    def panics(fault: Fault) -> None:
+        fault.event("boot", at=300.0)
+
+    [block] = _fleet(panics._gpuvigil_kind).blocks()  # type: ignore[attr-defined]
+    boots = [(it.at, it.boot) for it in block.inventories if it.boot.startswith("boot-1-")]
+    assert {name for _, name in boots} == {"boot-1-0", "boot-1-1"}
+    assert {name for at, name in boots if at >= block.start + timedelta(seconds=1200)} == {
+        "boot-1-1"
+    }
 
 
 def test_work_counts_until_another_fault_ends_it() -> None:
