@@ -112,7 +112,8 @@ def why_main(arguments: Sequence[str]) -> int:
     )
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
-        return why.look(hub, chosen.job, chosen.cluster, Prices(settings=config.cost))
+        prices = Prices(settings=config.cost)
+        return why.look(hub, chosen.job, chosen.cluster, prices, config.analyzer)
 
     return _run(commands, arguments, grid)
 
