@@ -4,7 +4,7 @@ import os
 import pwd
 from datetime import datetime
 
-from gpuvigil.model import Audit, Deed
+from gpuvigil.model import Audit, AuditedAction
 
 
 def typist() -> str:
@@ -16,7 +16,7 @@ def typist() -> str:
         return f"uid {number}"
 
 
-def typed(deed: Deed, about: str, detail: str, at: datetime) -> Audit:
+def typed(deed: AuditedAction, about: str, detail: str, at: datetime) -> Audit:
     """Return the entry of the audit log; the user that sudo names is added as a claim."""
     behind = os.environ.get("SUDO_USER", "")
     claim = f"sudo by {behind[:100]}" if behind.isprintable() and behind else ""
