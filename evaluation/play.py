@@ -19,7 +19,7 @@ _BLOCK = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayResult:
     """What happened on a fleet, and what was reported about it; outcomes are in the order of truths."""
 
     seed: int
@@ -51,7 +51,7 @@ class Played:
         }
 
 
-def play(settings: FleetSettings, switches: bool = True, tick_seconds: float = 10.0) -> Played:
+def play(settings: FleetSettings, switches: bool = True, tick_seconds: float = 10.0) -> PlayResult:
     """Plan the fleet, play it, and judge the reports; ValueError where a setting makes no sense.
 
     Without `switches` the analyzer reads hosts alone. Nodes are read, and the detectors pass, every `tick_seconds`;
@@ -71,7 +71,7 @@ def play(settings: FleetSettings, switches: bool = True, tick_seconds: float = 1
     truths = [truth for truth in fleet.truths() if not truth.hidden]
     outcomes, judged = judge(truths, claims(replay.transitions))
     judged = with_hidden(judged, [truth for truth in fleet.truths() if truth.hidden])
-    return Played(
+    return PlayResult(
         seed=settings.seed,
         nodes=settings.nodes,
         start=settings.start,
@@ -123,7 +123,7 @@ class Counts:
     seconds: tuple[float, ...]  # from the first sign to the message, of those found, in order
 
     @classmethod
-    def of(cls, fleets: Iterable[Played]) -> "Counts":
+    def of(cls, fleets: Iterable[PlayResult]) -> "Counts":
         fleets = list(fleets)
         outcomes = [outcome for fleet in fleets for outcome in fleet.outcomes]
         found = [it for it in outcomes if it.told in _ALARMS]
@@ -152,7 +152,7 @@ def _incident(one: Judged) -> dict[str, Any]:
     return {
         "id": claim.id,
         "fault": claim.fault,
-        "condition": claim.said.condition,
+        "condition": claim.text.condition,
         "severity": claim.severity.value,
         "subject": claim.subject.key,
         "members": [Subject.parse(key).key for key in claim.members],
