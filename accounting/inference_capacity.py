@@ -55,7 +55,7 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class CapacityVerdict:
     """The judgement of one service."""
 
     verdict: Verdict
@@ -78,7 +78,7 @@ class Numbers:
     needed: int | None
 
 
-def judge(replicas: Sequence[Replica]) -> Judged | None:
+def judge(replicas: Sequence[Replica]) -> CapacityVerdict | None:
     """Return the most obvious judgement of the replicas of one model; None where there is nothing to say.
 
     Replicas declared as standby are left out.
@@ -87,7 +87,7 @@ def judge(replicas: Sequence[Replica]) -> Judged | None:
     if not serving:
         return None
     if all(_has_none(one) for one in serving):
-        return Judged(
+        return CapacityVerdict(
             verdict=Verdict.NO_REQUESTS,
             said="no request ran, waited or was answered",
             advice="scale to zero, or declare it as standby",
@@ -142,7 +142,7 @@ def _has_none(one: Replica) -> bool:
     return bool(known) and known >= COVERAGE * steps and nothing
 
 
-def _unbalanced(serving: Sequence[Replica]) -> Judged | None:
+def _unbalanced(serving: Sequence[Replica]) -> CapacityVerdict | None:
     loads = _loads(serving)
     if loads is None or len(serving) < 2:
         return None
@@ -155,7 +155,7 @@ def _unbalanced(serving: Sequence[Replica]) -> Judged | None:
         return None  # nobody has room
     waits = max((_waits(one) for one in serving), default=0.0)
     waiting = f"; requests wait {waits * 100:.0f} % of the time at one of them" if waits else ""
-    return Judged(
+    return CapacityVerdict(
         verdict=Verdict.UNBALANCED,
         said=f"{busiest} has {_said(high)} {unit} and {least} {_said(low)}{waiting}",
         advice="balance by requests under way or by cache, not in turn; look for sticky sessions",
@@ -164,7 +164,7 @@ def _unbalanced(serving: Sequence[Replica]) -> Judged | None:
     )
 
 
-def _saturated(serving: Sequence[Replica]) -> Judged | None:
+def _saturated(serving: Sequence[Replica]) -> CapacityVerdict | None:
     waits = [_waits(one) for one in serving]
     full = [one for one, share in zip(serving, waits, strict=True) if share >= WAITING_SHARE]
     if not full or len(full) * 2 < len(serving):
@@ -181,7 +181,7 @@ def _saturated(serving: Sequence[Replica]) -> Judged | None:
         said += f"; the cache is {cache:.0f} % full at the p95"
     said += f", {put_back:.0f} requests were put back" if put_back else ""
     tight = cache is None or cache >= 100.0 * FULL_SHARE
-    return Judged(
+    return CapacityVerdict(
         verdict=Verdict.SATURATED,
         said=said,
         advice="add replicas, or shorten contexts"
@@ -192,7 +192,7 @@ def _saturated(serving: Sequence[Replica]) -> Judged | None:
     )
 
 
-def _over(serving: Sequence[Replica]) -> Judged | None:
+def _over(serving: Sequence[Replica]) -> CapacityVerdict | None:
     would = needed(serving)
     waited = _each_step(serving, "waiting", fsum)
     if would is None or would >= len(serving) or (waited and percentile(waited, 0.95) > 0.5):
@@ -206,7 +206,7 @@ def _over(serving: Sequence[Replica]) -> Judged | None:
         else f"{_said(found.running_p95)} requests at the p95{told}; "
     )
     spare = round(_gpus(serving) * (len(serving) - would) / len(serving))
-    return Judged(
+    return CapacityVerdict(
         verdict=Verdict.OVER_PROVISIONED,
         said=f"{ran}{would} of {len(serving)} replicas would carry it, none over {FULL_SHARE * 100:.0f} % full",
         advice=f"run {would} and let an autoscaler add more",

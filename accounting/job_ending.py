@@ -24,7 +24,7 @@ _AT_ONCE = timedelta(seconds=15)
 _BACK_FOR = timedelta(minutes=2)
 
 
-class Why(str, Enum):
+class EndCause(str, Enum):
     """The kinds of causes that end a job."""
 
     COMPLETED = "completed"
@@ -62,47 +62,47 @@ class Clue:
     at: datetime
     where: str  # key of the subject
     what: str
-    speaks_for: Why | None = None
+    speaks_for: EndCause | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The cause in one word and in one sentence, and everything around the end, oldest first."""
 
-    why: Why
+    why: EndCause
     said: str
     clues: tuple[Clue, ...] = ()
 
 
 _BY_STATE = {
-    "COMPLETED": (Why.COMPLETED, "it ended by itself with exit code 0"),
-    "TIMEOUT": (Why.TIME_LIMIT, "it reached its time limit"),
-    "DEADLINE": (Why.TIME_LIMIT, "it could not end before its deadline"),
-    "PREEMPTED": (Why.PREEMPTED, "another job took its place"),
-    "OUT_OF_MEMORY": (Why.MEMORY, "it needed more host memory than it had"),
-    "CANCELLED": (Why.CANCELLED, "a person or a program cancelled it"),
-    "REVOKED": (Why.CANCELLED, "it was started elsewhere"),
+    "COMPLETED": (EndCause.COMPLETED, "it ended by itself with exit code 0"),
+    "TIMEOUT": (EndCause.TIME_LIMIT, "it reached its time limit"),
+    "DEADLINE": (EndCause.TIME_LIMIT, "it could not end before its deadline"),
+    "PREEMPTED": (EndCause.PREEMPTED, "another job took its place"),
+    "OUT_OF_MEMORY": (EndCause.MEMORY, "it needed more host memory than it had"),
+    "CANCELLED": (EndCause.CANCELLED, "a person or a program cancelled it"),
+    "REVOKED": (EndCause.CANCELLED, "it was started elsewhere"),
 }
 _GOES_ON = frozenset({"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING"})
 _NODE_FAILED = frozenset({"NODE_FAIL", "BOOT_FAIL"})
 # The other states may hide a cause: Slurm cancels what a dead node ran, and a person cancels what hangs.
 _SURE = frozenset({"COMPLETED", "TIMEOUT", "DEADLINE", "PREEMPTED", "CANCELLED", "REVOKED"})
 _OF_EVENTS = {
-    EventKind.GPU_LOST: (Why.HARDWARE, "GPU fell off the bus"),
-    EventKind.SXID: (Why.HARDWARE, "NVSwitch error"),
-    EventKind.MACHINE_CHECK: (Why.HARDWARE, "machine check"),
-    EventKind.PCIE_ERROR: (Why.HARDWARE, "PCIe error"),
-    EventKind.DRIVER_SILENT: (Why.HARDWARE, "driver stopped answering"),
-    EventKind.PORT_DOWN: (Why.NETWORK, "network port went down"),
-    EventKind.OOM_KILL: (Why.MEMORY, "the kernel killed a process for want of memory"),
-    EventKind.STORAGE_ERROR: (Why.NODE, "a drive of the node failed"),
-    EventKind.BOOT: (Why.NODE, "the node was booted"),
+    EventKind.GPU_LOST: (EndCause.HARDWARE, "GPU fell off the bus"),
+    EventKind.SXID: (EndCause.HARDWARE, "NVSwitch error"),
+    EventKind.MACHINE_CHECK: (EndCause.HARDWARE, "machine check"),
+    EventKind.PCIE_ERROR: (EndCause.HARDWARE, "PCIe error"),
+    EventKind.DRIVER_SILENT: (EndCause.HARDWARE, "driver stopped answering"),
+    EventKind.PORT_DOWN: (EndCause.NETWORK, "network port went down"),
+    EventKind.OOM_KILL: (EndCause.MEMORY, "the kernel killed a process for want of memory"),
+    EventKind.STORAGE_ERROR: (EndCause.NODE, "a drive of the node failed"),
+    EventKind.BOOT: (EndCause.NODE, "the node was booted"),
 }
 _SAID = {
-    Why.HARDWARE: "hardware failed",
-    Why.NODE: "its node went away",
-    Why.NETWORK: "the network of its node failed",
-    Why.MEMORY: "host memory ran out",
+    EndCause.HARDWARE: "hardware failed",
+    EndCause.NODE: "its node went away",
+    EndCause.NETWORK: "the network of its node failed",
+    EndCause.MEMORY: "host memory ran out",
 }
 # Most such kernel messages are about corrected errors, which end nothing; the others contain one of these words.
 _GRADED = frozenset({EventKind.PCIE_ERROR, EventKind.MACHINE_CHECK})
@@ -118,7 +118,7 @@ def around(ended_at: datetime) -> tuple[datetime, datetime]:
     return ended_at - BEFORE, ended_at + AFTER
 
 
-def by_word(state: str | None) -> Why | None:
+def cause_by_scheduler(state: str | None) -> EndCause | None:
     """Return what ended a job by its scheduler's word alone; None where that may hide a cause."""
     return _BY_STATE[state][0] if state in _SURE else None
 
@@ -126,7 +126,7 @@ def by_word(state: str | None) -> Why | None:
 def verdict(ending: Ending, events: Iterable[Event], incidents: Iterable[Incident] = ()) -> Verdict:
     """Return why a job ended; events and incidents may be in any order, and from other times."""
     if ending.ended_at is None or ending.state in _GOES_ON:
-        return Verdict(why=Why.RUNNING, said=_waits(ending))
+        return Verdict(why=EndCause.RUNNING, said=_waits(ending))
     clues = tuple(_clues(ending, ending.ended_at, tuple(events), incidents))
     if ending.state in _SURE:
         why, said = _BY_STATE[ending.state]
@@ -144,11 +144,11 @@ def _waits(ending: Ending) -> str:
     )
 
 
-def _of_nodes(ending: Ending, causes: Sequence[Clue]) -> tuple[Why, str] | None:
+def _of_nodes(ending: Ending, causes: Sequence[Clue]) -> tuple[EndCause, str] | None:
     """Return the first cause on its nodes; only a job that failed has one there."""
     if ending.state in _NODE_FAILED:
-        found = next((one for one in causes if one.speaks_for is Why.HARDWARE), None)
-        return _cause(found) if found else (Why.NODE, "Slurm lost its node")
+        found = next((one for one in causes if one.speaks_for is EndCause.HARDWARE), None)
+        return _cause(found) if found else (EndCause.NODE, "Slurm lost its node")
     if _ended_well(ending):
         return None
     if ending.state == "OUT_OF_MEMORY":
@@ -157,32 +157,32 @@ def _of_nodes(ending: Ending, causes: Sequence[Clue]) -> tuple[Why, str] | None:
         return None
     # Among causes at the same moment the job's own GPU comes before the network.
     at_once = [one for one in causes if one.at <= causes[0].at + _AT_ONCE]
-    own = next((one for one in at_once if one.speaks_for is Why.HARDWARE), None)
+    own = next((one for one in at_once if one.speaks_for is EndCause.HARDWARE), None)
     return _cause(own or causes[0])
 
 
-def _cause(clue: Clue) -> tuple[Why, str]:
+def _cause(clue: Clue) -> tuple[EndCause, str]:
     assert clue.speaks_for is not None
     return clue.speaks_for, f"{_SAID[clue.speaks_for]}: {clue.what}"
 
 
-def _of_itself(ending: Ending) -> tuple[Why, str]:
+def _of_itself(ending: Ending) -> tuple[EndCause, str]:
     """Return what the exit code means, where nothing on the nodes explains the end."""
     if _ended_well(ending):
-        return Why.COMPLETED, "it ended by itself with exit code 0"
+        return EndCause.COMPLETED, "it ended by itself with exit code 0"
     code, _, signal = (ending.exit_code or "").partition(":")
     if signal.isdigit() and int(signal):
         if int(signal) in _KILLED:
-            return Why.NO_EVIDENCE, f"signal {signal} ended it, and nothing tells who sent it"
-        return Why.PROGRAM, f"it crashed with signal {signal}"
+            return EndCause.NO_EVIDENCE, f"signal {signal} ended it, and nothing tells who sent it"
+        return EndCause.PROGRAM, f"it crashed with signal {signal}"
     if code.isdigit() and int(code):
         if int(code) - 128 in _KILLED:
             return (
-                Why.NO_EVIDENCE,
+                EndCause.NO_EVIDENCE,
                 f"exit code {code}: signal {int(code) - 128} ended it, and nothing tells who sent it",
             )
-        return Why.PROGRAM, f"it ended by itself with exit code {code}"
-    return Why.NO_EVIDENCE, "nothing that was told says why"
+        return EndCause.PROGRAM, f"it ended by itself with exit code {code}"
+    return EndCause.NO_EVIDENCE, "nothing that was told says why"
 
 
 _KILLED = frozenset({9, 15})  # SIGKILL, SIGTERM: sent by somebody else
@@ -237,19 +237,19 @@ def _words(event: Event) -> str:
     return said
 
 
-def _of_event(event: Event, ending: Ending) -> Why | None:
+def _of_event(event: Event, ending: Ending) -> EndCause | None:
     if not _is_its(event.subject.key, event.subject.gpu, ending) or _is_before(event.at, ending):
         return None
     if event.kind is EventKind.XID:
-        return Why.HARDWARE if event.xid is not None and _is_hardware(event.xid) else None
+        return EndCause.HARDWARE if event.xid is not None and _is_hardware(event.xid) else None
     if event.kind in _GRADED and not _GRAVE.search(event.message):
         return None
     return _of(ending, _OF_EVENTS[event.kind][0]) if event.kind in _OF_EVENTS else None
 
 
-def _of(ending: Ending, why: Why | None) -> Why | None:
+def _of(ending: Ending, why: EndCause | None) -> EndCause | None:
     """Return the cause, but no network for a job on one node: its failure did not end that job."""
-    return None if why is Why.NETWORK and ending.nodes < 2 else why
+    return None if why is EndCause.NETWORK and ending.nodes < 2 else why
 
 
 def _is_hardware(code: int) -> bool:
@@ -262,7 +262,7 @@ def _is_hardware(code: int) -> bool:
     return row.scope is Scope.STICKY and row.severity is Severity.CRITICAL
 
 
-def _of_incident(incident: Incident, ending: Ending) -> Why | None:
+def _of_incident(incident: Incident, ending: Ending) -> EndCause | None:
     """Return the cause that an incident is; None for one that began long before the end: the job lived with it."""
     assert ending.ended_at is not None
     fresh = incident.since >= around(ending.ended_at)[0]
@@ -275,9 +275,9 @@ def _of_incident(incident: Incident, ending: Ending) -> Why | None:
         return None
     if incident.resolved_at is not None and incident.resolved_at <= ending.ended_at - _BACK_FOR:
         return None
-    why = Why(ends.by.value)
+    why = EndCause(ends.by.value)
     # A silent node is a dead node or a dead collector; if it reported the job's exit code it is the latter.
-    if why is Why.NODE and ending.nodes < 2 and _tells_itself(ending):
+    if why is EndCause.NODE and ending.nodes < 2 and _tells_itself(ending):
         return None
     return _of(ending, why)
 

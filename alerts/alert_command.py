@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from accounting.people.typist import typed
+from accounting.people.typist import audit_of_command
 from gpuvigil.clock import EPOCH, SystemClock, moment
 from gpuvigil.config import AlertsSettings, Config
 from gpuvigil.config.startup import configured_anywhere, parser, run_command, run_service
@@ -236,7 +236,7 @@ def _vote(config: Config, chosen: argparse.Namespace) -> int:
     hub, now = service_hubs(config.hub)(), SystemClock().now()
     incident, by = _incident(hub, chosen.incident), chosen.by or getpass.getuser()
     given = Opinion.given(incident, by, useful=chosen.worth == _WORTH[0], at=now)
-    entry = typed(AuditedAction.OPINION, incident.id, chosen.worth, now)
+    entry = audit_of_command(AuditedAction.OPINION, incident.id, chosen.worth, now)
     hub.write_records([given.to_record(), entry.to_record()])
     print(f"counted as {chosen.worth} for the rule {incident.fault}")
     return 0

@@ -27,7 +27,7 @@ from gpuvigil.schedulers.out_of_service import Checks
 from gpuvigil.topology import Files
 
 from .correlation.all_detectors import DETECTORS, Detector
-from .correlation.breaker import is_whole
+from .correlation.breaker import is_cluster_wide
 from .correlation.correlate import observe
 from .correlation.observation import Observation
 from .correlation.several_nodes import is_of_several_with
@@ -35,7 +35,7 @@ from .detectors.node_silent import waited_for
 from .fleet_state import NO_FILES, Fleet
 from .incidents.acknowledgement import acknowledge, entry_of
 from .incidents.book import Book, advance, hold
-from .incidents.stood import Stood
+from .incidents.recent_incidents import RecentIncidents
 from .window.rows import Rows
 from .window.usual import Usual
 from .window.waits import Waits
@@ -82,7 +82,7 @@ class Analysis:
         self._fleet = Fleet(self._checks, files)
         self._book = Book()
         self._declared = tuple(declared)
-        self._stood = Stood(remembered(settings))
+        self._stood = RecentIncidents(remembered(settings))
         self._waiting: list[Unit] = []
         self._reading: Reading | None = None
         self._slow: Mapping[Subject, Sequence[Finding]] = {}
@@ -193,7 +193,7 @@ class Analysis:
             standing = [
                 i
                 for i in self._book.standing()
-                if i.subject.of_node() == node or is_whole(i) or is_of_several_with(i, node)
+                if i.subject.of_node() == node or is_cluster_wide(i) or is_of_several_with(i, node)
             ]
             believed, unseen = self._book.believed(fresh=False), _faults(reads, failed)
             seen = observe(window, findings, standing, believed, unseen | self._unseen, only=node)
@@ -261,7 +261,7 @@ class Analysis:
             },
             allocations=self._fleet.allocations(),
             holdings=self._fleet.holdings(),
-            stood=self._stood.beside(self._book, reading.now),
+            recent_incidents=self._stood.beside(self._book, reading.now),
             declared=self._declared,
             heard=reading.heard,
             waited=self._waited,

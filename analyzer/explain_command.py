@@ -17,7 +17,7 @@ from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Incident, Opinion, RecordKind, Subject, Transition, readable
 
 from .correlation.all_detectors import DETECTORS
-from .correlation.breaker import is_whole
+from .correlation.breaker import is_cluster_wide
 
 _MOST = 100_000  # records of a kind
 # Many nodes at once are more often a room, a rollout or a wrong rule than as many separate faults.
@@ -134,7 +134,7 @@ def _doubts_of_rule(
     incident: Incident, others: Iterable[Incident], opinions: Iterable[Opinion]
 ) -> Iterator[str]:
     """Yield why the rule itself may be wrong: whose its limit is, and how it did lately."""
-    if is_whole(incident):
+    if is_cluster_wide(incident):
         yield "so many at once: the rule may be what is wrong, if one of these nodes is well"
     if incident.own_limit:
         yield f"its limit is ours and no vendor's: {incident.source}"

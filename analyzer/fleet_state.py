@@ -32,7 +32,7 @@ from .evidence.planned_silence import went_on
 from .window.copied import Copied
 from .window.driver_since import DriverSince
 from .window.holdings import Holding, Holdings
-from .window.out_of_service import Away, Told
+from .window.out_of_service import Away, SchedulerReports
 
 # The name under which the analyzer retires a node that its scheduler deleted.
 OWN = "gpuvigil"
@@ -71,7 +71,7 @@ class Fleet:
         self._switches: Copied[Switch] = Copied()
         self._late: set[str] = set()
         self._came: Copied[datetime] = Copied()
-        self._told = Told(checks=checks)
+        self._told = SchedulerReports(checks=checks)
         self._retirements: dict[str, Retirement] = {}
 
     def take(

@@ -215,7 +215,7 @@ def subjects(answers: Mapping[Key, Rows]) -> int:
     return sum(len(answer) for (_, span), answer in answers.items() if span is Span.NOW)
 
 
-class Ear:
+class NodeContacts:
     """When the hub last heard each node, on the analyzer's clock, and since when it listens."""
 
     def __init__(self, patience: timedelta) -> None:
@@ -223,7 +223,7 @@ class Ear:
         self._listened_at: datetime | None = None
         self._since: datetime | None = None
 
-    def hear(self, status: Mapping[str, Any], now: datetime) -> Reading:
+    def read_status(self, status: Mapping[str, Any], now: datetime) -> Reading:
         """Return a reading without rows from the hub's status: who reports, and whose clock is wrong.
 
         After the hub was restarted, or the analyzer was away for longer than the patience,
@@ -271,7 +271,7 @@ def _node(node: Mapping[str, Any]) -> Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
+class StartState:
     """The hub's content at a start, and the sequence after which changes are new."""
 
     sequence: int
@@ -282,7 +282,7 @@ class Beginning:
     unreadable: tuple[str, ...]  # ids of records that another version wrote
 
 
-def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
+def read_start_state(hub: Hub, now: datetime, patience: Patience) -> StartState:
     """Read everything needed to continue after a start as if the analyzer had never stopped."""
     # The sequence is read first: what is committed meanwhile is read twice rather than never.
     sequence = hub.changes(-1, KINDS, wait_seconds=0.0).sequence
@@ -318,7 +318,7 @@ def beginning(hub: Hub, now: datetime, patience: Patience) -> Beginning:
             # A node's last event may lie before its last body, from which its silence counts.
             before = incident.since - LAST_WORDS - BATCH
             records += hub.records(RecordKind.EVENT, subject=node, since=before)
-    return Beginning(
+    return StartState(
         sequence=sequence,
         records=tuple(records),
         book=rebuild(incidents, transitions, now, patience),

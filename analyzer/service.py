@@ -35,11 +35,11 @@ from .correlation.all_detectors import DETECTORS, questions
 from .exporter import Passes, exposition
 from .hub_queries import (
     KINDS,
-    Ear,
     Earlier,
-    beginning,
+    NodeContacts,
     newest_at,
     offsets,
+    read_start_state,
     rows,
     subjects,
     without_old_selftests,
@@ -138,7 +138,7 @@ class Service:
         self._histories = Histories(self.analysis.gpu)
         self._replacements, self._setups = Replacements(), Setups()
         gap_seconds = max(3 * settings.tick_seconds, settings.silent_after_seconds / 2)
-        self._ear = Ear(timedelta(seconds=gap_seconds))
+        self._ear = NodeContacts(timedelta(seconds=gap_seconds))
         self._offsets: dict[str, timedelta] = {}
         self._usual_kept_at: datetime | None = None  # time of the last look that the hub has
         self._sequence: int | None = None
@@ -169,7 +169,7 @@ class Service:
         now = self.clock.now()
         status = self._pass_hub.status()
         self._offsets = offsets(status)
-        heard = without_old_selftests(self._ear.hear(status, now))
+        heard = without_old_selftests(self._ear.read_status(status, now))
         answers = rows(
             self._stores, self._needs, now, self.settings, self._earlier, without=heard.over
         )
@@ -292,7 +292,7 @@ class Service:
     def _begin(self) -> None:
         """Read everything the hub has; no pass is made until this has succeeded once."""
         now = self.clock.now()
-        start = beginning(self._changes_hub, now, patience(self.settings))
+        start = read_start_state(self._changes_hub, now, patience(self.settings))
         for record in start.records:
             self._jobs.take(record)
         self._histories.begin(start.lately, now)

@@ -25,7 +25,7 @@ from accounting.usage.count import Facts, Roster, count
 from accounting.usage.grid import MINUTES
 from accounting.usage.ledger import DAY, HOUR, SIX_HOURS, Ledger, summed
 from accounting.usage.ledger_query import answer
-from accounting.usage.ownership import Book
+from accounting.usage.ownership import AllocationTable
 from accounting.usage.slices import SLICE_FIELDS
 from benchmarks.footprint import cpu_seconds
 from benchmarks.spine import about, say
@@ -112,7 +112,7 @@ class Fleet:
         self._of = [nodes[gpu // PER_NODE] for gpu in range(GPUS)]
         self._uuids = [f"GPU-{gpu:08x}-1234-5678-9abc-def012345678" for gpu in range(GPUS)]
         self._nodes = nodes
-        self._book = Book.of(self.allocations())
+        self._book = AllocationTable.of(self.allocations())
         self._roster = Roster.of(self.inventories())
         self._tags = {
             "cluster": pa.array(np.repeat(["c"], GPUS * MINUTES)),

@@ -5,7 +5,7 @@ import getpass
 from collections.abc import Sequence
 from datetime import datetime
 
-from accounting.people.typist import typed
+from accounting.people.typist import audit_of_command
 from gpuvigil.clock import SystemClock, moment
 from gpuvigil.config import Config
 from gpuvigil.config.startup import configured_anywhere, parser, run_command
@@ -89,7 +89,10 @@ def _annotations(hub: Hub) -> list[Annotation]:
 def _write(hub: Hub, said: Annotation, detail: str, now: datetime) -> None:
     """Write the annotation and an audit entry, which names the operating-system user, not `--by`."""
     hub.write_records(
-        [said.to_record(), typed(AuditedAction.ANNOTATION, said.id, detail, now).to_record()]
+        [
+            said.to_record(),
+            audit_of_command(AuditedAction.ANNOTATION, said.id, detail, now).to_record(),
+        ]
     )
 
 

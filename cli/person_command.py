@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from accounting.people.roles import Role
-from accounting.people.typist import typed
+from accounting.people.typist import audit_of_command
 from dashboard.auth.accounts import Account, Accounts, new_person
 from dashboard.auth.keys import Keys
 from gpuvigil.clock import SystemClock
@@ -161,7 +161,7 @@ def _password(file: Path | None) -> str:
 
 def _told(config: Config, name: str, done: str, program: str) -> None:
     """Write what was done into the audit log; if the hub does not take the entry, only warn."""
-    entry = typed(AuditedAction.PERSON, name, done, SystemClock().now())
+    entry = audit_of_command(AuditedAction.PERSON, name, done, SystemClock().now())
     try:
         with closing(service_hubs(config.hub)()) as hub:
             hub.write_records([entry.to_record()])

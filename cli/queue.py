@@ -129,7 +129,7 @@ class _Account:
             preempted,
             lost,
             lost_gpu_hours(map(self.spot.part, self.jobs), "NODE_FAIL", *span)
-            if self.spot.prices.knows_spots
+            if self.spot.prices.has_spot_prices
             else None,
             self.spot.cluster,
         )
@@ -203,7 +203,7 @@ def _lost(jobs: Sequence[Job], span: _Span, spot: _Spot) -> Sequence[str]:
         priced = [(price, hours) for price, hours in rented if price is not None]
         owners = ", ".join(sorted({price.owner for price, _ in priced})) or "spot nodes"
         cost = sum(price.per_gpu_hour * hours for price, hours in priced)
-        money = f" = {spot.prices.said(cost)}" if priced else ""
+        money = f" = {spot.prices.formatted(cost)}" if priced else ""
         said[-1] += f", {sum(hours for _, hours in rented):,.1f} of them of {owners}{money}"
     return (f"  In this time {', '.join(said)}.",) if said else ()
 

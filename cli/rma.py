@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from accounting.hardware.returns import may_have, newest, step
+from accounting.hardware.returns import can_be_returned, newest, step
 from dashboard.lists.table import Column, Grid, length
 from gpuvigil.clock import moment
 from gpuvigil.errors import ConfigError
@@ -77,7 +77,7 @@ def shown(hub: Hub, identifier: str) -> Grid:
 def told(hub: Hub, identifier: str, state: RmaState, by: str, note: str, now: datetime) -> Grid:
     """Record a step of a return and return `shown`; ConfigError for a fault that no manufacturer takes back."""
     incident = _incident(hub, identifier)
-    if not may_have(incident):
+    if not can_be_returned(incident):
         raise ConfigError(
             f"{identifier} is {incident.fault}: that is no part which a maker takes back"
         )

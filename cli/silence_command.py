@@ -5,7 +5,7 @@ import getpass
 from collections.abc import Sequence
 from datetime import datetime
 
-from accounting.people.typist import typed
+from accounting.people.typist import audit_of_command
 from gpuvigil.clock import SystemClock, duration, from_text, moment
 from gpuvigil.config import Config
 from gpuvigil.config.startup import configured_anywhere, parser, run_command
@@ -91,7 +91,7 @@ def _end(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
 
 def _entry(silence: Silence, detail: str, now: datetime) -> Record:
     """Return an audit entry that names the operating-system user, not `--by`."""
-    return typed(AuditedAction.SILENCE, silence.id, detail, now).to_record()
+    return audit_of_command(AuditedAction.SILENCE, silence.id, detail, now).to_record()
 
 
 def _silences(hub: Hub) -> list[Silence]:

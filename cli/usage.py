@@ -193,7 +193,9 @@ def _idle_sentence(one: Answer, prices: Prices) -> Sequence[str]:
     lost = pc.sum(held["idle_cost"]).as_py()
     hours = (pc.sum(held["idle"]).as_py() or 0.0) / _HOUR
     return (
-        [] if lost is None else [f"  {hours:,.1f} GPU-hours allocated at 0 % = {prices.said(lost)}"]
+        []
+        if lost is None
+        else [f"  {hours:,.1f} GPU-hours allocated at 0 % = {prices.formatted(lost)}"]
     )
 
 

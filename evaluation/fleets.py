@@ -41,7 +41,7 @@ def like_the_world(seed: int) -> FleetSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Every:
+class EveryKind:
     """Fleets with faults of each kind, each on a node of its own."""
 
     kinds: tuple[str, ...]
@@ -109,7 +109,7 @@ _SLOW = frozenset({"SBE growth", "heatsink", "missing since installation", "stal
 _OF_A_POD = frozenset({"congestion", "leaf down"})
 OF_EACH = 5
 DENSE_SEED = 1000
-dense = Every(
+dense = EveryKind(
     kinds=tuple(kind for kind in KINDS if kind not in _SLOW | _OF_A_POD),
     of_each=OF_EACH,
     hours=1.25,

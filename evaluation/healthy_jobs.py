@@ -26,7 +26,7 @@ from .fingerprint import is_committed
 from .fleets import release_seed
 from .job_collectives import Inspectors
 from .job_fleets import HANGS, HOURS, STRAGGLERS, healthy_fleet
-from .job_judge import judged, lines, told
+from .job_judge import incident_spans, judged, lines
 from .job_section import totals
 from .replay import Replay
 from .run import stamp
@@ -69,7 +69,7 @@ def play(seed: int, nodes: int = NODES) -> dict[str, Any]:
         "seed": seed,
         "node_days": nodes * HOURS / 24.0,
         "read": _READ,
-        **judged(fleet, told(replay.transitions), inspectors.last, _READ),
+        **judged(fleet, incident_spans(replay.transitions), inspectors.last, _READ),
         "cpu_seconds": round(time.process_time() - begun),
     }
 

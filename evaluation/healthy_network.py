@@ -45,7 +45,7 @@ _DOUBT = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class HealthyPlay:
     """A healthy fleet, and what was reported about its network."""
 
     seed: int
@@ -82,7 +82,7 @@ def play(
     *,
     gpus: int = _GPUS,
     switches: bool = False,
-) -> Played:
+) -> HealthyPlay:
     """Play one fleet without a fault, with so many GPUs and fabric ports a node."""
     begun = time.process_time()
     settings = world(
@@ -104,7 +104,7 @@ def play(
         tables = {name: rows for name, rows in block.tables.items() if name in _TABLES}
         replay.feed(replace(block, tables=tables))
     said = tuple(it for it in claims(replay.transitions) if is_of_network(it.fault))
-    return Played(
+    return HealthyPlay(
         seed=seed,
         node_days=nodes * days,
         cpu_seconds=time.process_time() - begun,
@@ -112,7 +112,7 @@ def play(
     )
 
 
-def lines(played: Sequence[Played], commit: str) -> Iterator[str]:
+def lines(played: Sequence[HealthyPlay], commit: str) -> Iterator[str]:
     """Yield the result for people."""
     node_days = sum(it.node_days for it in played)
     wrong = [claim for it in played for claim in it.critical]
@@ -141,7 +141,9 @@ def _most(count: int) -> float:
     return low
 
 
-def record(played: Sequence[Played], stamped: Mapping[str, str], command: str) -> dict[str, Any]:
+def record(
+    played: Sequence[HealthyPlay], stamped: Mapping[str, str], command: str
+) -> dict[str, Any]:
     """Return what is kept of plays with unchosen seeds."""
     return {
         "command": command,

@@ -24,7 +24,7 @@ from gpuvigil.model import SIMULATED_CLUSTER
 from gpuvigil.store import Aggregate, Function
 from simulator.fleet import Block, Fleet
 from simulator.fleet.jobs import Job
-from simulator.fleet.steps import tells
+from simulator.fleet.steps import report_level
 
 _TICK_SECONDS = 10.0
 
@@ -79,7 +79,7 @@ def _hour(job: Job, topology: Any, gpus: Mapping[str, Row], ports: Any, hosts: A
         workload=job.workload.key,
         truth=Bound(job.workload.bound).value,
         said=decision.bound.value,
-        tells=tells(job).name.lower(),
+        tells=report_level(job).name.lower(),
         why=decision.said,
         measured=found.sm_percent is not None,
     )

@@ -22,7 +22,7 @@ from collector.nccl.repeat_filter import RepeatFilter
 from gpuvigil.model import Event, EventKind, Subject
 from simulator.fleet import Block, Fleet
 from simulator.fleet.chance import Dice, lane
-from simulator.fleet.changes import FOREVER, Change, On
+from simulator.fleet.changes import FOREVER, Change, Quantity
 from simulator.fleet.holding import STAGES
 from simulator.fleet.jobs import Job
 from simulator.fleet.steps import makes_steps_from, step_seconds
@@ -40,7 +40,7 @@ _OF_A_STEP = 8  # collectives [chosen]
 _WAIT_FOR_CHECKPOINTS = 0.5  # share of jobs whose GPUs draw power meanwhile
 # Deviations of a rank's own work and of its input, the same as for the steps it reports [chosen].
 _OWN_SPREAD, _INPUT_SPREAD = 0.006, 0.08
-_HOLDS = {(On.WORK, "spin"), (On.WORK, "stall"), (On.STEPS, "phase")}
+_HOLDS = {(Quantity.WORK, "spin"), (Quantity.WORK, "stall"), (Quantity.STEPS, "phase")}
 
 
 def is_read(job: Job, share: float = READ) -> bool:
@@ -120,7 +120,7 @@ class _Files:
         found = np.ones(len(self.job.gpus))
         for change in self.changes:
             if (change.on, change.name) == (
-                On.PHYSICS,
+                Quantity.PHYSICS,
                 "speed",
             ) and change.start <= at < change.end:
                 found[np.isin(self.job.gpus, change.targets)] *= change.value
@@ -178,7 +178,7 @@ class Inspectors:
             chance=np.random.default_rng((self._fleet.settings.seed, job.number)),
             dealt=cut[np.clip(stage, 0, STAGES - 1)],
             changes=[it for it in self._fleet.plan.changes if not mine.isdisjoint(it.targets)
-                     and it.on in {On.PHYSICS, On.WORK, On.STEPS}],
+                     and it.on in {Quantity.PHYSICS, Quantity.WORK, Quantity.STEPS}],
         )  # fmt: skip
 
     def heard(self, block: Block) -> Block:

@@ -9,11 +9,11 @@ from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Incident, Record, Severity, Subject, Transition
 from simulator.fleet import Fleet, Truth
 from simulator.fleet.jobs import Job
-from simulator.fleet.steps import makes_steps_from, step_seconds, tells
+from simulator.fleet.steps import makes_steps_from, report_level, step_seconds
 
 from .job_collectives import READ, Last, is_read
 from .job_fleets import ASYMMETRIC, HANGS, STRAGGLERS
-from .judge.claims import Said
+from .judge.claims import IncidentText
 from .judge.fault_names import names
 
 # A report that begins this long after a fault's end is still about the fault.
@@ -28,7 +28,7 @@ _OF_RANKS = frozenset(
 
 
 @dataclass(slots=True, kw_only=True)
-class Told:
+class IncidentSpan:
     """One span in which an incident stood."""
 
     incident: str
@@ -47,7 +47,7 @@ class Told:
 
     @property
     def _names(self) -> frozenset[str]:
-        return names(self.fault, Said(title=self.title, condition=self.condition))
+        return names(self.fault, IncidentText(title=self.title, condition=self.condition))
 
     @property
     def slow(self) -> bool:
@@ -61,10 +61,10 @@ class Told:
         return truth.subject == self.subject or truth.subject.key in self.members
 
 
-def told(transitions: Iterable[Transition]) -> list[Told]:
+def incident_spans(transitions: Iterable[Transition]) -> list[IncidentSpan]:
     """Return each span in which an incident about a job's pace or a hang stood, in order."""
-    standing: dict[str, Told] = {}
-    found: list[Told] = []
+    standing: dict[str, IncidentSpan] = {}
+    found: list[IncidentSpan] = []
     for step in sorted(transitions, key=lambda it: (it.at, it.incident, it.number)):
         incident = Incident.from_record(Record.from_json(step.snapshot))
         stands = State(step.to_state) in STANDING
@@ -84,8 +84,8 @@ def told(transitions: Iterable[Transition]) -> list[Told]:
     return found
 
 
-def _begun(step: Transition, incident: Incident) -> Told:
-    return Told(
+def _begun(step: Transition, incident: Incident) -> IncidentSpan:
+    return IncidentSpan(
         incident=step.incident,
         fault=incident.fault,
         condition=incident.condition,
@@ -99,7 +99,7 @@ def _begun(step: Transition, incident: Incident) -> Told:
     )
 
 
-def _follow(one: Told, step: Transition, incident: Incident) -> None:
+def _follow(one: IncidentSpan, step: Transition, incident: Incident) -> None:
     loud = incident.severity is not Severity.INFO
     if loud and one.loud_at is None:
         one.loud_at = step.at
@@ -117,7 +117,7 @@ def blames(condition: str, title: str) -> bool:
 
 
 def judged(
-    fleet: Fleet, said: Sequence[Told], last: Sequence[Last] = (), read: float = READ
+    fleet: Fleet, said: Sequence[IncidentSpan], last: Sequence[Last] = (), read: float = READ
 ) -> dict[str, Any]:
     """Return one fleet's faults with what became of each, and the wrong reports.
 
@@ -226,7 +226,7 @@ def spans(fleet: Fleet, truths: Sequence[Truth]) -> dict[int, list[tuple[float, 
     return found
 
 
-def _fault(truth: Truth, jobs: _Jobs, said: Sequence[Told], used: set[int]) -> dict[str, Any] | None:  # fmt: skip
+def _fault(truth: Truth, jobs: _Jobs, said: Sequence[IncidentSpan], used: set[int]) -> dict[str, Any] | None:  # fmt: skip
     job = jobs.of(truth.subject, truth.start + timedelta(seconds=5))
     if job is None or job.workload.rhythm is None:
         return None
@@ -266,7 +266,7 @@ def _fault(truth: Truth, jobs: _Jobs, said: Sequence[Told], used: set[int]) -> d
         "workload": job.workload.key,
         "gpus": len(job.gpus),
         "step": round(step_seconds(job) or 0.0, 3),
-        "tells": tells(job).name.lower(),
+        "tells": report_level(job).name.lower(),
         "read": jobs.is_read(job),
         "from_start": from_start,
         "seconds": after(first),
@@ -309,14 +309,14 @@ def _slower(truth: Truth) -> float | None:
     return 1.0 / (1.0 - size) - 1.0 if truth.fault == "slow GPU" else 1.0 / size - 1.0
 
 
-def _names(it: Told, truth: Truth, rank: int) -> bool:
+def _names(it: IncidentSpan, truth: Truth, rank: int) -> bool:
     """Return whether an incident names exactly this rank or GPU, and no other."""
     if it.waited_for:
         return len(it.waited_for) == 1 and it.waited_for[0].startswith(f"rank {rank},")
     return it.subject == truth.subject
 
 
-def _wrong(it: Told, jobs: _Jobs) -> dict[str, Any]:
+def _wrong(it: IncidentSpan, jobs: _Jobs) -> dict[str, Any]:
     job = jobs.of(it.subject, it.at)
     return {
         "title": it.title,
@@ -331,7 +331,7 @@ def _wrong(it: Told, jobs: _Jobs) -> dict[str, Any]:
         "hung": it.hung,
         "job": None if job is None else job.number,
         "workload": None if job is None else job.workload.key,
-        "tells": None if job is None else tells(job).name.lower(),
+        "tells": None if job is None else report_level(job).name.lower(),
         "read": job is not None and jobs.is_read(job),
     }
 

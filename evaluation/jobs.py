@@ -24,7 +24,7 @@ from .fleets import release_seed
 from .job_bounds import hours
 from .job_collectives import Inspectors
 from .job_fleets import HOURS, NODES, fleet_of
-from .job_judge import judged, lines, spans, told
+from .job_judge import incident_spans, judged, lines, spans
 from .job_section import section
 from .replay import Replay
 from .run import stamp
@@ -49,7 +49,7 @@ def played(seed: int) -> dict[str, Any]:
     return {
         "seed": seed,
         "node_days": NODES * HOURS / 24.0,
-        **judged(fleet, told(replay.transitions), inspectors.last),
+        **judged(fleet, incident_spans(replay.transitions), inspectors.last),
         "bounds": bounds,
         "cpu_seconds": round(time.process_time() - begun),
     }

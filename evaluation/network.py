@@ -21,7 +21,7 @@ from analyzer.evidence.fabric_links import NOT_OBSERVABLE
 from gpuvigil.model import Incident, Record, Transition
 from simulator.fabric.cabling import CABLES, SPINES
 from simulator.fleet import FaultOrder, Fleet, FleetSettings, Truth, build
-from simulator.fleet.changes import On
+from simulator.fleet.changes import Quantity
 from simulator.fleet.jobs import Job
 from simulator.fleet.kinds import KINDS, OF_SWITCHES
 from simulator.fleet.site import Site
@@ -202,7 +202,7 @@ def takes(site: Site) -> float:
     shares = (
         change.value if change.name == "wait" else 1.0
         for change in site.changes
-        if change.on is On.WORK
+        if change.on is Quantity.WORK
     )
     return max(shares, default=0.0) if site.costs else 0.0
 

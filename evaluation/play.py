@@ -45,7 +45,7 @@ class LookAlike:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayResult:
     """What happened on a fleet, and what was reported about it; outcomes are in the order of truths."""
 
     seed: int
@@ -89,7 +89,7 @@ def play(
     switches: bool = True,
     tick_seconds: float = 10.0,
     reached: Callable[[timedelta], None] = lambda played: None,
-) -> Played:
+) -> PlayResult:
     """Plan the fleet, play it, and judge the reports; ValueError where a setting makes no sense.
 
     Without `switches` the analyzer reads hosts alone. Nodes are read, and the detectors pass, every `tick_seconds`;
@@ -115,7 +115,7 @@ def play(
     only_looks = [
         truth for truth in fleet.truths() if truth.fault in no_faults and not truth.hidden
     ]
-    return Played(
+    return PlayResult(
         seed=settings.seed,
         nodes=settings.nodes,
         start=settings.start,
@@ -154,7 +154,7 @@ def _unread_by_nodes(fleet: Fleet) -> Iterator[tuple[str, tuple[str, ...]]]:
         sorts = [SORTS[sort] for sort, nodes in topology.unread.items() if nodes[site.node]]
         changed = {change.name for change in site.changes}
         fields = sorted(changed & frozenset[str]().union(*sorts))
-        if site.told and topology.silent_log[site.node]:
+        if site.planned_events and topology.silent_log[site.node]:
             fields.append("events")
         if fields:
             yield truth.id, tuple(fields)
@@ -194,7 +194,7 @@ class Counts:
     look_alikes_told: int = 0  # how many of them had a warning or a critical
 
     @classmethod
-    def of(cls, fleets: Iterable[Played]) -> "Counts":
+    def of(cls, fleets: Iterable[PlayResult]) -> "Counts":
         fleets = list(fleets)
         outcomes = [outcome for fleet in fleets for outcome in fleet.outcomes]
         looked = [one for fleet in fleets for one in fleet.look_alikes]
@@ -226,7 +226,7 @@ def _incident(one: Judged) -> dict[str, Any]:
     return {
         "id": claim.id,
         "fault": claim.fault,
-        "condition": claim.said.condition,
+        "condition": claim.text.condition,
         "severity": claim.severity.value,
         "subject": claim.subject.key,
         "members": [Subject.parse(key).key for key in claim.members],

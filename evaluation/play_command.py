@@ -19,7 +19,7 @@ from simulator.fleet.description import read
 
 from .fingerprint import checked_out, fleet_hash, judge_hash
 from .judge.intervals import wilson
-from .play import Counts, Played, play
+from .play import Counts, PlayResult, play
 from .workers import pool
 
 # The most for one fleet: small fleets spend time on each pass, large ones need memory.
@@ -104,7 +104,7 @@ def line(counts: Counts) -> str:
     return f"{', '.join(parts)}; wrong incidents: {wrong}{looked if counts.look_alikes else ''}"
 
 
-def unread(fleets: Iterable[Played]) -> list[str]:
+def unread(fleets: Iterable[PlayResult]) -> list[str]:
     """Return a line for each field that kinds change without effect."""
     fields = sorted({field for fleet in fleets for field in fleet.unread})
     words = "gpuvigil play: this fleet does not read {}: what a kind changes there shows nowhere"
@@ -127,9 +127,9 @@ def _wanted(order: Order, seed: int, node_days: float | None) -> Iterator[tuple[
         yield (seed if number == 0 else key(seed, "play", number) >> 1), share
 
 
-def _played(order: Order, wanted: Sequence[tuple[int, int]], workers: int) -> Iterator[Played]:
+def _played(order: Order, wanted: Sequence[tuple[int, int]], workers: int) -> Iterator[PlayResult]:
     """Yield each fleet in the order of the list; progress goes to standard error."""
-    done: dict[int, Played] = {}
+    done: dict[int, PlayResult] = {}
     with pool(min(workers, len(wanted))) as workplace:
         running = {workplace.submit(_one, order, *it): place for place, it in enumerate(wanted)}
         for future in as_completed(running):
@@ -138,7 +138,7 @@ def _played(order: Order, wanted: Sequence[tuple[int, int]], workers: int) -> It
     yield from (done[place] for place in sorted(done))
 
 
-def _one(order: Order, seed: int, nodes: int) -> Played:
+def _one(order: Order, seed: int, nodes: int) -> PlayResult:
     settings = order.settings(seed, nodes)
     progress = Progress(seed, settings.end - settings.start)
     return play(settings, not order.hosts_only, order.tick_seconds, progress.reached)
@@ -162,7 +162,7 @@ class Progress:
         self.tenths = tenths
 
 
-def _json(seed: int, counts: Counts, fleets: Sequence[Played]) -> dict[str, Any]:
+def _json(seed: int, counts: Counts, fleets: Sequence[PlayResult]) -> dict[str, Any]:
     return {
         "seed": seed,
         "fleet": fleet_hash(),

@@ -18,7 +18,7 @@ from simulator.fleet import build
 
 from .baselines import OURS
 from .fingerprint import ROOT, commit_of_detectors
-from .fleets import DENSE_SEED, Every, dense
+from .fleets import DENSE_SEED, EveryKind, dense
 from .judge.intervals import mcnemar
 from .judge.matching import Verdict
 from .judge.tally import Tally
@@ -102,7 +102,7 @@ def compare(old: Answers, new: Answers) -> list[Change]:
     ]
 
 
-def answers(of: Every = dense, without: Iterable[str] = ()) -> Answers:
+def answers(of: EveryKind = dense, without: Iterable[str] = ()) -> Answers:
     """Return the answers of this tree's detectors on the dense fleet, or on `of`, without the named detectors."""
     fleet = build(of(DENSE_SEED))
     return Answers.of(play(fleet, (OURS,), frozenset(without))[OURS])

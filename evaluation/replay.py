@@ -107,7 +107,7 @@ class Replay:
         if observe is not None:
             detectors = [_observed(detector, observe) for detector in detectors]
         self._analysis = Analysis(self.settings, detectors)
-        self._ear = _Ear(self._step)
+        self._ear = _NodeContacts(self._step)
         self._due: list[tuple[datetime, int, Record]] = []
         self._given = 0
         self._known: dict[str, int] = {}
@@ -199,8 +199,8 @@ class Replay:
             ]
 
 
-class _Ear:
-    """When each node was last heard, from the arrivals of its rows; see `analyzer.hub_queries.Ear`."""
+class _NodeContacts:
+    """When each node was last heard, from the arrivals of its rows; see `analyzer.hub_queries.NodeContacts`."""
 
     def __init__(self, step: timedelta) -> None:
         self._step_us = step // timedelta(microseconds=1)

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from accounting.people.configured import with_pseudonyms
-from accounting.people.typist import typed
+from accounting.people.typist import audit_of_command
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import load
 from gpuvigil.config.reporting import PAPERS
@@ -138,7 +138,7 @@ def _entry(form: str, chosen: argparse.Namespace, now: datetime) -> Record:
     """Return an entry for the audit log, since names of people leave the system in a report."""
     span = chosen.last or chosen.week or chosen.month or chosen.quarter or "a span"
     detail, about = f"{form}, {span}", chosen.cluster or "every cluster"
-    return typed(AuditedAction.REPORT, about, detail, now).to_record()
+    return audit_of_command(AuditedAction.REPORT, about, detail, now).to_record()
 
 
 def form_of(form: str | None, out: Path | None) -> str:

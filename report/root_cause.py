@@ -6,10 +6,15 @@ from datetime import datetime, timedelta
 
 from accounting.hardware.incident_steps import steps
 from accounting.hardware.repeat_offenders import failures, history
-from accounting.hardware.similar_incidents import Said, alike, before, outcome
-from accounting.job_ending import Why, around
+from accounting.hardware.similar_incidents import (
+    IncidentRecords,
+    earlier_incident,
+    outcome,
+    similar_incidents,
+)
+from accounting.job_ending import EndCause, around
 from accounting.jobs.losses import Ended, Key, Loss, losses, of_allocations, of_job, runs
-from accounting.people.sight import WITHHELD
+from accounting.people.records_view import WITHHELD
 from gpuvigil.faults.sxids import sxid
 from gpuvigil.faults.xid_messages import read
 from gpuvigil.lifecycle import STANDING, Signal, State
@@ -36,7 +41,7 @@ MOST_BEFORE = 4
 LONGEST_LINE = 300
 _HOUR = timedelta(hours=1)
 _CONFIRMED = frozenset({state.value for state in STANDING} | {State.RESOLVED.value})
-_OF_SITE = frozenset({Why.HARDWARE, Why.NODE, Why.NETWORK})
+_OF_SITE = frozenset({EndCause.HARDWARE, EndCause.NODE, EndCause.NETWORK})
 # What cures a fault, or was done to the machine; not lines of the kernel.
 _DONE = {
     EventKind.GPU_RESET: "GPU was reset",
@@ -450,18 +455,18 @@ def _before(
         and (it.subject == one.subject or (one.serial and it.serial == one.serial))
     ]
     later = [it for it in inputs.incidents if it.since >= one.since and it.id != one.id]
-    for it in alike(one, past, now)[:MOST_BEFORE]:
-        said = Said(
+    for it in similar_incidents(one, past, now)[:MOST_BEFORE]:
+        said = IncidentRecords(
             transitions=inputs.transitions.get(it.id, ()),
             notes=inputs.notes.get(it.id, ()) if with_people else (),
             rma=inputs.rma.get(it.id, ()),
             actions=inputs.actions.get(it.id, ()),
         )
-        found = before(one, it, said, [*past, *later])
+        found = earlier_incident(one, it, said, [*past, *later])
         yield Before(
             since=it.since,
             until=it.resolved_at or it.updated_at,
-            ended_by=found.helped or "nobody said what ended it",
+            ended_by=found.what_helped or "nobody said what ended it",
             outcome=outcome(found, now),
         )
 

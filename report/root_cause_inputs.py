@@ -12,8 +12,8 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from accounting.people.names import Names
+from accounting.people.records_view import RecordsView
 from accounting.people.roles import Person, Role
-from accounting.people.sight import Sight
 from accounting.usage.model import cluster_key
 from gpuvigil.errors import ConfigError
 from gpuvigil.faults.affected import struck
@@ -161,7 +161,7 @@ def without_names(records: Iterable[Record], now: datetime) -> tuple[Record, ...
     """Return the records as shown to a person who may see the whole fleet but nobody's name."""
     every = tuple(records)
     stranger = Person(name="", role=Role.VIEWER)
-    seen = Sight(person=stranger, names=Names()).records(every, now)
+    seen = RecordsView(person=stranger, names=Names()).records(every, now)
     # A person whose name is part of a serial number must not change it: these two kinds name nobody.
     parts = tuple(one for one in every if one.kind in _OF_PARTS)
     return (*parts, *(one for one in seen if one.kind not in _OF_PARTS))

@@ -28,25 +28,28 @@ from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import EventKind, Severity
 
-from .fleet.changes import FOREVER, How, On
+from .fleet.changes import FOREVER, Operation, Quantity
 from .fleet.kinds import KINDS
 from .fleet.links import NEWS
-from .fleet.physics import Bends
+from .fleet.physics import PhysicsEffects
 from .fleet.site import FaultKind, Site
 from .fleet.topology import LINKS
 
 TARGETS = ("gpu", "port", "node")
 # How a number may be changed: the keyword, and what happens to the number while the fault lasts.
-CHANGES: Mapping[str, tuple[How, str]] = {
-    "set": (How.SET, "is the value"),
-    "add": (How.ADD, "is the value more"),
-    "times": (How.TIMES, "is multiplied by the value"),
-    "at_most": (How.MOST, "is no more than the value"),
-    "ramp": (How.RAMP, "grows in a straight line, to the value more at the end"),
-    "per_second": (How.COUNT, "counts the value per second, unevenly, and keeps what it counted"),
-    "jump": (How.STEP, "is the value more at the start, and keeps it"),
+CHANGES: Mapping[str, tuple[Operation, str]] = {
+    "set": (Operation.SET, "is the value"),
+    "add": (Operation.ADD, "is the value more"),
+    "times": (Operation.TIMES, "is multiplied by the value"),
+    "at_most": (Operation.MOST, "is no more than the value"),
+    "ramp": (Operation.RAMP, "grows in a straight line, to the value more at the end"),
+    "per_second": (
+        Operation.COUNT,
+        "counts the value per second, unevenly, and keeps what it counted",
+    ),
+    "jump": (Operation.STEP, "is the value more at the start, and keeps it"),
 }
-PHYSICS = tuple(it.name for it in fields(Bends))
+PHYSICS = tuple(it.name for it in fields(PhysicsEffects))
 WORK = {
     "spin": "kernels run and get nothing done, as in a collective that waits",
     "stall": "nothing runs, and the GPUs stay held",
@@ -94,11 +97,11 @@ class Fault:
 
     def gpu(self, field: str, **how: Any) -> None:
         """Change a field of measurement `gpu`, on the fault's GPU or on all GPUs of its node."""
-        self._change(On.GPU, field, (*_fields("gpu"), *_GPU_STATES), self._gpus(how), how)
+        self._change(Quantity.GPU, field, (*_fields("gpu"), *_GPU_STATES), self._gpus(how), how)
 
     def node(self, field: str, **how: Any) -> None:
         """Change a field of measurement `node`."""
-        self._change(On.NODE, field, _fields("node"), (self.site.node,), how)
+        self._change(Quantity.NODE, field, _fields("node"), (self.site.node,), how)
 
     def port(self, field: str, **how: Any) -> None:
         """Change a field of measurement `port`; `throughput` is a share of what the port carries."""
@@ -106,7 +109,7 @@ class Fault:
         first = self.site.node * place
         mine = self.site.order.port
         ports = range(first, first + place) if mine is None else (first + mine,)
-        self._change(On.PORT, field, (*_fields("port"), "throughput"), tuple(ports), how)
+        self._change(Quantity.PORT, field, (*_fields("port"), "throughput"), tuple(ports), how)
 
     def nvlink(self, field: str, *, link: int = 0, **how: Any) -> None:
         """Change `up`, `crc_errors`, `replay_errors` or `recovery_errors` of a link of the GPUs.
@@ -115,28 +118,28 @@ class Fault:
         """
         gpus = self._gpus(how)
         places = tuple(gpu * LINKS + link for gpu in gpus)
-        self._change(On.LINK, field, NEWS, places, dict(how))
+        self._change(Quantity.LINK, field, NEWS, places, dict(how))
         span = {name: value for name, value in how.items() if name in {"start", "end"}}
         if how.get("set") == 0 and field == "up":
-            self._change(On.GPU, _LINKS_UP, (_LINKS_UP,), gpus, {"add": -1.0, **span})
+            self._change(Quantity.GPU, _LINKS_UP, (_LINKS_UP,), gpus, {"add": -1.0, **span})
         if field not in _COUNTED or _GROWS.isdisjoint(how):
             return
         for of_gpu in _OF_ALL_LINKS:
-            self._change(On.GPU, of_gpu.format(field), _fields("gpu"), gpus, dict(how))
-        self._change(On.GPU, _WORST, (_WORST,), gpus, {"set": float(link), **span})
+            self._change(Quantity.GPU, of_gpu.format(field), _fields("gpu"), gpus, dict(how))
+        self._change(Quantity.GPU, _WORST, (_WORST,), gpus, {"set": float(link), **span})
 
     def physics(self, name: str, **how: Any) -> None:
         """Change the inputs of the GPUs' power, clocks and heat."""
-        self._change(On.PHYSICS, name, PHYSICS, self._gpus(how), how)
+        self._change(Quantity.PHYSICS, name, PHYSICS, self._gpus(how), how)
 
     def work(self, name: str, **how: Any) -> None:
         """Change what the GPUs' jobs do; `peers=True` applies to all GPUs of the jobs that hold them."""
         gpus = self.site.peers if how.pop("peers", False) else ()
-        self._change(On.WORK, name, tuple(WORK), gpus or self._gpus(how), how)
+        self._change(Quantity.WORK, name, tuple(WORK), gpus or self._gpus(how), how)
 
     def delivery(self, name: str, **how: Any) -> None:
         """Change how the node's samples reach the hub."""
-        self._change(On.DELIVERY, name, tuple(DELIVERY), (self.site.node,), how)
+        self._change(Quantity.DELIVERY, name, tuple(DELIVERY), (self.site.node,), how)
 
     def event(
         self, kind: str, *, of: str | None = None, at: float = 0.0, message: str = ""
@@ -147,7 +150,7 @@ class Fault:
         known = _known(kind, [it.value for it in EventKind], "event")
         if known == EventKind.BOOT.value:
             self.site.boots.append(self.site.start + at)
-        self.site.tell(
+        self.site.report_event(
             EventKind(known), self._subject(of), at=self.site.start + at, message=message
         )
 
@@ -161,13 +164,15 @@ class Fault:
         line = (
             f"Xid {code}: {message or xid(code).mnemonic} [{self.site.topology.pci_address(gpu)}]"
         )
-        self.site.tell(EventKind.XID, ("gpu", gpu), at=moment, xid=code, message=line)
+        self.site.report_event(EventKind.XID, ("gpu", gpu), at=moment, xid=code, message=line)
 
     def sxid(self, code: int, at: float = 0.0, message: str = "fatal: Link 12") -> None:
         """Let the driver log an SXid of an NVSwitch of the fault's node."""
         line = f"SXid {code}: {message} [nvswitch0, 0000:05:00.0]"
         node = ("node", self.site.node)
-        self.site.tell(EventKind.SXID, node, at=self.site.start + at, sxid=code, message=line)
+        self.site.report_event(
+            EventKind.SXID, node, at=self.site.start + at, sxid=code, message=line
+        )
 
     def seen_after(self, seconds: float) -> None:
         """Set from when on the fault can be detected, in seconds after its start; detection delay counts from there."""
@@ -205,7 +210,12 @@ class Fault:
         return what, numbers[what]
 
     def _change(
-        self, on: On, name: str, known: Sequence[str], targets: tuple[int, ...], how: dict[str, Any]
+        self,
+        on: Quantity,
+        name: str,
+        known: Sequence[str],
+        targets: tuple[int, ...],
+        how: dict[str, Any],
     ) -> None:
         _known(name, known, f"{on.value}: name")
         start, end = how.pop("start", 0.0), how.pop("end", self.seconds)
@@ -214,7 +224,7 @@ class Fault:
         [(verb, value)] = how.items()
         verb = _known(verb, tuple(CHANGES), f"{name}: change")
         span = (self.site.start + start, self.site.start + min(end, FOREVER))
-        self.site.bend(on, name, targets, CHANGES[verb][0], float(value), span=span)
+        self.site.add_change(on, name, targets, CHANGES[verb][0], float(value), span=span)
 
 
 # A function in a file of kinds.

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from integrations.fabric.seen import SeenSwitch
 
-from .fabric.cabling import SPINES, UPLINKS, Cabling, Odd
+from .fabric.cabling import SPINES, UPLINKS, Cabling, PortDeviation
 from .faults import Effect, InjectedFault
 from .sensors import is_down
 
@@ -21,12 +21,12 @@ _DROPS = 0.1
 
 def odd_ports(
     cabling: Cabling, faults: Iterable[InjectedFault], now: datetime
-) -> Mapping[int, Odd]:
+) -> Mapping[int, PortDeviation]:
     """Return how switch ports differ, by place; counters keep what a fault added."""
-    found: dict[int, Odd] = {}
+    found: dict[int, PortDeviation] = {}
     for fault in faults:
         for place in _places(cabling, fault):
-            found[place] = _bent(found.get(place, Odd()), fault, now)
+            found[place] = _bent(found.get(place, PortDeviation()), fault, now)
     return found
 
 
@@ -89,7 +89,7 @@ def _places(cabling: Cabling, fault: InjectedFault) -> Collection[int]:
     return (cabling.downlink(*where),)
 
 
-def _bent(odd: Odd, fault: InjectedFault, now: datetime) -> Odd:
+def _bent(odd: PortDeviation, fault: InjectedFault, now: datetime) -> PortDeviation:
     kind = fault.kind
     gained = {
         name: odd.counted.get(name, 0) + math.floor(rate * fault.lasted_seconds(now))

@@ -27,15 +27,15 @@ from .bodies import MemoryBudget, Posting
 from .cluster import Node
 from .faults import InjectedFault
 from .fleet import Block, FaultOrder, Fleet, FleetSettings, build
-from .fleet.changes import Change, On
+from .fleet.changes import Change, Quantity
 from .fleet.plan import Plan
 from .fleet.play import Playing
-from .fleet.records import Teller
-from .fleet.steps import Tells, tells
+from .fleet.records import RecordReporter
+from .fleet.steps import ReportLevel, report_level
 from .fleet.switches import LOOK_SECONDS, SwitchLooks
 from .fleet.topology import Topology
 from .live_faults import changes, switch_changes
-from .player import READER, SWITCHES_PER_BODY, FaultTeller, Story
+from .player import READER, SWITCHES_PER_BODY, FaultReporter, Story
 
 log = Log("simulator")
 
@@ -122,7 +122,9 @@ def _slow_rank(fleet: Fleet) -> FaultOrder | None:
     jobs = [
         it
         for it in fleet.plan.jobs
-        if tells(it) is Tells.OWN and it.start < start - _SLOW_RANK_SECONDS and it.end > end
+        if report_level(it) is ReportLevel.OWN
+        and it.start < start - _SLOW_RANK_SECONDS
+        and it.end > end
     ]
     if not jobs:
         return None
@@ -140,7 +142,7 @@ def _slow_rank(fleet: Fleet) -> FaultOrder | None:
 def held(fleet: Fleet, at: datetime) -> dict[str, Allocation]:
     """Return the allocations at a moment, by id."""
     seconds = (at - fleet.settings.start).total_seconds()
-    teller = Teller(fleet.settings, fleet.plan)
+    teller = RecordReporter(fleet.settings, fleet.plan)
     block = teller.block((seconds, seconds), seconds, {}, {}, ())
     return {one.id: one for one in block.allocations}
 
@@ -171,7 +173,7 @@ class _Playing(Playing):
         super().__init__(settings, plan, tick_seconds)
         self._planned = plan
 
-    def bend(self, found: Sequence[Change]) -> None:
+    def use_changes(self, found: Sequence[Change]) -> None:
         """Add these changes to the plan, in place of those given before."""
         self._plan = replace(self._planned, changes=(*self._planned.changes, *found))
 
@@ -185,12 +187,12 @@ class LiveFleet:
         self._tick_seconds = tick_seconds
         self._run = run
         plan = self._fleet.plan
-        calm = tuple(c for c in plan.changes if c.on is not On.DELIVERY or c.name != "step")
+        calm = tuple(c for c in plan.changes if c.on is not Quantity.DELIVERY or c.name != "step")
         plan = replace(plan, changes=calm)
         self._playing = _Playing(self._fleet.settings, plan, tick_seconds)
         self._places = _nodes(plan.topology)
-        self._injected = FaultTeller(self._places, run)
-        self._teller = Teller(self._fleet.settings, plan, tick_seconds)
+        self._injected = FaultReporter(self._places, run)
+        self._teller = RecordReporter(self._fleet.settings, plan, tick_seconds)
         self._posting = Posting(SIMULATED_CLUSTER)
         self._looks = SwitchLooks.of(self._fleet.settings, plan)
         self._looked = -math.inf
@@ -220,7 +222,7 @@ class LiveFleet:
         if tick >= self._next:
             at = self._fleet.at(tick * self._tick_seconds)
             jobs = self._fleet.plan.jobs
-            self._playing.bend(changes(faults, self._places, self.story.origin, at, jobs))
+            self._playing.use_changes(changes(faults, self._places, self.story.origin, at, jobs))
             for arriving in self._posting.bodies(self._block(tick)):
                 self._count += 1
                 heapq.heappush(self._coming, (arriving.arrival, self._count, arriving))
@@ -240,7 +242,7 @@ class LiveFleet:
         cabling = self._fleet.plan.topology.cabling
         if cabling is not None:
             bent = [*bent, *switch_changes(faults, cabling, now)]
-        self._looks.bend((*self._fleet.plan.changes, *bent))
+        self._looks.use_changes((*self._fleet.plan.changes, *bent))
         records = [switch.to_record() for switch in self._looks.look(seconds)]
         sender = Sender(cluster=SIMULATED_CLUSTER, node=READER, boot=self._run)
         for start in range(0, len(records), SWITCHES_PER_BODY):

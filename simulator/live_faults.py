@@ -10,7 +10,7 @@ from gpuvigil.model import Unmeasured
 from .cluster import Node
 from .fabric.cabling import LANES, Cabling
 from .faults import Effect, InjectedFault, Target
-from .fleet.changes import FOREVER, Change, How, On
+from .fleet.changes import FOREVER, Change, Operation, Quantity
 from .fleet.jobs import Job
 from .injected_switches import lost, odd_ports
 from .sensors import (
@@ -28,7 +28,7 @@ from .sensors import (
 )
 
 # Kind of number, name, targets, how, and the value.
-_Bend = tuple[On, str, tuple[int, ...], How, float]
+_Bend = tuple[Quantity, str, tuple[int, ...], Operation, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,20 +80,20 @@ def switch_changes(
     """Yield the faults' changes beyond the ports of hosts, as of `at`."""
     for place, odd in odd_ports(cabling, [it for it in faults if _is_beyond(it)], at).items():
         for name, value in odd.counted.items():
-            yield _now(On.SWITCH_PORT, name, place, How.STEP, float(value))
+            yield _now(Quantity.SWITCH_PORT, name, place, Operation.STEP, float(value))
         for name, share in (("speed", odd.speed), ("lanes", odd.lanes / LANES)):
-            yield _now(On.SWITCH_PORT, name, place, How.TIMES, share)
+            yield _now(Quantity.SWITCH_PORT, name, place, Operation.TIMES, share)
         if not odd.up:
-            yield _now(On.SWITCH_PORT, "up", place, How.SET, 0.0)
+            yield _now(Quantity.SWITCH_PORT, "up", place, Operation.SET, 0.0)
     for switch in lost(cabling, faults, at):
-        yield _now(On.SWITCH, "lost", switch, How.SET, 1.0)
+        yield _now(Quantity.SWITCH, "lost", switch, Operation.SET, 1.0)
 
 
 def _is_beyond(fault: InjectedFault) -> bool:
     return fault.kind.effect.is_beyond_hosts
 
 
-def _now(on: On, name: str, target: int, how: How, value: float) -> Change:
+def _now(on: Quantity, name: str, target: int, how: Operation, value: float) -> Change:
     return Change(on=on, name=name, targets=(target,), start=0.0, end=FOREVER, how=how, value=value)
 
 
@@ -114,7 +114,7 @@ def _bends(hit: _Hit) -> Iterator[_Bend]:
     if hit.fault.kind.uncorrected_errors:
         for name in ("ecc_uncorrected_errors", "ecc_uncorrected_dram_errors"):
             errors = float(hit.fault.kind.uncorrected_errors)
-            yield On.GPU, name, hit.gpus, How.STEP, errors
+            yield Quantity.GPU, name, hit.gpus, Operation.STEP, errors
 
 
 def _trainings(jobs: Sequence[Job], seconds: float) -> Sequence[Job]:
@@ -139,68 +139,80 @@ def _held_up(hit: _Hit, trainings: Sequence[Job]) -> Iterator[_Bend]:
         if of_port and not (hit.on_fabric and len(job.gpus) > len(hit.gpus)):
             continue
         if struck := tuple(gpu for gpu in job.gpus if gpu in lost):
-            yield On.WORK, "stall", struck, How.SET, 1.0
+            yield Quantity.WORK, "stall", struck, Operation.SET, 1.0
         if waits := tuple(gpu for gpu in job.gpus if gpu not in lost):
-            yield On.WORK, "spin", waits, How.SET, 1.0
+            yield Quantity.WORK, "spin", waits, Operation.SET, 1.0
 
 
 def _lost(hit: _Hit) -> Iterator[_Bend]:
-    yield On.GPU, "lost", hit.gpus, How.SET, float(Unmeasured.LOST)
-    yield On.GPU, "pcie_present", hit.gpus, How.SET, 0.0
-    yield On.NODE, "gpus_answering", hit.node, How.ADD, -1.0
+    yield Quantity.GPU, "lost", hit.gpus, Operation.SET, float(Unmeasured.LOST)
+    yield Quantity.GPU, "pcie_present", hit.gpus, Operation.SET, 0.0
+    yield Quantity.NODE, "gpus_answering", hit.node, Operation.ADD, -1.0
 
 
 def _silent(hit: _Hit) -> Iterator[_Bend]:
-    yield On.GPU, "mute", hit.gpus, How.SET, float(Unmeasured.DRIVER_NOT_ANSWERING)
-    yield On.NODE, "gpus_answering", hit.node, How.ADD, -float(len(hit.gpus))
+    yield Quantity.GPU, "mute", hit.gpus, Operation.SET, float(Unmeasured.DRIVER_NOT_ANSWERING)
+    yield Quantity.NODE, "gpus_answering", hit.node, Operation.ADD, -float(len(hit.gpus))
     if hit.fault.kind.target is Target.NODE:
-        yield On.NODE, "driver_answering", hit.node, How.SET, 0.0
-        yield On.NODE, "driver_silent_seconds", hit.node, How.CLOCK, 1.0
+        yield Quantity.NODE, "driver_answering", hit.node, Operation.SET, 0.0
+        yield Quantity.NODE, "driver_silent_seconds", hit.node, Operation.CLOCK, 1.0
 
 
 def _idle(hit: _Hit) -> Iterator[_Bend]:
-    yield On.WORK, "stall", hit.gpus, How.SET, 1.0
+    yield Quantity.WORK, "stall", hit.gpus, Operation.SET, 1.0
 
 
 def _heat(hit: _Hit) -> Iterator[_Bend]:
     for name in ("temperature_celsius", "memory_temperature_celsius"):
-        yield On.GPU, name, hit.gpus, How.SET, float(HOT_CELSIUS)
+        yield Quantity.GPU, name, hit.gpus, Operation.SET, float(HOT_CELSIUS)
     for name in HOT_COUNTERS:
-        yield On.GPU, name, hit.gpus, How.STEP, hit.fault.lasted_seconds(hit.at)
-    yield On.GPU, "sm_clock_hertz", hit.gpus, How.TIMES, HOT_CLOCK_SHARE
-    yield On.GPU, "clock_event_reasons", hit.gpus, How.SET, float(HOT_REASONS)
+        yield Quantity.GPU, name, hit.gpus, Operation.STEP, hit.fault.lasted_seconds(hit.at)
+    yield Quantity.GPU, "sm_clock_hertz", hit.gpus, Operation.TIMES, HOT_CLOCK_SHARE
+    yield Quantity.GPU, "clock_event_reasons", hit.gpus, Operation.SET, float(HOT_REASONS)
 
 
 def _slow(hit: _Hit) -> Iterator[_Bend]:
-    yield On.PHYSICS, "speed", hit.gpus, How.TIMES, 1.0 / (1.0 + SLOWER)
+    yield Quantity.PHYSICS, "speed", hit.gpus, Operation.TIMES, 1.0 / (1.0 + SLOWER)
 
 
 def _nvlink(hit: _Hit) -> Iterator[_Bend]:
     for name in NVLINK_COUNTERS:
-        yield On.GPU, name, hit.gpus, How.STEP, float(nvlink_errors(hit.fault, hit.at))
-    yield On.GPU, "nvlink_worst_link", hit.gpus, How.SET, float(BAD_LINK)
+        yield Quantity.GPU, name, hit.gpus, Operation.STEP, float(nvlink_errors(hit.fault, hit.at))
+    yield Quantity.GPU, "nvlink_worst_link", hit.gpus, Operation.SET, float(BAD_LINK)
 
 
 def _node_silent(hit: _Hit) -> Iterator[_Bend]:
-    yield On.DELIVERY, "silent", hit.node, How.SET, 1.0
+    yield Quantity.DELIVERY, "silent", hit.node, Operation.SET, 1.0
 
 
 def _port(hit: _Hit) -> Iterator[_Bend]:
-    yield On.PORT, "link_downed", hit.port, How.STEP, float(times_down(hit.fault, hit.at))
+    yield (
+        Quantity.PORT,
+        "link_downed",
+        hit.port,
+        Operation.STEP,
+        float(times_down(hit.fault, hit.at)),
+    )
     if is_down(hit.fault, hit.at):
-        yield On.PORT, "up", hit.port, How.SET, 0.0
-        yield On.PORT, "physical_state", hit.port, How.SET, float(PHYSICAL_STATE_POLLING)
-        yield On.PORT, "throughput", hit.port, How.SET, 0.0
+        yield Quantity.PORT, "up", hit.port, Operation.SET, 0.0
+        yield (
+            Quantity.PORT,
+            "physical_state",
+            hit.port,
+            Operation.SET,
+            float(PHYSICAL_STATE_POLLING),
+        )
+        yield Quantity.PORT, "throughput", hit.port, Operation.SET, 0.0
 
 
 def _port_numbers(hit: _Hit) -> Iterator[_Bend]:
     kind, lasted = hit.fault.kind, hit.fault.lasted_seconds(hit.at)
     for name, per_second in kind.grows.items():
-        yield On.PORT, name, hit.port, How.STEP, float(math.floor(per_second * lasted))
+        yield Quantity.PORT, name, hit.port, Operation.STEP, float(math.floor(per_second * lasted))
     for name, value in kind.sets.items():
-        yield On.PORT, name, hit.port, How.SET, value
+        yield Quantity.PORT, name, hit.port, Operation.SET, value
     for name, value in kind.times.items():
-        yield On.PORT, name, hit.port, How.TIMES, value
+        yield Quantity.PORT, name, hit.port, Operation.TIMES, value
 
 
 _BENDS: Mapping[Effect, Callable[[_Hit], Iterator[_Bend]]] = {

@@ -89,7 +89,7 @@ class Player:
         self._boot = boot
         self._sensors = [NodeSensors(node) for node in cluster.nodes]
         self._beside = [beside(node) for node in cluster.nodes]
-        self._faults = FaultTeller(cluster.nodes, boot)
+        self._faults = FaultReporter(cluster.nodes, boot)
         self._senders = [_sender(node, boot) for node in cluster.nodes]
         self._turn: int | None = None
         self._runs: list[int] = []
@@ -148,7 +148,7 @@ class Player:
                 yield self._senders[number].telemetry([lines], moment.at)
 
     def events(self, now: datetime, faults: Iterable[InjectedFault]) -> Iterator[Body]:
-        """Yield the faults' events; see `FaultTeller.bodies`."""
+        """Yield the faults' events; see `FaultReporter.bodies`."""
         return self._faults.bodies(now, faults)
 
     def _inventory(self, node: Node, now: datetime) -> Inventory:
@@ -198,7 +198,7 @@ def _by_node(faults: Iterable[InjectedFault]) -> dict[str, list[InjectedFault]]:
     return grouped
 
 
-class SwitchTeller:
+class SwitchReporter:
     """A reader of the cluster's switches: leaves, spines and their cables."""
 
     def __init__(self, cluster: Cluster, boot: str) -> None:
@@ -232,7 +232,7 @@ class SwitchTeller:
             yield self._sender.records(records[start : start + SWITCHES_PER_BODY], now)
 
 
-class FaultTeller:
+class FaultReporter:
     """Reports what injected faults do at these nodes, as events."""
 
     def __init__(self, nodes: Iterable[Node], boot: str) -> None:

@@ -23,7 +23,7 @@ from gpuvigil.web.metrics_page import Exporter
 from .cluster import build
 from .exporter import Nodes, ShownSpool
 from .faults import FaultsFile, InjectedFault
-from .player import Player, Story, SwitchTeller
+from .player import Player, Story, SwitchReporter
 
 log = Log("simulator")
 
@@ -142,7 +142,7 @@ def play(
     replace(story, told_at=now).write(path)
     log.info("simulating", nodes=settings.nodes, gpus=settings.nodes * settings.gpus_per_node)
     watched = _Faults(FaultsFile(settings.faults_file))
-    reader = SwitchTeller(cluster, secrets.token_hex(4))
+    reader = SwitchReporter(cluster, secrets.token_hex(4))
     while not stop.is_set():
         now, faults = clock.now(), watched.faults()
         _put(spool, player.events(now, faults))

@@ -149,7 +149,7 @@ def read(seen: Window) -> list[Message]:
     """What the chat hears of it in two looks."""
     book, told = Book(), []
     for number in range(2):
-        stood = replace(seen, stood=tuple(book.standing()))
+        stood = replace(seen, recent_incidents=tuple(book.standing()))
         found = [it for detector in FINDERS for it in detector.find(stood)]
         looked = observe(stood, found, book.standing(), book.believed(True))
         now = seen.now + number * PASS

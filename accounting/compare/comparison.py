@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ..chance import LEVEL, Interval, exact_rate, rate_ratio
-from .exposure import NO_HISTORY, Heard, History
+from .exposure import NO_HISTORY, History, ReportingSpan
 
 _DAY_SECONDS = 86_400.0
 # Rates are per this many node-days.
@@ -111,7 +111,7 @@ class Comparison:
 
 
 def rows(
-    heard: Iterable[Heard],
+    heard: Iterable[ReportingSpan],
     failed: Mapping[str, Sequence[datetime]],
     known: Mapping[str, History],
     counted: Iterable[Span],

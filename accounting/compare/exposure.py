@@ -14,7 +14,7 @@ Spans = Iterator[tuple[str | None, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class ReportingSpan:
     """A span of time, and for how many seconds of it a node was heard."""
 
     node: str
@@ -39,7 +39,7 @@ class History:
         """Return whether one value replaced another between the two times; the first value replaces none."""
         return any(start < at < end for at in self.times[1:])
 
-    def shares(self, heard: Heard) -> Spans:
+    def shares(self, heard: ReportingSpan) -> Spans:
         """Yield each value and its part of the seconds heard; None is the value before the first report.
 
         It is unknown when within the piece the node was silent, so each value gets a part by the length of

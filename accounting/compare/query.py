@@ -17,7 +17,7 @@ from ..usage.ledger import HOUR, Ledger
 from ..usage.ledger_query import Shape, cover
 from ..usage.model import BUCKET, cluster_key, floor
 from .comparison import Comparison, Span, rows
-from .exposure import Heard, History, histories
+from .exposure import History, ReportingSpan, histories
 from .faults import USUAL, failures_by_node
 
 # A run of failures, each within an hour of the last, may begin before the span and go on in it.
@@ -103,7 +103,7 @@ def _places(
             yield node, _Counted(ledger.start, ledger.length, installed, heard)
 
 
-def _heard(counted: Mapping[str, list[_Counted]]) -> Iterator[Heard]:
+def _heard(counted: Mapping[str, list[_Counted]]) -> Iterator[ReportingSpan]:
     """Yield for how long each node was heard: its GPU-seconds over its number of GPUs.
 
     That number is the upper median over all pieces: in the first piece a node may appear late, and in a
@@ -112,7 +112,7 @@ def _heard(counted: Mapping[str, list[_Counted]]) -> Iterator[Heard]:
     for node, them in counted.items():
         gpus = median_high(one.installed / one.length.total_seconds() for one in them)
         for one in them:
-            yield Heard(
+            yield ReportingSpan(
                 node=node,
                 start=one.start,
                 end=one.start + one.length,

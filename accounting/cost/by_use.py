@@ -22,4 +22,6 @@ def idle_sentence(buckets: Iterable[Bucket], prices: Prices) -> str:
             if price is not None:
                 total += number
                 cost += number * price.per_gpu_hour
-    return f"{total:,.1f} GPU-hours allocated at 0 % = {prices.said(cost)}" if total > 0 else ""
+    return (
+        f"{total:,.1f} GPU-hours allocated at 0 % = {prices.formatted(cost)}" if total > 0 else ""
+    )

@@ -53,7 +53,7 @@ class Prices:
         return None if best is None else _price(best, self.settings)
 
     @property
-    def knows_spots(self) -> bool:
+    def has_spot_prices(self) -> bool:
         """Whether the configuration says which nodes are spot nodes; otherwise their number is unknown."""
         owners = (one.owner for one in self.settings.prices)
         return bool(self.settings.spot) or any("spot" in owner.lower() for owner in owners)
@@ -79,7 +79,7 @@ class Prices:
             return None
         return sum(price.per_gpu_hour * hours for price, hours in parts if price is not None)
 
-    def said(self, amount: float) -> str:
+    def formatted(self, amount: float) -> str:
         """Format an amount for people: `1,240 EUR`, `3.20 EUR`."""
         return f"{amount:,.{0 if abs(amount) >= 100 else 2}f} {self.currency}"
 
@@ -160,11 +160,11 @@ def incident_words(
     cost = incident_cost(prices, incident, models, now)
     said = []
     if rate is not None and incident.resolved_at is None:
-        said.append(f"costs {prices.said(rate)}/h")
+        said.append(f"costs {prices.formatted(rate)}/h")
     if cost is not None:
         whose = "its own " if incident.impact.gpus > len(_own(incident, models)) else ""
         ending = "in all" if incident.resolved_at is not None else "so far"
-        said.append(f"about {prices.said(cost)} of {whose}GPU time {ending}")
+        said.append(f"about {prices.formatted(cost)} of {whose}GPU time {ending}")
     return ", ".join(said)
 
 

@@ -61,7 +61,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class EfficiencyAdvice:
     """The advice for one holder, and how many of its GPUs it is about."""
 
     advice: Advice
@@ -70,7 +70,7 @@ class Judged:
     wasted_share: float  # share of these GPUs' time
 
 
-def judge(works: Sequence[Work], on_call: bool = False) -> Judged | None:
+def judge(works: Sequence[Work], on_call: bool = False) -> EfficiencyAdvice | None:
     """Return the most obvious advice for all GPUs of one holder; None where there is nothing to say.
 
     GPUs that computed nothing come first; a job whose GPUs all computed nothing is idle, which is reported
@@ -84,7 +84,7 @@ def judge(works: Sequence[Work], on_call: bool = False) -> Judged | None:
     if still and len(still) < len(works) == len(known):
         left = len(works) - len(still)
         said = f"{len(still)} of its {len(works)} GPUs computed nothing: {left} would have done"
-        return Judged(advice=Advice.FEWER, said=said, gpus=len(still), wasted_share=1.0)
+        return EfficiencyAdvice(advice=Advice.FEWER, said=said, gpus=len(still), wasted_share=1.0)
     if len(still) == len(works):
         return None
     busy = _mean([one.utilization_percent for one in works])
@@ -94,7 +94,7 @@ def judge(works: Sequence[Work], on_call: bool = False) -> Judged | None:
     return None if busy is None or sm is None else _hardly_filled(busy, sm, works)
 
 
-def _hardly_filled(busy: float, sm: float, works: Sequence[Work]) -> Judged | None:
+def _hardly_filled(busy: float, sm: float, works: Sequence[Work]) -> EfficiencyAdvice | None:
     """Judge GPUs that compute but leave most of their multiprocessors and memory free."""
     memory = _memory(works)
     for advice, holds, said in (
@@ -112,13 +112,13 @@ def _hardly_filled(busy: float, sm: float, works: Sequence[Work]) -> Judged | No
         ),
     ):
         if holds:
-            return Judged(
+            return EfficiencyAdvice(
                 advice=advice, said=said, gpus=len(works), wasted_share=max(1.0 - sm / 100.0, 0.0)
             )
     return None
 
 
-def _hardly_used(busy: float, sm: float | None, works: Sequence[Work]) -> Judged:
+def _hardly_used(busy: float, sm: float | None, works: Sequence[Work]) -> EfficiencyAdvice:
     """Judge GPUs that compute for a small share of the time; one busy sample identifies bursts."""
     most = max((one.utilization_most_percent or 0.0 for one in works), default=0.0)
     bursts = most >= BURST_PERCENT
@@ -127,7 +127,7 @@ def _hardly_used(busy: float, sm: float | None, works: Sequence[Work]) -> Judged
         if bursts
         else f"is used for {busy:.1f} % of the time in the mean, and never for more than {most:.0f} %"
     )
-    return Judged(
+    return EfficiencyAdvice(
         advice=Advice.GATHER if bursts else Advice.FEED,
         said=said,
         gpus=len(works),

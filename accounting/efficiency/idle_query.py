@@ -11,7 +11,7 @@ from gpuvigil.model import Incident, Severity, Subject
 from gpuvigil.silence_conditions import WAS_UP
 from gpuvigil.store import Aggregate, Function
 
-from .idle_reason import Around, Idleness, Measured, idleness
+from .idle_reason import IdleContext, Idleness, Measured, idleness
 
 # A GPU seen only in the last part of the span may be in a gap between two steps.
 _SEEN_FROM = 0.2
@@ -195,7 +195,7 @@ def why_idle(
     if held_since is not None and held_since > span.start:
         return None
     spread = is_spread((gpu, *peers))
-    around = Around(
+    around = IdleContext(
         faulty=span.excuses.cover(gpu, spread=spread),
         peers_busy=any(span.busy(one) for one in peers),
         peers_faulty=any(span.excuses.cover(one, spread=spread) for one in peers),

@@ -82,7 +82,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class IdleContext:
     """What is known besides the GPU's own numbers."""
 
     faulty: bool = False  # the GPU or its node has a standing fault
@@ -92,7 +92,9 @@ class Around:
     standby: bool = False  # the holder is declared to wait for work
 
 
-def idleness(measured: Measured, around: Around, below_percent: float = 1.0) -> Idleness | None:
+def idleness(
+    measured: Measured, around: IdleContext, below_percent: float = 1.0
+) -> Idleness | None:
     """Return why a GPU is idle; None when it computed something within the span.
 
     Excuses come first: nobody is blamed for a fault, or because of bad readings.
@@ -164,7 +166,7 @@ FOR_PODS = Policy(notices=(timedelta(minutes=30),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Idler:
+class IdleHolder:
     """A job or pod whose GPUs are idle."""
 
     why: Idleness
@@ -173,7 +175,9 @@ class Idler:
     used_share: float | None = None  # of its measured GPU-seconds since its start
 
 
-def due(policy: Policy, idler: Idler, sent: Mapping[str, datetime], now: datetime) -> str | None:
+def due(
+    policy: Policy, idler: IdleHolder, sent: Mapping[str, datetime], now: datetime
+) -> str | None:
     """Return the stage whose notice is due now; None if there is none.
 
     Each stage is given once and in order. After a pause in which several came due they keep their distance,
@@ -196,7 +200,7 @@ def due(policy: Policy, idler: Idler, sent: Mapping[str, datetime], now: datetim
     return None
 
 
-def told_idle(standing: Iterable[Incident]) -> dict[str, datetime]:
+def gpus_idle_since(standing: Iterable[Incident]) -> dict[str, datetime]:
     """Return since when GPUs are idle, by key, as far as incidents say so; late incidents are left out."""
     found: dict[str, datetime] = {}
     for one in standing:

@@ -9,14 +9,14 @@ from gpuvigil.model import Incident, RecordKind, readable
 _FIRST, _MOST = 500, 100_000
 
 
-def stood_since(hub: Hub, since: datetime) -> list[Incident]:
+def standing_or_resolved_since(hub: Hub, since: datetime) -> list[Incident]:
     """Return the incidents that stood at any time since then, whenever they began. Errors as `over_since`."""
     states = tuple(state.value for state in STANDING)
     standing = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
-    return [*readable(standing, Incident.from_record), *over_since(hub, since)]
+    return [*readable(standing, Incident.from_record), *resolved_since(hub, since)]
 
 
-def over_since(hub: Hub, since: datetime) -> list[Incident]:
+def resolved_since(hub: Hub, since: datetime) -> list[Incident]:
     """Return the incidents that were resolved since then, whenever they began.
 
     The hub returns them in the order in which they were written, which is nearly that of their ends; so the

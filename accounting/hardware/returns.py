@@ -10,7 +10,7 @@ from .repeat_offenders import HARDWARE
 LONGEST_NOTE = 500
 
 
-def may_have(incident: Incident) -> bool:
+def can_be_returned(incident: Incident) -> bool:
     """Return whether the incident is about a part that a maker would take back; a selftest's is not."""
     return incident.fault in HARDWARE and not incident.marked
 
@@ -37,13 +37,13 @@ def step(incident: Incident, state: RmaState, by: str, note: str, at: datetime) 
     )
 
 
-def said(one: Rma) -> str:
+def step_line(one: Rma) -> str:
     """Return the step in one line: `shipped by alice, case 4711`."""
     note = f", {one.note}" if one.note else ""
     return f"{one.state.value} by {one.by}{note}"
 
 
-def replaced(standing: Iterable[Rma], inventory: Inventory) -> list[Rma]:
+def replaced_parts(standing: Iterable[Rma], inventory: Inventory) -> list[Rma]:
     """Return the steps that an inventory shows by itself: another serial number sits in the slot.
 
     An empty slot, or a GPU without a serial number, proves nothing. Neither does a GPU that sits in

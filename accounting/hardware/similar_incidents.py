@@ -35,17 +35,17 @@ _ENDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Before:
+class EarlierIncident:
     """One resolved incident and how it ended."""
 
     incident: Incident
-    here: bool  # whether it has the same subject
-    helped: str  # what ended it, as far as anybody said; else empty
+    same_subject: bool  # whether it has the same subject
+    what_helped: str  # what ended it, as far as anybody said; else empty
     came_back_after: timedelta | None  # None: not so far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class IncidentRecords:
     """What was recorded about one resolved incident."""
 
     transitions: Sequence[Transition] = ()
@@ -54,7 +54,7 @@ class Said:
     actions: Sequence[NodeAction] = ()
 
 
-def alike(one: Incident, past: Iterable[Incident], now: datetime) -> Sequence[Incident]:
+def similar_incidents(one: Incident, past: Iterable[Incident], now: datetime) -> Sequence[Incident]:
     """Return similar resolved incidents: same fault and code, the same subject first, then the newest."""
     found = [
         it
@@ -69,7 +69,9 @@ def alike(one: Incident, past: Iterable[Incident], now: datetime) -> Sequence[In
     return sorted(found, key=lambda it: (it.subject != one.subject, -it.since.timestamp()))
 
 
-def before(one: Incident, it: Incident, said: Said, past: Iterable[Incident]) -> Before:
+def earlier_incident(
+    one: Incident, it: Incident, said: IncidentRecords, past: Iterable[Incident]
+) -> EarlierIncident:
     """Return how an earlier incident ended; `past` holds all of its fault, itself included."""
     ended = it.resolved_at or it.updated_at
     again = [
@@ -77,15 +79,15 @@ def before(one: Incident, it: Incident, said: Said, past: Iterable[Incident]) ->
         for other in (one, *past)
         if other.fingerprint == it.fingerprint and other.since > ended
     ]
-    return Before(
+    return EarlierIncident(
         incident=it,
-        here=it.subject == one.subject,
-        helped=helped(said),
+        same_subject=it.subject == one.subject,
+        what_helped=what_helped(said),
         came_back_after=min(again) - ended if again else None,
     )
 
 
-def helped(said: Said) -> str:
+def what_helped(said: IncidentRecords) -> str:
     """Return what ended it: a replaced part, a person's last note, an event, or whatever else is known."""
     if any(step.state is RmaState.REPLACED for step in said.rma):
         return "part replaced"
@@ -106,7 +108,7 @@ def _how(cause: Ended) -> str:
     return _ENDS.get(cause.by, "")
 
 
-def outcome(one: Before, now: datetime) -> str:
+def outcome(one: EarlierIncident, now: datetime) -> str:
     """Return whether the cure held, as text."""
     if one.came_back_after is not None:
         return f"came back after {duration(one.came_back_after)}"
@@ -114,8 +116,8 @@ def outcome(one: Before, now: datetime) -> str:
     return f"not back for {duration(now - ended)}"
 
 
-def summary(found: Sequence[Before], amount: int) -> str:
+def summary(found: Sequence[EarlierIncident], amount: int) -> str:
     """Return how many similar incidents there were, in a few words."""
-    here = sum(it.here for it in found)
+    here = sum(it.same_subject for it in found)
     span = f"{LOOKED_BACK.days} days"
     return f"{amount} in {span}" + (f", {here} of them here" if here else "")

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
-from accounting.job_ending import BEFORE, Ending, Why, by_word, verdict
+from accounting.job_ending import BEFORE, EndCause, Ending, cause_by_scheduler, verdict
 from gpuvigil.faults.affected import struck
 from gpuvigil.model import Allocation, Holder, Incident, Job, Subject
 
 Key = tuple[str, Holder, datetime]  # cluster, holder and end: a job that runs again ends again
 _HOUR = timedelta(hours=1)
 # Other causes lose nothing by a failure: the job is done, was told to stop, or its program is to blame.
-_FAILURES = frozenset({Why.HARDWARE, Why.NODE, Why.NETWORK, Why.PREEMPTED, Why.TIME_LIMIT})
+_FAILURES = frozenset(
+    {EndCause.HARDWARE, EndCause.NODE, EndCause.NETWORK, EndCause.PREEMPTED, EndCause.TIME_LIMIT}
+)
 # Causes that a site can fix; these count for how long a job takes to come back.
-_OF_SITE = frozenset({Why.HARDWARE, Why.NODE, Why.NETWORK})
+_OF_SITE = frozenset({EndCause.HARDWARE, EndCause.NODE, EndCause.NETWORK})
 # A later successor was started by somebody, and is no restart [ours].
 _RESTARTS_WITHIN = timedelta(hours=12)
 
@@ -64,7 +66,7 @@ class Ended:
 
 def may_have_failed(job: Job) -> bool:
     """Return whether a failure may have ended the job; for most jobs the scheduler's word rules that out."""
-    why = by_word(job.state)
+    why = cause_by_scheduler(job.state)
     return why is None or why in _FAILURES
 
 
@@ -135,7 +137,7 @@ class Loss:
     """One job that ended by a failure."""
 
     job: Ended
-    why: Why
+    why: EndCause
     said: str
     gpu_hours: float | None  # None where its GPUs or its start are not known
     since_checkpoint: bool  # otherwise `gpu_hours` is an upper bound
@@ -145,7 +147,7 @@ class Loss:
 class Cause:
     """All jobs that ended by one cause."""
 
-    why: Why
+    why: EndCause
     jobs: int
     gpu_hours: float  # of the jobs where it is known
     at_most: bool  # for some jobs only an upper bound is known
@@ -186,7 +188,7 @@ def _loss(
 
 def by_cause(found: Iterable[Loss]) -> Sequence[Cause]:
     """Return the causes, the most GPU-hours first."""
-    groups: defaultdict[Why, list[Loss]] = defaultdict(list)
+    groups: defaultdict[EndCause, list[Loss]] = defaultdict(list)
     for one in found:
         groups[one.why].append(one)
     causes = [

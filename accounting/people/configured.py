@@ -9,8 +9,8 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.hub_client.seen import FilteredHub
 
 from .names import Names
+from .records_view import Pseudonyms, RecordsView
 from .roles import HOLDER_OF_THE_LINK
-from .sight import Pseudonyms, Sight
 
 
 def pseudonyms(config: Config) -> Pseudonyms | None:
@@ -28,5 +28,5 @@ def with_pseudonyms(hub: Hub, config: Config, clock: Clock) -> Hub:
     found = pseudonyms(config)
     if found is None:
         return hub
-    sight = Sight(person=HOLDER_OF_THE_LINK, names=Names(), pseudonyms=found)
+    sight = RecordsView(person=HOLDER_OF_THE_LINK, names=Names(), pseudonyms=found)
     return FilteredHub(hub, lambda records: sight.records(records, clock.now()), tuple)

@@ -7,7 +7,7 @@ from datetime import datetime
 from gpuvigil.model import Audit, AuditedAction
 
 
-def typist() -> str:
+def os_account() -> str:
     """Return the account that this process runs as."""
     number = os.getuid()
     try:
@@ -16,9 +16,9 @@ def typist() -> str:
         return f"uid {number}"
 
 
-def typed(deed: AuditedAction, about: str, detail: str, at: datetime) -> Audit:
+def audit_of_command(deed: AuditedAction, about: str, detail: str, at: datetime) -> Audit:
     """Return the entry of the audit log; the user that sudo names is added as a claim."""
     behind = os.environ.get("SUDO_USER", "")
     claim = f"sudo by {behind[:100]}" if behind.isprintable() and behind else ""
     told = ", ".join(filter(None, (detail, "typed as a command", claim)))
-    return Audit(deed=deed, person=typist(), about=about, detail=told, at=at)
+    return Audit(deed=deed, person=os_account(), about=about, detail=told, at=at)

@@ -59,11 +59,11 @@ from gpuvigil.schedulers.out_of_service import LostTo
 from .amounts import Place, Seconds
 from .columns import PLACES, SECONDS, Rows, places_of, table_of
 from .grid import FIELDS, MINUTE, MINUTES, STILL_FIELDS, Grid, numbered, runs
-from .identities import Gpus, Sending
+from .identities import Gpus, ReportingGpus
 from .memory import Memory
 from .model import BUCKET, Bucket
 from .out_of_service import Out, Part
-from .ownership import NOBODY_KNOWN, Book, Bools, Floats, Gpu, Ints, Owner, Pieces
+from .ownership import NOBODY_KNOWN, AllocationTable, Bools, Floats, Gpu, Ints, Owner, Pieces
 from .sharing import Held, Units, shares
 from .slices import on_slices, slices_of, with_slices
 from .spells import Stretch, minutes_before, spells
@@ -113,7 +113,7 @@ class Facts:
     listening_since: datetime | None = None  # start of the hub
     out: Out | None = field(default_factory=dict)
     inventories: Sequence[Inventory] | Roster = ()
-    allocations: Sequence[Allocation] | Book = ()
+    allocations: Sequence[Allocation] | AllocationTable = ()
     slices: pa.Table | None = None  # like `rows`, of measurement `mig`, with `SLICE_FIELDS`
     watched_since: datetime | None = None
     # For idle spells: their least length, and `rows` and `slices` of the minutes before the quarter.
@@ -173,7 +173,7 @@ def _of_span(rows: pa.Table, start: datetime, end: datetime) -> pa.Table:
 class _Fleet:
     """The installed GPUs: those with rows in the bucket come first, in their numbering."""
 
-    def __init__(self, facts: Facts, end: datetime, roster: Roster, sending: Sending) -> None:
+    def __init__(self, facts: Facts, end: datetime, roster: Roster, sending: ReportingGpus) -> None:
         self.known_from: dict[str, datetime] = {}  # by node: since its inventory
         before: list[tuple[Gpu, ...]] = []
         there: list[tuple[Gpu, ...]] = []
@@ -254,7 +254,7 @@ class _Units:
         physical = np.arange(len(gpus.keys))
         names: tuple[Gpu, ...] = ()
         book = facts.allocations
-        book = book if isinstance(book, Book) else Book.of(book)
+        book = book if isinstance(book, AllocationTable) else AllocationTable.of(book)
         cut_rows = None if facts.slices is None else _of_span(facts.slices, facts.start, end)
         if cut_rows is None or not cut_rows.num_rows:
             held = book.pieces(gpus.number, facts.start, end)

@@ -12,7 +12,7 @@ from .ownership import Gpu, Ints
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Sending:
+class ReportingGpus:
     """The GPUs that have rows, as the rows name them."""
 
     keys: tuple[Gpu, ...]
@@ -20,7 +20,7 @@ class Sending:
     models: tuple[str, ...]  # of several the last by name; "" where none is named
 
     @classmethod
-    def of(cls, heads: pa.Table) -> "Sending":
+    def of(cls, heads: pa.Table) -> "ReportingGpus":
         """Read `heads` with columns `node`, `uuid` and `model`."""
         keys, of_head = numbered(heads, "node", "uuid")
         return cls(

@@ -34,7 +34,7 @@ from .count import SENT_WITHIN, Facts, Roster, count
 from .grid import FIELDS, MINUTE, STILL_FIELDS
 from .model import BUCKET, Bucket, cluster_key
 from .out_of_service import Out, Words, out_of
-from .ownership import Book, Gpu
+from .ownership import AllocationTable, Gpu
 from .slices import SLICE_FIELDS
 from .spells import LONGEST, minutes_before
 
@@ -58,7 +58,7 @@ class Reader:
     idle_after: timedelta | None = None  # as in `Facts`
     _heard: dict[str, datetime] | None = None
     _inventories: Roster = field(default_factory=lambda: Roster.of(()))
-    _allocations: Book = field(default_factory=lambda: Book.of(()))
+    _allocations: AllocationTable = field(default_factory=lambda: AllocationTable.of(()))
     _retired: Mapping[str, datetime] = field(default_factory=dict)
     _words: Words = field(default_factory=Words)
     _listening_since: datetime | None = None
@@ -156,7 +156,7 @@ class Reader:
             self._inventories = Roster.of(readable(inventories, Inventory.from_record))
             jobs = jobs_since(self.hub, key, self.oldest)
             told = readable(held_since(self.hub, key, self.oldest), Allocation.from_record)
-            self._allocations = Book.of(with_job_details(one, jobs) for one in told)
+            self._allocations = AllocationTable.of(with_job_details(one, jobs) for one in told)
             retired = self.hub.records(RecordKind.RETIREMENT, subject=key, limit=MOST_RECORDS)
             self._retired = {
                 one.node.node: one.at for one in readable(retired, Retirement.from_record)

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from .identities import Gpus, Sending
+from .identities import Gpus, ReportingGpus
 from .ownership import Gpu
 from .slices import Devices
 
@@ -44,22 +44,24 @@ class Memory:
         """Keep `models`, as inventories name them, and `nodes`, the GPUs of each inventory."""
         self._models = models
         self._nodes = nodes
-        self.whole: Last[Sending, frozenset[int]] = Last(self._whole, operator.is_)
-        self.sending: Last[pa.Table, Sending] = Last(Sending.of, _same_heads)
-        self._gpus: Last[tuple[Sending, Sequence[Gpu]], Gpus] = Last(self._installed, _same_gpus)
+        self.whole: Last[ReportingGpus, frozenset[int]] = Last(self._whole, operator.is_)
+        self.sending: Last[pa.Table, ReportingGpus] = Last(ReportingGpus.of, _same_heads)
+        self._gpus: Last[tuple[ReportingGpus, Sequence[Gpu]], Gpus] = Last(
+            self._installed, _same_gpus
+        )
         self.devices: Last[tuple[pa.Table, Gpus], Devices] = Last(Devices.of, _same_devices)
 
-    def gpus(self, sending: Sending, silent: Sequence[Gpu]) -> Gpus:
+    def gpus(self, sending: ReportingGpus, silent: Sequence[Gpu]) -> Gpus:
         """Return the sending GPUs, followed by the silent ones."""
         return self._gpus((sending, tuple(silent)))
 
-    def _whole(self, sending: Sending) -> frozenset[int]:
+    def _whole(self, sending: ReportingGpus) -> frozenset[int]:
         """Return the numbers of the inventories whose GPUs all send."""
         return frozenset(
             number for number, gpus in enumerate(self._nodes) if sending.every.issuperset(gpus)
         )
 
-    def _installed(self, question: tuple[Sending, Sequence[Gpu]]) -> Gpus:
+    def _installed(self, question: tuple[ReportingGpus, Sequence[Gpu]]) -> Gpus:
         sending, silent = question
         told = self._models.get
         return Gpus(
@@ -78,7 +80,9 @@ def _same_heads(before: pa.Table, now: pa.Table) -> bool:
     return bool(before.equals(now))
 
 
-def _same_gpus(before: tuple[Sending, Sequence[Gpu]], now: tuple[Sending, Sequence[Gpu]]) -> bool:
+def _same_gpus(
+    before: tuple[ReportingGpus, Sequence[Gpu]], now: tuple[ReportingGpus, Sequence[Gpu]]
+) -> bool:
     return before[0] is now[0] and before[1] == now[1]
 
 

@@ -61,7 +61,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Book:
+class AllocationTable:
     """All allocations as columns that serve any number of spans.
 
     `gpu` is an index into `gpus`, `owner` one into `owners`; times are seconds since the epoch, infinite for
@@ -79,7 +79,7 @@ class Book:
     _asked: list[tuple[Mapping[Gpu, int], Ints]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, allocations: Iterable[Allocation]) -> "Book":
+    def of(cls, allocations: Iterable[Allocation]) -> "AllocationTable":
         """Build a row for each allocation, or for each MIG device that it names."""
         gpus: dict[Gpu, int] = {}
         owners: dict[Owner, int] = {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from accounting.efficiency.idle_reason import END
-from accounting.efficiency.recent_incidents import over_since
+from accounting.efficiency.recent_incidents import resolved_since
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.config import Config
 from gpuvigil.hub_client import Hub
@@ -181,7 +181,7 @@ class IdleJobs:
         """Return what may excuse due holders: incidents that stood at any time until their end."""
         lengths = [asked.policy.end_after for asked in due if asked.policy.end_after is not None]
         longest = max(lengths, default=None)
-        return (*standing, *(over_since(self._hub, now - longest) if longest else ()))
+        return (*standing, *(resolved_since(self._hub, now - longest) if longest else ()))
 
     def _why_not(
         self,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 from accounting.efficiency.idle_reason import END
-from accounting.efficiency.recent_incidents import over_since
+from accounting.efficiency.recent_incidents import resolved_since
 from gpuvigil.clock import EPOCH
 from gpuvigil.errors import StoreError
 from gpuvigil.hub_client import Hub
@@ -132,7 +132,7 @@ class IdleWatch:
         if not asked:
             return []
         since = now - max(of_holder.policy.notices[-1] for _, of_holder in asked)
-        stood = (*standing, *over_since(self._hub, since))
+        stood = (*standing, *resolved_since(self._hub, since))
         samples = StoreIdleSamples(self._hub, stood, now, [held for held, _ in asked])
         made: list[Transition] = []
         for held, of_holder in asked:

@@ -18,11 +18,11 @@ from accounting.efficiency.idle_reason import (
     FOR_JOBS,
     FOR_PODS,
     IDLE,
+    IdleHolder,
     Idleness,
-    Idler,
     Policy,
     due,
-    told_idle,
+    gpus_idle_since,
 )
 from accounting.efficiency.on_call import is_interactive
 from gpuvigil.clock import duration
@@ -113,7 +113,7 @@ class IdleHolding:
 
 def idle_since(standing: Iterable[Incident]) -> dict[str, datetime]:
     """Return since when GPUs are idle, by key, according to incidents; not simulated ones."""
-    return told_idle(one for one in standing if one.subject.real)
+    return gpus_idle_since(one for one in standing if one.subject.real)
 
 
 def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) -> list[IdleHolding]:
@@ -193,7 +193,9 @@ def stage_of(
     used_share: float | None = None,
 ) -> str | None:
     """Return the stage whose notice is due; without a reason, whether it is worth asking for one."""
-    idler = Idler(why=why, since=held.since, interactive=held.interactive, used_share=used_share)
+    idler = IdleHolder(
+        why=why, since=held.since, interactive=held.interactive, used_share=used_share
+    )
     return due(asked.policy, idler, sent, asked.local(now))
 
 

@@ -36,8 +36,8 @@ from ..evidence.raised import raised_at
 from ..window.fault_kinds import SILENCES
 from ..window.holdings import Holding
 from ..window.window import Span, Window
-from .causes import spreads
-from .impact import touched, waiting
+from .causes import multi_node
+from .impact import blocked_work, gpus_of_finding
 from .observation import Candidate
 
 _TOGETHER = timedelta(minutes=5)
@@ -72,7 +72,7 @@ class Folded:
 Place = tuple[str, str]  # a cluster and a fault
 
 
-def is_whole(incident: Incident) -> bool:
+def is_cluster_wide(incident: Incident) -> bool:
     """Tell whether an incident is about a whole cluster."""
     return incident.group is not None and incident.group.kind is GroupKind.CLUSTER
 
@@ -91,7 +91,7 @@ def fold(
     the cluster's incident stands already, it counts at once. `doubtful`: candidates that a cause
     explains which was seen for the first time.
     """
-    wholes = {(i.subject.cluster, i.fault): i for i in standing.values() if is_whole(i)}
+    wholes = {(i.subject.cluster, i.fault): i for i in standing.values() if is_cluster_wide(i)}
     made: dict[str, Candidate] = {}
     covered: dict[str, CoveredBy] = {}
     over: dict[str, Ended] = {}
@@ -154,7 +154,7 @@ def _groups(candidates: Iterable[Candidate]) -> dict[Place, list[Candidate]]:
     groups: dict[Place, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         finding = candidate.finding
-        if finding.fault not in _OF_USERS and not spreads(finding):
+        if finding.fault not in _OF_USERS and not multi_node(finding):
             groups[finding.subject.cluster, finding.fault].append(candidate)
     return groups
 
@@ -385,7 +385,7 @@ def _at_work(window: Window, alike: Iterable[Candidate]) -> tuple[int, int]:
     rows = window.get("gpu", Span.RECENT)
     if not len(rows):
         return 0, 0
-    gpus = {gpu for c in alike for gpu in touched(window, c.finding) if gpu.kind == "gpu"}
+    gpus = {gpu for c in alike for gpu in gpus_of_finding(window, c.finding) if gpu.kind == "gpu"}
     measured = {gpu for gpu in gpus if rows.index.number(gpu) is not None}
     return len(measured & working(window)), len(measured)
 
@@ -393,7 +393,7 @@ def _at_work(window: Window, alike: Iterable[Candidate]) -> tuple[int, int]:
 def _impact(window: Window, alike: Sequence[Candidate]) -> Impact:
     gpus: set[Subject] = set()
     holdings: dict[str, Holding] = {}
-    for own, theirs in (waiting(window, c.finding) for c in alike):
+    for own, theirs in (blocked_work(window, c.finding) for c in alike):
         gpus.update(own)
         holdings |= theirs
     for holding in holdings.values():

@@ -46,7 +46,7 @@ _OWN_HEAT = frozenset({"heatsink", "cooling", "memory_hot"})
 _MENDED, _BEFORE = timedelta(minutes=30), timedelta(minutes=2)
 
 
-class Told(Protocol):
+class FindingOrIncident(Protocol):
     """The attributes that findings and incidents have in common."""
 
     @property
@@ -67,22 +67,22 @@ class Told(Protocol):
     def members(self) -> Sequence[Subject] | Sequence[str]: ...
 
 
-_Told = TypeVar("_Told", Finding, Incident)
+_FindingOrIncident = TypeVar("_FindingOrIncident", Finding, Incident)
 
 
-def kind_of(what: Told) -> str:
+def present_fault(what: FindingOrIncident) -> str:
     """Return the present fault: a bad link's incident may be a lost link's or its module's by now."""
     return what.condition if what.condition in LINKS_LOST | MODULES_BAD else what.fault
 
 
-def hides(cause: Finding, what: Told) -> bool:
+def hides(cause: Finding, what: FindingOrIncident) -> bool:
     """Tell whether `what` follows from `cause`.
 
     A critical Xid explains what its GPU shows; a lesser one does not. A finding about several
     subjects covers the same fault on each. A fault of one node explains nothing that other nodes
     share with it.
     """
-    fault, subject, by = kind_of(what), what.subject, kind_of(cause)
+    fault, subject, by = present_fault(what), what.subject, present_fault(cause)
     by_members = _hides_by_members(cause, what)
     if by_members is not None:
         return by_members
@@ -93,8 +93,8 @@ def hides(cause: Finding, what: Told) -> bool:
         return False
     if explains.xids and fault in TOLD_BY_XID:
         return _reaches(cause, explains.reach, subject) and what.xid in explains.xids
-    of_one = cause.fault in SILENCES or (cause.subject.kind == "node" and not spreads(cause))
-    apart = of_one and fault in SHARED and spreads(what)
+    of_one = cause.fault in SILENCES or (cause.subject.kind == "node" and not multi_node(cause))
+    apart = of_one and fault in SHARED and multi_node(what)
     if apart or fault not in EXPLAINED_BY[by]:
         return False
     # If several GPUs of a node are slow at once, a fault of one of them explains it.
@@ -117,42 +117,42 @@ def _reaches(cause: Finding, reach: Reach, subject: Subject) -> bool:
         if subject.kind == "node":
             members = (member.of_node() for member in members)
         return subject in members
-    if cause.fault in SHARED and not spreads(cause) and subject in cause.members:
+    if cause.fault in SHARED and not multi_node(cause) and subject in cause.members:
         return True
     below = reach is Reach.BELOW and cause.subject.kind == "node"
     return (subject.of_node() if below else subject) == cause.subject
 
 
-def _hides_by_members(cause: Finding, what: Told) -> bool | None:
+def _hides_by_members(cause: Finding, what: FindingOrIncident) -> bool | None:
     """Tell whether `what` follows from a cause with members; None if the members do not decide."""
     if (cause.condition, what.condition) == (_BEGUN, _CUT):
         return _members(what) <= {cause.subject, *cause.members}
     if cause.fault in SILENCES and cause.members:
-        follows = not (what.fault in SHARED and spreads(what)) and not stood_before(cause, what)
+        follows = not (what.fault in SHARED and multi_node(what)) and not stood_before(cause, what)
         return what.subject.of_node() in cause.members and follows
     if cause.fault in SWITCHES and what.subject.kind == "node":
         return _went_with_switch(cause, what)
     if what.subject in cause.members and cause.fault in {what.fault, *SWITCHES}:
-        own = cause.fault in SWITCHES_FULL and kind_of(what) in OWN_OF_LINKS
+        own = cause.fault in SWITCHES_FULL and present_fault(what) in OWN_OF_LINKS
         return not own and not is_apart(cause, what)
     return None
 
 
-def _went_with_switch(cause: Finding, what: Told) -> bool:
+def _went_with_switch(cause: Finding, what: FindingOrIncident) -> bool:
     """Tell whether a node is silent or slow, or its ports are down, because its switch failed."""
     if what.fault in SILENCES:
-        return what.subject in cause.members and not spreads(what)
+        return what.subject in cause.members and not multi_node(what)
     if what.condition == WHOLE_NODE and what.fault in EXPLAINED_BY[cause.fault]:
         return what.subject in {it.of_node() for it in (cause.subject, *cause.members)}
     ports = _members(what)
     return what.fault in LINKS_DOWN and bool(ports) and ports <= {cause.subject, *cause.members}
 
 
-def _members(what: Told) -> set[Subject]:
+def _members(what: FindingOrIncident) -> set[Subject]:
     return {m if isinstance(m, Subject) else Subject.parse(m) for m in what.members}
 
 
-def is_apart(cause: Told, what: Told) -> bool:
+def is_apart(cause: FindingOrIncident, what: FindingOrIncident) -> bool:
     """Tell whether both share a fault and still have nothing to do with each other.
 
     A node's power brake does not explain why one of its GPUs has another limit than its peers, a
@@ -160,20 +160,23 @@ def is_apart(cause: Told, what: Told) -> bool:
     not explain a rank that turned slow. But every hot GPU is a part of a hot node.
     """
     own_heat = what.subject.kind == "gpu" and what.condition in _OWN_HEAT
-    return (own_heat and spreads(cause)) or any(
+    return (own_heat and multi_node(cause)) or any(
         (cause.condition in it) != (what.condition in it) for it in _APART
     )
 
 
-def is_of_gpus(what: Told) -> bool:
+def is_of_gpus(what: FindingOrIncident) -> bool:
     """Tell whether it began with one GPU, and is about several of the node by now."""
     others = _members(what) - {what.subject}
     return (
-        what.fault in SHARED and what.subject.kind == "gpu" and bool(others) and not spreads(what)
+        what.fault in SHARED
+        and what.subject.kind == "gpu"
+        and bool(others)
+        and not multi_node(what)
     )
 
 
-def spreads(what: Told) -> bool:
+def multi_node(what: FindingOrIncident) -> bool:
     """Tell whether it is about other nodes, too."""
     node = what.subject.of_node()
     return any(member.of_node() != node for member in _members(what))
@@ -225,7 +228,7 @@ def _with_switches_names(
     """
     named: dict[str, Finding] = {}
     own = {one.fingerprint for one in found}
-    stands = [i for i in (*standing.values(), *over) if i.fault in SWITCHES and spreads(i)]
+    stands = [i for i in (*standing.values(), *over) if i.fault in SWITCHES and multi_node(i)]
     for one in sorted(found, key=lambda one: -len(one.members)):
         if one.fault not in SWITCHES or one.fingerprint in standing:
             continue
@@ -271,7 +274,7 @@ def _first_of(one: Finding, stands: Sequence[Incident]) -> Incident | None:
 
     One of the same fault comes before that of a slow job.
     """
-    if one.fault not in SHARED or one.subject.kind != "node" or spreads(one):
+    if one.fault not in SHARED or one.subject.kind != "node" or multi_node(one):
         return None
     members = frozenset(one.members)
     alike = [i for i in stands if i.subject in members and not is_apart(one, i)]
@@ -310,8 +313,8 @@ def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:
     if (
         rack is None
         or finding.fault not in OF_RACKS
-        or not spreads(rack)
-        or spreads(finding)
+        or not multi_node(rack)
+        or multi_node(finding)
         or finding.severity.rank < rack.severity.rank
     ):
         return finding
@@ -361,7 +364,7 @@ def _names(finding: Finding, slow: Incident, believed: Collection[str]) -> bool:
     A critical one keeps its own name: the silences, routes and actions of a slow GPU are not meant
     for it. And a rack's problem is not one of a single node.
     """
-    if not _slows(finding) or finding.severity is Severity.CRITICAL or spreads(finding):
+    if not _slows(finding) or finding.severity is Severity.CRITICAL or multi_node(finding):
         return False
     is_sure = finding.certain or finding.fingerprint in believed
     return finding.severity.rank >= slow.severity.rank and (
@@ -417,7 +420,7 @@ def _both(first: Finding, second: Finding) -> Finding:
     )
 
 
-def root_of(what: Told, found: Iterable[Finding]) -> Finding | None:
+def root_of(what: FindingOrIncident, found: Iterable[Finding]) -> Finding | None:
     """Return the root cause behind a fault, None when nothing hides it."""
     root = None
     for cause in found:
@@ -426,9 +429,11 @@ def root_of(what: Told, found: Iterable[Finding]) -> Finding | None:
     return root
 
 
-def by_root(told: Iterable[_Told], causes: Sequence[Finding]) -> Mapping[int, Sequence[_Told]]:
+def by_root(
+    told: Iterable[_FindingOrIncident], causes: Sequence[Finding]
+) -> Mapping[int, Sequence[_FindingOrIncident]]:
     """Return what each cause is the root of, by the `id` of the cause."""
-    explained: dict[int, list[_Told]] = {}
+    explained: dict[int, list[_FindingOrIncident]] = {}
     for what in told:
         root = root_of(what, causes)
         if root is not None:
@@ -436,7 +441,7 @@ def by_root(told: Iterable[_Told], causes: Sequence[Finding]) -> Mapping[int, Se
     return explained
 
 
-def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Incident | None:
+def rebooted_for(window: Window, cause: Finding, standing: Iterable[Incident]) -> Incident | None:
     """Return the incident for which a just silent node is being rebooted, None without one."""
     if cause.fault not in SILENCES or cause.members or window.now - cause.since > _MENDED:
         return None
@@ -444,23 +449,23 @@ def mended(window: Window, cause: Finding, standing: Iterable[Incident]) -> Inci
     stood = [i for i in standing if i.since < before and i.subject.of_node() == cause.subject]
     # A silence that is no more than a note yet does not replace what stood there.
     note = cause.severity is Severity.INFO and cause.condition in PLAIN
-    return next((i for i in stood if _is_mendable(i) or (note and not spreads(i))), None)
+    return next((i for i in stood if _is_mendable(i) or (note and not multi_node(i))), None)
 
 
-def stood_before(silence: Told, what: Told) -> bool:
+def stood_before(silence: FindingOrIncident, what: FindingOrIncident) -> bool:
     """Tell whether it called for a repair before its node fell silent, and so does not follow."""
     return _is_mendable(what) and what.since < silence.since - _BEFORE
 
 
-def _is_mendable(what: Told) -> bool:
+def _is_mendable(what: FindingOrIncident) -> bool:
     mended = FAULTS[what.fault].mended if what.fault in FAULTS else Mended.NO
     critical = what.severity is Severity.CRITICAL
     return mended is Mended.ALWAYS or (critical and mended is Mended.IF_CRITICAL)
 
 
-def halting(what: Told) -> bool:
+def halts_job(what: FindingOrIncident) -> bool:
     """Tell whether a job with this fault on one of its GPUs or nodes waits everywhere."""
-    fault = kind_of(what)
+    fault = present_fault(what)
     halts = FAULTS[fault].halts if fault in FAULTS else Halts.NO
     if halts is Halts.UNLESS_NOTE:
         return what.severity is not Severity.INFO
@@ -481,6 +486,8 @@ def stalled_by(
     is_alone = len({gpu.of_node() for gpu in of_job}) == 1
     for gpu in sorted(of_job | {gpu for gpu in gpus if gpu.kind == "gpu"}):
         cause = halted.get(gpu) or halted.get(gpu.of_node())
-        if cause is not None and not (is_alone and FAULTS[kind_of(cause)].halts is Halts.SPREAD):
+        if cause is not None and not (
+            is_alone and FAULTS[present_fault(cause)].halts is Halts.SPREAD
+        ):
             return cause
     return None

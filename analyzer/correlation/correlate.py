@@ -20,34 +20,34 @@ from gpuvigil.model import (
 )
 
 from ..detectors.node_silent import Hearing, hearing, is_missed
-from ..evidence.cures import last_cure, tried
+from ..evidence.cures import last_cure, with_failed_cures
 from ..evidence.fabric import is_fresh
 from ..evidence.switches import other_end
 from ..window.fault_kinds import LINKS_DOWN, OF_PORTS, SHARED, SILENCES, STALLED_JOBS
 from ..window.subject_names import gpus, label
 from ..window.window import Window
 from .all_detectors import DETECTORS, Detector
-from .breaker import fold, hide, is_whole, silence_of
+from .breaker import fold, hide, is_cluster_wide, silence_of
 from .causes import (
-    Told,
+    FindingOrIncident,
     by_root,
-    halting,
+    halts_job,
     is_apart,
     is_of_gpus,
-    mended,
     merged,
+    multi_node,
+    rebooted_for,
     root_of,
-    spreads,
     stalled_by,
     stood_before,
 )
 from .full_leaves import slowed_by_leaves
 from .grown_links import grown
 from .hindsight import hindsights, nodes_of, silent_nodes_of
-from .impact import felt, impact, touched
+from .impact import gpus_of_finding, impact, with_max_loss
 from .late_causes import with_late_causes
 from .observation import Candidate, Observation
-from .several_nodes import called, is_of_rack, is_of_several, rack_of, several
+from .several_nodes import display_name, is_of_rack, is_of_several, rack_of, shared_name
 from .vendor_report import case
 
 # A node that is more ticks late may be silent: what it no longer shows need not be over.
@@ -78,10 +78,10 @@ def observe(
     """
     all_standing = list(standing)
     stands = {i.fingerprint: i for i in all_standing}
-    wholes = [i for i in all_standing if is_whole(i)]
+    wholes = [i for i in all_standing if is_cluster_wide(i)]
     incidents: dict[Subject, list[Incident]] = defaultdict(list)
     for incident in all_standing:
-        if not is_whole(incident):
+        if not is_cluster_wide(incident):
             incidents[incident.subject.of_node()].append(incident)
     silent = {one.subject.cluster for one in wholes if one.fault in SILENCES}
     found = [f for f in _distinct(findings) if not (rack_of(f) and f.subject.cluster in silent)]
@@ -116,7 +116,7 @@ def observe(
         candidates=candidates,
         covered=_by_last_causes(covered),
         cured={**_cures(window, [i for i in blind if i.fault not in unseen]), **folded.over},
-        afterwards=hindsights(window, [i for i in blind if not is_whole(i)]),
+        afterwards=hindsights(window, [i for i in blind if not is_cluster_wide(i)]),
         unknown=frozenset({*unknown, *dark, *folded.unknown}),
         only=only,
         whole=frozenset({*folded.candidates, *(i.fingerprint for i in wholes), *of_several}),
@@ -136,8 +136,8 @@ def _as_they_go_on(
 
 def _may_return(window: Window) -> list[Incident]:
     """Return the incidents that ended so recently that they may come back."""
-    span = Patience().flap_window
-    return [i for i in window.stood if i.resolved_at and window.now - i.resolved_at <= span]
+    span, now, recent = Patience().flap_window, window.now, window.recent_incidents
+    return [i for i in recent if i.resolved_at and now - i.resolved_at <= span]
 
 
 def _explained(
@@ -163,7 +163,7 @@ def _explained(
         followers = by_root(here if left else (), causes)
         for cause in left:
             own, theirs = hidden.get(id(cause), ()), followers.get(id(cause), ())
-            made = _candidate(window, cause, own, theirs, impact(window, felt(cause, own)))
+            made = _candidate(window, cause, own, theirs, impact(window, with_max_loss(cause, own)))
             gravest = _gravest(made.severity, cause, nodes, incidents)
             candidates[cause.fingerprint] = replace(made, severity=gravest)
     return candidates, covered
@@ -222,7 +222,7 @@ def _in_the_dark(
         print_: _by_incident(racks[node])
         for print_, one in candidates.items()
         if (node := one.finding.subject.of_node()) in racks
-        and not (one.finding.fault in SHARED and spreads(one.finding))
+        and not (one.finding.fault in SHARED and multi_node(one.finding))
         and not stood_before(racks[node], one.finding)
     }
 
@@ -281,10 +281,10 @@ def _hidden(
     An incident for which a node is being repaired stands meanwhile: the silence hides nothing.
     """
     standing = list(standing)
-    repairs = [(finding, mended(window, finding, standing)) for finding in found]
+    repairs = [(finding, rebooted_for(window, finding, standing)) for finding in found]
     covered = {f.fingerprint: _by_incident(repair) for f, repair in repairs if repair is not None}
     causes = [cause for cause in causes if cause.fingerprint not in covered]
-    told: list[Told] = [*standing, *found]
+    told: list[FindingOrIncident] = [*standing, *found]
     for what in told:
         root = root_of(what, causes)
         if root is not None:
@@ -301,7 +301,7 @@ def _shared(standing: Iterable[Incident]) -> dict[tuple[str, str], Incident]:
         named = {*incident.members} - {incident.subject.key}
         of_several = named if incident.subject.kind == "gpu" else incident.members
         if incident.fault in SHARED and of_several and not is_of_rack(incident):
-            places = named if spreads(incident) else {incident.subject.of_node().key}
+            places = named if multi_node(incident) else {incident.subject.of_node().key}
             found |= {(incident.fault, place): incident for place in places}
     return found
 
@@ -333,7 +333,7 @@ def _halted(
     return {
         what.subject.of_node() if what.subject.kind == "port" else what.subject: what
         for what in told
-        if halting(what)
+        if halts_job(what)
     }
 
 
@@ -368,7 +368,7 @@ def is_visible(window: Window, incident: Incident) -> bool:
         return switch is None or is_fresh(window, switch)
     heard = hearing(window, node)
     is_over = incident.marked and heard is Hearing.NOT_EXPECTED
-    if incident.fault in SHARED and spreads(incident) and not is_over:
+    if incident.fault in SHARED and multi_node(incident) and not is_over:
         return _is_visible_on_any(window, incident)
     if incident.fault in SILENCES or heard is Hearing.NOT_EXPECTED:
         # A node that is not expected any more is not late again just because nobody tells of it.
@@ -429,20 +429,20 @@ def _candidate(
     covers |= {f"{i.label}: {i.title}" for i in followers if i.subject not in own}
     members = {cause.subject, *(f.subject for f in hidden), *(i.subject for i in followers)}
     by_gpus = cause.subject.kind == "node" or is_of_gpus(cause)
-    about = touched(window, cause) if by_gpus and not of_ports else ()
+    about = gpus_of_finding(window, cause) if by_gpus and not of_ports else ()
     # GPUs among a port's members tell where its jobs run, and are no part of the incident.
     named = cause.members if of_ports or cause.fault in SILENCES else ()
     members |= {*about, *(member for member in named if not of_ports or member.kind != "gpu")}
     # A hidden fault keeps its urgency.
     severity = min(severities, key=lambda severity: severity.rank)
-    cause = tried(window, cause)
+    cause = with_failed_cures(window, cause)
     more = case(window, cause if severity is cause.severity else replace(cause, severity=severity))
     more = (*more, *other_end(window, cause))
     return Candidate(
         finding=replace(cause, evidence=(*cause.evidence, *more)) if more else cause,
         severity=severity,
         title=title(cause),
-        label=called(window, cause),
+        label=display_name(window, cause),
         gpus=gpus(window, about),
         impact=who,
         members=tuple(sorted(subject.key for subject in members)),
@@ -458,7 +458,7 @@ def title(finding: Finding) -> str:
 def _covered_by(window: Window, root: Finding) -> CoveredBy:
     # Silent nodes of a rack are covered by the node that their rack is named by.
     is_named = is_of_several(root) and not rack_of(root)
-    place = several(window, root) if is_named else label(window, root.subject)
+    place = shared_name(window, root) if is_named else label(window, root.subject)
     return CoveredBy(fingerprint=root.fingerprint, what=f"{place}: {title(root)}")
 
 
@@ -469,7 +469,7 @@ def _by_incident(one: Incident) -> CoveredBy:
 def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, Ended]:
     cured: dict[str, Ended] = {}
     for incident in missing:
-        if not spreads(incident) and (why := window.retired.get(incident.subject.of_node().key)):
+        if not multi_node(incident) and (why := window.retired.get(incident.subject.of_node().key)):
             cured[incident.fingerprint] = why
             continue
         if incident.fault in SILENCES:

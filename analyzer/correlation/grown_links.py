@@ -13,7 +13,7 @@ from ..window.fault_kinds import (
     MODULES_BAD,
     WORN_LINKS,
 )
-from .causes import spreads
+from .causes import multi_node
 
 
 def grown(found: Sequence[Finding], standing: Mapping[str, Incident]) -> list[Finding]:
@@ -52,7 +52,7 @@ def _links(standing: Mapping[str, Incident], faults: Iterable[str]) -> Mapping[S
         if it.fault in faults and it.subject.kind == "port":
             ends = {it.subject, *map(Subject.parse, it.members)}
             one_cable = it.subject.device == SWITCH_DEVICE and len(ends) == len(("host", "switch"))
-            for end in ends if one_cable else () if spreads(it) else (it.subject,):
+            for end in ends if one_cable else () if multi_node(it) else (it.subject,):
                 found.setdefault(end, it)
     return found
 

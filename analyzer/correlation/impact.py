@@ -32,7 +32,7 @@ _HELD_FOR_NOTHING = where(lambda row: row.blame in {Blame.HOLDER, Blame.USE})
 def impact(window: Window, finding: Finding) -> Impact:
     """Return the impact of a finding: GPUs that wait now, and holders, ended ones included."""
     held = window.holdings
-    gpus = touched(window, finding)
+    gpus = gpus_of_finding(window, finding)
     hit = _hit(window, finding, gpus)
     now = [a for a in hit if a.ended_at is None]
     ended = [a for a in hit if _ended_with_it(a, finding.since)]
@@ -51,7 +51,7 @@ def impact(window: Window, finding: Finding) -> Impact:
     )
 
 
-def felt(cause: Finding, hidden: Iterable[Finding]) -> Finding:
+def with_max_loss(cause: Finding, hidden: Iterable[Finding]) -> Finding:
     """Return a network cause with the largest loss among itself and what it explains.
 
     A cable between switches without members also gets the members of that lossy finding.
@@ -65,9 +65,11 @@ def felt(cause: Finding, hidden: Iterable[Finding]) -> Finding:
     return replace(cause, lost=most.lost, members=(*cause.members, *hosts))
 
 
-def waiting(window: Window, finding: Finding) -> tuple[Collection[Subject], Mapping[str, Holding]]:
+def blocked_work(
+    window: Window, finding: Finding
+) -> tuple[Collection[Subject], Mapping[str, Holding]]:
     """Return what cannot work because of a finding: single GPUs, and whole holders by key."""
-    gpus = touched(window, finding)
+    gpus = gpus_of_finding(window, finding)
     now = [a for a in _hit(window, finding, gpus) if a.ended_at is None]
     return _waiting(finding, gpus, _standing(now, window.holdings))
 
@@ -119,7 +121,7 @@ def _is_on_one_node(window: Window, allocation: Allocation) -> bool:
     return is_job and held is not None and len(held.nodes) == 1
 
 
-def touched(window: Window, finding: Finding) -> tuple[Subject, ...]:
+def gpus_of_finding(window: Window, finding: Finding) -> tuple[Subject, ...]:
     """Return the GPUs of a finding: its own, those that it names, or those of its nodes."""
     subject = finding.subject
     if finding.fault in SILENCES and finding.members:  # nodes of a rack

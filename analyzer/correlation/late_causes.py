@@ -6,7 +6,7 @@ from dataclasses import replace
 from gpuvigil.model import Finding, Incident, Severity, fingerprint
 
 from ..window.fault_kinds import LINKS_LOST, LINKS_SLOWER, POWER_LOST, POWER_SHORT
-from .causes import is_apart, spreads
+from .causes import is_apart, multi_node
 
 
 def with_late_causes(
@@ -38,7 +38,7 @@ def _first(one: Finding, known: Mapping[str, Incident]) -> Incident | None:
     before |= POWER_SHORT if one.fault in POWER_LOST else frozenset()
     signs = (known.get(fingerprint(fault, one.subject)) for fault in sorted(before))
     grave = (it for it in signs if it is not None and it.severity is not Severity.INFO)
-    return next((it for it in grave if not (spreads(it) or is_apart(one, it))), None)
+    return next((it for it in grave if not (multi_node(it) or is_apart(one, it))), None)
 
 
 def _goes_on(one: Finding, first: Incident, sign: Finding | None) -> Finding:

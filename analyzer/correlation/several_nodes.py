@@ -12,7 +12,7 @@ from ..evidence.switches import plugged_into, switch_of_all
 from ..window.fault_kinds import AT_SWITCHES, OF_LINKS
 from ..window.subject_names import label
 from ..window.window import Window
-from .causes import spreads
+from .causes import multi_node
 
 _NAMED = 3
 _NAMED_GROUPS = frozenset({GroupKind.RACK, GroupKind.NVLINK_DOMAIN})
@@ -30,7 +30,7 @@ def is_of_domain(what: Finding | Incident) -> bool:
 
 def is_of_switch(what: Finding | Incident) -> bool:
     """Tell whether it is about the ports of several nodes."""
-    return what.fault in AT_SWITCHES and spreads(what)
+    return what.fault in AT_SWITCHES and multi_node(what)
 
 
 def is_of_several_with(incident: Incident, node: Subject) -> bool:
@@ -52,9 +52,9 @@ def rack_of(finding: Finding) -> str:
     return finding.group.label if finding.group is not None and is_rack else ""
 
 
-def called(window: Window, finding: Finding) -> str:
+def display_name(window: Window, finding: Finding) -> str:
     """Return the name of what a finding is about: for a link both ends, as far as they are known."""
-    whole = several(window, finding)
+    whole = shared_name(window, finding)
     if whole or finding.subject.kind != "port" or finding.fault not in OF_LINKS:
         return whole or label(window, finding.subject)
     seen, own = window.whole or window, label(window, finding.subject)
@@ -90,7 +90,7 @@ def _links(window: Window, first: Subject, others: Sequence[Subject]) -> str:
     return f"{count} links of {own} (to {', '.join(far[:_NAMED])}{more})"
 
 
-def several(window: Window, finding: Finding) -> str:
+def shared_name(window: Window, finding: Finding) -> str:
     """Return the name of what several nodes share: a rack, an NVLink domain or a switch.
 
     The name is empty for a finding about one node.

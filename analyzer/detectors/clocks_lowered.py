@@ -113,7 +113,7 @@ def _tells(window: Window, rows: Rows) -> Mask:
 def _standing(window: Window) -> Mapping[Subject, Incident]:
     """Return the open incidents of this fault by each of their nodes."""
     found: dict[Subject, Incident] = {}
-    for one in window.stood:
+    for one in window.recent_incidents:
         if one.fault == _FAULT.key and one.resolved_at is None:
             members = map(Subject.parse, one.members or (one.subject.key,))
             found |= {member.of_node(): one for member in members}

@@ -12,7 +12,7 @@ from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
 from ..evidence.cures import cured_at
-from ..window.columns import most, nodes
+from ..window.columns import group_maximum, nodes
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -72,7 +72,7 @@ def _unread(window: Window) -> Iterator[Claim]:
     rows = window.get("gpu", Span.STEADY)
     if not len(rows):
         return
-    last = most(nodes(rows), rows.values("last_at"))
+    last = group_maximum(nodes(rows), rows.values("last_at"))
     ended = last <= (window.now - _UNREAD).timestamp() * 1e6
     for node in sorted({rows.subjects[it].of_node() for it in np.flatnonzero(ended).tolist()}):
         heard = window.get("node", Span.RECENT).get(node)

@@ -15,7 +15,7 @@ from gpuvigil.faults.symptoms import (
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import clusters, models, most, seconds, together
+from ..window.columns import clusters, combined_codes, group_maximum, models, seconds
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -51,7 +51,10 @@ def fabrics_down(window: Window) -> list[Finding]:
     if not out.any():
         return []
     joined = np.where(outside, np.nan, highest)
-    kin = most(together(clusters(rows), models(window, rows)), joined) >= FABRIC_COMPLETED
+    kin = (
+        group_maximum(combined_codes(clusters(rows), models(window, rows)), joined)
+        >= FABRIC_COMPLETED
+    )
     nodes: dict[Subject, list[tuple[Subject, Row]]] = defaultdict(list)
     expected: set[Subject] = set()
     for (subject, row), used in zip(rows.where(out), kin[out].tolist(), strict=True):

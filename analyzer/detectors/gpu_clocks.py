@@ -20,12 +20,12 @@ from ..window.columns import (
     Floats,
     Mask,
     clusters,
+    combined_codes,
     models,
     nodes,
     per_group,
     seconds,
     stacked_memory,
-    together,
 )
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
@@ -151,7 +151,7 @@ def _stand(window: Window) -> frozenset[Subject]:
     """Return the nodes with an open incident which says that their clocks may have been set."""
     return frozenset(
         one.subject.of_node()
-        for one in window.stood
+        for one in window.recent_incidents
         if one.fault == _FAULT.key and one.condition == CONDITION and one.resolved_at is None
     )
 
@@ -204,8 +204,8 @@ def _stuck(window: Window, rows: Rows, busy: Mask, clock: _Clock) -> _Low:
     """Return on which GPUs this clock is stuck."""
     share = np.divide(rows.values(clock.at.column), rows.values(clock.highest.column))
     share[~busy] = np.nan
-    usual, peers = per_group(together(clusters(rows), models(window, rows)), share)
-    of_node, at_work = per_group(together(nodes(rows), models(window, rows)), share)
+    usual, peers = per_group(combined_codes(clusters(rows), models(window, rows)), share)
+    of_node, at_work = per_group(combined_codes(nodes(rows), models(window, rows)), share)
     reasons = rows.values(REASONS.column)
     stuck = (share < _LOW) & (share * _PEERS_HIGHER < usual) & (peers >= _PEERS)
     stuck &= (share * _PEERS_HIGHER < of_node) | (at_work < 2)
@@ -227,7 +227,7 @@ def _below_its_job(window: Window, rows: Rows, share: Floats) -> tuple[Floats, M
     """
     begin = micros(window.now) - window.settings.steady_seconds * 1e6
     held = (jobs(window, rows) != 0) & (window.of_allocations(rows, held_since) <= begin)
-    job = together(jobs(window, rows), models(window, rows))
+    job = combined_codes(jobs(window, rows), models(window, rows))
     clock = np.log(np.where(held & (share > 0.0), share, np.nan))
     usual, count = per_group(job, clock)
     lower = runs_lower(job, clock - usual, count) & (count >= PEERS)

@@ -16,7 +16,7 @@ from gpuvigil.numbers_in_words import counted
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import idle_ranks, job_steps, ranks
-from ..evidence.job_steps import AGE, Holders, goes_on, holders, whole
+from ..evidence.job_steps import AGE, Holders, goes_on, gpus_of_same_holders, holders
 from ..evidence.power import limits
 from ..window.columns import Floats, Mask, seconds
 from ..window.rows import Row, Rows
@@ -80,10 +80,10 @@ def hung_jobs(window: Window) -> list[Finding]:
     warning after five minutes and three times the longest earlier spin of any of them, as the collectors count
     it, or after the steady span where no collector counts.
     """
-    gone = job_steps.gone(window)
+    gone = job_steps.jobs_with_gone_ranks(window)
     stopped = {
         key: late
-        for key, late in job_steps.stopped(window).items()
+        for key, late in job_steps.stopped_jobs(window).items()
         if key not in gone and not _may_pause(window, late)
     }
     steady = dict(_spinning(window, Span.STEADY, window.settings.steady_seconds, by_power=True))
@@ -122,15 +122,15 @@ def _may_pause(window: Window, late: Sequence[tuple[Subject, Row]]) -> bool:
 
     It may if its GPUs work, as in an evaluation, or if one of its nodes writes, as at a checkpoint.
     """
-    if job_steps.tells_pauses(late):
+    if job_steps.reports_phases(late):
         return False
     gpus, age = [gpu for gpu, _ in late], min(float(row[AGE]) for _, row in late)
     if age < _CHECKPOINT_SECONDS and _writes(window, gpus):
         return True
-    if job_steps.waited_for(late):
+    if job_steps.ranks_waited_for(late):
         # The other ranks spin; the power they drew within the last minute was from before that.
         return False
-    works = not whole(window, gpus).isdisjoint(window.once(_working, None))
+    works = not gpus_of_same_holders(window, gpus).isdisjoint(window.once(_working, None))
     return works and age < job_steps.PAUSE_SECONDS
 
 
@@ -179,7 +179,9 @@ def _holder(window: Window, gpus: Sequence[Subject]) -> str:
 
 def _with_idle(window: Window, finding: Finding, gpus: Sequence[Subject]) -> Finding:
     """Add which of a job's GPUs are idle while these spin, once the hang is a warning."""
-    standing = [it for it in window.stood if it.fault == _FAULT.key and it.resolved_at is None]
+    standing = [
+        it for it in window.recent_incidents if it.fault == _FAULT.key and it.resolved_at is None
+    ]
     idle = (
         idle_ranks.idle_ranks(window, gpus, standing)
         if finding.severity is Severity.WARNING
@@ -206,7 +208,7 @@ def _with_idle(window: Window, finding: Finding, gpus: Sequence[Subject]) -> Fin
 def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
     subjects = sorted(subject for subject, _ in gpus)
     nodes = sorted({subject.of_node() for subject in subjects})
-    blamed = sorted(gpu.of_node() for gpu, _ in job_steps.waited_for(gpus))
+    blamed = sorted(gpu.of_node() for gpu, _ in job_steps.ranks_waited_for(gpus))
     # The rank that stopped last says how long the job has stood still.
     _, last = min(gpus, key=lambda found: (found[1][AGE], found[0]))
     held = window.held(subjects[0])
@@ -241,14 +243,14 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
     )
 
 
-def _limit(row: Row, patience: job_steps.Patience) -> str:
+def _limit(row: Row, patience: job_steps.StepPatience) -> str:
     if not patience.times:
         return f"{patience.seconds:.0f} s for a rank that a signal keeps stopped"
     limit = job_steps.step_limit(row, patience)
     return f"{limit:.0f} s: {patience.times:g} times its longest steps, {patience.seconds:.0f} s at least"
 
 
-def _with_a_rank_gone(window: Window, gone: job_steps.Gone) -> Finding:
+def _with_a_rank_gone(window: Window, gone: job_steps.GoneRanks) -> Finding:
     """Build the finding about the dead rank's GPU, or about the first node where several ranks died."""
     first, *others = gone.gpus
     return Finding(
@@ -350,7 +352,11 @@ def _lasting(
 ) -> dict[Subject, Row]:
     """Return the holder's GPUs that have spun long enough for a warning, each with its row."""
     rows = window.get("gpu", Span.NOW)
-    told = [row[_LONGEST] for row in map(rows.get, whole(window, gpus)) if row is not None]
+    told = [
+        row[_LONGEST]
+        for row in map(rows.get, gpus_of_same_holders(window, gpus))
+        if row is not None
+    ]
     longest = [seconds for seconds in told if seconds is not None]
     if not longest:
         return {gpu: steady[gpu] for gpu in gpus if gpu in steady}
@@ -369,7 +375,10 @@ def _waits_for_its_own(window: Window, gpus: list[Subject], recent: Mapping[Subj
     A job's other ranks wait in a barrier while one writes a checkpoint, for a minute or two of every hour.
     """
     rows = window.get("gpu", Span.RECENT)
-    if any(gpu not in recent and rows.get(gpu) is not None for gpu in whole(window, gpus)):
+    if any(
+        gpu not in recent and rows.get(gpu) is not None
+        for gpu in gpus_of_same_holders(window, gpus)
+    ):
         return True
     return not window.held(gpus[0]) and _rests(window, gpus[0].of_node())
 
@@ -389,7 +398,7 @@ def _writes(window: Window, gpus: Iterable[Subject]) -> bool:
     told = [row[_SPIN] for row in map(spun.get, gpus) if row is not None]
     if any(seconds is not None and seconds >= _CHECKPOINT_SECONDS for seconds in told):
         return False
-    rows = map(nodes.get, {gpu.of_node() for gpu in whole(window, gpus)})
+    rows = map(nodes.get, {gpu.of_node() for gpu in gpus_of_same_holders(window, gpus)})
     return any(_written(row) >= _CHECKPOINT_BYTES for row in rows if row is not None)
 
 

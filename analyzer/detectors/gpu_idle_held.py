@@ -8,14 +8,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from accounting.efficiency.idle_reason import told_idle
+from accounting.efficiency.idle_reason import gpus_idle_since
 from gpuvigil.clock import duration, micros
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.held_up import HeldUp
-from ..evidence.holders import holding, who
+from ..evidence.holders import holder_evidence, holder_with_command
 from ..evidence.power import least_at_work, limits
 from ..evidence.spread import Part, stands_for
 from ..window.columns import Mask
@@ -110,7 +110,7 @@ def _waiting(window: Window, gpus: Iterable[Subject]) -> set[Subject]:
     """Return the GPUs whose holders are all held up by an incident, and which were not called idle before."""
     span = window.settings.idle_after_seconds
     held_up = HeldUp.over(window, span, lambda: _measured(window))
-    known = told_idle(one for one in window.stood if one.resolved_at is None)
+    known = gpus_idle_since(one for one in window.recent_incidents if one.resolved_at is None)
     held = {gpu: window.held(gpu) for gpu in gpus if gpu.key not in known}
     return {gpu for gpu, them in held.items() if them and all(map(held_up.has, them))}
 
@@ -154,7 +154,7 @@ def _joined(
         condition="several_gpus",
         evidence=(
             Evidence(name="utilisation", value=f"{under} on each of them in {span}"),
-            *(holding(allocation) for allocation in held),
+            *(holder_evidence(allocation) for allocation in held),
             *_may_hang(window, held, members),
         ),
         action=_action(held, "GPUs are"),
@@ -276,7 +276,7 @@ def _evidence(
         evidence.append(Evidence(name="memory held", value=f"{memory / 1024**3:.1f} GiB"))
     if says_idle:
         evidence.append(Evidence(name="clocks", value="idle, as the driver says"))
-    return (*evidence, *(holding(allocation) for allocation in held))
+    return (*evidence, *(holder_evidence(allocation) for allocation in held))
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -284,7 +284,7 @@ def _action(held: tuple[Allocation, ...], what_is: str = "GPU is") -> str:
     if not held:
         return "Find the process that holds the GPU (nvidia-smi) and ask whether it still needs it."
     names = ", ".join(sorted({allocation.user or str(allocation.holder) for allocation in held}))
-    what = "; ".join(sorted({who(allocation) for allocation in held}))
+    what = "; ".join(sorted({holder_with_command(allocation) for allocation in held}))
     return f"Ask {names} whether the {what_is} still needed ({what})."
 
 

@@ -15,7 +15,7 @@ from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
 from ..evidence.cures import cured_at
-from ..window.columns import Codes, counted, most, nodes, together
+from ..window.columns import Codes, combined_codes, group_count, group_maximum, nodes
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -68,16 +68,16 @@ def _unread(window: Window) -> Iterator[Claim]:
     if not len(rows):
         return
     last, node = rows.values("last_at"), nodes(rows)
-    quiet = (most(node, last) - last) / 1e6
+    quiet = (group_maximum(node, last) - last) / 1e6
     gone = quiet >= np.fmax(_UNREAD_SECONDS, _UNREAD_LINES * window.ticks(rows))
     if not gone.any():
         return
-    gone &= counted(node, gone) <= counted(node, ~gone)
+    gone &= group_count(node, gone) <= group_count(node, ~gone)
     lines = window.get("gpu", Span.RECENT).beside(rows, "samples")
-    gone &= most(node, lines) >= _LINES_NOW
+    gone &= group_maximum(node, lines) >= _LINES_NOW
     # A GPU that has the same index by now is its replacement.
     index: Codes = np.nan_to_num(rows.values(_INDEX.column), nan=-1.0).astype(np.int64)
-    gone &= (index < 0) | (most(together(node, index + 1), last) == last)
+    gone &= (index < 0) | (group_maximum(combined_codes(node, index + 1), last) == last)
     for subject, row in rows.where(gone):
         if window.has(subject):
             since = row["last_at"]

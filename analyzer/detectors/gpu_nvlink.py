@@ -12,10 +12,10 @@ from gpuvigil.model import EventKind, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
-from ..evidence.job_pace import LOOKS, less_done
+from ..evidence.job_pace import LOOKS, lost_pace
 from ..evidence.nvlink_balance import NEEDS as OF_BALANCE
 from ..evidence.nvlink_balance import is_even, uneven
-from ..window.columns import models, most, nodes, together
+from ..window.columns import combined_codes, group_maximum, models, nodes
 from ..window.rows import Row
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -65,7 +65,7 @@ def broken_links(window: Window) -> list[Finding]:
 
 
 def _with_pace(window: Window, one: Finding) -> Finding:
-    told = (less_done(window, one.subject, look) for look in LOOKS)
+    told = (lost_pace(window, one.subject, look) for look in LOOKS)
     pace = next((it for it in told if it is not None), None)
     return one if pace is None else replace(one, evidence=(*one.evidence, pace))
 
@@ -144,7 +144,7 @@ def _down(window: Window) -> Iterator[Claim]:
     """
     rows = window.get("gpu", Span.RECENT)
     up = rows.values("nvlink_links_up_max")
-    peers = most(together(nodes(rows), models(window, rows)), up)
+    peers = group_maximum(combined_codes(nodes(rows), models(window, rows)), up)
     fewer = NVLINKS_DOWN.holds(up, peers)
     for (subject, row), best in zip(rows.where(fewer), peers[fewer], strict=True):
         yield Claim(

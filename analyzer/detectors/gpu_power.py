@@ -13,7 +13,7 @@ from gpuvigil.store import Aggregate, Function
 from ..evidence.claims import Claim, findings
 from ..evidence.grouping import by_node, by_rack
 from ..evidence.power import limits
-from ..window.columns import clusters, models, per_group, together
+from ..window.columns import clusters, combined_codes, models, per_group
 from ..window.window import Need, Span, Window
 from . import Detector
 
@@ -82,7 +82,7 @@ def _lowered(window: Window) -> Iterator[Claim]:
     rows = window.get("gpu", Span.NOW)
     defaults = limits(window, rows, "power_limit_default_watts")
     share = rows.values("power_limit_watts") / defaults
-    usual, count = per_group(together(clusters(rows), models(window, rows)), share)
+    usual, count = per_group(combined_codes(clusters(rows), models(window, rows)), share)
     lowered = (share < _LOWERED) & (share < _LOWERED * usual) & (count >= 3)
     for (subject, row), peers, default in zip(
         rows.where(lowered), usual[lowered], defaults[lowered], strict=True

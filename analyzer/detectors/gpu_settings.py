@@ -11,7 +11,16 @@ from gpuvigil.model import Evidence, Finding, GpuIdentity, Inventory, Subject
 
 from ..evidence.claims import Claim, findings
 from ..evidence.grouping import by_node
-from ..window.columns import Floats, Mask, clusters, counted, models, nodes, per_group, together
+from ..window.columns import (
+    Floats,
+    Mask,
+    clusters,
+    combined_codes,
+    group_count,
+    models,
+    nodes,
+    per_group,
+)
 from ..window.index import Remembered
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
@@ -100,13 +109,15 @@ _odd_firmware = Remembered(_firmware)
 
 def _odd(window: Window) -> Iterator[Claim]:
     rows = window.get("gpu", Span.NOW)
-    kin = together(nodes(rows), models(window, rows))
+    kin = combined_codes(nodes(rows), models(window, rows))
     for field, value, condition, name in _MODES:
         modes = rows.values(field)
         if not (modes == value).any():
             continue
         usual, count = per_group(kin, modes)
-        _, alike = per_group(together(kin, np.nan_to_num(modes, nan=2.0).astype(np.int64)), modes)
+        _, alike = per_group(
+            combined_codes(kin, np.nan_to_num(modes, nan=2.0).astype(np.int64)), modes
+        )
         alone = (modes == value) & (alike == 1) & (usual == 1 - value) & (count >= _LEAST)
         if condition == "ecc_off":
             alone |= (modes == value) & _is_on_elsewhere(window, rows, modes)
@@ -127,9 +138,9 @@ def _is_on_elsewhere(window: Window, rows: Rows, modes: Floats) -> Mask:
     this: that it is on may be intended.
     """
     model = models(window, rows)
-    kin = together(clusters(rows), model)
-    told = counted(kin, ~np.isnan(modes))
-    found: Mask = (model != 0) & (counted(kin, modes == 1) >= _KIN_SHARE * told)
+    kin = combined_codes(clusters(rows), model)
+    told = group_count(kin, ~np.isnan(modes))
+    found: Mask = (model != 0) & (group_count(kin, modes == 1) >= _KIN_SHARE * told)
     return found
 
 

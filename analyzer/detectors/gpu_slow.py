@@ -27,7 +27,7 @@ from ..evidence.job_pace import (
     Look,
     beside_of,
     change_of,
-    less_done,
+    lost_pace,
     minutes,
 )
 from ..evidence.last_ranks import LAST_TITLES, LastRank, Why, last_ranks
@@ -171,7 +171,7 @@ def _is_its_job_s(window: Window, incident: Incident, gpu: Subject) -> bool:
 
 
 def _draws_as_others(window: Window, gpu: Subject) -> bool:
-    found = window.once(draws_least.draws_least, None)
+    found = window.once(draws_least.power_among_peers, None)
     place = None if found is None else found.rows.index.number(gpu)
     return found is not None and place is not None and bool(found.alike[place])
 
@@ -348,12 +348,12 @@ def _unusual(window: Window) -> list[Finding]:
 
     They are judged by what their GPUs draw compared with what they usually do.
     """
-    found = window.once(draws_least.draws_least, None)
+    found = window.once(draws_least.power_among_peers, None)
     rows = [] if found is None else np.flatnonzero(found.slow).tolist()
     return [] if found is None else [_by_power(found, row) for row in rows]
 
 
-def _by_power(found: draws_least.DrawsLeast, row: int) -> Finding:
+def _by_power(found: draws_least.PowerAmongPeers, row: int) -> Finding:
     first, last = (float(found.rows.values(it)[row]) for it in ("first_at", "last_at"))
     return Finding(
         fault="gpu_slow",
@@ -446,7 +446,7 @@ def _usual(window: Window, look: Look) -> tuple[Floats, Floats]:
 def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
     subject = change.rows.subjects[row]
     length, _ = minutes(window, look)
-    pace = less_done(window, subject, look)
+    pace = lost_pace(window, subject, look)
     by_clock = bool(change.clock[row] <= -look.least_clock)
     name, apart = ("SM clock", change.clock) if by_clock else ("power at its clock", change.draws)
     others = int(change.peers[row]) - 1

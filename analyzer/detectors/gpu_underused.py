@@ -18,12 +18,12 @@ from accounting.efficiency.efficiency import (
     LITTLE_SM_PERCENT,
     SMALL_SM_PERCENT,
     Advice,
-    Judged,
+    EfficiencyAdvice,
     Work,
     judge,
 )
 from accounting.efficiency.efficiency_query import ASKED, COUNTED, work
-from accounting.efficiency.idle_reason import told_idle
+from accounting.efficiency.idle_reason import gpus_idle_since
 from accounting.efficiency.on_call import is_on_call
 from gpuvigil.clock import duration, micros
 from gpuvigil.config.routing import stands_by
@@ -32,7 +32,7 @@ from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.held_up import HeldUp, gpus_of
-from ..evidence.holders import holding, who
+from ..evidence.holders import holder_evidence, holder_with_command
 from ..evidence.spread import Part, stands_for
 from ..window.columns import Mask
 from ..window.holdings import name
@@ -126,7 +126,7 @@ def _little(rows: Rows) -> Mask:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _judged(it: Work) -> Judged | None:
+def _judged(it: Work) -> EfficiencyAdvice | None:
     return judge([it])
 
 
@@ -197,11 +197,13 @@ def _blame(window: Window, _: None) -> _Blame:
     settings = window.settings
     span = settings.underused_after_seconds + settings.idle_after_seconds
     since = window.now - timedelta(seconds=span)
-    lately = [one for one in window.stood if one.resolved_at is None or one.resolved_at > since]
+    lately = [
+        one for one in window.recent_incidents if one.resolved_at is None or one.resolved_at > since
+    ]
     return _Blame(
         window=window,
         held_up=HeldUp.over(window, span, lambda: _measured(window)),
-        idle=frozenset(told_idle(lately)),
+        idle=frozenset(gpus_idle_since(lately)),
     )
 
 
@@ -224,7 +226,7 @@ def _labels(held: Allocation, gpus: Sequence[Subject]) -> dict[str, tuple[str, .
     return {label: values for label, values in found.items() if any(values)}
 
 
-def _finding(gpu: Subject, row: Row, held: Allocation, judged: Judged) -> Finding:
+def _finding(gpu: Subject, row: Row, held: Allocation, judged: EfficiencyAdvice) -> Finding:
     over = duration(row["last_at"] - row["first_at"])
     return Finding(
         fault="gpu_underused",
@@ -233,7 +235,7 @@ def _finding(gpu: Subject, row: Row, held: Allocation, judged: Judged) -> Findin
         since=row["first_at"],
         evidence=(
             Evidence(name=judged.advice.value, value=f"{judged.said}, over {over}"),
-            holding(held),
+            holder_evidence(held),
         ),
         detector="gpu_underused",
         action=_action(held, judged.advice),
@@ -243,7 +245,7 @@ def _finding(gpu: Subject, row: Row, held: Allocation, judged: Judged) -> Findin
 
 
 def _action(held: Allocation, advice: Advice) -> str:
-    return f"Ask {held.user or held.holder} to {_TO_DO[advice]} ({who(held)})."
+    return f"Ask {held.user or held.holder} to {_TO_DO[advice]} ({holder_with_command(held)})."
 
 
 def _together(window: Window, findings: Iterable[Finding]) -> list[Finding]:

@@ -11,7 +11,7 @@ from gpuvigil.faults.xid_messages import Signature, signature
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
 
 from ..evidence.coded_events import Coded
-from ..evidence.xid_policy import audible, row_of, suspect
+from ..evidence.xid_policy import relevant_xids, row_of, suspect
 from ..evidence.xid_repeats import Repeats, repeats
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -53,7 +53,7 @@ def xid_faults(window: Window) -> list[Finding]:
 
 def _finding(window: Window, subject: Subject, events: list[Event]) -> Finding | None:
     wanted = window.settings.xid_overrides
-    heard = [e for e in audible(window, subject, events) if overridden(row_of(e), wanted)]
+    heard = [e for e in relevant_xids(window, subject, events) if overridden(row_of(e), wanted)]
     if not heard:
         return None
     told = [event for event in heard if event.xid != _ADVICE] or heard

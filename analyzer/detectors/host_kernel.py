@@ -47,7 +47,9 @@ def _hanging(window: Window) -> Iterator[Finding]:
 def _waited_until(window: Window, node: Subject) -> datetime | None:
     """Return when the last fault that the node's tasks waited for was over; None if there was none."""
     ends = (
-        one.resolved_at for one in window.stood if one.fault in _WAITED_FOR and one.subject == node
+        one.resolved_at
+        for one in window.recent_incidents
+        if one.fault in _WAITED_FOR and one.subject == node
     )
     return max((at for at in ends if at is not None), default=None)
 

@@ -54,7 +54,11 @@ def _of(rows: Rows, known: Iterable[Subject]) -> Mask:
 
 
 def _stand(window: Window) -> list[Subject]:
-    return [it.subject for it in window.stood if it.fault == _FAULT.key and it.resolved_at is None]
+    return [
+        it.subject
+        for it in window.recent_incidents
+        if it.fault == _FAULT.key and it.resolved_at is None
+    ]
 
 
 def _finding(window: Window, node: Subject, row: Row) -> Finding:

@@ -102,7 +102,7 @@ def _was_repaired(window: Window, node: Subject, boot: datetime) -> bool:
         and one.severity is not Severity.INFO
         and one.since < boot
         and (one.resolved_at is None or one.resolved_at >= boot - _ORDERED)
-        for one in window.stood
+        for one in window.recent_incidents
         if node in {Subject.parse(key).of_node() for key in (one.subject.key, *one.members)}
     )
 

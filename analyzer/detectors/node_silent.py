@@ -149,7 +149,9 @@ def silent_nodes(window: Window) -> list[Finding]:
 
 def _told_before(window: Window) -> set[Subject]:
     """Return the nodes with a standing incident about their silence, which is kept until they are heard."""
-    stand = (i for i in window.stood if i.fault in SILENCES and State(i.state) in STANDING)
+    stand = (
+        i for i in window.recent_incidents if i.fault in SILENCES and State(i.state) in STANDING
+    )
     members = {key for i in stand for key in (i.subject.key, *i.members)}
     return {Subject.parse(key).of_node() for key in members}
 

@@ -71,7 +71,7 @@ def broken_domains(window: Window) -> list[Finding]:
     """
     if not any(gpu.fabric_cluster for one in window.inventories.values() for gpu in one.gpus):
         return []
-    standing = {i.fingerprint: i for i in window.stood if State(i.state) in STANDING}
+    standing = {i.fingerprint: i for i in window.recent_incidents if State(i.state) in STANDING}
     told = {
         (i.subject.cluster, i.group.name): i
         for i in standing.values()

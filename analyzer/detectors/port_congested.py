@@ -18,7 +18,7 @@ from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Allocation, Evidence, Finding, Subject
 
 from ..evidence.claims import Claim, findings
-from ..evidence.fabric_links import beyond
+from ..evidence.fabric_links import switch_port_drops
 from ..evidence.port_drops import NODES, fabric_ports
 from ..evidence.port_groups import Rail, at_full_leaves, joined, leaf_of, place_of, rail_of, ties_of
 from ..evidence.port_rates import (
@@ -33,7 +33,7 @@ from ..evidence.port_rates import (
     rates_of,
     still_slow,
     still_waits,
-    waited_for,
+    waiting_share,
 )
 from ..evidence.port_rates import NEEDS as RATES
 from ..evidence.slow_paths import Slow, slow_ports
@@ -139,7 +139,7 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
         faint = slow
     echoes = _echoes(window) if slow.any() else set()
     cut = _without_a_rail(window, look) if slow.any() else set()
-    share = waited_for(window, rates)
+    share = waiting_share(window, rates)
     for number in np.flatnonzero(slow | faint if slow.any() else slow).tolist():
         port = rates.rows.subjects[number]
         jobs = jobs_through(window, port, look)
@@ -235,7 +235,7 @@ def _without_a_rail(window: Window, look: Look) -> set[str]:
     """Return the jobs that lost a link to a switch in this time: the link's traffic crowds their other links."""
     lately = [
         it
-        for it in window.stood
+        for it in window.recent_incidents
         if it.fault in SWITCHES_DOWN
         and it.resolved_at is None
         and window.now - it.since < timedelta(seconds=look.long_seconds(window))
@@ -392,7 +392,7 @@ def _stood(window: Window, fault: str) -> list[_Waiting]:
     """Return the ports of this fault's open incidents, of a leaf or of a single port."""
     ports = {
         Subject.parse(key)
-        for it in window.stood
+        for it in window.recent_incidents
         if it.fault == fault and it.condition in _OF_PORTS and not it.resolved_at
         for key in (it.subject.key, *it.members)
     }
@@ -445,7 +445,7 @@ def _with_faults(window: Window) -> set[str]:
     """Return keys of ports and nodes with a fault of their own, also by a switch's report; no leaf is named by them."""
     return {
         key
-        for it in window.stood
+        for it in window.recent_incidents
         if it.fault in OF_LINKS
         and it.resolved_at is None
         and (it.fault not in DETECTOR.faults or it.condition not in _OF_PORTS)
@@ -479,7 +479,7 @@ def _finding(window: Window, fault: str, one: _Waiting, evidence: tuple[Evidence
         subject=one.port,
         severity=known.severity,
         since=one.since,
-        evidence=(*evidence, *beyond(window, one.port)),
+        evidence=(*evidence, *switch_port_drops(window, one.port)),
         detector="port_congested",
         action=known.action,
         source=known.source,

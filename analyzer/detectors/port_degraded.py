@@ -17,10 +17,10 @@ from gpuvigil.numbers_in_words import natural, speed
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import fabric_links
-from ..evidence.fabric_links import Trouble
-from ..evidence.nic_links import Starved, starved
+from ..evidence.fabric_links import CableTrouble
+from ..evidence.nic_links import PcieLimitedPort, pcie_limited_ports
 from ..evidence.port_drops import role_of
-from ..window.columns import Floats, counted, per_group, port_kinds, rails, together
+from ..window.columns import Floats, combined_codes, group_count, per_group, port_kinds, rails
 from ..window.holdings import name
 from ..window.rows import Row, Rows
 from ..window.subject_names import gpus
@@ -53,8 +53,10 @@ def degraded_ports(window: Window) -> list[Finding]:
     """
     slow = _of_hosts(window)
     told = {finding.subject for finding in slow}
-    by_card = (it for it in starved(window, partial(_brings, window)) if it.port not in told)
-    cables = map(_of_cable, fabric_links.degraded(window))
+    by_card = (
+        it for it in pcie_limited_ports(window, partial(_brings, window)) if it.port not in told
+    )
+    cables = map(_of_cable, fabric_links.slow_cables(window))
     return [*slow, *(_of_card(window, it) for it in by_card), *cables]
 
 
@@ -93,7 +95,7 @@ def _speeds(window: Window, _: None) -> Floats:
     return found
 
 
-def _of_card(window: Window, found: Starved) -> Finding:
+def _of_card(window: Window, found: PcieLimitedPort) -> Finding:
     port, nic = found.port, found.nic
     inventory = window.inventories[port.of_node().key]
     leaves = speed(round(nic.link.bits_per_second, -9))
@@ -127,9 +129,9 @@ def _usual(window: Window, _: None) -> Floats:
     """
     rows = window.get("port", Span.RECENT)
     now = rows.values(_SPEED.column)
-    alike = together(rails(rows), port_kinds(window, rows))
+    alike = combined_codes(rails(rows), port_kinds(window, rows))
     median, count = per_group(alike, now)
-    same = counted(alike, now == median)
+    same = group_count(alike, now == median)
     found: Floats = np.where((count > _PEERS) & (same >= _MOST * count), median, np.nan)
     return found
 
@@ -174,7 +176,7 @@ def _finding(window: Window, rows: Rows, number: int, best: float, usual: float)
     return _told(port, severity, row["first_at"], (told, *_lanes(window, port)))
 
 
-def _of_cable(trouble: Trouble) -> Finding:
+def _of_cable(trouble: CableTrouble) -> Finding:
     """Build the finding on a cable between two switches, or to a host without a collector."""
     return _told(trouble.subject, _FAULT.severity, trouble.since, trouble.evidence)
 

@@ -11,7 +11,7 @@ from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import fabric, fabric_links
-from ..window.columns import Mask, clusters, per_group, port_kinds, together
+from ..window.columns import Mask, clusters, combined_codes, per_group, port_kinds
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -73,7 +73,7 @@ def _told_by_switches(window: Window) -> Mapping[Subject, Subject]:
     """
     told = {
         Subject.parse(member): it.subject
-        for it in window.stood
+        for it in window.recent_incidents
         if it.fault == "port_errors" and it.subject.device == SWITCH_DEVICE and not it.resolved_at
         for member in it.members
     }
@@ -91,7 +91,7 @@ def _of_hosts(window: Window) -> list[Finding]:
     rows = window.get("port", Span.STEADY)
     seconds = window.settings.steady_seconds
     symbols, received = rows.values(_SYMBOLS.column), rows.values(_RECEIVE.column)
-    kinds = together(clusters(rows), port_kinds(window, rows))
+    kinds = combined_codes(clusters(rows), port_kinds(window, rows))
     (peers, receiving), _ = per_group(kinds, np.stack([symbols, received]))
     most = np.fmax(_SYMBOLS_PER_HOUR * seconds / 3600.0, _TIMES_PEERS * peers)
     apart = np.fmax(_RECEIVE_APART_PER_SECOND * seconds, _TIMES_PEERS * receiving)
@@ -141,7 +141,7 @@ def _of_cables(window: Window) -> Iterator[Finding]:
     """Yield findings on cables from the errors that switches count."""
     rows = window.get("port", Span.STEADY)
     hot = {rows.subjects[it] for it in np.flatnonzero(_is_hot(rows)).tolist()}
-    for trouble in fabric_links.erroneous(window, _AT_SWITCHES):
+    for trouble in fabric_links.cables_with_errors(window, _AT_SWITCHES):
         if not hot.isdisjoint(trouble.members):
             continue
         found = _finding("port_errors", trouble.subject, trouble.since, trouble.evidence)

@@ -16,7 +16,7 @@ from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Subject
 
 from ..evidence.claims import in_words_of
 from ..evidence.fabric import cables, far_end
-from ..evidence.fabric_links import beyond
+from ..evidence.fabric_links import switch_port_drops
 from ..evidence.port_drops import NODES
 from ..evidence.port_groups import joined, leaf_of, ties_of
 from ..evidence.port_rates import (
@@ -30,7 +30,7 @@ from ..evidence.port_rates import (
     rates_of,
     resent_for,
 )
-from ..window.columns import Floats, Mask, clusters, per_group, port_kinds, together
+from ..window.columns import Floats, Mask, clusters, combined_codes, per_group, port_kinds
 from ..window.fault_kinds import EXPLAINED_BY
 from ..window.rows import Row
 from ..window.window import Span, Window
@@ -118,7 +118,7 @@ def _stood(window: Window, ports: set[Subject]) -> set[Subject]:
     """Return all ports of open group incidents in which one of these ports still loses packets."""
     standing = (
         {it.subject, *map(Subject.parse, it.members)}
-        for it in window.stood
+        for it in window.recent_incidents
         if it.fault == _FAULT.key and it.resolved_at is None and it.condition
     )
     return {port for those in standing if not ports.isdisjoint(those) for port in those}
@@ -149,7 +149,7 @@ def _called_by(window: Window, them: Sequence[_Lossy], known: set[Subject]) -> S
     """
     ports = {one.port for one in them} | known
     standing = sorted(
-        (it for it in window.stood if it.resolved_at is None and it.subject in ports),
+        (it for it in window.recent_incidents if it.resolved_at is None and it.subject in ports),
         key=lambda it: (it.since, it.id),
     )
     why = [it.subject for it in standing if _FAULT.key in EXPLAINED_BY.get(it.fault, ())]
@@ -162,7 +162,7 @@ def _bad_uplinks(window: Window, ports: Iterable[Subject]) -> Iterator[Subject]:
     """Yield the ends of cables between switches, at these ports' leaves, with an open fault that explains the loss."""
     bad = {
         it.subject
-        for it in window.stood
+        for it in window.recent_incidents
         if it.resolved_at is None
         and it.subject.device == SWITCH_DEVICE
         and _FAULT.key in EXPLAINED_BY.get(it.fault, ())
@@ -195,7 +195,7 @@ def _since(row: Row, share: float) -> datetime:
 
 
 def _losing(window: Window, rates: Rates) -> tuple[Mask, Floats]:
-    peers = together(clusters(rates.rows), port_kinds(window, rates.rows))
+    peers = combined_codes(clusters(rates.rows), port_kinds(window, rates.rows))
     usual, count = per_group(peers, rates.resent)
     usual = np.where(count >= PEERS, usual, np.nan)
     return rates.resent >= np.fmax(_PER_SECOND, _TIMES_PEERS * usual), usual
@@ -222,7 +222,7 @@ def _finding(window: Window, rates: Rates, number: int, usual: float) -> Finding
                 peers=None if np.isnan(usual) else f"{usual:.2g}",
             ),
             *less,
-            *beyond(window, rates.rows.subjects[number]),
+            *switch_port_drops(window, rates.rows.subjects[number]),
         ),
         detector="port_losses",
         action=_FAULT.action,

@@ -13,7 +13,7 @@ from gpuvigil.model import Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.port_rates import PEERS
-from ..window.columns import Floats, clusters, per_group, port_kinds, seconds, together
+from ..window.columns import Floats, clusters, combined_codes, per_group, port_kinds, seconds
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
 from . import Detector
@@ -66,7 +66,7 @@ def slow_receivers(window: Window) -> dict[Subject, tuple[datetime, tuple[Eviden
     if not len(rows):
         return {}
     lately = window.get("port", Span.RECENT)
-    alike = together(clusters(rows), port_kinds(window, rows))
+    alike = combined_codes(clusters(rows), port_kinds(window, rows))
     found: dict[Subject, tuple[datetime, tuple[Evidence, ...]]] = {}
     for one, least, of_least, words in _SIGNS:
         rate = rate_of(rows, one, window.settings.steady_seconds)

@@ -60,7 +60,7 @@ def _is_told(window: Window, cluster: str, doubt: Doubt) -> bool:
         not WITHOUT_LINK.isdisjoint({it.fault, it.condition})
         and it.resolved_at is None
         and not keys.isdisjoint({it.subject.key, *it.members})
-        for it in window.stood
+        for it in window.recent_incidents
     )
 
 

@@ -24,12 +24,12 @@ from ..evidence.port_drops import (
     Drop,
     drop_of,
     fabric_ports,
+    group_drops,
     is_complete,
     is_leaving,
     is_switch,
     racks_of,
     role_of,
-    together,
 )
 from ..evidence.switches import switch_of_all
 from ..window.fault_kinds import LINKS_DOWN
@@ -70,7 +70,7 @@ def switches_down(window: Window) -> list[Finding]:
     rows = window.get("port", Span.NOW)
     drops = list(_drops(window, rows))
     found = []
-    for group in together(drops, racks_of(window)):
+    for group in group_drops(drops, racks_of(window)):
         of_switch = _of_switch(window, rows, group)
         if is_switch(of_switch, _peers(window, rows, of_switch)) and is_complete(
             of_switch, window.now
@@ -92,7 +92,7 @@ def _by_numbers(window: Window, rows: Rows, group: Sequence[Drop]) -> Iterator[D
     span, stood = window.get("port", Span.FLAP), _stood(window)
     own = {
         it.subject
-        for it in window.stood
+        for it in window.recent_incidents
         if not LINKS_DOWN.isdisjoint({it.fault, it.condition}) and not it.resolved_at
     }
     for node in sorted(beside):
@@ -108,7 +108,9 @@ def _by_numbers(window: Window, rows: Rows, group: Sequence[Drop]) -> Iterator[D
 
 def _stood(window: Window) -> set[str]:
     """Return the keys of the ports in open incidents of switches."""
-    standing = (it for it in window.stood if it.fault == _FAULT.key and it.resolved_at is None)
+    standing = (
+        it for it in window.recent_incidents if it.fault == _FAULT.key and it.resolved_at is None
+    )
     return {member for it in standing for member in it.members}
 
 
@@ -118,7 +120,11 @@ def _by_name(window: Window, found: Finding) -> Finding:
     Not every node reports its port by an event, but such a port is down because of the switch, too.
     """
     ports = {found.subject, *found.members}
-    lost = [it for it in fabric.lost(window) if not ports.isdisjoint(fabric.hosts_of(window, it))]
+    lost = [
+        it
+        for it in fabric.lost_switches(window)
+        if not ports.isdisjoint(fabric.hosts_of(window, it))
+    ]
     if not lost:
         return found
     for switch in lost:
@@ -141,7 +147,7 @@ def _lost(window: Window, found: Sequence[Finding]) -> Iterator[Finding]:
     told = {port for finding in found for port in (finding.subject, *finding.members)}
     left = [
         it
-        for it in fabric.lost(window)
+        for it in fabric.lost_switches(window)
         if told.isdisjoint(fabric.hosts_of(window, it)) and not fabric.is_taken_out(window, it)
     ]
     left.sort(key=lambda it: (it.subject.cluster, it.lost_at, it.subject))

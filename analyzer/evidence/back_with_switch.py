@@ -20,7 +20,7 @@ def is_awaited(window: Window, port: Subject, since: datetime) -> bool:
     """Tell whether a port that is down since `since` went with a switch that is just coming back."""
     return any(
         _took(it, port, since) and _comes_back(window, it)
-        for it in window.stood
+        for it in window.recent_incidents
         if it.fault in SWITCHES
     )
 

@@ -12,7 +12,7 @@ from ..window.window import Window
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Report:
     """A node's or a switch's last report: the same objects for as long as it reports nothing new."""
 
     subject: Subject
@@ -40,17 +40,17 @@ def contradicting(window: Window) -> Mapping[str, Contradictions]:
 
 def _contradicting(window: Window, _: None) -> Mapping[str, Contradictions]:
     hosts = [
-        _Told(one.subject, one.ports, one.nics, one.gpus, one)
+        _Report(one.subject, one.ports, one.nics, one.gpus, one)
         for one in window.inventories.values()
     ]
     if not any(one.ports for one in hosts):
         return {}
     return _heard(
-        [*hosts, *(_Told(it.subject, it.ports, whole=it) for it in window.switches.values())]
+        [*hosts, *(_Report(it.subject, it.ports, whole=it) for it in window.switches.values())]
     )
 
 
-def _hear(told: Sequence[_Told]) -> Mapping[str, Contradictions]:
+def _hear(told: Sequence[_Report]) -> Mapping[str, Contradictions]:
     return _learned(
         _Cabled(
             one.subject,

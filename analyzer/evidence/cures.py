@@ -50,14 +50,14 @@ _INSPECT = (
 _COUNT = {2: "two", 3: "three", 4: "four"}
 
 
-def tried(window: Window, finding: Finding) -> Finding:
+def with_failed_cures(window: Window, finding: Finding) -> Finding:
     """Return a finding, which after two cures without effect names them and asks for an inspection.
 
     People who are asked for something that was done twice would do it a third time.
     """
     if _cures_of(finding.fault).isdisjoint(_TRIED) or finding.severity is Severity.INFO:
         return finding
-    cures = in_vain(window, finding)
+    cures = failed_cures(window, finding)
     if len(cures) < _IN_VAIN:
         return finding
     named = [f"{_WORDS[cure.kind]} at {moment(cure.at)}" for cure in cures]
@@ -71,7 +71,7 @@ def tried(window: Window, finding: Finding) -> Finding:
     )
 
 
-def in_vain(window: Window, finding: Finding) -> list[Event]:
+def failed_cures(window: Window, finding: Finding) -> list[Event]:
     """Return the resets and boots of the last day after which a fault came back, oldest first.
 
     Of several with nothing in between only the last one counts: what the others did is unknown.

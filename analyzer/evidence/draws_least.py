@@ -18,12 +18,12 @@ from ..window.columns import (
     Codes,
     Floats,
     Mask,
-    counted,
+    combined_codes,
     divided,
+    group_count,
     models,
     per_group,
     seconds,
-    together,
 )
 from ..window.rows import Rows
 from ..window.usual import Usual
@@ -65,7 +65,7 @@ _MOST_SHARE, _OTHER_CLOCK = 1.0 / 3.0, 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawsLeast:
+class PowerAmongPeers:
     """Power draw beside a job's other GPUs, per GPU that one job has had for a steady span."""
 
     rows: Rows
@@ -79,12 +79,12 @@ class DrawsLeast:
     less: Mask  # draws less than its job's others now, by more than chips differ, usual or not
 
 
-def draws_least(window: Window, _asked: None = None) -> DrawsLeast | None:
+def power_among_peers(window: Window, _asked: None = None) -> PowerAmongPeers | None:
     """Return how much each GPU draws beside its job's others; None where nothing was measured."""
     rows, recent = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
     if not len(rows) or not len(recent):
         return None
-    job = together(jobs(window, rows), models(window, rows))
+    job = combined_codes(jobs(window, rows), models(window, rows))
     known = _known(window, job, rows)
     known &= _moves_the_same(job, rows, known)
     known &= _is_as_busy(job, known, rows, rows) & _is_as_busy(job, known, rows, recent)
@@ -97,10 +97,10 @@ def draws_least(window: Window, _asked: None = None) -> DrawsLeast | None:
     slow = (lately <= -least) & (lately >= -_FARTHEST) & (draws <= _LASTS * lately)
     slow &= draws <= np.log1p(-LEAST_OF_SPAN)
     slow &= (peers >= PEERS) & stands_out(job, lately, slow)
-    slow &= (counted(job, slow) <= _MOST_SHARE * peers) & ~_tell_more(window, job, rows)
-    near = counted(job, known & _other_clock(job, rows)) <= _MOST_SHARE * peers
+    slow &= (group_count(job, slow) <= _MOST_SHARE * peers) & ~_tell_more(window, job, rows)
+    near = group_count(job, known & _other_clock(job, rows)) <= _MOST_SHARE * peers
     slow &= near
-    return DrawsLeast(
+    return PowerAmongPeers(
         rows=rows,
         job=job,
         stands=mean,
@@ -115,7 +115,7 @@ def draws_least(window: Window, _asked: None = None) -> DrawsLeast | None:
 
 def learned(window: Window) -> Usual:
     """Return what each GPU usually draws beside its job's others, updated by this pass."""
-    rows, found = window.get("gpu", Span.STEADY), window.once(draws_least, None)
+    rows, found = window.get("gpu", Span.STEADY), window.once(power_among_peers, None)
     if found is None or not DRAWS.is_due(window, rows):
         return DRAWS.before(window)
     return DRAWS.learned(window, rows, found.stands, np.zeros(len(rows), np.int64))
@@ -124,7 +124,7 @@ def learned(window: Window) -> Usual:
 def _tell_more(window: Window, job: Codes, rows: Rows) -> Mask:
     """Tell for each row whether any rank of its job reports its own work."""
     own = window.get("gpu", Span.NOW).beside(rows, OWN)
-    found: Mask = counted(job, ~np.isnan(own)) > 0.0
+    found: Mask = group_count(job, ~np.isnan(own)) > 0.0
     return found
 
 

@@ -94,7 +94,7 @@ def answering(window: Window) -> Mapping[str, Switch]:
     return window.once(_answering, None)
 
 
-def lost(window: Window) -> Sequence[Switch]:
+def lost_switches(window: Window) -> Sequence[Switch]:
     """Return the switches that did not answer to more than one look, while others did."""
     return [
         switch

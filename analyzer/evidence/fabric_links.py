@@ -39,7 +39,7 @@ NOT_OBSERVABLE = Evidence(name="beyond the port", value="not observable without 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class CableTrouble:
     """A cable with a problem, and the evidence of it."""
 
     cable: Cable
@@ -57,7 +57,7 @@ class Trouble:
         return () if self.cable.host is None else (self.cable.host,)
 
 
-def down(window: Window) -> Iterator[Trouble]:
+def cables_without_link(window: Window) -> Iterator[CableTrouble]:
     """Yield the cables that have lost their link, though the switches at their ends answer."""
     alive = {
         (cable.between[0], port.host[0])
@@ -79,7 +79,7 @@ def down(window: Window) -> Iterator[Trouble]:
             yield _down(cable, since, f"{up[cable.between]} of {every[cable.between]}")
 
 
-def _down(cable: Cable, since: datetime, left: str) -> Trouble:
+def _down(cable: Cable, since: datetime, left: str) -> CableTrouble:
     evidence = [
         Evidence(name="down since", value=moment(since)),
         Evidence(name="other end", value=cable.far),
@@ -92,10 +92,10 @@ def _down(cable: Cable, since: datetime, left: str) -> Trouble:
     best = cable.near.port.best_bits_per_second
     if best:
         evidence.append(Evidence(name="speed before", value=speed(best)))
-    return Trouble(cable=cable, since=since, evidence=tuple(evidence))
+    return CableTrouble(cable=cable, since=since, evidence=tuple(evidence))
 
 
-def degraded(window: Window) -> Iterator[Trouble]:
+def slow_cables(window: Window) -> Iterator[CableTrouble]:
     """Yield cables up at less speed than before, or than others between the same two switches.
 
     If nearly all links of the sort have that speed by now, somebody wants it. An Ethernet port of a
@@ -111,7 +111,7 @@ def degraded(window: Window) -> Iterator[Trouble]:
             continue
         if usual.get((cable.between[0], port.at_switch)) == now or not cable.near.is_confirmed:
             continue
-        yield Trouble(
+        yield CableTrouble(
             cable=cable,
             since=port.since,
             evidence=(
@@ -163,7 +163,7 @@ def _nearly_all(speeds: Sequence[int], least: int) -> int | None:
     return most if count >= max(least, _MOST * len(speeds)) else None
 
 
-def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Trouble]:
+def cables_with_errors(window: Window, limits: Mapping[str, float]) -> Iterator[CableTrouble]:
     """Yield cables at whose ends a switch counted more errors in ten minutes than `limits` allow.
 
     `limits`: by field of `ErrorCount`. Errors that came as the link came up do not count.
@@ -179,7 +179,7 @@ def erroneous(window: Window, limits: Mapping[str, float]) -> Iterator[Trouble]:
         # The end that counts errors is known, even if the cable's other end is a guess.
         turned = cable.guessed and bad[0][0] is not cable.near
         named = replace(cable, ends=cable.ends[::-1]) if turned else cable
-        yield Trouble(
+        yield CableTrouble(
             cable=named,
             since=min(_first(end) for end, _ in bad),
             evidence=(
@@ -253,11 +253,11 @@ def _first(end: End) -> datetime:
 
 def _told_until(window: Window, port: Subject) -> datetime:
     """Return when the last incident about a host's port ended; now if one stands."""
-    ends = (it.resolved_at or window.now for it in window.stood if it.subject == port)
+    ends = (it.resolved_at or window.now for it in window.recent_incidents if it.subject == port)
     return max(ends, default=EPOCH)
 
 
-def beyond(window: Window, port: Subject) -> tuple[Evidence, ...]:
+def switch_port_drops(window: Window, port: Subject) -> tuple[Evidence, ...]:
     """Return what the switch of a host's port dropped or paused in the last ten minutes.
 
     It names the ports with most of it, or ports of other switches if this one dropped nothing.

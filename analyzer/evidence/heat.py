@@ -21,15 +21,15 @@ from ..window.columns import (
     Floats,
     Mask,
     clusters,
-    counted,
+    combined_codes,
     divided,
+    group_count,
     models,
     nodes,
     number,
     per_group,
     racks,
     seconds,
-    together,
     whole_numbers,
 )
 from ..window.rows import Rows
@@ -195,12 +195,12 @@ def more_at_its_limit(rows: Rows) -> Floats:
     return np.where(times <= _TELLS_TIMES, times - 1.0, 0.0)
 
 
-def of_other_nodes(window: Window, rows: Rows, kelvin: Floats, warm: Mask) -> Floats:
+def median_of_other_nodes(window: Window, rows: Rows, kelvin: Floats, warm: Mask) -> Floats:
     """Return the median of the rack's other nodes for each warm row; NaN if too few are measured."""
     found = np.full(len(rows), np.nan)
     if not warm.any():
         return found
-    node, rack = nodes(rows), together(clusters(rows), racks(window, rows))
+    node, rack = nodes(rows), combined_codes(clusters(rows), racks(window, rows))
     told = np.isfinite(kelvin) & (racks(window, rows) != 0)
     for one in np.unique(node[warm & told]).tolist():
         here = node == one
@@ -229,15 +229,15 @@ def works(rows: Rows) -> Mask:
     return enough
 
 
-def told_by_their_nodes(rows: Rows, found: Heat) -> Mask:
+def comparable_in_node(rows: Rows, found: Heat) -> Mask:
     """Tell for each row whether half of its node's GPUs can be compared with peers, if it has several.
 
     While a job changes its pace, some of them still can and others no longer: the air of such a
     node is unknown.
     """
     node = nodes(rows)
-    all_of_it = counted(node, np.isfinite(rows.values(CELSIUS.column)))
-    tell = counted(node, np.isfinite(found.kelvin))
+    all_of_it = group_count(node, np.isfinite(rows.values(CELSIUS.column)))
+    tell = group_count(node, np.isfinite(found.kelvin))
     told: Mask = (all_of_it < NODE_GPUS) | (tell >= np.fmax(NODE_GPUS, _OF_NODE * all_of_it))
     return told
 
@@ -311,7 +311,7 @@ def _slots(window: Window, rows: Rows) -> Codes:
 def _boards(window: Window, rows: Rows) -> Codes:
     """Return a code per row, the same for the GPUs of one board and model in a cluster."""
     board = whole_numbers(window.of_inventories(rows, _board))
-    return together(clusters(rows), models(window, rows), board)
+    return combined_codes(clusters(rows), models(window, rows), board)
 
 
 def _addresses(inventory: Inventory | None) -> list[str]:

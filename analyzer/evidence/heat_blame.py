@@ -12,18 +12,18 @@ from ..window.columns import (
     Floats,
     Mask,
     clusters,
-    counted,
-    most,
+    combined_codes,
+    group_count,
+    group_maximum,
     nodes,
     per_group,
     racks,
-    together,
 )
 from ..window.rows import Row, Rows
 from ..window.window import Span, Window
 from .claims import Claim
 from .grouping import in_racks
-from .heat import CELSIUS, NODE_GPUS, WATTS, Heat, heat_of, of_other_nodes, unlike_air
+from .heat import CELSIUS, NODE_GPUS, WATTS, Heat, heat_of, median_of_other_nodes, unlike_air
 from .heat_limits import (
     ALONE_KELVIN,
     BESIDE_RACK,
@@ -72,10 +72,10 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     GPU has beyond its node to its heatsink. The more GPUs agree, the fewer kelvins are needed.
     """
     kelvin, celsius = found.kelvin, rows.values(CELSIUS.column)
-    node, rack = nodes(rows), together(clusters(rows), racks(window, rows))
+    node, rack = nodes(rows), combined_codes(clusters(rows), racks(window, rows))
     limits, whole = limits_of(rows, found, than)
     # That a rack's air became warmer than it was counts at any temperature.
-    warm = (most(rack, celsius) >= LEAST_CELSIUS) | (than == PAST)
+    warm = (group_maximum(rack, celsius) >= LEAST_CELSIUS) | (than == PAST)
     most_told = kelvin if found.beside_mates is None else np.fmax(kelvin, found.beside_mates[0])
     if not (warm & (most_told >= BESIDE_RACK)).any():
         return []
@@ -93,13 +93,13 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     beside = np.where(tells, cool, of_rack)
     first, _ = own_heat(rows, found, whole, beside, node_lately)
     warmer, _ = own_heat(rows, found, limits, beside, node_lately)
-    warmer &= hot & (counted(node, warmer & hot) >= np.fmax(NODE_GPUS, SEVERAL * in_node))
-    several = warmer & (counted(node, first & hot) > 0.0)
+    warmer &= hot & (group_count(node, warmer & hot) >= np.fmax(NODE_GPUS, SEVERAL * in_node))
+    several = warmer & (group_count(node, first & hot) > 0.0)
     several |= _from_below(window, rows, found, limits) & (than == PAST)
     own, uncooled = own_heat(rows, found, whole, np.where(tells, of_node, of_rack), node_lately)
-    own &= (hot | uncooled & (celsius >= LEAST_CELSIUS)) & (counted(node, warmer) == 0.0)
+    own &= (hot | uncooled & (celsius >= LEAST_CELSIUS)) & (group_count(node, warmer) == 0.0)
     by_fan |= several
-    by_air = of_warm_rack & (counted(node, by_fan) == 0.0)
+    by_air = of_warm_rack & (group_count(node, by_fan) == 0.0)
     # A GPU of a warm node without a known excess is no evidence.
     told = warm & (kelvin >= LEFT * np.nan_to_num(of_node)) & ~own
     told &= is_left(of_node, node_lately) | several
@@ -122,9 +122,9 @@ def _from_below(window: Window, rows: Rows, found: Heat, limits: Limits) -> Mask
     node, least = nodes(rows), found.kelvin - found.doubt
     of_node, known = per_group(node, least)
     warm = (of_node >= ALONE_KELVIN) & (per_group(node, found.sure)[1] < NODE_GPUS)
-    warm &= known >= np.fmax(NODE_GPUS, counted(node, np.isfinite(rows.values(CELSIUS.column))))
+    warm &= known >= np.fmax(NODE_GPUS, group_count(node, np.isfinite(rows.values(CELSIUS.column))))
     warm &= per_group(node, limits.full)[0] >= limits.least
-    others = np.nan_to_num(of_other_nodes(window, rows, least, warm))
+    others = np.nan_to_num(median_of_other_nodes(window, rows, least, warm))
     warm &= of_node - others >= BESIDE_RACK
     return warm & (least >= BESIDE_RACK)
 
@@ -135,7 +135,7 @@ def _by_fan(window: Window, rows: Rows, found: Heat, limits: Limits) -> Mask:
     of_node, in_node = per_group(node, found.sure)
     warm = (of_node >= limits.kelvin) & (in_node >= NODE_GPUS)
     warm &= per_group(node, limits.full)[0] >= limits.least
-    others = of_other_nodes(window, rows, found.sure, warm)
+    others = median_of_other_nodes(window, rows, found.sure, warm)
     own = of_node - others
     warm &= per_group(node, limits.in_air + np.nan_to_num(own) * limits.more)[0] >= limits.least
     warm &= np.where(np.isnan(others), of_node >= ALONE_KELVIN, own >= BESIDE_RACK)

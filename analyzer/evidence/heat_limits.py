@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuvigil.model import Incident
 
-from ..window.columns import Floats, Mask, clusters, nodes, per_group, racks, together
+from ..window.columns import Floats, Mask, clusters, combined_codes, nodes, per_group, racks
 from ..window.rows import Rows
 from ..window.window import Span, Window
 from .heat import (
@@ -17,10 +17,10 @@ from .heat import (
     NODE_GPUS,
     Heat,
     at_its_limit,
+    comparable_in_node,
     in_its_air_at_its_limit,
     is_awake,
     more_at_its_limit,
-    told_by_their_nodes,
     works,
 )
 
@@ -109,7 +109,7 @@ def limits_of(rows: Rows, found: Heat, than: str) -> tuple[Limits, Limits]:
             far=np.where(works(rows), 0.0, _LIGHT_KELVIN),
         )
         return limits, replace(limits, share=1.0)
-    told = told_by_their_nodes(rows, found)
+    told = comparable_in_node(rows, found)
     full = np.where(told, at_its_limit(rows), np.nan)
     limits = Limits(
         full=full,
@@ -146,7 +146,7 @@ def limits_of(rows: Rows, found: Heat, than: str) -> tuple[Limits, Limits]:
 
 def of_racks(window: Window, rows: Rows, found: Heat) -> Floats:
     """Return the kelvins of each row's rack's median GPU; NaN where too few are known."""
-    rack = together(clusters(rows), racks(window, rows))
+    rack = combined_codes(clusters(rows), racks(window, rows))
     of_rack, in_rack = per_group(rack, found.sure)
     of_rack[(in_rack < _RACK_GPUS) | (racks(window, rows) == 0)] = np.nan
     return of_rack

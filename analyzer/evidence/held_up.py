@@ -31,7 +31,11 @@ class HeldUp:
         a silence that came and went was only missing samples, and excuses nobody.
         """
         since = window.now - timedelta(seconds=seconds)
-        lately = [one for one in window.stood if one.resolved_at is None or one.resolved_at > since]
+        lately = [
+            one
+            for one in window.recent_incidents
+            if one.resolved_at is None or one.resolved_at > since
+        ]
         heard = measured() if any(one.fault in SILENCES for one in lately) else ()
         told = [one for one in lately if not _was_heard(one, heard)]
         return cls(window=window, excuses=excuses(told, since))

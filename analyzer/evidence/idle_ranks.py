@@ -12,7 +12,7 @@ from gpuvigil.store import Aggregate, Function
 
 from ..window.subject_names import label
 from ..window.window import Need, Span, Window
-from .job_steps import IDLE_PERCENT, whole
+from .job_steps import IDLE_PERCENT, gpus_of_same_holders
 from .power import least_at_work, limits
 
 CONDITION = "waits_for_idle"
@@ -45,7 +45,7 @@ def idle_ranks(
     """
     if not window.held(spin[0]):
         return None
-    them = whole(window, spin)
+    them = gpus_of_same_holders(window, spin)
     keys, others = {gpu.key for gpu in them}, them - frozenset(spin)
     about = [it for it in standing if not keys.isdisjoint(_gpus_of(it))]
     known = {key for it in about for key in _gpus_of(it)}
@@ -83,6 +83,8 @@ def _may_be_first(window: Window, gpu: Subject) -> bool:
     numbers = {it.uuid: it.index for it in (() if inventory is None else inventory.gpus)}
     own = numbers.get(gpu.gpu or "")
     before = (
-        numbers.get(it.gpu or "") for it in whole(window, [gpu]) if it.of_node() == gpu.of_node()
+        numbers.get(it.gpu or "")
+        for it in gpus_of_same_holders(window, [gpu])
+        if it.of_node() == gpu.of_node()
     )
     return own is None or not any(it is not None and it < own for it in before)

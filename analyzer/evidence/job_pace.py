@@ -18,15 +18,15 @@ from ..window.columns import (
     Codes,
     Floats,
     Mask,
-    counted,
+    combined_codes,
     divided,
+    group_count,
+    group_maximum,
     means_before,
     models,
-    most,
     number,
     per_group,
     seconds,
-    together,
     whole_numbers,
 )
 from ..window.holdings import holder_key
@@ -124,7 +124,7 @@ def beside_of(window: Window, look: Look) -> Beside | None:
     rows, long = window.get("gpu", look.now), window.get("gpu", look.long)
     if not len(rows) or not len(long):
         return None
-    job = together(jobs(window, rows), models(window, rows))
+    job = combined_codes(jobs(window, rows), models(window, rows))
     known = _known(window, look, job, rows, long)
     _, now, _ = _spans(job, rows, long, rows)
     one = {name: np.ones(len(rows)) for name in now}
@@ -164,7 +164,7 @@ def change_of(window: Window, look: Look) -> Change | None:
     recent = window.get("gpu", Span.RECENT)
     if not len(rows) or not len(long) or not len(recent):
         return None
-    job = together(jobs(window, rows), models(window, rows))
+    job = combined_codes(jobs(window, rows), models(window, rows))
     known = _known(window, look, job, rows, long)
     if not known.any():
         return None
@@ -191,7 +191,7 @@ def change_of(window: Window, look: Look) -> Change | None:
     slow &= _goes_on(one, lost, _pace(lately, before))
     slow &= (below & stands_out(one, draws, slow)) | (slower & stands_out(one, clock, slow))
     slow &= recent.beside(rows, _BUSY.column)[some] >= _BUSY_PERCENT
-    slow &= (counted(one, slow) <= _MOST_SHARE * peers) & ~_pauses(one, lost, now, before)
+    slow &= (group_count(one, slow) <= _MOST_SHARE * peers) & ~_pauses(one, lost, now, before)
     back = ((draws >= far) | (clock >= far_clock)) & (peers >= PEERS) & (lost <= -look.least_loss)
     part = np.where(clock <= -look.least_clock, _share(clock, late[1]), _share(draws, late[0]))
     hertz = np.where(now[_CLOCK.column] == _NO_CLOCK, np.nan, now[_CLOCK.column])
@@ -278,7 +278,7 @@ def minutes(window: Window, look: Look) -> tuple[float, float]:
     return now / 60.0, (long - now) / 60.0
 
 
-def less_done(window: Window, gpu: Subject, look: Look) -> Evidence | None:
+def lost_pace(window: Window, gpu: Subject, look: Look) -> Evidence | None:
     """Return evidence of how much pace the job lost that has a GPU to itself.
 
     None if the loss is below `least_loss`, or too little is known.
@@ -305,7 +305,7 @@ def _spans(job: Codes, rows: Rows, long: Rows, recent: Rows) -> Sequence[Numbers
     If no GPU of a job reports its clock, all get the same one: power alone is compared, as a lower
     clock is slow, too.
     """
-    untold = counted(job, ~np.isnan(rows.values(_CLOCK.column))) == 0.0
+    untold = group_count(job, ~np.isnan(rows.values(_CLOCK.column))) == 0.0
     return [
         {**it, _CLOCK.column: np.where(untold, _NO_CLOCK, it[_CLOCK.column])}
         for it in (_before(rows, long), _now(rows, rows), _now(rows, recent))
@@ -380,7 +380,7 @@ def _pauses(job: Codes, lost: Floats, now: Numbers, before: Numbers) -> Mask:
 
 def stands_out(job: Codes, apart: Floats, slow: Mask) -> Mask:
     """Tell whether each is much further below its job's median than any not slow one is off it."""
-    others = most(job, np.where(slow, 0.0, np.abs(np.nan_to_num(apart))))
+    others = group_maximum(job, np.where(slow, 0.0, np.abs(np.nan_to_num(apart))))
     found: Mask = -apart >= _STANDS_OUT * others
     return found
 

@@ -71,14 +71,14 @@ def holders(window: Window, gpu: Subject) -> Holders:
     return (gpu.cluster, *(held or (gpu.key,)))
 
 
-def whole(window: Window, gpus: Iterable[Subject]) -> frozenset[Subject]:
+def gpus_of_same_holders(window: Window, gpus: Iterable[Subject]) -> frozenset[Subject]:
     """Return these GPUs, and all other GPUs of their holders."""
     them = frozenset(gpus)
     keys = {holder_key(a) for gpu in them for a in window.held(gpu)}
     return them.union(*(window.holdings[key].gpus for key in keys if key in window.holdings))
 
 
-def stopped(window: Window) -> dict[Holders, list[tuple[Subject, Row]]]:
+def stopped_jobs(window: Window) -> dict[Holders, list[tuple[Subject, Row]]]:
     """Return by holder the GPUs whose steps have stopped, if they have on all that report steps.
 
     A job whose ranks are all stopped by a signal is suspended, and does not hang.
@@ -101,7 +101,7 @@ def goes_on(window: Window, gpus: Iterable[Subject]) -> bool:
     """Tell whether a rank of these GPUs' job reports that its steps go on, or that it pauses."""
     told = [
         (gpu, row)
-        for gpu, row in _said(window, whole(window, gpus))
+        for gpu, row in _said(window, gpus_of_same_holders(window, gpus))
         if row[AGE] is not None and row[P99] is not None
     ]
     patience = patience_with(window, told)
@@ -109,26 +109,26 @@ def goes_on(window: Window, gpus: Iterable[Subject]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class StepPatience:
     """How long a job may go without a step: at least `seconds`, and `times` its longest steps."""
 
     seconds: float = STEP_SECONDS
     times: float = STEP_TIMES
 
 
-_ONE_SIDED = Patience(seconds=ONE_SIDED_SECONDS, times=ONE_SIDED_TIMES)
+_ONE_SIDED = StepPatience(seconds=ONE_SIDED_SECONDS, times=ONE_SIDED_TIMES)
 
 
-def patience_with(window: Window, late: Sequence[tuple[Subject, Row]]) -> Patience:
+def patience_with(window: Window, late: Sequence[tuple[Subject, Row]]) -> StepPatience:
     """Return the patience with a job: less if some ranks are waited for than if all do the same."""
-    waited = waited_for(late)
+    waited = ranks_waited_for(late)
     if not waited:
-        return Patience()
+        return StepPatience()
     is_stopped = any(_is_kept_stopped(window, gpu) for gpu, _ in waited)
     return replace(_ONE_SIDED, times=0.0) if is_stopped else _ONE_SIDED
 
 
-def step_limit(row: Row, patience: Patience) -> float:
+def step_limit(row: Row, patience: StepPatience) -> float:
     """Return the age of its last step, in seconds, from which on a rank is late."""
     return max(patience.seconds, patience.times * float(row[P99]))
 
@@ -140,12 +140,12 @@ def _is_kept_stopped(window: Window, gpu: Subject) -> bool:
     return bool(row[_PHASES.column] > _STOPPED_LOOKS * row["samples"])
 
 
-def tells_pauses(late: Iterable[tuple[Subject, Row]]) -> bool:
+def reports_phases(late: Iterable[tuple[Subject, Row]]) -> bool:
     """Tell whether any rank reports its phase; if it reports only steps, a pause looks like a hang."""
     return any(row[PHASE] is not None for _, row in late)
 
 
-def waited_for(late: Sequence[tuple[Subject, Row]]) -> list[tuple[Subject, Row]]:
+def ranks_waited_for(late: Sequence[tuple[Subject, Row]]) -> list[tuple[Subject, Row]]:
     """Return which of the ranks whose steps have stopped the others wait for; none if unknown."""
     by_signal = [(gpu, row) for gpu, row in late if row[PHASE] == _STOPPED]
     return by_signal or _behind(late) or _idle(late)
@@ -198,12 +198,12 @@ def culprits(window: Window, late: Sequence[tuple[Subject, Row]]) -> tuple[Evide
             value=f"{_rank(row)}{label(window, gpu)}: "
             + (f"{_DOES[row[PHASE]]}{_since(row)}" if gpu in told else _DOES_NOTHING),
         )
-        for gpu, row in waited_for(late)
+        for gpu, row in ranks_waited_for(late)
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
+class GoneRanks:
     """Ranks of one job that are gone while others wait."""
 
     gpus: tuple[Subject, ...]
@@ -213,7 +213,7 @@ class Gone:
     evidence: tuple[Evidence, ...]
 
 
-def gone(window: Window) -> Mapping[Holders, Gone]:
+def jobs_with_gone_ranks(window: Window) -> Mapping[Holders, GoneRanks]:
     """Return by holder the ranks that are gone, if most of its ranks are there and wait or pause."""
     rows = window.get("gpu", Span.NOW)
     them: dict[Holders, list[tuple[Subject, Row]]] = defaultdict(list)
@@ -223,10 +223,12 @@ def gone(window: Window) -> Mapping[Holders, Gone]:
     return {key: one for key, one in found.items() if one is not None}
 
 
-def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> Gone | None:
+def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> GoneRanks | None:
     gpus = {gpu for gpu, _ in dead}
     others = [
-        (g, row) for g, row in _said(window, whole(window, gpus) - gpus) if row[AGE] is not None
+        (g, row)
+        for g, row in _said(window, gpus_of_same_holders(window, gpus) - gpus)
+        if row[AGE] is not None
     ]
     since = min(row["at"] - timedelta(seconds=row[_GONE]) for _, row in dead)
     # If most are gone, the job is ending.
@@ -238,7 +240,7 @@ def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> Gone | None:
     pausing = [row for _, row in others if row[PHASE] in PAUSES]
     if not waiting and not pausing:
         return None
-    return Gone(
+    return GoneRanks(
         gpus=tuple(sorted(gpus)),
         since=since,
         is_sure=len(others) in {len(waiting), len(pausing)},

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpuvigil.model import Collective, Subject
 
-from ..window.columns import Codes, Floats, Mask, models, per_group, together
+from ..window.columns import Codes, Floats, Mask, combined_codes, models, per_group
 from ..window.rows import Rows
 from ..window.window import Span, Window
 from . import draws_least, own_steps
@@ -74,7 +74,7 @@ def last_ranks(window: Window, _asked: None = None) -> Mapping[Subject, LastRank
     if not told:
         return {}
     rows = window.get("gpu", Span.NOW)
-    job = together(jobs(window, rows), models(window, rows))
+    job = combined_codes(jobs(window, rows), models(window, rows))
     clocks, as_others = _clocks(window, rows, job), _work_as_others(window, rows, job)
     found = {}
     for gpu, (at, of) in told.items():
@@ -152,7 +152,7 @@ def _grown(of: Collective) -> int | None:
 def _why(window: Window, gpu: Subject, of: Collective) -> Why:
     if _grown(of) is not None:
         return Why.TURNED
-    found = window.once(draws_least.draws_least, None)
+    found = window.once(draws_least.power_among_peers, None)
     place = None if found is None else found.rows.index.number(gpu)
     is_less = found is not None and place is not None and bool(found.less[place])
     return Why.BEGUN if is_less else Why.UNKNOWN

@@ -12,7 +12,7 @@ import numpy as np
 from gpuvigil.model import Evidence
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import clusters, models, per_group, seconds, together
+from ..window.columns import clusters, combined_codes, models, per_group, seconds
 from ..window.window import Need, Span, Window
 from .claims import Claim
 from .heat import CELSIUS, works
@@ -37,7 +37,7 @@ def hot_memory(window: Window) -> Iterator[Claim]:
     if not hot.any():
         return
     beyond = memory - core
-    kin = together(clusters(rows), models(window, rows))
+    kin = combined_codes(clusters(rows), models(window, rows))
     usual, count = per_group(kin, np.where(works(rows), beyond, np.nan))
     told = hot & (beyond >= usual + _KELVIN) & (count > _PEERS)
     for (subject, row), peers in zip(rows.where(told), usual[told], strict=True):

@@ -18,7 +18,7 @@ _MOST = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Starved:
+class PcieLimitedPort:
     """A port that its card's PCIe link cannot keep up with."""
 
     port: Subject
@@ -27,7 +27,9 @@ class Starved:
     gpus: tuple[Subject, ...]  # that share the card's PCIe switch or NUMA node
 
 
-def starved(window: Window, speed_of: Callable[[Subject], float]) -> Iterator[Starved]:
+def pcie_limited_ports(
+    window: Window, speed_of: Callable[[Subject], float]
+) -> Iterator[PcieLimitedPort]:
     """Yield the ports that are faster than their card's PCIe link.
 
     `speed_of` returns the bits per second of a port that is up, 0 for any other. A card in a slot
@@ -45,7 +47,7 @@ def starved(window: Window, speed_of: Callable[[Subject], float]) -> Iterator[St
         peers = _most_of(nic, _peers(inventory, nic, kin))
         if peers is not None:
             near = _near(inventory, nic)
-            yield from (Starved(port=it, nic=nic, peers=peers, gpus=near) for it in ports)
+            yield from (PcieLimitedPort(port=it, nic=nic, peers=peers, gpus=near) for it in ports)
 
 
 def _outrun(

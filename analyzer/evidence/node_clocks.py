@@ -14,7 +14,7 @@ from gpuvigil.clock import micros
 from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import Floats, Mask, means_before, models, nodes, seconds, together
+from ..window.columns import Floats, Mask, combined_codes, means_before, models, nodes, seconds
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
 from .job_pace import held_since, jobs
@@ -72,7 +72,7 @@ def nodes_below_their_jobs(window: Window, stands: Collection[Subject]) -> list[
     if not low.any():
         return []
     lower = low & (_fell(window, rows) | _of(rows, stands))
-    job = together(jobs(window, rows), models(window, rows))
+    job = combined_codes(jobs(window, rows), models(window, rows))
     told = [
         one
         for number in np.unique(job[lower & (jobs(window, rows) != 0)]).tolist()

@@ -13,7 +13,7 @@ def is_news(window: Window, note: Finding) -> bool:
     """
     if note.severity is not Severity.INFO:
         return True
-    alike = [it for it in window.stood if it.fingerprint == note.fingerprint]
+    alike = [it for it in window.recent_incidents if it.fingerprint == note.fingerprint]
     # An incident that has come back stands beside the memory of its earlier end.
     if any(it.resolved_at is None for it in alike):
         return True

@@ -12,7 +12,7 @@ import numpy as np
 from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import Floats, Mask, counted, models, nodes, per_group, together
+from ..window.columns import Floats, Mask, combined_codes, group_count, models, nodes, per_group
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
 from .job_pace import LOOKS, MOST_LOSS, NVLINK_BYTES, PEERS, change_of, jobs
@@ -60,12 +60,14 @@ def uneven(window: Window) -> list[tuple[Subject, float]]:
         return []
     before = _balance(window, rows, rows, _LOOK.long)
     last = _balance(window, rows, window.get("gpu", Span.RECENT), None)
-    group = together(jobs(window, rows), models(window, rows), nodes(rows))
+    group = combined_codes(jobs(window, rows), models(window, rows), nodes(rows))
     fell &= last.share <= -_HALF
     # All the others must be alike now and before; the one GPU was, too.
     odd = ~(np.abs(before.share) <= ALIKE) | ~(np.abs(now.received) <= ALIKE)
     odd |= ~(np.abs(before.received) <= ALIKE) | (~(np.abs(now.share) <= ALIKE) & ~fell)
-    fell &= (counted(group, odd) == 0.0) & (counted(group, fell) == 1.0) & (now.count >= PEERS)
+    fell &= (
+        (group_count(group, odd) == 0.0) & (group_count(group, fell) == 1.0) & (now.count >= PEERS)
+    )
     return [
         (rows.subjects[row], float(np.exp(now.share[row]))) for row in np.flatnonzero(fell).tolist()
     ]
@@ -92,7 +94,7 @@ def _balance(window: Window, rows: Rows, of: Rows, long: Span | None) -> Balance
     received, sent = (_rate(window, rows, of, it.column, long) for it in (_RECEIVED, _SENT))
     job = jobs(window, rows)
     known = (job != 0) & (received > NVLINK_BYTES) & (sent > 0.0)
-    group = together(job, models(window, rows), nodes(rows))
+    group = combined_codes(job, models(window, rows), nodes(rows))
     told = np.stack([_log(sent, known) - _log(received, known), _log(received, known)])
     usual, count = per_group(group, told)
     share, of_received = told - usual

@@ -19,11 +19,11 @@ from ..window.columns import (
     Floats,
     Mask,
     clusters,
+    combined_codes,
     means_before,
     models,
     nodes,
     seconds,
-    together,
 )
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
@@ -106,7 +106,7 @@ def own_past_of(window: Window) -> Heat:
     lately = np.where(still, warmer - unsure, kelvin)
     kelvin = np.where(kelvin >= _SHOWS * lately, np.fmax(kelvin, lately), kelvin)
     is_sure = (most - least) * np.abs(more) + sampled + followed <= _SURE_KELVIN
-    alike = together(clusters(rows), models(window, rows))
+    alike = combined_codes(clusters(rows), models(window, rows))
     mates = beyond_mates(nodes(rows), alike, watts, now_watts, beyond, warmer)
     return Heat(
         model=alike,

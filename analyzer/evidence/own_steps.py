@@ -22,13 +22,13 @@ from ..window.columns import (
     Codes,
     Floats,
     Mask,
-    counted,
+    combined_codes,
     divided,
+    group_count,
+    group_maximum,
     models,
-    most,
     per_group,
     seconds,
-    together,
 )
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
@@ -131,7 +131,7 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     rows, recent = window.get("gpu", Span.NOW), window.get("gpu", Span.RECENT)
     if not len(rows) or np.isnan(rows.values(OWN)).all():
         return None
-    job = together(jobs(window, rows), models(window, rows))
+    job = combined_codes(jobs(window, rows), models(window, rows))
     known = (
         (jobs(window, rows) != 0) & (recent.beside(rows, _COUNT.column) >= _LINES) & _goes_on(rows)
     )
@@ -163,8 +163,8 @@ def own_steps(window: Window, _asked: None = None) -> OwnSteps | None:
     stands_out = turned | weak | (slow & lower)
     # Ranks that nearly were so from the beginning count only beside one of their job that was.
     uneven = near & was_so & ~weak
-    uneven &= counted(job, uneven & slow) > 0
-    stands_out &= counted(job, stands_out) <= _MOST_SHARE * count[0]
+    uneven &= group_count(job, uneven & slow) > 0
+    stands_out &= group_count(job, stands_out) <= _MOST_SHARE * count[0]
     return OwnSteps(
         rows=rows,
         job=job,
@@ -264,7 +264,7 @@ def runs_lower(job: Codes, slower: Floats, count: Floats) -> Mask:
 
     Then it is another kind of node, or heat.
     """
-    many = counted(job, slower <= np.log1p(-_LASTS * LOWER_CLOCK)) > _MOST_SHARE * count
+    many = group_count(job, slower <= np.log1p(-_LASTS * LOWER_CLOCK)) > _MOST_SHARE * count
     found: Mask = (slower <= np.log1p(-LOWER_CLOCK)) & ~many
     return found
 
@@ -421,8 +421,8 @@ def _draws_least(job: Codes, draws: Floats) -> Mask:
     """Tell which GPU draws less at its clock than any other of its job, whatever work these have."""
     found: Mask = np.ones(len(job), dtype=bool)
     for one in draws:
-        least = one == -most(job, -one)
-        others = -most(job, np.where(least, np.nan, -one))
+        least = one == -group_maximum(job, -one)
+        others = -group_maximum(job, np.where(least, np.nan, -one))
         found &= least & (one - others <= np.log1p(-LESS_POWER))
     return found
 

@@ -50,7 +50,7 @@ def may_share_switch(one: Subject, other: Subject, racks: Mapping[str, str]) -> 
     return same_name or mine is None or theirs is None or mine == theirs
 
 
-def together(drops: Iterable[Drop], racks: Mapping[str, str]) -> list[list[Drop]]:
+def group_drops(drops: Iterable[Drop], racks: Mapping[str, str]) -> list[list[Drop]]:
     """Return drops of fabric ports in groups with one cause, oldest first; one may stand alone."""
     groups: list[list[Drop]] = []
     for run in sorted(_runs(drops), key=_order):

@@ -283,7 +283,7 @@ def still_slow(window: Window, rates: Rates) -> Mask:
     return found
 
 
-def waited_for(window: Window, rates: Rates) -> Floats:
+def waiting_share(window: Window, rates: Rates) -> Floats:
     """Return for which share of its span each port waited as in the last minute; 1 if unknown."""
     paused = MICROSECONDS * rates.paused_before, MICROSECONDS * rates.paused
     found: Floats = np.fmin(

@@ -11,7 +11,7 @@ import numpy as np
 from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import models, nodes, together
+from ..window.columns import combined_codes, models, nodes
 from ..window.holdings import holder_key
 from ..window.window import Need, Span, Window
 
@@ -75,7 +75,7 @@ def _may_be_of_the_node(window: Window, gpu: Subject) -> bool:
     reasons = steady.beside(rows, REASONS.column)[place]
     if int(np.nan_to_num(reasons)) & SOMEBODY_SET:
         return True
-    alike = together(nodes(rows), models(window, rows))
+    alike = combined_codes(nodes(rows), models(window, rows))
     clock = rows.values(_CLOCK.field)
     others = (alike == alike[place]) & (rows.values(_BUSY) >= _BUSY_PERCENT) & ~np.isnan(clock)
     others[place] = False

@@ -15,8 +15,8 @@ from .heat import (
     WORKING_SHARE,
     WORKING_WATTS,
     Heat,
+    comparable_in_node,
     is_awake,
-    told_by_their_nodes,
     works,
 )
 from .heat_blame import AGAINST
@@ -70,7 +70,7 @@ def _shows(rows: Rows, found: Heat, numbers: list[int], incident: Incident, than
     seen = np.isfinite(found.kelvin[numbers])
     if incident.subject.kind == "gpu":
         at_any_load = incident.condition == "cooling" or than == USUAL
-        told = told_by_their_nodes(rows, found)
+        told = comparable_in_node(rows, found)
         shows = is_awake(rows) if at_any_load else works(rows) & told
         return bool(seen.all() and shows[numbers].all())
     return int(seen.sum()) >= max(min(NODE_GPUS, len(numbers)), 0.5 * len(numbers))

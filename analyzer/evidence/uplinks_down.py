@@ -13,7 +13,7 @@ from ..window.window import Window
 from . import fabric, fabric_links
 from .claims import in_words_of
 from .crossing import crossing
-from .fabric_links import Trouble
+from .fabric_links import CableTrouble
 from .port_groups import joined
 
 _ONE, _SEVERAL, _CUT_OFF = (
@@ -37,7 +37,9 @@ def cables_down(window: Window, fault: Fault) -> Iterator[Finding]:
 
     Each cable to a host without a collector gets its own.
     """
-    troubles = sorted(fabric_links.down(window), key=lambda it: (it.since, it.subject))
+    troubles = sorted(
+        fabric_links.cables_without_link(window), key=lambda it: (it.since, it.subject)
+    )
     between = [it for it in troubles if it.cable.at_switches]
     yield from (_of_host(it, fault) for it in troubles if not it.cable.at_switches)
     known = _stood(window, fault)
@@ -45,7 +47,7 @@ def cables_down(window: Window, fault: Fault) -> Iterator[Finding]:
         yield _finding(window, group, known, fault)
 
 
-def _of_host(trouble: Trouble, fault: Fault) -> Finding:
+def _of_host(trouble: CableTrouble, fault: Fault) -> Finding:
     return Finding(
         fault=fault.key,
         subject=trouble.subject,
@@ -62,12 +64,14 @@ def _of_host(trouble: Trouble, fault: Fault) -> Finding:
 def _stood(window: Window, fault: Fault) -> list[_Known]:
     return [
         _Known(it.subject, frozenset({it.subject, *map(Subject.parse, it.members)}))
-        for it in window.stood
+        for it in window.recent_incidents
         if it.fault == fault.key and not it.resolved_at and it.subject.device == SWITCH_DEVICE
     ]
 
 
-def _together(troubles: Sequence[Trouble], known: Sequence[_Known]) -> Iterator[Sequence[Trouble]]:
+def _together(
+    troubles: Sequence[CableTrouble], known: Sequence[_Known]
+) -> Iterator[Sequence[CableTrouble]]:
     """Return groups that share a switch and went within two minutes, or are one incident already."""
     runs: dict[int, int] = {}
     begun = None
@@ -76,7 +80,7 @@ def _together(troubles: Sequence[Trouble], known: Sequence[_Known]) -> Iterator[
             begun = number
         runs[id(it)] = begun
 
-    def ties(it: Trouble) -> Iterator[object]:
+    def ties(it: CableTrouble) -> Iterator[object]:
         cluster, names = it.cable.between
         yield from ((cluster, name, runs[id(it)]) for name in sorted(names))
         yield from (one.subject for one in known if it.subject in one.links)
@@ -85,7 +89,7 @@ def _together(troubles: Sequence[Trouble], known: Sequence[_Known]) -> Iterator[
 
 
 def _finding(
-    window: Window, group: Sequence[Trouble], known: Iterable[_Known], fault: Fault
+    window: Window, group: Sequence[CableTrouble], known: Iterable[_Known], fault: Fault
 ) -> Finding:
     links = {it.subject for it in group}
     stands = next((it for it in known if not links.isdisjoint(it.links)), None)
@@ -108,7 +112,7 @@ def _finding(
     return in_words_of(replace(found, severity=severity), row)
 
 
-def _of_several(window: Window, group: Sequence[Trouble]) -> Iterator[Evidence]:
+def _of_several(window: Window, group: Sequence[CableTrouble]) -> Iterator[Evidence]:
     yield from (it for it in group[0].evidence if it.name == group[0].evidence[0].name)
     shown = [f"{it.cable.near.name} to {it.cable.far}" for it in group[:_SHOWN]]
     more = f" and {len(group) - _SHOWN} more" if len(group) > _SHOWN else ""
@@ -121,7 +125,7 @@ def _of_several(window: Window, group: Sequence[Trouble]) -> Iterator[Evidence]:
         )
 
 
-def _ends(trouble: Trouble) -> Iterator[tuple[str, str]]:
+def _ends(trouble: CableTrouble) -> Iterator[tuple[str, str]]:
     cluster, names = trouble.cable.between
     yield from ((cluster, name) for name in names)
 
@@ -138,7 +142,7 @@ def _counted(window: Window) -> tuple[Counter[tuple[str, str]], Counter[tuple[st
     return every, up
 
 
-def _cut_off(window: Window, group: Sequence[Trouble]) -> bool:
+def _cut_off(window: Window, group: Sequence[CableTrouble]) -> bool:
     """Tell whether a switch with hosts has no link to another switch any more."""
     _, up = _counted(window)
     alone = {place for it in group for place in _ends(it) if not up[place]}

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..window.columns import Codes, Floats, clusters, divided, models, nodes, seconds, together
+from ..window.columns import (
+    Codes,
+    Floats,
+    clusters,
+    combined_codes,
+    divided,
+    models,
+    nodes,
+    seconds,
+)
 from ..window.rows import Rows
 from ..window.usual import Usual
 from ..window.window import Span, Window
@@ -63,4 +72,4 @@ def _beside(window: Window, rows: Rows) -> Floats:
 
 
 def _models(window: Window, rows: Rows) -> Codes:
-    return together(clusters(rows), models(window, rows))
+    return combined_codes(clusters(rows), models(window, rows))

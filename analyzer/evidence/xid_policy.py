@@ -25,7 +25,7 @@ def row_of(event: Event) -> Xid:
     return read(event.code, event.message)
 
 
-def audible(window: Window, subject: Subject, events: Sequence[Event]) -> list[Event]:
+def relevant_xids(window: Window, subject: Subject, events: Sequence[Event]) -> list[Event]:
     """Return a GPU's events without those that mean nothing.
 
     Every kill leaves a 45 behind: it is silent if a job ended or another Xid says why, and

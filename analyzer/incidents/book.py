@@ -23,7 +23,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.silence_conditions import PLAIN
 
-from ..correlation.breaker import is_whole
+from ..correlation.breaker import is_cluster_wide
 from ..correlation.observation import Candidate, Hindsight, Observation
 from ..evidence.raised import raised_at
 from ..window.fault_kinds import REPAIRED, SILENCES, SLOW_JOBS
@@ -336,7 +336,7 @@ def _verdict(condition: str) -> str:
 def _who_is_hit(incident: Incident) -> Any:
     """Return who is hit, for comparison; None for a whole cluster, whose jobs change every minute."""
     hit = incident.impact
-    return None if is_whole(incident) else (hit.gpus, hit.holders, hit.users)
+    return None if is_cluster_wide(incident) else (hit.gpus, hit.holders, hit.users)
 
 
 # Changes that make a transition; numbers in the evidence drift without one.

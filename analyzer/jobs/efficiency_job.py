@@ -19,7 +19,7 @@ from accounting.efficiency.inefficient_hours import (
     parts_of,
     waste_hour,
 )
-from accounting.efficiency.recent_incidents import stood_since
+from accounting.efficiency.recent_incidents import standing_or_resolved_since
 from gpuvigil.clock import EPOCH, Clock, to_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
@@ -44,7 +44,7 @@ _MOST_RECORDS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _HourRecords:
     """The records behind all hours that are judged in one step."""
 
     held: Sequence[Allocation]  # that had not ended when the oldest of them began
@@ -82,7 +82,7 @@ class EfficiencyJob:
             self._clock.wait(self._stop, self._clock.monotonic() - began)
             began = self._clock.monotonic()
 
-    def _judge(self, start: datetime, times: int, told: _Told) -> None:
+    def _judge(self, start: datetime, times: int, told: _HourRecords) -> None:
         """For the `times`-th time; an hour of which records are missing keeps its earlier judgement."""
         assert self._judged is not None
         if told.whole_from is not None and start < told.whole_from:
@@ -100,7 +100,7 @@ class EfficiencyJob:
         for one in found:
             self._log.info("hour judged", cluster=one.cluster, holders=len(one.wastes))
 
-    def _hours(self, start: datetime, told: _Told) -> Iterator[WasteHour]:
+    def _hours(self, start: datetime, told: _HourRecords) -> Iterator[WasteHour]:
         """The hour from `start` on, of each cluster of which anything was measured in it."""
         span = start, start + HOUR
         rows = {part: self._rows(part) for part in (span, *parts_of(told.held, start))}
@@ -123,7 +123,7 @@ class EfficiencyJob:
                 rows[subject.cluster][subject.key] = row
         return rows
 
-    def _told(self, oldest: datetime) -> _Told:
+    def _told(self, oldest: datetime) -> _HourRecords:
         """What hours from `oldest` on are judged by."""
         jobs = jobs_since(self._hub, None, oldest)
         held, whole_from = [], None
@@ -138,10 +138,10 @@ class EfficiencyJob:
                 if one.ended_at is None or one.ended_at > oldest
             ]
         inventories = self._hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS)
-        return _Told(
+        return _HourRecords(
             held=held,
             inventories=list(readable(inventories, Inventory.from_record)),
-            incidents=stood_since(self._hub, oldest),
+            incidents=standing_or_resolved_since(self._hub, oldest),
             whole_from=whole_from,
         )
 

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable
 
-from accounting.hardware.returns import newest, replaced
+from accounting.hardware.returns import newest, replaced_parts
 from gpuvigil.model import UNREADABLE, Inventory, Record, RecordKind, Rma, RmaState, Subject
 
 
@@ -52,7 +52,9 @@ class Replacements:
         except UNREADABLE:
             return  # the analysis says so
         with self._lock:
-            for one in replaced(list(self._open.get(inventory.subject, {}).values()), inventory):
+            for one in replaced_parts(
+                list(self._open.get(inventory.subject, {}).values()), inventory
+            ):
                 self._keep(one)
                 self._waiting[one.id] = one.to_record()
 

@@ -70,7 +70,7 @@ def fabric(window: Window, rows: Rows) -> Mask:
     return odd
 
 
-def together(*codes: Codes) -> Codes:
+def combined_codes(*codes: Codes) -> Codes:
     """Return a code per row, the same for rows that have the same code in each of `codes`."""
     return _joined(*codes) if len(codes) > 1 else codes[0]
 
@@ -127,7 +127,7 @@ def per_group(codes: Codes, values: Numbers) -> tuple[Floats, Floats]:
     return medians[..., groups.of_row], sizes.astype(np.float64)[..., groups.of_row]
 
 
-def most(codes: Codes, values: Numbers) -> Floats:
+def group_maximum(codes: Codes, values: Numbers) -> Floats:
     """Return for each row the highest value of its group; NaN where none was measured."""
     groups = _grouped(codes)
     highest: Any = np.full(groups.number, -np.inf)
@@ -137,7 +137,7 @@ def most(codes: Codes, values: Numbers) -> Floats:
     return found
 
 
-def counted(codes: Codes, mask: Mask) -> Floats:
+def group_count(codes: Codes, mask: Mask) -> Floats:
     """Return for each row how many of its group are in the mask."""
     groups = _grouped(codes)
     counts = np.bincount(groups.of_row[mask], minlength=groups.number).astype(np.float64)

@@ -105,7 +105,7 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class SchedulerReports:
     """The last word of the schedulers of all clusters; each new record makes a new object."""
 
     newest: Mapping[str, Scheduler] = field(default_factory=dict)  # by the key of who told it
@@ -114,7 +114,7 @@ class Told:
     gone: Mapping[Subject, datetime] = field(default_factory=dict)
     checks: Checks = USUAL
 
-    def with_record(self, said: Scheduler) -> "Told":
+    def with_record(self, said: Scheduler) -> "SchedulerReports":
         """Return the state after one more record; one older than its scheduler's last is ignored."""
         key = said.told_by.key
         last = self.newest.get(key)
@@ -140,12 +140,12 @@ class Told:
         newest = {**self.newest, key: said}
         return replace(self, newest=newest, answered=answered, gone=gone)
 
-    def with_held(self, held: Iterable[Incident]) -> "Told":
+    def with_held(self, held: Iterable[Incident]) -> "SchedulerReports":
         """Add deleted nodes from held incidents: after a restart nothing else knows of old ones."""
         gone = {i.subject.of_node(): i.updated_at for i in held if _is_deleted(i.out_of_service)}
         return replace(self, gone={**gone, **self.gone})
 
-    def without(self, now: datetime, known: Collection[str]) -> "Told":
+    def without(self, now: datetime, known: Collection[str]) -> "SchedulerReports":
         """Forget nodes deleted long ago, except those in `known`: keys that are heard or told of."""
         old = {n for n, at in self.gone.items() if now - at > _FORGOTTEN and n.key not in known}
         if not old:

@@ -85,7 +85,7 @@ class Window:
     # By node: how many seconds a clock that the hub calls wrong is ahead of the hub's.
     clocks: Mapping[str, float] = field(default_factory=dict)
     # Standing incidents and those over in the last hours: work they stopped may resume only later.
-    stood: tuple[Incident, ...] = ()
+    recent_incidents: tuple[Incident, ...] = ()
     # Holders that wait for work on purpose, as the site declares.
     declared: tuple[IdleSettings, ...] = ()
     # When a body of the node last reached the hub, by the hub's clock turned into ours.

@@ -12,8 +12,8 @@ from typing import Any
 import streamlit as st
 
 from accounting.people.names import Names
+from accounting.people.records_view import Pseudonyms, RecordsView
 from accounting.people.roles import Person
-from accounting.people.sight import Pseudonyms, Sight
 from gpuvigil.clock import Clock, ManualClock, SystemClock
 from gpuvigil.config import Config
 
@@ -142,7 +142,9 @@ def _then(now: Shared, at: datetime) -> Shared:
 
 
 def _seen_by(found: Shared, people: People, person: Person) -> Shared:
-    sight = Sight(person=person, names=people.names, pseudonyms=people.pseudonyms, key=people.key)
+    sight = RecordsView(
+        person=person, names=people.names, pseudonyms=people.pseudonyms, key=people.key
+    )
     key = person.name, person.way, sight.rights, found.at
     with _lock:
         if key not in _seen:
@@ -153,7 +155,7 @@ def _seen_by(found: Shared, people: People, person: Person) -> Shared:
         return _seen[key]
 
 
-def _made(found: Shared, sight: Sight) -> Shared:
+def _made(found: Shared, sight: RecordsView) -> Shared:
     eyes = PersonView(sight, SystemClock())
     questions = PersonQueryCache(found.questions, eyes)
     if sight.is_whole:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+from accounting.people.records_view import RecordsView
 from accounting.people.roles import Person
-from accounting.people.sight import Sight
 from gpuvigil.clock import Clock
 from gpuvigil.errors import HubRefused
 from gpuvigil.hub_client import Hub
@@ -82,7 +82,7 @@ def audit_entry(record: Record, person: Person, now: datetime) -> Record:
 class PersonView:
     """One person's view of the hub."""
 
-    sight: Sight
+    sight: RecordsView
     clock: Clock
 
     def visible(self, records: Iterable[Record]) -> tuple[Record, ...]:

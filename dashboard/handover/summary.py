@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from accounting.hardware.returns import said as rma_said
+from accounting.hardware.returns import step_line as rma_said
 from gpuvigil.clock import moment
 from gpuvigil.lifecycle import State
 from gpuvigil.model import (

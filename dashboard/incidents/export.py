@@ -6,7 +6,7 @@ from datetime import datetime
 
 from accounting.hardware.incident_steps import Moment, span
 from accounting.hardware.node_changes import Changed
-from accounting.hardware.similar_incidents import Before, outcome
+from accounting.hardware.similar_incidents import EarlierIncident, outcome
 from gpuvigil.clock import moment
 from gpuvigil.markdown import text
 
@@ -66,6 +66,6 @@ def _moment(step: Moment) -> str:
     return f"{moment(step.at)} {step.title}: {step.text}"
 
 
-def _before(it: Before, now: datetime) -> str:
+def _before(it: EarlierIncident, now: datetime) -> str:
     one = it.incident
-    return f"{moment(one.since)} {one.label}: {it.helped or 'nobody said'}, {outcome(it, now)}"
+    return f"{moment(one.since)} {one.label}: {it.what_helped or 'nobody said'}, {outcome(it, now)}"

@@ -3,7 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from accounting.hardware.similar_incidents import MOST_SHOWN, Before, Said, alike, before
+from accounting.hardware.similar_incidents import (
+    MOST_SHOWN,
+    EarlierIncident,
+    IncidentRecords,
+    earlier_incident,
+    similar_incidents,
+)
 from accounting.usage.model import cluster_key
 from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import State
@@ -108,7 +114,7 @@ def story(hub: Hub, id_: str) -> Story | None:
 class Similar:
     """The earlier incidents with the same fault that are shown, and how many there were."""
 
-    shown: tuple[Before, ...] = ()
+    shown: tuple[EarlierIncident, ...] = ()
     amount: int = 0
     unknown: bool = False  # the hub did not answer
 
@@ -119,15 +125,15 @@ def similar(hub: Hub, one: Incident, now: datetime) -> Similar:
         RecordKind.INCIDENT, subject=cluster_key(one.subject.cluster), states=OVER, limit=MOST
     )
     past = list(readable(records, Incident.from_record))
-    found = alike(one, past, now)
-    shown = tuple(before(one, it, _said(hub, it.id), past) for it in found[:MOST_SHOWN])
+    found = similar_incidents(one, past, now)
+    shown = tuple(earlier_incident(one, it, _said(hub, it.id), past) for it in found[:MOST_SHOWN])
     return Similar(shown=shown, amount=len(found))
 
 
-def _said(hub: Hub, id_: str) -> Said:
+def _said(hub: Hub, id_: str) -> IncidentRecords:
     notes = hub.records(RecordKind.ACKNOWLEDGEMENT, parent=id_)
     steps = hub.records(RecordKind.TRANSITION, parent=id_)
-    return Said(
+    return IncidentRecords(
         transitions=tuple(readable(steps, Transition.from_record)),
         notes=tuple(readable(notes, Acknowledgement.from_record)),
         rma=_steps(hub, id_),

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from accounting.hardware.returns import LONGEST_NOTE, may_have, said, step
+from accounting.hardware.returns import LONGEST_NOTE, can_be_returned, step, step_line
 from gpuvigil.clock import SystemClock, moment, to_text
 from gpuvigil.errors import HubError
 from gpuvigil.model import Incident, RmaState
@@ -23,7 +23,7 @@ _WORDS = {
 def form(story: Story, key: tuple[str, str]) -> None:
     """Draw the steps so far and the form for the next one; nothing for faults without a return."""
     incident = story.incident
-    if not may_have(incident):
+    if not can_be_returned(incident):
         return
     show(f"rma-steps-{incident.id}", _steps(story))
     if not live.shared().may_change:
@@ -51,7 +51,7 @@ def _steps(story: Story) -> Node | None:
     if not story.rma:
         return None
     rows = (
-        el("li", el("time", moment(one.at), datetime=to_text(one.at)), el("div", said(one)))
+        el("li", el("time", moment(one.at), datetime=to_text(one.at)), el("div", step_line(one)))
         for one in story.rma
     )
     return el("section", el("h3", "Return to the maker"), el("ol", *rows, class_="timeline"))

@@ -255,10 +255,10 @@ def _similar(past: Similar, asked: Filters, now: datetime) -> Node:
         el(
             "li",
             el("a", f"{it.incident.since:%d %b}", href=asked.set(incident=it.incident.id).href),
-            f" {place(it.incident)}" + (" (here)" if it.here else ""),
+            f" {place(it.incident)}" + (" (here)" if it.same_subject else ""),
             el(
                 "div",
-                it.helped or "what helped was not noted",
+                it.what_helped or "what helped was not noted",
                 f"; {similar.outcome(it, now)}",
                 class_="sub",
             ),

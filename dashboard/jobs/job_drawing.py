@@ -126,7 +126,7 @@ def _tiles(
     yield _tile("SM activity", _DASH if sm is None else f"{sm:.0f} %", beside)
     hours = len(job.gpus) * (max(now - job.started_at, timedelta()) / _HOUR)
     if job.cost is not None:
-        yield _tile("Cost so far", prices.said(job.cost), f"{hours:,.1f} GPU-hours")
+        yield _tile("Cost so far", prices.formatted(job.cost), f"{hours:,.1f} GPU-hours")
     else:
         yield _tile("GPU-hours so far", f"{hours:,.1f}", "no price is set" if not prices else "")
     yield _at_risk(job, hours)

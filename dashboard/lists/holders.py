@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from accounting.cost.money import Prices, models_of
-from accounting.efficiency.idle_reason import Idleness, told_idle
+from accounting.efficiency.idle_reason import Idleness, gpus_idle_since
 from accounting.usage.ownership import NOBODY_KNOWN, holder_of
 from gpuvigil.faults.gpu_states import NO_PROCESSES, NO_UTILIZATION
 from gpuvigil.model import Allocation, GpuState
@@ -225,7 +225,7 @@ def _holdings(
     moment: Moment, reasons: Mapping[str, Idleness] | None = None, bill: Bill | None = None
 ) -> Iterable[_Holding]:
     found: dict[tuple[str, str, str], _Holding] = {}
-    idle_since = told_idle(one.incident for one in moment.view.attention)
+    idle_since = gpus_idle_since(one.incident for one in moment.view.attention)
     for cell in _held(moment):
         for held in moment.of(cell.subject) or (None,):
             one = _entry(found, cell, held)

@@ -14,7 +14,7 @@ from accounting.efficiency.idle_query import (
     with_requests,
 )
 from accounting.efficiency.idle_reason import IDLE, Idleness
-from accounting.efficiency.recent_incidents import over_since
+from accounting.efficiency.recent_incidents import resolved_since
 from gpuvigil.config import AnalyzerSettings, IdleSettings
 from gpuvigil.config.routing import stands_by
 from gpuvigil.hub_client import Hub
@@ -46,7 +46,7 @@ def reasons(
         for row in store_of(hub).window("gpu", ASKED, start, moment.now).to_pylist()
     }
     servers = store_of(hub).window("inference", ASKED_OF_SERVERS, start, moment.now).to_pylist()
-    over = over_since(hub, start)
+    over = resolved_since(hub, start)
     return reasons_of(moment, with_requests(rows, servers), settings, declared, over)
 
 

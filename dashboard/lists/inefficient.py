@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from accounting.cost.money import Prices, models_of
-from accounting.efficiency.efficiency import COVERAGE, Judged, Work, judge, scattered
+from accounting.efficiency.efficiency import COVERAGE, EfficiencyAdvice, Work, judge, scattered
 from accounting.efficiency.efficiency_query import ASKED, worked
 from accounting.efficiency.on_call import is_on_call
 from gpuvigil.clock import duration
@@ -129,7 +129,7 @@ class _Bill:
     def hours(self) -> float:
         return (self.span[1] - self.span[0]) / timedelta(hours=1)
 
-    def cost(self, held: Sequence[Allocation], judged: Judged) -> float | None:
+    def cost(self, held: Sequence[Allocation], judged: EfficiencyAdvice) -> float | None:
         """Return the cost of the wasted share, at the mean price of the holder's GPUs; None without prices."""
         each = [
             self.prices.cost(one.subject.cluster, self.models.get(one.subject.key), *self.span)
@@ -151,7 +151,7 @@ def _is_known(held: Sequence[Allocation], of_gpus: Mapping[str, Work], start: da
 
 def _judged(
     held: Sequence[Allocation], of_gpus: Mapping[str, Work], start: datetime
-) -> Judged | None:
+) -> EfficiencyAdvice | None:
     if any(one.started_at > start or one.subject.key not in of_gpus for one in held):
         return None
     works = [of_gpus[one.subject.key] for one in held]
@@ -162,7 +162,7 @@ def _row(
     holder: _Holder,
     held: Sequence[Allocation],
     works: Sequence[Work],
-    judged: Judged,
+    judged: EfficiencyAdvice,
     bill: _Bill,
 ) -> tuple[Value, ...]:
     return (

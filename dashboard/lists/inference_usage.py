@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from accounting.cost.money import Prices, models_of
-from accounting.inference_capacity import Judged, Numbers, Replica, Steps, judge, numbers
+from accounting.inference_capacity import CapacityVerdict, Numbers, Replica, Steps, judge, numbers
 from gpuvigil.config import IdleSettings
 from gpuvigil.config.routing import stands_by
 from gpuvigil.hub_client import Hub
@@ -74,7 +74,7 @@ class Service:
     model: str
     replicas: tuple[Replica, ...]
     numbers: Numbers
-    judged: Judged | None
+    judged: CapacityVerdict | None
     queue_seconds: float | None  # the mean wait of a request
     holders: tuple[str, ...]
     users: tuple[str, ...]

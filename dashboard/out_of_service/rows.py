@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
-from accounting.hardware.returns import newest, said
+from accounting.hardware.returns import newest, step_line
 from gpuvigil.faults import FAULTS, Shows
 from gpuvigil.faults.affected import struck
 from gpuvigil.faults.gpu_states import UNHEARD
@@ -237,7 +237,7 @@ def next_step(
 ) -> str:
     """Return what to do next about a node."""
     if repair is not None:
-        word = said(repair)
+        word = step_line(repair)
         wait = "ship the part" if repair.state is RmaState.OPEN else "wait for the replacement"
         return f"{wait} ({word})"
     counts = accepted is not None and since is not None and accepted.at > since

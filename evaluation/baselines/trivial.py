@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from gpuvigil.model import Severity, Subject
 
-from ..judge.claims import Claim, Said
+from ..judge.claims import Claim, IncidentText
 from ..judge.fault_names import NAMING
 
 ALWAYS, NEVER = "always alarm", "never alarm"
@@ -14,7 +14,7 @@ EVERY = timedelta(minutes=15)
 
 def always(nodes: Iterable[Subject], span: tuple[datetime, datetime]) -> Iterator[Claim]:
     """Yield a warning about every node in every quarter of an hour."""
-    said = Said(title="something may be wrong")
+    said = IncidentText(title="something may be wrong")
     for node in nodes:
         for number in range(int((span[1] - span[0]) / EVERY)):
             at = span[0] + number * EVERY
@@ -23,7 +23,7 @@ def always(nodes: Iterable[Subject], span: tuple[datetime, datetime]) -> Iterato
                 fault=ALWAYS + NAMING,
                 subject=node,
                 severity=Severity.WARNING,
-                words=((at, said),),
+                texts=((at, said),),
                 action="",
                 spans=((at, at + EVERY),),
                 loud_from=at,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 
-from accounting.job_ending import Ending, Why, around, verdict
+from accounting.job_ending import EndCause, Ending, around, verdict
 from gpuvigil.model import Event, Incident
 from simulator.fleet import Fleet
 from simulator.fleet.jobs import Job
@@ -28,11 +28,11 @@ _SLURM = {
     End.TIMEOUT: ("TIMEOUT", "0:15"),
 }
 _TRUE = {
-    End.COMPLETED: Why.COMPLETED,
-    End.FAILED: Why.PROGRAM,
-    End.CANCELLED: Why.CANCELLED,
-    End.PREEMPTED: Why.PREEMPTED,
-    End.TIMEOUT: Why.TIME_LIMIT,
+    End.COMPLETED: EndCause.COMPLETED,
+    End.FAILED: EndCause.PROGRAM,
+    End.CANCELLED: EndCause.CANCELLED,
+    End.PREEMPTED: EndCause.PREEMPTED,
+    End.TIMEOUT: EndCause.TIME_LIMIT,
 }
 # Exit codes of programs that fail: an exception, an abort of the runtime, a memory fault, a wrong argument.
 _CODES = ("1:0", "1:0", "1:0", "0:6", "0:11", "2:0")
@@ -52,7 +52,7 @@ class Over:
     """A job that ended within the fleet's time: its true cause, and what Slurm and its nodes would report."""
 
     job: Job
-    true: Why
+    true: EndCause
     name: str  # the fault that ended it, or its kind of work
     ending: Ending
     nodes: frozenset[str]
@@ -111,14 +111,14 @@ def _struck_by(fleet: Fleet, job: Job) -> str:
     raise ValueError(f"job {job.number} was struck by nothing")
 
 
-def _of_fault(kind: str, chance: Random) -> tuple[Why, str, str]:
+def _of_fault(kind: str, chance: Random) -> tuple[EndCause, str, str]:
     """Return the true cause of a job that this fault ended, and Slurm's state and exit code for it."""
     if kind in _OF_NODES:
-        return Why.NODE, "NODE_FAIL", "1:0"
+        return EndCause.NODE, "NODE_FAIL", "1:0"
     code = chance.choice(_STRUCK_CODES)
     if kind in _OF_NETWORKS:
-        return Why.NETWORK, "FAILED", code
-    return (Why.NODE if kind in _OF_SETTINGS else Why.HARDWARE), "FAILED", code
+        return EndCause.NETWORK, "FAILED", code
+    return (EndCause.NODE if kind in _OF_SETTINGS else EndCause.HARDWARE), "FAILED", code
 
 
 def judged(

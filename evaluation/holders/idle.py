@@ -28,7 +28,7 @@ from gpuvigil.store import Aggregate
 
 from .measured import Measured
 from .scenes import STANDBY_PARTITION
-from .truth import Said, Truth
+from .truth import GpuTruth, Truth
 
 LOOK, NOTICES = timedelta(minutes=5), timedelta(minutes=1)
 # As in `alerts.idle.idle_job`.
@@ -68,7 +68,7 @@ class IdleJudge:
         self._jobs = {
             job_holder(10_000 + job.number): row for row, job in enumerate(truth.plan.jobs)
         }
-        self.looks: list[tuple[datetime, dict[int, tuple[Said, str]]]] = []
+        self.looks: list[tuple[datetime, dict[int, tuple[GpuTruth, str]]]] = []
         self.mails: list[Mail] = []
         self._sent: dict[str, dict[str, datetime]] = {}
         self._asked_again: dict[str, datetime] = {}

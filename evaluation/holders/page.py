@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from accounting.efficiency.idle_reason import Idleness
-from accounting.job_ending import Why
+from accounting.job_ending import EndCause
 
 from ..judge.intervals import wilson
 from .scenes import PEER, SCENES
@@ -141,12 +141,21 @@ def _idle_rules() -> Iterator[str]:
 def _why_table(by_part: _Parts) -> Iterator[str]:
     yield f"| part | right cause (bar {_BARS['why']}) | of jobs that failed | of those that a fault ended | program crashes blamed on hardware |"
     yield "|---|---|---|---|---|"
-    failed = {one.value for one in (Why.PROGRAM, Why.HARDWARE, Why.NODE, Why.NETWORK, Why.MEMORY)}
+    failed = {
+        one.value
+        for one in (
+            EndCause.PROGRAM,
+            EndCause.HARDWARE,
+            EndCause.NODE,
+            EndCause.NETWORK,
+            EndCause.MEMORY,
+        )
+    }
     for part, runs in by_part.items():
         counted = _endings(runs)
-        faults = failed - {Why.PROGRAM.value}
-        crashes = {key: n for key, n in counted.items() if key[0] == Why.PROGRAM.value}
-        blamed = sum(n for key, n in crashes.items() if key[1] == Why.HARDWARE.value)
+        faults = failed - {EndCause.PROGRAM.value}
+        crashes = {key: n for key, n in counted.items() if key[0] == EndCause.PROGRAM.value}
+        blamed = sum(n for key, n in crashes.items() if key[1] == EndCause.HARDWARE.value)
         cells = (
             part,
             _right(counted),
@@ -158,10 +167,10 @@ def _why_table(by_part: _Parts) -> Iterator[str]:
 
 
 def _confusion(counted: Mapping[tuple[str, str, str], int]) -> Iterator[str]:
-    said = [one.value for one in Why if any(key[1] == one.value for key in counted)]
+    said = [one.value for one in EndCause if any(key[1] == one.value for key in counted)]
     yield f"| true | {' | '.join(said)} | wrong of |"
     yield "|---" * (len(said) + 2) + "|"
-    for one in Why:
+    for one in EndCause:
         mine = {key: n for key, n in counted.items() if key[0] == one.value}
         if mine:
             sums: Counter[str] = Counter()

@@ -27,7 +27,7 @@ from simulator.fleet import Block, FleetSettings
 from simulator.fleet.kinds import KINDS
 
 from ..fingerprint import ROOT, hash_of
-from ..fleets import Every
+from ..fleets import EveryKind
 from ..replay import Replay
 from ..run import stamp
 from .endings import Over, asked_at, judged, over
@@ -100,8 +100,8 @@ def code_hash() -> str:
 def settings_of(part: str, seed: int) -> FleetSettings:
     """Return a fleet with a fault of each kind, and healthy nodes; the slice has a few kinds and no healthy nodes."""
     if part == SLICE:
-        return Every(kinds=_SLICE_KINDS, workloads=_SLICE_WORKLOADS)(seed)
-    fleet = Every(kinds=tuple(KINDS))(seed)
+        return EveryKind(kinds=_SLICE_KINDS, workloads=_SLICE_WORKLOADS)(seed)
+    fleet = EveryKind(kinds=tuple(KINDS))(seed)
     return replace(fleet, nodes=fleet.nodes + _SOUND_NODES)
 
 

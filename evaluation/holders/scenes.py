@@ -12,7 +12,7 @@ from random import Random
 from accounting.efficiency.idle_reason import Idleness
 from gpuvigil.model import Subject
 from simulator.fleet import Fleet, FleetSettings
-from simulator.fleet.changes import Change, How, On
+from simulator.fleet.changes import Change, Operation, Quantity
 from simulator.fleet.jobs import Job, Schedule
 from simulator.fleet.plan import Plan, make
 
@@ -120,9 +120,11 @@ def _changes(
 ) -> Iterator[Change]:
     targets = tuple(gpus)
 
-    def bend(on: On, name: str, value: float, first: float = start, last: float = end) -> Change:
+    def bend(
+        on: Quantity, name: str, value: float, first: float = start, last: float = end
+    ) -> Change:
         return Change(
-            on=on, name=name, targets=targets, start=first, end=last, how=How.SET, value=value
+            on=on, name=name, targets=targets, start=first, end=last, how=Operation.SET, value=value
         )
 
     def of(name: str) -> bool:
@@ -131,15 +133,17 @@ def _changes(
     if of("zeros read of a busy GPU") or of("every activity read as zero"):
         fields = ["utilization_percent", "memory_utilization_percent"]
         fields += _ACTIVITIES if of("every activity read as zero") else ()
-        yield from (bend(On.GPU, name, 0.0) for name in fields)
+        yield from (bend(Quantity.GPU, name, 0.0) for name in fields)
         return
-    yield from (bend(On.WORK, "stall", 1.0, *span) for span in _still(scene, start, end, chance))
+    yield from (
+        bend(Quantity.WORK, "stall", 1.0, *span) for span in _still(scene, start, end, chance)
+    )
     if of("its program ended early"):
-        yield bend(On.GPU, "compute_processes", 0.0)
+        yield bend(Quantity.GPU, "compute_processes", 0.0)
     if of("its program ended early") or of("a context without data"):
-        yield bend(On.GPU, "memory_used_bytes", _CONTEXT_BYTES)
+        yield bend(Quantity.GPU, "memory_used_bytes", _CONTEXT_BYTES)
     elif not scene.several:
-        yield bend(On.GPU, "memory_used_bytes", _PARKED_BYTES)
+        yield bend(Quantity.GPU, "memory_used_bytes", _PARKED_BYTES)
 
 
 def _still(scene: Scene, start: float, end: float, chance: Random) -> Iterator[tuple[float, float]]:

@@ -10,7 +10,7 @@ from typing import Any
 from accounting.efficiency.idle_reason import FOR_JOBS, Idleness
 
 from .idle import IdleJudge, Mail
-from .truth import Right, Said, Truth
+from .truth import GpuTruth, Right, Truth
 
 # A shorter span could not be looked at twice, and need not be reported.
 _LEAST_LOOKS = 2
@@ -20,7 +20,7 @@ _SHARE_EDGE = 0.1
 _BLAMING = frozenset(one.value for one in Idleness if one.blames)
 _MAY_BLAME = frozenset({Right.OWN, Right.EITHER, Right.EDGE})
 _IDLE = {Right.OWN: "own", Right.EXCUSED: "excused"}
-_One = tuple[datetime, Said, str]
+_One = tuple[datetime, GpuTruth, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ def _before_reached(
 
 def _clear(truth: Truth, at: float, span: float) -> dict[int, tuple[str, str]]:
     """Return jobs whose holder clearly should be notified of idle GPUs: scene and reason by job."""
-    by_job: dict[int, list[Said]] = defaultdict(list)
+    by_job: dict[int, list[GpuTruth]] = defaultdict(list)
     for said in truth.at(at, span).values():
         by_job[said.job].append(said)
     found = {}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounting.efficiency.idle_reason import Idleness
-from simulator.fleet.changes import Change, On, apply
+from simulator.fleet.changes import Change, Quantity, apply
 from simulator.fleet.holding import Holding
 from simulator.fleet.plan import Plan
 
@@ -36,7 +36,7 @@ class Right(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class GpuTruth:
     """The truth about one GPU at one moment: the right report, the reason it is idle, and its job."""
 
     right: Right
@@ -76,7 +76,7 @@ class Truth:
     def _work(self, changes: Iterable[Change], shape: tuple[int, ...]) -> tuple[Mask, Mask]:
         stall, spin = np.zeros(shape), np.zeros(shape)
         for change in changes:
-            if change.on is On.WORK and change.name in {"stall", "spin"}:
+            if change.on is Quantity.WORK and change.name in {"stall", "spin"}:
                 apply(change, stall if change.name == "stall" else spin, self.seconds)
         return stall > 0.0, spin > 0.0
 
@@ -103,20 +103,20 @@ class Truth:
         """Yield GPUs, with the start and end of what affects them."""
         per_node = self.plan.topology.per_node
         for change in changes:
-            if change.on in {On.GPU, On.PHYSICS}:
+            if change.on in {Quantity.GPU, Quantity.PHYSICS}:
                 yield change.targets, change.start, change.end
-            elif change.on is On.DELIVERY and change.end - change.start >= _UNHEARD_SECONDS:
+            elif change.on is Quantity.DELIVERY and change.end - change.start >= _UNHEARD_SECONDS:
                 slots = range(per_node)
                 gpus = [node * per_node + slot for node in change.targets for slot in slots]
                 yield gpus, change.start, change.end
         for _, site in self.plan.sites:
-            for kind, number in (*site.affected, *(one.subject for one in site.told)):
+            for kind, number in (*site.affected, *(one.subject for one in site.planned_events)):
                 if kind != "port":  # a port does not matter to a job that needs no other node
                     gpus = [number] if kind == "gpu" else list(site.gpus(number))
                     yield gpus, site.start, site.end
             yield from ((stop.gpus, stop.at, stop.until) for stop in site.stops)
 
-    def at(self, seconds: float, span_seconds: float) -> dict[int, Said]:
+    def at(self, seconds: float, span_seconds: float) -> dict[int, GpuTruth]:
         """Return the truth about every held GPU; one that computed within the span before is busy."""
         tick = int(seconds / TICK_SECONDS) - 1
         span = int(span_seconds / TICK_SECONDS)
@@ -125,7 +125,7 @@ class Truth:
         blocked: Mask = np.any(self.blocked[first : tick + 1], axis=0)
         touched: Mask = np.any(self.touched[first : tick + 1], axis=0)
         drawn = self.drawn[first : tick + 1].mean(axis=0)
-        found: dict[int, Said] = {}
+        found: dict[int, GpuTruth] = {}
         for gpu in np.flatnonzero(self.jobs[tick] != self.none).tolist():
             row = int(self.jobs[tick, gpu])
             still = int(self._still[tick, gpu])
@@ -142,7 +142,7 @@ class Truth:
                 right = Right.EITHER
             else:
                 right = Right.OWN
-            found[gpu] = Said(
+            found[gpu] = GpuTruth(
                 right=right, job=row, why=None if right is Right.BUSY else why, name=name
             )
         return found

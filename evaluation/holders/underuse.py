@@ -27,7 +27,7 @@ from gpuvigil.faults import Blame, where
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Incident, Subject
 from simulator.fleet import Block, Fleet
-from simulator.fleet.changes import Change, How, On, apply
+from simulator.fleet.changes import Change, Operation, Quantity, apply
 from simulator.fleet.holding import Holding
 from simulator.fleet.jobs import Job
 from simulator.fleet.plan import make
@@ -125,7 +125,13 @@ def _reads(job: Job, percent: float, start: float, end: float) -> Iterator[Chang
     fields["sm_activity_percent"] = percent / 2.0
     for name, value in fields.items():
         yield Change(
-            on=On.GPU, name=name, targets=job.gpus, start=start, end=end, how=How.SET, value=value
+            on=Quantity.GPU,
+            name=name,
+            targets=job.gpus,
+            start=start,
+            end=end,
+            how=Operation.SET,
+            value=value,
         )
 
 
@@ -137,7 +143,12 @@ def _stands_still(
         until = min(at + _ticks(chance.uniform(*scene.rests)), end)
         if until > 0.0:
             yield Change(
-                on=On.WORK, name="stall", targets=job.gpus, start=at, end=until, how=How.SET
+                on=Quantity.WORK,
+                name="stall",
+                targets=job.gpus,
+                start=at,
+                end=until,
+                how=Operation.SET,
             )
         if scene.only_start:
             return
@@ -148,7 +159,7 @@ def _ticks(seconds: float) -> float:
     return max(round(seconds / TICK_SECONDS), 1) * TICK_SECONDS
 
 
-class Told:
+class UnderuseTruth:
     """The truth at each look, for every GPU."""
 
     def __init__(self, scene: Staged, percents: Mapping[int, float]) -> None:
@@ -166,7 +177,7 @@ class Told:
             self.used[mine], self.sm[mine] = percent, percent / 2.0
         self.spun = np.zeros(self.used.shape)
         for change in plan.changes:
-            if change.on is On.WORK and change.name == "spin":
+            if change.on is Quantity.WORK and change.name == "spin":
                 apply(change, self.spun, truth.seconds)
         # Number of samples of utilisation and of SM activity in each look's time.
         looks = int(HOURS * HOUR / _LOOK.total_seconds())
@@ -261,7 +272,7 @@ _Look = tuple[datetime, int, Right, bool]  # time, job, right report, whether it
 def play(seed: int) -> Counter[str]:
     """Play one fleet and return the counts."""
     scene, percents, names = staged(seed)
-    fleet, replay, told = scene.fleet, Watched(), Told(scene, percents)
+    fleet, replay, told = scene.fleet, Watched(), UnderuseTruth(scene, percents)
     for happening in fleet.happenings():
         if happening.kind == "hub restart":
             replay.hub_away(happening.start, happening.end)

@@ -13,7 +13,7 @@ Span = tuple[datetime, datetime | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class IncidentText:
     """What an incident states beyond its fault, for people and as values."""
 
     title: str
@@ -29,7 +29,7 @@ class Claim:
     fault: str
     subject: Subject
     severity: Severity  # the gravest severity it ever had
-    words: tuple[tuple[datetime, Said], ...]  # each text, and since when it was shown
+    texts: tuple[tuple[datetime, IncidentText], ...]  # each text, and since when it was shown
     action: str  # the first advised step, as first stated
     spans: tuple[Span, ...]  # when it stood
     pages: tuple[datetime, ...] = ()  # when it paged somebody: opened, returned or became critical
@@ -39,13 +39,13 @@ class Claim:
     loud_from: datetime | None = None
 
     @property
-    def said(self) -> Said:
+    def text(self) -> IncidentText:
         """The last text it had."""
-        return self.words[-1][1]
+        return self.texts[-1][1]
 
     @property
     def title(self) -> str:
-        return self.said.title
+        return self.text.title
 
     @property
     def opened_at(self) -> datetime:
@@ -90,7 +90,7 @@ def _opened(step: Transition, incident: Incident) -> Claim:
         fault=incident.fault,
         subject=incident.subject,
         severity=incident.severity,
-        words=((step.at, _said(incident)),),
+        texts=((step.at, _said(incident)),),
         action=incident.action,
         spans=((step.at, None),),
         pages=(step.at,) if _wakes(incident) else (),
@@ -114,9 +114,9 @@ def _followed(before: Claim, step: Transition, incident: Incident, stands: bool)
     return replace(
         before,
         severity=min(before.severity, incident.severity, key=lambda s: s.rank),
-        words=before.words
-        if not stands or _said(incident) == before.said
-        else (*before.words, (step.at, _said(incident))),
+        texts=before.texts
+        if not stands or _said(incident) == before.text
+        else (*before.texts, (step.at, _said(incident))),
         spans=spans,
         pages=pages,
         members=tuple(sorted({*before.members, *incident.members})),
@@ -126,8 +126,8 @@ def _followed(before: Claim, step: Transition, incident: Incident, stands: bool)
     )
 
 
-def _said(incident: Incident) -> Said:
-    return Said(title=incident.title, condition=incident.condition, xid=incident.xid)
+def _said(incident: Incident) -> IncidentText:
+    return IncidentText(title=incident.title, condition=incident.condition, xid=incident.xid)
 
 
 def _is_loud(incident: Incident) -> bool:

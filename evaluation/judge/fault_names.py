@@ -11,7 +11,7 @@ from gpuvigil.faults import FAULTS, Blame, where
 from gpuvigil.silence_conditions import NodeSilence
 from simulator.fleet import Truth
 
-from .claims import Said
+from .claims import IncidentText
 
 # By condition (`gpuvigil.faults.conditions`), where a fault has several.
 _BY_CONDITION: Mapping[str, frozenset[str]] = {
@@ -77,12 +77,12 @@ _OF_PROGRAMS = frozenset({13, 31, 43, 45})
 NAMING = " -> "
 
 
-def is_of_use(fault: str, said: Said) -> bool:
+def is_of_use(fault: str, said: IncidentText) -> bool:
     """Return whether a claim is about a program or a GPU's holder; such claims are not judged for any detector set."""
     return fault in OF_USE or (NAMING in fault and said.xid in _OF_PROGRAMS)
 
 
-def names(fault: str, said: Said) -> frozenset[str]:
+def names(fault: str, said: IncidentText) -> frozenset[str]:
     """Return the kinds of fault that a claim names; none when it only states that something is wrong."""
     if NAMING in fault:
         return frozenset(filter(None, fault.partition(NAMING)[2].split("|")))
@@ -99,7 +99,7 @@ def names(fault: str, said: Said) -> frozenset[str]:
     return frozenset(row.simulated_as)
 
 
-def is_named(truth: Truth, fault: str, said: Said) -> bool:
+def is_named(truth: Truth, fault: str, said: IncidentText) -> bool:
     """Return whether a claim names this fault itself."""
     if truth.named_by:
         return not {fault, said.condition}.isdisjoint(truth.named_by)

@@ -78,7 +78,7 @@ def judge(truths: Sequence[Truth], claims: Iterable[Claim]) -> tuple[list[Outcom
     judged = [
         _judged(message, _about_it(message, near.get(message.subject.of_node(), ())))
         for claim in claims
-        if not is_of_use(claim.fault, claim.said)
+        if not is_of_use(claim.fault, claim.text)
         for message in claim.messages()
     ]
     belonging: dict[str, list[Judged]] = {truth.id: [] for truth in truths}
@@ -101,7 +101,7 @@ def began(claim: Claim, truth: Truth, until: datetime) -> datetime | None:
     Counted from the fault's first sign, or from its start where the claim names it and is about its machine: no other
     cause could explain such a claim before the estimated first sign.
     """
-    named = is_named(truth, claim.fault, claim.said)
+    named = is_named(truth, claim.fault, claim.text)
     first = truth.start if named and _of_own_machine(claim, truth) else truth.detectable_from
     return next((s for s, _ in claim.spans if first <= s < until), None)
 
@@ -112,7 +112,7 @@ def named_for_good(claim: Claim, truth: Truth) -> datetime | None:
     if since is None:
         return None
     named = None
-    for at, said in claim.words:
+    for at, said in claim.texts:
         if not is_named(truth, claim.fault, said):
             named = None
         elif named is None:
@@ -128,7 +128,7 @@ def _judged(claim: Claim, truths: Iterable[Truth]) -> Judged:
         in_time = began(claim, truth, truth.end) is not None
         key = (
             in_time,
-            is_named(truth, claim.fault, claim.said),
+            is_named(truth, claim.fault, claim.text),
             _is_at(claim, truth),
             truth.start,
         )
@@ -158,7 +158,7 @@ def _of_own_machine(claim: Claim, truth: Truth) -> bool:
         return False
     if claim.subject.of_node() == truth.subject.of_node():
         return True
-    return truth.group is not None and is_named(truth, claim.fault, claim.said)
+    return truth.group is not None and is_named(truth, claim.fault, claim.text)
 
 
 def _about(claim: Claim, subject: Subject) -> bool:
@@ -177,7 +177,7 @@ def _is_at(claim: Claim, truth: Truth) -> bool:
     by_several = (
         truth.group is not None and len(claim.members) > 1 and own.issuperset(claim.members)
     )
-    return by_several and is_named(truth, claim.fault, claim.said)
+    return by_several and is_named(truth, claim.fault, claim.text)
 
 
 def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
@@ -199,7 +199,7 @@ def _outcome(truth: Truth, judged: Sequence[Judged]) -> Outcome:
         named=len({one.claim.id for _, one in read if one.verdict is Verdict.RIGHT}),
         told=min((one.claim.severity for one in about), key=_rank).value if about else "",
         named_at_first=any(
-            at == first and is_named(truth, one.claim.fault, one.claim.words[0][1])
+            at == first and is_named(truth, one.claim.fault, one.claim.texts[0][1])
             for at, one in read
         ),
         id=truth.id,

@@ -15,7 +15,7 @@ from gpuvigil.model import Severity, Subject
 from simulator.fleet import Truth
 from simulator.fleet.kinds import KINDS
 
-from ..judge.claims import Claim, Said, claims
+from ..judge.claims import Claim, IncidentText, claims
 from ..judge.fault_names import NAMING, OF_USE, is_named, names
 from ..judge.matching import Judged, Outcome, Verdict, judge
 from ..replay import Replay
@@ -108,7 +108,7 @@ def _with_lists(truth: Truth, said: Iterable[Claim]) -> Truth:
     more = [
         one.subject
         for one in said
-        if truth.fault and is_named(truth, one.fault, one.said) and _lists(one, node)
+        if truth.fault and is_named(truth, one.fault, one.text) and _lists(one, node)
     ]
     return replace(truth, also=(*truth.also, *more))
 
@@ -135,16 +135,16 @@ def _named(one: Claim, codes: Collection[int]) -> Claim:
     """
     (by_xid, *_) = (key for key, row in FAULTS.items() if row.by_xid)
 
-    def of(said: Said) -> frozenset[str]:
+    def of(said: IncidentText) -> frozenset[str]:
         kinds = names(one.fault, said)
         rows = {key for key, row in FAULTS.items() if kinds & set(row.simulated_as)}
-        meant = {it for it in codes if kinds & names(by_xid, Said(title="", xid=it))}
+        meant = {it for it in codes if kinds & names(by_xid, IncidentText(title="", xid=it))}
         xids = {f"xid {code}" for code in (meant | {said.xid}) - {None}}
         return frozenset({one.fault, said.condition, *kinds, *rows, *xids})
 
-    everything = sorted(of(one.said) - {""})
-    words = tuple((at, replace(said, xid=None)) for at, said in one.words)
-    return replace(one, fault=f"{one.fault}{NAMING}{'|'.join(everything)}", words=words)
+    everything = sorted(of(one.text) - {""})
+    words = tuple((at, replace(said, xid=None)) for at, said in one.texts)
+    return replace(one, fault=f"{one.fault}{NAMING}{'|'.join(everything)}", texts=words)
 
 
 def figures(verdicts: Verdicts, node_days: float) -> dict[str, Any]:
@@ -172,8 +172,8 @@ def incident(one: Claim, verdict: Judged | None) -> dict[str, Any]:
     """Return an incident for programs; times are text, and `verdict` is None without a truth file."""
     return {
         "fault": one.fault,
-        "condition": one.said.condition or None,
-        "xid": one.said.xid,
+        "condition": one.text.condition or None,
+        "xid": one.text.xid,
         "severity": one.severity.value,
         "title": one.title,
         "action": one.action,

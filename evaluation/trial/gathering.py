@@ -52,7 +52,7 @@ class Bounds:
 
 
 @dataclass(slots=True, kw_only=True)
-class Told:
+class TargetValues:
     """The values from one kind of target, by subject and field, in the catalogue's units."""
 
     exporter: Exporter
@@ -63,19 +63,19 @@ class Told:
 
 
 @dataclass(slots=True, kw_only=True)
-class Gathered:
+class CollectedMetrics:
     """Everything that was read, and what was missing."""
 
     fast: Span
     slow: Span
-    told: list[Told]
-    there: frozenset[str]  # metrics that have any series in the span
+    targets: list[TargetValues]
+    present_metrics: frozenset[str]  # metrics that have any series in the span
     missing: tuple[tuple[str, str], ...]  # fields, and the metric that is missing
     notes: list[str]
     nodes: Mapping[str, str]  # by the host of an instance
 
 
-def gather(asker: Asker, bounds: Bounds) -> Gathered:
+def collect_metrics(asker: Asker, bounds: Bounds) -> CollectedMetrics:
     """Ask for everything; StoreError when the first questions are not answered."""
     try:
         return _Gatherer(asker, bounds).all()
@@ -93,7 +93,7 @@ class _Gatherer:
     nodes: dict[str, str] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)  # each host's own name, by instance
 
-    def all(self) -> Gathered:
+    def all(self) -> CollectedMetrics:
         whole = whole_steps(self.bounds.start, self.bounds.length, 60)
         exporters = (NVIDIA_SMI, *EXPORTERS)
         wanted = names_of(exporters) | {_UNAME}
@@ -111,11 +111,11 @@ class _Gatherer:
         fast, slow = self._spans(max(gpus, 1))
         self._ask_hosts(there, fast)
         told = [self._of(one, them, there, fast, slow) for one, them in both]
-        return Gathered(
+        return CollectedMetrics(
             fast=fast,
             slow=slow,
-            told=told,
-            there=there,
+            targets=told,
+            present_metrics=there,
             missing=tuple(missing(there)),
             notes=self.notes,
             nodes=self.nodes,
@@ -159,8 +159,8 @@ class _Gatherer:
         there: frozenset[str],
         fast: Span,
         slow: Span,
-    ) -> Told:
-        told = Told(exporter=exporter)
+    ) -> TargetValues:
+        told = TargetValues(exporter=exporter)
         of_gpus = exporter.measurement is GPU
         if not of_gpus:
             targets = {name: n for name, n in targets.items() if self._known(name)}
@@ -171,7 +171,7 @@ class _Gatherer:
         return told
 
     def _ask_all(
-        self, question: Question, targets: Mapping[str, int], span: Span, told: Told
+        self, question: Question, targets: Mapping[str, int], span: Span, told: TargetValues
     ) -> None:
         """Ask a question of every target; StoreError where it leaves unknown which GPUs there are."""
         needed = question.presence and question.exporter.measurement is GPU
@@ -204,7 +204,9 @@ class _Gatherer:
             return True
         return False
 
-    def _ask(self, question: Question, batch: Mapping[str, int], span: Span, told: Told) -> None:
+    def _ask(
+        self, question: Question, batch: Mapping[str, int], span: Span, told: TargetValues
+    ) -> None:
         matchers = [*question.exporter.matchers, *self.bounds.matchers]
         if any(batch):
             names = "|".join(re.escape(name) for name in batch)
@@ -221,7 +223,7 @@ class _Gatherer:
     def _keep(
         self,
         question: Question,
-        told: Told,
+        told: TargetValues,
         labels: Labels,
         at: Numbers,
         values: Numbers,

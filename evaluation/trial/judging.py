@@ -13,7 +13,7 @@ from accounting.usage import BUCKET, Bucket, Usage
 from accounting.usage.count import SENT_WITHIN, Facts, Roster, count
 from accounting.usage.grid import FIELDS, MINUTE
 from accounting.usage.model import floor
-from accounting.usage.ownership import Book, Gpu
+from accounting.usage.ownership import AllocationTable, Gpu
 from gpuvigil.clock import EPOCH, micros
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import STANDING, State
@@ -116,7 +116,7 @@ class _Count:
         own = [it for it in self.recording.inventories if it.subject.cluster == self.cluster]
         roster = Roster.of(own)
         held = [it for it in self.recording.allocations if it.subject.cluster == self.cluster]
-        book = Book.of(held)
+        book = AllocationTable.of(held)
         heard: dict[str, datetime] = {}
         lately: list[tuple[datetime, frozenset[Gpu]]] = []
         at = floor(self.start)

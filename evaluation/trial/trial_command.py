@@ -33,7 +33,7 @@ from ..recordings.problems import BadRecording
 from ..recordings.recording import Recording, read
 from . import words, writing
 from .asking import Asker, Load
-from .gathering import Bounds, Gathered, gather
+from .gathering import Bounds, CollectedMetrics, collect_metrics
 from .judging import incidents_of, settings_for, usage_of
 
 _DEFAULT = "30d"
@@ -48,7 +48,7 @@ class Found:
     reports: tuple[Report, ...]
     incidents: tuple[Incident, ...]
     asker: Asker
-    gathered: Gathered
+    gathered: CollectedMetrics
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -89,7 +89,7 @@ def look(
 ) -> Found:
     """Ask, write a recording into the directory, and judge it."""
     tell("asking Prometheus")
-    gathered = gather(asker, bounds)
+    gathered = collect_metrics(asker, bounds)
     tell(f"asked {asker.cost.queries} queries; reading what they told")
     written = writing.write(gathered, directory)
     recording = read(directory, play.CAUSES)
@@ -97,7 +97,7 @@ def look(
     settings = settings_for(step, config.analyzer)
     incidents = incidents_of(recording, settings, lambda share: tell(f"judged {share:.0%}"))
     ordered = tuple(sorted(incidents, key=lambda it: (it.severity.rank, it.since, it.id)))
-    unjudged = words.limits(recording.given, gathered.there, written.named, written.gpus)
+    unjudged = words.limits(recording.given, gathered.present_metrics, written.named, written.gpus)
     notes = (*_notes(gathered, asker, written, settings), *recording.notes)
     reports = []
     for cluster in sorted({it.subject.cluster for it in recording.inventories if it.gpus}):
@@ -135,7 +135,7 @@ def _facts(
 
 
 def _notes(
-    gathered: Gathered, asker: Asker, written: writing.Written, settings: AnalyzerSettings
+    gathered: CollectedMetrics, asker: Asker, written: writing.Written, settings: AnalyzerSettings
 ) -> Iterator[str]:
     yield f"From a Prometheus, without a collector. {words.cost_in_words(asker.cost, gathered.fast.step)}"
     if settings.idle_after_seconds != AnalyzerSettings().idle_after_seconds:

@@ -25,7 +25,7 @@ from gpuvigil.store.promql import Tags
 from ..recordings.derived import HELD_BYTES
 from ..tables import Numbers
 from .asking import Span
-from .gathering import Gathered, Told, holder_codes
+from .gathering import CollectedMetrics, TargetValues, holder_codes
 from .questions import REMAPPED, XID_FIELD
 
 # NVIDIA's Xid for a row that was remapped (docs.nvidia.com/deploy/xid-errors).
@@ -44,13 +44,13 @@ class Written:
     by_memory: bool  # whether memory is used to tell if a GPU is held
 
 
-def write(found: Gathered, directory: Path) -> Written:
+def write(found: CollectedMetrics, directory: Path) -> Written:
     """Write a recording of everything that was gathered."""
     jobs: list[Mapping[str, Any]] = []
     events: list[Mapping[str, Any]] = []
     named = gpus = number = 0
     by_memory = False
-    for told in found.told:
+    for told in found.targets:
         if told.exporter.measurement is not GPU:
             number = _plain(told, found, directory, number)
             continue
@@ -82,7 +82,7 @@ def _named(runs: Sequence[tuple[int, int, Labels]]) -> bool:
     return any(holder_of(labels) is not None for *_, labels in runs)
 
 
-def _gpu(tags: Tags, told: Told, found: Gathered, has_labels: bool) -> pa.Table:
+def _gpu(tags: Tags, told: TargetValues, found: CollectedMetrics, has_labels: bool) -> pa.Table:
     rows = np.flatnonzero(told.rows[tags])
     cluster, node, uuid, model = tags
     columns: dict[str, Any] = {
@@ -103,7 +103,9 @@ def _gpu(tags: Tags, told: Told, found: Gathered, has_labels: bool) -> pa.Table:
     return pa.table(columns)
 
 
-def _processes(tags: Tags, told: Told, found: Gathered, has_labels: bool) -> Numbers | None:
+def _processes(
+    tags: Tags, told: TargetValues, found: CollectedMetrics, has_labels: bool
+) -> Numbers | None:
     """Return 1 where memory shows a program, and 0 where memory or labels show that there is none."""
     used = told.values[tags].get("memory_used_bytes")
     if used is None:
@@ -112,7 +114,7 @@ def _processes(tags: Tags, told: Told, found: Gathered, has_labels: bool) -> Num
     return np.asarray(np.where(np.isnan(used), 0.0 if has_labels else np.nan, held))
 
 
-def _spread(grid: Numbers, found: Gathered) -> Numbers:
+def _spread(grid: Numbers, found: CollectedMetrics) -> Numbers:
     """Repeat values that were asked rarely until the next one."""
     if len(grid) == found.fast.count:
         return grid
@@ -121,7 +123,7 @@ def _spread(grid: Numbers, found: Gathered) -> Numbers:
     return np.pad(wide, (0, found.fast.count - len(wide)), constant_values=np.nan)
 
 
-def _plain(told: Told, found: Gathered, directory: Path, number: int) -> int:
+def _plain(told: TargetValues, found: CollectedMetrics, directory: Path, number: int) -> int:
     """Write the rows of nodes or ports, and return the number of the last file."""
     measurement = told.exporter.measurement
     tables = []
@@ -166,7 +168,7 @@ def _numbers(values: Numbers, integer: bool) -> pa.Array:
     return pa.array(values, mask=absent)
 
 
-def _jobs(tags: Tags, told: Told, span: Span) -> Iterator[Mapping[str, Any]]:
+def _jobs(tags: Tags, told: TargetValues, span: Span) -> Iterator[Mapping[str, Any]]:
     """Yield who held a GPU, from the moment before the first report to the last one."""
     codes, labels = holder_codes(told.holders[tags], span.count)
     edges = np.flatnonzero(np.diff(codes, prepend=-2))
@@ -188,7 +190,7 @@ def _jobs(tags: Tags, told: Told, span: Span) -> Iterator[Mapping[str, Any]]:
         }
 
 
-def _events(tags: Tags, told: Told, span: Span) -> Iterator[Mapping[str, Any]]:
+def _events(tags: Tags, told: TargetValues, span: Span) -> Iterator[Mapping[str, Any]]:
     """Yield an Xid event whenever the last code changes, and where more rows are remapped than before."""
     seen: list[tuple[int, int]] = []
     for moment, code in _changes(told.values[tags].get(XID_FIELD)):

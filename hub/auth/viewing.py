@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from accounting.people.names import Names
+from accounting.people.records_view import RecordsView
 from accounting.people.roles import Person, Role
-from accounting.people.sight import Sight
 from gpuvigil.clock import Clock
 from gpuvigil.model import UNREADABLE, Record, RecordKind
 
@@ -65,7 +65,7 @@ class Viewing:
             return rows
         self._learn()
         key = hashlib.sha256(b"gpuvigil viewer" + self._secret().encode()).digest()
-        sight = Sight(person=made(bearer.name), names=self._names, key=key)
+        sight = RecordsView(person=made(bearer.name), names=self._names, key=key)
         seen = (_row(one) for one in sight.records(_records(rows), self._clock.now()))
         return [one for one in seen if _fits(one, asked or {})]
 

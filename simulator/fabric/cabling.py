@@ -37,7 +37,7 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Odd:
+class PortDeviation:
     """How a port differs from a healthy one; counters are since its switch started."""
 
     up: bool = True
@@ -47,7 +47,7 @@ class Odd:
     counted: Mapping[str, int] = field(default_factory=dict)  # by the field of `ErrorCount`
 
 
-_WELL = Odd()
+_WELL = PortDeviation()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,9 @@ class Cabling:
     def _name(self, port: Port) -> str:
         return f"Ethernet{port.number}" if self.is_ethernet else ""
 
-    def seen(self, odd: Mapping[int, Odd], lost: Collection[int]) -> dict[str, SeenSwitch]:
+    def seen(
+        self, odd: Mapping[int, PortDeviation], lost: Collection[int]
+    ) -> dict[str, SeenSwitch]:
         """Return what a scan sees: all ports healthy except `odd`, by place, and all switches except those lost."""
         ports = [dict(them) for them in self._well]
         changed = set(odd) | {self.far(place) for place in odd if self.ports[place].far is not None}
@@ -173,7 +175,9 @@ class Cabling:
                 them[number] = SeenPort(up=False, name=self._name(unused), physical_state=_POLLING)
         return found
 
-    def _seen(self, place: int, odd: Mapping[int, Odd], lost: Collection[int]) -> SeenPort:
+    def _seen(
+        self, place: int, odd: Mapping[int, PortDeviation], lost: Collection[int]
+    ) -> SeenPort:
         port, own = self.ports[place], odd.get(place, _WELL)
         far = None if port.far is None else self.ports[port.far]
         other = _WELL if port.far is None else odd.get(port.far, _WELL)

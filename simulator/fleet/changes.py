@@ -12,10 +12,10 @@ from .chance import Floats, lane, mix
 FOREVER = 1e12
 
 
-class On(Enum):
+class Quantity(Enum):
     """The kind of number that a change affects, which decides what its targets are."""
 
-    PHYSICS = "physics"  # a name of `physics.Bends`; GPUs
+    PHYSICS = "physics"  # a name of `physics.PhysicsEffects`; GPUs
     WORK = "work"  # `spin`, `stall`, `pace`, or `wait` for the fabric (a share); GPUs
     GPU = "gpu"  # a field; GPUs
     PORT = "port"  # a field; ports
@@ -29,7 +29,7 @@ class On(Enum):
     DELIVERY = "delivery"  # `silent`, `late`, `step`, `lost`; nodes
 
 
-class How(Enum):
+class Operation(Enum):
     """What happens to a number from `start` on and before `end`."""
 
     SET = "set"
@@ -47,19 +47,19 @@ class How(Enum):
 class Change:
     """A change of one number on some targets, from when to when; seconds since the fleet's start."""
 
-    on: On
+    on: Quantity
     name: str
     targets: tuple[int, ...]
     start: float
     end: float
-    how: How
+    how: Operation
     value: float = 1.0
 
 
 def apply(change: Change, numbers: Floats, seconds: Floats) -> None:
     """Change [ticks x all targets] in place."""
     first = int(np.searchsorted(seconds, change.start))
-    lasts = change.how in {How.COUNT, How.STEP}
+    lasts = change.how in {Operation.COUNT, Operation.STEP}
     last = len(seconds) if lasts else int(np.searchsorted(seconds, change.end))
     if first >= last:
         return
@@ -88,16 +88,16 @@ def counted(at: Floats, change: Change) -> Floats:
     return np.floor(change.value * gained / 256.0)
 
 
-_HOW: dict[How, Callable[[Floats, Floats, Change], Any]] = {
-    How.SET: lambda old, at, change: np.full_like(old, change.value),
-    How.ADD: lambda old, at, change: old + change.value,
-    How.TIMES: lambda old, at, change: old * change.value,
-    How.MOST: lambda old, at, change: np.minimum(old, change.value),
-    How.RAMP: lambda old, at, change: old + change.value * _progress(at, change),
-    How.CLOCK: lambda old, at, change: np.zeros_like(old) + (at - change.start),
-    How.COUNT: lambda old, at, change: old + counted(at, change),
-    How.STEP: lambda old, at, change: old + change.value,
-    How.SWELL: lambda old, at, change: (
+_HOW: dict[Operation, Callable[[Floats, Floats, Change], Any]] = {
+    Operation.SET: lambda old, at, change: np.full_like(old, change.value),
+    Operation.ADD: lambda old, at, change: old + change.value,
+    Operation.TIMES: lambda old, at, change: old * change.value,
+    Operation.MOST: lambda old, at, change: np.minimum(old, change.value),
+    Operation.RAMP: lambda old, at, change: old + change.value * _progress(at, change),
+    Operation.CLOCK: lambda old, at, change: np.zeros_like(old) + (at - change.start),
+    Operation.COUNT: lambda old, at, change: old + counted(at, change),
+    Operation.STEP: lambda old, at, change: old + change.value,
+    Operation.SWELL: lambda old, at, change: (
         old * (1.0 + change.value * np.minimum(2.0 * _progress(at, change), 1.0))
     ),
 }
@@ -105,5 +105,5 @@ _HOW: dict[How, Callable[[Floats, Floats, Change], Any]] = {
 
 def within(changes: Sequence[Change], start: float, end: float) -> list[Change]:
     """Return the changes that matter in the span: begun before its end, and not over before its start."""
-    kept = {How.COUNT, How.STEP}
+    kept = {Operation.COUNT, Operation.STEP}
     return [c for c in changes if c.start < end and (c.end > start or c.how in kept)]

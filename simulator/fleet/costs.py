@@ -7,7 +7,7 @@ import numpy as np
 from gpuvigil.model import Holder
 
 from .chance import lane
-from .changes import Change, On
+from .changes import Change, Quantity
 from .jobs import Job
 from .site import Site
 
@@ -23,7 +23,7 @@ def costs(site: Site, jobs: Iterable[Job]) -> tuple[tuple[Holder, float], ...] |
     job still held its GPUs. A job that it slowed down loses the share of its pace, on all its GPUs alike,
     while both lasted.
     """
-    if any(change.on is On.PHYSICS and change.name in _PLAYED for change in site.changes):
+    if any(change.on is Quantity.PHYSICS and change.name in _PLAYED for change in site.changes):
         return None
     lost = {}
     for job in jobs:
@@ -67,9 +67,9 @@ def _share(change: Change, site: Site, job: Job) -> float:
     """Return the share of the job's pace that the change takes from all of its GPUs."""
     if set(job.gpus).isdisjoint(change.targets):
         return 0.0
-    if (change.on, change.name) == (On.PHYSICS, "speed"):
+    if (change.on, change.name) == (Quantity.PHYSICS, "speed"):
         return 1.0 - change.value
-    if change.on is not On.WORK:
+    if change.on is not Quantity.WORK:
         return 0.0
     if change.name == "wait":
         several = len({gpu // site.topology.per_node for gpu in job.gpus}) > 1

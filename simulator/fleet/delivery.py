@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .chance import Bits, Floats, lane, mix
-from .changes import Change, On, within
+from .changes import Change, Quantity, within
 from .topology import Index, Topology
 
 MICRO = 1_000_000
@@ -67,7 +67,7 @@ class Delivery:
             burst = np.maximum(self._burst, 1)
             arrival = np.where(self._burst > 0, -(-arrival // burst) * burst, arrival)
         clock = np.zeros(shape, dtype=np.int64)
-        mine = [c for c in changes if c.on is On.DELIVERY]
+        mine = [c for c in changes if c.on is Quantity.DELIVERY]
         for change in within(mine, seconds[0], seconds[-1] + 1e-9):
             first = int(np.searchsorted(seconds, change.start))
             last = int(np.searchsorted(seconds, change.end))

@@ -15,7 +15,7 @@ from .kinds import kinds_of
 from .model import Block, FaultOrder, FleetSettings, Happening, Truth
 from .plan import Plan, make
 from .play import Playing
-from .records import Teller
+from .records import RecordReporter
 from .site import FaultKind, Site
 from .switches import SwitchLooks
 from .trainings import workloads_of
@@ -35,7 +35,7 @@ class Fleet:
 
     def happenings(self) -> list[Happening]:
         """Return the events of normal operation, which are no faults, in order of start."""
-        turns = sorted(self.plan.life.turns, key=lambda turn: (turn.start, turn.subject))
+        turns = sorted(self.plan.life.life_events, key=lambda turn: (turn.start, turn.subject))
         return [
             Happening(
                 kind=turn.kind,
@@ -63,7 +63,7 @@ class Fleet:
         if first % tick_seconds or block_seconds % tick_seconds:
             raise ValueError("start and block_seconds are whole numbers of ticks")
         playing = Playing(self.settings, self.plan, tick_seconds)
-        teller = Teller(self.settings, self.plan, tick_seconds)
+        teller = RecordReporter(self.settings, self.plan, tick_seconds)
         looks = SwitchLooks.of(self.settings, self.plan)
         happenings = self.happenings()
         at = 0.0

@@ -3,10 +3,10 @@
 from gpuvigil.model import EventKind, Severity, Unmeasured
 
 from . import kernel_log_lines
-from .changes import How, On
+from .changes import Operation, Quantity
 from .site import REBOOT_SECONDS, FaultKind, Site
 
-_GPU, _WORK, _PHYSICS, _NODE = On.GPU, On.WORK, On.PHYSICS, On.NODE
+_GPU, _WORK, _PHYSICS, _NODE = Quantity.GPU, Quantity.WORK, Quantity.PHYSICS, Quantity.NODE
 _CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 # This share of losses comes with errors of the PCIe link [Meta: 43 and 63 % on two clusters].
 _BUS_ERRORS_FIRST = 0.5
@@ -14,49 +14,51 @@ _BUS_ERRORS_FIRST = 0.5
 
 def _cured(site: Site) -> None:
     """Drain the node and reset the GPU, which ends the fault."""
-    site.tell(EventKind.GPU_RESET, ("gpu", site.gpu), at=site.end)
+    site.report_event(EventKind.GPU_RESET, ("gpu", site.gpu), at=site.end)
 
 
 def _row_replaced(site: Site) -> None:
     """Take a memory row out of use: one bank has one spare row less."""
-    site.bend(_GPU, "remap_banks_max", (site.gpu,), How.STEP, -1.0)
-    site.bend(_GPU, "remap_banks_high", (site.gpu,), How.STEP)
+    site.add_change(_GPU, "remap_banks_max", (site.gpu,), Operation.STEP, -1.0)
+    site.add_change(_GPU, "remap_banks_high", (site.gpu,), Operation.STEP)
 
 
 def off_the_bus(site: Site) -> None:
     if site.dice.share() < _BUS_ERRORS_FIRST:
         site.bus_error("Uncorrected (Fatal)")
-    site.bend(_GPU, "lost", (site.gpu,), How.SET, float(Unmeasured.LOST))
-    site.bend(_GPU, "pcie_present", (site.gpu,), How.SET, 0.0)
-    site.bend(_NODE, "gpus_answering", (site.node,), How.ADD, -1.0)
+    site.add_change(_GPU, "lost", (site.gpu,), Operation.SET, float(Unmeasured.LOST))
+    site.add_change(_GPU, "pcie_present", (site.gpu,), Operation.SET, 0.0)
+    site.add_change(_NODE, "gpus_answering", (site.node,), Operation.ADD, -1.0)
     site.xid(79)
     site.xid(154, at=site.start + 1.0, action=kernel_log_lines.REBOOT)
-    site.tell(EventKind.GPU_LOST, ("gpu", site.gpu), at=site.start + 2.0)
+    site.report_event(EventKind.GPU_LOST, ("gpu", site.gpu), at=site.start + 2.0)
     hangs = site.dice.between(30.0, 600.0)
     site.stop((site.gpu,), linger=hangs)
     site.wait(hangs, besides=(site.gpu,))
     site.missing = True
     site.reboot(site.end)
-    site.tell(EventKind.GPU_BACK, ("gpu", site.gpu), at=site.end + 1.0)
+    site.report_event(EventKind.GPU_BACK, ("gpu", site.gpu), at=site.end + 1.0)
 
 
 def gsp_hang(site: Site) -> None:
-    site.bend(_GPU, "mute", (site.gpu,), How.SET, float(Unmeasured.DRIVER_NOT_ANSWERING))
-    site.bend(_NODE, "gpus_answering", (site.node,), How.ADD, -1.0)
+    site.add_change(
+        _GPU, "mute", (site.gpu,), Operation.SET, float(Unmeasured.DRIVER_NOT_ANSWERING)
+    )
+    site.add_change(_NODE, "gpus_answering", (site.node,), Operation.ADD, -1.0)
     site.xid(119, at=site.start + 6.0)
     site.xid(154, at=site.start + 7.0)
-    site.tell(EventKind.DRIVER_SILENT, ("gpu", site.gpu), at=site.start + 12.0)
+    site.report_event(EventKind.DRIVER_SILENT, ("gpu", site.gpu), at=site.start + 12.0)
     site.stop((site.gpu,), linger=600.0)
     site.wait(600.0, besides=(site.gpu,))
     _cured(site)
-    site.tell(EventKind.DRIVER_BACK, ("gpu", site.gpu), at=site.end + 1.0)
+    site.report_event(EventKind.DRIVER_BACK, ("gpu", site.gpu), at=site.end + 1.0)
 
 
 def ecc_contained(site: Site) -> None:
     for name in ("ecc_uncorrected_errors", "ecc_uncorrected_dram_errors"):
-        site.bend(_GPU, name, (site.gpu,), How.STEP)
-    site.bend(_GPU, "remapped_rows_uncorrected", (site.gpu,), How.STEP)
-    site.bend(_GPU, "remap_pending", (site.gpu,), How.SET)
+        site.add_change(_GPU, name, (site.gpu,), Operation.STEP)
+    site.add_change(_GPU, "remapped_rows_uncorrected", (site.gpu,), Operation.STEP)
+    site.add_change(_GPU, "remap_pending", (site.gpu,), Operation.SET)
     _row_replaced(site)
     site.xid(94, process="python")
     site.xid(63, at=site.start + 1.0)
@@ -66,10 +68,10 @@ def ecc_contained(site: Site) -> None:
 
 def ecc_uncontained(site: Site) -> None:
     for name in ("ecc_uncorrected_errors", "ecc_uncorrected_dram_errors"):
-        site.bend(_GPU, name, (site.gpu,), How.STEP, 2.0)
-    site.bend(_GPU, "recovery_action", (site.gpu,), How.SET, 4.0)
-    site.bend(_GPU, "remapped_rows_uncorrected", (site.gpu,), How.STEP)
-    site.bend(_GPU, "remap_pending", (site.gpu,), How.SET)
+        site.add_change(_GPU, name, (site.gpu,), Operation.STEP, 2.0)
+    site.add_change(_GPU, "recovery_action", (site.gpu,), Operation.SET, 4.0)
+    site.add_change(_GPU, "remapped_rows_uncorrected", (site.gpu,), Operation.STEP)
+    site.add_change(_GPU, "remap_pending", (site.gpu,), Operation.SET)
     _row_replaced(site)
     site.xid(48)
     site.xid(95, at=site.start + 1.0)
@@ -81,51 +83,51 @@ def ecc_uncontained(site: Site) -> None:
 
 def sbe_storm(site: Site) -> None:
     for name in ("ecc_corrected_errors", "ecc_corrected_dram_errors"):
-        site.bend(_GPU, name, (site.gpu,), How.COUNT, site.size)
+        site.add_change(_GPU, name, (site.gpu,), Operation.COUNT, site.size)
     if site.size > 1000.0:
         site.xid(92, at=site.start + 60.0)
 
 
 def sbe_growth(site: Site) -> None:
     for name in ("ecc_corrected_errors", "ecc_corrected_dram_errors"):
-        site.bend(_GPU, name, (site.gpu,), How.COUNT, site.size / 3600.0)
+        site.add_change(_GPU, name, (site.gpu,), Operation.COUNT, site.size / 3600.0)
     site.delay = 3600.0 / site.size
 
 
 def remap_pending(site: Site) -> None:
-    site.bend(_GPU, "remap_pending", (site.gpu,), How.SET)
-    site.bend(_GPU, "remapped_rows_corrected", (site.gpu,), How.STEP)
+    site.add_change(_GPU, "remap_pending", (site.gpu,), Operation.SET)
+    site.add_change(_GPU, "remapped_rows_corrected", (site.gpu,), Operation.STEP)
     _row_replaced(site)
     site.xid(63)
     _cured(site)
 
 
 def remap_failure(site: Site) -> None:
-    site.bend(_GPU, "remap_failure", (site.gpu,), How.SET)
-    site.bend(_GPU, "remap_banks_max", (site.gpu,), How.STEP, -1.0)
-    site.bend(_GPU, "remap_banks_none", (site.gpu,), How.SET)
-    site.bend(_GPU, "remapped_rows_uncorrected", (site.gpu,), How.STEP, 8.0)
+    site.add_change(_GPU, "remap_failure", (site.gpu,), Operation.SET)
+    site.add_change(_GPU, "remap_banks_max", (site.gpu,), Operation.STEP, -1.0)
+    site.add_change(_GPU, "remap_banks_none", (site.gpu,), Operation.SET)
+    site.add_change(_GPU, "remapped_rows_uncorrected", (site.gpu,), Operation.STEP, 8.0)
     for name in ("ecc_uncorrected_errors", "ecc_uncorrected_dram_errors"):
-        site.bend(_GPU, name, (site.gpu,), How.STEP)
+        site.add_change(_GPU, name, (site.gpu,), Operation.STEP)
     site.xid(48)
     site.xid(64, at=site.start + 1.0)
     site.stop((site.gpu,), shut=False)
 
 
 def sram_threshold(site: Site) -> None:
-    site.bend(_GPU, "sram_threshold_exceeded", (site.gpu,), How.SET)
+    site.add_change(_GPU, "sram_threshold_exceeded", (site.gpu,), Operation.SET)
     for name in ("ecc_uncorrected_errors", "ecc_uncorrected_sram_errors", "sram_parity_errors",
                  "sram_sm_errors"):  # fmt: skip
-        site.bend(_GPU, name, (site.gpu,), How.STEP, 5.0)
+        site.add_change(_GPU, name, (site.gpu,), Operation.STEP, 5.0)
     site.xid(48)
     site.xid(172, at=site.start + 1.0)
     site.stop((site.gpu,), shut=False)
 
 
 def retired_pages(site: Site) -> None:
-    site.bend(_GPU, "retired_pages_uncorrected", (site.gpu,), How.STEP, 16.0)
-    site.bend(_GPU, "retired_pages_corrected", (site.gpu,), How.STEP, site.size - 16.0)
-    site.bend(_GPU, "retired_pages_pending", (site.gpu,), How.SET)
+    site.add_change(_GPU, "retired_pages_uncorrected", (site.gpu,), Operation.STEP, 16.0)
+    site.add_change(_GPU, "retired_pages_corrected", (site.gpu,), Operation.STEP, site.size - 16.0)
+    site.add_change(_GPU, "retired_pages_pending", (site.gpu,), Operation.SET)
     site.xid(63)
 
 
@@ -137,39 +139,39 @@ def inforom(site: Site) -> None:
 
 
 def heatsink(site: Site) -> None:
-    site.bend(_PHYSICS, "resistance", (site.gpu,), How.SWELL, site.size)
+    site.add_change(_PHYSICS, "resistance", (site.gpu,), Operation.SWELL, site.size)
     site.delay = site.order.seconds / 8.0
 
 
 def hardware_thermal(site: Site) -> None:
-    site.bend(_PHYSICS, "resistance", (site.gpu,), How.TIMES, site.size)
+    site.add_change(_PHYSICS, "resistance", (site.gpu,), Operation.TIMES, site.size)
     site.delay = 60.0
 
 
 def stuck_clocks(site: Site) -> None:
-    site.bend(_PHYSICS, "ceiling", (site.gpu,), How.SET, site.size)
+    site.add_change(_PHYSICS, "ceiling", (site.gpu,), Operation.SET, site.size)
 
 
 def lowered_limit(site: Site) -> None:
-    site.bend(_PHYSICS, "limit_watts", (site.gpu,), How.TIMES, site.size)
-    site.bend(_GPU, "power_limit_requested_watts", (site.gpu,), How.TIMES, site.size)
+    site.add_change(_PHYSICS, "limit_watts", (site.gpu,), Operation.TIMES, site.size)
+    site.add_change(_GPU, "power_limit_requested_watts", (site.gpu,), Operation.TIMES, site.size)
 
 
 def slow_gpu(site: Site) -> None:
-    site.bend(_PHYSICS, "speed", (site.gpu,), How.TIMES, 1.0 - site.size)
+    site.add_change(_PHYSICS, "speed", (site.gpu,), Operation.TIMES, 1.0 - site.size)
 
 
 def ecc_mode(site: Site) -> None:
     """Switch ECC off for the next boot, which was before the fault's start."""
-    site.bend(_GPU, "ecc_mode", (site.gpu,), How.SET, 0.0)
-    site.bend(_GPU, "ecc_mode_pending", (site.gpu,), How.SET, 0.0)
+    site.add_change(_GPU, "ecc_mode", (site.gpu,), Operation.SET, 0.0)
+    site.add_change(_GPU, "ecc_mode_pending", (site.gpu,), Operation.SET, 0.0)
 
 
 def mig_mode(site: Site) -> None:
     """Switch MIG on without any slices: the driver reports no utilisation, and nothing runs."""
-    site.bend(_GPU, "mig_mode", (site.gpu,), How.SET)
-    site.bend(_GPU, "mig_mode_pending", (site.gpu,), How.SET)
-    site.bend(_GPU, "sliced", (site.gpu,), How.SET)
+    site.add_change(_GPU, "mig_mode", (site.gpu,), Operation.SET)
+    site.add_change(_GPU, "mig_mode_pending", (site.gpu,), Operation.SET)
+    site.add_change(_GPU, "sliced", (site.gpu,), Operation.SET)
     site.stop((site.gpu,), linger=5.0)
 
 
@@ -184,42 +186,42 @@ def missing_since_boot(site: Site) -> None:
     site.reboot(up)
     after = tuple(gpu for gpu in site.gpus() if gpu > site.gpu)
     if after:
-        site.bend(_GPU, "index", after, How.ADD, -1.0, span=(up, site.end))
+        site.add_change(_GPU, "index", after, Operation.ADD, -1.0, span=(up, site.end))
     site.moved = True
-    site.bend(_GPU, "lost", (site.gpu,), How.SET, float(Unmeasured.LOST))
-    site.bend(_GPU, "pcie_present", (site.gpu,), How.SET, 0.0)
-    site.bend(_NODE, "gpus_answering", (site.node,), How.ADD, -1.0)
-    site.tell(EventKind.GPU_LOST, ("gpu", site.gpu), at=up + 3.0)
+    site.add_change(_GPU, "lost", (site.gpu,), Operation.SET, float(Unmeasured.LOST))
+    site.add_change(_GPU, "pcie_present", (site.gpu,), Operation.SET, 0.0)
+    site.add_change(_NODE, "gpus_answering", (site.node,), Operation.ADD, -1.0)
+    site.report_event(EventKind.GPU_LOST, ("gpu", site.gpu), at=up + 3.0)
     site.stop(site.gpus(), linger=1.0, shut=False)
     site.stop((site.gpu,), linger=1.0)
     site.missing = True
     site.delay = REBOOT_SECONDS
     site.reboot(site.end)
-    site.tell(EventKind.GPU_BACK, ("gpu", site.gpu), at=site.end + 1.0)
+    site.report_event(EventKind.GPU_BACK, ("gpu", site.gpu), at=site.end + 1.0)
 
 
 def missing_since_installation(site: Site) -> None:
-    site.bend(_GPU, "absent", (site.gpu,), How.SET)
+    site.add_change(_GPU, "absent", (site.gpu,), Operation.SET)
     after = tuple(gpu for gpu in site.gpus() if gpu > site.gpu)
     if after:
-        site.bend(_GPU, "index", after, How.ADD, -1.0)
-    site.bend(_NODE, "gpus_answering", (site.node,), How.ADD, -1.0)
-    site.bend(_NODE, "gpus_expected", (site.node,), How.ADD, -1.0)
+        site.add_change(_GPU, "index", after, Operation.ADD, -1.0)
+    site.add_change(_NODE, "gpus_answering", (site.node,), Operation.ADD, -1.0)
+    site.add_change(_NODE, "gpus_expected", (site.node,), Operation.ADD, -1.0)
     site.stop((site.gpu,), linger=1.0)
     site.unlisted = True
 
 
 def hung_process(site: Site) -> None:
     gpus = site.peers or (site.gpu,)
-    site.bend(_WORK, "spin", gpus, How.SET)
+    site.add_change(_WORK, "spin", gpus, Operation.SET)
     site.affected += [("gpu", gpu) for gpu in gpus if gpu != site.gpu]
 
 
 def zombie(site: Site) -> None:
     site.stop((site.gpu,), linger=5.0)
     span = (site.start + 5.0, site.end)
-    site.bend(_GPU, "memory_used_bytes", (site.gpu,), How.SET, 3.1e10, span=span)
-    site.bend(_GPU, "compute_processes", (site.gpu,), How.SET, span=span)
+    site.add_change(_GPU, "memory_used_bytes", (site.gpu,), Operation.SET, 3.1e10, span=span)
+    site.add_change(_GPU, "compute_processes", (site.gpu,), Operation.SET, span=span)
     site.delay = 300.0
 
 

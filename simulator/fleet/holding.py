@@ -36,7 +36,7 @@ _STAGE_PACE = np.array([1.04, 1.0, 0.98, 0.93])
 
 
 @dataclass(slots=True, kw_only=True)
-class Asked:
+class RequestedLoad:
     """The load that the jobs ask of every GPU: [ticks x GPUs], shares at full clocks."""
 
     job: Index  # row of the job, the last row is "none"
@@ -130,7 +130,9 @@ class Holding:
                 held[first:last, list(job.gpus)] = number
         return held
 
-    def ask(self, seconds: Floats, ticks: NDArray[np.int64], own: Bits, noise: float) -> Asked:
+    def ask(
+        self, seconds: Floats, ticks: NDArray[np.int64], own: Bits, noise: float
+    ) -> RequestedLoad:
         """Return the load on every GPU; `own` are the random bits of each GPU at each tick."""
         rows = self.rows(seconds)
         numbers = {name: values[rows] for name, values in self._numbers.items()}
@@ -197,7 +199,7 @@ class Holding:
         pace: Floats,
         since: Floats,
         numbers: dict[str, Floats],
-    ) -> Asked:
+    ) -> RequestedLoad:
         """Return the load, where a `pace` of 1 gives the workload's own numbers."""
         held = rows != self.none
         several = self._size[rows] > 1
@@ -207,7 +209,7 @@ class Holding:
         loaded = np.where(computing, 1.0, np.where(held, loaded, 0.0))
         # Some read from an object store or the page cache: no file system counts that.
         remote = lane(mix(self._keys, 67), 0) < _REMOTE
-        return Asked(
+        return RequestedLoad(
             job=rows,
             held=held,
             computing=computing,
@@ -226,7 +228,7 @@ class Holding:
         )
 
 
-def _at_barrier(asked: Asked, barrier: NDArray[np.bool_]) -> Asked:
+def _at_barrier(asked: RequestedLoad, barrier: NDArray[np.bool_]) -> RequestedLoad:
     """Set kernels that only wait: busy by utilisation, at low power, without traffic."""
     if barrier.any():
         asked.computing = asked.computing | barrier

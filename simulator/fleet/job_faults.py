@@ -6,25 +6,27 @@ collective, and the GPU of that rank is idle.
 
 from gpuvigil.model import Severity
 
-from .changes import How, On
+from .changes import Operation, Quantity
 from .holding import CHECKPOINT, COLLECTIVE, INPUT, STOPPED, WORK
 from .site import FaultKind, Site
 
 
 def slow_rank(site: Site) -> None:
-    site.bend(On.PHYSICS, "speed", (site.gpu,), How.TIMES, 1.0 / (1.0 + site.size))
+    site.add_change(
+        Quantity.PHYSICS, "speed", (site.gpu,), Operation.TIMES, 1.0 / (1.0 + site.size)
+    )
 
 
 def _held_up(site: Site, phase: int) -> None:
     """Stop one rank, so that the others wait for it until somebody ends the job."""
-    site.bend(On.WORK, "stall", (site.gpu,), How.SET)
-    site.bend(On.STEPS, "phase", (site.gpu,), How.SET, float(phase + 1))
+    site.add_change(Quantity.WORK, "stall", (site.gpu,), Operation.SET)
+    site.add_change(Quantity.STEPS, "phase", (site.gpu,), Operation.SET, float(phase + 1))
     site.wait(site.order.seconds, besides=(site.gpu,))
 
 
 def dead_process(site: Site) -> None:
     _held_up(site, WORK)
-    site.bend(On.STEPS, "gone", (site.gpu,), How.CLOCK)
+    site.add_change(Quantity.STEPS, "gone", (site.gpu,), Operation.CLOCK)
     site.stop(site.peers or (site.gpu,), linger=site.order.seconds, shut=False)
 
 
@@ -39,19 +41,19 @@ def stuck_rank(site: Site) -> None:
 
 def _all_stand(site: Site, phase: int) -> None:
     gpus = site.peers or (site.gpu,)
-    site.bend(On.STEPS, "phase", gpus, How.SET, float(phase + 1))
+    site.add_change(Quantity.STEPS, "phase", gpus, Operation.SET, float(phase + 1))
     site.affected += [("gpu", gpu) for gpu in gpus if gpu != site.gpu]
     site.stop(gpus, linger=site.order.seconds, shut=False)
 
 
 def stuck_collective(site: Site) -> None:
     _all_stand(site, COLLECTIVE)
-    site.bend(On.WORK, "spin", site.peers or (site.gpu,), How.SET)
+    site.add_change(Quantity.WORK, "spin", site.peers or (site.gpu,), Operation.SET)
 
 
 def stuck_checkpoint(site: Site) -> None:
     _all_stand(site, CHECKPOINT)
-    site.bend(On.WORK, "stall", site.peers or (site.gpu,), How.SET)
+    site.add_change(Quantity.WORK, "stall", site.peers or (site.gpu,), Operation.SET)
 
 
 _END = "Ask the job's owner; end the job."

@@ -13,10 +13,10 @@ from gpuvigil.model import EventKind
 
 from . import kernel_log_lines
 from .chance import Dice
-from .changes import Change, How, On
+from .changes import Change, Operation, Quantity
 from .jobs import Outage
 from .model import FleetSettings
-from .site import Told
+from .site import PlannedEvent
 from .topology import Topology
 from .workloads import DAY, HOUR, Ending
 
@@ -38,8 +38,8 @@ _ELASTIC_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """One event of normal operation; `subject` as in `site.Told`."""
+class LifeEvent:
+    """One event of normal operation; `subject` as in `site.PlannedEvent`."""
 
     kind: str
     subject: tuple[str, int]
@@ -71,28 +71,28 @@ class Life:
     """The plan of normal operation."""
 
     changes: list[Change] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
+    planned_events: list[PlannedEvent] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
-    turns: list[Turn] = field(default_factory=list)
+    life_events: list[LifeEvent] = field(default_factory=list)
     resets: list[Reset] = field(default_factory=list)
     restated: list[Restated] = field(default_factory=list)
 
     def away(self, node: int, start: float, end: float, kind: str) -> None:
         """Make the node report nothing."""
         self.deliver("silent", (node,), start, end)
-        self.turns.append(Turn(kind=kind, subject=("node", node), start=start, end=end))
+        self.life_events.append(LifeEvent(kind=kind, subject=("node", node), start=start, end=end))
 
     def deliver(
         self, name: str, nodes: tuple[int, ...], start: float, end: float, value: float = 1.0
     ) -> None:
         self.changes.append(
             Change(
-                on=On.DELIVERY,
+                on=Quantity.DELIVERY,
                 name=name,
                 targets=nodes,
                 start=start,
                 end=end,
-                how=How.SET,
+                how=Operation.SET,
                 value=value,
             )
         )
@@ -103,7 +103,7 @@ class Life:
         self.outages.append(Outage(node=node, start=gone, end=end, kills=True))
 
     def booted(self, node: int, at: float, driver: str | None = None) -> None:
-        self.told.append(Told(at=at, kind=EventKind.BOOT, subject=("node", node)))
+        self.planned_events.append(PlannedEvent(at=at, kind=EventKind.BOOT, subject=("node", node)))
         self.restated.append(Restated(node=node, at=at, boot=True, driver=driver))
 
 
@@ -137,8 +137,10 @@ def _sick(settings: FleetSettings, node: int, at: float) -> bool:
 def _reboot(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
     life.closed(node, at - 0.5 * HOUR, at, at + _REBOOT_SECONDS)
     if topology.world is not None:
-        goes = Told(at=at - 1.0, kind=EventKind.SHUTDOWN, subject=("node", node), message="reboot")
-        life.told.append(goes)
+        goes = PlannedEvent(
+            at=at - 1.0, kind=EventKind.SHUTDOWN, subject=("node", node), message="reboot"
+        )
+        life.planned_events.append(goes)
     life.away(node, at, at + _REBOOT_SECONDS, "reboot")
     life.booted(node, at + _REBOOT_SECONDS)
 
@@ -146,13 +148,13 @@ def _reboot(life: Life, topology: Topology, node: int, at: float, dice: Dice) ->
 def _drain(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
     end = at + round(dice.between(2.0, 10.0) * HOUR)
     life.outages.append(Outage(node=node, start=at, end=end, kills=False))
-    life.turns.append(Turn(kind="drain", subject=("node", node), start=at, end=end))
+    life.life_events.append(LifeEvent(kind="drain", subject=("node", node), start=at, end=end))
 
 
 def _partition(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
     end = at + round(dice.between(20.0, _LATE_SECONDS))
     life.deliver("late", (node,), at, end)
-    life.turns.append(Turn(kind="late data", subject=("node", node), start=at, end=end))
+    life.life_events.append(LifeEvent(kind="late data", subject=("node", node), start=at, end=end))
 
 
 def _clock_step(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
@@ -160,7 +162,7 @@ def _clock_step(life: Life, topology: Topology, node: int, at: float, dice: Dice
     # No more than the hub corrects (`hub.clock_wrong_seconds`); a larger step would have to be reported.
     ahead = dice.pick((-1.0, 1.0)) * dice.between(1.0, 9.0)
     life.deliver("step", (node,), at, end, round(ahead, 3))
-    life.turns.append(Turn(kind="clock step", subject=("node", node), start=at, end=end))
+    life.life_events.append(LifeEvent(kind="clock step", subject=("node", node), start=at, end=end))
 
 
 def _forgotten(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
@@ -173,36 +175,48 @@ def _blip(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> N
     port = node * topology.ports_per_node + dice.below(topology.per_node)
     end = at + round(dice.between(3.0, 20.0))
     values = (
-        ("up", How.SET, 0.0),
-        ("physical_state", How.SET, 2.0),
-        ("link_downed", How.STEP, 1.0),
+        ("up", Operation.SET, 0.0),
+        ("physical_state", Operation.SET, 2.0),
+        ("link_downed", Operation.STEP, 1.0),
     )
     for name, how, value in values:
         life.changes.append(
-            Change(on=On.PORT, name=name, targets=(port,), start=at, end=end, how=how, value=value)
+            Change(
+                on=Quantity.PORT,
+                name=name,
+                targets=(port,),
+                start=at,
+                end=end,
+                how=how,
+                value=value,
+            )
         )
-    life.told.append(Told(at=at, kind=EventKind.PORT_DOWN, subject=("port", port)))
-    life.told.append(Told(at=end, kind=EventKind.PORT_UP, subject=("port", port)))
-    life.turns.append(Turn(kind="benign flap", subject=("port", port), start=at, end=end))
+    life.planned_events.append(
+        PlannedEvent(at=at, kind=EventKind.PORT_DOWN, subject=("port", port))
+    )
+    life.planned_events.append(PlannedEvent(at=end, kind=EventKind.PORT_UP, subject=("port", port)))
+    life.life_events.append(
+        LifeEvent(kind="benign flap", subject=("port", port), start=at, end=end)
+    )
 
 
 def _lowered(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
     """Let the kernel end a user's process for lack of memory, and report it."""
-    life.told.append(
-        Told(
+    life.planned_events.append(
+        PlannedEvent(
             at=at,
             kind=EventKind.OOM_KILL,
             subject=("node", node),
             message="process killed: Out of memory: Killed process 4711 (python)",
         )
     )
-    life.turns.append(Turn(kind="OOM kill", subject=("node", node), start=at, end=at))
+    life.life_events.append(LifeEvent(kind="OOM kill", subject=("node", node), start=at, end=at))
 
 
 def _cosmic(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
     """Let host memory correct one error, and none for weeks after it."""
-    life.told.append(
-        Told(
+    life.planned_events.append(
+        PlannedEvent(
             at=at,
             kind=EventKind.MACHINE_CHECK,
             subject=("node", node),
@@ -211,15 +225,21 @@ def _cosmic(life: Life, topology: Topology, node: int, at: float, dice: Dice) ->
             ),
         )
     )
-    life.turns.append(Turn(kind="single memory error", subject=("node", node), start=at, end=at))
+    life.life_events.append(
+        LifeEvent(kind="single memory error", subject=("node", node), start=at, end=at)
+    )
 
 
 def _bus(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
     """Let the kernel report one corrected PCIe error."""
     gpu = node * topology.per_node + dice.below(topology.per_node)
     message = kernel_log_lines.bus_error(topology.pci_address(gpu), "Corrected")
-    life.told.append(Told(at=at, kind=EventKind.PCIE_ERROR, subject=("gpu", gpu), message=message))
-    life.turns.append(Turn(kind="single PCIe error", subject=("gpu", gpu), start=at, end=at))
+    life.planned_events.append(
+        PlannedEvent(at=at, kind=EventKind.PCIE_ERROR, subject=("gpu", gpu), message=message)
+    )
+    life.life_events.append(
+        LifeEvent(kind="single PCIe error", subject=("gpu", gpu), start=at, end=at)
+    )
 
 
 def _maintained(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
@@ -228,11 +248,17 @@ def _maintained(life: Life, topology: Topology, node: int, at: float, dice: Dice
     end = at + 40.0
     life.closed(node, at - HOUR, at, end)
     flag = Change(
-        on=On.GPU, name="mute", targets=(gpu,), start=at, end=at + 12.0, how=How.SET, value=7.0
+        on=Quantity.GPU,
+        name="mute",
+        targets=(gpu,),
+        start=at,
+        end=at + 12.0,
+        how=Operation.SET,
+        value=7.0,
     )
     life.changes.append(flag)
-    life.told.append(Told(at=end, kind=EventKind.GPU_RESET, subject=("gpu", gpu)))
-    life.turns.append(Turn(kind="GPU reset", subject=("gpu", gpu), start=at, end=end))
+    life.planned_events.append(PlannedEvent(at=end, kind=EventKind.GPU_RESET, subject=("gpu", gpu)))
+    life.life_events.append(LifeEvent(kind="GPU reset", subject=("gpu", gpu), start=at, end=end))
 
 
 _TURNS: dict[str, tuple[float, Callable[[Life, Topology, int, float, Dice], None]]] = {
@@ -311,10 +337,10 @@ def _elastic(life: Life, settings: FleetSettings, topology: Topology) -> None:
 def _says_so(life: Life, topology: Topology, node: int, at: float) -> None:
     """Report the shutdown of a node: a cloud tells a machine first when it takes it back (EC2 and GCE document it)."""
     if topology.world is not None:
-        word = Told(
+        word = PlannedEvent(
             at=at - 1.0, kind=EventKind.SHUTDOWN, subject=("node", node), message="power off"
         )
-        life.told.append(word)
+        life.planned_events.append(word)
 
 
 def _hub(life: Life, settings: FleetSettings, topology: Topology) -> None:
@@ -325,5 +351,7 @@ def _hub(life: Life, settings: FleetSettings, topology: Topology) -> None:
     while at < settings.days * DAY:
         start, end = round(at), round(at + dice.between(30.0, 180.0))
         life.deliver("late", everybody, start, end)
-        life.turns.append(Turn(kind="hub restart", subject=("node", 0), start=start, end=end))
+        life.life_events.append(
+            LifeEvent(kind="hub restart", subject=("node", 0), start=start, end=end)
+        )
         at += dice.gap(3 * DAY)

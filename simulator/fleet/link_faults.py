@@ -3,7 +3,7 @@
 from gpuvigil.model import EventKind, Severity
 
 from . import kernel_log_lines
-from .changes import How, On
+from .changes import Operation, Quantity
 from .site import FaultKind, Site
 from .topology import LINKS
 
@@ -24,20 +24,20 @@ def _slower(site: Site, lanes: float, generation: float) -> None:
     most = _LANE_BYTES * lanes / 2.0 ** (5.0 - generation)
     for way in ("receive", "transmit"):
         name = f"pcie_{way}_bytes_per_second"
-        site.bend(On.GPU, name, (site.gpu,), How.MOST, most)
+        site.add_change(Quantity.GPU, name, (site.gpu,), Operation.MOST, most)
 
 
 def pcie_width(site: Site) -> None:
     """Retrain the link with fewer lanes."""
-    site.bend(On.GPU, "pcie_width", (site.gpu,), How.SET, site.size)
-    site.bend(On.GPU, "pcie_recoveries", (site.gpu,), How.STEP)
-    site.bend(On.GPU, "pcie_lane_errors", (site.gpu,), How.STEP, 3.0)
+    site.add_change(Quantity.GPU, "pcie_width", (site.gpu,), Operation.SET, site.size)
+    site.add_change(Quantity.GPU, "pcie_recoveries", (site.gpu,), Operation.STEP)
+    site.add_change(Quantity.GPU, "pcie_lane_errors", (site.gpu,), Operation.STEP, 3.0)
     _slower(site, site.size, _generation(site))
 
 
 def pcie_generation(site: Site) -> None:
-    site.bend(On.GPU, "pcie_generation", (site.gpu,), How.MOST, site.size)
-    site.bend(On.GPU, "pcie_recoveries", (site.gpu,), How.STEP, 2.0)
+    site.add_change(Quantity.GPU, "pcie_generation", (site.gpu,), Operation.MOST, site.size)
+    site.add_change(Quantity.GPU, "pcie_recoveries", (site.gpu,), Operation.STEP, 2.0)
     _slower(site, 16.0, site.size)
 
 
@@ -49,7 +49,7 @@ def pcie_replays(site: Site) -> None:
     """Let the far end refuse packets; the link is retrained after too many replays."""
     rate = site.size / 60.0
     for name, share in _REPLAYED.items():
-        site.bend(On.GPU, name, (site.gpu,), How.COUNT, rate * share)
+        site.add_change(Quantity.GPU, name, (site.gpu,), Operation.COUNT, rate * share)
     at = site.start + 60.0
     while at < site.end:
         site.bus_error("Corrected", at)
@@ -60,10 +60,10 @@ def _on_link(site: Site, rates: dict[str, float]) -> None:
     """Let one link count errors; the GPU's own row sums them up and names the link."""
     link = site.dice.below(site.topology.places[site.node].model.links)
     for name, rate in rates.items():
-        site.bend(On.LINK, name, (site.gpu * LINKS + link,), How.COUNT, rate)
+        site.add_change(Quantity.LINK, name, (site.gpu * LINKS + link,), Operation.COUNT, rate)
         for of_gpu in (f"nvlink_{name}", "nvlink_errors", "nvlink_worst_link_errors"):
-            site.bend(On.GPU, of_gpu, (site.gpu,), How.COUNT, rate)
-    site.bend(On.GPU, "nvlink_worst_link", (site.gpu,), How.SET, float(link))
+            site.add_change(Quantity.GPU, of_gpu, (site.gpu,), Operation.COUNT, rate)
+    site.add_change(Quantity.GPU, "nvlink_worst_link", (site.gpu,), Operation.SET, float(link))
 
 
 def nvlink_crc(site: Site) -> None:
@@ -81,10 +81,12 @@ def nvlink_down(site: Site) -> None:
     first = site.dice.below(model.links)
     links = [(first + i) % model.links for i in range(int(site.size))]
     where = [site.gpu * LINKS + link for link in links]
-    site.bend(On.LINK, "up", where, How.SET, 0.0)
-    site.bend(On.GPU, "nvlink_links_up", (site.gpu,), How.ADD, -float(len(links)))
-    site.bend(On.GPU, "fabric_health", (site.gpu,), How.SET, 2.0)
-    site.bend(On.GPU, "fabric_health_mask", (site.gpu,), How.ADD, -1.0)  # bandwidth degraded
+    site.add_change(Quantity.LINK, "up", where, Operation.SET, 0.0)
+    site.add_change(Quantity.GPU, "nvlink_links_up", (site.gpu,), Operation.ADD, -float(len(links)))
+    site.add_change(Quantity.GPU, "fabric_health", (site.gpu,), Operation.SET, 2.0)
+    site.add_change(
+        Quantity.GPU, "fabric_health_mask", (site.gpu,), Operation.ADD, -1.0
+    )  # bandwidth degraded
     for link in links:
         site.xid(149 if model.nvlink_5 else 74, link=link)
     site.stop((site.gpu,), shut=False)
@@ -92,7 +94,7 @@ def nvlink_down(site: Site) -> None:
 
 def nvswitch(site: Site) -> None:
     message = kernel_log_lines.sxid(_FATAL_SXID, site.dice.below(64))
-    site.tell(EventKind.SXID, ("node", site.node), sxid=_FATAL_SXID, message=message)
+    site.report_event(EventKind.SXID, ("node", site.node), sxid=_FATAL_SXID, message=message)
     model = site.topology.places[site.node].model
     for gpu in site.gpus():
         code, link = (149 if model.nvlink_5 else 74), site.dice.below(model.links)
@@ -102,9 +104,11 @@ def nvswitch(site: Site) -> None:
 
 
 def fabric_manager(site: Site) -> None:
-    site.bend(On.GPU, "fabric_state", site.gpus(), How.SET, 2.0)  # stays in progress
+    site.add_change(
+        Quantity.GPU, "fabric_state", site.gpus(), Operation.SET, 2.0
+    )  # stays in progress
     for name in ("fabric_health", "fabric_health_mask"):
-        site.bend(On.GPU, name, site.gpus(), How.SET, 0.0)
+        site.add_change(Quantity.GPU, name, site.gpus(), Operation.SET, 0.0)
     site.stop(site.gpus())
     site.affected += [("gpu", gpu) for gpu in site.gpus()]
 

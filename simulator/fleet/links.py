@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from .chance import Floats, lane, mix
-from .changes import Change, On, apply, within
+from .changes import Change, Quantity, apply, within
 from .topology import LINKS, Index, Topology
 
 NEWS = ("up", "crc_errors", "replay_errors", "recovery_errors")
@@ -61,7 +61,7 @@ class Links:
     ) -> LinkRows:
         """Return the rows of a block's ticks; `traffic` [ticks x GPUs] is the bytes of all links of a GPU."""
         mine = within(
-            [c for c in changes if c.on is On.LINK],
+            [c for c in changes if c.on is Quantity.LINK],
             seconds[0] - tick_seconds,
             seconds[-1] + tick_seconds,
         )

@@ -3,7 +3,7 @@
 from gpuvigil.model import EventKind, Severity, Unmeasured
 
 from . import kernel_log_lines
-from .changes import How, On
+from .changes import Operation, Quantity
 from .site import FaultKind, Site
 
 _CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
@@ -12,13 +12,15 @@ _STUCK_TASKS = 3.0
 
 
 def driver_hang(site: Site) -> None:
-    site.bend(On.GPU, "mute", site.gpus(), How.SET, float(Unmeasured.DRIVER_NOT_ANSWERING))
-    site.bend(On.NODE, "driver_answering", (site.node,), How.SET, 0.0)
-    site.bend(On.NODE, "driver_silent_seconds", (site.node,), How.CLOCK)
-    site.bend(On.NODE, "gpus_answering", (site.node,), How.SET, 0.0)
+    site.add_change(
+        Quantity.GPU, "mute", site.gpus(), Operation.SET, float(Unmeasured.DRIVER_NOT_ANSWERING)
+    )
+    site.add_change(Quantity.NODE, "driver_answering", (site.node,), Operation.SET, 0.0)
+    site.add_change(Quantity.NODE, "driver_silent_seconds", (site.node,), Operation.CLOCK)
+    site.add_change(Quantity.NODE, "gpus_answering", (site.node,), Operation.SET, 0.0)
     stuck = _STUCK_TASKS * site.topology.per_node
-    site.bend(On.NODE, "load_average", (site.node,), How.ADD, stuck)
-    site.tell(EventKind.DRIVER_SILENT, ("node", site.node), at=site.start + 12.0)
+    site.add_change(Quantity.NODE, "load_average", (site.node,), Operation.ADD, stuck)
+    site.report_event(EventKind.DRIVER_SILENT, ("node", site.node), at=site.start + 12.0)
     site.stop(site.gpus(), linger=600.0)
     site.wait(600.0, besides=site.gpus())
     site.affected += [("gpu", gpu) for gpu in site.gpus()]
@@ -29,8 +31,10 @@ def rack_inlet(site: Site) -> None:
     _of_rack(site)
     gpus = [gpu for node in site.rack() for gpu in site.gpus(node)]
     rise = (site.start, site.start + site.order.seconds / 3.0)
-    site.bend(On.PHYSICS, "inlet", gpus, How.RAMP, site.size, span=rise)
-    site.bend(On.PHYSICS, "inlet", gpus, How.ADD, site.size, span=(rise[1], site.end))
+    site.add_change(Quantity.PHYSICS, "inlet", gpus, Operation.RAMP, site.size, span=rise)
+    site.add_change(
+        Quantity.PHYSICS, "inlet", gpus, Operation.ADD, site.size, span=(rise[1], site.end)
+    )
     site.delay = site.order.seconds / 10.0
 
 
@@ -42,33 +46,33 @@ def _of_rack(site: Site) -> None:
 
 
 def power_brake(site: Site) -> None:
-    site.bend(On.PHYSICS, "brake", site.gpus(), How.SET)
+    site.add_change(Quantity.PHYSICS, "brake", site.gpus(), Operation.SET)
     site.affected += [("gpu", gpu) for gpu in site.gpus()]
 
 
 def power_feed(site: Site) -> None:
     _of_rack(site)
     gpus = [gpu for node in site.rack() for gpu in site.gpus(node)]
-    site.bend(On.PHYSICS, "brake", gpus, How.SET)
+    site.add_change(Quantity.PHYSICS, "brake", gpus, Operation.SET)
 
 
 def power_supply(site: Site) -> None:
     """Fail one of several power supplies: the others cannot carry the peaks."""
-    site.bend(On.NODE, "power_supplies_failed", (site.node,), How.ADD)
+    site.add_change(Quantity.NODE, "power_supplies_failed", (site.node,), Operation.ADD)
     at = site.start
     while at < site.end:
         seconds = site.dice.between(40.0, 400.0)
         span = (at, min(at + seconds, site.end))
-        site.bend(On.PHYSICS, "brake", site.gpus(), How.SET, span=span)
+        site.add_change(Quantity.PHYSICS, "brake", site.gpus(), Operation.SET, span=span)
         at += seconds + site.dice.between(100.0, 1500.0)
     site.affected += [("gpu", gpu) for gpu in site.gpus()]
 
 
 def fan(site: Site) -> None:
     half = site.gpus()[: max(site.topology.per_node // 2, 1)]
-    site.bend(On.NODE, "fans_failed", (site.node,), How.ADD)
-    site.bend(On.PHYSICS, "resistance", half, How.TIMES, 1.0 + site.size)
-    site.bend(On.PHYSICS, "inlet", site.gpus(), How.ADD, 12.0 * site.size)
+    site.add_change(Quantity.NODE, "fans_failed", (site.node,), Operation.ADD)
+    site.add_change(Quantity.PHYSICS, "resistance", half, Operation.TIMES, 1.0 + site.size)
+    site.add_change(Quantity.PHYSICS, "inlet", site.gpus(), Operation.ADD, 12.0 * site.size)
     site.affected += [("gpu", gpu) for gpu in half]
 
 
@@ -77,19 +81,19 @@ def driver_drift(site: Site) -> None:
 
 
 def dead_collector(site: Site) -> None:
-    site.bend(On.DELIVERY, "silent", (site.node,), How.SET)
+    site.add_change(Quantity.DELIVERY, "silent", (site.node,), Operation.SET)
 
 
 def cut_off(site: Site) -> None:
-    site.bend(On.DELIVERY, "late", (site.node,), How.SET)
+    site.add_change(Quantity.DELIVERY, "late", (site.node,), Operation.SET)
 
 
 def dead_node(site: Site) -> None:
-    site.bend(On.DELIVERY, "silent", (site.node,), How.SET)
+    site.add_change(Quantity.DELIVERY, "silent", (site.node,), Operation.SET)
     hangs = site.dice.between(30.0, 600.0)
     site.stop(site.gpus(), linger=hangs)
     site.wait(hangs, besides=site.gpus())
-    site.tell(EventKind.BOOT, ("node", site.node), at=site.end)
+    site.report_event(EventKind.BOOT, ("node", site.node), at=site.end)
     site.boots.append(site.end)
     site.affected += [("gpu", gpu) for gpu in site.gpus()]
 
@@ -100,25 +104,29 @@ def dimm(site: Site) -> None:
         f"DIMM_{'ABCDEFGH'[site.dice.below(8)]}{site.dice.below(2)}"
     )
     while at < site.end:
-        site.tell(EventKind.MACHINE_CHECK, ("node", site.node), at=at, message=message)
+        site.report_event(EventKind.MACHINE_CHECK, ("node", site.node), at=at, message=message)
         counted = (at, site.end)
-        site.bend(On.NODE, "memory_errors_corrected", (site.node,), How.STEP, span=counted)
+        site.add_change(
+            Quantity.NODE, "memory_errors_corrected", (site.node,), Operation.STEP, span=counted
+        )
         at += 3600.0 / site.size * (0.2 + 1.6 * site.dice.share())
 
 
 def disk_full(site: Site) -> None:
-    site.bend(On.NODE, "spool_writable", (site.node,), How.SET, 0.0)
-    site.bend(On.NODE, "space_used_share", (site.node,), How.SET)
-    site.bend(On.NODE, "dropped_bodies", (site.node,), How.COUNT, 0.05)
-    site.bend(On.DELIVERY, "lost", (site.node,), How.SET, 0.4)
-    site.bend(On.WORK, "stall", site.gpus(), How.SET, span=(site.start + 600.0, site.end))
+    site.add_change(Quantity.NODE, "spool_writable", (site.node,), Operation.SET, 0.0)
+    site.add_change(Quantity.NODE, "space_used_share", (site.node,), Operation.SET)
+    site.add_change(Quantity.NODE, "dropped_bodies", (site.node,), Operation.COUNT, 0.05)
+    site.add_change(Quantity.DELIVERY, "lost", (site.node,), Operation.SET, 0.4)
+    site.add_change(
+        Quantity.WORK, "stall", site.gpus(), Operation.SET, span=(site.start + 600.0, site.end)
+    )
     site.affected += [("gpu", gpu) for gpu in site.gpus()]
 
 
 def stale_mount(site: Site) -> None:
-    site.bend(On.NODE, "load_average", (site.node,), How.RAMP, site.size)
-    site.bend(On.NODE, "mounts_hung", (site.node,), How.ADD)
-    site.bend(On.WORK, "stall", site.gpus(), How.SET)
+    site.add_change(Quantity.NODE, "load_average", (site.node,), Operation.RAMP, site.size)
+    site.add_change(Quantity.NODE, "mounts_hung", (site.node,), Operation.ADD)
+    site.add_change(Quantity.WORK, "stall", site.gpus(), Operation.SET)
     site.affected += [("gpu", gpu) for gpu in site.gpus()]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .chance import Floats
-from .holding import Asked
+from .holding import RequestedLoad
 from .topology import Topology
 
 # Leakage: idle and busy power grow with heat, per kelvin over 50 degrees [U].
@@ -33,7 +33,7 @@ _HELD_BELOW = 0.99
 
 
 @dataclass(slots=True, kw_only=True)
-class Bends:
+class PhysicsEffects:
     """The effects of faults on physics: [ticks x GPUs], or per GPU where nothing differs over time."""
 
     limit_watts: Floats
@@ -45,7 +45,7 @@ class Bends:
 
 
 @dataclass(slots=True, kw_only=True)
-class Played:
+class PhysicsResult:
     """The result of playing: [ticks x GPUs]."""
 
     watts: Floats
@@ -87,10 +87,10 @@ class Physics:
         self.celsius = self._inlet + self._resistance * self._free
         self._drawn = self._free.copy()
 
-    def usual(self) -> Bends:
+    def usual(self) -> PhysicsEffects:
         """Return the values without any fault."""
         ones = np.ones(self._topology.gpus)
-        return Bends(
+        return PhysicsEffects(
             limit_watts=self.limit,
             ceiling=ones,
             speed=ones,
@@ -99,7 +99,9 @@ class Physics:
             brake=np.zeros_like(ones),
         )
 
-    def play(self, asked: Asked, bends: Bends, tick_seconds: float) -> Played:
+    def play(
+        self, asked: RequestedLoad, bends: PhysicsEffects, tick_seconds: float
+    ) -> PhysicsResult:
         """Play the ticks of a block."""
         shape = asked.sm.shape
         demand = asked.sm * self._watts[0]
@@ -107,7 +109,7 @@ class Physics:
         demand += asked.dram * self._watts[2]
         demand *= 1.0 + 0.02 * self._character
         idle = np.where(asked.held, self._held, self._free)
-        out = Played(
+        out = PhysicsResult(
             watts=np.empty(shape),
             clock=np.empty(shape),
             rate=np.empty(shape),
@@ -122,7 +124,9 @@ class Physics:
             self._step(tick, work, bends, alpha, out)
         return out
 
-    def _step(self, tick: int, work: Work, bends: Bends, alpha: Floats, out: Played) -> None:
+    def _step(
+        self, tick: int, work: Work, bends: PhysicsEffects, alpha: Floats, out: PhysicsResult
+    ) -> None:
         job = work.job
         leak = 1.0 + _LEAKAGE * (self.celsius - 50.0)
         idle = work.idle * leak
@@ -159,7 +163,7 @@ class Physics:
         np.minimum.at(self._least, job, rate)
         self._least[-1] = 1.0
 
-    def _air(self, tick: int, bends: Bends) -> tuple[Floats, Floats]:
+    def _air(self, tick: int, bends: PhysicsEffects) -> tuple[Floats, Floats]:
         """Return the inlet temperature of every GPU, and its heatsink's thermal resistance."""
         inlet = self._inlet + _row(bends.inlet, tick)
         inlet = inlet + np.where(self._behind, _PREHEAT * self._drawn[self._topology.upstream], 0.0)

@@ -8,14 +8,14 @@ from gpuvigil.model import EventKind
 from . import kernel_log_lines, random_faults, switch_life, world_life
 from . import life as living
 from .chance import Dice
-from .changes import Change, On
+from .changes import Change, Quantity
 from .costs import costs
 from .jobs import Job, Schedule
 from .kinds import kinds_of
 from .life import Life
 from .model import FaultOrder, FleetSettings
 from .sensors import SORTS
-from .site import FaultKind, Site, Stop, Told
+from .site import FaultKind, PlannedEvent, Site, Stop
 from .topology import Topology
 from .workloads import DAY, Ending
 
@@ -40,7 +40,7 @@ class Plan:
     jobs: tuple[Job, ...]
     sites: tuple[tuple[FaultKind, Site], ...]
     changes: tuple[Change, ...]
-    told: tuple[Told, ...]  # in order of time
+    planned_events: tuple[PlannedEvent, ...]  # in order of time
 
 
 def make(settings: FleetSettings) -> Plan:
@@ -55,11 +55,11 @@ def make(settings: FleetSettings) -> Plan:
     orders = [*settings.faults, *random_faults.drawn(settings, topology, life, jobs)]
     orders.sort(key=lambda order: (order.start_seconds, order.node, order.kind))
     sites = [_site(order, settings, topology, jobs) for order in orders]
-    told = list(life.told)
+    told = list(life.planned_events)
     changes = list(life.changes)
     for _, site in sites:
         changes += site.changes
-        told += site.told
+        told += site.planned_events
         for stop in site.stops:
             jobs = _stopped(jobs, stop)
     for kind, site in sites:
@@ -73,7 +73,7 @@ def make(settings: FleetSettings) -> Plan:
         jobs=tuple(jobs),
         sites=tuple(sites),
         changes=tuple(changes),
-        told=tuple(one for one in told if 0.0 <= one.at < settings.days * DAY),
+        planned_events=tuple(one for one in told if 0.0 <= one.at < settings.days * DAY),
     )
 
 
@@ -124,15 +124,15 @@ def _seen(kind: FaultKind, site: Site, jobs: Iterable[Job]) -> float:
 def _leaves_a_trace(site: Site) -> bool:
     """Return whether any of it is read or reported on its node, which may not report everything."""
     topology = site.topology
-    told = bool(site.told) and not topology.silent_log[site.node]
+    told = bool(site.planned_events) and not topology.silent_log[site.node]
     if told or site.driver or site.vbios or site.missing or site.unlisted or site.boots:
         return True
     unread = {sort for sort, nodes in topology.unread.items() if nodes[site.node]}
     hidden = frozenset().union(*(SORTS[sort] for sort in unread))
     return any(
-        change.on is not On.LINK or "error counters" not in unread
+        change.on is not Quantity.LINK or "error counters" not in unread
         for change in site.changes
-        if change.on not in {On.GPU, On.NODE} or change.name not in hidden
+        if change.on not in {Quantity.GPU, Quantity.NODE} or change.name not in hidden
     )
 
 
@@ -185,7 +185,9 @@ def _hit(job: Job, code: int) -> list[int]:
     return [g for g in job.gpus if g not in job.struck] if code == 45 else [job.gpus[0]]
 
 
-def _of_users(settings: FleetSettings, topology: Topology, jobs: Iterable[Job]) -> list[Told]:
+def _of_users(
+    settings: FleetSettings, topology: Topology, jobs: Iterable[Job]
+) -> list[PlannedEvent]:
     """Return the Xids that programs cause themselves."""
     told = []
     for job in jobs:
@@ -196,7 +198,7 @@ def _of_users(settings: FleetSettings, topology: Topology, jobs: Iterable[Job]) 
                 for gpu in _hit(job, code):
                     message = _voice(topology, code, gpu, dice)
                     told.append(
-                        Told(
+                        PlannedEvent(
                             at=job.end,
                             kind=EventKind.XID,
                             subject=("gpu", gpu),

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from . import tables
 from .chance import Floats, key, over_time
-from .changes import Change, How, On, apply, within
+from .changes import Change, Operation, Quantity, apply, within
 from .delivery import Delivered, Delivery
-from .holding import SPINNING, Asked, Holding
+from .holding import SPINNING, Holding, RequestedLoad
 from .links import LinkRows, Links
 from .model import FleetSettings
-from .physics import Bends, Physics
+from .physics import Physics, PhysicsEffects
 from .plan import Plan
 from .ports import PortSensors
 from .sensors import ANYBODY, PROFILED, SORTS, GpuSensors, Moment, NodeSensors, Numbers
@@ -96,9 +96,9 @@ class Playing:
         bends = self._bends(changes, seconds)
         played = self._physics.play(asked, bends, self._tick_seconds)
         throughput: Any = 1.0
-        if any(c.on is On.PORT and c.name == "throughput" for c in changes):
+        if any(c.on is Quantity.PORT and c.name == "throughput" for c in changes):
             throughput = np.ones((len(seconds), self._topology.ports))
-            _apply_all(throughput, changes, On.PORT, "throughput", seconds)
+            _apply_all(throughput, changes, Quantity.PORT, "throughput", seconds)
         told: Numbers = {}
         if self._steps is not None:
             bent = _bent_steps(changes, seconds, asked.sm.shape)
@@ -126,15 +126,15 @@ class Playing:
         way = self._delivery.of(seconds, ticks, moment.nodes, changes)
         return self._tables(numbers, changes, way, seconds, links)
 
-    def _bends(self, changes: Sequence[Change], seconds: Floats) -> Bends:
+    def _bends(self, changes: Sequence[Change], seconds: Floats) -> PhysicsEffects:
         bends = self._physics.usual()
         bends.inlet = np.broadcast_to(
             _TIDE_KELVIN * day(seconds)[:, None], (len(seconds), self._topology.gpus)
         )
-        for name in sorted({c.name for c in changes if c.on is On.PHYSICS}):
+        for name in sorted({c.name for c in changes if c.on is Quantity.PHYSICS}):
             usual = np.asarray(getattr(bends, name))
             full = np.broadcast_to(usual, (len(seconds), self._topology.gpus)).copy()
-            _apply_all(full, changes, On.PHYSICS, name, seconds)
+            _apply_all(full, changes, Quantity.PHYSICS, name, seconds)
             setattr(bends, name, full)
         return bends
 
@@ -172,7 +172,7 @@ class Playing:
         rows: dict[str, pa.Table] = {}
         arrivals: dict[str, pa.Array] = {}
         origin = (self._settings.start, seconds)
-        for name, on in (("gpu", On.GPU), ("port", On.PORT), ("node", On.NODE)):
+        for name, on in (("gpu", Quantity.GPU), ("port", Quantity.PORT), ("node", Quantity.NODE)):
             shape = self._shapes[name]
             size = (len(seconds), len(shape.node))
             copies = way.copies[:, shape.node]
@@ -195,11 +195,11 @@ class Playing:
             )
         return rows, arrivals
 
-    def _looked(self, change: Change) -> tables.Look:
+    def _looked(self, change: Change) -> tables.ExtraScan:
         """Return the extra scan of a node when one of its ranks has gone, whatever its ticks."""
         topology = self._topology
         node = int(topology.gpu_node[change.targets[0]])
-        return tables.Look(
+        return tables.ExtraScan(
             node=topology.places[node].name,
             seconds=change.start + EARLY_SECONDS,
             gone=tuple(topology.uuids[gpu] for gpu in change.targets),
@@ -228,7 +228,7 @@ class Playing:
         size = copies.shape
         flags = {name: np.zeros(size) for name in ("absent", "lost", "mute", "sliced")}
         for name, flag in flags.items():
-            _apply_all(flag, changes, On.GPU, name, seconds)
+            _apply_all(flag, changes, Quantity.GPU, name, seconds)
         lost, mute = flags["lost"] > 0.0, flags["mute"] > 0.0
         unread = lost | mute
         absent: dict[str, NDArray[np.bool_]] = {}
@@ -271,34 +271,34 @@ def _since(changes: Sequence[Change], seconds: Floats, size: tuple[int, ...]) ->
     """Return for how long GPUs have not been measured."""
     clock = np.zeros(size)
     for change in changes:
-        if change.on is On.GPU and change.name in {"lost", "mute"}:
-            apply(replace(change, how=How.CLOCK), clock, seconds)
+        if change.on is Quantity.GPU and change.name in {"lost", "mute"}:
+            apply(replace(change, how=Operation.CLOCK), clock, seconds)
     return clock
 
 
 def _apply_all(
-    values: Floats, changes: Sequence[Change], on: On, name: str, seconds: Floats
+    values: Floats, changes: Sequence[Change], on: Quantity, name: str, seconds: Floats
 ) -> None:
     for change in changes:
         if change.on is on and change.name == name:
             apply(change, values, seconds)
 
 
-def _bend_work(asked: Asked, changes: Sequence[Change], seconds: Floats) -> None:
+def _bend_work(asked: RequestedLoad, changes: Sequence[Change], seconds: Floats) -> None:
     """Apply changes of work: kernels that spin, work that stalls, and work that waits for the fabric."""
-    mine = [c for c in changes if c.on is On.WORK]
+    mine = [c for c in changes if c.on is Quantity.WORK]
     if not mine:
         return
     shape = asked.sm.shape
     spin, stall, wait = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     if any(c.name == "pace" for c in mine):
         own = np.ones(shape)
-        _apply_all(own, mine, On.WORK, "pace", seconds)
+        _apply_all(own, mine, Quantity.WORK, "pace", seconds)
         for name in (*_WORK, "utilization"):
             setattr(asked, name, getattr(asked, name) * own)
-    _apply_all(spin, mine, On.WORK, "spin", seconds)
-    _apply_all(stall, mine, On.WORK, "stall", seconds)
-    _apply_all(wait, mine, On.WORK, "wait", seconds)
+    _apply_all(spin, mine, Quantity.WORK, "spin", seconds)
+    _apply_all(stall, mine, Quantity.WORK, "stall", seconds)
+    _apply_all(wait, mine, Quantity.WORK, "wait", seconds)
     if wait.any():
         # Only jobs on several nodes have work for the fabric.
         pace = np.where(asked.fabric > 0.0, 1.0 - wait, 1.0)
@@ -323,13 +323,17 @@ def _bent_steps(
     found = {name: np.zeros(shape) for name in ("spin", "stall", "wait", "phase", "gone")}
     found["pace"] = np.ones(shape)
     for name, values in found.items():
-        on = On.STEPS if name in {"phase", "gone"} else On.WORK
+        on = Quantity.STEPS if name in {"phase", "gone"} else Quantity.WORK
         _apply_all(values, changes, on, name, seconds)
     return found
 
 
 def _bend_fields(
-    numbers: Numbers, changes: Sequence[Change], on: On, seconds: Floats, size: tuple[int, int]
+    numbers: Numbers,
+    changes: Sequence[Change],
+    on: Quantity,
+    seconds: Floats,
+    size: tuple[int, int],
 ) -> None:
     """Apply changes to the fields that are read."""
     for name in {c.name for c in changes if c.on is on}:

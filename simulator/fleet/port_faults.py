@@ -7,7 +7,7 @@ of the fault shows in which port waits, which makes others wait, and what is ret
 from gpuvigil.model import EventKind, Severity
 
 from ..fabric.cabling import UPLINKS
-from .changes import How, On
+from .changes import Operation, Quantity
 from .ports import TICKS_PER_SECOND
 from .site import FaultKind, Site
 from .switch_faults import beside
@@ -22,13 +22,13 @@ _HARMFUL_CELSIUS = 85.0  # from this temperature on a module's link has errors, 
 
 
 def _port_goes(site: Site, ports: tuple[int, ...], start: float, end: float) -> None:
-    site.bend(On.PORT, "up", ports, How.SET, 0.0, span=(start, end))
-    site.bend(On.PORT, "physical_state", ports, How.SET, 2.0, span=(start, end))
-    site.bend(On.PORT, "throughput", ports, How.SET, 0.0, span=(start, end))
-    site.bend(On.PORT, "link_downed", ports, How.STEP, 1.0, span=(start, end))
+    site.add_change(Quantity.PORT, "up", ports, Operation.SET, 0.0, span=(start, end))
+    site.add_change(Quantity.PORT, "physical_state", ports, Operation.SET, 2.0, span=(start, end))
+    site.add_change(Quantity.PORT, "throughput", ports, Operation.SET, 0.0, span=(start, end))
+    site.add_change(Quantity.PORT, "link_downed", ports, Operation.STEP, 1.0, span=(start, end))
     for port in ports:
-        site.tell(EventKind.PORT_DOWN, ("port", port), at=start)
-        site.tell(EventKind.PORT_UP, ("port", port), at=end)
+        site.report_event(EventKind.PORT_DOWN, ("port", port), at=start)
+        site.report_event(EventKind.PORT_UP, ("port", port), at=end)
 
 
 def port_down(site: Site) -> None:
@@ -49,8 +49,10 @@ def port_flap(site: Site) -> None:
 
 def bad_cable(site: Site) -> None:
     """Count errors all the time; a very bad cable loses the link now and then."""
-    site.bend(On.PORT, "symbol_errors", (site.port,), How.COUNT, site.size)
-    site.bend(On.PORT, "receive_errors", (site.port,), How.COUNT, site.size / 20.0)
+    site.add_change(Quantity.PORT, "symbol_errors", (site.port,), Operation.COUNT, site.size)
+    site.add_change(
+        Quantity.PORT, "receive_errors", (site.port,), Operation.COUNT, site.size / 20.0
+    )
     if site.size > _SPEAKS_UP:
         at = site.start + 3.0 * 3600.0 * site.dice.share()
         if at + _FLAP_DOWN_SECONDS < site.end:
@@ -60,22 +62,26 @@ def bad_cable(site: Site) -> None:
 def congestion(site: Site) -> None:
     """Congest a rail; jobs on several nodes run at its pace, so the traffic of all their rails falls."""
     ports = _rail(site)
-    site.bend(On.WORK, "wait", _gpus_of_pod(site), How.SET, site.size)
-    site.bend(On.PORT, "transmit_discards", ports, How.COUNT, 200.0 * site.size)
+    site.add_change(Quantity.WORK, "wait", _gpus_of_pod(site), Operation.SET, site.size)
+    site.add_change(Quantity.PORT, "transmit_discards", ports, Operation.COUNT, 200.0 * site.size)
     _waits(site, ports, 0.25 + 0.5 * site.size)
     site.affected += [("port", port) for port in ports]
     if site.topology.cabling is not None:
         # The leaf drops packets that it cannot pass on to the spines in time.
         full = [site.cabling.uplink(site.leaf, number) for number in range(UPLINKS)]
-        site.bend(On.SWITCH_PORT, "transmit_discards", full, How.COUNT, 200.0 * site.size)
+        site.add_change(
+            Quantity.SWITCH_PORT, "transmit_discards", full, Operation.COUNT, 200.0 * site.size
+        )
 
 
 def slow_link(site: Site) -> None:
     """Retrain a link with fewer lanes, or slower ones."""
-    site.bend(On.PORT, "speed_bits_per_second", (site.port,), How.TIMES, site.size)
+    site.add_change(
+        Quantity.PORT, "speed_bits_per_second", (site.port,), Operation.TIMES, site.size
+    )
     if site.dice.share() < 0.5:
-        site.bend(On.PORT, "width_lanes", (site.port,), How.TIMES, site.size)
-    site.bend(On.PORT, "link_recoveries", (site.port,), How.STEP)
+        site.add_change(Quantity.PORT, "width_lanes", (site.port,), Operation.TIMES, site.size)
+    site.add_change(Quantity.PORT, "link_recoveries", (site.port,), Operation.STEP)
     _waits(site, (site.port,), 0.3 * (1.0 - site.size))
     time = 1.0 - _COMMUNICATES + _COMMUNICATES / site.size
     _slows(site, 1.0 - 1.0 / time)
@@ -86,11 +92,13 @@ def slow_receiver(site: Site) -> None:
     if not _communicates(site):
         return
     port = (site.port,)
-    site.bend(On.PORT, "transmit_pause_microseconds", port, How.COUNT, 1e6 * 0.6 * site.size)
-    site.bend(On.PORT, "out_of_buffer", port, How.COUNT, 2000.0 * site.size)
-    site.bend(On.PORT, "receive_discards", port, How.COUNT, 20.0 * site.size)
+    site.add_change(
+        Quantity.PORT, "transmit_pause_microseconds", port, Operation.COUNT, 1e6 * 0.6 * site.size
+    )
+    site.add_change(Quantity.PORT, "out_of_buffer", port, Operation.COUNT, 2000.0 * site.size)
+    site.add_change(Quantity.PORT, "receive_discards", port, Operation.COUNT, 20.0 * site.size)
     if site.size > _STORMS_FROM:
-        site.bend(On.PORT, "pause_storms", port, How.COUNT, 0.05)
+        site.add_change(Quantity.PORT, "pause_storms", port, Operation.COUNT, 0.05)
     _slows(site, site.size)
     _waits(site, _others(site), 0.2 * site.size)
 
@@ -99,16 +107,18 @@ def lossy_path(site: Site) -> None:
     """Lose packets somewhere beyond the port: they are retransmitted, and jobs wait for them."""
     if not _communicates(site):
         return
-    site.bend(On.PORT, "retransmits", (site.port,), How.COUNT, site.size)
-    site.bend(On.PORT, "out_of_sequence", _others(site), How.COUNT, site.size / 8.0)
+    site.add_change(Quantity.PORT, "retransmits", (site.port,), Operation.COUNT, site.size)
+    site.add_change(
+        Quantity.PORT, "out_of_sequence", _others(site), Operation.COUNT, site.size / 8.0
+    )
     _slows(site, min(0.05 + site.size / 1000.0, 0.5))
 
 
 def hot_module(site: Site) -> None:
     """Heat up a module, by blocked air or wear; a very hot one causes errors."""
-    site.bend(On.PORT, "module_celsius", (site.port,), How.SET, site.size)
+    site.add_change(Quantity.PORT, "module_celsius", (site.port,), Operation.SET, site.size)
     if site.size >= _HARMFUL_CELSIUS:
-        site.bend(On.PORT, "symbol_errors", (site.port,), How.COUNT, 1.0)
+        site.add_change(Quantity.PORT, "symbol_errors", (site.port,), Operation.COUNT, 1.0)
 
 
 def slow_node_network(site: Site) -> None:
@@ -118,7 +128,7 @@ def slow_node_network(site: Site) -> None:
     topology = site.topology
     first = site.node * topology.ports_per_node
     ports = tuple(range(first, first + topology.per_node))
-    site.bend(On.PORT, "throughput", ports, How.TIMES, 1.0 - site.size / 2.0)
+    site.add_change(Quantity.PORT, "throughput", ports, Operation.TIMES, 1.0 - site.size / 2.0)
     _waits(site, ports, 0.2 + 0.5 * site.size)
     _slows(site, site.size)
     site.affected += [("port", port) for port in ports]
@@ -132,14 +142,18 @@ def _communicates(site: Site) -> bool:
 def _slows(site: Site, lost: float) -> None:
     """Let the jobs on several nodes on the fault's GPUs lose this share of their pace."""
     if site.peers:
-        site.bend(On.WORK, "wait", site.peers, How.SET, min(lost, 0.9))
+        site.add_change(Quantity.WORK, "wait", site.peers, Operation.SET, min(lost, 0.9))
 
 
 def _waits(site: Site, ports: tuple[int, ...], share: float) -> None:
     """Let ports wait for this share of the time, for credits or because their switch pauses them."""
-    site.bend(On.PORT, "transmit_wait_ticks", ports, How.COUNT, share * TICKS_PER_SECOND)
-    site.bend(On.PORT, "receive_pause_microseconds", ports, How.COUNT, share * 1e6)
-    site.bend(On.PORT, "cnp_handled", ports, How.COUNT, share * 1e4)
+    site.add_change(
+        Quantity.PORT, "transmit_wait_ticks", ports, Operation.COUNT, share * TICKS_PER_SECOND
+    )
+    site.add_change(
+        Quantity.PORT, "receive_pause_microseconds", ports, Operation.COUNT, share * 1e6
+    )
+    site.add_change(Quantity.PORT, "cnp_handled", ports, Operation.COUNT, share * 1e4)
 
 
 def _others(site: Site) -> tuple[int, ...]:
@@ -154,10 +168,10 @@ def leaf_down(site: Site) -> None:
     """Take a leaf down: traffic of this rail takes NVLink and the other rails, slower."""
     ports = _rail(site)
     _port_goes(site, ports, site.start, site.end)
-    site.bend(On.WORK, "wait", _gpus_of_pod(site), How.SET, _DETOUR)
+    site.add_change(Quantity.WORK, "wait", _gpus_of_pod(site), Operation.SET, _DETOUR)
     site.affected += [("port", port) for port in ports]
     if site.topology.cabling is not None:
-        site.bend(On.SWITCH, "lost", (site.leaf,), How.SET)
+        site.add_change(Quantity.SWITCH, "lost", (site.leaf,), Operation.SET)
         site.also.append(("switch", site.leaf))
         site.affected += beside(site.cabling, site.leaf)
 

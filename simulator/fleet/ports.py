@@ -11,8 +11,8 @@ import numpy as np
 
 from ..fabric.cabling import FABRIC_BITS_PER_SECOND
 from .chance import Floats, lane, mix
-from .holding import Asked
-from .physics import Played
+from .holding import RequestedLoad
+from .physics import PhysicsResult
 from .sensors import Counters, Moment, Numbers, sixth, whole
 from .topology import MANAGEMENT_BITS_PER_SECOND, Topology
 
@@ -59,7 +59,9 @@ class PortSensors:
             0.0 if topology.world is None else _FULL_COUNTERS, "full wait counters"
         )[topology.port_node]
 
-    def read(self, asked: Asked, played: Played, throughput: Any, moment: Moment) -> Numbers:
+    def read(
+        self, asked: RequestedLoad, played: PhysicsResult, throughput: Any, moment: Moment
+    ) -> Numbers:
         """Return every field of every port; `throughput` is the share that faults leave."""
         rates = np.full((len(moment.seconds), self._topology.ports), _TRICKLE)
         rates[:, ~self._fabric] = 310_000.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..fabric.cabling import CABLES, SPINES, UPLINKS
 from .chance import Dice
-from .changes import Change, How, On
+from .changes import Change, Operation, Quantity
 from .hardware import MODELS
 from .jobs import Job
 from .kinds import kinds_of
@@ -172,12 +172,12 @@ def _taken(
 
 def _away(change: Change, topology: Topology) -> Iterable[int]:
     """Return the nodes, and the spines numbered after them, that a change takes away."""
-    if change.on is On.DELIVERY and change.name == "silent" and change.how is How.SET:
+    if change.on is Quantity.DELIVERY and change.name == "silent" and change.how is Operation.SET:
         return change.targets
-    if change.on is On.SWITCH and change.name == "lost" and topology.cabling is not None:
+    if change.on is Quantity.SWITCH and change.name == "lost" and topology.cabling is not None:
         first = topology.nodes - topology.cabling.leaves
         return [first + switch for switch in change.targets]
-    if change.on is On.GPU and change.name == "mute":
+    if change.on is Quantity.GPU and change.name == "mute":
         return [gpu // topology.per_node for gpu in change.targets]
     return ()
 

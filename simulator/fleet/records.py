@@ -18,19 +18,19 @@ from gpuvigil.model import (
     Subject,
 )
 
-from .changes import Change, On
+from .changes import Change, Quantity
 from .delivery import arrives
 from .jobs import Job, team_of
 from .life import DRIVER, TAKEN_BACK, VERSION, Restated
 from .model import Block, FleetSettings, Happening
 from .plan import Plan
-from .site import Site, Told
+from .site import PlannedEvent, Site
 
 # The source of what the cloud reports; no node has its name.
 _AUTOSCALER = "autoscaler"
 
 
-class Teller:
+class RecordReporter:
     """The records that collectors report in one run through the plan."""
 
     def __init__(self, settings: FleetSettings, plan: Plan, tick_seconds: float = 10.0) -> None:
@@ -47,7 +47,7 @@ class Teller:
                 self._sites[site.node].append(site)
         self._ways: dict[int, list[Change]] = defaultdict(list)
         for change in plan.changes:
-            if change.on is On.DELIVERY:
+            if change.on is Quantity.DELIVERY:
                 for node in change.targets:
                     self._ways[node].append(change)
 
@@ -79,7 +79,7 @@ class Teller:
     def _at(self, seconds: float) -> datetime:
         return self._settings.start + timedelta(seconds=seconds)
 
-    def _subject(self, one: Told) -> tuple[Subject, int]:
+    def _subject(self, one: PlannedEvent) -> tuple[Subject, int]:
         """Return the subject of an event, and its node."""
         kind, number = one.subject
         if kind == "gpu":
@@ -90,9 +90,9 @@ class Teller:
 
     def _events(self, start: float, end: float) -> tuple[list[Event], list[datetime]]:
         events, arrivals = [], []
-        first = bisect_left(self._plan.told, start, key=lambda one: one.at)
-        last = bisect_left(self._plan.told, end, key=lambda one: one.at)
-        for one in self._plan.told[first:last]:
+        first = bisect_left(self._plan.planned_events, start, key=lambda one: one.at)
+        last = bisect_left(self._plan.planned_events, end, key=lambda one: one.at)
+        for one in self._plan.planned_events[first:last]:
             subject, node = self._subject(one)
             if self._topology.silent_log[node]:
                 continue
@@ -120,7 +120,7 @@ class Teller:
         Reports are in the order of time, since a hub keeps the newest and ignores older ones.
         """
         told_by = replace(self._topology.node_subject(0), node=_AUTOSCALER)
-        for turn in sorted(self._plan.life.turns, key=lambda one: one.start):
+        for turn in sorted(self._plan.life.life_events, key=lambda one: one.start):
             if turn.kind in TAKEN_BACK and start <= turn.start < end:
                 at = self._at(turn.start)
                 name = self._topology.node_subject(turn.subject[1]).node or ""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .chance import Bits, Floats, bell, lane, mix
-from .holding import CHECKPOINT, Asked
+from .holding import CHECKPOINT, RequestedLoad
 from .links import Links
-from .physics import Bends, Physics, Played
+from .physics import Physics, PhysicsEffects, PhysicsResult
 from .topology import Index, Topology
 
 Numbers = dict[str, Any]
@@ -207,7 +207,9 @@ class GpuSensors:
             **self._repaired(),
         }
 
-    def read(self, asked: Asked, bends: Bends, played: Played, moment: Moment) -> Numbers:
+    def read(
+        self, asked: RequestedLoad, bends: PhysicsEffects, played: PhysicsResult, moment: Moment
+    ) -> Numbers:
         """Return every field of every GPU, as if it were healthy."""
         numbers: Numbers = {**_STEADY, **self._steady}
         numbers |= self._activity(asked, played, moment)
@@ -231,7 +233,7 @@ class GpuSensors:
         numbers["read_seconds"] = np.round(0.0018 + 0.0006 * lane(moment.own, 1), 6)
         return numbers
 
-    def _activity(self, asked: Asked, played: Played, moment: Moment) -> Numbers:
+    def _activity(self, asked: RequestedLoad, played: PhysicsResult, moment: Moment) -> Numbers:
         wobble = 1.0 + 0.01 * moment.noise * (lane(moment.own, 2) - 0.5)
         waits = np.minimum(played.rate / np.maximum(played.clock, 0.01), 1.0)
         sm = asked.sm * waits * wobble
@@ -248,7 +250,9 @@ class GpuSensors:
             "dram_activity_percent": _round(asked.dram * waits * 100.0, 10.0),
         }
 
-    def _power(self, played: Played, bends: Bends, asked: Asked, moment: Moment) -> Numbers:
+    def _power(
+        self, played: PhysicsResult, bends: PhysicsEffects, asked: RequestedLoad, moment: Moment
+    ) -> Numbers:
         reasons = np.where(played.capped & asked.held, POWER_CAP, 0)
         reasons |= np.where(played.soft_hot, SW_THERMAL, 0)
         reasons |= np.where(played.hot, HW_THERMAL | HW_SLOWDOWN, 0)
@@ -272,7 +276,7 @@ class GpuSensors:
         numbers["clock_event_reasons"] = reasons.astype(np.int64)
         return numbers
 
-    def _heat(self, asked: Asked, played: Played, moment: Moment) -> Numbers:
+    def _heat(self, asked: RequestedLoad, played: PhysicsResult, moment: Moment) -> Numbers:
         core = played.celsius
         memory = self._offset + self._slope * core + 3.0 * asked.dram
         numbers: Numbers = {
@@ -290,7 +294,9 @@ class GpuSensors:
                 numbers[f"{name}_temperature_celsius"] = np.where(margins, np.nan, limit)
         return numbers
 
-    def _links_and_memory(self, asked: Asked, played: Played, moment: Moment) -> Numbers:
+    def _links_and_memory(
+        self, asked: RequestedLoad, played: PhysicsResult, moment: Moment
+    ) -> Numbers:
         moved = whole(asked.nvlink * played.rate * self._links * moment.tick_seconds)
         jitter = 0.98 + 0.04 * lane(moment.own, 3)
         return {
@@ -322,7 +328,7 @@ class NodeSensors:
         self._has_host = host
         self._at_work = Counters(topology.nodes, ("busy", "read", "written")) if at_work else None
 
-    def read(self, asked: Asked, moment: Moment) -> Numbers:
+    def read(self, asked: RequestedLoad, moment: Moment) -> Numbers:
         shape = (len(moment.seconds), self._topology.nodes, self._topology.per_node)
         busy = asked.host.reshape(shape)[:, :, 0]
         for slot in range(1, shape[2]):
@@ -348,7 +354,9 @@ class NodeSensors:
             **({} if self._at_work is None else self._work(self._at_work, asked, busy, moment)),
         }
 
-    def _work(self, counters: Counters, asked: Asked, busy: Floats, moment: Moment) -> Numbers:
+    def _work(
+        self, counters: Counters, asked: RequestedLoad, busy: Floats, moment: Moment
+    ) -> Numbers:
         """Return the time of the processors, and what the jobs read and write."""
         shape = (len(moment.seconds), self._topology.nodes, self._topology.per_node)
         writes = (asked.pause.reshape(shape) == CHECKPOINT).any(axis=2)

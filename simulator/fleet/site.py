@@ -9,7 +9,7 @@ from gpuvigil.model import EventKind, Holder, Severity
 from ..fabric.cabling import Cabling
 from . import kernel_log_lines
 from .chance import Dice
-from .changes import Change, How, On
+from .changes import Change, Operation, Quantity
 from .model import FaultOrder
 from .topology import Topology
 
@@ -17,7 +17,7 @@ REBOOT_SECONDS = 360.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class PlannedEvent:
     """A planned event; `subject` is (kind, number), the kind being a GPU, a port or a node."""
 
     at: float
@@ -51,7 +51,7 @@ class Site:
     magnitude: float | None
     dice: Dice
     changes: list[Change] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
+    planned_events: list[PlannedEvent] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     affected: list[tuple[str, int]] = field(default_factory=list)
     also: list[tuple[str, int]] = field(default_factory=list)  # other names of the same thing
@@ -143,12 +143,12 @@ class Site:
         """Return the nodes of this node's rack."""
         return self.topology.nodes_of_rack(self.topology.places[self.node].rack)
 
-    def bend(
+    def add_change(
         self,
-        on: On,
+        on: Quantity,
         name: str,
         targets: Sequence[int],
-        how: How,
+        how: Operation,
         value: float = 1.0,
         span: tuple[float, float] | None = None,
     ) -> None:
@@ -160,7 +160,7 @@ class Site:
             )
         )
 
-    def tell(
+    def report_event(
         self,
         kind: EventKind,
         subject: tuple[str, int],
@@ -171,8 +171,8 @@ class Site:
         message: str = "",
     ) -> None:
         """Add an event, at the start by default."""
-        self.told.append(
-            Told(
+        self.planned_events.append(
+            PlannedEvent(
                 at=self.start if at is None else at,
                 kind=kind,
                 subject=subject,
@@ -189,25 +189,27 @@ class Site:
         dice = Dice(self.topology.settings.seed, "voice", code, gpu, at)
         address, index = self.topology.pci_address(gpu), gpu % self.topology.per_node
         message = kernel_log_lines.xid(code, index, address, dice, **words)
-        self.tell(EventKind.XID, ("gpu", gpu), at=at, xid=code, message=message)
+        self.report_event(EventKind.XID, ("gpu", gpu), at=at, xid=code, message=message)
 
     def bus_error(self, severity: str, at: float | None = None) -> None:
         """Let the kernel report an error of the GPU's PCIe link."""
         message = kernel_log_lines.bus_error(self.topology.pci_address(self.gpu), severity)
-        self.tell(EventKind.PCIE_ERROR, ("gpu", self.gpu), at=at, message=message)
+        self.report_event(EventKind.PCIE_ERROR, ("gpu", self.gpu), at=at, message=message)
 
     def reboot(self, at: float) -> None:
         """Reboot the node, so that it is up again at that moment."""
         span = (at - REBOOT_SECONDS, at)
-        self.bend(On.DELIVERY, "silent", (self.node,), How.SET, span=span)
-        self.tell(EventKind.BOOT, ("node", self.node), at=at)
+        self.add_change(Quantity.DELIVERY, "silent", (self.node,), Operation.SET, span=span)
+        self.report_event(EventKind.BOOT, ("node", self.node), at=at)
         self.boots.append(at)
 
     def wait(self, seconds: float, besides: Sequence[int] = ()) -> None:
         """Let the rest of the job spin in its collectives until somebody ends it."""
         rest = tuple(gpu for gpu in self.peers if gpu not in besides)
         if rest:
-            self.bend(On.WORK, "spin", rest, How.SET, span=(self.start, self.start + seconds))
+            self.add_change(
+                Quantity.WORK, "spin", rest, Operation.SET, span=(self.start, self.start + seconds)
+            )
             self.affected += [("gpu", gpu) for gpu in rest]
 
     def stop(self, gpus: Sequence[int], linger: float = 30.0, *, shut: bool = True) -> None:

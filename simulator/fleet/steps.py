@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .chance import Bits, Dice, Floats, bell, lane, mix
-from .changes import FOREVER, Change, On
-from .holding import COLLECTIVE, INPUT, STAGES, STOPPED, WORK, Asked
+from .changes import FOREVER, Change, Quantity
+from .holding import COLLECTIVE, INPUT, STAGES, STOPPED, WORK, RequestedLoad
 from .jobs import Job
 from .sensors import Numbers
 from .workloads import Rhythm
@@ -36,7 +36,7 @@ GONE_SECONDS = 600.0
 EARLY_SECONDS = 3.0
 
 
-class Tells(IntEnum):
+class ReportLevel(IntEnum):
     """How much a program reports."""
 
     NOTHING = 0
@@ -46,17 +46,22 @@ class Tells(IntEnum):
 
 
 # The shares of programs [chosen].
-_SHARES = ((Tells.NOTHING, 0.2), (Tells.STEPS, 0.12), (Tells.PAUSES, 0.18), (Tells.OWN, 0.5))
+_SHARES = (
+    (ReportLevel.NOTHING, 0.2),
+    (ReportLevel.STEPS, 0.12),
+    (ReportLevel.PAUSES, 0.18),
+    (ReportLevel.OWN, 0.5),
+)
 
 
-def tells(job: Job) -> Tells:
+def report_level(job: Job) -> ReportLevel:
     """Return how much the programs of a job report."""
     if job.workload.rhythm is None or len(job.gpus) < 2:
-        return Tells.NOTHING
+        return ReportLevel.NOTHING
     dice = Dice("tells", job.key)
-    said: Tells = dice.pick([it for it, _ in _SHARES], [share for _, share in _SHARES])
-    if said is Tells.OWN and not job.workload.rhythm.own_told:
-        return Tells.PAUSES
+    said: ReportLevel = dice.pick([it for it, _ in _SHARES], [share for _, share in _SHARES])
+    if said is ReportLevel.OWN and not job.workload.rhythm.own_told:
+        return ReportLevel.PAUSES
     return said
 
 
@@ -91,7 +96,7 @@ class _Job:
     """The state of a job that outlives a block."""
 
     job: Job
-    tells: Tells
+    tells: ReportLevel
     rhythm: Rhythm
     base: float  # seconds of a step without delays
     dealt: Floats  # factor on each rank's work
@@ -125,7 +130,7 @@ class _Ranks:
 class Stretch:
     """The load of all GPUs in a block, and the effects of changes on it: [ticks x GPUs]."""
 
-    asked: Asked
+    asked: RequestedLoad
     clock: Floats
     bent: dict[str, Floats]  # speed, and the effects on work and on ranks
     seconds: Floats
@@ -138,7 +143,9 @@ class StepSensors:
 
     def __init__(self, jobs: Sequence[Job], changes: Sequence[Change]) -> None:
         self._jobs = jobs
-        self._stops = [c for c in changes if c.on in {On.STEPS, On.WORK} and c.name in _HOLDS]
+        self._stops = [
+            c for c in changes if c.on in {Quantity.STEPS, Quantity.WORK} and c.name in _HOLDS
+        ]
         self._known: dict[int, _Job | None] = {}
 
     def read(self, stretch: Stretch) -> Numbers:
@@ -170,8 +177,8 @@ class StepSensors:
 
 
 def _new(job: Job, at: float) -> _Job | None:
-    said, rhythm = tells(job), job.workload.rhythm
-    if rhythm is None or said is Tells.NOTHING:
+    said, rhythm = report_level(job), job.workload.rhythm
+    if rhythm is None or said is ReportLevel.NOTHING:
         return None
     base = step_seconds(job) or 1.0
     stage = np.arange(len(job.gpus)) * STAGES // len(job.gpus)
@@ -206,7 +213,7 @@ def _ranks(one: _Job, stretch: Stretch, part: Any) -> _Ranks:
 def early_looks(changes: Sequence[Change], seconds: Floats, tick: float) -> list[Change]:
     """Return the changes in which a rank goes within these ticks."""
     begun = seconds[0], seconds[-1] + tick
-    gone = [c for c in changes if c.on is On.STEPS and c.name == "gone"]
+    gone = [c for c in changes if c.on is Quantity.STEPS and c.name == "gone"]
     return [c for c in gone if begun[0] <= c.start < begun[1]]
 
 
@@ -285,7 +292,7 @@ def _told(one: _Job, ranks: _Ranks, course: _Course) -> dict[str, Any]:
     phase, since = _phases(one, ranks, course)
     numbers = np.broadcast_to(np.arange(size[1], dtype=np.float64), size)
 
-    def told(values: Any, least: Tells = Tells.STEPS) -> Floats:
+    def told(values: Any, least: ReportLevel = ReportLevel.STEPS) -> Floats:
         full = np.broadcast_to(values if np.ndim(values) == 2 else values[:, None], size)
         lively = knows & (ranks.gone <= 0.0) & (one.tells >= least)
         return np.where(lively, np.round(full, 4), np.nan)
@@ -295,18 +302,18 @@ def _told(one: _Job, ranks: _Ranks, course: _Course) -> dict[str, Any]:
         "step_age_seconds": told(np.maximum(ranks.seconds - course.ended, 0.0)),
         "step_p99_seconds": told(_longest(one, course.length)),
         "step_seconds": told(course.length),
-        "step_own_seconds": told(course.own, Tells.OWN),
-        "step_input_seconds": told(course.waits, Tells.PAUSES),
-        "checkpoint_age_seconds": told(_saved(one.job, ranks.seconds), Tells.PAUSES),
+        "step_own_seconds": told(course.own, ReportLevel.OWN),
+        "step_input_seconds": told(course.waits, ReportLevel.PAUSES),
+        "checkpoint_age_seconds": told(_saved(one.job, ranks.seconds), ReportLevel.PAUSES),
         # The kernel reports for any process that it is stopped.
         "step_phase": told(
-            np.where((phase == STOPPED) | (one.tells >= Tells.PAUSES), phase, np.nan)
+            np.where((phase == STOPPED) | (one.tells >= ReportLevel.PAUSES), phase, np.nan)
         ),
-        "step_phase_seconds": told(np.where(phase == STOPPED, np.nan, since), Tells.PAUSES),
+        "step_phase_seconds": told(np.where(phase == STOPPED, np.nan, since), ReportLevel.PAUSES),
     }
     if one.first is not None:
         first = np.where(reached[:, None] > _WARM_STEPS, one.first, np.nan)
-        found["step_own_first_seconds"] = told(first, Tells.OWN)
+        found["step_own_first_seconds"] = told(first, ReportLevel.OWN)
     gone = knows & (ranks.gone > 0.0) & (ranks.gone < GONE_SECONDS)
     found["rank_gone_seconds"] = np.where(gone, np.round(ranks.gone, 3), np.nan)
     found["rank"] = np.where(gone, numbers, told(numbers))
@@ -327,7 +334,7 @@ def _phases(one: _Job, ranks: _Ranks, course: _Course) -> tuple[Floats, Floats]:
     into, waits, own = (ranks.seconds - course.ended)[:, None], course.waits, course.own
     works = np.where(into < waits, INPUT, np.where(into < waits + own, WORK, COLLECTIVE))
     since = into - np.where(works == INPUT, 0.0, np.where(works == WORK, waits, waits + own))
-    if one.tells is not Tells.OWN:
+    if one.tells is not ReportLevel.OWN:
         # Nobody reports where a rank's own work ends.
         works = np.where(works == COLLECTIVE, WORK, works)
         since = np.where(works == WORK, into - waits, since)
@@ -341,7 +348,7 @@ def _longest(one: _Job, length: Floats) -> Floats:
     """Return the 99th percentile of a job's last steps, with the pauses that it does not report."""
     work = one.job.workload
     pauses = [(work.stall_every, work.stall_seconds)]
-    if one.tells is Tells.STEPS:
+    if one.tells is ReportLevel.STEPS:
         pauses += [(work.checkpoint_every, work.checkpoint_seconds),
                    (work.evaluate_every, work.evaluate_seconds)]  # fmt: skip
     usual = _TAIL * length

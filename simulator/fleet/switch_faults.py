@@ -3,7 +3,7 @@
 from gpuvigil.model import Severity
 
 from ..fabric.cabling import Cabling
-from .changes import How, On
+from .changes import Operation, Quantity
 from .site import FaultKind, Site
 
 _WARNING = Severity.WARNING
@@ -18,25 +18,27 @@ def bad_uplink(site: Site) -> None:
     worse = site.dice.below(len(ends))
     for end in ends:
         rate = site.size * (1.0 if end == ends[worse] else _OTHER_WAY)
-        site.bend(On.SWITCH_PORT, "symbol_errors", (end,), How.COUNT, rate)
-        site.bend(On.SWITCH_PORT, "receive_errors", (end,), How.COUNT, rate / 20.0)
+        site.add_change(Quantity.SWITCH_PORT, "symbol_errors", (end,), Operation.COUNT, rate)
+        site.add_change(
+            Quantity.SWITCH_PORT, "receive_errors", (end,), Operation.COUNT, rate / 20.0
+        )
 
 
 def slow_uplink(site: Site) -> None:
     """Retrain the link with fewer lanes, or slower ones."""
     ends = _ends(site)
-    site.bend(On.SWITCH_PORT, "speed", ends, How.TIMES, site.size)
+    site.add_change(Quantity.SWITCH_PORT, "speed", ends, Operation.TIMES, site.size)
     if site.dice.share() < _NARROW:
-        site.bend(On.SWITCH_PORT, "lanes", ends, How.TIMES, site.size)
-    site.bend(On.SWITCH_PORT, "link_recoveries", ends[:1], How.STEP)
+        site.add_change(Quantity.SWITCH_PORT, "lanes", ends, Operation.TIMES, site.size)
+    site.add_change(Quantity.SWITCH_PORT, "link_recoveries", ends[:1], Operation.STEP)
 
 
 def uplink_down(site: Site) -> None:
-    site.bend(On.SWITCH_PORT, "up", _ends(site), How.SET, 0.0)
+    site.add_change(Quantity.SWITCH_PORT, "up", _ends(site), Operation.SET, 0.0)
 
 
 def spine_lost(site: Site) -> None:
-    site.bend(On.SWITCH, "lost", (site.spine,), How.SET)
+    site.add_change(Quantity.SWITCH, "lost", (site.spine,), Operation.SET)
     site.group = site.cabling.names[site.spine]
     site.affected += beside(site.cabling, site.spine)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ..fabric.cabling import CABLES, SPINES, UPLINKS, Cabling
 from .chance import Dice
-from .changes import Change, How, On
-from .life import Life, Turn
+from .changes import Change, Operation, Quantity
+from .life import Life, LifeEvent
 from .model import FleetSettings
 from .topology import Topology
 from .workloads import DAY, MINUTE
@@ -42,9 +42,9 @@ def add(life: Life, settings: FleetSettings, topology: Topology) -> None:
 
 def _bend(
     life: Life,
-    what: tuple[On, str],
+    what: tuple[Quantity, str],
     targets: tuple[int, ...],
-    value: tuple[How, float],
+    value: tuple[Operation, float],
     span: tuple[float, float],
 ) -> None:
     (on, name), (how, amount), (start, end) = what, value, span
@@ -54,7 +54,7 @@ def _bend(
 
 
 def _turn(life: Life, kind: str, subject: tuple[str, int], start: float, end: float) -> None:
-    life.turns.append(Turn(kind=kind, subject=subject, start=start, end=end))
+    life.life_events.append(LifeEvent(kind=kind, subject=subject, start=start, end=end))
 
 
 def _any_uplink(cabling: Cabling, dice: Dice) -> int:
@@ -71,9 +71,9 @@ def _maintained(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
         for cable in range(CABLES)
     )
     off = (at, end + _BEFORE_SECONDS)
-    _bend(life, (On.SWITCH_PORT, "disabled"), ends, (How.SET, 1.0), off)
+    _bend(life, (Quantity.SWITCH_PORT, "disabled"), ends, (Operation.SET, 1.0), off)
     gone = (at + _BEFORE_SECONDS, end)
-    _bend(life, (On.SWITCH, "lost"), (spine,), (How.SET, 1.0), gone)
+    _bend(life, (Quantity.SWITCH, "lost"), (spine,), (Operation.SET, 1.0), gone)
     _turn(life, "switch maintenance", ("switch", spine), *off)
 
 
@@ -81,14 +81,26 @@ def _taken_out(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
     """Work on a cable between switches, with its port disabled first."""
     place, end = _any_uplink(cabling, dice), at + round(dice.between(10.0, 120.0) * MINUTE)
     ends = (place, cabling.far(place))
-    _bend(life, (On.SWITCH_PORT, "disabled"), ends[dice.below(2) :][:1], (How.SET, 1.0), (at, end))
+    _bend(
+        life,
+        (Quantity.SWITCH_PORT, "disabled"),
+        ends[dice.below(2) :][:1],
+        (Operation.SET, 1.0),
+        (at, end),
+    )
     _turn(life, "cable taken out", ("switch port", place), at, end)
 
 
 def _some_errors(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
     """Touch a cable: some symbol errors at once, and none after that."""
     place, count = _any_uplink(cabling, dice), float(1 + dice.below(15))
-    _bend(life, (On.SWITCH_PORT, "symbol_errors"), (place,), (How.STEP, count), (at, at + MINUTE))
+    _bend(
+        life,
+        (Quantity.SWITCH_PORT, "symbol_errors"),
+        (place,),
+        (Operation.STEP, count),
+        (at, at + MINUTE),
+    )
     _turn(life, "burst of symbol errors", ("switch port", place), at, at + MINUTE)
 
 
@@ -96,14 +108,26 @@ def _some_drops(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
     """Let many hosts send to one at once: its leaf drops some packets, and nobody waits for long."""
     place, end = _any_uplink(cabling, dice), at + round(dice.between(1.0, 5.0) * MINUTE)
     rate = dice.between(1.0, 20.0)
-    _bend(life, (On.SWITCH_PORT, "transmit_discards"), (place,), (How.COUNT, rate), (at, end))
+    _bend(
+        life,
+        (Quantity.SWITCH_PORT, "transmit_discards"),
+        (place,),
+        (Operation.COUNT, rate),
+        (at, end),
+    )
     _turn(life, "burst of drops", ("switch port", place), at, end)
 
 
 def _unread(life: Life, cabling: Cabling, at: float, dice: Dice) -> None:
     """Stop the reader of the switches, or its answers."""
     end = at + round(dice.between(3.0, 30.0) * MINUTE)
-    _bend(life, (On.SWITCH, "unread"), tuple(range(len(cabling.names))), (How.SET, 1.0), (at, end))
+    _bend(
+        life,
+        (Quantity.SWITCH, "unread"),
+        tuple(range(len(cabling.names))),
+        (Operation.SET, 1.0),
+        (at, end),
+    )
     _turn(life, "switches unread", ("switch", 0), at, end)
 
 

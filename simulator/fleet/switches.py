@@ -14,10 +14,10 @@ import numpy as np
 
 from gpuvigil.model import SIMULATED_CLUSTER, Switch
 
-from ..fabric.cabling import LANES, Cabling, Odd
+from ..fabric.cabling import LANES, Cabling, PortDeviation
 from ..fabric.reader import Reader
 from .chance import Floats, keys, lane
-from .changes import Change, How, On, apply, within
+from .changes import Change, Operation, Quantity, apply, within
 from .life import AWAY
 from .model import FleetSettings
 from .plan import Plan
@@ -73,7 +73,7 @@ class SwitchLooks:
         self._settings = settings
         self._cabling = cabling
         self._topology = plan.topology
-        self.bend(plan.changes)
+        self.use_changes(plan.changes)
         self._off = _off(plan)
         self._reader = Reader(SIMULATED_CLUSTER)
         lots = keys(len(cabling.ports), settings.seed, "switch port")
@@ -90,9 +90,9 @@ class SwitchLooks:
         cabling = plan.topology.cabling
         return NobodyLooks() if cabling is None else SwitchLooks(settings, plan, cabling)
 
-    def bend(self, changes: Sequence[Change]) -> None:
+    def use_changes(self, changes: Sequence[Change]) -> None:
         """Replace the earlier changes by these."""
-        own = [c for c in changes if c.on in {On.SWITCH_PORT, On.SWITCH}]
+        own = [c for c in changes if c.on in {Quantity.SWITCH_PORT, Quantity.SWITCH}]
         self._changes = [*own, *_mirrored(changes, self._topology, self._cabling)]
 
     def until(self, end: float) -> tuple[Switch, ...]:
@@ -127,7 +127,7 @@ class SwitchLooks:
         fields["symbol_errors"][:, self._error_rate == 0.0] = 0.0
         at: Floats = np.array([seconds])
         for change in changes:
-            if change.on is On.SWITCH_PORT:
+            if change.on is Quantity.SWITCH_PORT:
                 apply(change, fields[change.name], at)
         for start, end, places in self._off:
             if start <= seconds < end:
@@ -139,7 +139,7 @@ class SwitchLooks:
 class NobodyLooks:
     """A fleet whose switches nobody reads."""
 
-    def bend(self, changes: Sequence[Change]) -> None:
+    def use_changes(self, changes: Sequence[Change]) -> None:
         """Ignore the changes."""
 
     def until(self, end: float) -> tuple[Switch, ...]:
@@ -149,7 +149,7 @@ class NobodyLooks:
         return ()
 
 
-def _odd(state: _State) -> Iterator[tuple[int, Odd]]:
+def _odd(state: _State) -> Iterator[tuple[int, PortDeviation]]:
     """Yield the ports that differ from a healthy one."""
     usual = {name: _LINK.get(name, 0.0) for name in PORT_FIELDS}
     differs = np.logical_or.reduce([state.fields[it][0] != usual[it] for it in PORT_FIELDS])
@@ -157,7 +157,7 @@ def _odd(state: _State) -> Iterator[tuple[int, Odd]]:
         of = {name: float(state.fields[name][0, place]) for name in PORT_FIELDS}
         yield (
             place,
-            Odd(
+            PortDeviation(
                 up=of["up"] > 0.0,
                 disabled=of["disabled"] > 0.0,
                 speed=of["speed"],
@@ -171,7 +171,7 @@ def _mirrored(changes: Sequence[Change], topology: Topology, cabling: Cabling) -
     """Yield the changes of hosts' fabric ports, at the other ends of their cables."""
     per_node = topology.ports_per_node
     for change in changes:
-        if change.on is not On.PORT or change.name not in _AT_THE_SWITCH:
+        if change.on is not Quantity.PORT or change.name not in _AT_THE_SWITCH:
             continue
         places = tuple(
             cabling.downlink(port // per_node, port % per_node)
@@ -180,12 +180,12 @@ def _mirrored(changes: Sequence[Change], topology: Topology, cabling: Cabling) -
         )
         name, share = _AT_THE_SWITCH[change.name]
         value = change.value
-        if change.how is How.COUNT:
+        if change.how is Operation.COUNT:
             value *= share
-        elif change.how is How.STEP and share < 1.0:
+        elif change.how is Operation.STEP and share < 1.0:
             value = float(np.floor(value * share))
         if places:
-            yield replace(change, on=On.SWITCH_PORT, name=name, targets=places, value=value)
+            yield replace(change, on=Quantity.SWITCH_PORT, name=name, targets=places, value=value)
 
 
 def _off(plan: Plan) -> list[tuple[float, float, list[int]]]:
@@ -194,7 +194,9 @@ def _off(plan: Plan) -> list[tuple[float, float, list[int]]]:
     cabling = topology.cabling
     assert cabling is not None
     spans = [
-        (turn.subject[1], turn.start, turn.end) for turn in plan.life.turns if turn.kind in AWAY
+        (turn.subject[1], turn.start, turn.end)
+        for turn in plan.life.life_events
+        if turn.kind in AWAY
     ]
     for kind, site in plan.sites:
         spans += _of_site(kind.key, site)

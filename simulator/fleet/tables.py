@@ -157,7 +157,7 @@ def _column(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class ExtraScan:
     """An extra scan of a node between its ticks, for ranks that have gone."""
 
     node: str
@@ -170,7 +170,7 @@ _LOOK_WAY = timedelta(seconds=0.6)
 
 
 def with_a_look(
-    rows: pa.Table, arrivals: pa.Array, look: Look, origin: datetime
+    rows: pa.Table, arrivals: pa.Array, look: ExtraScan, origin: datetime
 ) -> tuple[pa.Table, pa.Array]:
     """Return the GPU rows with those of one more scan, which equal the next ones except for the steps' age."""
     at = origin + timedelta(seconds=look.seconds)

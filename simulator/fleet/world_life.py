@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from gpuvigil.model import EventKind
 
 from .chance import Dice
-from .changes import Change, How, On
+from .changes import Change, Operation, Quantity
 from .jobs import Job
-from .life import DRIVER, NEXT_DRIVER, UPGRADE_SECONDS, Life, Turn
+from .life import DRIVER, NEXT_DRIVER, UPGRADE_SECONDS, Life, LifeEvent
 from .model import FleetSettings, WorldSettings
 from .ports import TICKS_PER_SECOND
-from .site import Told
+from .site import PlannedEvent
 from .topology import Topology
 from .workloads import DAY, HOUR, MINUTE
 
@@ -65,7 +65,14 @@ def slow_jobs(life: Life, settings: FleetSettings, jobs: Iterable[Job]) -> None:
             continue
         start = round(dice.between(job.start, job.end - 30 * MINUTE))
         end = start + round(dice.between(10.0, 30.0) * MINUTE)
-        _bend(life, (On.WORK, "pace"), job.gpus, How.TIMES, dice.between(*_OWN_PACE), (start, end))
+        _bend(
+            life,
+            (Quantity.WORK, "pace"),
+            job.gpus,
+            Operation.TIMES,
+            dice.between(*_OWN_PACE),
+            (start, end),
+        )
         _turn(life, "slow job", ("gpu", job.gpus[0]), start, end)
 
 
@@ -81,14 +88,16 @@ def _times(dice: Dice, per_day: float, settings: FleetSettings) -> Iterable[floa
 
 def _turn(life: Life, kind: str, subject: tuple[str, int], start: float, end: float) -> None:
     if end > 0.0:
-        life.turns.append(Turn(kind=kind, subject=subject, start=max(start, 0.0), end=end))
+        life.life_events.append(
+            LifeEvent(kind=kind, subject=subject, start=max(start, 0.0), end=end)
+        )
 
 
 def _bend(
     life: Life,
-    what: tuple[On, str],
+    what: tuple[Quantity, str],
     targets: Iterable[int],
-    how: How,
+    how: Operation,
     value: float,
     span: tuple[float, float],
 ) -> None:
@@ -112,7 +121,7 @@ def _hot_room(life: Life, topology: Topology, node: int, at: float, dice: Dice) 
     end = at + round(dice.between(1.0, 6.0) * HOUR)
     warmer = dice.between(2.0, 4.5)
     everywhere = _gpus(topology, range(topology.nodes))
-    _bend(life, (On.PHYSICS, "inlet"), everywhere, How.ADD, warmer, (at, end))
+    _bend(life, (Quantity.PHYSICS, "inlet"), everywhere, Operation.ADD, warmer, (at, end))
     _turn(life, "hot room", ("node", node), at, end)
 
 
@@ -120,8 +129,10 @@ def _power_budget(life: Life, topology: Topology, node: int, at: float, dice: Di
     """Save power in a rack: every GPU of it has the same lower limit."""
     end = at + round(dice.between(2.0, 12.0) * HOUR)
     gpus, value = _gpus(topology, _rack(topology, node)), dice.between(0.6, 0.9)
-    _bend(life, (On.PHYSICS, "limit_watts"), gpus, How.TIMES, value, (at, end))
-    _bend(life, (On.GPU, "power_limit_requested_watts"), gpus, How.TIMES, value, (at, end))
+    _bend(life, (Quantity.PHYSICS, "limit_watts"), gpus, Operation.TIMES, value, (at, end))
+    _bend(
+        life, (Quantity.GPU, "power_limit_requested_watts"), gpus, Operation.TIMES, value, (at, end)
+    )
     _turn(life, "power budget", ("node", node), at, end)
 
 
@@ -129,7 +140,14 @@ def _fixed_clocks(life: Life, topology: Topology, node: int, at: float, dice: Di
     """Fix the clocks of a whole node, as a person does to compare runs."""
     end = at + round(dice.between(0.5, 3.0) * HOUR)
     value = dice.between(0.6, 0.9)
-    _bend(life, (On.PHYSICS, "ceiling"), _gpus(topology, (node,)), How.MOST, value, (at, end))
+    _bend(
+        life,
+        (Quantity.PHYSICS, "ceiling"),
+        _gpus(topology, (node,)),
+        Operation.MOST,
+        value,
+        (at, end),
+    )
     _turn(life, "fixed clocks", ("node", node), at, end)
 
 
@@ -138,15 +156,29 @@ def _sliced(life: Life, topology: Topology, node: int, at: float, dice: Dice) ->
     end = at + round(dice.between(3.0, 12.0) * HOUR)
     life.closed(node, at - HOUR, at, end)
     for name in ("mig_mode", "mig_mode_pending", "sliced"):
-        _bend(life, (On.GPU, name), _gpus(topology, (node,)), How.SET, 1.0, (at, end))
+        _bend(life, (Quantity.GPU, name), _gpus(topology, (node,)), Operation.SET, 1.0, (at, end))
     _turn(life, "cut into slices", ("node", node), at, end)
 
 
 def _starved(life: Life, topology: Topology, node: int, at: float, dice: Dice) -> None:
     """Overload the host: the collector is late, misses ticks, and reads slowly."""
     end = at + round(dice.between(3.0, 30.0) * MINUTE)
-    _bend(life, (On.NODE, "load_average"), (node,), How.ADD, dice.between(250.0, 900.0), (at, end))
-    _bend(life, (On.NODE, "sweep_seconds"), (node,), How.ADD, dice.between(0.5, 4.0), (at, end))
+    _bend(
+        life,
+        (Quantity.NODE, "load_average"),
+        (node,),
+        Operation.ADD,
+        dice.between(250.0, 900.0),
+        (at, end),
+    )
+    _bend(
+        life,
+        (Quantity.NODE, "sweep_seconds"),
+        (node,),
+        Operation.ADD,
+        dice.between(0.5, 4.0),
+        (at, end),
+    )
     life.deliver("lost", (node,), at, end, dice.between(0.2, 0.7))
     life.deliver("late", (node,), at, min(end, at + 3 * MINUTE))
     _turn(life, "starved collector", ("node", node), at, end)
@@ -157,10 +189,12 @@ def _switched_off(life: Life, topology: Topology, node: int, at: float, dice: Di
     port = node * topology.ports_per_node + dice.below(topology.per_node)
     end = at + round(dice.between(10.0, 60.0) * MINUTE)
     for name, value in (("enabled", 0.0), ("up", 0.0), ("physical_state", 3.0)):
-        _bend(life, (On.PORT, name), (port,), How.SET, value, (at, end))
-    _bend(life, (On.PORT, "throughput"), (port,), How.SET, 0.0, (at, end))
-    life.told.append(Told(at=at, kind=EventKind.PORT_DOWN, subject=("port", port)))
-    life.told.append(Told(at=end, kind=EventKind.PORT_UP, subject=("port", port)))
+        _bend(life, (Quantity.PORT, name), (port,), Operation.SET, value, (at, end))
+    _bend(life, (Quantity.PORT, "throughput"), (port,), Operation.SET, 0.0, (at, end))
+    life.planned_events.append(
+        PlannedEvent(at=at, kind=EventKind.PORT_DOWN, subject=("port", port))
+    )
+    life.planned_events.append(PlannedEvent(at=end, kind=EventKind.PORT_UP, subject=("port", port)))
     _turn(life, "port switched off", ("port", port), at, end)
 
 
@@ -170,7 +204,7 @@ def _discards(life: Life, topology: Topology, node: int, at: float, dice: Dice) 
     end = at + round(dice.between(1.0, 5.0) * MINUTE)
     rate = dice.between(2.0, 20.0)
     for name in ("transmit_discards", "retransmits", "out_of_sequence"):
-        _bend(life, (On.PORT, name), (port,), How.COUNT, rate, (at, end))
+        _bend(life, (Quantity.PORT, name), (port,), Operation.COUNT, rate, (at, end))
     _turn(life, "burst of discards", ("port", port), at, end)
 
 
@@ -182,7 +216,7 @@ def _uneven(life: Life, topology: Topology, node: int, at: float, dice: Dice) ->
     share = dice.between(0.05, 0.3)
     waits = (("transmit_wait_ticks", TICKS_PER_SECOND), ("receive_pause_microseconds", 1e6))
     for name, unit in waits:
-        _bend(life, (On.PORT, name), ports, How.COUNT, share * unit, (at, end))
+        _bend(life, (Quantity.PORT, name), ports, Operation.COUNT, share * unit, (at, end))
     _turn(life, "uneven collectives", ("node", node), at, end)
 
 
@@ -192,9 +226,16 @@ def _swamped(life: Life, topology: Topology, node: int, at: float, dice: Dice) -
     end = at + round(dice.between(5.0, 25.0))
     share = dice.between(0.05, 0.3)
     _bend(
-        life, (On.PORT, "transmit_pause_microseconds"), (port,), How.COUNT, 1e6 * share, (at, end)
+        life,
+        (Quantity.PORT, "transmit_pause_microseconds"),
+        (port,),
+        Operation.COUNT,
+        1e6 * share,
+        (at, end),
     )
-    _bend(life, (On.PORT, "out_of_buffer"), (port,), How.COUNT, 500.0 * share, (at, end))
+    _bend(
+        life, (Quantity.PORT, "out_of_buffer"), (port,), Operation.COUNT, 500.0 * share, (at, end)
+    )
     _turn(life, "burst of pauses", ("port", port), at, end)
 
 
@@ -203,7 +244,7 @@ def _warm_module(life: Life, topology: Topology, node: int, at: float, dice: Dic
     port = node * topology.ports_per_node + dice.below(topology.per_node)
     end = at + round(dice.between(1.0, 12.0) * HOUR)
     value = float(round(dice.between(62.0, 70.0)))
-    _bend(life, (On.PORT, "module_celsius"), (port,), How.SET, value, (at, end))
+    _bend(life, (Quantity.PORT, "module_celsius"), (port,), Operation.SET, value, (at, end))
     _turn(life, "warm module", ("port", port), at, end)
 
 
@@ -212,7 +253,7 @@ def _corrected(life: Life, topology: Topology, node: int, at: float, dice: Dice)
     gpu = node * topology.per_node + dice.below(topology.per_node)
     count = float(2 + dice.below(40))
     for name in ("ecc_corrected_errors", "ecc_corrected_dram_errors"):
-        _bend(life, (On.GPU, name), (gpu,), How.STEP, count, (at, at + MINUTE))
+        _bend(life, (Quantity.GPU, name), (gpu,), Operation.STEP, count, (at, at + MINUTE))
     _turn(life, "burst of corrected errors", ("gpu", gpu), at, at + MINUTE)
 
 
@@ -220,7 +261,14 @@ def _replays(life: Life, topology: Topology, node: int, at: float, dice: Dice) -
     """Let a link repeat some packets when the load comes, on PCIe and on NVLink."""
     gpu = node * topology.per_node + dice.below(topology.per_node)
     for name in ("pcie_replays", "pcie_correctable_errors"):
-        _bend(life, (On.GPU, name), (gpu,), How.STEP, float(1 + dice.below(20)), (at, at + MINUTE))
+        _bend(
+            life,
+            (Quantity.GPU, name),
+            (gpu,),
+            Operation.STEP,
+            float(1 + dice.below(20)),
+            (at, at + MINUTE),
+        )
     _turn(life, "burst of replays", ("gpu", gpu), at, at + MINUTE)
 
 
@@ -271,8 +319,10 @@ def _away(
     start, end = span
     kind, message = words
     life.closed(node, start - HOUR, start, end)
-    life.told.append(
-        Told(at=start - 1.0, kind=EventKind.SHUTDOWN, subject=("node", node), message=message)
+    life.planned_events.append(
+        PlannedEvent(
+            at=start - 1.0, kind=EventKind.SHUTDOWN, subject=("node", node), message=message
+        )
     )
     life.away(node, start, end, kind)
 

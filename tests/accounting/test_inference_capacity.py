@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from accounting.inference_capacity import (
     CARRIED_SHARE,
     FULL_SHARE,
-    Judged,
+    CapacityVerdict,
     Replica,
     Verdict,
     judge,
@@ -48,7 +48,7 @@ def replica(
     )
 
 
-def judged(*replicas: Replica) -> Judged:
+def judged(*replicas: Replica) -> CapacityVerdict:
     found = judge(replicas)
     assert found is not None
     return found

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.job_ending import Ending, Why, verdict
+from accounting.job_ending import EndCause, Ending, verdict
 from gpuvigil.model import Event, EventKind, Incident, Severity, Subject
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
@@ -68,40 +68,40 @@ def incident(
 @pytest.mark.parametrize(
     ("state", "why"),
     [
-        ("COMPLETED", Why.COMPLETED),
-        ("TIMEOUT", Why.TIME_LIMIT),
-        ("DEADLINE", Why.TIME_LIMIT),
-        ("CANCELLED", Why.CANCELLED),
-        ("PREEMPTED", Why.PREEMPTED),
-        ("OUT_OF_MEMORY", Why.MEMORY),
-        ("NODE_FAIL", Why.NODE),
-        ("FAILED", Why.PROGRAM),
+        ("COMPLETED", EndCause.COMPLETED),
+        ("TIMEOUT", EndCause.TIME_LIMIT),
+        ("DEADLINE", EndCause.TIME_LIMIT),
+        ("CANCELLED", EndCause.CANCELLED),
+        ("PREEMPTED", EndCause.PREEMPTED),
+        ("OUT_OF_MEMORY", EndCause.MEMORY),
+        ("NODE_FAIL", EndCause.NODE),
+        ("FAILED", EndCause.PROGRAM),
     ],
 )
-def test_where_nothing_happened_slurms_word_counts(state: str, why: Why) -> None:
+def test_where_nothing_happened_slurms_word_counts(state: str, why: EndCause) -> None:
     assert verdict(ending(state), []).why is why
 
 
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        ([xid(79)], Why.HARDWARE),
-        ([xid(48)], Why.HARDWARE),
-        ([xid(94)], Why.HARDWARE),
-        ([event(EventKind.GPU_LOST, OWN)], Why.HARDWARE),
-        ([event(EventKind.PORT_DOWN, PORT)], Why.NETWORK),
-        ([event(EventKind.OOM_KILL)], Why.MEMORY),
+        ([xid(79)], EndCause.HARDWARE),
+        ([xid(48)], EndCause.HARDWARE),
+        ([xid(94)], EndCause.HARDWARE),
+        ([event(EventKind.GPU_LOST, OWN)], EndCause.HARDWARE),
+        ([event(EventKind.PORT_DOWN, PORT)], EndCause.NETWORK),
+        ([event(EventKind.OOM_KILL)], EndCause.MEMORY),
         (
             [event(EventKind.MACHINE_CHECK, message="memory failure at page 12, process killed")],
-            Why.HARDWARE,
+            EndCause.HARDWARE,
         ),
-        ([event(EventKind.BOOT)], Why.NODE),
-        ([event(EventKind.BOOT, ago=timedelta()), xid(79)], Why.HARDWARE),
-        ([event(EventKind.PORT_DOWN, PORT, 2 * MINUTE), xid(79)], Why.NETWORK),
+        ([event(EventKind.BOOT)], EndCause.NODE),
+        ([event(EventKind.BOOT, ago=timedelta()), xid(79)], EndCause.HARDWARE),
+        ([event(EventKind.PORT_DOWN, PORT, 2 * MINUTE), xid(79)], EndCause.NETWORK),
     ],
 )
 def test_of_a_job_that_failed_the_first_cause_on_its_own_nodes_counts(
-    told: list[Event], why: Why
+    told: list[Event], why: EndCause
 ) -> None:
     found = verdict(ending(), told)
     assert found.why is why
@@ -121,47 +121,48 @@ def test_of_a_job_that_failed_the_first_cause_on_its_own_nodes_counts(
 )
 @pytest.mark.parametrize("code", ["1:0", "0:11", "0:6", "134:0", "139:0"])
 def test_a_programs_own_crash_is_blamed_on_nothing_else(told: list[Event], code: str) -> None:
-    assert verdict(ending(exit_code=code), told).why is Why.PROGRAM
+    assert verdict(ending(exit_code=code), told).why is EndCause.PROGRAM
 
 
 def test_a_job_on_one_node_is_not_ended_by_the_network() -> None:
     down = [event(EventKind.PORT_DOWN, PORT)]
-    assert verdict(ending(nodes=1), down).why is Why.PROGRAM
-    assert verdict(ending(nodes=2), down).why is Why.NETWORK
+    assert verdict(ending(nodes=1), down).why is EndCause.PROGRAM
+    assert verdict(ending(nodes=2), down).why is EndCause.NETWORK
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "TIMEOUT", "CANCELLED", "PREEMPTED"])
 def test_what_slurm_did_itself_is_not_blamed_on_what_happened_beside(state: str) -> None:
     found = verdict(ending(state, "0:0"), [xid(79)])
-    assert found.why is not Why.HARDWARE
+    assert found.why is not EndCause.HARDWARE
     assert len(found.clues) == 1
 
 
 def test_a_signal_that_anybody_may_have_sent_is_no_evidence() -> None:
     for code in ("0:9", "137:0", "0:15"):
-        assert verdict(ending(exit_code=code), []).why is Why.NO_EVIDENCE
-    assert verdict(ending(exit_code=None), []).why is Why.NO_EVIDENCE
-    assert verdict(ending(exit_code="0:9"), [event(EventKind.OOM_KILL)]).why is Why.MEMORY
+        assert verdict(ending(exit_code=code), []).why is EndCause.NO_EVIDENCE
+    assert verdict(ending(exit_code=None), []).why is EndCause.NO_EVIDENCE
+    assert verdict(ending(exit_code="0:9"), [event(EventKind.OOM_KILL)]).why is EndCause.MEMORY
 
 
 def test_a_node_that_slurm_lost_has_its_own_cause_where_one_was_seen() -> None:
-    assert verdict(ending("NODE_FAIL"), [event(EventKind.OOM_KILL)]).why is Why.NODE
-    assert verdict(ending("NODE_FAIL"), [xid(79)]).why is Why.HARDWARE
+    assert verdict(ending("NODE_FAIL"), [event(EventKind.OOM_KILL)]).why is EndCause.NODE
+    assert verdict(ending("NODE_FAIL"), [xid(79)]).why is EndCause.HARDWARE
 
 
 def test_an_incident_of_long_before_stands_beside_and_a_fresh_grave_one_speaks() -> None:
-    assert verdict(ending(), [], [incident("gpu_memory")]).why is Why.HARDWARE
+    assert verdict(ending(), [], [incident("gpu_memory")]).why is EndCause.HARDWARE
     old = verdict(ending(), [], [incident("gpu_memory", ago=timedelta(days=2))])
-    assert (old.why, len(old.clues)) == (Why.PROGRAM, 1)
+    assert (old.why, len(old.clues)) == (EndCause.PROGRAM, 1)
     assert (
-        verdict(ending(), [], [incident("gpu_pcie", severity=Severity.WARNING)]).why is Why.PROGRAM
+        verdict(ending(), [], [incident("gpu_pcie", severity=Severity.WARNING)]).why
+        is EndCause.PROGRAM
     )
-    assert verdict(ending(), [], [incident("gpu_lost", OTHER)]).why is Why.PROGRAM
+    assert verdict(ending(), [], [incident("gpu_lost", OTHER)]).why is EndCause.PROGRAM
 
 
 def test_what_goes_on_has_no_cause() -> None:
     waiting = Ending(state="PENDING", ended_at=None, reason="Resources")
-    assert verdict(waiting, []).why is Why.RUNNING
+    assert verdict(waiting, []).why is EndCause.RUNNING
     assert verdict(waiting, []).said == "it is pending: Resources"
 
 
@@ -218,37 +219,37 @@ def test_without_an_error_of_its_own_gpus_or_nodes_no_hardware_is_blamed(
         )
     ]
     others = [one for one in told if one not in own]
-    assert verdict(end, others).why is not Why.HARDWARE
+    assert verdict(end, others).why is not EndCause.HARDWARE
 
 
 def test_what_was_over_when_the_job_began_has_not_ended_it() -> None:
     begun = ending(started_at=NOON - 5 * MINUTE)
     before = [event(EventKind.OOM_KILL, ago=8 * MINUTE), event(EventKind.BOOT, ago=6 * MINUTE)]
     found = verdict(begun, before, [incident("fabric_down", NODE, 7 * MINUTE)])
-    assert found.why is Why.PROGRAM
+    assert found.why is EndCause.PROGRAM
     assert len(found.clues) == 3
-    assert verdict(begun, [event(EventKind.OOM_KILL, ago=4 * MINUTE)]).why is Why.MEMORY
+    assert verdict(begun, [event(EventKind.OOM_KILL, ago=4 * MINUTE)]).why is EndCause.MEMORY
 
 
 def test_a_link_that_was_back_for_minutes_has_not_ended_it() -> None:
     down, up = EventKind.PORT_DOWN, EventKind.PORT_UP
     flap = [event(down, PORT, 8 * MINUTE), event(up, PORT, 7 * MINUTE)]
-    assert verdict(ending(), flap).why is Why.PROGRAM
-    assert verdict(ending(), [*flap, xid(79)]).why is Why.HARDWARE
+    assert verdict(ending(), flap).why is EndCause.PROGRAM
+    assert verdict(ending(), [*flap, xid(79)]).why is EndCause.HARDWARE
     again = [*flap, event(down, PORT, 2 * MINUTE), event(up, PORT, MINUTE)]
-    assert verdict(ending(), again).why is Why.NETWORK
+    assert verdict(ending(), again).why is EndCause.NETWORK
     over = replace(incident("port_down", PORT, 8 * MINUTE), resolved_at=NOON - 6 * MINUTE)
-    assert verdict(ending(), [], [over]).why is Why.PROGRAM
-    assert verdict(ending(), [], [replace(over, resolved_at=None)]).why is Why.NETWORK
+    assert verdict(ending(), [], [over]).why is EndCause.PROGRAM
+    assert verdict(ending(), [], [replace(over, resolved_at=None)]).why is EndCause.NETWORK
 
 
 def test_a_silent_node_that_told_an_exit_code_has_a_dead_collector() -> None:
     silent = [incident("node_silent", NODE, MINUTE, Severity.WARNING)]
-    assert verdict(ending(nodes=1), [], silent).why is Why.PROGRAM
-    assert verdict(ending(nodes=2), [], silent).why is Why.NODE
-    assert verdict(ending("NODE_FAIL", nodes=1), [], silent).why is Why.NODE
+    assert verdict(ending(nodes=1), [], silent).why is EndCause.PROGRAM
+    assert verdict(ending(nodes=2), [], silent).why is EndCause.NODE
+    assert verdict(ending("NODE_FAIL", nodes=1), [], silent).why is EndCause.NODE
 
 
 def test_of_what_happens_at_once_the_jobs_own_gpu_is_nearer_than_the_network() -> None:
     told = [event(EventKind.PORT_DOWN, PORT), xid(79, ago=MINUTE - timedelta(seconds=3))]
-    assert verdict(ending(), told).why is Why.HARDWARE
+    assert verdict(ending(), told).why is EndCause.HARDWARE

@@ -208,7 +208,7 @@ class Scene:
     heard: Mapping[str, datetime] = field(default_factory=dict)
     listening_since: datetime | None = NOON - timedelta(hours=1)
     clocks: Mapping[str, float] = field(default_factory=dict)
-    stood: tuple[Incident, ...] = ()
+    recent_incidents: tuple[Incident, ...] = ()
     declared: tuple[IdleSettings, ...] = ()
     settings: AnalyzerSettings = SETTINGS
 
@@ -300,7 +300,7 @@ class Scene:
             heard=self.heard,
             listening_since=self.listening_since,
             clocks=self.clocks,
-            stood=self.stood,
+            recent_incidents=self.recent_incidents,
             declared=self.declared,
         )
 

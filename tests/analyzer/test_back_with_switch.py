@@ -25,7 +25,7 @@ def told(stood: Incident | None, *down: int, seconds: float = 290.0) -> list[Sub
     scene: Scene = FIVE
     for number in down:
         scene = scene.changed(port(number), {"up": 0, "physical_state": 2}, seconds)
-    scene = replace(scene, stood=() if stood is None else (stood,))
+    scene = replace(scene, recent_incidents=() if stood is None else (stood,))
     return [it.subject for it in DETECTOR.find(scene.window((DETECTOR,)))]
 
 
@@ -49,14 +49,14 @@ def test_another_port_or_one_that_was_down_before_is_told_for_itself() -> None:
     before = FIVE.changed(port(2), {"up": 0, "physical_state": 2}, 125.0)
     for ago, expected in ((121, [port(2)]), (119, [])):
         fell = event(EventKind.PORT_DOWN, port(2), NOON - ago * SECOND)
-        scene = replace(before.with_events(fell), stood=(switch(since=NOON - MINUTE),))
+        scene = replace(before.with_events(fell), recent_incidents=(switch(since=NOON - MINUTE),))
         found = DETECTOR.find(scene.window((DETECTOR,)))
         assert [it.subject for it in found] == expected
     assert told(replace(switch(), fault="port_errors"), 2) == [port(2)]
 
 
 def test_a_port_is_up_from_its_event_on_and_not_only_from_its_next_numbers() -> None:
-    scene = replace(FIVE, stood=(switch(),))
+    scene = replace(FIVE, recent_incidents=(switch(),))
     for number in (2, 3, 4):
         scene = scene.changed(port(number), {"up": 0, "physical_state": 2}, 290.0)
     rises = event(EventKind.PORT_UP, port(3), NOON - SECOND)

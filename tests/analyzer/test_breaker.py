@@ -8,7 +8,7 @@ import pytest
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.correlation.all_detectors import DETECTORS
-from analyzer.correlation.breaker import is_whole
+from analyzer.correlation.breaker import is_cluster_wide
 from analyzer.evidence.raised import raised_at
 from analyzer.incidents.book import Book
 from analyzer.window.window import Window
@@ -56,7 +56,9 @@ class Watch:
         return [_words(record) for record in records if record.kind is RecordKind.TRANSITION]
 
     def standing(self) -> list[Incident]:
-        return sorted(self.analysis.book.standing(), key=lambda i: (not is_whole(i), i.subject))
+        return sorted(
+            self.analysis.book.standing(), key=lambda i: (not is_cluster_wide(i), i.subject)
+        )
 
 
 def _words(record: Record) -> str:
@@ -145,7 +147,7 @@ def test_an_event_storm_that_wakes_every_node_holds_up_nothing() -> None:
     watch.analysis.start([i.to_record() for i in EIGHT.inventories], Book())
     for seconds in (10, 20):
         watch.look(seconds * SECOND)
-    assert any(is_whole(i) for i in watch.standing())
+    assert any(is_cluster_wide(i) for i in watch.standing())
 
 
 def test_when_few_are_left_each_is_told_for_itself() -> None:
@@ -225,11 +227,11 @@ def test_a_room_that_falls_silent_is_told_as_one_and_covers_what_was_told_before
     for seconds in (120, 130):
         watch.analysis.look(at(NOON + seconds * SECOND, lit))
     (one,) = watch.standing()
-    assert (one.fault, is_whole(one)) == ("node_silent", True)
+    assert (one.fault, is_cluster_wide(one)) == ("node_silent", True)
     assert one.title == "gpuvigil receives no data from much of the cluster"
     assert one.action.startswith("Check the hub")
     assert watch.look(180 * SECOND)[-4:] != []
-    assert sorted(i.fault for i in watch.standing() if is_whole(i)) == ["gpu_xid"]
+    assert sorted(i.fault for i in watch.standing() if is_cluster_wide(i)) == ["gpu_xid"]
 
 
 def cut_off(watch: Watch, numbers: Iterable[int], seconds: float) -> list[str]:
@@ -288,7 +290,7 @@ def test_fewer_than_half_that_fall_silent_are_told_for_themselves(
     for seconds in range(0, 60, 5):
         cut_off(watch, numbers, seconds)
     standing = watch.standing()
-    assert sum(map(is_whole, standing)) == wholes
+    assert sum(map(is_cluster_wide, standing)) == wholes
     assert len(standing) == (1 if wholes else len(numbers))
 
 
@@ -315,4 +317,4 @@ def test_a_rule_that_goes_wrong_is_one_message_though_nothing_is_certain() -> No
     assert watch.look(timedelta()) == []
     made: Sequence[str] = [*watch.look(10 * SECOND), *watch.look(20 * SECOND)]
     assert list(made) == ["cluster confirmed"]
-    assert [is_whole(i) for i in watch.standing()] == [True]
+    assert [is_cluster_wide(i) for i in watch.standing()] == [True]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.correlation.causes import halting
+from analyzer.correlation.causes import halts_job
 from analyzer.correlation.correlate import observe
 from analyzer.incidents.book import Book
 from gpuvigil.faults import FAULTS
@@ -378,5 +378,5 @@ def test_a_job_waits_for_what_its_fault_says_and_for_no_note_of_some(severity: S
         waits = row.halts is not Halts.NO
         if row.halts is Halts.UNLESS_NOTE:
             waits = severity is not Severity.INFO
-        assert halting(told) is waits
-    assert not halting(replace(incident("gpu_memory", gpu()), fault="of_tomorrow"))
+        assert halts_job(told) is waits
+    assert not halts_job(replace(incident("gpu_memory", gpu()), fault="of_tomorrow"))

@@ -104,10 +104,10 @@ def test_it_stands_while_any_of_its_nodes_is_low_and_keeps_its_name() -> None:
         for index in range(2):
             long_ago = long_ago.changed(gpu(number, index), {"sm_clock_hertz": 1_700_000_000})
     assert found(long_ago) == []
-    assert found(replace(long_ago, stood=(one,))) == [(node(2), (node(3),))]
+    assert found(replace(long_ago, recent_incidents=(one,))) == [(node(2), (node(3),))]
     over = replace(one, resolved_at=NOON - timedelta(minutes=1))
-    assert found(replace(long_ago, stood=(over,))) == []
-    (again,) = lowered_clocks(replace(lowered(1, 2, 3), stood=(one,)).window())
+    assert found(replace(long_ago, recent_incidents=(over,))) == []
+    (again,) = lowered_clocks(replace(lowered(1, 2, 3), recent_incidents=(one,)).window())
     gpus = [gpu(number, index) for number in (1, 2, 3) for index in range(2)]
     # Whose jobs are hit is known by the GPUs.
     assert (again.subject, again.members) == (node(2), tuple(sorted([node(1), node(3), *gpus])))

@@ -7,7 +7,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.window.columns import Codes, Floats, counted, most, per_group, together
+from analyzer.window.columns import (
+    Codes,
+    Floats,
+    combined_codes,
+    group_count,
+    group_maximum,
+    per_group,
+)
 from analyzer.window.copied import Copied
 
 _ROWS = st.lists(
@@ -23,10 +30,10 @@ def test_a_group_has_its_own_middle(rows: list[tuple[int, int, float]], lasting:
     first = _codes([row[0] for row in rows], lasting)
     second = _codes([row[1] for row in rows], lasting)
     values: Floats = np.array([row[2] for row in rows], np.float64)
-    groups = together(first, second)
-    assert (together(first, second) is groups) is lasting
+    groups = combined_codes(first, second)
+    assert (combined_codes(first, second) is groups) is lasting
     medians, counts = per_group(groups, values)
-    highest, there = most(groups, values), counted(groups, values > 1.0)
+    highest, there = group_maximum(groups, values), group_count(groups, values > 1.0)
     twice = per_group(groups, np.stack([values, -values]))
     assert np.array_equal(twice[0], np.stack([medians, -medians]), equal_nan=True)
     assert np.array_equal(twice[1], np.stack([counts, counts]))

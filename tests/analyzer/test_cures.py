@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from analyzer.evidence.cures import cured_at, in_vain, last_cure, tried
+from analyzer.evidence.cures import cured_at, failed_cures, last_cure, with_failed_cures
 from gpuvigil.model import Event, EventKind, Finding, Severity, Subject
 
 from .scene import NOON, Scene, event, gpu, healthy, node, port
@@ -85,14 +85,14 @@ def stands(fault: str, subject: Subject, since: timedelta = timedelta(0)) -> Fin
 def test_what_stands_without_a_new_event_survived_the_last_cure_too() -> None:
     scene = told("xid 79", "boot", "xid 79", "boot")
     found = stands("gpu_lost", gpu())
-    assert [cure.kind for cure in in_vain(scene.window(), found)] == [EventKind.BOOT] * 2
+    assert [cure.kind for cure in failed_cures(scene.window(), found)] == [EventKind.BOOT] * 2
 
 
 @pytest.mark.parametrize(("after", "count"), [(-MICROSECOND, 0), (0 * SECOND, 1)])
 def test_what_began_before_the_last_cure_did_not_survive_it(after: timedelta, count: int) -> None:
     scene = told("xid 79", "boot")
     found = replace(stands("gpu_lost", gpu()), since=NOON - 5 * SECOND + after)
-    assert len(in_vain(scene.window(), found)) == count
+    assert len(failed_cures(scene.window(), found)) == count
 
 
 @pytest.mark.medium
@@ -116,7 +116,7 @@ def test_a_fault_is_back_with_what_tells_of_it(
 ) -> None:
     scene = told(first, "gpu_reset", again)
     early = stands(fault, gpu(), since=-timedelta(hours=1))
-    assert len(in_vain(scene.window(), early)) == is_back
+    assert len(failed_cures(scene.window(), early)) == is_back
 
 
 @pytest.mark.parametrize(("code", "count"), [(22003, 1), (11004, 0)])
@@ -127,7 +127,7 @@ def test_a_failing_nvswitch_is_back_with_a_fatal_code_only(code: int, count: int
     boot = event(EventKind.BOOT, node(), NOON - 20 * MINUTE)
     scene = healthy().with_events(said(22003, 30), boot, said(code, 10))
     early = stands("nvswitch_error", node(), since=-timedelta(hours=1))
-    assert len(in_vain(scene.window(), early)) == count
+    assert len(failed_cures(scene.window(), early)) == count
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_failing_nvswitch_is_back_with_a_fatal_code_only(code: int, count: int
 )
 def test_so_many_cures_are_counted_in_the_advice(count: int, words: str) -> None:
     scene = told("xid 79", *("boot", "xid 79") * count)
-    asked = tried(scene.window(), stands("gpu_lost", gpu()))
+    asked = with_failed_cures(scene.window(), stands("gpu_lost", gpu()))
     assert f"came back after {words} cures" in asked.action
     assert asked.evidence[-1].value.count("reboot") == count
     assert (asked.own_limit, asked.source) == (True, "s; two cures without effect are ours")
@@ -145,7 +145,7 @@ def test_so_many_cures_are_counted_in_the_advice(count: int, words: str) -> None
 def test_a_note_asks_for_no_inspection(severity: Severity) -> None:
     scene = told("xid 79", "boot", "xid 79", "boot", "xid 79")
     found = replace(stands("gpu_lost", gpu()), severity=severity)
-    assert (tried(scene.window(), found) == found) is (severity is Severity.INFO)
+    assert (with_failed_cures(scene.window(), found) == found) is (severity is Severity.INFO)
 
 
 def test_a_cable_that_no_boot_mends_is_not_asked_to_be_inspected_for_its_boots() -> None:
@@ -155,7 +155,7 @@ def test_a_cable_that_no_boot_mends_is_not_asked_to_be_inspected_for_its_boots()
     boots = [event(EventKind.BOOT, node(), NOON - n * MINUTE) for n in (40, 20)]
     scene = healthy().with_events(*map(down, (50, 30, 10)), *boots)
     found = stands("port_down", port())
-    assert tried(scene.window(), found) == found
+    assert with_failed_cures(scene.window(), found) == found
 
 
 # --- what ends a fault ----------------------------------------------------------------------------

@@ -40,13 +40,15 @@ def _still_low(scene: Scene, gpus: int) -> Scene:
     for index in range(gpus):
         scene = scene.changed(gpu(1, index), {"sm_clock_hertz": 1_700_000_000})
     stands = incident("clocks_lowered", node(), members=(node().key,))
-    return replace(scene, stood=(stands,))
+    return replace(scene, recent_incidents=(stands,))
 
 
 def _full_host(scene: Scene) -> Scene:
     """A host whose memory ran full long ago, as it stands of it."""
     fields = {"memory_total_bytes": 2 * 10**12, "memory_available_bytes": 4 * 10**9}
-    return replace(scene.changed(node(), fields), stood=(incident("host_memory_full", node()),))
+    return replace(
+        scene.changed(node(), fields), recent_incidents=(incident("host_memory_full", node()),)
+    )
 
 
 def _crashed_twice(scene: Scene) -> Scene:

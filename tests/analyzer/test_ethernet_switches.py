@@ -13,7 +13,7 @@ from analyzer.detectors.port_errors import bad_ports
 from analyzer.detectors.port_losses import DETECTOR as LOSSES
 from analyzer.detectors.switch_down import switches_down
 from analyzer.evidence.fabric import far_end
-from analyzer.evidence.fabric_links import beyond
+from analyzer.evidence.fabric_links import switch_port_drops
 from analyzer.window.window import Window
 from gpuvigil.model import ErrorCount, Finding, Inventory, Severity, Subject, Switch, SwitchPort
 from gpuvigil.topology import Source, from_switches
@@ -289,20 +289,20 @@ def test_what_a_switch_drops_and_pauses_is_evidence_of_its_hosts_ports() -> None
     those = changed(fabric(), "leaf1", "Ethernet1/2", counts=counted(transmit_discards=20))
     most = counted(transmit_discards=12_345, pause_frames_sent=0)
     those = changed(those, "leaf1", "Ethernet1/49", counts=most)
-    assert {it.name: it.value for it in beyond(window(those), port(2))} == {
+    assert {it.name: it.value for it in switch_port_drops(window(those), port(2))} == {
         "packets dropped at leaf1": "Ethernet1/49 12345, Ethernet1/2 20 in 10 min",
         "pause frames sent at leaf1": "none",
     }
     # What is over, not measured, or at a switch that nobody knows.
     old = changed(fabric(), "leaf1", "Ethernet1/2", counts=counted(10, transmit_discards=20))
-    assert [it.value for it in beyond(window(old), port(2))] == ["none"]
+    assert [it.value for it in switch_port_drops(window(old), port(2))] == ["none"]
     for seen in (window(fabric()), window({})):
-        (unknown,) = beyond(seen, port(2))
+        (unknown,) = switch_port_drops(seen, port(2))
         assert unknown.value == "not observable without switch counters"
     many = fabric()
     for n in range(1, HOSTS + 1):
         many = changed(many, "leaf1", f"Ethernet1/{n}", counts=counted(transmit_discards=n))
-    (shown,) = beyond(window(many), port(2))
+    (shown,) = switch_port_drops(window(many), port(2))
     assert shown.value == "Ethernet1/4 4, Ethernet1/3 3, Ethernet1/2 2 and 1 more port in 10 min"
 
 

@@ -13,7 +13,7 @@ from analyzer.detectors.port_down import broken_ports
 from analyzer.detectors.port_errors import bad_ports
 from analyzer.detectors.switch_down import switches_down
 from analyzer.evidence.fabric import far_end, hosts_of
-from analyzer.evidence.fabric_links import beyond
+from analyzer.evidence.fabric_links import switch_port_drops
 from analyzer.fleet_state import Fleet
 from analyzer.window.window import Window
 from gpuvigil.model import (
@@ -320,11 +320,11 @@ def test_what_the_switch_counts_of_a_host_is_told_unless_the_host_told_it() -> N
     (found,) = bad_ports(seen)
     assert (named([found]), found.members) == ([("leaf1", "2")], (port(2),))
     standing = incident("port_errors", port(2))
-    assert bad_ports(replace(seen, stood=(standing,))) == []
+    assert bad_ports(replace(seen, recent_incidents=(standing,))) == []
     # What had come by its end it told.
     for seconds, again in ((59, []), (61, [found])):
         over = replace(standing, resolved_at=NOON - timedelta(seconds=seconds))
-        assert bad_ports(replace(seen, stood=(over,))) == again
+        assert bad_ports(replace(seen, recent_incidents=(over,))) == again
 
 
 @pytest.mark.parametrize(("celsius", "told"), [(74, 1), (75, 0)])
@@ -348,10 +348,10 @@ def test_what_the_switch_told_first_goes_on_while_the_host_counts_errors(still: 
     switches = {it.subject.key: it for it in those.values()}
     end = those["leaf1"].port_subject(2)
     told = replace(incident("port_errors", end), members=(port(2).key,))
-    (found,) = bad_ports(replace(scene.window(), switches=switches, stood=(told,)))
+    (found,) = bad_ports(replace(scene.window(), switches=switches, recent_incidents=(told,)))
     assert (found.subject, found.members) == (end, (port(2),))
     over = replace(told, resolved_at=NOON)
-    hosts = bad_ports(replace(scene.window(), switches=switches, stood=(over,)))
+    hosts = bad_ports(replace(scene.window(), switches=switches, recent_incidents=(over,)))
     assert port(2) in {it.subject for it in hosts}
 
 
@@ -368,7 +368,7 @@ def test_a_cable_that_was_moved_leaves_its_old_switch_port_unblamed() -> None:
     switches = {it.subject.key: it for it in those.values()}
     end = before["leaf1"].port_subject(2)
     told = replace(incident("port_errors", end), members=(port(2).key,))
-    found = bad_ports(replace(scene.window(), switches=switches, stood=(told,)))
+    found = bad_ports(replace(scene.window(), switches=switches, recent_incidents=(told,)))
     assert [it.subject for it in found] == [port(2)]
 
 
@@ -534,5 +534,5 @@ def test_what_an_infiniband_leaf_drops_is_evidence_and_that_it_drops_nothing_is_
         ErrorCount(at=NOON - ago, transmit_discards=count)
         for ago, count in ((5 * MINUTE, 0), (MINUTE, dropped))
     )
-    found = beyond(window(changed(fabric(), "leaf1", 21, counts=counts), HOSTS), port(2))
+    found = switch_port_drops(window(changed(fabric(), "leaf1", 21, counts=counts), HOSTS), port(2))
     assert [(it.name, it.value) for it in found] == said

@@ -138,22 +138,22 @@ def test_a_job_that_an_incident_holds_up_is_not_called_idle(
     for ended, is_known in ((None, True), (BEGIN + SECOND, True), (BEGIN, False)):
         one = replace(incident(fault, subject, -timedelta(hours=1)), resolved_at=ended)
         expected = count if is_known else 1
-        assert len(found(replace(job, stood=(one,)))) == expected, ended
+        assert len(found(replace(job, recent_incidents=(one,)))) == expected, ended
 
 
 def test_of_who_share_a_gpu_all_must_be_held_up() -> None:
     lost = (incident("gpu_lost", gpu(2)),)
     both = idle(ALICE, allocation(gpu(2), "job 7"), allocation(gpu(), "job 8"))
-    assert len(found(replace(both, stood=lost))) == 1
+    assert len(found(replace(both, recent_incidents=lost))) == 1
 
 
 def test_who_was_called_idle_before_the_fault_is_idle_still() -> None:
     """So that what stands is told as what follows from the fault, or goes on after it."""
     job = idle(ALICE, allocation(gpu(2), "job 7"))
     lost, called = incident("gpu_lost", gpu(2)), incident("gpu_idle_held", gpu())
-    assert len(found(replace(job, stood=(called, lost)))) == 1
+    assert len(found(replace(job, recent_incidents=(called, lost)))) == 1
     over = replace(called, resolved_at=NOON - SECOND)
-    assert found(replace(job, stood=(over, lost))) == []
+    assert found(replace(job, recent_incidents=(over, lost))) == []
 
 
 # --- what is said ---------------------------------------------------------------------------------

@@ -170,30 +170,32 @@ def test_a_fault_that_holds_its_job_up_excuses_it(fault: str, subject: Subject, 
     for ended, is_known in ((None, True), (NOON - MINUTE, True), (NOON - 9 * START, False)):
         one = replace(incident(fault, subject, -10 * START), resolved_at=ended)
         expected = count if is_known else 1
-        assert len(found(replace(both, stood=(one,)))) == expected, ended
+        assert len(found(replace(both, recent_incidents=(one,)))) == expected, ended
 
 
 def test_a_silence_excuses_unless_its_node_was_measured_all_the_same() -> None:
     """A node whose numbers come late is called silent again and again, and works on."""
     mine = incident("node_silent", node(), -START)
-    assert len(found(replace(scene(LOW), stood=(mine,)))) == 1
+    assert len(found(replace(scene(LOW), recent_incidents=(mine,)))) == 1
     down = replace(mine, condition="was_down", resolved_at=NOON - MINUTE)
-    assert found(replace(scene(LOW), stood=(down,))) == []
+    assert found(replace(scene(LOW), recent_incidents=(down,))) == []
     both = scene(LOW, ALICE, allocation(gpu(2), "job 7"))  # of the second node nothing is there
     other = incident("node_silent", node(2), -START)
-    assert found(replace(both, stood=(other,))) == []
+    assert found(replace(both, recent_incidents=(other,))) == []
     rack = replace(mine, members=(node().key, node(2).key))
-    assert found(replace(both, stood=(rack,))) == []
+    assert found(replace(both, recent_incidents=(rack,))) == []
 
 
 def test_of_a_gpu_that_was_called_idle_it_is_not_said_over_the_same_span() -> None:
     idle = incident("gpu_idle_held", gpu(), -5 * MINUTE)
-    assert found(replace(scene(LOW), stood=(idle,))) == []
+    assert found(replace(scene(LOW), recent_incidents=(idle,))) == []
     over = replace(idle, resolved_at=NOON - MINUTE)
-    assert found(replace(scene(LOW), stood=(over,))) == []
+    assert found(replace(scene(LOW), recent_incidents=(over,))) == []
     of_node = incident("gpu_idle_held", node(), -5 * MINUTE, members=(node().key, gpu().key))
-    assert found(replace(scene(LOW), stood=(of_node,))) == []
-    assert len(found(replace(scene(LOW), stood=(replace(idle, subject=gpu(1, 1)),)))) == 1
+    assert found(replace(scene(LOW), recent_incidents=(of_node,))) == []
+    assert (
+        len(found(replace(scene(LOW), recent_incidents=(replace(idle, subject=gpu(1, 1)),)))) == 1
+    )
 
 
 def test_one_that_is_idle_by_now_is_not_called_under_used() -> None:
@@ -275,7 +277,7 @@ def test_an_incident_is_over_once_the_gpu_is_idle_or_its_holder_held_up() -> Non
     still = {"utilization_percent": 0, "memory_utilization_percent": 0}
     idle = scene({"utilization_percent": 6}).changed(gpu(), still, SETTINGS.idle_after_seconds)
     assert would_show_underuse(idle.window((DETECTOR,)), one)
-    lost = replace(scene(LOW), stood=(incident("gpu_lost", gpu()),))
+    lost = replace(scene(LOW), recent_incidents=(incident("gpu_lost", gpu()),))
     assert would_show_underuse(lost.window((DETECTOR,)), one)
     assert lapsed(lost.window((DETECTOR,)), one) == NOON
     assert lapsed(scene(LOW).window((DETECTOR,)), one) is None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.correlation.causes import halting, hides
+from analyzer.correlation.causes import halts_job, hides
 from analyzer.correlation.grown_links import grown
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Evidence, Finding, Incident, Subject
@@ -68,8 +68,8 @@ def test_a_link_that_grew_explains_and_halts_as_one_that_is_down() -> None:
     assert hides(one, finding("port_degraded"))
     assert hides(finding("switch_down", port(3), members=(port(),)), one)
     assert not hides(one, ERRORS)
-    assert halting(one)
-    assert not halting(finding("port_errors"))
+    assert halts_job(one)
+    assert not halts_job(finding("port_errors"))
     assert not hides(one, finding("port_degraded", node()))
 
 
@@ -103,7 +103,7 @@ def test_a_lost_link_says_what_is_known_of_its_module(fault: str) -> None:
     assert (one.fingerprint, one.condition) == (stands.fingerprint, "port_down")
     assert (one.title, one.action) == ("Network port is down", HOT.action)
     assert one.evidence == HOT.evidence
-    assert halting(one)
+    assert halts_job(one)
 
 
 def test_a_lost_link_explains_what_its_module_tells() -> None:

@@ -11,9 +11,9 @@ from analyzer.correlation.causes import (
     by_root,
     hides,
     is_apart,
-    mended,
+    multi_node,
+    rebooted_for,
     root_of,
-    spreads,
     stalled_by,
     stood_before,
 )
@@ -165,7 +165,7 @@ def test_under_one_fault_are_matters_apart(
     fault, condition, of_several = cause
     members = (gpu(), gpu(2)) if of_several else (gpu(), gpu(1, 1))
     first = told(fault, node(), *members, condition=condition)
-    assert spreads(first) is of_several
+    assert multi_node(first) is of_several
     assert is_apart(first, told(what[0], gpu(), condition=what[1])) is apart
     # A node's own heat is no heatsink's.
     assert not is_apart(HOT_RACK, told("gpu_hot", node(), condition="heatsink"))
@@ -218,7 +218,7 @@ def test_a_node_is_mended_for_what_stood_before_it_went(
     silence: Mapping[str, Any], stood: Mapping[str, Any], is_mended: bool
 ) -> None:
     old = replace(incident("gpu_lost", gpu(), since=-60 * MINUTE), **stood)
-    found = mended(healthy().window(), replace(GONE, **silence), [old])
+    found = rebooted_for(healthy().window(), replace(GONE, **silence), [old])
     assert found == (old if is_mended else None)
 
 

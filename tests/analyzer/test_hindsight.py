@@ -104,7 +104,7 @@ def test_the_last_words_are_true_in_whatever_order_a_node_tells(
     (claim,) = (one for one in claims(play.transitions) if one.fault == "node_silent")
     was, kinds = TRUTHS[truth]
     assert claim.title == was.heading
-    assert names("node_silent", claim.said) == kinds
+    assert names("node_silent", claim.text) == kinds
     over = Incident.from_record(Record.from_json(play.transitions[-1].snapshot))
     assert (over.state, over.title) == (State.RESOLVED.value, was.heading)
     assert over.condition == was

@@ -60,10 +60,10 @@ def test_what_was_set_aside_for_good_is_nobody_s_trouble(had: int, count: int) -
 
 def test_it_goes_on_as_long_as_it_stays_so() -> None:
     stands = incident("host_memory_full", node())
-    assert len(found(replace(host(had=LEFT), stood=(stands,)))) == 1
+    assert len(found(replace(host(had=LEFT), recent_incidents=(stands,)))) == 1
     over = replace(stands, resolved_at=NOON)
-    assert found(replace(host(had=LEFT), stood=(over,))) == []
-    assert found(replace(host(left=TOTAL // 50), stood=(stands,))) == []
+    assert found(replace(host(had=LEFT), recent_incidents=(over,))) == []
+    assert found(replace(host(left=TOTAL // 50), recent_incidents=(stands,))) == []
 
 
 def test_a_host_of_which_nobody_knows_how_much_it_has_says_nothing() -> None:

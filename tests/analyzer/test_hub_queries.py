@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from analyzer.hub_queries import Ear, Earlier, offsets, wrong_clocks
+from analyzer.hub_queries import Earlier, NodeContacts, offsets, wrong_clocks
 from analyzer.window.rows import Rows
 from analyzer.window.window import Span
 from gpuvigil.clock import to_text
@@ -30,24 +30,24 @@ def status(now: timedelta, received: timedelta, started: timedelta = -HOUR) -> d
 
 
 def test_the_hub_s_clock_is_turned_into_ours() -> None:
-    reading = Ear(30 * SECOND).hear(status(100 * SECOND, 96 * SECOND), NOON)
+    reading = NodeContacts(30 * SECOND).read_status(status(100 * SECOND, 96 * SECOND), NOON)
     assert reading.heard == {node().key: NOON - 4 * SECOND}
     assert reading.listening_since == NOON - HOUR - 100 * SECOND
 
 
 def test_a_hub_that_started_anew_has_listened_only_since_then() -> None:
-    ear = Ear(30 * SECOND)
-    ear.hear(status(0 * SECOND, -SECOND), NOON)
-    reading = ear.hear(status(10 * SECOND, -SECOND, started=5 * SECOND), NOON + 10 * SECOND)
+    ear = NodeContacts(30 * SECOND)
+    ear.read_status(status(0 * SECOND, -SECOND), NOON)
+    reading = ear.read_status(status(10 * SECOND, -SECOND, started=5 * SECOND), NOON + 10 * SECOND)
     assert reading.listening_since == NOON + 5 * SECOND
 
 
 def test_what_was_not_heard_while_we_were_away_is_nobody_s_silence() -> None:
-    ear = Ear(30 * SECOND)
-    ear.hear(status(0 * SECOND, -SECOND), NOON)
-    reading = ear.hear(status(100 * SECOND, -SECOND), NOON + 100 * SECOND)
+    ear = NodeContacts(30 * SECOND)
+    ear.read_status(status(0 * SECOND, -SECOND), NOON)
+    reading = ear.read_status(status(100 * SECOND, -SECOND), NOON + 100 * SECOND)
     assert reading.listening_since == NOON + 100 * SECOND
-    reading = ear.hear(status(110 * SECOND, -SECOND), NOON + 110 * SECOND)
+    reading = ear.read_status(status(110 * SECOND, -SECOND), NOON + 110 * SECOND)
     assert reading.listening_since == NOON + 100 * SECOND
 
 
@@ -60,7 +60,7 @@ def test_clocks_that_the_hub_calls_wrong_are_by_node_and_an_older_hub_tells_of_n
     assert wrong_clocks(told) == {}
     one = {"cluster": "c", "node": "node-1", "offset_seconds": -600.0}
     assert wrong_clocks({**told, "wrong_clocks": [one]}) == {node().key: -600.0}
-    assert Ear(30 * SECOND).hear({**told, "wrong_clocks": [one]}, NOON).clocks == {
+    assert NodeContacts(30 * SECOND).read_status({**told, "wrong_clocks": [one]}, NOON).clocks == {
         node().key: -600.0
     }
 

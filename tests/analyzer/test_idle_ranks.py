@@ -108,10 +108,10 @@ def test_what_stands_about_the_job_keeps_its_subject() -> None:
     """Also when nothing shows any more that the idle one worked."""
     stands = incident("gpu_hung", gpu(2, 3), condition="waits_for_idle")
     late = job(8, [gpu(2, 3)], worked=90.0)
-    assert found(replace(late, stood=(stands,))).subject == gpu(2, 3)
+    assert found(replace(late, recent_incidents=(stands,))).subject == gpu(2, 3)
     other = incident("gpu_hung", node(1), members=[gpu(1, 1).key])
-    it = found(replace(job(8, [gpu(2, 3)]), stood=(other,)))
+    it = found(replace(job(8, [gpu(2, 3)]), recent_incidents=(other,)))
     assert (it.subject, it.condition) == (node(1), "")
     assert it.evidence[-1].value == "node-2 GPU 3"
     over = replace(other, resolved_at=NOON)
-    assert found(replace(job(8, [gpu(2, 3)]), stood=(over,))).subject == gpu(2, 3)
+    assert found(replace(job(8, [gpu(2, 3)]), recent_incidents=(over,))).subject == gpu(2, 3)

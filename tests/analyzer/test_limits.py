@@ -474,7 +474,7 @@ def test_what_tasks_waited_for_is_over_with_it(
     hangs = [event(EventKind.KERNEL_HANG, node(), NOON - n * MINUTE) for n in (3, 3.05, 5, 7)]
     ended = None if over is None else NOON - over * MINUTE
     stood = replace(incident(fault, subject, -HOUR), resolved_at=ended)
-    scene = replace(healthy().with_events(*hangs), stood=(stood,))
+    scene = replace(healthy().with_events(*hangs), recent_incidents=(stood,))
     assert [it.fault for it in troubled_kernels(scene.window())] == ["host_hang"] * found
 
 

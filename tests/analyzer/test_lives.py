@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.correlation.all_detectors import DETECTORS
-from analyzer.correlation.breaker import is_whole
+from analyzer.correlation.breaker import is_cluster_wide
 from analyzer.hub_queries import not_over
 from analyzer.incidents.book import Book, rebuild
 from gpuvigil.lifecycle import STANDING, Patience
@@ -166,7 +166,7 @@ class Process:
 
     def explained(self, fault: str, subject: Subject) -> bool:
         """Whether the fault is told by its own incident, or by the one that covers it."""
-        whole = (i for i in self.analysis.book.standing() if is_whole(i))
+        whole = (i for i in self.analysis.book.standing() if is_cluster_wide(i))
         return self._stands(fingerprint(fault, subject), set()) or any(
             fault == one.fault for one in whole
         )

@@ -147,11 +147,11 @@ def test_it_stands_for_as_long_as_the_job_waits() -> None:
     long_ago = job(*NODES[1], seconds=1e9)
     assert found(long_ago) == []
     stands = incident("gpu_clocks", node(), condition="node_clocks")
-    (it,) = found(replace(long_ago, stood=(stands,)))
+    (it,) = found(replace(long_ago, recent_incidents=(stands,)))
     assert [one.name for one in it.evidence] == ["GPUs", "SM clock"]
-    assert found(replace(long_ago, stood=(incident("gpu_clocks", node()),))) == []
+    assert found(replace(long_ago, recent_incidents=(incident("gpu_clocks", node()),))) == []
     over = replace(stands, resolved_at=NOON)
-    assert found(replace(long_ago, stood=(over,))) == []
+    assert found(replace(long_ago, recent_incidents=(over,))) == []
 
 
 def test_no_gpu_s_own_slowness_is_told_beside_it() -> None:

@@ -113,4 +113,4 @@ def test_who_boots_a_node_for_what_stands_of_it_repairs_it(
     end = None if ended is None else NOON - ended * HOUR
     other = replace(incident(fault, gpu() if fault == "gpu_lost" else node()), severity=severity)
     other = replace(other, since=NOON - 5 * HOUR, resolved_at=end)
-    assert len(found(replace(crashed(3.0, 1.0), stood=(other,)))) == count
+    assert len(found(replace(crashed(3.0, 1.0), recent_incidents=(other,)))) == count

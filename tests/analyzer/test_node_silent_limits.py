@@ -399,7 +399,7 @@ def test_what_was_told_of_a_node_is_told_until_it_is_heard() -> None:
     told_before = incident("node_silent", node(), since=timedelta(minutes=-5))
     for scene in (free, stopped(free, 1, 300)):
         assert found(scene) == []
-        window = replace(scene.window((DETECTOR,)), stood=(told_before,))
+        window = replace(scene.window((DETECTOR,)), recent_incidents=(told_before,))
         (it,) = silent_nodes(window)
         assert it.subject == node()
 
@@ -484,7 +484,7 @@ def test_a_node_that_was_told_of_before_it_was_one_of_several_says_so() -> None:
     silent = {1: 9000.0, 2: 8700.0, 3: 8400.0}
     scene = quiet(healthy(nodes=8, seconds=60.0), silent, allocation(gpu(8), "job 8"))
     stands = incident("node_silent", node(), since=timedelta(seconds=-9000))
-    (it,) = silent_nodes(replace(scene.window((DETECTOR,)), stood=(stands,)))
+    (it,) = silent_nodes(replace(scene.window((DETECTOR,)), recent_incidents=(stands,)))
     assert (it.condition, it.severity.value) == (NodeSilence.SCALED_DOWN, "info")
     assert [item.value for item in it.evidence][1:] == [ALIKE]
 

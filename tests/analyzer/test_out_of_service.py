@@ -10,7 +10,7 @@ from analyzer.analysis import Analysis, Reading
 from analyzer.correlation.all_detectors import DETECTORS, Detector
 from analyzer.hub_queries import KINDS
 from analyzer.incidents.book import Book, rebuild
-from analyzer.window.out_of_service import Away, Told
+from analyzer.window.out_of_service import Away, SchedulerReports
 from analyzer.window.window import Window
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import Patience
@@ -87,7 +87,7 @@ BEFORE = OutOfService("DRAIN", "drained: x")
 
 
 def away(*words: Scheduler, at: timedelta = timedelta(), heard: Sequence[Subject] = ()) -> Away:
-    told = Told()
+    told = SchedulerReports()
     for one in words:
         told = told.with_record(one)
     return told.away(NOON + at, {one.key: NOON + at for one in heard})
@@ -130,7 +130,7 @@ def test_a_node_that_was_deleted_stays_away_until_it_is_heard_again() -> None:
 
 def test_a_node_that_is_deleted_again_is_away_from_then_on() -> None:
     gone = ScheduledNode(name="node-1", states=("DELETED",))
-    told = Told()
+    told = SchedulerReports()
     for hours, nodes in enumerate([[gone], [], [], [], [gone], []]):
         told = told.with_record(said(*nodes, after=hours * HOUR))
     heard = {node().key: NOON + 3.5 * HOUR}
@@ -346,7 +346,7 @@ def test_what_a_sites_health_checks_take_out_holds_nothing(
     states: str, reason: str, held: bool
 ) -> None:
     named = ScheduledNode(name="node-1", states=tuple(states.split()), reason=reason)
-    found = Told(checks=SITE).with_record(said(named)).away(NOON, {})
+    found = SchedulerReports(checks=SITE).with_record(said(named)).away(NOON, {})
     assert bool(found.reason([node()])) is held
     assert taken_out(named) is not None  # it would be held where nobody says so
 
@@ -365,14 +365,14 @@ def test_a_critical_is_not_held_for_good_where_nobody_is_known_to_have_the_node(
 ) -> None:
     now = NOON + timedelta(hours=hours)
     words = said(replace(DRAINED, reason=reason), after=now - NOON)
-    away_now = Told(checks=SITE).with_record(words).away(now, {})
+    away_now = SchedulerReports(checks=SITE).with_record(words).away(now, {})
     before = OutOfService("DRAIN", f"drained: {reason}")
     why = away_now.reason([node()], before, NOON, critical=critical)
     assert bool(why) is held
 
 
 def test_names_of_deleted_nodes_are_forgotten_once_nobody_speaks_of_them() -> None:
-    told = Told().with_record(said(ScheduledNode(name="node-1", states=("DELETED",))))
+    told = SchedulerReports().with_record(said(ScheduledNode(name="node-1", states=("DELETED",))))
     week = NOON + timedelta(days=7, hours=1)
     assert told.without(NOON + timedelta(days=6), ()).gone
     assert told.without(week, {node().key}).gone

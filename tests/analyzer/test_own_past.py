@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.correlation.causes import spreads
+from analyzer.correlation.causes import multi_node
 from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
 from analyzer.evidence.own_past import own_past_of
 from analyzer.evidence.standing_heat import lapsed, would_show_heat
@@ -329,5 +329,5 @@ def test_what_the_rack_s_other_nodes_became_is_no_fan_s(
         return replace(sample, fields={**sample.fields, "temperature_celsius": celsius})
 
     scene = replace(scene, samples=tuple(map(warmed, scene.samples)))
-    hot = [it.subject for it in found(scene) if it.condition == "node_hot" and not spreads(it)]
+    hot = [it.subject for it in found(scene) if it.condition == "node_hot" and not multi_node(it)]
     assert [it for it in hot if it == node()] == names

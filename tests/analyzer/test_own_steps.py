@@ -152,20 +152,20 @@ def told_before(**more: Any) -> Incident:
 def test_a_note_that_came_and_went_is_not_told_again_of_the_same_job(
     ran: timedelta, count: int
 ) -> None:
-    scene = replace(job({5: own(1.3)}), stood=(told_before(),))
+    scene = replace(job({5: own(1.3)}), recent_incidents=(told_before(),))
     held = tuple(replace(it, started_at=NOON - ran) for it in scene.allocations)
     assert len(found(replace(scene, allocations=held))) == count
 
 
 def test_a_note_that_stands_or_is_of_another_rank_or_had_a_cause_is_told() -> None:
     scene, over = job({5: own(1.3)}), told_before()
-    assert found(replace(scene, stood=(over,))) == []
+    assert found(replace(scene, recent_incidents=(over,))) == []
     for stood in (
         (over, replace(over, state="open", resolved_at=None)),
         (replace(over, fingerprint="of another rank"),),
         (replace(over, covered_by="its cause"),),
     ):
-        assert len(found(replace(scene, stood=stood))) == 1
+        assert len(found(replace(scene, recent_incidents=stood))) == 1
 
 
 @pytest.mark.medium
@@ -174,7 +174,7 @@ def test_a_rank_of_which_a_note_was_told_is_a_warning_once_it_lasts(
     seconds: float, count: int
 ) -> None:
     scene = lasting(job({5: own(1.15)}, seconds=seconds, ran=620.0))
-    them = found(replace(scene, stood=(told_before(),)))
+    them = found(replace(scene, recent_incidents=(told_before(),)))
     assert [it.severity for it in them] == [Severity.WARNING] * count
 
 

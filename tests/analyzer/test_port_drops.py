@@ -17,10 +17,10 @@ from analyzer.detectors.port_down import NO_FABRIC, broken_ports
 from analyzer.detectors.switch_down import AT_ONCE, switches_down
 from analyzer.evidence.port_drops import (
     Drop,
+    group_drops,
     is_complete,
     is_switch,
     may_share_switch,
-    together,
 )
 from analyzer.incidents.book import Book
 from analyzer.window.rows import Rows
@@ -85,7 +85,7 @@ def test_what_one_switch_can_take() -> None:
 
 def test_ports_of_one_name_belong_together_for_a_minute_and_others_for_seconds() -> None:
     def groups(*drops: Drop) -> list[int]:
-        return [len(group) for group in together(drops, {})]
+        return [len(group) for group in group_drops(drops, {})]
 
     assert groups(drop(1), drop(2, MINUTE)) == [2]
     assert groups(drop(1), drop(2, MINUTE + JUST)) == [1, 1]

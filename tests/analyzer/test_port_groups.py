@@ -163,10 +163,10 @@ def test_ports_that_lost_too_little_are_not_told_by_themselves() -> None:
 def test_one_more_that_waits_is_no_matter_of_its_own_where_its_leaf_is_told() -> None:
     scene = at(jobs(waiting(FLEET, (8,)), A, B), "leaf1", "leaf2", "leaf2")
     here, elsewhere = standing(LEAF, port(5), [port(6), port(7)]), standing(LEAF, port(1))
-    assert groups(replace(scene, stood=(here,))) == []
-    assert groups(replace(scene, stood=(elsewhere,))) == [("port_congested", [8])]
+    assert groups(replace(scene, recent_incidents=(here,))) == []
+    assert groups(replace(scene, recent_incidents=(elsewhere,))) == [("port_congested", [8])]
     over = replace(here, resolved_at=NOON - timedelta(minutes=1))
-    assert groups(replace(scene, stood=(over,))) == [("port_congested", [8])]
+    assert groups(replace(scene, recent_incidents=(over,))) == [("port_congested", [8])]
 
 
 def test_a_leaf_that_is_not_said_is_the_one_where_that_port_of_its_rack_is() -> None:
@@ -202,14 +202,14 @@ def test_a_leaf_is_called_by_a_port_without_a_fault_of_its_own(
     scene = at(jobs(waiting(FLEET, A), A), "leaf1", "leaf2", "leaf3")
     members = [port(1)] if of == END else []
     known = replace(standing(fault, of, members), condition=condition)
-    (it,) = congested(replace(scene, stood=(known,)))
+    (it,) = congested(replace(scene, recent_incidents=(known,)))
     assert (it.fault, it.subject, len(it.members)) == (LEAF, port(called_by), 3)
-    (over,) = congested(replace(scene, stood=(replace(known, resolved_at=NOON),)))
+    (over,) = congested(replace(scene, recent_incidents=(replace(known, resolved_at=NOON),)))
     assert over.subject == port(1)
 
 
 def test_where_every_port_of_a_leaf_has_a_fault_of_its_own_the_first_is_its_name() -> None:
     scene = at(jobs(waiting(FLEET, A), A), "leaf1", "leaf2", "leaf3")
     known = tuple(standing("port_errors", port(number)) for number in A)
-    (it,) = congested(replace(scene, stood=known))
+    (it,) = congested(replace(scene, recent_incidents=known))
     assert it.subject == port(1)

@@ -324,7 +324,7 @@ def test_one_more_port_of_a_switch_that_stands_is_not_told(
     fault: str, subject: Subject, resolved: bool, is_told: bool
 ) -> None:
     standing = replace(incident(fault, subject), resolved_at=NOON if resolved else None)
-    scene = replace(waiting(CARRYING, [port()]), stood=(standing,))
+    scene = replace(waiting(CARRYING, [port()]), recent_incidents=(standing,))
     assert bool(congested(scene)) is is_told
 
 

@@ -29,7 +29,7 @@ def losing(
 
 
 def window(scene: Scene, *stood: Incident) -> Window:
-    return replace(scene, stood=stood).window((LOSSES,))
+    return replace(scene, recent_incidents=stood).window((LOSSES,))
 
 
 def found(scene: Scene, *stood: Incident) -> list[Finding]:

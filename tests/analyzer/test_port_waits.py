@@ -137,7 +137,10 @@ def test_a_job_that_lost_links_to_a_switch_lately_crowds_its_other_links(
 
     def lost(known: Incident) -> list[str]:
         since = NOON - timedelta(minutes=minutes)
-        return [it.fault for it in congested(replace(scene, stood=(replace(known, since=since),)))]
+        return [
+            it.fault
+            for it in congested(replace(scene, recent_incidents=(replace(known, since=since),)))
+        ]
 
     gone = replace(port(4), device="mlx5_1")
     of_switch = standing("switch_down", replace(port(6), device="mlx5_1"), [gone])
@@ -231,9 +234,11 @@ def test_one_more_port_of_a_switch_that_is_told_is_no_matter_of_its_own() -> Non
     scene = stopped(carrying(FLEET, EVERY, 0.4, 400.0), rail(4), 0.3, 400.0)
     assert [it.fault for it in congested(scene)] == ["port_congested"]
     known = standing("switch_congested", port(1), rail(2, 3))
-    assert congested(replace(scene, stood=(known,))) == []
+    assert congested(replace(scene, recent_incidents=(known,))) == []
     over = replace(known, resolved_at=NOON)
-    assert [it.fault for it in congested(replace(scene, stood=(over,)))] == ["port_congested"]
+    assert [it.fault for it in congested(replace(scene, recent_incidents=(over,)))] == [
+        "port_congested"
+    ]
 
 
 def test_a_standing_one_is_over_once_its_ports_wait_much_less() -> None:

@@ -87,8 +87,8 @@ def test_a_host_whose_other_links_come_and_go_is_being_worked_on() -> None:
 def test_a_port_that_went_away_is_told_as_that() -> None:
     gone = Subject(cluster="c", node="node-2", device="mlx5_3", port="1")
     of = scene({2: SHORT})
-    assert find(replace(of, stood=(incident("port_down", gone),))) == []
-    assert len(find(replace(of, stood=(incident("port_down", port(2)),)))) == 1
+    assert find(replace(of, recent_incidents=(incident("port_down", gone),))) == []
+    assert len(find(replace(of, recent_incidents=(incident("port_down", port(2)),)))) == 1
 
 
 def test_it_stands_while_there_are_others_to_compare_it_with() -> None:

@@ -8,7 +8,7 @@ import pytest
 from analyzer.analysis import Analysis, Reading
 from analyzer.detectors.node_silent import silent_nodes
 from analyzer.incidents.book import Book
-from analyzer.window.out_of_service import Told
+from analyzer.window.out_of_service import SchedulerReports
 from gpuvigil.model import (
     CoveredBy,
     EventKind,
@@ -375,7 +375,7 @@ def test_what_its_scheduler_took_away_is_no_incident(
     named = ScheduledNode(name="node-1", states=tuple(states.split()), reason=reason)
     watcher = Subject(cluster="c", node="slurmctl")
     said = Scheduler(told_by=watcher, at=NOON, answered_at=NOON, why="", nodes=(named,))
-    away = Told().with_record(said).away(NOON + timedelta(minutes=20), {})
+    away = SchedulerReports().with_record(said).away(NOON + timedelta(minutes=20), {})
     scene = quiet(1, scene=replace(healthy(), allocations=(allocation(gpu(2), "job 8"),)))
     late = later(scene, timedelta(minutes=20)).window()
     assert [one.severity for one in silent_nodes(replace(late, away=away))] == told
@@ -400,7 +400,7 @@ def test_a_node_that_its_scheduler_does_not_hear_either_is_dead_or_cut_off(
     scene = replace(healthy(), allocations=tuple(held))
     heard = {**scene.heard, node().key: NOON - minutes * MINUTE}
     window = replace(scene, heard=heard).window()
-    away = Told().with_record(said).away(NOON, {})
+    away = SchedulerReports().with_record(said).away(NOON, {})
     found = silent_nodes(replace(window, away=away))
     assert next((one.title.partition(":")[0] for one in found), None) == title
 

@@ -97,7 +97,7 @@ def test_a_node_that_tells_no_events_loses_its_port_with_those_of_its_rack(
     if stood:
         subject = one.subject if stood == one.fault else port(5)
         told = replace(incident(stood, subject), members=(port(5).key,))
-        window = replace(window, stood=(told,))
+        window = replace(window, recent_incidents=(told,))
     [one] = switches_down(window)
     assert (port(5) in one.members) is taken
     assert port(4) not in one.members  # it is up

@@ -55,7 +55,7 @@ def window(those: Fabric, *jobs: Sequence[int], stood: Sequence[Incident] = ()) 
     ]
     seen = replace(healthy(nodes=4), allocations=tuple(held)).window()
     switches = {it.subject.key: it for it in those.values()}
-    return replace(seen, switches=switches, stood=tuple(stood))
+    return replace(seen, switches=switches, recent_incidents=tuple(stood))
 
 
 def ends(it: Finding) -> list[str]:

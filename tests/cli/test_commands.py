@@ -332,7 +332,7 @@ def test_usage_says_what_hours_cost_where_they_have_a_price_and_else_no_word_of_
     (said,) = (line for line in grid.head if "allocated at 0 % = " in line)
     assert float(str(ben["idle_gpu_hours"])) > 0  # and has no price, so that it is not in it
     hours, cost = float(str(ann["idle_gpu_hours"])), float(str(ann["idle_cost"]))
-    assert said == f"  {hours:,.1f} GPU-hours allocated at 0 % = {PRICES.said(cost)}"
+    assert said == f"  {hours:,.1f} GPU-hours allocated at 0 % = {PRICES.formatted(cost)}"
     for by in used.BY:
         plain = used.grid([asked], by)
         assert not {"cost", "idle_cost"} & {column.key for column in plain.columns}

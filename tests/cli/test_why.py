@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from accounting.job_ending import Ending, Why, verdict
+from accounting.job_ending import EndCause, Ending, verdict
 from cli.why import COLUMNS, grid
 from dashboard.lists.one_job import Told, of_nodes
 from dashboard.lists.table import Grid, json_text, text
@@ -21,7 +21,7 @@ def of_rack(*silent: Subject) -> Incident:
     return replace(whole, members=tuple(sorted(members)))
 
 
-def why(told: Incident, *nodes: Subject) -> Why:
+def why(told: Incident, *nodes: Subject) -> EndCause:
     gpus = frozenset(gpu(0, one).key for one in nodes)
     ended = Ending(state="FAILED", ended_at=NOON, exit_code="1:0", gpus=gpus, nodes=2)
     assert told.since == LONG_AGO
@@ -31,14 +31,14 @@ def why(told: Incident, *nodes: Subject) -> Why:
 @pytest.mark.parametrize(
     ("nodes", "said"),
     [
-        ((SECOND, FOURTH), Why.NODE),
-        ((FOURTH, THIRD), Why.NODE),
-        ((FIRST, FOURTH), Why.PROGRAM),  # the first node lives, and stands for its rack
-        ((FOURTH,), Why.PROGRAM),
+        ((SECOND, FOURTH), EndCause.NODE),
+        ((FOURTH, THIRD), EndCause.NODE),
+        ((FIRST, FOURTH), EndCause.PROGRAM),  # the first node lives, and stands for its rack
+        ((FOURTH,), EndCause.PROGRAM),
     ],
 )
 def test_a_racks_silence_ends_the_jobs_of_the_nodes_that_fell_silent(
-    nodes: tuple[Subject, ...], said: Why
+    nodes: tuple[Subject, ...], said: EndCause
 ) -> None:
     assert why(of_rack(SECOND, THIRD), *nodes) is said
 

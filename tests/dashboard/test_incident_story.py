@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from accounting.hardware.node_changes import LOOKED_BACK, changed
-from accounting.hardware.similar_incidents import Said, alike, before, helped, outcome, summary
+from accounting.hardware.similar_incidents import (
+    IncidentRecords,
+    earlier_incident,
+    outcome,
+    similar_incidents,
+    summary,
+    what_helped,
+)
 from dashboard.device.grid import Grid
 from dashboard.device.hub_queries import OFFSETS, Numbers
 from dashboard.incidents import evidence_chart
@@ -127,9 +134,9 @@ def test_similar_ones_are_of_the_same_fault_and_this_place_comes_first() -> None
     other = replace(over(1), fault="port_down")
     old, explained = over(91), replace(over(3), covered_by="f", id="e")
     past = [there, here, other, old, explained, over(4, gpu(0, node("n", "lab")))]
-    found = alike(LOST, past, NOON)
+    found = similar_incidents(LOST, past, NOON)
     assert [it.id for it in found] == [here.id, there.id]
-    shown = [before(LOST, it, Said(), past) for it in found]
+    shown = [earlier_incident(LOST, it, IncidentRecords(), past) for it in found]
     assert summary(shown, 7) == "7 in 90 days, 1 of them here"
     assert outcome(shown[0], NOON).startswith("came back after 16 d")
     assert outcome(shown[1], NOON).startswith("not back for 1 d 23 h")
@@ -138,22 +145,25 @@ def test_similar_ones_are_of_the_same_fault_and_this_place_comes_first() -> None
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        (Said(), ""),
-        (Said(notes=[note(""), note("reseated it")]), "reseated it"),
+        (IncidentRecords(), ""),
+        (IncidentRecords(notes=[note(""), note("reseated it")]), "reseated it"),
         (
-            Said(transitions=[ended(Ended(by=EndedBy.EVENT, event=EventKind.BOOT))]),
+            IncidentRecords(transitions=[ended(Ended(by=EndedBy.EVENT, event=EventKind.BOOT))]),
             "reboot",
         ),
-        (Said(transitions=[ended(Ended(by=EndedBy.NOT_SEEN, seconds=30))]), "went away by itself"),
         (
-            Said(
+            IncidentRecords(transitions=[ended(Ended(by=EndedBy.NOT_SEEN, seconds=30))]),
+            "went away by itself",
+        ),
+        (
+            IncidentRecords(
                 notes=[note("new riser")],
                 transitions=[ended(Ended(by=EndedBy.EVENT, event=EventKind.GPU_RESET))],
             ),
             "new riser (GPU reset)",
         ),
         (
-            Said(
+            IncidentRecords(
                 notes=[note("new riser")],
                 rma=[
                     Rma(
@@ -169,8 +179,8 @@ def test_similar_ones_are_of_the_same_fault_and_this_place_comes_first() -> None
         ),
     ],
 )
-def test_what_helped_is_the_strongest_word_there_is(said: Said, text: str) -> None:
-    assert helped(said) == text
+def test_what_helped_is_the_strongest_word_there_is(said: IncidentRecords, text: str) -> None:
+    assert what_helped(said) == text
 
 
 GRID = Grid(start=NOON - 10 * MINUTE, step=MINUTE, count=20)
@@ -331,7 +341,7 @@ def test_an_export_holds_all_records_and_no_line_becomes_a_heading() -> None:
     story = story_of(hostile, note("reseated"), transitions=(ended(Ended(by=EndedBy.GONE)),))
     kinds = [one["kind"] for one in json.loads(as_json(story))]
     assert kinds == ["incident", "transition", "acknowledgement"]
-    past = Similar(shown=(before(LOST, over(2), Said(), ()),), amount=1)
+    past = Similar(shown=(earlier_incident(LOST, over(2), IncidentRecords(), ()),), amount=1)
     told = [setup(3, driver="550"), setup(2, driver="555")]
     text = as_markdown(story, timeline(story), changed(told, NOON), past, NOON)
     assert "Driver: 550 → 555" in text

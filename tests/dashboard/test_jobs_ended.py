@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from accounting.job_ending import Clue, Verdict, Why
+from accounting.job_ending import Clue, EndCause, Verdict
 from accounting.jobs.losses import losses, runs
 from dashboard.jobs import job_drawing
 from dashboard.jobs.job_query import Ending
@@ -87,7 +87,7 @@ def test_failures_of_a_month_are_all_counted_however_many_jobs_end_elsewhere() -
     found = failures(ShelfHub(*(one.to_record() for one in (*prod, *lab))), fleet())
     causes = {one.cluster: list(one.causes) for one in found}
     (cause,) = causes["prod"]
-    assert (cause.why, cause.jobs, cause.gpu_hours) == (Why.NODE, 900, 7200.0)
+    assert (cause.why, cause.jobs, cause.gpu_hours) == (EndCause.NODE, 900, 7200.0)
     assert not causes["lab"]
 
 
@@ -111,7 +111,7 @@ def test_a_job_that_failed_and_ran_again_lost_what_it_lost() -> None:
     found = ended(hub, ["prod"], NOON - 2 * DAY, ())
     assert [one.state for one in found.jobs] == ["COMPLETED", "NODE_FAIL"]
     (loss,) = losses(found.jobs, ())
-    assert (loss.why, loss.gpu_hours) == (Why.NODE, 8.0)
+    assert (loss.why, loss.gpu_hours) == (EndCause.NODE, 8.0)
     told = {found.jobs[1].key: NOON - DAY - 30 * MINUTE}
     assert losses(found.jobs, (), told)[0].gpu_hours == 4.0
 
@@ -124,7 +124,7 @@ def test_a_pod_that_runs_again_has_lost_its_first_run() -> None:
     hub = ShelfHub(first.to_record(), second.to_record())
     found = ended(hub, ["prod"], NOON - 2 * DAY, [second])
     (loss,) = losses(found.jobs, [lost])
-    assert (loss.why, loss.gpu_hours) == (Why.HARDWARE, 18.0)
+    assert (loss.why, loss.gpu_hours) == (EndCause.HARDWARE, 18.0)
     # One that lets go of its GPUs one by one has not ended.
     other = held(NOON - DAY, None, NODES[1], "pod team/llama-0")
     assert not ended(hub, ["prod"], NOON - 2 * DAY, [other]).jobs
@@ -170,8 +170,8 @@ def test_the_page_of_a_job_that_ended_leads_to_its_nodes() -> None:
     ends = [NOON - 2 * MINUTE, NOON - MINUTE]
     held_by = tuple(held(NOON - DAY, end, NODES[n], "job 7") for n, end in enumerate(ends))
     told = Told(holder=held_by[0].holder, cluster="prod", job=None, allocations=held_by)
-    clue = Clue(at=NOON, where=gpu(0, NODES[1]).key, what="Xid 79", speaks_for=Why.HARDWARE)
-    found = Verdict(why=Why.HARDWARE, said="a GPU was lost", clues=(clue,))
+    clue = Clue(at=NOON, where=gpu(0, NODES[1]).key, what="Xid 79", speaks_for=EndCause.HARDWARE)
+    found = Verdict(why=EndCause.HARDWARE, said="a GPU was lost", clues=(clue,))
     drawn = json.dumps(job_drawing.ended(Ending(told=told, found=found)))
     for name in ("n-1", "n-2"):
         assert json.dumps(["a", {"href": node_page("prod", name)}, name]) in drawn
@@ -185,5 +185,5 @@ def test_of_a_large_job_that_ended_the_first_nodes_are_named_and_the_rest_is_cou
         for n in range(job_drawing.MOST_NODES + 1)
     )
     told = Told(holder=held_by[0].holder, cluster="prod", job=None, allocations=held_by)
-    found = Verdict(why=Why.NODE, said="its node died")
+    found = Verdict(why=EndCause.NODE, said="its node died")
     assert '" and 1 more"' in json.dumps(job_drawing.ended(Ending(told=told, found=found)))

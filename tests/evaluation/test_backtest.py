@@ -12,7 +12,7 @@ import pytest
 from evaluation.backtest.backtest_command import main
 from evaluation.backtest.compare import Account, accounts, pairs, raised
 from evaluation.backtest.past import Past, blocks
-from evaluation.judge.claims import Claim, Said, claims
+from evaluation.judge.claims import Claim, IncidentText, claims
 from evaluation.replay import Replay
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import AnalyzerSettings
@@ -49,7 +49,7 @@ def claim(fault: str, subject: Subject, minute: float, **more: Any) -> Claim:
         "fault": fault,
         "subject": subject,
         "severity": Severity.CRITICAL,
-        "words": ((at, Said(title=fault)),),
+        "words": ((at, IncidentText(title=fault)),),
         "action": "look",
         "spans": ((at, at + 10 * MINUTE),),
         "pages": (at,),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from evaluation.healthy_network import (
-    Played,
+    HealthyPlay,
     detectors,
     is_of_network,
     lines,
@@ -17,12 +17,12 @@ from gpuvigil.model import Severity
 from tests.evaluation.made import port
 from tests.evaluation.test_judge import claim
 
-QUIET = Played(seed=1, node_days=2500.0, cpu_seconds=60.0, said=())
+QUIET = HealthyPlay(seed=1, node_days=2500.0, cpu_seconds=60.0, said=())
 WARNED = claim(subject=port(1), fault="port_down", severity=Severity.WARNING)
 WOKEN = claim(subject=port(1), fault="switch_down")
 
 
-def told(*played: Played) -> str:
+def told(*played: HealthyPlay) -> str:
     return "\n".join(lines(played, "c" * 40))
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from accounting.efficiency.idle_reason import Idleness
-from accounting.job_ending import Why
+from accounting.job_ending import EndCause
 from evaluation.holders import play
 from evaluation.holders.endings import asked_at, judged, over
 from evaluation.holders.page import section
@@ -65,9 +65,9 @@ def test_of_each_job_that_ended_the_truth_is_the_plans_and_faults_are_told_from_
     fleet = build(SMALL)
     ends = over(fleet, frozenset())
     by_fault = {one.name: one for one in ends if one.job.struck}
-    assert by_fault["dead node"].true is Why.NODE
+    assert by_fault["dead node"].true is EndCause.NODE
     assert by_fault["dead node"].ending.state == "NODE_FAIL"
-    programs = [one for one in ends if one.true is Why.PROGRAM]
+    programs = [one for one in ends if one.true is EndCause.PROGRAM]
     assert programs
     assert all(one.ending.state == "FAILED" and not one.job.struck for one in programs)
     assert all(0.0 <= one.job.end < 3.0 * 3600.0 for one in ends)

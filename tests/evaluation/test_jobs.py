@@ -10,14 +10,14 @@ import pytest
 from evaluation.job_bounds import window
 from evaluation.job_collectives import is_read
 from evaluation.job_fleets import HANGS, STRAGGLERS
-from evaluation.job_judge import Told, blames, judged
+from evaluation.job_judge import IncidentSpan, blames, judged
 from evaluation.job_section import section, sound_section
 from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate, Function
 from simulator.fleet import FaultOrder, Fleet, FleetSettings, build
 from simulator.fleet.jobs import Job
 from simulator.fleet.kinds import OF_JOBS
-from simulator.fleet.steps import makes_steps_from, step_seconds, tells
+from simulator.fleet.steps import makes_steps_from, report_level, step_seconds
 
 BARE = FleetSettings(
     seed=4, nodes=6, days=1.0 / 24.0, gpus_per_node=4, life=False, steps=True, demand=2.0,
@@ -40,14 +40,14 @@ def fleet(kind: str, start: float = START, seed: int = BARE.seed) -> Fleet:
     return build(replace(BARE, seed=seed, faults=(order,)))
 
 
-def word(subject: Subject, seconds: float, **more: Any) -> Told:
+def word(subject: Subject, seconds: float, **more: Any) -> IncidentSpan:
     at = BARE.start + timedelta(seconds=seconds)
     usual = {
         "incident": f"{subject.key} {seconds}", "fault": "gpu_slow", "condition": "slow_rank",
         "subject": subject, "title": "slow", "at": at, "since": at, "loud_at": at,
         "members": frozenset(), "waited_for": (),
     }  # fmt: skip
-    return Told(**{**usual, **more})
+    return IncidentSpan(**{**usual, **more})
 
 
 def test_each_kind_that_is_dealt_is_one_that_jobs_have() -> None:
@@ -291,4 +291,4 @@ def test_who_comes_last_while_it_is_slow_is_a_straggler(seconds: float, of: floa
 
 def test_who_tells_what_is_the_job_s_and_not_the_fault_s() -> None:
     with_fault, without = fleet("slow rank").plan.jobs, build(BARE).plan.jobs
-    assert [tells(it) for it in with_fault] == [tells(it) for it in without]
+    assert [report_level(it) for it in with_fault] == [report_level(it) for it in without]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.judge.claims import Claim, Said, claims
+from evaluation.judge.claims import Claim, IncidentText, claims
 from evaluation.judge.fault_names import names
 from evaluation.judge.matching import ECHO, Verdict, judge
 from evaluation.judge.tally import Tally, tally
@@ -45,14 +45,14 @@ def claim(
 ) -> Claim:
     at = NOON + timedelta(hours=hours)
     condition, xid = more.pop("condition", ""), more.pop("xid", None)
-    said = Said(title="what it is called", condition=condition, xid=xid)
+    said = IncidentText(title="what it is called", condition=condition, xid=xid)
     values: dict[str, Any] = {
         "id": f"{fault} {subject.key} {hours}",
         "fault": fault,
         "subject": subject,
         "severity": Severity.CRITICAL,
         "action": "Drain the node and reboot it; if the GPU is lost again, check power.",
-        "words": ((at, said),),
+        "texts": ((at, said),),
         "spans": ((at, None),),
         "pages": (at,),
         "members": (subject.key,),
@@ -316,7 +316,7 @@ def test_a_tally_is_the_same_at_any_time(later: timedelta) -> None:
     said = [
         replace(
             it,
-            words=tuple((at + later, said) for at, said in it.words),
+            texts=tuple((at + later, said) for at, said in it.texts),
             spans=tuple((since + later, until and until + later) for since, until in it.spans),
             loud_from=it.loud_from and it.loud_from + later,
         )
@@ -328,11 +328,11 @@ def test_a_tally_is_the_same_at_any_time(later: timedelta) -> None:
 
 def test_the_cause_counts_from_when_it_was_named_for_good() -> None:
     at = [NOON + timedelta(hours=1, minutes=minutes) for minutes in (0, 1, 2, 3)]
-    said = (Said(title="one", xid=code) for code in (79, 31, 79, 79))
+    said = (IncidentText(title="one", xid=code) for code in (79, 31, 79, 79))
     words = tuple(zip(at, said, strict=True))
-    (outcome,), _ = judge([truth()], [claim(1.0, fault="gpu_xid", words=words)])
+    (outcome,), _ = judge([truth()], [claim(1.0, fault="gpu_xid", texts=words)])
     assert (outcome.cause, outcome.named_at_first) == (True, True)
-    taken_back = claim(1.0, fault="gpu_xid", words=words[:2])
+    taken_back = claim(1.0, fault="gpu_xid", texts=words[:2])
     (outcome,), _ = judge([truth()], [taken_back])
     assert not outcome.cause
 
@@ -346,7 +346,7 @@ def test_programs_own_errors_are_judged_of_nobody() -> None:
 
 def test_slowness_names_what_slows_it() -> None:
     named = {
-        condition: names("gpu_slow", Said(title="slow", condition=condition))
+        condition: names("gpu_slow", IncidentText(title="slow", condition=condition))
         for condition in ("", "gpu_clocks", "nvlink_crc")
     }
     assert named == {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.judge.claims import Claim, Said
+from evaluation.judge.claims import Claim, IncidentText
 from evaluation.recordings.play import CAUSES, judged
 from evaluation.recordings.recording import read
 from gpuvigil.model import Severity, Subject
@@ -72,7 +72,7 @@ def test_an_incident_that_lists_a_machine_and_names_the_cause_is_about_it(
         fault="gpu_hung",
         subject=Subject(cluster="c", node="n2"),
         severity=Severity.WARNING,
-        words=((at, Said(title="it hangs")),),
+        texts=((at, IncidentText(title="it hangs")),),
         action="",
         spans=((at, None),),
         members=members,

@@ -10,7 +10,7 @@ from evaluation.replay import Replay, read_every, wrong_by
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import EventKind, Finding, Severity, Subject
 from simulator.fleet import FaultOrder, FleetSettings, build
-from simulator.fleet.changes import How, On
+from simulator.fleet.changes import Operation, Quantity
 from simulator.fleet.site import FaultKind
 from tests.evaluation.made import NOON, Made, event, gpu, node, port
 
@@ -102,7 +102,9 @@ def _fast_clock(seconds: float) -> FaultKind:
     return FaultKind(
         key="fast clock",
         target="node",
-        make=lambda site: site.bend(On.DELIVERY, "step", (site.node,), How.SET, seconds),
+        make=lambda site: site.add_change(
+            Quantity.DELIVERY, "step", (site.node,), Operation.SET, seconds
+        ),
         severity=Severity.WARNING,
         action="",
         cause="the node's clock is fast",

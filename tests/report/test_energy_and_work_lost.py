@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from accounting.cost.money import Prices
-from accounting.job_ending import Why
+from accounting.job_ending import EndCause
 from accounting.jobs.losses import Ended, Loss
 from gpuvigil.config import CostSettings
 from gpuvigil.model import job_holder
@@ -100,7 +100,9 @@ def loss(
         account=account,
     )
     amount = None if hours is None else gpus * hours
-    return Loss(job=ended, why=Why.HARDWARE, said=why, gpu_hours=amount, since_checkpoint=known)
+    return Loss(
+        job=ended, why=EndCause.HARDWARE, said=why, gpu_hours=amount, since_checkpoint=known
+    )
 
 
 def report_of(*lost: Loss) -> Report:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from accounting.job_ending import Why
+from accounting.job_ending import EndCause
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.hub_client import Hub
 from gpuvigil.lineprotocol import encode
@@ -73,7 +73,7 @@ def test_a_job_on_the_broken_gpu_lost_at_most_all_and_its_neighbour_nothing(hub:
     (found,) = lost(hub, JOBS, [BROKEN], SPAN) or ()
     assert (str(found.job.holder), found.why, found.said) == (
         "job 1",
-        Why.HARDWARE,
+        EndCause.HARDWARE,
         "hardware failed: GPU fell off the bus",
     )
     assert (found.gpu_hours, found.since_checkpoint) == (16.0, False)

@@ -206,10 +206,10 @@ def test_a_driver_logs_any_xid_and_sxid(tmp_path: Path) -> None:
     body = "".join(f"    fault.{it}\n" for it in lines)
     fleet = _fleet(*load(_file(tmp_path, f"{head}def k(fault):\n{body}")))
     [(_, site)] = fleet.plan.sites
-    assert [it.xid or it.sxid for it in site.told] == [79, 120, 79, 999, 20034]
-    assert [it.at - _START for it in site.told] == [0.0, 5.0, 0.0, 0.0, 9.0]
+    assert [it.xid or it.sxid for it in site.planned_events] == [79, 120, 79, 999, 20034]
+    assert [it.at - _START for it in site.planned_events] == [0.0, 5.0, 0.0, 0.0, 9.0]
     address = fleet.plan.topology.pci_address(11)
-    said = [it.message.removesuffix(f" [{address}]") for it in site.told]
+    said = [it.message.removesuffix(f" [{address}]") for it in site.planned_events]
     assert said[:4] == [
         "Xid 79: GPU has fallen off the bus.",
         "Xid 120: GSP_ERROR",
@@ -217,7 +217,7 @@ def test_a_driver_logs_any_xid_and_sxid(tmp_path: Path) -> None:
         "Xid 999: UNKNOWN",
     ]
     assert said[4].startswith("SXid 20034: fatal: Link ")
-    assert site.told[-1].subject == ("node", 1)
+    assert site.planned_events[-1].subject == ("node", 1)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from gpuvigil.model import Record, Switch
 from simulator.cluster import build
 from simulator.fabric.cabling import SPINES
 from simulator.faults import InjectedFault
-from simulator.player import SwitchTeller
+from simulator.player import SwitchReporter
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 
@@ -19,7 +19,7 @@ def later(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def told(teller: SwitchTeller, now: datetime, *faults: InjectedFault) -> list[Switch]:
+def told(teller: SwitchReporter, now: datetime, *faults: InjectedFault) -> list[Switch]:
     return [
         Switch.from_record(Record.from_json(json.loads(line)))
         for body in teller.bodies(now, faults)
@@ -44,7 +44,7 @@ def injected(name: str, device: str = "mlx5_0") -> InjectedFault:
     ],
 )
 def test_an_injected_fault_shows_at_the_switches(name: str, wrong: list[tuple[str, str]]) -> None:
-    teller = SwitchTeller(build(4, 8, 1), "boot")
+    teller = SwitchReporter(build(4, 8, 1), "boot")
     first = told(teller, NOON)
     assert len(first) == 2 + SPINES
     assert told(teller, later(5.0)) == []
@@ -59,14 +59,14 @@ def test_an_injected_fault_shows_at_the_switches(name: str, wrong: list[tuple[st
 
 @pytest.mark.parametrize(("name", "lost"), [("leaf-down", "leaf-01-1"), ("spine-down", "spine-4")])
 def test_an_injected_loss_of_a_switch_shows(name: str, lost: str) -> None:
-    teller = SwitchTeller(build(4, 8, 1), "boot")
+    teller = SwitchReporter(build(4, 8, 1), "boot")
     told(teller, NOON)
     found = told(teller, later(10.0), injected(name, "mlx5_1"))
     assert [it.subject.node for it in found if it.lost_at is not None] == [lost]
 
 
 def test_a_full_leaf_drops_packets_at_its_cables_to_spines() -> None:
-    teller = SwitchTeller(build(4, 8, 1), "boot")
+    teller = SwitchReporter(build(4, 8, 1), "boot")
     told(teller, NOON)
     full = [
         InjectedFault(name="congestion", node=f"sim-{n:03}", device="mlx5_0", port="1", at=NOON)

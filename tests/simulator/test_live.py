@@ -19,7 +19,7 @@ from gpuvigil.config import SimulatorSettings
 from gpuvigil.model import Record, Switch, Unmeasured
 from simulator import inject
 from simulator.faults import InjectedFault, read
-from simulator.fleet.steps import Tells, tells
+from simulator.fleet.steps import ReportLevel, report_level
 from simulator.live import FleetStory, LiveFleet, held, nodes, play
 
 pytestmark = pytest.mark.server
@@ -194,7 +194,7 @@ def test_who_begins_to_look_sees_a_rank_that_its_job_waits_for_and_a_job_that_sa
     assert not slow.hidden
     at = (NOON - fleet.settings.start).total_seconds()
     running = [it for it in fleet.plan.jobs if it.start < at and it.end > at + 3600.0]
-    told = {it.workload.key for it in running if tells(it) >= Tells.PAUSES}
+    told = {it.workload.key for it in running if report_level(it) >= ReportLevel.PAUSES}
     assert {"saving", "even"} <= told
     lines = [
         body.content for body in LiveFleet(begun, 10.0, NOON, "1").due(NOON + timedelta(seconds=2))
@@ -338,7 +338,7 @@ def test_the_other_ranks_of_a_training_spin_while_one_of_them_cannot_work(name: 
     job = next(
         it
         for it in fleet.plan.jobs
-        if it.start < at - 3600.0 and it.end > at + 3600.0 and tells(it) is Tells.OWN
+        if it.start < at - 3600.0 and it.end > at + 3600.0 and report_level(it) is ReportLevel.OWN
     )
     node, gpu = divmod(job.gpus[0], 8)
     fault = InjectedFault(name=name, node=f"sim-{node:05d}", gpu=gpu, at=NOON)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.compare.comparison import Amount, Comparison, Row, rows
-from accounting.compare.exposure import Heard, History
+from accounting.compare.exposure import History, ReportingSpan
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 DAY, MOMENT = timedelta(days=1), timedelta(microseconds=1)
@@ -22,9 +22,9 @@ def had(*told: tuple[datetime, str]) -> History:
     return History(tuple(at for at, _ in told), tuple(value for _, value in told))
 
 
-def days_heard(node: str, first: int, last: int, share: float = 1.0) -> list[Heard]:
+def days_heard(node: str, first: int, last: int, share: float = 1.0) -> list[ReportingSpan]:
     return [
-        Heard(
+        ReportingSpan(
             node=node,
             start=NOON + day * DAY,
             end=NOON + (day + 1) * DAY,

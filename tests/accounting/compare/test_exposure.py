@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.compare.exposure import NO_HISTORY, Heard, History, histories
+from accounting.compare.exposure import NO_HISTORY, History, ReportingSpan, histories
 from gpuvigil.model import Attribute, Setup, Subject
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -25,12 +25,14 @@ def history(*told: tuple[float, str]) -> History:
     return histories([setup(*one) for one in told], Attribute.DRIVER).get("n", NO_HISTORY)
 
 
-def heard(start: float, end: float, hours: float | None = None) -> Heard:
+def heard(start: float, end: float, hours: float | None = None) -> ReportingSpan:
     seconds = (end - start if hours is None else hours) * HOUR_SECONDS
-    return Heard(node="n", start=NOON + start * HOUR, end=NOON + end * HOUR, seconds=seconds)
+    return ReportingSpan(
+        node="n", start=NOON + start * HOUR, end=NOON + end * HOUR, seconds=seconds
+    )
 
 
-def hours(of: History, piece: Heard) -> dict[str | None, float]:
+def hours(of: History, piece: ReportingSpan) -> dict[str | None, float]:
     found: dict[str | None, float] = defaultdict(float)
     for value, seconds in of.shares(piece):
         found[value] += seconds / HOUR_SECONDS

@@ -196,7 +196,7 @@ def test_prices_are_read_from_the_configuration(tmp_path: Path) -> None:
     )
     found = Prices(settings=load(file, {}).cost)
     assert found
-    assert found.said(1234.5) == "1,234 CHF"
+    assert found.formatted(1234.5) == "1,234 CHF"
     assert found.changes(NEW_YEAR, NEW_YEAR + timedelta(days=90)) == (
         datetime(2026, 2, 1, tzinfo=timezone.utc),
     )

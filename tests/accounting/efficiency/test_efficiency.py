@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.efficiency.efficiency import Advice, Judged, Work, judge, scattered
+from accounting.efficiency.efficiency import Advice, EfficiencyAdvice, Work, judge, scattered
 
 GIB = 1024**3
 GOOD = Work(
@@ -21,7 +21,7 @@ GOOD = Work(
 )
 
 
-def judged(*works: Work) -> Judged:
+def judged(*works: Work) -> EfficiencyAdvice:
     found = judge(works)
     assert found is not None
     return found

@@ -15,7 +15,7 @@ from accounting.efficiency.idle_query import (
     why_idle,
     with_requests,
 )
-from accounting.efficiency.idle_reason import Around, Idleness, idleness
+from accounting.efficiency.idle_reason import IdleContext, Idleness, idleness
 from gpuvigil.model import Severity, Subject
 from tests.dashboard.scene import NOON, gpu, incident
 
@@ -40,7 +40,7 @@ NOTHING: dict[str, Any] = {
 def why(*servers: dict[str, Any], standby: bool = False) -> Idleness | None:
     key = Subject(cluster="c", node="n", gpu="GPU-a").key
     (row,) = with_requests({key: PARKED}, servers).values()
-    return idleness(measured(row, 100.0), Around(standby=standby))
+    return idleness(measured(row, 100.0), IdleContext(standby=standby))
 
 
 def test_a_replica_that_nobody_asks_has_no_requests_and_not_just_memory_parked() -> None:

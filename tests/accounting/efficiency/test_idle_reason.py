@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from accounting.efficiency.idle_reason import (
     FOR_JOBS,
     FOR_PODS,
-    Around,
+    IdleContext,
+    IdleHolder,
     Idleness,
-    Idler,
     Measured,
     Policy,
     due,
@@ -72,7 +72,7 @@ STILL = Measured(
 def test_each_case_has_its_name(
     changes: dict[str, Any], around: dict[str, bool], why: Idleness | None
 ) -> None:
-    assert idleness(replace(STILL, **changes), Around(**around)) is why
+    assert idleness(replace(STILL, **changes), IdleContext(**around)) is why
 
 
 @given(
@@ -86,10 +86,10 @@ def test_each_case_has_its_name(
         power_limit_watts=st.sampled_from([None, 700.0]),
         clock_event_reasons=st.sampled_from([None, 0, 1, 0x80]),
     ),
-    st.builds(Around, faulty=st.booleans(), peers_faulty=st.booleans(), standby=st.booleans()),
+    st.builds(IdleContext, faulty=st.booleans(), peers_faulty=st.booleans(), standby=st.booleans()),
 )
 def test_nobody_is_blamed_for_a_fault_or_over_bad_readings(
-    measured: Measured, around: Around
+    measured: Measured, around: IdleContext
 ) -> None:
     why = idleness(measured, around)
     if why is None or not why.blames:
@@ -103,7 +103,7 @@ def test_nobody_is_blamed_for_a_fault_or_over_bad_readings(
     assert (measured.clock_event_reasons or 0) & 0x80 == 0
 
 
-def told(policy: Policy, idler: Idler, looks: list[datetime]) -> dict[str, datetime]:
+def told(policy: Policy, idler: IdleHolder, looks: list[datetime]) -> dict[str, datetime]:
     sent: dict[str, datetime] = {}
     for now in looks:
         stage = due(policy, idler, sent, now)
@@ -114,7 +114,7 @@ def told(policy: Policy, idler: Idler, looks: list[datetime]) -> dict[str, datet
 
 
 def test_a_job_hears_after_60_and_105_minutes_and_a_pod_after_30() -> None:
-    idler = Idler(why=Idleness.NO_PROCESS, since=MONDAY)
+    idler = IdleHolder(why=Idleness.NO_PROCESS, since=MONDAY)
     looks = [MONDAY + n * MINUTE for n in range(300)]
     sent = told(FOR_JOBS, idler, looks)
     assert sent == {"notice 1": MONDAY + 60 * MINUTE, "notice 2": MONDAY + 105 * MINUTE}
@@ -124,7 +124,7 @@ def test_a_job_hears_after_60_and_105_minutes_and_a_pod_after_30() -> None:
 
 
 def test_who_is_exempt_hears_nothing() -> None:
-    idler = Idler(why=Idleness.NO_PROCESS, since=MONDAY)
+    idler = IdleHolder(why=Idleness.NO_PROCESS, since=MONDAY)
     later = MONDAY + 90 * MINUTE
     for other in (
         replace(idler, interactive=True),
@@ -144,7 +144,7 @@ def test_who_is_exempt_hears_nothing() -> None:
 @given(st.lists(st.integers(0, 600), max_size=30), st.booleans())
 def test_each_stage_comes_once_in_order_and_at_its_distance(at: list[int], ends: bool) -> None:
     policy = replace(FOR_JOBS, end_after=120 * MINUTE if ends else None)
-    idler = Idler(why=Idleness.MEMORY_PARKED, since=MONDAY)
+    idler = IdleHolder(why=Idleness.MEMORY_PARKED, since=MONDAY)
     sent = told(policy, idler, sorted(MONDAY + n * MINUTE for n in at))
     names = [name for name, _ in policy.stages()]
     assert list(sent) == names[: len(sent)]

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from accounting.hardware.returns import may_have, newest, replaced, said, step
+from accounting.hardware.returns import can_be_returned, newest, replaced_parts, step, step_line
 from analyzer.jobs.replacement_job import Replacements
 from gpuvigil.model import (
     SEEN,
@@ -58,7 +58,7 @@ SHIPPED = step(incident(), RmaState.SHIPPED, "bob", "", NOON + HOUR)
 
 
 def test_a_step_says_whose_part_it_is_and_comes_back_as_it_was() -> None:
-    assert (OPEN.serial, OPEN.slot, said(OPEN)) == ("s1", SLOT, "open by alice, case 4711")
+    assert (OPEN.serial, OPEN.slot, step_line(OPEN)) == ("s1", SLOT, "open by alice, case 4711")
     assert Rma.from_record(Record.from_json(OPEN.to_record().to_json())) == OPEN
     assert OPEN.to_record().parent == "i-1"
 
@@ -68,10 +68,10 @@ def test_the_newest_step_counts_in_whatever_order_they_come() -> None:
 
 
 def test_only_hardware_goes_back_and_nothing_of_the_selftest() -> None:
-    assert may_have(incident())
-    assert not may_have(incident("gpu_idle_held"))
-    assert not may_have(incident("gpu_program"))
-    assert not may_have(incident(cluster=SELFTEST_CLUSTER))
+    assert can_be_returned(incident())
+    assert not can_be_returned(incident("gpu_idle_held"))
+    assert not can_be_returned(incident("gpu_program"))
+    assert not can_be_returned(incident(cluster=SELFTEST_CLUSTER))
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_only_hardware_goes_back_and_nothing_of_the_selftest() -> None:
     ],
 )
 def test_it_is_over_when_another_one_sits_in_the_slot(here: Inventory, is_over: bool) -> None:
-    found = replaced([SHIPPED], here)
+    found = replaced_parts([SHIPPED], here)
     assert [(one.state, one.by) for one in found] == [(RmaState.REPLACED, SEEN)] * is_over
     # Once said, it is not said again.
-    assert replaced(found, here) == []
+    assert replaced_parts(found, here) == []
 
 
 def given(*records: Rma | Inventory) -> Sequence[Record]:

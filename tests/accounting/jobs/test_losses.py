@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accounting.job_ending import Why
+from accounting.job_ending import EndCause
 from accounting.jobs.losses import (
     Begin,
     Ended,
@@ -40,7 +40,7 @@ LOST = incident("gpu_lost", gpu(0, ONE), Severity.CRITICAL, since=NOON - timedel
 
 def test_a_failure_takes_what_was_done_since_the_last_checkpoint() -> None:
     (loss,) = losses([FAILED], [LOST])
-    assert (loss.why, loss.gpu_hours, loss.since_checkpoint) == (Why.HARDWARE, 80.0, False)
+    assert (loss.why, loss.gpu_hours, loss.since_checkpoint) == (EndCause.HARDWARE, 80.0, False)
     told = {FAILED.key: NOON - timedelta(minutes=30)}
     (loss,) = losses([FAILED], [LOST], told)
     assert (loss.gpu_hours, loss.since_checkpoint) == (4.0, True)
@@ -53,7 +53,7 @@ def test_who_ended_by_itself_lost_nothing() -> None:
     assert not losses([replace(FAILED, state="COMPLETED", exit_code="0:0")], [LOST])
     assert not losses([replace(FAILED, state="CANCELLED")], [LOST])
     timed_out = replace(FAILED, state="TIMEOUT")
-    assert [one.why for one in losses([timed_out], [])] == [Why.TIME_LIMIT]
+    assert [one.why for one in losses([timed_out], [])] == [EndCause.TIME_LIMIT]
 
 
 @pytest.mark.parametrize("state", sorted(ENDED_STATES))
@@ -73,8 +73,8 @@ def test_causes_are_summed_the_dearest_first() -> None:
     many = [FAILED, replace(FAILED, state="TIMEOUT", gpus=1), replace(FAILED, gpus=2)]
     found = by_cause(losses(many, [LOST]))
     assert [(one.why, one.jobs, one.gpu_hours, one.at_most) for one in found] == [
-        (Why.HARDWARE, 2, 100.0, True),
-        (Why.TIME_LIMIT, 1, 10.0, True),
+        (EndCause.HARDWARE, 2, 100.0, True),
+        (EndCause.TIME_LIMIT, 1, 10.0, True),
     ]
 
 

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta, timezone
 
 from accounting.efficiency.inefficient_hours import Waste, WasteHour
 from accounting.people.names import Names
+from accounting.people.records_view import RecordsView
 from accounting.people.roles import Person, Role
-from accounting.people.sight import Sight
 from accounting.usage.amounts import Seconds, Share
 from accounting.usage.ledger import Ledger
 from accounting.usage.model import Bucket
@@ -60,8 +60,8 @@ def person(role: Role) -> Person:
     return Person(name=ME, role=role, users=frozenset({ME}), teams=frozenset({TEAM}))
 
 
-def sight(role: Role) -> Sight:
-    return Sight(person=person(role), names=Names())
+def sight(role: Role) -> RecordsView:
+    return RecordsView(person=person(role), names=Names())
 
 
 def allocation(user: str, account: str, number: int, *, ended: bool = False) -> Allocation:

@@ -10,7 +10,7 @@ from typing import Any
 
 from accounting.usage.count import Facts, Roster
 from accounting.usage.out_of_service import Part
-from accounting.usage.ownership import Book, Owner, owner_of
+from accounting.usage.ownership import AllocationTable, Owner, owner_of
 from accounting.usage.slices import weight
 from gpuvigil.model import Inventory
 from gpuvigil.schedulers.out_of_service import LostTo
@@ -197,7 +197,7 @@ def _units(
 def _spans(facts: Facts) -> dict[Gpu, list[tuple[float, float, Owner, bool]]]:
     """Of each GPU or named device who held it from when to when, in seconds of the quarter."""
     found: dict[Gpu, list[tuple[float, float, Owner, bool]]] = defaultdict(list)
-    assert not isinstance(facts.allocations, Book)
+    assert not isinstance(facts.allocations, AllocationTable)
     length = (min(facts.start + QUARTER, facts.now) - facts.start).total_seconds()
     for one in facts.allocations:
         words = (one.part or "").split(",")

@@ -12,7 +12,7 @@ from accounting.usage import Bucket
 from accounting.usage.count import Facts, count
 from accounting.usage.grid import FIELDS
 from accounting.usage.out_of_service import Part
-from accounting.usage.ownership import Book
+from accounting.usage.ownership import AllocationTable
 from gpuvigil.model import Allocation, GpuIdentity, Holder, Inventory, Subject
 from gpuvigil.schedulers.out_of_service import LostTo
 
@@ -110,7 +110,7 @@ def inventory(gpus: int, at: datetime, node: str = "n1") -> Inventory:
 
 
 def counted(
-    cells: Sequence[Minute], allocations: Sequence[Allocation] | Book = (), **more: Any
+    cells: Sequence[Minute], allocations: Sequence[Allocation] | AllocationTable = (), **more: Any
 ) -> Bucket | None:
     """The bucket of GPUs that were all there before it began."""
     sent = {(cell.node, f"GPU-{cell.gpu}") for cell in cells}

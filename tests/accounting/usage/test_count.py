@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from accounting.usage import BUCKET, Bucket, Seconds
 from accounting.usage.count import Facts, Roster, count
 from accounting.usage.out_of_service import Part
-from accounting.usage.ownership import Book
+from accounting.usage.ownership import AllocationTable
 from gpuvigil.model import GpuState
 from gpuvigil.schedulers.out_of_service import LostTo
 from tests.accounting.usage.quarter import (
@@ -533,7 +533,7 @@ def test_holders_have_together_what_was_allocated(given_: Facts) -> None:
 def test_the_order_in_which_things_come_changes_nothing(given_: Facts, random: Any) -> None:
     order = list(range(len(given_.rows)))
     random.shuffle(order)
-    assert not isinstance(given_.allocations, Book)
+    assert not isinstance(given_.allocations, AllocationTable)
     others = list(given_.allocations)
     random.shuffle(others)
     mixed = replace(given_, rows=given_.rows.take(pa.array(order, pa.int64())), allocations=others)
@@ -577,7 +577,7 @@ def _moved(facts_: Facts, shift: timedelta) -> Facts:
         [time + shift for time in facts_.rows["at"].to_pylist()], pa.timestamp("us", "UTC")
     )
     watched = facts_.watched_since
-    assert not isinstance(facts_.allocations, Book)
+    assert not isinstance(facts_.allocations, AllocationTable)
     assert not isinstance(facts_.inventories, Roster)
     return replace(
         facts_,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from accounting.usage.count import Roster
 from accounting.usage.grid import runs
 from accounting.usage.memory import Memory
-from accounting.usage.ownership import Book
+from accounting.usage.ownership import AllocationTable
 from accounting.usage.slices import weight
 from gpuvigil.model import GpuState
 from gpuvigil.schedulers.out_of_service import LostTo
@@ -245,7 +245,7 @@ def test_devices_are_kept_for_the_same_gpus_and_rows() -> None:
 
 
 def test_a_book_gives_the_same_pieces_for_other_numbers_of_the_gpus() -> None:
-    book = Book.of([held(0, 5), held(5, 15, "job 2", gpu=1)])
+    book = AllocationTable.of([held(0, 5), held(5, 15, "job 2", gpu=1)])
     gpus = ("n1", "GPU-0"), ("n1", "GPU-1")
     for numbers in ({gpus[0]: 0, gpus[1]: 1}, {gpus[0]: 1, gpus[1]: 0}, {gpus[1]: 0}):
         for _ in range(2):

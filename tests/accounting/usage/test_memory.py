@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.usage.count import Roster
-from accounting.usage.ownership import Book
+from accounting.usage.ownership import AllocationTable
 from accounting.usage.slices import SLICE_FIELDS
 from tests.accounting.usage.quarter import BUSY, FREE, START, Minute, counted, held, inventory
 
@@ -70,7 +70,7 @@ def _slices(devices: Sequence[tuple[str, int, int]]) -> pa.Table:
 @given(st.lists(_QUARTER, min_size=1, max_size=4), st.data())
 @settings(max_examples=20, deadline=None)
 def test_a_quarter_is_the_same_after_any_others(quarters: list[Any], data: st.DataObject) -> None:
-    roster, book = Roster.of(_INVENTORIES), Book.of(_ALLOCATIONS)
+    roster, book = Roster.of(_INVENTORIES), AllocationTable.of(_ALLOCATIONS)
     for quarter in [*quarters, *data.draw(st.permutations(quarters))]:
         more = {key: quarter[key] for key in ("sent", "nodes_sent", "heard")}
         more["slices"] = _slices(quarter["devices"])

@@ -12,7 +12,7 @@ from accounting.cost.money import Prices
 from accounting.efficiency.holdings import Holding, holdings
 from accounting.usage import BUCKET, Bucket
 from accounting.usage.count import Facts, count
-from accounting.usage.ownership import Book
+from accounting.usage.ownership import AllocationTable
 from accounting.usage.spells import LONGEST, minutes_before
 from gpuvigil.model import Allocation
 from tests.accounting.usage.quarter import BUSY, START, Minute, bucket, held, table
@@ -44,7 +44,7 @@ def counted(
 ) -> list[Bucket]:
     """Every quarter of them, as it is counted."""
     cells = [one for gpu, spells in enumerate(gpus) for one in minute_means(spells, silent, gpu)]
-    rows, book = table(cells), Book.of(allocations)
+    rows, book = table(cells), AllocationTable.of(allocations)
     found = [
         count(
             Facts(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from accounting.efficiency.recent_incidents import over_since
+from accounting.efficiency.recent_incidents import resolved_since
 from alerts.actions.job_end_rules import EndRefusal
 from alerts.actions.slurm import SlurmError
 from gpuvigil.config import IdleSettings
@@ -105,7 +105,7 @@ def test_notices_of_another_idleness_and_faults_just_over_keep_a_job(
     fault = a_fault(broken, 26 * hour, hour / 6, site)
     long_over = replace(a_fault(broken, 50 * hour, 48 * hour, site), id="before")
     site.hub.write_records([fault.to_record(), long_over.to_record()])
-    assert over_since(site.hub, site.now - 2 * hour) == [fault]
+    assert resolved_since(site.hub, site.now - 2 * hour) == [fault]
 
     found = site.look(END)
     assert [str(one.held.holder) for one in found.endings] == ["job 100"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from evaluation.trial.asking import Asker, Load
-from evaluation.trial.gathering import Bounds, Gathered, gather
+from evaluation.trial.gathering import Bounds, CollectedMetrics, collect_metrics
 from gpuvigil.config import StoreSettings
 from gpuvigil.errors import StoreError
 
@@ -59,10 +59,10 @@ def prometheus(slow: int) -> Iterator[str]:
         server.server_close()
 
 
-def asked(slow: int) -> Gathered:
+def asked(slow: int) -> CollectedMetrics:
     with prometheus(slow) as url:
         asker = Asker(StoreSettings(kind="prometheus", url=url), Load(rest=0.0, seconds=SECONDS))
-        return gather(asker, Bounds(start=1_800_000_000.0, length=timedelta(hours=1)))
+        return collect_metrics(asker, Bounds(start=1_800_000_000.0, length=timedelta(hours=1)))
 
 
 @pytest.mark.medium

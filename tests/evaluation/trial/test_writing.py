@@ -8,7 +8,7 @@ import pytest
 
 from evaluation.recordings.derived import HELD_BYTES
 from evaluation.trial.asking import Span
-from evaluation.trial.gathering import Gathered, Told
+from evaluation.trial.gathering import CollectedMetrics, TargetValues
 from evaluation.trial.judging import settings_for
 from evaluation.trial.questions import XID_FIELD, missing, names_of
 from evaluation.trial.writing import write
@@ -19,20 +19,20 @@ TAGS = ("site", "gpu-a", "GPU-1", "H100")
 NOBODY, JOB, POD = {"gpu": "0"}, {"gpu": "0", "hpc_job": "7"}, {"pod": "p", "namespace": "n"}
 
 
-def gathered(told: Told) -> Gathered:
-    return Gathered(
+def gathered(told: TargetValues) -> CollectedMetrics:
+    return CollectedMetrics(
         fast=SPAN,
         slow=SPAN,
-        told=[told],
-        there=names_of(),
+        targets=[told],
+        present_metrics=names_of(),
         missing=(),
         notes=[],
         nodes={},
     )
 
 
-def told(memory: float | None, runs: list[tuple[int, int, dict[str, str]]]) -> Told:
-    found = Told(exporter=DCGM)
+def told(memory: float | None, runs: list[tuple[int, int, dict[str, str]]]) -> TargetValues:
+    found = TargetValues(exporter=DCGM)
     found.rows[TAGS] = np.ones(SPAN.count, bool)
     found.labels[TAGS] = NOBODY
     found.holders[TAGS] += runs

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from gpuvigil.model import Switch, SwitchPort
-from simulator.fabric.cabling import SPINES, UPLINKS, Cabling, Odd, guids_of, names_of
+from simulator.fabric.cabling import SPINES, UPLINKS, Cabling, PortDeviation, guids_of, names_of
 from simulator.fabric.reader import Reader
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
@@ -58,14 +58,14 @@ def test_all_is_well_at_first_and_no_unused_port_is_told() -> None:
 def test_both_ends_tell_what_is_wrong_with_either(end: int) -> None:
     reader = Reader("simulated")
     reader.look(CABLING.seen({}, ()), NOON)
-    slow = reader.look(CABLING.seen({end: Odd(speed=0.25, lanes=1)}, ()), later(60.0))
+    slow = reader.look(CABLING.seen({end: PortDeviation(speed=0.25, lanes=1)}, ()), later(60.0))
     for place in (FIRST, CABLING.far(FIRST)):
         found = port(slow, place)
         assert (found.bits_per_second, found.best_bits_per_second) == (
             100_000_000_000,
             400_000_000_000,
         )
-    down = reader.look(CABLING.seen({end: Odd(up=False)}, ()), later(120.0))
+    down = reader.look(CABLING.seen({end: PortDeviation(up=False)}, ()), later(120.0))
     assert not port(down, FIRST).up
     assert not port(down, CABLING.far(FIRST)).up
 
@@ -73,7 +73,7 @@ def test_both_ends_tell_what_is_wrong_with_either(end: int) -> None:
 def test_a_port_that_somebody_switched_off_says_so_at_its_own_end() -> None:
     reader = Reader("simulated")
     reader.look(CABLING.seen({}, ()), NOON)
-    told = reader.look(CABLING.seen({FIRST: Odd(disabled=True)}, ()), later(60.0))
+    told = reader.look(CABLING.seen({FIRST: PortDeviation(disabled=True)}, ()), later(60.0))
     states = [port(told, place).physical_state for place in (FIRST, CABLING.far(FIRST))]
     assert states == ["Disabled", "Polling"]
 
@@ -98,7 +98,7 @@ def test_where_most_switches_are_gone_at_once_nothing_is_told(more: int) -> None
 
 
 def test_a_switch_of_infiniband_counts_no_drops_and_one_of_ethernet_does() -> None:
-    odd = {FIRST: Odd(counted={"transmit_discards": 7, "symbol_errors": 2})}
+    odd = {FIRST: PortDeviation(counted={"transmit_discards": 7, "symbol_errors": 2})}
     ethernet = replace(CABLING, is_ethernet=True)
     for cabling, drops, name in ((CABLING, None, ""), (ethernet, 7, "Ethernet33")):
         found = port(Reader("simulated").look(cabling.seen(odd, ()), NOON), FIRST)

@@ -16,10 +16,10 @@ from simulator.fleet.jobs import Job
 from simulator.fleet.steps import (
     EARLY_SECONDS,
     FIELDS,
-    Tells,
+    ReportLevel,
     makes_steps_from,
+    report_level,
     step_seconds,
-    tells,
 )
 from simulator.fleet.trainings import TRAININGS
 from simulator.fleet.workloads import WORKLOADS
@@ -33,13 +33,15 @@ BARE = FleetSettings(
 FROM, LASTS = 1500.0, 900.0
 
 
-def job(said: Tells) -> Job:
+def job(said: ReportLevel) -> Job:
     """One that runs all the while, and tells so much."""
     jobs = runs.planned(BARE).plan.jobs
-    return next(it for it in jobs if it.start < 0.0 and it.end > 3600.0 and tells(it) is said)
+    return next(
+        it for it in jobs if it.start < 0.0 and it.end > 3600.0 and report_level(it) is said
+    )
 
 
-def ordered(kind: str, said: Tells, magnitude: float | None = None) -> FleetSettings:
+def ordered(kind: str, said: ReportLevel, magnitude: float | None = None) -> FleetSettings:
     gpu = job(said).gpus[1]
     order = FaultOrder(
         kind=kind,
@@ -53,7 +55,7 @@ def ordered(kind: str, said: Tells, magnitude: float | None = None) -> FleetSett
 
 
 @cache
-def told(settings: FleetSettings, said: Tells, seconds: float) -> list[Mapping[str, Any]]:
+def told(settings: FleetSettings, said: ReportLevel, seconds: float) -> list[Mapping[str, Any]]:
     """What each rank of the job told at the first tick from then on."""
     fleet = runs.planned(settings)
     rows = runs.whole(runs.played(settings, 10.0)).to_pylist()
@@ -84,8 +86,8 @@ def test_nobody_tells_steps_where_the_fleet_does_not() -> None:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("said", [Tells.STEPS, Tells.PAUSES, Tells.OWN])
-def test_programs_tell_all_or_some_of_it(said: Tells) -> None:
+@pytest.mark.parametrize("said", [ReportLevel.STEPS, ReportLevel.PAUSES, ReportLevel.OWN])
+def test_programs_tell_all_or_some_of_it(said: ReportLevel) -> None:
     first = told(BARE, said, FROM)[0]
     there = {name for name in FIELDS if first.get(name) is not None}
     plain = {"step", "step_age_seconds", "step_p99_seconds", "rank", "step_seconds"}
@@ -96,13 +98,15 @@ def test_programs_tell_all_or_some_of_it(said: Tells) -> None:
         "checkpoint_age_seconds",
     }
     own = pauses | {"step_own_seconds", "step_own_first_seconds"}
-    assert there == {Tells.STEPS: plain, Tells.PAUSES: pauses, Tells.OWN: own}[said]
+    assert (
+        there == {ReportLevel.STEPS: plain, ReportLevel.PAUSES: pauses, ReportLevel.OWN: own}[said]
+    )
 
 
 @pytest.mark.medium
 def test_steps_take_what_the_job_says_and_are_counted() -> None:
-    before, after = (told(BARE, Tells.OWN, it)[0] for it in (FROM, FROM + 200.0))
-    usual = step_seconds(job(Tells.OWN)) or 0.0
+    before, after = (told(BARE, ReportLevel.OWN, it)[0] for it in (FROM, FROM + 200.0))
+    usual = step_seconds(job(ReportLevel.OWN)) or 0.0
     assert before["step_seconds"] == pytest.approx(usual, rel=0.15)
     gained = after["step"] - before["step"]
     assert gained == pytest.approx(200.0 / before["step_seconds"], rel=0.1)
@@ -111,8 +115,8 @@ def test_steps_take_what_the_job_says_and_are_counted() -> None:
 
 @pytest.mark.medium
 def test_a_slow_rank_works_longer_and_all_make_fewer_steps() -> None:
-    slow = ordered("slow rank", Tells.OWN, magnitude=0.3)
-    before, after = (told(slow, Tells.OWN, it) for it in (FROM - 60.0, FROM + 60.0))
+    slow = ordered("slow rank", ReportLevel.OWN, magnitude=0.3)
+    before, after = (told(slow, ReportLevel.OWN, it) for it in (FROM - 60.0, FROM + 60.0))
     times = [new["step_own_seconds"] / old["step_own_seconds"] for new, old in zip(after, before, strict=True)]  # fmt: skip
     assert times[1] == pytest.approx(1.3, rel=0.04)
     assert max(times[0], *times[2:]) < 1.06
@@ -132,8 +136,8 @@ def test_a_slow_rank_works_longer_and_all_make_fewer_steps() -> None:
 def test_a_job_that_hangs_makes_no_steps_and_says_what_its_ranks_do(
     kind: str, phases: set[int]
 ) -> None:
-    settings = ordered(kind, Tells.OWN)
-    ranks = told(settings, Tells.OWN, FROM + 120.0)
+    settings = ordered(kind, ReportLevel.OWN)
+    ranks = told(settings, ReportLevel.OWN, FROM + 120.0)
     assert ranks[1]["step_phase"] in phases
     others = {it["step_phase"] for it in (ranks[0], *ranks[2:])}
     assert others == (phases if kind.startswith("stuck c") else {COLLECTIVE})
@@ -142,8 +146,8 @@ def test_a_job_that_hangs_makes_no_steps_and_says_what_its_ranks_do(
 
 @pytest.mark.medium
 def test_a_dead_process_is_told_early_and_by_its_file() -> None:
-    settings = ordered("dead process", Tells.OWN)
-    ranks = told(settings, Tells.OWN, FROM + EARLY_SECONDS)
+    settings = ordered("dead process", ReportLevel.OWN)
+    ranks = told(settings, ReportLevel.OWN, FROM + EARLY_SECONDS)
     early = (ranks[1]["at"] - settings.start).total_seconds()
     assert early == pytest.approx(FROM + EARLY_SECONDS, abs=0.01)
     assert [it["rank_gone_seconds"] for it in ranks] == [None, EARLY_SECONDS, None, None]
@@ -160,7 +164,7 @@ def test_of_what_is_said_to_be_plain_the_account_has_a_word() -> None:
 @pytest.mark.medium
 def test_a_job_pauses_as_its_programs_tell_it() -> None:
     """At each tick: it does while a checkpoint is told, and its steps go on when that is over."""
-    mine = job(Tells.OWN)
+    mine = job(ReportLevel.OWN)
     topology = runs.planned(BARE).plan.topology
     rows = [
         it

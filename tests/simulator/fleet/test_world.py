@@ -14,7 +14,7 @@ from simulator.fleet import Fleet, FleetSettings, Truth, build
 from simulator.fleet.kinds import KINDS
 from simulator.fleet.model import FaultOrder, WorldSettings
 from simulator.fleet.random_faults import LENGTHS, WINDOW_SECONDS
-from simulator.fleet.records import Teller
+from simulator.fleet.records import RecordReporter
 from simulator.fleet.sensors import SORTS
 from simulator.fleet.topology import Topology
 from simulator.fleet.workloads import WORKLOADS
@@ -74,7 +74,7 @@ def test_the_same_seed_has_the_same_bytes_however_it_is_cut() -> None:
 
 def test_a_cloud_says_in_the_order_of_time_which_nodes_it_takes_back() -> None:
     fleet = build(FleetSettings(seed=880401, nodes=60, days=1.0))
-    block = Teller(fleet.settings, fleet.plan).block((0.0, 86_400.0), 0.0, {}, {}, ())
+    block = RecordReporter(fleet.settings, fleet.plan).block((0.0, 86_400.0), 0.0, {}, {}, ())
     times = [said.at for said in block.schedulers]
     assert len(times) > 4
     assert times == sorted(times)
@@ -350,10 +350,14 @@ def test_planned_work_is_announced_and_drivers_reach_all() -> None:
         world(6, nodes=24, days=6.0, faults_per_1000_node_days=0.0, settings=often)
     )
     turns = [
-        turn for turn in fleet.plan.life.turns if turn.kind in {"maintenance", "driver upgrade"}
+        turn
+        for turn in fleet.plan.life.life_events
+        if turn.kind in {"maintenance", "driver upgrade"}
     ]
     assert {turn.kind for turn in turns} == {"maintenance", "driver upgrade"}
-    words = {(t.subject[1], t.at) for t in fleet.plan.told if t.kind is EventKind.SHUTDOWN}
+    words = {
+        (t.subject[1], t.at) for t in fleet.plan.planned_events if t.kind is EventKind.SHUTDOWN
+    }
     for turn in turns:
         assert (turn.subject[1], turn.start - 1.0) in words
     drivers: dict[int, list[str]] = {}

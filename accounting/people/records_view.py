@@ -93,7 +93,7 @@ class Pseudonyms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class RecordsView:
     """One person's view of the records; `names` are the names known so far."""
 
     person: Person
@@ -138,7 +138,7 @@ class Sight:
             return False
         return not self.person.is_own(record.body.get("user"), record.body.get("account"))
 
-    def knows(self, name: str) -> bool:
+    def is_own_user(self, name: str) -> bool:
         """Return whether a user name is the person's own, or belongs to a member of one of the person's teams."""
         person = self.person
         if name.casefold() in {one.casefold() for one in person.users}:
@@ -164,7 +164,7 @@ class Sight:
 class _Redaction:
     """The redaction of one record."""
 
-    def __init__(self, sight: Sight, record: Record) -> None:
+    def __init__(self, sight: RecordsView, record: Record) -> None:
         self._sight = sight
         self._person = sight.person
         self._record = record
@@ -279,7 +279,7 @@ class _Redaction:
         return self._sight.names.without(text, self._known_as, self._named)
 
     def _known_as(self, name: str) -> str:
-        return name if self._sight.knows(name) else self._nobody
+        return name if self._sight.is_own_user(name) else self._nobody
 
     def row(self, holder: str, user: str | None, account: str | None) -> Row:
         """Return the people of one row of a table as shown."""

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import gpuvigil.model
 from accounting.people.names import PEOPLE_KEYS, POD_KEYS, Names
-from accounting.people.roles import HOLDER_OF_THE_LINK, Person, Role, highest
-from accounting.people.sight import (
+from accounting.people.records_view import (
     _MACHINE,
     _PROGRAMS,
     _SHOWN,
@@ -21,8 +20,9 @@ from accounting.people.sight import (
     SOMEBODY,
     WITHHELD,
     Pseudonyms,
-    Sight,
+    RecordsView,
 )
+from accounting.people.roles import HOLDER_OF_THE_LINK, Person, Role, highest
 from accounting.usage.columns import SHARES, unpacked
 from accounting.usage.model import Bucket
 from collector.kernel_log.event_book import _message
@@ -151,7 +151,7 @@ def test_the_audit_log_is_for_operators(role: Role) -> None:
 
 def test_after_their_days_operators_too_see_pseudonyms_of_what_is_over() -> None:
     after = Pseudonyms(after=timedelta(days=30), key=b"k")
-    whole = Sight(person=HOLDER_OF_THE_LINK, names=Names(), pseudonyms=after)
+    whole = RecordsView(person=HOLDER_OF_THE_LINK, names=Names(), pseudonyms=after)
     just_below, just_above = NOON + timedelta(days=29), NOON + timedelta(days=31)
     assert whole.records(ALL, just_below) == ALL
     shown = whole.records(ALL, just_above)
@@ -175,7 +175,7 @@ def test_a_report_is_gone_when_its_names_are_and_operators_alone_have_one_before
         (Role.OPERATOR, timedelta(days=30, seconds=1), set[RecordKind]()),
         *((role, timedelta(), set[RecordKind]()) for role in NOT_OPERATORS),
     ):
-        seen = Sight(person=person(role), names=Names(), pseudonyms=days)
+        seen = RecordsView(person=person(role), names=Names(), pseudonyms=days)
         assert {one.kind for one in seen.records(found, NOON + age)} == there
 
 
@@ -334,7 +334,7 @@ def test_whom_an_incident_was_handed_to_is_a_person() -> None:
 
 def test_what_still_holds_is_not_old_and_what_is_over_keeps_its_words() -> None:
     after = Pseudonyms(after=timedelta(days=30), key=b"k")
-    whole = Sight(person=HOLDER_OF_THE_LINK, names=Names(), pseudonyms=after)
+    whole = RecordsView(person=HOLDER_OF_THE_LINK, names=Names(), pseudonyms=after)
     silence = Silence(
         id="s2",
         matchers=(f'owner="{STRANGER}"',),
@@ -357,14 +357,21 @@ def test_what_still_holds_is_not_old_and_what_is_over_keeps_its_words() -> None:
 def test_two_who_see_different_things_share_no_answers() -> None:
     one = Person(name="ada", role=Role.OWN, users=frozenset({"a2"}))
     other = Person(name="a2", role=Role.OWN, users=frozenset({"ada"}))
-    assert Sight(person=one, names=Names()).rights != Sight(person=other, names=Names()).rights
-    assert not Sight(person=one, names=Names()).knows("ada")  # on a cluster that is another
+    assert (
+        RecordsView(person=one, names=Names()).rights
+        != RecordsView(person=other, names=Names()).rights
+    )
+    assert not RecordsView(person=one, names=Names()).is_own_user(
+        "ada"
+    )  # on a cluster that is another
 
 
 def test_a_pods_number_is_made_with_the_dashboards_key() -> None:
     pod = replace(allocation("quentin", "vision", 4), holder=Holder.parse("pod ml/zorn-0"))
     shown = [
-        Sight(person=person(Role.VIEWER), names=Names(), key=key).records([pod.to_record()], NOON)
+        RecordsView(person=person(Role.VIEWER), names=Names(), key=key).records(
+            [pod.to_record()], NOON
+        )
         for key in (b"1", b"1", b"2")
     ]
     assert shown[0] == shown[1]

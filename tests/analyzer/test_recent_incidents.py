@@ -7,7 +7,7 @@ import pytest
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.incidents.book import Book, Entry
-from analyzer.incidents.stood import Stood
+from analyzer.incidents.recent_incidents import RecentIncidents
 from gpuvigil.model import EventKind, Incident
 
 from .scene import NOON, SETTINGS, Scene, allocation, event, gpu, healthy, incident, node
@@ -19,14 +19,14 @@ OVER = replace(LOST, state="resolved", resolved_at=NOON)
 
 @pytest.mark.parametrize(("later", "known"), [(HOUR, True), (HOUR + timedelta(seconds=1), False)])
 def test_what_is_over_is_known_for_the_span(later: timedelta, known: bool) -> None:
-    stood = Stood(HOUR)
+    stood = RecentIncidents(HOUR)
     stood.take([OVER, replace(LOST, id="other")])
     assert stood.beside(Book(), NOON + later) == ((OVER,) if known else ())
 
 
 def test_what_stands_is_told_by_the_book() -> None:
     book = Book(entries={LOST.fingerprint: Entry(incident=LOST)})
-    assert Stood(HOUR).beside(book, NOON) == (LOST,)
+    assert RecentIncidents(HOUR).beside(book, NOON) == (LOST,)
 
 
 def under_used() -> Scene:

@@ -8,7 +8,7 @@ from gpuvigil.model import Incident
 from .book import Book
 
 
-class Stood:
+class RecentIncidents:
     """A memory of the incidents that ended within a span. One thread at a time."""
 
     def __init__(self, span: timedelta) -> None:
