@@ -10,7 +10,7 @@ _FIRST, _MOST = 500, 100_000
 
 
 def standing_or_resolved_since(hub: Hub, since: datetime) -> list[Incident]:
-    """Return the incidents that stood at any time since then, whenever they began. Errors as `over_since`."""
+    """Return the incidents that stood at any time since then, whenever they began. Errors as `resolved_since`."""
     states = tuple(state.value for state in STANDING)
     standing = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
     return [*readable(standing, Incident.from_record), *resolved_since(hub, since)]

@@ -6,9 +6,9 @@ import sys
 
 PROGRAM = """
 from datetime import datetime, timezone
-from gpuvigil.model import Deed
-from accounting.people.typist import typed
-entry = typed(Deed.PERSON, "mira", "removed", datetime.now(timezone.utc))
+from gpuvigil.model import AuditedAction
+from accounting.people.typist import audit_of_command
+entry = audit_of_command(AuditedAction.PERSON, "mira", "removed", datetime.now(timezone.utc))
 print(entry.person, entry.detail, sep="|")
 """
 
