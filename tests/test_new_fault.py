@@ -50,7 +50,7 @@ ROW = """
         settles_seconds=0.0,
         tuned_by="steady_seconds",
         simulated_as=(),
-        played=SelftestScript(node_fields={"driver_answering": 1, "load_average": 5000.0}),
+        selftest=SelftestScript(node_fields={"driver_answering": 1, "load_average": 5000.0}),
     ),
 )
 """
