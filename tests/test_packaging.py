@@ -131,6 +131,18 @@ def test_the_unit_of_the_services_runs_a_command_that_exists(
     assert not set(ours) & set(theirs)
 
 
+def test_what_a_site_runs_beside_the_services_writes_where_its_unit_may() -> None:
+    (state,) = re.findall(r"^StateDirectory=(.*)$", SERVICES, re.MULTILINE)
+    given = dict(re.findall(r"^Environment=(\w+)=(.*)$", SERVICES, re.MULTILINE))
+    config = load(None, given)
+    assert [
+        config.slurm.spool_directory,
+        config.infiniband.spool_directory,
+        config.switches.spool_directory,
+        config.influxdb.directory,
+    ] == [Path("/var/lib", state, name) for name in ("slurm", "infiniband", "switches", "influxdb")]
+
+
 def test_reports_are_made_by_the_service_and_not_once() -> None:
     """What `ExecStart=` of all services is for @report, but for the verb."""
     (of_all,) = re.findall(r"^ExecStart=(.+)$", SERVICES, re.MULTILINE)

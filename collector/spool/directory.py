@@ -90,7 +90,7 @@ def _lock(directory: Path) -> int:
     except OSError as error:
         raise ConfigError(
             f"cannot use the spool directory {directory}: {error.strerror};"
-            " set collector.spool_directory"
+            " set spool_directory in its section"
         ) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -98,6 +98,6 @@ def _lock(directory: Path) -> int:
         os.close(descriptor)
         raise ConfigError(
             f"the spool directory {directory} is used by another collector;"
-            " stop it or set collector.spool_directory"
+            " stop it or set spool_directory in its section"
         ) from None
     return descriptor
