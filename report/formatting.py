@@ -238,7 +238,7 @@ def scattered(report: "Report") -> str:
     )
     if report.scattered_gpu_hours:
         said += (
-            f" Free GPUs lay scattered on partly held nodes for"
+            f" Free GPUs lay scattered on partly allocated nodes for"
             f" {hours(report.scattered_gpu_hours, report.digits)} GPU-hours."
         )
     return said

@@ -370,7 +370,7 @@ class FleetMap {
     const reason = f.texts[f.reason[i]], holder = f.texts[f.holder[i]];
     const state = NAMES[f.look[i]] + (reason && f.look[i] !== ACTIVE ? `: ${reason}` : "");
     return [`${f.node[i]} · ${number}`, state, numbers.join(" · ") || "no numbers",
-      holder ? `held by ${holder}` : ""].filter(Boolean);
+      holder ? `allocated to ${holder}` : ""].filter(Boolean);
   }
 
   summary() {

@@ -13,6 +13,8 @@ from .questions import AnswerPending, CachedAnswer
 
 # How long nodes may take to send again after the hub was away: a collector retries every 5 s.
 GRACE_SECONDS = 20.0
+# An answer that is older than the hub's silence by no more than this is of the same time [ours].
+SAME_SECONDS = 60.0
 
 
 class Line:
@@ -76,16 +78,19 @@ def trouble(lines: Iterable[Line], now: float) -> Trouble | None:
     )
 
 
-def outdated(what: str, said: CachedAnswer, silence: str | None) -> list[str]:
+def outdated(what: str, said: CachedAnswer, silent_seconds: float | None) -> list[str]:
     """Return a line that says how old an answer is, and why; none for a fresh answer.
 
-    None either if `silence` already says how old the whole page is.
+    None either if the page already says that the hub has been silent for `silent_seconds`, and the answer
+    is hardly older than that.
     """
-    if not said.error or silence is not None:
+    if not said.error:
+        return []
+    if silent_seconds is not None and said.age_seconds - silent_seconds <= SAME_SECONDS:
         return []
     age = duration(timedelta(seconds=said.age_seconds))
     about = f"{what[:1].upper()}{what[1:]}"
-    return [f"{about} as it was then, {age} ago: {said.error.rstrip('.')}."]
+    return [f"{about} as it was {age} ago: {said.error.rstrip('.')}."]
 
 
 class Loading(str):

@@ -177,7 +177,7 @@ def current() -> Snapshot:
 
 def outdated(what: str, said: CachedAnswer) -> list[str]:
     """See `freshness.outdated`."""
-    return freshness.outdated(what, said, current().silence())
+    return freshness.outdated(what, said, current().silent_seconds())
 
 
 def unanswered(what: str, error: Exception) -> str:

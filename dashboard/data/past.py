@@ -158,6 +158,10 @@ class PastSnapshot(Snapshot):
         """Return None, since each answer says itself how old it is."""
         return None
 
+    def silent_seconds(self) -> float | None:
+        """See `silence`."""
+        return None
+
     def details(self, subject: Subject) -> Row | None:
         """See `Snapshot.details`: the GPU's last row up to that moment."""
         fields = tuple(metric.name for metric in GPU.metrics)

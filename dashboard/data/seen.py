@@ -207,6 +207,10 @@ class PersonSnapshot(Snapshot):
         """See `Snapshot.silence`."""
         return self._behind.silence()
 
+    def silent_seconds(self) -> float | None:
+        """See `Snapshot.silent_seconds`."""
+        return self._behind.silent_seconds()
+
     def details(self, subject: Subject) -> Row | None:
         """See `Snapshot.details`; measurements contain no names."""
         return self._behind.details(subject)

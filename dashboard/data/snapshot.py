@@ -141,6 +141,11 @@ class Snapshot:
         silence = self._silence(self._drawn, now)
         return None if silence is None else silence.text(self._hub_now(now))
 
+    def silent_seconds(self) -> float | None:
+        """Return for how long the hub has been silent; None while it answers."""
+        silence = self._silence(self._drawn, self._clock.monotonic())
+        return None if silence is None else silence.seconds
+
     def _hub_now(self, now: float) -> datetime:
         """Return the hub's time, or this machine's while that is not known."""
         if self._facts is None:

@@ -149,7 +149,7 @@ def _silences(view: ClusterView, racks: Mapping[str, str], now: datetime) -> lis
 def _stopped(view: ClusterView, silent: Sequence[NodeView], now: datetime) -> str:
     named = ", ".join(
         node.name
-        + (f" ({duration(now - node.heard_at)} ago)" if node.heard_at else " (no live data yet)")
+        + (f" ({duration(now - node.heard_at)} ago)" if node.heard_at else " (no live data)")
         for node in silent[:NAMED_NODES]
     )
     rest = f" and {len(silent) - NAMED_NODES} more" if silent[NAMED_NODES:] else ""

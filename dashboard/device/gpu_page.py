@@ -89,8 +89,8 @@ def _linked(said: str, gpu: Subject) -> Html:
 
 def _held(held: bool | None, holder: str) -> str:
     if holder:
-        return f"held by {holder}"
-    return {True: "held by a process", False: "not allocated", None: "holder not known"}[held]
+        return f"allocated to {holder}"
+    return {True: "allocated to a process", False: "not allocated", None: "holder not known"}[held]
 
 
 def _over_time() -> None:
@@ -181,7 +181,7 @@ def _rows(
     return (
         timeline.Row(name="State", spans=states, nothing="no data in this window"),
         timeline.Row(
-            name="Held by",
+            name="Allocated to",
             spans=spans.holders(held, window, now),
             nothing="nobody, as far as is known",
         ),

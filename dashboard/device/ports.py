@@ -189,6 +189,11 @@ def _last(values: Floats) -> float | None:
 _UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 
 
+def unit_of(highest: float) -> tuple[float, str]:
+    """Return how many bytes a second are one of the unit that fits a scale up to `highest`, and its name."""
+    return next((one for one in _UNITS if highest >= one[0]), _UNITS[0])
+
+
 def traffic(ports: Sequence[Port], numbers: Numbers) -> Strip:
     """Return what each port received and sent, all on one scale, in the unit that fits the highest."""
     panels = []
@@ -209,7 +214,7 @@ def traffic(ports: Sequence[Port], numbers: Numbers) -> Strip:
             )
         )
     highest = strip("traffic", "Network", "B/s", tuple(panels)).most or 0.0
-    factor, unit = next((one for one in _UNITS if highest >= one[0]), _UNITS[0])
+    factor, unit = unit_of(highest)
     scaled = tuple(
         replace(
             panel, curves=tuple(replace(one, values=one.values / factor) for one in panel.curves)

@@ -18,7 +18,7 @@ _SERVING = {
     "idle_for_seconds": "Idle for",
     "used_percent": "Used",
     "power_watts": "Power, W",
-    "held_for_seconds": "Held for",
+    "held_for_seconds": "Allocated for",
     "nodes": "Nodes",
     "known_by": "Known by",
     "command": "Command",

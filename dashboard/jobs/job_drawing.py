@@ -13,6 +13,7 @@ from gpuvigil.model import SIMULATED_CLUSTER, Incident, Inventory, Subject
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
+from ..device.ports import bytes_per_second
 from ..layout.tree import Node, each, el, wide
 from ..lists.job_losses import Reliability, advice
 from ..lists.jobs import JobNow
@@ -284,7 +285,7 @@ def network(job: JobNow, now: datetime) -> Node | None:
     ordered_nodes = sorted(job.ports.items(), key=lambda it: -_strain(it[1]))
     lines = (_node(job, name, ports, now) for name, ports in ordered_nodes[:MOST_NODES])
     more = len(ordered_nodes) - MOST_NODES
-    names = ("Moved a second", "Of its speed", "Stopped by others")
+    names = ("Moved", "Of its speed", "Stopped by others")
     head = [el("th", "Node", scope="col")]
     head += [el("th", name, scope="col", class_="number") for name in names]
     return el(
@@ -303,7 +304,7 @@ def _strain(ports: Ports) -> float:
 def _node(job: JobNow, name: str, ports: Ports, now: datetime) -> Node:
     subject = Subject(cluster=job.cluster, node=name)
     cells = (
-        _shown(ports.fabric_bytes_per_second, lambda it: f"{it / 1e9:.2f} GB"),
+        _shown(ports.fabric_bytes_per_second, bytes_per_second),
         _shown(ports.fabric_share, lambda it: f"{100.0 * it:.0f} %"),
         _shown(ports.fabric_wait_percent, lambda it: f"{it:.0f} % of the time"),
     )

@@ -22,7 +22,7 @@ from ..device.window import CHOICES, WEEK, Window, address, asked
 from ..layout import colours, panels
 from ..layout.tree import Node, each, show
 from ..lists.job_losses import Reliability
-from ..lists.jobs import JobNow, find
+from ..lists.jobs import JobNow, find, with_incidents
 from ..lists.one_job import holder_named
 from . import job_drawing, over_time
 from .bounds_strip import strip
@@ -62,6 +62,9 @@ def _found(wait: float = 0.0) -> tuple[JobNow | None, Reliability | None, list[s
         return None, None, [_UNNAMED]
     board, notes = jobs(live.shared(), named[0], wait)
     job = next(find(board.running, named[1], named[0]), None)
+    if job is not None:
+        # The answer may be older than what the page lists below as standing on its nodes.
+        job = with_incidents(job, [one.incident for one in live.current().view().attention])
     here = [one for one in board.reliability if job is not None and one.cluster == job.cluster]
     return job, next(iter(here), None), notes
 

@@ -27,6 +27,7 @@ from ..device.curves import A_WEEK_AGO, Chart, Curve
 from ..device.grid import Floats, Grid, laid, rates
 from ..device.hub_queries import OFFSETS
 from ..device.marks import Mark
+from ..device.ports import unit_of
 from ..lists.jobs import JobNow, decided
 
 GPU_FIELDS = tuple(dict.fromkeys(one.field for one in ASKED))
@@ -279,16 +280,18 @@ def _network(found: OverTime) -> Chart:
         for name in ("receive_bytes", "transmit_bytes")
     }
     per_node = {
-        name: _of_all(found, them, np.nansum) / 1e9 / max(len(found.nodes), 1)
+        name: _of_all(found, them, np.nansum) / max(len(found.nodes), 1)
         for name, them in moved.items()
     }
+    measured = [them[np.isfinite(them)] for them in per_node.values()]
+    factor, unit = unit_of(max((float(them.max(initial=0.0)) for them in measured), default=0.0))
     return Chart(
         key="network",
         title="Network, a node",
-        unit="GB/s",
+        unit=unit,
         curves=(
-            Curve(name="sent", values=per_node["transmit_bytes"], look="second"),
-            Curve(name="received", values=per_node["receive_bytes"]),
+            Curve(name="sent", values=per_node["transmit_bytes"] / factor, look="second"),
+            Curve(name="received", values=per_node["receive_bytes"] / factor),
         ),
         digits=2,
     )

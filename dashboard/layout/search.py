@@ -206,7 +206,7 @@ def _partly(gpu: _Gpu, asked: str) -> str:
         if serial.casefold().startswith(asked):
             return f"serial {serial}"
     holder = gpu.cell.holder if gpu.cell else ""
-    return f"held by {holder}" if holder and asked in holder.casefold() else ""
+    return f"allocated to {holder}" if holder and asked in holder.casefold() else ""
 
 
 def _on_node(

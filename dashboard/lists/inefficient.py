@@ -196,14 +196,14 @@ def _works(
 
 
 def _scattered(moment: Moment) -> Sequence[str]:
-    """Return a line for each cluster whose free GPUs are scattered over partly held nodes."""
+    """Return a line for each cluster whose free GPUs are scattered over partly allocated nodes."""
     said = []
     for cluster in moment.clusters:
         found = scattered([(room.free, room.gpus) for room in rooms(cluster, ()).values()])
         if found is not None:
             said.append(
                 f"{cluster.name}: {found.gpus:,} free GPUs lie on {found.nodes:,} nodes that are partly"
-                f" held; together they would be {found.whole:,} whole."
+                f" allocated; together they would be {counted(found.whole, 'whole node')}."
             )
     return said
 

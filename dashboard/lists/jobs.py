@@ -213,7 +213,9 @@ def running(
     shared = {key for gpu, keys in holders.items() for key in keys if len(keys) > 1} | {
         key for key, them in held.items() if any(one.part for one in them)
     }
-    standing = _standing(fleet.incidents, held)
+    standing = _standing(
+        fleet.incidents, {key: [one.subject for one in them] for key, them in held.items()}
+    )
     about = _About(fleet, prices)
     found = [
         replace(about.job(key, them, standing.get(key, ())), shared=key in shared)
@@ -278,16 +280,23 @@ class _About:
         return sum(known) if known and len(known) == len(costs) else None
 
 
+def with_incidents(job: JobNow, incidents: Iterable[Incident]) -> JobNow:
+    """Return the job with the incidents of now that affect it; one that is held up is bound by nothing else."""
+    key = job.cluster, job.holder
+    found = replace(job, incidents=_standing(incidents, {key: job.gpus}).get(key, ()))
+    return found if found.holds_up is None else replace(found, decision=None)
+
+
 def _standing(
-    incidents: Iterable[Incident], held: Mapping[Key, Sequence[Allocation]]
+    incidents: Iterable[Incident], held: Mapping[Key, Sequence[Subject]]
 ) -> Mapping[Key, Sequence[Incident]]:
     """Return the incidents that affect each job: on its GPUs or nodes, or naming it in their impact."""
     of_gpu: defaultdict[str, set[Key]] = defaultdict(set)
     of_node: defaultdict[str, set[Key]] = defaultdict(set)
-    for key, them in held.items():
-        for one in them:
-            of_gpu[one.subject.key].add(key)
-            of_node[one.subject.of_node().key].add(key)
+    for key, gpus in held.items():
+        for gpu in gpus:
+            of_gpu[gpu.key].add(key)
+            of_node[gpu.of_node().key].add(key)
     found: defaultdict[Key, list[Incident]] = defaultdict(list)
     for incident in incidents:
         hit = {

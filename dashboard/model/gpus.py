@@ -122,7 +122,9 @@ class Strip:
     """The numbers over the map. Shares are of GPUs that are known; None if there are none."""
 
     gpus: int
-    in_service: int  # neither unavailable nor unknown; unknown ones that answer count
+    in_service: (
+        int  # not counted or drawn as unavailable, nor unknown; unknown ones that answer count
+    )
     looks: Mapping[Look, int]
     hung: Mapping[str, int]  # unknown GPUs, by the fault that hides their state
     known: int
@@ -150,7 +152,8 @@ def summed(gpus: Gpus) -> Strip:
     used = gpus.utilization_percent[held & ~np.isnan(gpus.utilization_percent)]
     blind = [place for place, text in enumerate(gpus.reasons) if text == NO_PROCESSES]
     answers = [place for place, text in enumerate(gpus.reasons) if text in UNSAID]
-    useless = gpus.state == STATES.index(GpuState.UNAVAILABLE)
+    # A GPU with a critical incident is drawn and counted as failed though it may still compute.
+    useless = (gpus.state == STATES.index(GpuState.UNAVAILABLE)) | (gpus.look == Look.FAILED)
     dark = (gpus.state == STATES.index(GpuState.UNKNOWN)) & ~np.isin(gpus.reason, answers)
     active = gpus.state == STATES.index(GpuState.ACTIVE)
     unattributed = int(((gpus.held < 0) & (active | np.isin(gpus.reason, blind))).sum())

@@ -68,7 +68,7 @@ def _suffers(one: Incident) -> Sequence[Node]:
 
 def _numbers(found: Network) -> Node:
     keys = {key for one in found.findings for key in (one.subject.key, *one.members)}
-    told = [port for port in map(Subject.parse, keys) if port.kind == "port"]
+    told = _links(found, [port for port in map(Subject.parse, keys) if port.kind == "port"])
     facts = (
         ("Links with a finding", f"{len(told):,} of {_known_links(found, told):,}"),
         ("Jobs that may suffer", _suffering(found)),
@@ -77,6 +77,19 @@ def _numbers(found: Network) -> Node:
     )
     tiles = (el("div", el("dt", name), el("dd", value)) for name, value in facts)
     return el("section", el("dl", *tiles, class_="tiles"), key="numbers")
+
+
+def _links(found: Network, ports: Sequence[Subject]) -> Sequence[Subject]:
+    """Return a port for each link: a switch's port is left out where the other end is among the ports."""
+    keys = {one.key for one in ports}
+    return [one for one in ports if keys.isdisjoint(_other_ends(found, one))]
+
+
+def _other_ends(found: Network, port: Subject) -> Iterable[str]:
+    """Yield the host's end of a link that is named by its switch's port."""
+    link = found.known.link(port, ()) if found.known and port.device == SWITCH_DEVICE else None
+    ends = () if link is None else (end.subject for end in link.ends)
+    return (end.key for end in ends if end.device != SWITCH_DEVICE)
 
 
 def _suffering(found: Network) -> str:

@@ -104,7 +104,7 @@ def _jobs(row: Row) -> Sequence[Node]:
 
 def _since(row: Row, now: datetime) -> Node:
     if row.since is None:
-        return "not heard yet" if row.lost_to is None else "not known"
+        return "no live data" if row.lost_to is None else "not known"
     said = f"{moment(row.since)}, {duration(now - row.since)}"
     return el("time", said, datetime=to_text(row.since))
 

@@ -108,7 +108,7 @@ def _one(one: People, asked: Asked, money: Money | None) -> list[Node]:
     name = asked.user or asked.team
     person = next((it for it in listed if it.name == name), None)
     if person is None:
-        said = f"{name} held no GPU here in this span."
+        said = f"No GPU here was allocated to {name} in this span."
         return [el("p", said, class_="empty", key=f"{one.cluster} none")]
     jobs = [it for it in one.jobs if _is_of(it, asked)]
     return each(

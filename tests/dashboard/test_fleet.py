@@ -190,6 +190,14 @@ def test_a_free_gpu_of_a_drained_node_is_out_of_service_and_neither_free_nor_fai
     assert only(replace(facts, schedulers=old)).cells[1].look is Look.OUT
 
 
+def test_a_gpu_that_counts_as_unavailable_is_not_in_service_though_it_computes() -> None:
+    facts = busy_fleet([node()], gpus=2)
+    for severity, failed in ((Severity.CRITICAL, 1), (Severity.WARNING, 0)):
+        hot = incident("gpu_hot", gpu(0), severity)
+        strip = only(replace(facts, incidents=(hot,))).strip
+        assert (strip.looks[Look.FAILED], strip.in_service) == (failed, 2 - failed)
+
+
 def test_a_scheduler_that_does_not_answer_takes_nothing_back() -> None:
     book = Book()
     (drained,) = said("IDLE DRAIN")

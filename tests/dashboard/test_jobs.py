@@ -22,7 +22,16 @@ from dashboard.jobs.ranks import ordered
 from dashboard.lists.job_board import Board
 from dashboard.lists.job_list import COLUMNS, PLACES, grid, sorted_rows
 from dashboard.lists.job_losses import Reliability, advice, reliability, sentence, size_grid
-from dashboard.lists.jobs import SPAN, Fleet, JobNow, Measured, asked, running, stops
+from dashboard.lists.jobs import (
+    SPAN,
+    Fleet,
+    JobNow,
+    Measured,
+    asked,
+    running,
+    stops,
+    with_incidents,
+)
 from dashboard.lists.one_job import Told, holder_named
 from dashboard.lists.one_job_now import Running, checkpoint_words, sentences
 from dashboard.lists.table import text
@@ -109,6 +118,16 @@ def test_a_job_is_told_with_what_bounds_it_and_what_holds_it_up() -> None:
     assert (job.checkpoint_age, job.at_risk_gpu_hours) == (None, None)
     told = one(checkpoint_age_seconds_last=1800.0)
     assert told.at_risk_gpu_hours == pytest.approx(8.0)
+
+
+def test_what_stands_now_holds_a_job_up_whatever_an_older_answer_said() -> None:
+    old = one(NOTE)
+    found = with_incidents(old, (LOST, NOTE))
+    assert (found.holds_up, found.decision, list(found.incidents)) == (LOST, None, [LOST, NOTE])
+    assert with_incidents(old, (NOTE,)) == old
+    assert list(with_incidents(old, ()).incidents) == []
+    elsewhere = replace(LOST, subject=gpu(7, NODES[3]), members=(), impact=Impact())
+    assert with_incidents(old, (elsewhere,)).holds_up is None
 
 
 def test_another_jobs_gpu_holds_nobody_up_and_who_is_named_suffers() -> None:

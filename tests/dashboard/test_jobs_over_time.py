@@ -189,8 +189,9 @@ def test_charts_tell_steps_activity_and_what_a_node_moves() -> None:
     ]
     assert np.nanmax(activity.curves[-1].values) == 90.0
     sent, received = network.curves
-    assert np.nanmedian(sent.values) == pytest.approx(0.2)
-    assert np.nanmedian(received.values) == pytest.approx(0.1)
+    assert network.unit == "MB/s"
+    assert np.nanmedian(sent.values) == pytest.approx(200.0)
+    assert np.nanmedian(received.values) == pytest.approx(100.0)
     empty = over_time(grid(START, NOON, STEP), ["n-1"], [], [], [])
     assert not any(one.measured for one in charts(empty, KEYS))
     assert not checkpoints(empty, KEYS)

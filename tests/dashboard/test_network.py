@@ -443,6 +443,16 @@ def test_cables_between_switches_are_links_as_well() -> None:
     assert '"svg"' not in said(network(moment(one), links))
 
 
+def test_a_link_is_one_link_whichever_of_its_ends_a_finding_names() -> None:
+    links = measured(told((port(NODES[0]), BUSY)), ["prod"])
+    plugged = changed(two_by_two("prod"), "leaf1", 1, peer="n-1 mlx5_0", peer_port=1)
+    switch = Subject(cluster="prod", node="leaf1", device=SWITCH_DEVICE, port="1")
+    both = replace(bad(port(NODES[0])), subject=switch, members=(switch.key, port(NODES[0]).key))
+    assert '"1 of 9"' in said(network(moment(both), links, None, plugged))
+    alone = replace(both, members=(switch.key,))
+    assert '"1 of 9"' in said(network(moment(alone), links, None, plugged))
+
+
 def test_the_answer_counts_cables_between_switches_too() -> None:
     links = measured(told((port(NODES[0]), BUSY)), ["prod"])
     alone, read = network(moment(), links), network(moment(), links, None, two_by_two("prod"))

@@ -279,7 +279,7 @@ def test_a_node_that_nobody_hears_from_is_listed_with_whose_jobs_and_what_to_do(
     assert "gpuvigil collect" in first.step
     assert (second.node.node, second.since) == ("n3", None)
     said = texts(["div", {}, *drawing.table([first, second], NOON)])
-    for words in ("silent", "not heard yet", "job 7", "ann"):
+    for words in ("silent", "no live data", "job 7", "ann"):
         assert words in said
     assert drawing.sentence([first]) == "1 node out of service with 8 GPUs: 1 silent."
     # What its incident says counts, and a node with a reason of its own is listed once, for that.

@@ -66,7 +66,7 @@ def test_what_nobody_names_is_said_so_and_is_no_link() -> None:
     assert "no team" in said
     assert "EUR" not in said
     gone = texts(["div", {}, *page([found()], Asked(user="eve"), EUROS)])
-    assert "eve held no GPU here in this span." in gone
+    assert "No GPU here was allocated to eve in this span." in gone
     assert "No usage was counted yet." in texts(["div", {}, *page([], Asked(), EUROS)])
 
 

@@ -332,7 +332,7 @@ def test_a_node_that_stopped_reporting_is_named_with_its_gpus() -> None:
     # Of what it may have kept while the hub was away something may have come.
     alone = {name: at for name, at in facts.heard.items() if name[1] != "b"}
     (warning,) = view_of(replace(facts, heard=alone, gpus=gpu_table([]))).warnings
-    assert ": b (no live data yet)." in warning
+    assert ": b (no live data)." in warning
 
 
 def test_a_silent_analyzer_is_said() -> None:

@@ -40,9 +40,7 @@ OF_THE_STORE = (
     page_links.EFFICIENCY,
     LINK,
 )
-AWAY = re.compile(
-    r"No answer|as it was then|As of|not known|not heard yet|stopped reporting|no data"
-)
+AWAY = re.compile(r"No answer|as it was|As of|not known|not heard yet|stopped reporting|no data")
 MOMENT = re.compile(r"\d\d:\d\d:\d\d")
 # What says from when a page is: the line over it, banners, notes, and lines in the place of content.
 CLOCKS = ".gv-head .data, .gv-banner, .gv-note, .lost, [role=status]"
