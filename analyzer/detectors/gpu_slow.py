@@ -94,10 +94,10 @@ def _by_host(one: host_waited_for.WaitedFor) -> Finding:
         since=one.since,
         evidence=one.evidence,
         detector="gpu_slow",
-        title="Node slows its jobs down: its host is overloaded",
+        title=one.title,
         condition=_HOST,
-        action="Look at what runs on the node's processors, and at their clocks: taken by something else, or throttled.",
-        source="ours: GPUs used less, since the host's load rose",
+        action=one.action,
+        source="ours: GPUs used less, since the host's load rose or heat slows it",
         own_limit=True,
         members=one.gpus,
     )

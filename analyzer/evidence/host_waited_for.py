@@ -1,8 +1,8 @@
-"""Hosts that hold up their jobs: GPUs are used less since the processors are overloaded.
+"""Hosts that hold up their jobs: GPUs are used less since the processors are overloaded, or slowed down by heat.
 
 A job may use its GPUs less for its own reasons, such as an evaluation on the processors. The node
-is the cause if its load has risen, and tasks wait for a processor, several jobs on it lost as much
-at once, or the job's GPUs on other nodes went on.
+is the cause if its load has risen or heat slows its processors down, and tasks wait for a
+processor, several jobs on it lost as much at once, or the job's GPUs on other nodes went on.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,12 +19,13 @@ from gpuvigil.store import Aggregate, Function
 from ..window.columns import Floats, Mask, divided, means_before, seconds
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
+from . import processor_heat
 from .job_pace import held_since, jobs
 
 _USED = Aggregate(function=Function.MEAN, field="utilization_percent")
 _LOAD = Aggregate(function=Function.MEAN, field="load_average")
 _WAITED = Aggregate(function=Function.INCREASE, field="cpu_pressure_microseconds")
-_OF_NODES = (_LOAD, _WAITED)
+_OF_NODES = (_LOAD, _WAITED, *processor_heat.OF_NODES)
 NEEDS = tuple(
     Need(measurement=measurement, span=span, aggregates=asked)
     for measurement, asked, spans in (
@@ -41,6 +42,12 @@ _FEWEST = 3
 # Load has risen if it is this many times what it was, and this many tasks more; tasks wait for a
 # processor if they do so twice as long as before [ours].
 _TIMES, _TASKS, _TWICE = 1.5, 4.0, 2.0
+# Heat slows processors down if it does so for this share of the time, or this often where the kernel counts no time,
+# and twice as much as before [ours].
+_HOT_SHARE, _HOT_A_MINUTE = 0.05, 1.0
+
+_LOADED = "Look at what runs on the node's processors, and at their clocks: taken by something else, or throttled."
+_COOL = "Look at what cools the processors: fans, filters, heatsinks, and the air before the node."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +58,18 @@ class WaitedFor:
     gpus: tuple[Subject, ...]
     since: datetime
     evidence: tuple[Evidence, ...]
+    by_heat: bool  # heat slows its processors down
+
+    @property
+    def title(self) -> str:
+        """The title of what is told of it."""
+        why = "heat slows its processors" if self.by_heat else "its host is overloaded"
+        return f"Node slows its jobs down: {why}"
+
+    @property
+    def action(self) -> str:
+        """What to do first."""
+        return _COOL if self.by_heat else _LOADED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +81,10 @@ class _Hosts:
     load_before: Floats
     waits: Floats  # percent of the time
     waits_before: Floats
+    heat: Floats  # share of the time
+    heat_before: Floats
+    throttles: Floats  # a minute
+    throttles_before: Floats
 
     @property
     def short(self) -> Mask:
@@ -75,11 +98,18 @@ class _Hosts:
         more: Mask = self.load >= _TIMES * self.load_before
         return more & (self.load >= self.load_before + _TASKS)
 
+    @property
+    def hot(self) -> Mask:
+        """Whether heat slows processors down more than before."""
+        long: Mask = (self.heat >= _HOT_SHARE) & ~(self.heat < _TWICE * self.heat_before)
+        often: Mask = np.isnan(self.heat) & (self.throttles >= _HOT_A_MINUTE)
+        return long | (often & ~(self.throttles < _TWICE * self.throttles_before))
+
 
 def hosts_waited_for(window: Window) -> list[WaitedFor]:
-    """Return the nodes most of whose working GPUs are used less since their processors do more."""
+    """Return the nodes most of whose working GPUs are used less since their processors do more, or are hot."""
     hosts = _hosts(window)
-    busy = hosts.short | hosts.loaded
+    busy = hosts.short | hosts.loaded | hosts.hot
     if not busy.any():
         return []
     rows = window.get("gpu", Span.STEADY)
@@ -109,14 +139,25 @@ def came_back(window: Window, gpus: Iterable[Subject], since: datetime) -> bool:
 
 def _hosts(window: Window) -> _Hosts:
     rows, long = window.get("node", Span.STEADY), window.get("node", Span.TREND)
-    length = seconds(rows)
-    waited, longer = rows.values(_WAITED.column), long.beside(rows, _WAITED.column)
+    length, before = seconds(rows), seconds(long, rows) - seconds(rows)
+
+    def rates(grown: Aggregate, unit: float) -> tuple[Floats, Floats]:
+        """Return how much it grew in a second of the span, and in one before."""
+        late, every = rows.values(grown.column), long.beside(rows, grown.column)
+        return divided(late, length) * unit, divided(every - late, before) * unit
+
+    waits, heat = rates(_WAITED, 1e-4), rates(processor_heat.THROTTLED, 1e-3)
+    throttles = rates(processor_heat.TIMES, 60.0)
     return _Hosts(
         rows=rows,
         load=rows.values(_LOAD.column),
         load_before=means_before(rows, long, (_LOAD.column,))[_LOAD.column],
-        waits=divided(waited, length) / 1e4,
-        waits_before=divided(longer - waited, seconds(long, rows) - length) / 1e4,
+        waits=waits[0],
+        waits_before=waits[1],
+        heat=heat[0],
+        heat_before=heat[1],
+        throttles=throttles[0],
+        throttles_before=throttles[1],
     )
 
 
@@ -174,6 +215,7 @@ def _of_node(
             ),
             *_told(hosts, number),
         ),
+        by_heat=bool(hosts.hot[number]),
     )
 
 
@@ -199,3 +241,9 @@ def _told(hosts: _Hosts, number: int) -> Iterator[Evidence]:
     if not np.isnan(load):
         before = hosts.load_before[number]
         yield Evidence(name="load average", value=f"{load:.0f}", peers=f"{before:.0f} before")
+    if hosts.hot[number]:
+        heat, times = 100.0 * min(hosts.heat[number], 1.0), hosts.throttles[number]
+        yield Evidence(
+            name="heat slowed its processors down",
+            value=f"{times:.0f} times a minute" if np.isnan(heat) else f"{heat:.0f} % of the time",
+        )

@@ -13,6 +13,7 @@ from ..rows.gpu_changes import GpuNews
 from ..samples.messages import Tick
 from ..sensors.host import read_host, read_processors
 from ..sensors.storage import Storage
+from ..sensors.throttling import Throttling
 from ..spool.queue import Spool
 from .reader_supervisor import ReaderSupervisor
 from .saved_state import Remembered
@@ -35,12 +36,17 @@ class NodeRow:
         self._spool = spool
         self._reader, self._machine = children
         self._storage = Storage(settings.proc_root, settings.sysfs_root, clock.monotonic)
+        self._throttling = Throttling(settings.sysfs_root, clock.monotonic)
 
     def row(self, tick: Tick | None, news: GpuNews, now: datetime) -> Row:
         """Return the current row; its counters span all runs of the collector."""
         spool = self._spool
         answering = news.driver_answering
-        counted = {**read_processors(self._proc_root), **self._storage.read()}
+        counted = {
+            **read_processors(self._proc_root),
+            **self._throttling.read(),
+            **self._storage.read(),
+        }
         fields = {
             "gpus_expected": len(self._known.gpus),
             "gpus_answering": news.answering,

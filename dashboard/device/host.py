@@ -1,6 +1,6 @@
 """The node's own numbers over the window: load, memory, storage, and its collector's health; pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -19,7 +19,7 @@ _STORAGE = {
 
 
 def charts(numbers: Numbers) -> tuple[Chart, ...]:
-    """Return six charts; those that were never measured have no line."""
+    """Return seven charts; those that were never measured have no line."""
 
     def read(name: str, factor: float = 1.0) -> Floats:
         return numbers.node.get(name, numbers.nothing) * factor
@@ -37,22 +37,7 @@ def charts(numbers: Numbers) -> tuple[Chart, ...]:
             digits=1,
             curves=(Curve(name="load, 1 min", values=read("load_average")),),
         ),
-        Chart(
-            key="processors",
-            title="Processors",
-            unit="cores",
-            digits=1,
-            curves=(
-                Curve(name="installed", values=grown("cpu_milliseconds", 1e-3), look="limit"),
-                Curve(name="busy", values=grown("cpu_busy_milliseconds", 1e-3)),
-            ),
-        ),
-        Chart(
-            key="processor-pressure",
-            title="Time in which a task waits for a processor",
-            unit="%",
-            curves=(Curve(name="waiting", values=grown("cpu_pressure_microseconds", 1e-4)),),
-        ),
+        *_processors(grown),
         Chart(
             key="host-memory",
             title="Host memory used",
@@ -124,3 +109,31 @@ def _last(node: Mapping[str, Floats], name: str) -> float | None:
     values = node.get(name)
     measured = np.array([]) if values is None else values[np.isfinite(values)]
     return float(measured[-1]) if len(measured) else None
+
+
+def _processors(grown: Callable[[str, float], Floats]) -> tuple[Chart, ...]:
+    """Return the charts of what the processors did, and what kept them from it."""
+    return (
+        Chart(
+            key="processors",
+            title="Processors",
+            unit="cores",
+            digits=1,
+            curves=(
+                Curve(name="installed", values=grown("cpu_milliseconds", 1e-3), look="limit"),
+                Curve(name="busy", values=grown("cpu_busy_milliseconds", 1e-3)),
+            ),
+        ),
+        Chart(
+            key="processor-pressure",
+            title="Time in which a task waits for a processor",
+            unit="%",
+            curves=(Curve(name="waiting", values=grown("cpu_pressure_microseconds", 1e-4)),),
+        ),
+        Chart(
+            key="processor-heat",
+            title="Time in which heat slows processors down",
+            unit="%",
+            curves=(Curve(name="slowed down", values=grown("cpu_throttled_milliseconds", 0.1)),),
+        ),
+    )

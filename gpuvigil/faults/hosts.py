@@ -3,7 +3,7 @@
 from ..model import EventKind, Severity
 from .model import About, Blame, Fault, Link, Proof, Shows, Stops
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
-from .selftest_script import ChangedValue, ScriptedEvent, SelftestScript
+from .selftest_script import ChangedValue, GrowingCounter, ScriptedEvent, SelftestScript
 
 _CHECK = ScriptedEvent(kind=EventKind.MACHINE_CHECK, message="selftest: a corrected memory error")
 
@@ -266,6 +266,49 @@ ROWS = (
                 "memory_available_bytes": ChangedValue(
                     before=1e12, after=4e9, span="steady_seconds"
                 ),
+            }
+        ),
+    ),
+    Fault(
+        key="host_throttled",
+        title="Heat slows the node's processors down",
+        severity=Severity.WARNING,
+        action="Look at what cools the processors: fans, filters, heatsinks, and the air before the node; until then keep it"
+        " out of large jobs, which go at its pace.",
+        source="Linux, package_throttle_total_time_ms of Intel processors; a fifth of the time is ours",
+        own_limit=True,
+        inferred=False,
+        proof=Proof.ON_TRIAL,
+        detector="host_throttled",
+        xids=(),
+        about=About.NODE,
+        stops=Stops.NOBODY,
+        shows=Shows.MEASURED,
+        blame=Blame.COOLING,
+        ends_job=None,
+        by_xid=False,
+        link=Link.NOTHING,
+        look=None,
+        drains=False,
+        loses_data=False,
+        signs=frozenset(),
+        explains=Explains(reach=Reach.BELOW, signs=frozenset({Sign.SLOW_JOB})),
+        shared=Shared.NO,
+        told_by=frozenset(),
+        xids_alike=frozenset(),
+        cured_by=frozenset({EventKind.BOOT}),
+        mended=Mended.NO,
+        halts=Halts.NO,
+        slows=False,
+        of_maker=False,
+        settles_seconds=0.0,
+        tuned_by=None,
+        simulated_as=(),
+        selftest=SelftestScript(
+            node_fields={
+                "driver_answering": 1,
+                "cpu_throttled_milliseconds": GrowingCounter(per_second=400.0),
+                "cpu_throttles": GrowingCounter(per_second=20.0),
             }
         ),
     ),

@@ -68,6 +68,8 @@ memory_total_bytes     | integer | /proc/meminfo MemTotal                  | det
 cpu_milliseconds          | counter | /proc/stat, all of the first line              | jobs, details | linux-iostats | - | Time of all processors together.
 cpu_busy_milliseconds     | counter | /proc/stat, without idle and iowait             | jobs, details | linux-iostats | - | Time in which they ran something.
 cpu_pressure_microseconds | counter | /proc/pressure/cpu, total of `some`             | jobs, slow-GPU detector, details | linux-iostats | - | Time in which a task waited for a processor; absent where the kernel does not count it.
+cpu_throttled_milliseconds | counter | thermal_throttle/package_throttle_total_time_ms | host detector, slow-GPU detector, details | linux-thermal | - | Time for which heat slowed the processors down, of the package that it slowed most, counted when it ends; absent without an Intel processor and Linux 5.5.
+cpu_throttles              | counter | thermal_throttle/package_throttle_count         | host detector, slow-GPU detector | linux-thermal | - | Times that heat slowed the processors down, of the package that it slowed most; absent without an Intel processor.
 disk_read_bytes    | counter | /proc/diskstats, disks that are hardware           | jobs, hung job detector, details | linux-iostats | - | Bytes read from the node's own disks.
 disk_write_bytes   | counter | /proc/diskstats, disks that are hardware           | jobs, hung job detector, details | linux-iostats | - | Bytes written to the node's own disks.
 shared_read_bytes  | counter | /proc/self/mountstats of NFS, llite stats of Lustre | jobs, hung job detector, details | linux-iostats | - | Bytes read from file systems of the network.

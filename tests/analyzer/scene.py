@@ -128,6 +128,8 @@ NODE_FIELDS: Mapping[str, Any] = {
     "fans_failed": 0,
     "mounts_hung": 0,
     "space_used_share": 0.6,
+    "cpu_throttled_milliseconds": 5_000,
+    "cpu_throttles": 40,
 }
 
 

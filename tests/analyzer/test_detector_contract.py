@@ -289,6 +289,10 @@ FAULTY: dict[str, tuple[Callable[[Scene], Scene], Subject]] = {
     "host_mount": (lambda scene: scene.changed(node(), {"mounts_hung": 1}), node()),
     "host_space": (lambda scene: scene.changed(node(), {"space_used_share": 0.97}), node()),
     "host_memory_full": (_full_host, node()),
+    "host_throttled": (
+        lambda scene: scene.rising(node(), "cpu_throttled_milliseconds", 400.0),
+        node(),
+    ),
     "clock_wrong": (lambda scene: replace(scene, clocks={node().key: 3600.0}), node()),
     "host_disk": (lambda scene: scene.changed(node(), {"spool_writable": 0}), node()),
     "port_errors": (lambda scene: scene.rising(port(), "symbol_errors", 1.0), port()),

@@ -16,6 +16,7 @@ HERE = tuple(gpu(1, index) for index in range(4))
 THERE = tuple(gpu(2, index) for index in range(4))
 LATELY = 105.0  # the steady span, and a little more
 WAITS = "cpu_pressure_microseconds"
+HEAT, HEATS = "cpu_throttled_milliseconds", "cpu_throttles"
 SHORT = replace(SETTINGS, steady_seconds=100.0, trend_seconds=300.0)
 
 
@@ -82,6 +83,46 @@ def test_a_node_whose_jobs_use_their_gpus_less_since_its_load_rose_is_told_with_
     ],
 )
 def test_a_host_is_waited_for_from_its_limits_on(scene: Scene, count: int) -> None:
+    assert len(found(scene)) == count
+
+
+def heated(
+    share: tuple[float, float] | None, a_minute: tuple[float, float] = (0.0, 60.0), **how: Any
+) -> Scene:
+    """The two nodes, with the first one's heat before and since: the share of the time, and how often."""
+    scene = starved(load=(60.0, 60.0), **how).changed(node(), {HEAT: None, HEATS: 7})
+    if share is not None:
+        scene = scene.changed(node(), {HEAT: 7})
+        scene = scene.turned(node(), HEAT, 1e3 * share[0], 1e3 * share[1], LATELY)
+    return scene.turned(node(), HEATS, a_minute[0] / 60.0, a_minute[1] / 60.0, LATELY)
+
+
+def test_a_node_whose_jobs_use_their_gpus_less_since_it_is_hot_names_the_heat() -> None:
+    (it,) = found(heated((0.0, 0.15)))
+    assert it.title == "Node slows its jobs down: heat slows its processors"
+    assert "cools the processors" in it.action
+    assert told(it).endswith("heat slowed its processors down: 15 % of the time")
+    (it,) = found(heated(None))
+    assert told(it).endswith("heat slowed its processors down: 60 times a minute")
+
+
+@pytest.mark.parametrize(
+    ("scene", "count"),
+    [
+        (heated((0.0, 0.051)), 1),
+        (heated((0.0, 0.049)), 0),
+        (heated((0.05, 0.11)), 1),
+        (heated((0.06, 0.11)), 0),  # as before, nearly
+        (heated(None, (0.0, 1.8)), 1),
+        (heated(None, (0.0, 0.6)), 0),
+        (heated(None, (10.0, 21.0)), 1),
+        (heated(None, (10.0, 19.0)), 0),
+        (heated((0.0, 0.0)), 0),  # the time says that it was for moments
+        (heated((0.0, 0.15), used=70), 0),
+        (heated((0.0, 0.15), jobs=("job 7", "job 7")), 0),  # its own doing, perhaps
+    ],
+)
+def test_heat_is_the_cause_from_its_limits_on(scene: Scene, count: int) -> None:
     assert len(found(scene)) == count
 
 
