@@ -76,7 +76,7 @@ class DrawsLeast:
     peers: Floats
     slow: Mask
     alike: Mask
-    less: Mask  # draws less than its job's others now, by more than chips differ, usual or not
+    less: Mask  # draws less than its job's others now: by more than chips differ, or than it usually does
 
 
 def draws_least(window: Window, _asked: None = None) -> DrawsLeast | None:
@@ -100,6 +100,8 @@ def draws_least(window: Window, _asked: None = None) -> DrawsLeast | None:
     slow &= (counted(job, slow) <= _MOST_SHARE * peers) & ~_tell_more(window, job, rows)
     near = counted(job, known & _other_clock(job, rows)) <= _MOST_SHARE * peers
     slow &= near
+    less = draws_less(job, np.stack([last, mean])) & (per_group(job, mean)[1] >= PEERS)
+    less |= draws_less(job, np.stack([lately, draws])) & (peers >= PEERS)
     return DrawsLeast(
         rows=rows,
         job=job,
@@ -109,7 +111,7 @@ def draws_least(window: Window, _asked: None = None) -> DrawsLeast | None:
         peers=peers,
         slow=slow,
         alike=(peers >= PEERS) & (np.fmin(draws, lately) > -_ALIKE * least),
-        less=draws_less(job, np.stack([last, mean])) & near & (per_group(job, mean)[1] >= PEERS),
+        less=less & near,
     )
 
 

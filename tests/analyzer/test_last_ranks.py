@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from analyzer.detectors.gpu_slow import DETECTOR, slow_gpus
+from analyzer.evidence.draws_least import DRAWS, learned
+from analyzer.evidence.last_ranks import LAST_TITLES, Why
+from analyzer.window.usual import Usual
 from gpuvigil.model import (
     Collective,
     Event,
@@ -19,7 +22,7 @@ from gpuvigil.model import (
     Stand,
 )
 
-from .scene import NOON, Scene, event, gpu, healthy, in_one_job, node
+from .scene import NOON, SETTINGS, Scene, event, gpu, healthy, in_one_job, node
 
 GPUS = [gpu(number, index) for number in (1, 2) for index in range(4)]
 
@@ -127,6 +130,24 @@ def test_who_always_came_last_and_draws_less_than_those_that_wait_has_been_slow(
     (it,) = found(job({"power_watts": watts}), cost=50, before=50)
     assert (it.subject, it.severity, it.condition) == (gpu(), severity, "last_in_collectives")
     assert ("been slow since it began" in it.title) is (severity is Severity.WARNING)
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.9699, 1), (0.9701, 0)])
+def test_so_has_who_draws_less_than_it_usually_does_beside_others(share: float, count: int) -> None:
+    """By 3 % less than the 2 % more that it drew in earlier jobs; by less it draws as the others."""
+    usual: Mapping[str, Usual] = {}
+    for number in range(2):
+        window = replace(
+            job({"power_watts": 561.0}).window((DETECTOR,)),
+            usual=usual,
+            now=NOON + number * timedelta(seconds=SETTINGS.steady_seconds),
+        )
+        usual = {DRAWS.name: learned(window)}
+    scene = job({"power_watts": 561.0 * share}).with_events(last(cost=50, before=50))
+    told = slow_gpus(replace(scene.window((DETECTOR,)), usual=usual))
+    assert [(it.severity, it.title) for it in told] == [
+        (Severity.WARNING, LAST_TITLES[Why.BEGUN])
+    ] * count
 
 
 def test_less_power_for_a_minute_says_nothing_of_the_job_s_start() -> None:
