@@ -73,6 +73,8 @@ def test_who_comes_last_and_did_not_when_the_job_was_young_has_become_slow(
     (it,) = found(job(), cost=cost, before=before)
     assert (it.subject, it.severity, it.condition) == (gpu(), severity, "last_in_collectives")
     assert ("has become slow" in it.title) is (severity is Severity.WARNING)
+    # Its node said so at two looks: another one of the analyzer's would say the same.
+    assert it.certain is (severity is Severity.WARNING)
     assert "Keep the GPU out" not in it.action
 
 
@@ -187,6 +189,7 @@ def test_a_lower_clock_is_to_blame_where_it_explains_half_of_what_the_others_wai
     scene = job({"sm_clock_hertz": 1_898_700_000, "power_watts": 560.0})
     (it,) = found(scene, cost=cost, before=before)
     assert (it.title.startswith("GPU slows its job down"), it.severity) == (is_gpu, severity)
+    assert not (it.certain and is_gpu)
 
 
 def test_where_many_run_lower_no_clock_is_a_gpu_s_own() -> None:
