@@ -105,8 +105,7 @@ def _by_host(one: host_waited_for.WaitedFor) -> Finding:
 
 def _with_waits(window: Window, one: Finding) -> Finding:
     """Add what collectives say about the finding's GPUs, whatever else was found."""
-    told = (waited_for(window, gpu) for gpu in (one.subject, *one.members))
-    waits = next(filter(None, told), None)
+    waits = next(filter(None, (waited_for(window, it) for it in (one.subject, *one.members))), None)
     return one if waits is None else replace(one, evidence=(*one.evidence, waits))
 
 
@@ -399,6 +398,7 @@ def _as_last(gpu: Subject, one: LastRank, may_be_set: bool) -> Finding:
         subject=gpu,
         severity=Severity.INFO if one.why is Why.UNKNOWN else _FAULT.severity,
         since=one.since,
+        certain=one.why is Why.TURNED,  # its node found the same at two looks
         evidence=own_steps.of_clock(one.clock) if one.why is Why.CLOCK else (),
         detector="gpu_slow",
         title=LAST_TITLES[one.why],

@@ -62,6 +62,9 @@ _SAME_BYTES = 0.015
 _SAME_USE_PERCENT = 3.0
 _COVERAGE, _LINES, _OTHER_LINES, _POWER_OF_CLOCK = 0.8, 5.0, 0.05, 2.0
 _MOST_SHARE, _OTHER_CLOCK = 1.0 / 3.0, 0.1
+# A clock this far from its job's teaches nothing: what a GPU draws at rest goes with no clock, so
+# that it seems to draw more, and less once its clock is back [ours].
+_TEACHES_CLOCK = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,7 @@ class PowerAmongPeers:
     peers: Floats
     slow: Mask
     alike: Mask
-    less: Mask  # draws less than its job's others now, by more than chips differ, usual or not
+    less: Mask  # draws less than its job's others now: by more than chips differ, or than it usually does
 
 
 def power_among_peers(window: Window, _asked: None = None) -> PowerAmongPeers | None:
@@ -98,8 +101,10 @@ def power_among_peers(window: Window, _asked: None = None) -> PowerAmongPeers | 
     slow &= draws <= np.log1p(-LEAST_OF_SPAN)
     slow &= (peers >= PEERS) & stands_out(job, lately, slow)
     slow &= (group_count(job, slow) <= _MOST_SHARE * peers) & ~_tell_more(window, job, rows)
-    near = group_count(job, known & _other_clock(job, rows)) <= _MOST_SHARE * peers
+    near = group_count(job, known & _other_clock(job, rows, _OTHER_CLOCK)) <= _MOST_SHARE * peers
     slow &= near
+    less = draws_less(job, np.stack([last, mean])) & (per_group(job, mean)[1] >= PEERS)
+    less |= draws_less(job, np.stack([lately, draws])) & (peers >= PEERS)
     return PowerAmongPeers(
         rows=rows,
         job=job,
@@ -109,7 +114,7 @@ def power_among_peers(window: Window, _asked: None = None) -> PowerAmongPeers | 
         peers=peers,
         slow=slow,
         alike=(peers >= PEERS) & (np.fmin(draws, lately) > -_ALIKE * least),
-        less=draws_less(job, np.stack([last, mean])) & near & (per_group(job, mean)[1] >= PEERS),
+        less=less & near,
     )
 
 
@@ -118,7 +123,8 @@ def learned(window: Window) -> Usual:
     rows, found = window.get("gpu", Span.STEADY), window.once(power_among_peers, None)
     if found is None or not DRAWS.is_due(window, rows):
         return DRAWS.before(window)
-    return DRAWS.learned(window, rows, found.stands, np.zeros(len(rows), np.int64))
+    level = np.where(_other_clock(found.job, rows, _TEACHES_CLOCK), -1, 0)
+    return DRAWS.learned(window, rows, found.stands, level)
 
 
 def _tell_more(window: Window, job: Codes, rows: Rows) -> Mask:
@@ -151,14 +157,14 @@ def _at_clock(job: Codes, rows: Rows, of: Rows) -> Floats:
     return found - _POWER_OF_CLOCK * np.nan_to_num(clocks)
 
 
-def _other_clock(job: Codes, rows: Rows) -> Mask:
+def _other_clock(job: Codes, rows: Rows, far: float) -> Mask:
     """Tell which rows' clocks are far from their job's median: power at a clock compares near ones.
 
     If a third of a job has another clock, as on a node whose clocks somebody set, the others only
     seem to draw less.
     """
     clock = rows.values(CLOCK.column)
-    found: Mask = np.abs(_apart(job, np.log(np.where(clock > 0.0, clock, np.nan)))) > _OTHER_CLOCK
+    found: Mask = np.abs(_apart(job, np.log(np.where(clock > 0.0, clock, np.nan)))) > far
     return found
 
 

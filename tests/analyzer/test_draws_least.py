@@ -161,3 +161,12 @@ def test_where_a_third_of_a_job_has_another_clock_power_at_it_tells_nothing(
     for one in GPUS[-gpus:]:
         scene = scene.changed(one, watts(times**2, sm_clock_hertz=1_980_000_000 * times))
     assert len(found(scene)) == count
+
+
+@pytest.mark.parametrize(("clock", "count"), [(0.9513, 1), (0.9511, 0)])
+def test_what_a_gpu_drew_at_another_clock_than_its_job_s_is_not_its_usual_draw(
+    clock: float, count: int
+) -> None:
+    """By 5 %: it seemed to draw more, and is not slow once its clock is back."""
+    lower = job({"sm_clock_hertz": round(1_980_000_000 * clock)})
+    assert len(found(job({}), before(lower, lower))) == count

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from analyzer.detectors.gpu_slow import DETECTOR, slow_gpus
+from analyzer.evidence.draws_least import DRAWS, learned
+from analyzer.evidence.last_ranks import LAST_TITLES, Why
+from analyzer.window.usual import Usual
 from gpuvigil.model import (
     Collective,
     Event,
@@ -19,7 +22,7 @@ from gpuvigil.model import (
     Stand,
 )
 
-from .scene import NOON, Scene, event, gpu, healthy, in_one_job, node
+from .scene import NOON, SETTINGS, Scene, event, gpu, healthy, in_one_job, node
 
 GPUS = [gpu(number, index) for number in (1, 2) for index in range(4)]
 
@@ -70,6 +73,8 @@ def test_who_comes_last_and_did_not_when_the_job_was_young_has_become_slow(
     (it,) = found(job(), cost=cost, before=before)
     assert (it.subject, it.severity, it.condition) == (gpu(), severity, "last_in_collectives")
     assert ("has become slow" in it.title) is (severity is Severity.WARNING)
+    # Its node said so at two looks: another one of the analyzer's would say the same.
+    assert it.certain is (severity is Severity.WARNING)
     assert "Keep the GPU out" not in it.action
 
 
@@ -129,6 +134,24 @@ def test_who_always_came_last_and_draws_less_than_those_that_wait_has_been_slow(
     assert ("been slow since it began" in it.title) is (severity is Severity.WARNING)
 
 
+@pytest.mark.parametrize(("share", "count"), [(0.9699, 1), (0.9701, 0)])
+def test_so_has_who_draws_less_than_it_usually_does_beside_others(share: float, count: int) -> None:
+    """By 3 % less than the 2 % more that it drew in earlier jobs; by less it draws as the others."""
+    usual: Mapping[str, Usual] = {}
+    for number in range(2):
+        window = replace(
+            job({"power_watts": 561.0}).window((DETECTOR,)),
+            usual=usual,
+            now=NOON + number * timedelta(seconds=SETTINGS.steady_seconds),
+        )
+        usual = {DRAWS.name: learned(window)}
+    scene = job({"power_watts": 561.0 * share}).with_events(last(cost=50, before=50))
+    told = slow_gpus(replace(scene.window((DETECTOR,)), usual=usual))
+    assert [(it.severity, it.title) for it in told] == [
+        (Severity.WARNING, LAST_TITLES[Why.BEGUN])
+    ] * count
+
+
 def test_less_power_for_a_minute_says_nothing_of_the_job_s_start() -> None:
     scene = job().changed(gpu(), {"power_watts": 520.0}, 65.0)
     assert [it.severity for it in found(scene, cost=50, before=50)] == [Severity.INFO]
@@ -166,6 +189,7 @@ def test_a_lower_clock_is_to_blame_where_it_explains_half_of_what_the_others_wai
     scene = job({"sm_clock_hertz": 1_898_700_000, "power_watts": 560.0})
     (it,) = found(scene, cost=cost, before=before)
     assert (it.title.startswith("GPU slows its job down"), it.severity) == (is_gpu, severity)
+    assert not (it.certain and is_gpu)
 
 
 def test_where_many_run_lower_no_clock_is_a_gpu_s_own() -> None:
