@@ -23,22 +23,25 @@ NEEDS = (
         span=Span.NOW,
         fields=("driver_answering", "driver_silent_seconds", "gpus_answering", "gpus_expected"),
     ),
-    Need(
-        measurement="node",
-        span=Span.RECENT,
-        aggregates=(Aggregate(function=Function.MIN, field="driver_answering"),),
+    *(
+        Need(
+            measurement="node",
+            span=span,
+            aggregates=(Aggregate(function=Function.MIN, field="driver_answering"),),
+        )
+        for span in (Span.RECENT, Span.STEADY)
     ),
     Need(
         measurement="gpu",
-        span=Span.STEADY,
-        aggregates=(Aggregate(function=Function.MAX, field="index"),),
+        span=Span.TREND,
+        aggregates=(Aggregate(function=Function.MAX, field="power_watts"),),
     ),
 )
 
 _FAULT = FAULTS["driver_silent"]
 # For a GPU exporter that runs beside another exporter of the machine: as long as a node may be late, since
-# upgrading the exporter takes minutes on each node. The other one must have sent this many recent lines.
-# Ours.
+# upgrading the exporter takes minutes on each node. The other one must have been heard all that time, and
+# have sent this many recent lines. Ours.
 _UNREAD, _LINES_NOW = timedelta(minutes=9), 3
 
 
@@ -69,17 +72,21 @@ def _unread(window: Window) -> Iterator[Claim]:
 
     Our own collector sends a line for each GPU, whatever the driver does.
     """
-    rows = window.get("gpu", Span.STEADY)
+    rows = window.get("gpu", Span.TREND)
     if not len(rows):
         return
     last = group_maximum(nodes(rows), rows.values("last_at"))
-    ended = last <= (window.now - _UNREAD).timestamp() * 1e6
+    unread_from = window.now - _UNREAD
+    ended = last <= unread_from.timestamp() * 1e6
     for node in sorted({rows.subjects[it].of_node() for it in np.flatnonzero(ended).tolist()}):
         heard = window.get("node", Span.RECENT).get(node)
+        long = window.get("node", Span.STEADY).get(node)
         since = max(row["last_at"] for _, row in _of(window, node))
         if (
             heard is not None
             and heard["samples"] >= _LINES_NOW
+            and long is not None
+            and long["first_at"] <= unread_from
             and not _booted(window, node, since)
         ):
             said = Evidence(name="GPUs last read", value=moment(since), peers="the node since")
@@ -87,7 +94,7 @@ def _unread(window: Window) -> Iterator[Claim]:
 
 
 def _of(window: Window, node: Subject) -> Iterator[tuple[Subject, Row]]:
-    rows = window.get("gpu", Span.STEADY).of_node(node)
+    rows = window.get("gpu", Span.TREND).of_node(node)
     return rows.where(np.ones(len(rows), dtype=bool))
 
 

@@ -106,6 +106,7 @@ def hung_jobs(window: Window) -> list[Finding]:
         and not goes_on(window, gpus)
         and not _writes(window, gpus)
         and (any(gpu in lasting for gpu in gpus) or not _waits_for_its_own(window, gpus, recent))
+        and not _waits_for_one_at_work(window, gpus, [gpu for gpu in gpus if gpu in lasting])
     ]
     found = [_with_ranks(window, finding) for finding in found]
     found += [_with_a_rank_gone(window, them) for them in gone.values()]
@@ -381,6 +382,21 @@ def _waits_for_its_own(window: Window, gpus: list[Subject], recent: Mapping[Subj
     ):
         return True
     return not window.held(gpus[0]) and _rests(window, gpus[0].of_node())
+
+
+def _waits_for_one_at_work(
+    window: Window, gpus: Iterable[Subject], lasting: Iterable[Subject]
+) -> bool:
+    """Return whether one other GPU of the holder works, as one that evaluates for all, and those that spin for long
+    worked within the trend span.
+    """
+    others = whole(window, gpus).difference(gpus)
+    if len(others & window.once(_working, None)) != 1:
+        return False
+    rows = window.get("gpu", Span.RECENT)
+    drew = window.get("gpu", Span.TREND).beside(rows, _WATTS.column)
+    worked = {gpu for gpu, _ in rows.where(drew >= _POWER_SHARE * _limits(window, rows))}
+    return worked.issuperset(lasting)
 
 
 def _rests(window: Window, node: Subject) -> bool:

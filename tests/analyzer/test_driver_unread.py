@@ -10,7 +10,8 @@ from gpuvigil.model import EventKind, Finding, Severity
 
 from .scene import NOON, SETTINGS, Scene, event, healthy, incident, node
 
-CALM = replace(healthy(nodes=2, seconds=600.0), settings=replace(SETTINGS, steady_seconds=600.0))
+SPANS = replace(SETTINGS, steady_seconds=600.0, trend_seconds=1800.0)
+CALM = replace(healthy(nodes=2, seconds=1800.0), settings=SPANS)
 
 
 def ended(ago: float, scene: Scene = CALM) -> Scene:
@@ -35,9 +36,31 @@ def test_it_is_told_after_nine_minutes() -> None:
     assert (one.subject, one.since) == (node(), NOON - timedelta(seconds=540))
 
 
+def test_it_is_told_at_more_than_one_look_where_lines_come_by_the_minute() -> None:
+    settings = replace(SPANS, tick_seconds=60.0, window_seconds=240.0)
+    by_the_minute = replace(CALM, settings=settings).without(
+        lambda it: (NOON - it.at) % timedelta(minutes=1) != timedelta(0)
+    )
+    assert [len(found(ended(60.0 * minutes, by_the_minute))) for minutes in (8, 9, 10, 20)] == [
+        0,
+        1,
+        1,
+        1,
+    ]
+
+
 @pytest.mark.parametrize(
     "scene",
     [
+        pytest.param(
+            ended(1200.0).without(
+                lambda it: (
+                    it.subject == node()
+                    and timedelta(seconds=530) < NOON - it.at < timedelta(seconds=1200)
+                )
+            ),
+            id="the node was away for as long, and came back without its exporter of GPUs",
+        ),
         pytest.param(
             ended(540.0).without(
                 lambda it: it.subject == node() and it.at > NOON - timedelta(seconds=500)

@@ -171,6 +171,24 @@ def test_what_spins_for_long_enough_is_told_whatever_another_gpu_of_its_job_does
     assert [(f.severity.value, f.members) for f in found(unread)] == [("info", gpus[1:3])]
 
 
+@pytest.mark.parametrize(
+    ("watts_before", "at_work", "count"),
+    [(280.0, 1, 0), (279.0, 1, 1), (280.0, 2, 1), (280.0, 0, 1)],
+)
+def test_a_rank_that_works_may_evaluate_for_those_that_worked_within_half_an_hour(
+    watts_before: float, at_work: int, count: int
+) -> None:
+    gpus = tuple(gpu(1, index) for index in range(5))
+    settings = replace(SETTINGS, steady_seconds=300.0, trend_seconds=900.0)
+    scene = replace(
+        healthy(nodes=1, gpus=5, seconds=900.0), allocations=of_one_job(*gpus), settings=settings
+    )
+    for subject in gpus[at_work:]:
+        scene = scene.changed(subject, {**SPINS, "power_watts": watts_before})
+        scene = scene.changed(subject, SPINS, 305.0)
+    assert len(found(scene)) == count
+
+
 def of_spins(*spins: tuple[float | None, float | None]) -> Scene:
     """GPUs of one job that spin since a minute, as the collector counts it: now, and at most."""
     gpus = tuple(gpu(1, index) for index in range(len(spins)))
