@@ -390,7 +390,7 @@ def _waits_for_one_at_work(
     """Return whether one other GPU of the holder works, as one that evaluates for all, and those that spin for long
     worked within the trend span.
     """
-    others = whole(window, gpus).difference(gpus)
+    others = gpus_of_same_holders(window, gpus).difference(gpus)
     if len(others & window.once(_working, None)) != 1:
         return False
     rows = window.get("gpu", Span.RECENT)
