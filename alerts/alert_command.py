@@ -20,7 +20,7 @@ from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.matching.matchers import labels_of
 from gpuvigil.model import (
-    Deed,
+    AuditedAction,
     Evidence,
     Impact,
     Incident,
@@ -236,7 +236,7 @@ def _vote(config: Config, chosen: argparse.Namespace) -> int:
     hub, now = service_hubs(config.hub)(), SystemClock().now()
     incident, by = _incident(hub, chosen.incident), chosen.by or getpass.getuser()
     given = Opinion.given(incident, by, useful=chosen.worth == _WORTH[0], at=now)
-    entry = audit_of_command(Deed.OPINION, incident.id, chosen.worth, now)
+    entry = audit_of_command(AuditedAction.OPINION, incident.id, chosen.worth, now)
     hub.write_records([given.to_record(), entry.to_record()])
     print(f"counted as {chosen.worth} for the rule {incident.fault}")
     return 0

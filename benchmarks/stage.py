@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, syn
 from benchmarks.history import Target, Written, write
 from benchmarks.past import begin
 from benchmarks.spine import command_of, descendants
-from dashboard.auth.door import new_link
+from dashboard.auth.auth_middleware import new_link
 from tests.polling import wait_until
 from tests.product import Product, clean_environment
 from tests.servers import HubProcess

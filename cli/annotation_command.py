@@ -13,7 +13,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.hostlist import expand
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.matching.annotations import checked, new_id
-from gpuvigil.model import Deed, RecordKind, readable
+from gpuvigil.model import AuditedAction, RecordKind, readable
 from gpuvigil.model.annotation import Annotation
 
 from .silence_command import time
@@ -89,7 +89,10 @@ def _annotations(hub: Hub) -> list[Annotation]:
 def _write(hub: Hub, said: Annotation, detail: str, now: datetime) -> None:
     """Write the annotation and an audit entry, which names the operating-system user, not `--by`."""
     hub.write_records(
-        [said.to_record(), audit_of_command(Deed.ANNOTATION, said.id, detail, now).to_record()]
+        [
+            said.to_record(),
+            audit_of_command(AuditedAction.ANNOTATION, said.id, detail, now).to_record(),
+        ]
     )
 
 

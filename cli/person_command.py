@@ -18,7 +18,7 @@ from gpuvigil.config import Config, read_secret
 from gpuvigil.config.startup import configured_anywhere, parser, run_command
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client import service_hubs
-from gpuvigil.model import Deed
+from gpuvigil.model import AuditedAction
 from gpuvigil.private_files import UMASK, refuse_root_for
 
 
@@ -161,7 +161,7 @@ def _password(file: Path | None) -> str:
 
 def _told(config: Config, name: str, done: str, program: str) -> None:
     """Write what was done into the audit log; if the hub does not take the entry, only warn."""
-    entry = audit_of_command(Deed.PERSON, name, done, SystemClock().now())
+    entry = audit_of_command(AuditedAction.PERSON, name, done, SystemClock().now())
     try:
         with closing(service_hubs(config.hub)()) as hub:
             hub.write_records([entry.to_record()])

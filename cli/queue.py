@@ -14,7 +14,7 @@ from dashboard.lists.table import Column, Grid, Value, length, tenths, whole
 from gpuvigil.clock import duration
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Job, RecordKind, Scheduler, readable
-from gpuvigil.schedulers.jobs import MOST, Told, told_since
+from gpuvigil.schedulers.jobs import MOST, JobHistory, job_history
 
 COLUMNS = (
     Column(key="account", title="ACCOUNT", flexible=True),
@@ -36,14 +36,14 @@ _Span = tuple[datetime, datetime]
 
 def look(hub: Hub, moment: Moment, span: _Span, prices: Prices) -> Grid:
     """Return the table of accounts; HubUnavailable or HubRefused if the hub does not answer."""
-    told = {one.name: told_since(hub, cluster_key(one.name), span[0]) for one in moment.clusters}
+    told = {one.name: job_history(hub, cluster_key(one.name), span[0]) for one in moment.clusters}
     jobs = [job for one in told.values() for many in one.jobs.values() for job in many]
     schedulers = tuple(readable(hub.records(RecordKind.SCHEDULER), Scheduler.from_record))
     found = grid(moment, jobs, schedulers, span, prices)
     return replace(found, notes=[*found.notes, *missing(told)])
 
 
-def missing(told: Mapping[str, Told]) -> Iterable[str]:
+def missing(told: Mapping[str, JobHistory]) -> Iterable[str]:
     """Yield a line for each cluster whose older jobs are missing from the numbers."""
     for cluster, one in told.items():
         if one.whole_from is not None:

@@ -13,7 +13,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.matching.matchers import LABELS
 from gpuvigil.matching.silences import LONGEST, made
-from gpuvigil.model import Deed, Record, RecordKind, Silence, readable
+from gpuvigil.model import AuditedAction, Record, RecordKind, Silence, readable
 from gpuvigil.typed_times import length
 
 
@@ -91,7 +91,7 @@ def _end(hub: Hub, chosen: argparse.Namespace, now: datetime) -> None:
 
 def _entry(silence: Silence, detail: str, now: datetime) -> Record:
     """Return an audit entry that names the operating-system user, not `--by`."""
-    return audit_of_command(Deed.SILENCE, silence.id, detail, now).to_record()
+    return audit_of_command(AuditedAction.SILENCE, silence.id, detail, now).to_record()
 
 
 def _silences(hub: Hub) -> list[Silence]:

@@ -112,7 +112,8 @@ def why_main(arguments: Sequence[str]) -> int:
     )
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
-        return why.look(hub, chosen.job, chosen.cluster, Prices(settings=config.cost))
+        prices = Prices(settings=config.cost)
+        return why.look(hub, chosen.job, chosen.cluster, prices, config.analyzer)
 
     return _run(commands, arguments, grid)
 
@@ -159,7 +160,7 @@ def inference_main(arguments: Sequence[str]) -> int:
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         span = span_of(chosen.last, None, None, SystemClock().now())
         moment, prices = _look(hub, config, chosen), Prices(settings=config.cost)
-        told = inference_usage.asked(hub, (one.name for one in moment.clusters), span)
+        told = inference_usage.query_telemetry(hub, (one.name for one in moment.clusters), span)
         found = inference_usage.services(moment, told, config.alerts.idle, prices)
         return inference.grid(found, span, prices)
 

@@ -6,7 +6,7 @@ from dashboard.model.gpus import Cell
 from gpuvigil.errors import ConfigError
 from gpuvigil.model import Allocation, GpuState
 from gpuvigil.numbers_in_words import counted
-from gpuvigil.schedulers.jobs import disagreements
+from gpuvigil.schedulers.jobs import scheduler_disagreements
 
 COLUMNS = (
     Column(key="gpu", title="GPU", right=True),
@@ -47,7 +47,7 @@ def grid(moment: Moment, wanted: str) -> Grid:
         for row in (_row(cell, held, moment) for held in moment.of(cell.subject) or (None,))
     ]
     held = [one for cell in nodes[0].cells for one in moment.of(cell.subject)]
-    apart = disagreements(nodes[0].subject, held, moment.jobs, moment.now)
+    apart = scheduler_disagreements(nodes[0].subject, held, moment.jobs, moment.now)
     silent = f"{name} has stopped reporting: what follows is of before." if nodes[0].silent else ""
     return Grid(
         columns=COLUMNS,

@@ -11,6 +11,7 @@ from dashboard.lists.one_job import Told, around_its_end, standing, told_of
 from dashboard.lists.one_job_now import Running, running_now, sentences
 from dashboard.lists.table import Column, Grid, Value, length, percents, tenths
 from gpuvigil.clock import to_text
+from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Incident, Inventory, Subject, readable
 
@@ -43,6 +44,7 @@ def look(
     wanted: str,
     cluster: str | None,
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
+    settings: AnalyzerSettings = AnalyzerSettings(),  # noqa: B008 - it is frozen
 ) -> Grid:
     """Return the table for a job; ConfigError for an unknown job, HubUnavailable or HubRefused from the hub."""
     told = told_of(hub, wanted, cluster)
@@ -51,7 +53,7 @@ def look(
     named = [*(one.where for one in found.clues), *(one.subject.key for one in stands)]
     # The scheduler reports a job's end earlier than its nodes do.
     runs = told.runs and told.ending.ended_at is None
-    now = running_now(hub, told, stands, prices) if runs else None
+    now = running_now(hub, told, stands, prices, settings) if runs else None
     return grid(told, found, stands, _indices(hub, {Subject.parse(key) for key in named}), now)
 
 
@@ -103,7 +105,7 @@ def grid(
         for_people=_OF_ROWS,
         same_from=_OF_ROWS,
         head=[_sentence(told, found, user)] if now is None else sentences(now),
-        notes=_notes(told, rows[1:]),
+        notes=() if now and now.job.not_reporting else _notes(told, rows[1:]),
     )
 
 

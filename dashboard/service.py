@@ -40,17 +40,17 @@ from gpuvigil.web.signed_links import seal
 
 from .auth.accounts import Accounts
 from .auth.audit_trail import AuditTrail
-from .auth.door import Door
+from .auth.auth_middleware import AuthMiddleware
 from .auth.keys import Keys
 from .auth.live_socket import LiveSocket
 from .auth.oidc import Oidc
-from .auth.proxy_header import Peers, ProxyHeader, is_within
+from .auth.proxy_header import KeepPeerAddress, ProxyHeader, is_within
 from .auth.replies import App
 from .auth.sessions import SESSION_HEADER, Sessions
-from .auth.sign_in import PATHS, Ways
+from .auth.sign_in import PATHS, SignInWays
 from .auth.sign_in_page import source_hash
 from .data import live
-from .data.questions import Questions
+from .data.questions import QueryCache
 from .data.snapshot import Snapshot
 from .incidents.message_links import Answering
 from .layout.frame import PAGES
@@ -111,7 +111,7 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
     clock = SystemClock()
     snapshot = Snapshot(connect, clock, config.analyzer, config.dashboard.refresh_seconds)
     keys = Keys(config.dashboard.secrets_directory, timedelta(hours=config.dashboard.session_hours))
-    questions = Questions(connect, clock)
+    questions = QueryCache(connect, clock)
     trail = AuditTrail(connect, clock)
     ways = _ways(config, trail)
     sessions = Sessions(keys, ways.accounts, ways.groups)
@@ -161,13 +161,13 @@ def _answering(
     return Answering(signed, connect, clock, who).routes() if signed else []
 
 
-def _ways(config: Config, trail: AuditTrail) -> Ways:
+def _ways(config: Config, trail: AuditTrail) -> SignInWays:
     proxies = [ip_network(entry) for entry in config.dashboard.trusted_proxies]
-    return Ways(
+    return SignInWays(
         accounts=Accounts(config.dashboard.secrets_directory),
         proxy=ProxyHeader.of(config.people, proxies),
         oidc=Oidc(config) if config.people.oidc_issuer else None,
-        told=trail.add,
+        audit=trail.add,
     )
 
 
@@ -207,7 +207,7 @@ def _listening(config: Config) -> socket.socket:
     return listener
 
 
-def _server(config: Config, keys: Keys, more: Sequence[Route], ways: Ways) -> uvicorn.Server:
+def _server(config: Config, keys: Keys, more: Sequence[Route], ways: SignInWays) -> uvicorn.Server:
     for option, value in OPTIONS.items():
         streamlit_config.set_option(option, value)
     streamlit_config.set_option("server.allowedHosts", _allowed_hosts(config))
@@ -220,7 +220,7 @@ def _server(config: Config, keys: Keys, more: Sequence[Route], ways: Ways) -> uv
     routes = [Route("/healthz", _alive), *more]
     paths = {*(page.path for page in PAGES), "/healthz", *PATHS}
     app = Astray(st.App(SCRIPT, routes=routes), paths)
-    door = Door(
+    door = AuthMiddleware(
         app,
         keys=keys,
         clock=SystemClock(),
@@ -232,14 +232,14 @@ def _server(config: Config, keys: Keys, more: Sequence[Route], ways: Ways) -> uv
     return uvicorn.Server(_web(config.dashboard, door))
 
 
-def _web(settings: DashboardSettings, door: Door) -> uvicorn.Config:
+def _web(settings: DashboardSettings, door: AuthMiddleware) -> uvicorn.Config:
     proxies = [ip_network(entry) for entry in settings.trusted_proxies]
     believing = ProxyHeadersMiddleware(door, list(map(str, proxies)))  # type: ignore[arg-type]
     most = most_connections(settings.connections_count)
     places = Places(most, exempt=partial(is_within, proxies), log=Log("dashboard"))
     return uvicorn.Config(
         # Keep a connection's own address before a proxy's headers replace it.
-        Peers(cast(App, believing if proxies else door)),
+        KeepPeerAddress(cast(App, believing if proxies else door)),
         http=limited(places, LIMITS, _crowded(most)),
         ws=cast(type[asyncio.Protocol], LiveSocket),
         ws_max_size=MESSAGE_BYTES,

@@ -57,6 +57,14 @@ def _waits_for_checkpoints(job: Job) -> bool:
 
 
 @dataclass(slots=True, kw_only=True)
+class _Reader:
+    """One node's collector: what it has told, and when it reads next."""
+
+    told: RepeatFilter = field(default_factory=RepeatFilter)
+    due: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
 class _Files:
     """The files that one job's ranks wrote, with the newest lines."""
 
@@ -71,20 +79,20 @@ class _Files:
     begin: list[_Line] = field(default_factory=list)
     count: int = 0  # of all lines
     steps: float = 0.0
-    told: dict[int, RepeatFilter] = field(default_factory=dict)  # by the node that reads the files
+    readers: dict[int, _Reader] = field(default_factory=dict)  # by node
     saved: float = 0.0  # seconds that all ranks but the first have waited
 
     def work(self, at: float, clock: Floats) -> None:
         """Write the collectives of one tick's steps."""
         job, rhythm, length = self.job, self.job.workload.rhythm, step_seconds(self.job)
-        begun = job.start + job.workload.startup_seconds
+        first = job.start + job.workload.startup_seconds
         over = job.end if job.stopped is None else min(job.end, job.stopped)
-        if rhythm is None or length is None or not begun <= at < over:
+        if rhythm is None or length is None or not first <= at < over:
             return
         if self._is_held(at) or makes_steps_from(job, at) > at:
             self.saved += _TICK_SECONDS * (self.waits and not self._is_held(at))
             return
-        before = int(self.steps)
+        before, begun = int(self.steps), at - _TICK_SECONDS - self.steps * length
         self.steps += _TICK_SECONDS / length
         size = (int(self.steps) - before, len(job.gpus))
         own = length * rhythm.own * self.dealt * (1.0 + self._scatter(size, _OWN_SPREAD))
@@ -97,9 +105,8 @@ class _Files:
         if len(whole):
             whole[0, 1:] += int(1e6 * self.saved)
             self.saved = 0.0
-        written = int(1e6 * at)
         lines = [
-            (number, written, times)
+            (number, int(1e6 * np.ceil(begun + (number // _OF_A_STEP + 1) * length)), times)
             for number, times in enumerate(whole.tolist(), start=before * _OF_A_STEP)
         ]
         self.lines.extend(lines)
@@ -184,7 +191,7 @@ class Inspectors:
         for at in np.arange(start, end, _TICK_SECONDS).tolist():
             for files in here:
                 files.work(at, self._clock(files.job, clocks, at))
-                if at % INSPECTOR_SECONDS == 0.0 and files.job.start <= at < files.job.end:
+                if files.job.start <= at < files.job.end:
                     events += self._look(files, at)
         return replace(
             block,
@@ -211,8 +218,14 @@ class Inspectors:
             node: [rank for rank, it in enumerate(nodes) if it == node] for node in nodes
         }  # fmt: skip
         for node, ranks in seen.items():
+            reader = files.readers.setdefault(node, _Reader())
+            if at < reader.due:
+                continue
             ones = {it.op.rank: it for it in files.awaited_ranks(ranks, hosts)}
-            for rank in sorted(files.told.setdefault(node, RepeatFilter()).news(ones, at)):
+            news = reader.told.news(ones, at)
+            read = max((it.seconds for it in ones.values()), default=0)
+            reader.due = at + reader.told.rest(INSPECTOR_SECONDS, read)
+            for rank in sorted(news):
                 gpu = topology.gpu_subject(job.gpus[rank])
                 self.last.append((self._fleet.at(at), gpu))
                 yield self._event(gpu, ones[rank], str(job.holder), at)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from .workers import pool
 # The most for one fleet: small fleets spend time on each pass, large ones need memory.
 _NODES, _DAYS = 128, 1.0
 _FAULTS, _NODE_DAYS = 80.0, 100.0
+# From this length on a fleet says how far it is.
+_LONG = timedelta(hours=6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +100,8 @@ def line(counts: Counts) -> str:
     if counts.seconds:
         parts.append(f"median {statistics.median(counts.seconds):.0f} s")
     wrong = ", ".join(f"{number} {severity}" for severity, number in counts.wrong.items())
-    return f"{', '.join(parts)}; wrong incidents: {wrong}"
+    looked = f"; {counts.look_alikes_told} of {counts.look_alikes} look-alikes told as faults"
+    return f"{', '.join(parts)}; wrong incidents: {wrong}{looked if counts.look_alikes else ''}"
 
 
 def unread(fleets: Iterable[PlayResult]) -> list[str]:
@@ -135,7 +139,27 @@ def _played(order: Order, wanted: Sequence[tuple[int, int]], workers: int) -> It
 
 
 def _one(order: Order, seed: int, nodes: int) -> PlayResult:
-    return play(order.settings(seed, nodes), not order.hosts_only, order.tick_seconds)
+    settings = order.settings(seed, nodes)
+    progress = Progress(seed, settings.end - settings.start)
+    return play(settings, not order.hosts_only, order.tick_seconds, progress.reached)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Says on standard error, at each tenth of a long fleet, how far it is."""
+
+    seed: int
+    length: timedelta
+    tenths: int = 0
+
+    def reached(self, played: timedelta) -> None:
+        """Say it, where another tenth of a fleet of hours was played."""
+        tenths = int(10 * played / self.length)
+        if self.length >= _LONG and self.tenths < tenths < 10:
+            hours, of = (it / timedelta(hours=1) for it in (played, self.length))
+            words = f"gpuvigil play: fleet {self.seed}: {hours:g} of {of:g} hours"
+            print(words, file=sys.stderr, flush=True)
+        self.tenths = tenths
 
 
 def _json(seed: int, counts: Counts, fleets: Sequence[PlayResult]) -> dict[str, Any]:
@@ -151,6 +175,8 @@ def _json(seed: int, counts: Counts, fleets: Sequence[PlayResult]) -> dict[str, 
         "right_cause": counts.right_cause,
         "exactly_one_incident": counts.one_incident,
         "wrong_incidents": counts.wrong,
+        "look_alikes": counts.look_alikes,
+        "look_alikes_told": counts.look_alikes_told,
         "median_seconds": statistics.median(counts.seconds) if counts.seconds else None,
         "fleets": [fleet.to_json() for fleet in fleets],
     }

@@ -39,3 +39,9 @@ def last_line(unit: str, call: Run = run) -> str:
     if code != 0 or not said:
         return f"see journalctl -u {unit}"
     return f"its last line: {said.splitlines()[-1]} (journalctl -u {unit} has more)"
+
+
+def gives_up(unit: str, call: Run = run) -> bool:
+    """Return whether a unit ended by itself and awaits a restart, as with a wrong configuration."""
+    asked = ["systemctl", "show", "-p", "SubState", "--value", f"{unit}.service"]
+    return call(asked)[1] in {"auto-restart", "failed"}

@@ -6,10 +6,10 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.model import RecordKind, readable
 from gpuvigil.model.report_run import Letter, ReportRun
 
-from .revised import Kept
+from .revised import EarlierNumbers
 
 
-def kept_since(hub: Hub, end: datetime) -> tuple[Kept, ...]:
+def earlier_numbers_since(hub: Hub, end: datetime) -> tuple[EarlierNumbers, ...]:
     """Return the numbers of reports made after `end`, which include those about the span up to it."""
     found = readable(hub.records(RecordKind.REPORT, since=end), ReportRun.from_record)
     return tuple(one for run in found for one in run.numbers)

@@ -19,11 +19,11 @@ from gpuvigil.config.reporting import PAPERS
 from gpuvigil.config.startup import fail, parser
 from gpuvigil.errors import ConfigError, GpuvigilError, HubRefused
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Deed, Record
+from gpuvigil.model import AuditedAction, Record
 from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 
-from .archive import kept_since
+from .archive import earlier_numbers_since
 from .build import build
 from .content import Report
 from .inputs import read
@@ -112,7 +112,7 @@ def _run(chosen: argparse.Namespace) -> None:
         facts = read(
             with_pseudonyms(hub, config, clock), chosen.cluster, span, now, config, calendar
         )
-        past = kept_since(hub, span[1])
+        past = earlier_numbers_since(hub, span[1])
         keep_entry(hub, _entry(form, chosen, now))
     made = [(one, build(one)) for one in facts]
     reports = [replace(it, revised=revised(one, it, past)) for one, it in made]
@@ -138,7 +138,7 @@ def _entry(form: str, chosen: argparse.Namespace, now: datetime) -> Record:
     """Return an entry for the audit log, since names of people leave the system in a report."""
     span = chosen.last or chosen.week or chosen.month or chosen.quarter or "a span"
     detail, about = f"{form}, {span}", chosen.cluster or "every cluster"
-    return audit_of_command(Deed.REPORT, about, detail, now).to_record()
+    return audit_of_command(AuditedAction.REPORT, about, detail, now).to_record()
 
 
 def form_of(form: str | None, out: Path | None) -> str:

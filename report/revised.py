@@ -24,7 +24,7 @@ _COMPARED = frozenset({Kind.HOURS, Kind.PERCENT, Kind.MONEY, Kind.ENERGY})
 _LEAST_HOURS = 0.05
 # Labels of reports that an earlier version kept, and what the same numbers are called now.
 _CALLED_BEFORE = {"Idle and held": "Allocated but idle", "Held GPU-h": "Allocated GPU-h"}
-Kept = Mapping[str, Any]
+EarlierNumbers = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Sources:
         )
 
 
-def kept(facts: Facts, report: Report) -> Kept:
+def numbers_to_keep(facts: Facts, report: Report) -> EarlierNumbers:
     """Return the JSON values that are kept of a report beside its text."""
     sources = Sources.of(facts, report)
     return {
@@ -70,7 +70,7 @@ def kept(facts: Facts, report: Report) -> Kept:
     }
 
 
-def revised(facts: Facts, report: Report, past: Iterable[Kept]) -> str:
+def revised(facts: Facts, report: Report, past: Iterable[EarlierNumbers]) -> str:
     """Say which numbers differ from the newest report of the same span, and why; "" for none."""
     same = [one for one in past if all(one[key] == value for key, value in _span(report).items())]
     if not same:
@@ -122,7 +122,7 @@ def _moved(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} {before} → {after}"
 
 
-def _why(then: Kept, facts: Facts, report: Report, made_at: datetime) -> Iterator[str]:
+def _why(then: EarlierNumbers, facts: Facts, report: Report, made_at: datetime) -> Iterator[str]:
     """Yield known reasons: data that came late, new information, changed settings."""
     now = Sources.of(facts, report)
     again = sum(one.counted_at > made_at for one in facts.usage.buckets)
@@ -148,7 +148,7 @@ def _why(then: Kept, facts: Facts, report: Report, made_at: datetime) -> Iterato
     yield from _settings(then, now)
 
 
-def _settings(then: Kept, now: Sources) -> Iterator[str]:
+def _settings(then: EarlierNumbers, now: Sources) -> Iterator[str]:
     if list(now.prices) != list(then["prices"]):
         yield "prices changed"
     if (now.idle_seconds, now.idle_percent) != (then["idle_seconds"], then["idle_percent"]):

@@ -32,7 +32,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.model.setup import TITLES
 
-from .root_cause_inputs import AROUND, MOST_EVENTS, Told, strikes
+from .root_cause_inputs import AROUND, MOST_EVENTS, RootCauseInputs, strikes
 
 MOST_INCIDENTS = 20
 MOST_LINES = 10
@@ -178,61 +178,66 @@ class Page:
 
 
 def of_node(
-    told: Told, start: datetime, now: datetime, *, with_people: bool = False, about: str = ""
+    inputs: RootCauseInputs,
+    start: datetime,
+    now: datetime,
+    *,
+    with_people: bool = False,
+    about: str = "",
 ) -> Page:
     """Return a node's page with its incidents since `start`, or with only the one with the id `about`."""
-    ordered = sorted(told.incidents, key=lambda one: (one.since, one.id), reverse=True)
-    wanted = [one for one in ordered if (one.id == about if about else _within(one, told, start))]
-    shown, ended = wanted[:MOST_INCIDENTS], _ended(told)
+    ordered = sorted(inputs.incidents, key=lambda one: (one.since, one.id), reverse=True)
+    wanted = [one for one in ordered if (one.id == about if about else _within(one, inputs, start))]
+    shown, ended = wanted[:MOST_INCIDENTS], _ended(inputs)
     lost: dict[Key, Loss] = {}
     accounts = []
     for one in shown:
         cost = _lost(one, ended)
         lost |= {loss.job.key: loss for loss in cost}
-        accounts.append(_account(one, told, cost, now, with_people=with_people))
+        accounts.append(_account(one, inputs, cost, now, with_people=with_people))
     part = wanted[0].subject.gpu if about and wanted else None
     known = [one.gpu_hours for one in lost.values() if one.gpu_hours is not None]
-    gpus = () if told.inventory is None else told.inventory.gpus
+    gpus = () if inputs.inventory is None else inputs.inventory.gpus
     return Page(
-        about=_about(told, part),
-        cluster=told.node.cluster,
-        node=told.node.node,
-        simulated=told.node.simulated,
+        about=_about(inputs, part),
+        cluster=inputs.node.cluster,
+        node=inputs.node.node,
+        simulated=inputs.node.simulated,
         start=min(start, wanted[0].since) if about and wanted else start,
         made_at=now,
         with_people=with_people,
-        versions=tuple(versions(told.setups, told.inventory)),
+        versions=tuple(versions(inputs.setups, inputs.inventory)),
         gpus=tuple(one for one in gpus if part in {None, one.uuid}),
-        ports=_ports(told.inventory),
+        ports=_ports(inputs.inventory),
         incidents=tuple(accounts),
         more_incidents=len(wanted) - len(shown),
         jobs_lost=len(lost),
         job_gpu_hours=sum(known) if known else None,
-        accepted=_accepted(told, with_people=with_people),
-        unmeasured=tuple(unmeasured(told, part)),
+        accepted=_accepted(inputs, with_people=with_people),
+        unmeasured=tuple(unmeasured(inputs, part)),
     )
 
 
-def _within(one: Incident, told: Told, start: datetime) -> bool:
+def _within(one: Incident, inputs: RootCauseInputs, start: datetime) -> bool:
     """Return whether the incident is this node's, was confirmed, and stood in the span."""
     ended = one.resolved_at
     lately = ended is None or ended > start
-    return lately and one.state in _CONFIRMED and not one.marked and strikes(one, told.node)
+    return lately and one.state in _CONFIRMED and not one.marked and strikes(one, inputs.node)
 
 
-def _about(told: Told, part: str | None) -> str:
+def _about(inputs: RootCauseInputs, part: str | None) -> str:
     if part is None:
-        return told.node.node
-    return _where(Subject(cluster=told.node.cluster, node=told.node.node, gpu=part), told)
+        return inputs.node.node
+    return _where(Subject(cluster=inputs.node.cluster, node=inputs.node.node, gpu=part), inputs)
 
 
-def _where(subject: Subject, told: Told) -> str:
+def _where(subject: Subject, inputs: RootCauseInputs) -> str:
     """Return a part's name for people."""
     if subject.device is not None:
         return f"{subject.node} {subject.device} port {subject.port or ''}".rstrip()
     if subject.gpu is None:
         return subject.node
-    gpus = () if told.inventory is None else told.inventory.gpus
+    gpus = () if inputs.inventory is None else inputs.inventory.gpus
     index = next((one.index for one in gpus if one.uuid == subject.gpu), None)
     return f"{subject.node} GPU {subject.gpu if index is None else index}"
 
@@ -264,8 +269,8 @@ def _ports(inventory: Inventory | None) -> tuple[Port, ...]:
     )
 
 
-def _accepted(told: Told, *, with_people: bool) -> Step | None:
-    one = told.acceptance
+def _accepted(inputs: RootCauseInputs, *, with_people: bool) -> Step | None:
+    one = inputs.acceptance
     if one is None:
         return None
     what = "Accepted after tests" if one.tested else "Accepted"
@@ -273,17 +278,22 @@ def _accepted(told: Told, *, with_people: bool) -> Step | None:
 
 
 def _account(
-    one: Incident, told: Told, cost: Sequence[Loss], now: datetime, *, with_people: bool
+    one: Incident,
+    inputs: RootCauseInputs,
+    cost: Sequence[Loss],
+    now: datetime,
+    *,
+    with_people: bool,
 ) -> Account:
     until = one.resolved_at or now
-    events = [it for it in told.events if _belongs(it, one, until)]
-    lines = _lines(events, told)
-    went = _steps(one, told, events, with_people=with_people)
+    events = [it for it in inputs.events if _belongs(it, one, until)]
+    lines = _lines(events, inputs)
+    went = _steps(one, inputs, events, with_people=with_people)
     return Account(
         id=one.id,
         fault=one.fault,
         title=one.title,
-        where=one.label or _where(one.subject, told),
+        where=one.label or _where(one.subject, inputs),
         severity=one.severity.value,
         state=one.state,
         since=one.since,
@@ -300,8 +310,8 @@ def _account(
         jobs=tuple(_cost(it, with_people=with_people) for it in cost),
         gpus_blocked=one.impact.gpus,
         gpu_hours_blocked=one.impact.gpus * ((until - one.since) / _HOUR),
-        before=tuple(_before(one, told, now, with_people=with_people)),
-        history=history(one, failures(told.incidents)),
+        before=tuple(_before(one, inputs, now, with_people=with_people)),
+        history=history(one, failures(inputs.incidents)),
     )
 
 
@@ -314,11 +324,11 @@ def _belongs(event: Event, one: Incident, until: datetime) -> bool:
     return about == subject or whole or subject.key in one.members
 
 
-def _lines(events: Iterable[Event], told: Told) -> tuple[Line, ...]:
+def _lines(events: Iterable[Event], inputs: RootCauseInputs) -> tuple[Line, ...]:
     return tuple(
         Line(
             at=one.at,
-            where=_where(one.subject, told),
+            where=_where(one.subject, inputs),
             text=_short(one.message),
             times=one.count,
         )
@@ -360,19 +370,19 @@ def _code(of_gpu: int | None, of_switch: int | None, them: Sequence[Event]) -> C
 
 
 def _steps(
-    one: Incident, told: Told, events: Iterable[Event], *, with_people: bool
+    one: Incident, inputs: RootCauseInputs, events: Iterable[Event], *, with_people: bool
 ) -> tuple[Step, ...]:
     """Return what happened and was done: by people, gpuvigil, the driver and the manufacturer."""
-    transitions = [_said(it, with_people=with_people) for it in told.transitions.get(one.id, ())]
-    notes = told.notes.get(one.id, ()) if with_people else ()
-    moments = steps(one, transitions, notes, told.actions.get(one.id, ()))
+    transitions = [_said(it, with_people=with_people) for it in inputs.transitions.get(one.id, ())]
+    notes = inputs.notes.get(one.id, ()) if with_people else ()
+    moments = steps(one, transitions, notes, inputs.actions.get(one.id, ()))
     found = [Step(at=it.at, what=_short(_joined(it.title, it.text))) for it in moments]
     found += [
-        Step(at=it.at, what=f"{_where(it.subject, told)}: {_DONE[it.kind]}")
+        Step(at=it.at, what=f"{_where(it.subject, inputs)}: {_DONE[it.kind]}")
         for it in events
         if it.kind in _DONE
     ]
-    for it in told.rma.get(one.id, ()):
+    for it in inputs.rma.get(one.id, ()):
         serial = f", serial number {it.serial}" if it.serial else ""
         who = _joined(f", by {it.by}", it.note) if with_people else ""
         found.append(Step(at=it.at, what=f"Return to the maker: {it.state.value}{serial}{who}"))
@@ -390,21 +400,21 @@ def _joined(title: str, text: str) -> str:
     return f"{title}: {text}" if text and WITHHELD not in text else title
 
 
-def _ended(told: Told) -> Sequence[Ended]:
+def _ended(inputs: RootCauseInputs) -> Sequence[Ended]:
     """Return jobs that ended on the node, with their GPUs here; a scheduler's report goes first."""
     runs_: dict[str, list[Ended]] = {}
     by_holder: dict[str, list[Allocation]] = {}
-    for one in told.held:
+    for one in inputs.held:
         by_holder.setdefault(str(one.holder), []).append(one)
     for holder, held in by_holder.items():
         ends = (of_allocations(run) for run in runs(held))
         runs_[holder] = [one for one in ends if one is not None]
     found = []
-    for job in told.jobs:
+    for job in inputs.jobs:
         ended = of_job(job)
         keys = frozenset(it.subject.key for it in by_holder.get(str(job.holder), ()))
         found += [] if ended is None else [replace(ended, gpu_keys=keys)]
-    told_of = {str(job.holder) for job in told.jobs}
+    told_of = {str(job.holder) for job in inputs.jobs}
     return [
         *found,
         *(one for holder, them in runs_.items() if holder not in told_of for one in them),
@@ -434,21 +444,23 @@ def _cost(one: Loss, *, with_people: bool) -> Cost:
     )
 
 
-def _before(one: Incident, told: Told, now: datetime, *, with_people: bool) -> Iterator[Before]:
+def _before(
+    one: Incident, inputs: RootCauseInputs, now: datetime, *, with_people: bool
+) -> Iterator[Before]:
     """Yield the same fault on the same part, or on the same GPU wherever it sat."""
     past = [
         it
-        for it in told.incidents
+        for it in inputs.incidents
         if it.since < one.since
         and (it.subject == one.subject or (one.serial and it.serial == one.serial))
     ]
-    later = [it for it in told.incidents if it.since >= one.since and it.id != one.id]
+    later = [it for it in inputs.incidents if it.since >= one.since and it.id != one.id]
     for it in similar_incidents(one, past, now)[:MOST_BEFORE]:
         said = IncidentRecords(
-            transitions=told.transitions.get(it.id, ()),
-            notes=told.notes.get(it.id, ()) if with_people else (),
-            rma=told.rma.get(it.id, ()),
-            actions=told.actions.get(it.id, ()),
+            transitions=inputs.transitions.get(it.id, ()),
+            notes=inputs.notes.get(it.id, ()) if with_people else (),
+            rma=inputs.rma.get(it.id, ()),
+            actions=inputs.actions.get(it.id, ()),
         )
         found = earlier_incident(one, it, said, [*past, *later])
         yield Before(
@@ -459,20 +471,20 @@ def _before(one: Incident, told: Told, now: datetime, *, with_people: bool) -> I
         )
 
 
-def unmeasured(told: Told, part: str | None = None) -> Iterator[str]:
+def unmeasured(inputs: RootCauseInputs, part: str | None = None) -> Iterator[str]:
     """Yield what this page cannot say, and why."""
-    had = told.inventory
+    had = inputs.inventory
     if had is None:
         yield "The node has no inventory any more: its parts are those that its incidents name."
     else:
         yield from _of_inventory(had, part)
-    if not told.setups:
+    if not inputs.setups:
         yield "Since when it runs on these versions: no change of them was kept."
     yield "Since when each GPU sits in its slot: only incidents keep the serial number of their time."
-    if not told.jobs:
+    if not inputs.jobs:
         yield "Jobs by a scheduler's word: only those are known that the node saw, with its own GPUs."
-    if told.events_cut:
-        yield f"Kernel lines and events before {told.events[0].at:%d %b %H:%M} UTC: only the newest {MOST_EVENTS:,} were read."
+    if inputs.events_cut:
+        yield f"Kernel lines and events before {inputs.events[0].at:%d %b %H:%M} UTC: only the newest {MOST_EVENTS:,} were read."
     yield "Drains by people and by the scheduler itself: only those by gpuvigil are kept."
     yield "Temperatures, power and clocks around each incident are on the dashboard, not in this file."
 

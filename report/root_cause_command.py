@@ -14,7 +14,7 @@ from gpuvigil.config import load
 from gpuvigil.config.startup import fail, parser
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client import Hub
-from gpuvigil.model import Audit, Deed
+from gpuvigil.model import Audit, AuditedAction
 from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 from gpuvigil.typed_times import length
@@ -22,7 +22,13 @@ from gpuvigil.typed_times import length
 from .report_command import format_in, keep_entry, write
 from .root_cause import Page, of_node
 from .root_cause_formats import html, json_text, markdown
-from .root_cause_inputs import incident_called, node_called, read, told, without_names
+from .root_cause_inputs import (
+    group_inputs,
+    incident_called,
+    node_called,
+    read_records,
+    without_names,
+)
 
 _RENDERERS = {"html": html, "json": json_text, "md": markdown}
 _ABOUT = {
@@ -75,7 +81,7 @@ def _run(verb: str, chosen: argparse.Namespace) -> None:
         page = page_of(with_pseudonyms(hub, config, clock), verb, chosen, now)
         names = ", with names" if page.with_people else ""
         entry = Audit(
-            deed=Deed.REPORT,
+            deed=AuditedAction.REPORT,
             person=getpass.getuser(),
             about=chosen.name,
             detail=f"{form}, root cause{names}",
@@ -100,7 +106,9 @@ def page_of(hub: Hub, verb: str, chosen: argparse.Namespace, now: datetime) -> P
         incident = incident_called(hub, chosen.name)
         node, about = incident.subject.of_node(), incident.id
         since, until = incident.since, incident.resolved_at or now
-    records = read(hub, node, since, until)
+    records = read_records(hub, node, since, until)
     if not chosen.with_people:
         records = without_names(records, now)
-    return of_node(told(node, records), since, now, with_people=chosen.with_people, about=about)
+    return of_node(
+        group_inputs(node, records), since, now, with_people=chosen.with_people, about=about
+    )

@@ -53,7 +53,7 @@ _Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class RootCauseInputs:
     """All inputs; mappings are by incident id."""
 
     node: Subject
@@ -107,7 +107,7 @@ def incident_called(hub: Hub, id_: str) -> Incident:
     return found
 
 
-def read(hub: Hub, node: Subject, since: datetime, until: datetime) -> tuple[Record, ...]:
+def read_records(hub: Hub, node: Subject, since: datetime, until: datetime) -> tuple[Record, ...]:
     """Return the records of a node; events and jobs are those of the span."""
     key = node.key
     found: list[Record] = []
@@ -167,7 +167,7 @@ def without_names(records: Iterable[Record], now: datetime) -> tuple[Record, ...
     return (*parts, *(one for one in seen if one.kind not in _OF_PARTS))
 
 
-def told(node: Subject, records: Iterable[Record]) -> Told:
+def group_inputs(node: Subject, records: Iterable[Record]) -> RootCauseInputs:
     """Group the records by kind, each list oldest first."""
     by_kind: defaultdict[RecordKind, dict[str, Record]] = defaultdict(dict)
     for one in records:
@@ -176,7 +176,7 @@ def told(node: Subject, records: Iterable[Record]) -> Told:
     def of(kind: RecordKind, read_one: Callable[[Record], _Read]) -> list[_Read]:
         return list(readable(sorted(by_kind[kind].values(), key=lambda it: it.at), read_one))
 
-    return Told(
+    return RootCauseInputs(
         node=node,
         inventory=next(iter(of(RecordKind.INVENTORY, Inventory.from_record)), None),
         setups=of(RecordKind.SETUP, Setup.from_record),

@@ -29,14 +29,14 @@ from gpuvigil.model import RecordKind, Severity, Subject, readable
 from gpuvigil.model.report_run import Letter, LetterState, ReportRun
 from gpuvigil.web.page_links import report_page
 
-from .archive import kept_since, letters_of, runs
+from .archive import earlier_numbers_since, letters_of, runs
 from .build import build
 from .editions import of_team, only_theirs
 from .html_format import html
 from .inputs import read
 from .markdown_format import summary
 from .pdf_format import pdf
-from .revised import kept, revised
+from .revised import numbers_to_keep, revised
 from .schedule import planned, so_far, until
 
 LEASE_SECONDS, POLL_SECONDS = 300.0, 20.0
@@ -116,7 +116,7 @@ class ReportRunner:
         chosen, now = settings.cluster or None, self.clock.now()
         span, calendar = so_far(settings, run, now)
         facts = read(self.hub, chosen, span, now, self.config, calendar)
-        past = kept_since(self.hub, span[1])
+        past = earlier_numbers_since(self.hub, span[1])
         if settings.team:
             theirs = [of_team(one, settings.team) for one in facts]
             made = [(one, only_theirs(build(one))) for one in theirs]
@@ -135,7 +135,7 @@ class ReportRunner:
             summary="\n\n".join("\n".join(summary(one)) for one in reports),
             html=html(reports, settings.paper),
             # The final report is not a revision of its preview.
-            numbers=() if run.final_at else tuple(kept(one, it) for one, it in made),
+            numbers=() if run.final_at else tuple(numbers_to_keep(one, it) for one, it in made),
         )
 
     def _sent(self, run: ReportRun, settings: ReportSettings) -> bool:

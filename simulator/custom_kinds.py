@@ -16,13 +16,14 @@ the time drawn already, and says what the sensors read, what the machine reports
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gpuvigil.faults import FAULTS
+from gpuvigil.faults import FAULTS, xid
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import EventKind, Severity
@@ -63,6 +64,7 @@ DELIVERY = {
 # The link fields that collectors sum up for a GPU, and the changes that make a counter grow.
 _COUNTED, _GROWS = NEWS[1:], frozenset({"add", "jump", "per_second"})
 _OF_ALL_LINKS = ("nvlink_{}", "nvlink_errors", "nvlink_worst_link_errors")
+_LINKS_UP, _WORST = "nvlink_links_up", "nvlink_worst_link"
 # States of a GPU that the driver does not see: they are fields of no measurement.
 _GPU_STATES = ("lost", "mute", "absent", "pcie_present", "unmeasured_reason")
 
@@ -112,14 +114,19 @@ class Fault:
     def nvlink(self, field: str, *, link: int = 0, **how: Any) -> None:
         """Change `up`, `crc_errors`, `replay_errors` or `recovery_errors` of a link of the GPUs.
 
-        Errors count for the GPU as well, since collectors sum them up.
+        The GPU has a link less while one is down, and its errors, since collectors sum them up.
         """
         gpus = self._gpus(how)
         places = tuple(gpu * LINKS + link for gpu in gpus)
         self._change(Quantity.LINK, field, NEWS, places, dict(how))
-        grows = field in _COUNTED and not _GROWS.isdisjoint(how)
-        for of_gpu in _OF_ALL_LINKS if grows else ():
+        span = {name: value for name, value in how.items() if name in {"start", "end"}}
+        if how.get("set") == 0 and field == "up":
+            self._change(Quantity.GPU, _LINKS_UP, (_LINKS_UP,), gpus, {"add": -1.0, **span})
+        if field not in _COUNTED or _GROWS.isdisjoint(how):
+            return
+        for of_gpu in _OF_ALL_LINKS:
             self._change(Quantity.GPU, of_gpu.format(field), _fields("gpu"), gpus, dict(how))
+        self._change(Quantity.GPU, _WORST, (_WORST,), gpus, {"set": float(link), **span})
 
     def physics(self, name: str, **how: Any) -> None:
         """Change the inputs of the GPUs' power, clocks and heat."""
@@ -138,14 +145,34 @@ class Fault:
         self, kind: str, *, of: str | None = None, at: float = 0.0, message: str = ""
     ) -> None:
         """Let the collector report an event: a value of `gpuvigil.model.EventKind`, such as `boot`."""
+        if kind in {EventKind.XID.value, EventKind.SXID.value}:
+            raise KindsError(f"event {kind!r} needs a code: say fault.{kind}(code)")
         known = _known(kind, [it.value for it in EventKind], "event")
+        if known == EventKind.BOOT.value:
+            self.site.boots.append(self.site.start + at)
         self.site.report_event(
             EventKind(known), self._subject(of), at=self.site.start + at, message=message
         )
 
-    def xid(self, code: int, at: float = 0.0) -> None:
-        """Let the driver log an Xid of the fault's GPU."""
-        self.site.xid(code, at=self.site.start + at)
+    def xid(self, code: int, at: float = 0.0, message: str = "") -> None:
+        """Let the driver log an Xid of the fault's GPU, with its usual text where `message` has no other."""
+        moment, gpu = self.site.start + at, self.site.gpu
+        if not message:
+            with suppress(KeyError):  # the fleet has the texts of few codes
+                self.site.xid(code, at=moment)
+                return
+        line = (
+            f"Xid {code}: {message or xid(code).mnemonic} [{self.site.topology.pci_address(gpu)}]"
+        )
+        self.site.report_event(EventKind.XID, ("gpu", gpu), at=moment, xid=code, message=line)
+
+    def sxid(self, code: int, at: float = 0.0, message: str = "fatal: Link 12") -> None:
+        """Let the driver log an SXid of an NVSwitch of the fault's node."""
+        line = f"SXid {code}: {message} [nvswitch0, 0000:05:00.0]"
+        node = ("node", self.site.node)
+        self.site.report_event(
+            EventKind.SXID, node, at=self.site.start + at, sxid=code, message=line
+        )
 
     def seen_after(self, seconds: float) -> None:
         """Set from when on the fault can be detected, in seconds after its start; detection delay counts from there."""
@@ -210,8 +237,9 @@ def kind(  # noqa: PLR0913 - a row of a table
     *,
     of: str,
     cause: str,
-    severity: str,
-    right: Sequence[str],
+    severity: str = "",
+    right: Sequence[str] = (),
+    no_fault: bool = False,
     action: str = "",
     sizes: tuple[float, ...] = (),
     unit: str = "",
@@ -223,6 +251,7 @@ def kind(  # noqa: PLR0913 - a row of a table
 
     `of` is what it is filed under: gpu, port or node. `right` names the faults of gpuvigil (`docs/faults.md`)
     and conditions that count as the right cause; nothing else does. `severity` is critical, warning or info.
+    `no_fault` is a look-alike instead: all that is said about it is wrong, and it has no severity and no right name.
     `sizes` are the lowest and highest magnitude, `hours` the shortest, median and longest duration.
     `names_itself`: an event or a counter identifies it, so that nothing has to be inferred. `needs_work`: it
     shows only while a job works. It then begins where a job works on the fault's GPU (on a node, its first
@@ -230,11 +259,7 @@ def kind(  # noqa: PLR0913 - a row of a table
     """
     where = f"kind {key!r}"
     _known(of, TARGETS, f"{where}: of")
-    level = _known(severity, [it.value for it in Severity], f"{where}: severity")
-    for name in right:
-        _known(name, [*FAULTS, *CONDITIONS], f"{where}: right")
-    if not right:
-        raise KindsError(f"{where}: right=() would let no cause be right; name one at least")
+    level = _level(where, severity, right, no_fault)
     _check_ranges(where, sizes, hours)
 
     def listed(function: Make) -> Make:
@@ -250,7 +275,7 @@ def kind(  # noqa: PLR0913 - a row of a table
             key=key,
             target=of,
             make=make,
-            severity=Severity(level),
+            severity=level,
             action=action,
             cause=cause,
             sizes=sizes,
@@ -265,6 +290,11 @@ def kind(  # noqa: PLR0913 - a row of a table
         return function
 
     return listed
+
+
+def is_look_alike(made: FaultKind) -> bool:
+    """Return whether a kind of a file is no fault: one that is has a name that is right."""
+    return not made.named_by
 
 
 def load(path: Path) -> tuple[FaultKind, ...]:
@@ -301,6 +331,22 @@ def _module(path: Path) -> ModuleType:
     finally:
         sys.dont_write_bytecode = before
     return module
+
+
+def _level(where: str, severity: str, right: Sequence[str], no_fault: bool) -> Severity:
+    """Return the severity of a kind, that of a note for a look-alike."""
+    if no_fault:
+        if severity or right:
+            raise KindsError(f"{where}: what is no fault has neither severity nor right")
+        return Severity.INFO
+    level = _known(severity, [it.value for it in Severity], f"{where}: severity")
+    if not right:
+        raise KindsError(
+            f"{where}: right=() would let no cause be right; name one at least, or say no_fault=True"
+        )
+    for name in right:
+        _known(name, [*FAULTS, *CONDITIONS], f"{where}: right")
+    return Severity(level)
 
 
 def _check_ranges(where: str, sizes: Sequence[float], hours: Sequence[float]) -> None:

@@ -30,11 +30,11 @@ def test_a_port_that_slows_its_job_down_is_named_19_times_of_20(tmp_path: Path) 
             if last:
                 rest()
             node = chance.choice([it for it in job.nodes if it != last])
-            megabits = chance.randint(15, 40)
+            share = chance.uniform(0.2, 0.55)
             at_leaf = chance.random() < 0.5
-            told = told_of(job, watched, node, megabits, at_leaf)
+            told = told_of(job, watched, node, share, at_leaf)
             named += is_named(told, node)
             result.tells(trials=trial, named=named)
             where = "leaf" if at_leaf else "node"
-            print(trial, node, megabits, where, [(it.fault, it.subject.key) for it in told])  # noqa: T201
+            print(trial, node, f"{share:.2f}", where, [(it.fault, it.subject.key) for it in told])  # noqa: T201
         assert named >= LEAST_NAMED

@@ -1,5 +1,6 @@
 """A job over real packets: a network namespace per node, each with a cable to a leaf and one to the hub."""
 
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from tests.servers import ROOT, HubProcess
 
 PORT = "ens1"
 JOB = "job 77"
-# An hour of a cluster's life in two minutes.
+# An hour of a cluster's life in two minutes; delays are measured every ten seconds all the same.
 _SETTINGS = """
 [hub]
 url = "{url}"
@@ -37,13 +38,14 @@ jobs_directory = "{folder}/jobs"
 metrics_port = 0
 [analyzer]
 tick_seconds = 1
-window_seconds = 8
-steady_seconds = 24
+window_seconds = 12
+steady_seconds = 30
 trend_seconds = 90
 clear_seconds = 2
 """
 # The span of a job's past that is looked at, and the part of it that must be free of what happened before.
 _PAST_SECONDS, _BETWEEN_SECONDS = 95.0, 45.0
+_MEASURED_SECONDS = 4.0
 _JOB = "job=77\ngpus=0\nstarted={started}\nuser=alice\n"
 # Files that the kernel shows about an interface; the rest of its tree is made by the test.
 _SHOWN = (
@@ -150,10 +152,26 @@ class Job:
         """Return the namespace and interface of one end of a node's cable."""
         return ("leaf", f"swp{2 + self.nodes.index(node)}") if at_leaf else (node, PORT)
 
-    def limit(self, node: str, megabits: int, at_leaf: bool = False) -> None:
-        """Limit what a node's port sends, or what the leaf's port sends to it."""
+    def carried(self, node: str) -> float:
+        """Return the bytes per second that a node's port sends, over some seconds."""
+
+        def sent() -> int:
+            words = [*self._within(node), "ip", "-json", "-stats", "link", "show", PORT]
+            (told,) = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
+            return int(told["stats64"]["tx"]["bytes"])
+
+        before, begun = sent(), time.monotonic()
+        time.sleep(_MEASURED_SECONDS)
+        return (sent() - before) / (time.monotonic() - begun)
+
+    def limit(self, node: str, share: float, at_leaf: bool = False) -> None:
+        """Limit a node's port, or the leaf's port to it, to a share of what the node's port sends now.
+
+        How much that is depends on the machine.
+        """
         space, device = self._at(node, at_leaf)
-        words = f"rate {megabits}mbit burst 128kb latency 100ms"
+        kilobits = 8 * share * self.carried(node) / 1e3
+        words = f"rate {kilobits:.0f}kbit burst 128kb latency 100ms"
         self._do(f"tc -n {space} qdisc add dev {device} root tbf {words}")
 
     def free(self, node: str, at_leaf: bool = False) -> None:
@@ -242,13 +260,13 @@ def _wait_until_over(watched: Watched) -> None:
 
 
 def told_of(
-    job: Job, watched: Watched, node: str, megabits: int, at_leaf: bool = False
+    job: Job, watched: Watched, node: str, share: float, at_leaf: bool = False
 ) -> list[Incident]:
-    """Return the incidents that are open once a node's cable carries no more than `megabits`.
+    """Return the incidents that are open once a node's cable carries no more than a share of its traffic.
 
     The cable is free again, and all incidents over, at the end.
     """
-    job.limit(node, megabits, at_leaf)
+    job.limit(node, share, at_leaf)
     try:
         wait_until(f"{node} is told", watched.open, 60.0)
         time.sleep(5.0)  # for any further incident

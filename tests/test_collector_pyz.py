@@ -69,7 +69,7 @@ def test_it_holds_sources_tables_and_licences_and_no_other_service(pyz: Path) ->
     assert folders == {"collector", "gpuvigil", "tomli"}
     assert {"collector/reader.py", "gpuvigil/model/record.py", "gpuvigil/data/xid.csv"} <= names
     # The kernel's other half belongs to the hub and the pages.
-    assert not {"dashboard/auth/door.py", "gpuvigil/store/__init__.py"} & names
+    assert not {"dashboard/auth/auth_middleware.py", "gpuvigil/store/__init__.py"} & names
     licence = zipfile.ZipFile(pyz).read("licenses/nvidia-ml-py").decode()
     assert licence.startswith("Copyright (c) 2011")
     assert "Redistribution and use in source and binary forms" in licence

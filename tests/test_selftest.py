@@ -55,13 +55,13 @@ class Site:
         for _ in range(count):
             self.now += timedelta(seconds=seconds)
             for node in self.play.nodes:
-                if ticking and not node.fault.played.is_silent:
+                if ticking and not node.fault.selftest.is_silent:
                     self.store.write("\n".join(self.play.lines(node, self.now)).encode())
                     self.heard[node.subject.key] = self.now
             ahead = {
-                node.subject.key: node.fault.played.clock_ahead_seconds
+                node.subject.key: node.fault.selftest.clock_ahead_seconds
                 for node in self.play.nodes
-                if node.fault.played.clock_ahead_seconds
+                if node.fault.selftest.clock_ahead_seconds
             }
             read = without_old_selftests(
                 Reading(

@@ -6,7 +6,7 @@ from datetime import timedelta
 from gpuvigil.clock import Clock
 from gpuvigil.config import Config, secret_source
 from gpuvigil.hub_client import Hub
-from gpuvigil.hub_client.seen import SeenHub
+from gpuvigil.hub_client.seen import FilteredHub
 
 from .names import Names
 from .records_view import Pseudonyms, RecordsView
@@ -29,4 +29,4 @@ def with_pseudonyms(hub: Hub, config: Config, clock: Clock) -> Hub:
     if found is None:
         return hub
     sight = RecordsView(person=HOLDER_OF_THE_LINK, names=Names(), pseudonyms=found)
-    return SeenHub(hub, lambda records: sight.records(records, clock.now()), tuple)
+    return FilteredHub(hub, lambda records: sight.records(records, clock.now()), tuple)

@@ -4,7 +4,7 @@ import os
 import pwd
 from datetime import datetime
 
-from gpuvigil.model import Audit, Deed
+from gpuvigil.model import Audit, AuditedAction
 
 
 def os_account() -> str:
@@ -16,7 +16,7 @@ def os_account() -> str:
         return f"uid {number}"
 
 
-def audit_of_command(deed: Deed, about: str, detail: str, at: datetime) -> Audit:
+def audit_of_command(deed: AuditedAction, about: str, detail: str, at: datetime) -> Audit:
     """Return the entry of the audit log; the user that sudo names is added as a claim."""
     behind = os.environ.get("SUDO_USER", "")
     claim = f"sudo by {behind[:100]}" if behind.isprintable() and behind else ""

@@ -24,7 +24,7 @@ from gpuvigil.model import (
     Subject,
     readable,
 )
-from gpuvigil.schedulers.jobs import filled, jobs_since
+from gpuvigil.schedulers.jobs import jobs_since, with_job_details
 from gpuvigil.schedulers.out_of_service import USUAL, Checks
 from gpuvigil.store import Store
 from gpuvigil.store.external import store_of
@@ -156,7 +156,7 @@ class Reader:
             self._inventories = Roster.of(readable(inventories, Inventory.from_record))
             jobs = jobs_since(self.hub, key, self.oldest)
             told = readable(held_since(self.hub, key, self.oldest), Allocation.from_record)
-            self._allocations = AllocationTable.of(filled(one, jobs) for one in told)
+            self._allocations = AllocationTable.of(with_job_details(one, jobs) for one in told)
             retired = self.hub.records(RecordKind.RETIREMENT, subject=key, limit=MOST_RECORDS)
             self._retired = {
                 one.node.node: one.at for one in readable(retired, Retirement.from_record)

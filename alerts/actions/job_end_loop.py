@@ -21,7 +21,7 @@ from gpuvigil.model import (
     Transition,
     readable,
 )
-from gpuvigil.schedulers.jobs import Jobs, filled, jobs_since
+from gpuvigil.schedulers.jobs import Jobs, jobs_since, with_job_details
 
 from ..delivery.dispatcher import notices_of
 from ..delivery.self_check import last_step
@@ -159,7 +159,7 @@ class IdleJobs:
     ) -> Found:
         found = Found()
         jobs = jobs_since(self._hub, None, now - HOUR) if allocations else {}
-        theirs = [filled(one, jobs) for one in allocations]
+        theirs = [with_job_details(one, jobs) for one in allocations]
         due: list[tuple[IdleHolding, Terms]] = []
         for held in holdings(theirs, idle_since(standing)):
             asked = terms(self._policies, held) if held.cluster == self._cluster else None

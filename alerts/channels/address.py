@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gpuvigil.config import PostSettings, read_secret
+from gpuvigil.config import PROXY_EXAMPLE, PostSettings, is_proxy, read_secret
 from gpuvigil.errors import ConfigError
 
 from .retired import retired
@@ -41,6 +41,17 @@ def url_of(settings: PostSettings) -> str:
         return settings.url
     what = f"URL of the channel {settings.name}"
     return secret_of(settings.url_file, settings.url_variable, what)
+
+
+def proxy_of(settings: PostSettings) -> str | None:
+    """Return the proxy's address, None without one; ConfigError never quotes what a file holds."""
+    channel = settings.name
+    address = settings.proxy
+    if settings.proxy_file is not None:
+        address = read_secret(settings.proxy_file, f"proxy of the channel {channel}")
+    if address and not is_proxy(address):
+        raise ConfigError(f"the proxy of the channel {channel!r} is not like {PROXY_EXAMPLE}")
+    return address or None
 
 
 def is_forbidden(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:

@@ -18,7 +18,11 @@ def dead_man(settings: AlertsSettings) -> Callable[[datetime], Outcome]:
     The call raises ConfigError when the address cannot be read from its file at the moment.
     """
     address = PostSettings(
-        name="dead_man", url=settings.dead_man_url, url_file=settings.dead_man_url_file
+        name="dead_man",
+        url=settings.dead_man_url,
+        url_file=settings.dead_man_url_file,
+        proxy=settings.dead_man_proxy,
+        proxy_file=settings.dead_man_proxy_file,
     )
     post = Posting(address, lambda _: [])
     return lambda now: post.send([Post(payload={"from": "gpuvigil"})], "dead_man", now)

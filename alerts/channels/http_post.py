@@ -29,7 +29,7 @@ from gpuvigil.model import Severity
 from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
 from ..messages.message import Message
 from ..routing.case import Route
-from .address import ForbiddenAddressError, check, is_forbidden, url_of
+from .address import ForbiddenAddressError, check, is_forbidden, proxy_of, url_of
 
 CONNECT_SECONDS = 5.0
 # At most this much of an answer's body is read.
@@ -118,12 +118,15 @@ class Posting:
         self._sign = sign
         self._reads = reads
         check(url_of(settings), settings)
+        proxy = proxy_of(settings)
+        self._way = _way(proxy)
         self._client = httpx.Client(
             verify=_trusted(),
             # Every attempt has its own connection: messages are rare, kept ones go stale.
             limits=httpx.Limits(max_keepalive_connections=0),
             timeout=httpx.Timeout(settings.timeout_seconds, connect=CONNECT_SECONDS),
             follow_redirects=False,
+            proxy=proxy,
             trust_env=False,
         )
 
@@ -179,10 +182,10 @@ class Posting:
                 return self._judge(_answer(response, host, at, reads=self._reads))
         except ForbiddenAddressError as error:
             return Refused(reason=f"{host}: {error}")
-        except httpx.ConnectError as error:
-            return Retry(reason=f"{host}: cannot connect: {_why(error)}")
+        except (httpx.ConnectError, httpx.ProxyError) as error:
+            return Retry(reason=f"{host}: cannot connect{self._way}: {_why(error)}")
         except httpx.ConnectTimeout:
-            return Retry(reason=f"{host}: no connection within {CONNECT_SECONDS:g} s")
+            return Retry(reason=f"{host}: no connection{self._way} within {CONNECT_SECONDS:g} s")
         except _BROKEN as error:
             if connection.cut or isinstance(error, httpx.TimeoutException):
                 said = f"{host}: no answer within {self._settings.timeout_seconds:g} s"
@@ -208,6 +211,14 @@ def route_of(settings: ReceiverSettings) -> Route:
 def _trusted() -> ssl.SSLContext:
     """Return a TLS context with the system's CAs, which take a while to read."""
     return ssl.create_default_context()
+
+
+def _way(proxy: str | None) -> str:
+    """Return the proxy for a message of failure, without its password; empty without one."""
+    if proxy is None:
+        return ""
+    parts = urlsplit(proxy)
+    return f" through the proxy {parts.hostname}:{parts.port or 80}"
 
 
 def _address(url: str, post: Post) -> str:
@@ -239,7 +250,8 @@ class _Connection:
 
     def trace(self, event: str, values: dict[str, Any]) -> None:
         """Check the peer's address; httpcore calls this at every step, two of which connect."""
-        if event not in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
+        # Through a proxy TLS begins later, in a step with a name of its own.
+        if not event.endswith((".connect_tcp.complete", ".start_tls.complete")):
             return
         stream = values["return_value"]
         self._socket = stream.get_extra_info("socket")

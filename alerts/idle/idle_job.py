@@ -18,7 +18,7 @@ from gpuvigil.model import (
     Transition,
     readable,
 )
-from gpuvigil.schedulers.jobs import filled, jobs_since
+from gpuvigil.schedulers.jobs import jobs_since, with_job_details
 
 from ..delivery.dispatcher import notices_of
 from ..delivery.hub_access import Context
@@ -169,7 +169,7 @@ class IdleWatch:
         stopped = {key: now for key, known in jobs.items() if known[0].state == _SUSPENDED}
         before = {key: at for key, at in self._suspended.items() if key in jobs}
         self._suspended = {**before, **stopped}
-        return [filled(one, jobs) for one in readable(found, Allocation.from_record)]
+        return [with_job_details(one, jobs) for one in readable(found, Allocation.from_record)]
 
     def _stages(self, held: IdleHolding, asked: Terms) -> dict[str, datetime] | None:
         """Return when each stage's notice went out, by this process or another.

@@ -25,10 +25,12 @@ from .waits import firsts
 # How much longer than in the young job the others must wait for a rank, in thousandths of the job's
 # time [ours].
 LEAST_TURNED = 25
-# A rank is reported at the second of two looks, which are this far apart, and was not last at the
-# look before these: so it began, to within half a look, half a look before the time that was read
-# at the first of them.
-_BETWEEN_LOOKS, _MOST_SECONDS = timedelta(seconds=120.0), 86_400
+# A rank is reported at the second of two looks, and was not last at the look before these: so it
+# began, to within half a look, half a look before the time that was read at the first of them. The
+# second comes sooner where little was read.
+_BETWEEN_LOOKS, _TO_SECOND = timedelta(seconds=60.0), timedelta(seconds=30.0)
+_TIMES_READ = 1.2
+_MOST_SECONDS = 86_400
 
 
 class Why(Enum):
@@ -95,7 +97,8 @@ def _since(window: Window, gpu: Subject, at: datetime, of: Collective, why: Why)
     if why is Why.BEGUN:
         return begun
     read = timedelta(seconds=min(of.seconds or 0, _MOST_SECONDS))
-    return max(begun, at - 1.5 * _BETWEEN_LOOKS - read)
+    second = min(max(_TO_SECOND, _TIMES_READ * read), _BETWEEN_LOOKS)
+    return max(begun, at - second - 0.5 * _BETWEEN_LOOKS - read)
 
 
 def _clocks(window: Window, rows: Rows, job: Codes) -> list[tuple[float, bool]]:

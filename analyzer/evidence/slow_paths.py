@@ -53,7 +53,7 @@ def slow_ports(window: Window, look: Look) -> Iterator[Slow]:
         while left.paths and left.taken < _MOST_NAMED:
             ports = left.most()
             # A lone path had a bad moment, or is the first of several.
-            if not ports and (left.shared or _others(window, job, look, paths)):
+            if not ports and (left.shared or _more_may_come(window, job, look, paths)):
                 break
             # For a single path, take the receiving end: the sender's own queue would show on its
             # node.
@@ -88,17 +88,18 @@ class _Left:
         return tuple(sorted(those))
 
 
-def _others(window: Window, job: str, look: Look, paths: Sequence[Path]) -> bool:
-    """Tell whether ports of the job on none of these paths have begun to be answered as late."""
+def _more_may_come(window: Window, job: str, look: Look, paths: Sequence[Path]) -> bool:
+    """Tell whether ports of the job on none of these paths have begun to be answered as late.
+
+    One that did not report its delay in the last minute, and did before, may have.
+    """
     now = window.once(_late_now, look)
     known = {port for path in paths for port in path}
     least = _ALIKE * max(now.get(sender, 0.0) for sender, _ in paths)
     nodes = window.holdings[job].nodes
-    return any(
-        seconds >= least and port.of_node() in nodes
-        for port, seconds in now.items()
-        if port not in known
-    )
+    begun = {port for port, seconds in now.items() if seconds >= least}
+    others = (begun | window.once(_unheard, look)) - known
+    return any(port.of_node() in nodes for port in others)
 
 
 def _late_paths(window: Window, look: Look) -> Mapping[str, list[Path]]:
@@ -141,6 +142,15 @@ def _late_now(window: Window, look: Look) -> Mapping[Subject, float]:
     recent = window.get("port", Span.RECENT).beside(rates.rows, DELAY.column)
     late = np.flatnonzero(_lately(window, rates)).tolist()
     return {rates.rows.subjects[number]: float(recent[number]) for number in late}
+
+
+def _unheard(window: Window, look: Look) -> set[Subject]:
+    """Return the ports whose delay was measured over the longer span, but not in the last minute."""
+    rates = window.once(rates_of, look)
+    recent = window.get("port", Span.RECENT).beside(rates.rows, DELAY.column)
+    long = window.get("port", look.long).beside(rates.rows, DELAY.column)
+    unheard = np.flatnonzero(np.isnan(recent) & ~np.isnan(long)).tolist()
+    return {rates.rows.subjects[number] for number in unheard}
 
 
 def _answering_late(window: Window, port: Subject) -> Iterator[Subject]:

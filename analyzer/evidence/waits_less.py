@@ -7,7 +7,17 @@ from gpuvigil.store import Aggregate, Function
 
 from ..window.rows import Row
 from ..window.window import Span, Window
-from .port_rates import DELAY, LOOKS, PAUSED, QUEUED, RECEIVED, SENT, TICKS, jobs_through
+from .port_rates import (
+    DELAY,
+    DELAY_SECONDS,
+    LOOKS,
+    PAUSED,
+    QUEUED,
+    RECEIVED,
+    SENT,
+    TICKS,
+    jobs_through,
+)
 
 # The condition of a port that drops packets and does not wait.
 DROPS = "drops"
@@ -43,19 +53,31 @@ def would_show_waiting(window: Window, incident: Incident) -> bool:
     An incident that lasts as long as the spans look back shows no change any more, and is not over.
     Nor is one whose ports do not wait only because their job rests, as at a checkpoint.
     """
-    lately, long = window.get("port", Span.RECENT), window.get("port", Span.TREND)
-    steady = window.get("port", Span.STEADY)
-    drops = incident.condition == DROPS
-    signs = _SIGNS[-1:] if incident.condition == "slow_link" else _SIGNS
     told = [
-        _drops_few(lately.get(port), steady.get(port))
-        if drops
-        else _is_back(lately.get(port), long.get(port), signs) and not _rests(window, port)
+        _waits_less(window, port, incident.condition)
         for port in {incident.subject, *map(Subject.parse, incident.members)}
         if port.kind == "port"
     ]
     known = [one for one in told if one is not None]
     return not known or 2 * sum(known) >= len(known)
+
+
+def _waits_less(window: Window, port: Subject, condition: str) -> bool | None:
+    """Tell whether a port waits or drops much less; None if it does not count what it is said to do."""
+    lately = window.get("port", Span.RECENT).get(port)
+    steady, long = (window.get("port", span).get(port) for span in (Span.STEADY, Span.TREND))
+    if condition == DROPS:
+        return _drops_few(lately, steady)
+    if _rests(window, port):
+        return False
+    if condition == "slow_link":
+        # A link is also named by others' late answers; then its own port never had any.
+        was_late = any(
+            (0.0 if it is None else it.get(DELAY.column) or 0.0) >= DELAY_SECONDS
+            for it in (steady, long)
+        )
+        return _is_back(lately, long, _SIGNS[-1:]) if was_late else None
+    return _is_back(lately, long, _SIGNS)
 
 
 def _rests(window: Window, port: Subject) -> bool:

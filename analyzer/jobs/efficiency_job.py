@@ -32,7 +32,7 @@ from gpuvigil.model import (
     Subject,
     readable,
 )
-from gpuvigil.schedulers.jobs import filled, jobs_since
+from gpuvigil.schedulers.jobs import jobs_since, with_job_details
 from gpuvigil.store.external import store_of
 
 # How long after its end an hour is judged; what comes later than the last is in nobody's sum. All
@@ -133,7 +133,9 @@ class EfficiencyJob:
             if len(records) >= _MOST_RECORDS and state is not AllocationState.HELD:
                 whole_from = missing_until(them)
             held += [
-                filled(one, jobs) for one in them if one.ended_at is None or one.ended_at > oldest
+                with_job_details(one, jobs)
+                for one in them
+                if one.ended_at is None or one.ended_at > oldest
             ]
         inventories = self._hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS)
         return _HourRecords(

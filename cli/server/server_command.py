@@ -15,9 +15,13 @@ from gpuvigil.state_directory import SITE_CONFIG
 
 from . import services
 from .certificate import names
-from .site_files import Site, pin, prepare, renew
+from .firewall import opening
+from .site_files import PORT, Site, check_settings, pin, prepare, renew
 
 USER = "gpuvigil-hub"
+_CLUSTER = "main"
+# Options of which a second init changes nothing.
+_KEPT = ("cluster", "external-url", "port", "proxy")
 STATE = Path("/var/lib/gpuvigil-hub")
 
 
@@ -50,14 +54,14 @@ def _options() -> argparse.ArgumentParser:
         " services now and at every boot, and prints a sign-in link and the line that joins a node."
         " What is there is kept; it can be run again.",
     )
-    init.add_argument(
-        "--cluster", default="main", help="name of the nodes' cluster; main, if left out"
-    )
+    init.add_argument("--cluster", help="name of the nodes' cluster; main, if left out")
     init.add_argument("--webhook", default="", metavar="URL", help="who is told of incidents")
     init.add_argument("--slack", default="", metavar="URL", help="the same, a Slack webhook")
     init.add_argument(
-        "--external-url", default="", metavar="URL", help="where people reach the dashboard"
+        "--proxy", metavar="URL", help="HTTP proxy on the way to --webhook or --slack"
     )
+    init.add_argument("--external-url", metavar="URL", help="where people reach the dashboard")
+    init.add_argument("--port", type=int, help=f"the hub's port; {PORT}, if left out")
     init.set_defaults(act=_init)
     renewal = verbs.add_parser(
         "renew",
@@ -82,10 +86,12 @@ def _site(chosen: argparse.Namespace) -> Site:
         directory=SITE_CONFIG.parent,
         state=STATE,
         names=names(chosen.name),
-        cluster=getattr(chosen, "cluster", ""),
-        external_url=getattr(chosen, "external_url", ""),
+        cluster=getattr(chosen, "cluster", None) or _CLUSTER,
+        external_url=getattr(chosen, "external_url", None) or "",
         receivers={kind: url for kind, url in given.items() if url},
         group=grp.getgrnam(USER).gr_gid,
+        port=getattr(chosen, "port", None) or PORT,
+        proxy=getattr(chosen, "proxy", None) or "",
     )
 
 
@@ -93,6 +99,9 @@ def _init(chosen: argparse.Namespace) -> None:
     services.check()
     _check_user()
     site = _site(chosen)
+    check_settings(SITE_CONFIG, {one: getattr(chosen, one.replace("-", "_")) for one in _KEPT})
+    if not SITE_CONFIG.exists():
+        services.check_port(site.port)
     config, said = prepare(site)
     print("\n".join(said), flush=True)
     services.start()
@@ -105,6 +114,9 @@ def _init(chosen: argparse.Namespace) -> None:
         print(
             f"The dashboard listens on this machine alone. From elsewhere, first:\n  ssh -L {port}:127.0.0.1:{port} {host}"
         )
+    print(f"\n{told(config)}")
+    if opens := opening(config.hub.port):
+        print(f"\nThis machine's firewall keeps nodes out until:\n  {opens}")
     print(
         f"\nOn each node, once gpuvigil-collector is installed there:\n  {join_line(config, site.names[0])}"
     )
@@ -118,6 +130,19 @@ def _renew(chosen: argparse.Namespace) -> None:
 def _check_user() -> None:
     if not services.is_known(USER):
         raise GpuvigilError(f"there is no user {USER}: install the package gpuvigil-server first")
+
+
+def told(config: Config) -> str:
+    """Return who is told of incidents, and how to try it."""
+    channels = config.alerts.names()
+    if not channels:
+        return f"Nobody is told of incidents yet: put a channel into {SITE_CONFIG} (docs/alerts.md)"
+    return "\n".join(
+        [
+            "See that messages arrive:",
+            *(f"  gpuvigil alert test {shlex.quote(one)}" for one in channels),
+        ]
+    )
 
 
 def join_line(config: Config, name: str) -> str:

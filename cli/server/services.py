@@ -1,6 +1,7 @@
 """Start the services' systemd units and wait until they are ready."""
 
 import http.client
+import socket
 import ssl
 import sys
 import time
@@ -8,8 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gpuvigil.config import Config
-from gpuvigil.errors import GpuvigilError
-from gpuvigil.systemd import last_line, run
+from gpuvigil.errors import ConfigError, GpuvigilError
+from gpuvigil.systemd import gives_up, last_line, run
 
 SERVICES = ("hub", "analyze", "alert", "dashboard", "report")
 _SECONDS = 120.0
@@ -25,6 +26,19 @@ def check() -> None:
         )
 
 
+def check_port(port: int) -> None:
+    """Raise ConfigError if something listens on the hub's port already."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError as error:
+            raise ConfigError(
+                f"port {port} of this machine: {error.strerror} (VictoriaMetrics has 8428, too); end what"
+                " listens there (ss -ltnp shows it), or choose another with --port"
+            ) from None
+
+
 def start() -> None:
     """Start all services, now and at every boot; those that run already are left alone."""
     units = [f"gpuvigil@{name}.service" for name in SERVICES]
@@ -32,8 +46,9 @@ def start() -> None:
     for verb in ("enable", "start"):
         code, said = run(["systemctl", verb, *units])
         if code != 0:
-            last = said.splitlines()[-1] if said else f"exit code {code}"
-            raise GpuvigilError(f"systemctl {verb}: {last}; see journalctl -u 'gpuvigil@*' -n 20")
+            # The first line names the unit and why, the others where to look for more.
+            first = said.splitlines()[0] if said else f"exit code {code}"
+            raise GpuvigilError(f"systemctl {verb}: {first} See journalctl -u 'gpuvigil@*' -n 20")
 
 
 def wait_until_ready(config: Config, seconds: float = _SECONDS) -> None:
@@ -47,6 +62,9 @@ def wait_until_ready(config: Config, seconds: float = _SECONDS) -> None:
     deadline = time.monotonic() + seconds
     for name, (url, authority) in asked.items():
         while not _answers(url, authority):
+            if gives_up(f"gpuvigil@{name}"):
+                last = last_line(f"gpuvigil@{name}")
+                raise GpuvigilError(f"the {name} does not stay up; {last}")
             if time.monotonic() >= deadline:
                 last = last_line(f"gpuvigil@{name}")
                 raise GpuvigilError(f"the {name} is not ready after {seconds:.0f} s; {last}")
@@ -80,7 +98,8 @@ def sign_in_link(user: str, file: Path) -> str:
     code, said = run(["runuser", "-u", user, "--", *own])
     if code != 0:
         raise GpuvigilError(f"no sign-in link can be made: {said}")
-    return said
+    # Where people come from elsewhere, a second line has the address for this machine.
+    return "\n  ".join(line.removeprefix("gpuvigil url: ") for line in said.splitlines())
 
 
 def is_known(user: str) -> bool:

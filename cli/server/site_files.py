@@ -7,16 +7,17 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from gpuvigil.config import Config, load
+from gpuvigil.config import Config, PostSettings, load
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client.authority import certificate_in, pin_of
 
 from .certificate import make_authority, make_certificate
 
 CONFIGURATION = "gpuvigil.toml"
-RECEIVERS = ("webhook", "slack")
-_PORT = 8428
+RECEIVERS = {"webhook": "webhooks", "slack": "slack"}
+PORT = 8428
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +33,19 @@ class Site:
     receivers: Mapping[str, str]
     """Webhook addresses, by kind of receiver."""
     group: int | None
+    port: int = PORT
+    proxy: str = ""
+    """HTTP proxy on the way to the receivers."""
 
 
 def configuration(site: Site) -> str:
     """Return the text of `gpuvigil.toml`."""
     etc, state = site.directory, site.state
-    hub = {
+    hub: dict[str, object] = {
         # The loopback address is in the certificate, so this machine need not resolve any name.
-        "url": f"https://127.0.0.1:{_PORT}",
+        "url": f"https://127.0.0.1:{site.port}",
         "listen": "0.0.0.0",
+        **({} if site.port == PORT else {"port": site.port}),
         "service_token_file": etc / "service-token",
         "collector_token_file": etc / "collector-token",
         "tls_certificate_file": etc / "hub.pem",
@@ -57,30 +62,28 @@ def configuration(site: Site) -> str:
     if site.external_url:
         parts.append(_table("[alerts]", {"external_url": site.external_url}))
     for kind in site.receivers:
-        table = {"webhook": "webhooks", "slack": "slack"}[kind]
-        given = {"name": "site", "url_file": etc / f"{kind}-url"}
-        parts.append(_table(f"[[alerts.{table}]]", given))
+        given = {"name": kind, "url_file": etc / f"{kind}-url"}
+        given |= {"proxy": site.proxy} if site.proxy else {}
+        parts.append(_table(f"[[alerts.{RECEIVERS[kind]}]]", given))
     return "\n".join(parts)
 
 
 def _table(header: str, values: Mapping[str, object]) -> str:
     # A JSON string is also a TOML string.
-    return "\n".join(
-        [header, *(f"{key} = {json.dumps(str(it))}" for key, it in values.items()), ""]
-    )
+    texts = {key: it if isinstance(it, int) else str(it) for key, it in values.items()}
+    return "\n".join([header, *(f"{key} = {json.dumps(it)}" for key, it in texts.items()), ""])
 
 
 def prepare(site: Site) -> tuple[Config, list[str]]:
     """Make the missing files; return the configuration in force, and a line per file on what was done.
 
-    An existing configuration is kept; files that it names are made if they are missing.
+    An existing configuration is kept; files that it names are made if they are missing. What was
+    chosen and is not in it is a ConfigError, before anything is written.
     """
     file = site.directory / CONFIGURATION
-    if file.exists() and site.receivers:
-        raise ConfigError(
-            f"{file} is there already and is kept: put [[alerts.webhooks]] into it yourself"
-            " (docs/alerts.md), and leave --webhook and --slack away"
-        )
+    _check_receivers(site)
+    if file.exists():
+        _check_kept(site, file)
     try:
         site.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         said = [_private(site, f"{kind}-url", url) for kind, url in site.receivers.items()]
@@ -93,6 +96,68 @@ def prepare(site: Site) -> tuple[Config, list[str]]:
     except OSError as error:
         raise GpuvigilError(f"cannot write {error.filename}: {error.strerror}") from None
     return config, said
+
+
+def _check_receivers(site: Site) -> None:
+    """Raise ConfigError for an address to which alerts would not post, without quoting its path."""
+    for kind, url in site.receivers.items():
+        try:
+            parts = urlsplit(url)
+            host = parts.hostname
+        except ValueError:
+            host = None
+        if not host or parts.scheme not in {"http", "https"}:
+            raise ConfigError(f"--{kind} is not an address like https://example.com/hook")
+        if parts.scheme == "http" and host not in {"localhost", "127.0.0.1", "::1"}:
+            raise ConfigError(
+                f"--{kind} is http, which anybody on the way to {host} can read: give an https address, or leave"
+                f" it away and put [[alerts.{RECEIVERS[kind]}]] with allow_http = true into"
+                f" {site.directory / CONFIGURATION} afterwards"
+            )
+    if site.proxy and not site.receivers:
+        raise ConfigError("--proxy goes with --webhook or --slack")
+    for key, why in PostSettings(name="site", url="-", proxy=site.proxy).wrong():
+        raise ConfigError(f"--{key}: {why}")
+
+
+def _check_kept(site: Site, file: Path) -> None:
+    for kind, url in site.receivers.items():
+        try:
+            known = (site.directory / f"{kind}-url").read_text(encoding="utf-8").strip()
+        except OSError:
+            known = ""
+        if known != url:
+            raise ConfigError(
+                f"{file} is there already and is kept: put [[alerts.{RECEIVERS[kind]}]] into it yourself"
+                f" (docs/alerts.md), and leave --{kind} away"
+            )
+
+
+def check_settings(file: Path, given: Mapping[str, object]) -> None:
+    """Raise ConfigError if an existing configuration, which is kept, says other than what was given.
+
+    `given` holds values by the option's name, None where it was left out.
+    """
+    if not file.exists():
+        return
+    config = load(file, {})
+    channels = (*config.alerts.webhooks, *config.alerts.slack)
+    proxies = {one.proxy for one in channels}
+    there: dict[str, tuple[str, object]] = {
+        "cluster": ("collector.cluster", config.collector.cluster),
+        "external-url": ("alerts.external_url", config.alerts.external_url),
+        "port": ("hub.port and the port in hub.url", config.hub.port),
+        "proxy": (
+            "proxy of your channels",
+            given.get("proxy") if given.get("proxy") in proxies else "",
+        ),
+    }
+    for option, (key, value) in there.items():
+        if given.get(option) not in {None, value}:
+            raise ConfigError(
+                f"{file} is there already and is kept: set {key} there yourself, and leave"
+                f" --{option} away"
+            )
 
 
 def _configured(site: Site, file: Path) -> str:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboard.auth.door import new_link
+from dashboard.auth.auth_middleware import new_link
 from gpuvigil import lifeline
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import read_secret

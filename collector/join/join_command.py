@@ -15,7 +15,7 @@ from gpuvigil.hub_client.authority import certificate_in
 from gpuvigil.hub_client.joining import is_join_token
 from gpuvigil.model import Inventory, Record, Subject
 from gpuvigil.numbers_in_words import counted
-from gpuvigil.systemd import last_line
+from gpuvigil.systemd import gives_up, last_line
 
 from ..agent.node_config import SERVICE_CONFIG
 from ..doctor.diagnosis import can_work, lines
@@ -23,7 +23,7 @@ from ..doctor.doctor_command import diagnose
 from . import unit
 from .node_files import TOKEN, Joining, check, write
 from .own_token import own_token
-from .trusted_hub import Asked, address, inventory, pinned
+from .trusted_hub import Asked, address, check_known, inventory, pinned
 
 _DOCTOR_SECONDS = 15.0
 _WAIT_SECONDS = 120.0
@@ -114,6 +114,8 @@ def _asked_for(chosen: argparse.Namespace) -> Joining:
         authority = pinned(url, chosen.pin)
     elif chosen.ca_file:
         authority = _authority_in(chosen.ca_file)
+    else:
+        check_known(url)
     return Joining(
         url=url,
         token=_token(chosen),
@@ -162,7 +164,7 @@ def _first_data(asked: Asked, node: Subject, before: Record | None, seconds: flo
             now, said = None, str(error)
         if now is not None and (before is None or now.version != before.version):
             return now
-        if unit.gives_up():
+        if gives_up(unit.UNIT):
             raise GpuvigilError(f"the collector does not stay up; {last_line(unit.UNIT)}")
         if time.monotonic() >= deadline:
             raise GpuvigilError(f"{said} after {seconds:.0f} s; {last_line(unit.UNIT)}")

@@ -69,9 +69,28 @@ def pinned(url: str, pin: str) -> str:
     return found
 
 
+def check_known(url: str) -> None:
+    """Raise GpuvigilError, which says what to add, if this machine does not know who signed the certificate."""
+    if not url.startswith("https:"):
+        return
+    try:
+        _get(url, ssl.create_default_context())
+    except ssl.SSLCertVerificationError as error:
+        raise GpuvigilError(
+            f"nobody whom this machine trusts has signed the certificate of {url}"
+            f" ({error.verify_message.rstrip('.')}): add --pin sha256:..., as the line has it that 'gpuvigil"
+            " server init' prints there, or --ca-file"
+        ) from None
+
+
 def _shown(url: str) -> str:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return _get(url, context)
+
+
+def _get(url: str, context: ssl.SSLContext) -> str:
+    """Return the CA's certificate that the hub shows, or an empty text; GpuvigilError if nobody answers."""
     parts = urlsplit(url)
     connection = http.client.HTTPSConnection(
         parts.hostname or "", parts.port, timeout=_SECONDS, context=context
@@ -80,6 +99,8 @@ def _shown(url: str) -> str:
         connection.request("GET", PATH)
         answer = connection.getresponse()
         text = answer.read(_LARGEST_BYTES).decode("ascii", "replace")
+    except ssl.SSLCertVerificationError:
+        raise
     except (OSError, http.client.HTTPException) as error:
         said = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise GpuvigilError(

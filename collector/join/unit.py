@@ -23,9 +23,3 @@ def start(call: Run = run) -> None:
         if code != 0:
             last = said.splitlines()[-1] if said else f"exit code {code}"
             raise GpuvigilError(f"systemctl {verb} {UNIT}: {last}; {last_line(UNIT, call)}")
-
-
-def gives_up(call: Run = run) -> bool:
-    """Return whether the unit ended by itself and awaits a restart, as with a wrong configuration."""
-    asked = ["systemctl", "show", "-p", "SubState", "--value", f"{UNIT}.service"]
-    return call(asked)[1] in {"auto-restart", "failed"}

@@ -25,6 +25,9 @@ SPANS, LEAST_SPANS, LEAST_APART = 10, 9, 0.5
 LEAST_COST, MOST_OF_OTHERS = 25, 0.5
 # The others must be in them this much longer: less is the order in which a ring goes round.
 LEAST_MICROSECONDS = 200
+# Files of a job with long steps reach far back: a rank may also be last in what was written this lately,
+# at so many times of writing at least [ours].
+LATELY_SECONDS, LEAST_WRITTEN = 60, SPANS
 # Upper limit of `AwaitedRank.seconds`, whatever a file says.
 MOST_SECONDS = 86_400
 # A gap between written lines is a pause if it is over this many times the next longest one: each step
@@ -180,6 +183,21 @@ def _pace(lines: Sequence[tuple[int, int]]) -> float:
 
 
 def _awaited_rank(collectives: Sequence[_Ranks]) -> AwaitedRank | None:
+    """Return the rank that was last in all that is known, or else in the last minute."""
+    return _last_in(collectives) or _last_in(_lately(collectives))
+
+
+def _lately(collectives: Sequence[_Ranks]) -> Sequence[_Ranks]:
+    """Return the collectives of the last minute; none where that is all, or too little."""
+    written = [min(op.written for op in ranks.values()) for ranks in collectives]
+    since = max(written, default=0) - 1_000_000 * LATELY_SECONDS
+    times = {at for at in written if at >= since}
+    if min(written, default=0) >= since or len(times) < LEAST_WRITTEN:
+        return ()
+    return [ranks for ranks, at in zip(collectives, written, strict=True) if at >= since]
+
+
+def _last_in(collectives: Sequence[_Ranks]) -> AwaitedRank | None:
     waits = _waits(collectives)
     if waits is None:
         return None

@@ -29,8 +29,8 @@ log = Log("collector")
 
 _LONGEST_LOOK_SECONDS = 2 * (TIMEOUT_SECONDS + 30.0)  # on top of the pause
 _LARGEST_BYTES = 256 * 1024
-# How often NCCL Inspector's files are read.
-INSPECTOR_SECONDS = 120.0
+# How often NCCL Inspector's files are read, and how young they must be.
+INSPECTOR_SECONDS, INSPECTOR_YOUTH_SECONDS = 60.0, 120.0
 # The analyzer remembers for a day: the dumps of a job that hangs longer are reported again before that.
 DUMPS_TOLD_AGAIN_SECONDS = 12 * 3600.0
 
@@ -149,7 +149,7 @@ class Ranks:
                 look=Look.INSPECTOR,
                 directories=tuple(map(str, directories)),
                 users=tuple(user for user in users if user is not None),
-                youth_seconds=INSPECTOR_SECONDS,
+                youth_seconds=INSPECTOR_YOUTH_SECONDS,
             )
             self._start(asked)
 
@@ -281,7 +281,11 @@ class Ranks:
     def lasting(self, found: Sequence[Collective]) -> list[Collective]:
         """Return those that waited least at the look before, too, and were not reported lately."""
         keys = [(of.holder, of.ranks[0].rank) for of in found]
-        news = self._repeat_filter.news(keys, self._clock.monotonic())
+        now = self._clock.monotonic()
+        news = self._repeat_filter.news(keys, now)
+        read = max((float(of.seconds or 0) for of in found), default=0.0)
+        rest = self._repeat_filter.rest(self._pace.inspector_seconds, read)
+        self._due = min(self._due, now + rest)
         return [of for key, of in zip(keys, found, strict=True) if key in news]
 
     def _event(self, found: tuple[Collective, ...]) -> Event:

@@ -10,7 +10,7 @@ _LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
+class IdentityClaims:
     """The person and groups that a provider or a proxy vouches for."""
 
     name: str
@@ -18,7 +18,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
+class GroupMapping:
     """Role and team by group; people in none of the groups get the role `everybody`, if there is one."""
 
     roles: Mapping[str, Role]
@@ -26,20 +26,20 @@ class Groups:
     everybody: Role | None
 
     @classmethod
-    def of(cls, settings: PeopleSettings) -> "Groups":
+    def of(cls, settings: PeopleSettings) -> "GroupMapping":
         return cls(
             roles={group: Role(role) for group, role in pairs(settings.group_roles)},
             teams=dict(pairs(settings.group_teams)),
             everybody=Role(settings.default_role) if settings.default_role else None,
         )
 
-    def word(self, name: str, groups: Iterable[str]) -> Word | None:
+    def claims(self, name: str, groups: Iterable[str]) -> IdentityClaims | None:
         """Return the person with only the groups that have a meaning, as a cookie is small; None without a role."""
         meant = (one for one in dict.fromkeys(groups) if one in self.roles or one in self.teams)
-        found = Word(name=name, groups=tuple(meant))
+        found = IdentityClaims(name=name, groups=tuple(meant))
         return found if self.person(found) is not None else None
 
-    def person(self, word: Word) -> Person | None:
+    def person(self, word: IdentityClaims) -> Person | None:
         """Return the person with role and teams; None for somebody without a role or with a bad name."""
         name, told = word.name, word.groups
         given = [self.roles[group] for group in told if group in self.roles]

@@ -65,7 +65,7 @@ class Keys:
             claim += "." + urlsafe_b64encode(json.dumps(said).encode()).decode()
         return f"{claim}.{self._signature(claim)}"
 
-    def said(self, value: str, now: datetime) -> Mapping[str, Any] | None:
+    def payload(self, value: str, now: datetime) -> Mapping[str, Any] | None:
         """Return what a cookie carries; None for one that is not ours, has expired or was signed out."""
         claim, _, signature = value.rpartition(".")
         if not hmac.compare_digest(self._signature(claim).encode(), signature.encode()):
@@ -83,7 +83,7 @@ class Keys:
         for path in self._ended.iterdir():
             if _age(path, now) > self._session:
                 path.unlink(missing_ok=True)
-        if self.said(value, now) is not None:
+        if self.payload(value, now) is not None:
             path = self._ended / _name(value)
             path.touch(mode=0o600)
             os.utime(path, (now.timestamp(), now.timestamp()))

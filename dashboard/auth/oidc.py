@@ -18,7 +18,7 @@ from gpuvigil.config import Config, PeopleSettings, secret_source
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.log import Log
 
-from .groups import Groups, Word
+from .groups import GroupMapping, IdentityClaims
 
 _TIMEOUT_SECONDS = 10.0
 # How long the provider's metadata and keys are cached; keys are also asked for again if one is unknown.
@@ -42,7 +42,7 @@ _ALGORITHMS = [
 _LOG = Log("dashboard")
 
 
-class Refused(GpuvigilError):
+class SignInRefused(GpuvigilError):
     """A refused sign-in, with the reason as the person sees it; `name` is who they claim to be."""
 
     def __init__(self, why: str, name: str = "") -> None:
@@ -60,7 +60,7 @@ class Oidc:
         settings = config.people
         self._settings: PeopleSettings = settings
         self._issuer = settings.oidc_issuer.rstrip("/")
-        self.groups = Groups.of(settings)
+        self.groups = GroupMapping.of(settings)
         self._redirect = f"{config.alerts.external_url.rstrip('/')}/sign-in/oidc/callback"
         self._secret = (
             None
@@ -122,26 +122,26 @@ class Oidc:
             )
         return str(url), kept
 
-    def word(self, query: str, kept: Mapping[str, str], now: datetime) -> Word:
+    def claims(self, query: str, kept: Mapping[str, str], now: datetime) -> IdentityClaims:
         """Return who came back from the provider; Refused, with the reason, if they may not sign in."""
         told = dict(parse_qsl(query))
         if not hmac.compare_digest(told.get("state", "").encode(), kept["state"].encode()):
-            raise Refused("This sign-in began elsewhere. Start again.")
+            raise SignInRefused("This sign-in began elsewhere. Start again.")
         if told.get("iss", self._issuer).rstrip("/") != self._issuer:  # RFC 9207
-            raise Refused("Another provider answered. Start again.")
+            raise SignInRefused("Another provider answered. Start again.")
         if "code" not in told:
             _LOG.warning("the provider refused a sign-in", error=told.get("error", "")[:100])
-            raise Refused("The provider did not let you in.")
+            raise SignInRefused("The provider did not let you in.")
         claims = self._claims(self._token(told["code"], kept["verifier"]), kept["nonce"], now)
         return self._known_person(claims)
 
-    def _known_person(self, claims: Mapping[str, Any]) -> Word:
+    def _known_person(self, claims: Mapping[str, Any]) -> IdentityClaims:
         name = str(claims.get(self._settings.oidc_name_claim) or "")
         told = claims.get(self._settings.oidc_groups_claim) or []
         groups = [str(one) for one in told] if isinstance(told, list) else [str(told)]
-        word = self.groups.word(name, groups)
+        word = self.groups.claims(name, groups)
         if word is None:
-            raise Refused("You are known, but have no role here: ask an operator.", name)
+            raise SignInRefused("You are known, but have no role here: ask an operator.", name)
         return word
 
     def _token(self, code: str, verifier: str) -> str:
@@ -156,7 +156,7 @@ class Oidc:
             return str(found["id_token"])
         except self._wrong as error:
             _LOG.warning("the provider gave no token", error=repr(error)[:300])
-            raise Refused("The provider gave no answer that can be used.") from None
+            raise SignInRefused("The provider gave no answer that can be used.") from None
 
     def _claims(self, token: str, nonce: str, now: datetime) -> Mapping[str, Any]:
         """Return the token's claims after all checks; Refused if one fails."""
@@ -175,14 +175,14 @@ class Oidc:
             registry.validate(claims)
         except self._wrong as error:
             _LOG.warning("a provider's token was refused", error=repr(error)[:300])
-            raise Refused("The provider's answer does not hold.") from None
+            raise SignInRefused("The provider's answer does not hold.") from None
         # A token for several audiences must name us as the authorized party (Core 1.0, 3.1.3.7, 4 and 5).
         several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
         if (
             claims.get("azp", None if several else self._settings.oidc_client_id)
             != self._settings.oidc_client_id
         ):
-            raise Refused("The provider's answer is for somebody else.")
+            raise SignInRefused("The provider's answer is for somebody else.")
         return claims
 
     def _decoded(self, token: str) -> Any:
@@ -210,10 +210,10 @@ class Oidc:
             if self._known is not None and now - self._known[0] < _FRESH_SECONDS:
                 return self._known[1]
             if self._away is not None and now - self._away[0] < _AWAY_SECONDS:
-                raise Refused(self._away[1])
+                raise SignInRefused(self._away[1])
         try:
             found = self._discovered()
-        except Refused as error:
+        except SignInRefused as error:
             with self._lock:
                 self._away = time.monotonic(), str(error)
             raise
@@ -224,13 +224,13 @@ class Oidc:
     def _discovered(self) -> Mapping[str, Any]:
         found = self._json(f"{self._issuer}/.well-known/openid-configuration")
         if str(found.get("issuer", "")).rstrip("/") != self._issuer:
-            raise Refused("The provider calls itself otherwise than people.oidc_issuer.")
+            raise SignInRefused("The provider calls itself otherwise than people.oidc_issuer.")
         for key in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
             if urlsplit(str(found.get(key, ""))).scheme not in {
                 "https",
                 urlsplit(self._issuer).scheme,
             }:
-                raise Refused(f"The provider's {key} cannot be used.")
+                raise SignInRefused(f"The provider's {key} cannot be used.")
         return found
 
     def _json(self, url: str) -> Mapping[str, Any]:
@@ -240,7 +240,7 @@ class Oidc:
             found: Mapping[str, Any] = answer.json()
         except (self._http.HTTPError, ValueError) as error:
             _LOG.warning("the provider does not answer", url=url, error=repr(error)[:300])
-            raise Refused("The sign-in provider does not answer. Try again.") from None
+            raise SignInRefused("The sign-in provider does not answer. Try again.") from None
         return found
 
     def _session(self) -> Any:

@@ -6,7 +6,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from gpuvigil.config import PeopleSettings
 
-from .groups import Groups, Word
+from .groups import GroupMapping, IdentityClaims
 from .replies import App, Message, Receive, Send
 
 Network = IPv4Network | IPv6Network
@@ -14,7 +14,7 @@ Network = IPv4Network | IPv6Network
 PEER = "gpuvigil.peer"
 
 
-class Peers:
+class KeepPeerAddress:
     """ASGI middleware that keeps a connection's address before a proxy's headers replace it."""
 
     def __init__(self, app: App) -> None:
@@ -41,7 +41,7 @@ class ProxyHeader:
     user: str
     groups_header: str
     proxies: Sequence[Network]
-    groups: Groups
+    groups: GroupMapping
 
     @classmethod
     def of(cls, settings: PeopleSettings, proxies: Sequence[Network]) -> "ProxyHeader | None":
@@ -52,10 +52,10 @@ class ProxyHeader:
             user=settings.proxy_user_header.lower(),
             groups_header=settings.proxy_groups_header.lower(),
             proxies=proxies,
-            groups=Groups.of(settings),
+            groups=GroupMapping.of(settings),
         )
 
-    def word(self, scope: Message) -> Word | None:
+    def claims(self, scope: Message) -> IdentityClaims | None:
         """Return whom a trusted proxy names; None without a role, or if a header occurs twice."""
         if not is_within(self.proxies, str(scope.get(PEER, ""))):
             return None
@@ -66,7 +66,7 @@ class ProxyHeader:
         if len(told) > 1:
             return None
         groups = (one.strip() for one in "".join(told).replace(";", ",").split(","))
-        return self.groups.word(named[0].strip(), groups)
+        return self.groups.claims(named[0].strip(), groups)
 
 
 def _values(scope: Message, name: str) -> list[str]:

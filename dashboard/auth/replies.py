@@ -5,7 +5,7 @@ from typing import Any
 
 from accounting.people.roles import Person
 
-from .sign_in_page import POLICY, Offered, leaving, page
+from .sign_in_page import POLICY, SignInOptions, leaving, page
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -53,7 +53,7 @@ async def sign_in_page(
     rest: str,
     headers: dict[str, str] | None = None,
     *,
-    offered: Offered = Offered(),  # noqa: B008 - it is frozen
+    offered: SignInOptions = SignInOptions(),  # noqa: B008 - it is frozen
 ) -> None:
     await _html(send, status, page(reason, rest, offered), headers)
 

@@ -13,7 +13,7 @@ LARGEST_FORM_BYTES = 4096
 _WORD = SESSION_HEADER.encode()
 
 
-class Place:
+class OwnAddress:
     """The address of the pages as browsers see it; `public` is a proxy's address, if there is one."""
 
     def __init__(self, public: Origin | None) -> None:
@@ -31,13 +31,13 @@ class Place:
         return here is not None and here.scheme == "https"
 
 
-def with_word(scope: Message, session: str) -> Message:
+def with_session(scope: Message, session: str) -> Message:
     """Return the request with its session, by which a page learns who asks."""
     headers = [*scope["headers"], (_WORD, session.encode())]
     return {**scope, "headers": headers, SESSION_HEADER: session}
 
 
-def without_word(scope: Message) -> Message:
+def without_session_header(scope: Message) -> Message:
     """Return the request without a session header that an outsider may have set."""
     if "headers" not in scope:
         return scope

@@ -15,7 +15,7 @@ from accounting.people.roles import HOLDER_OF_THE_LINK, Person
 from gpuvigil.errors import ConfigError
 
 from .accounts import Account, Accounts
-from .groups import Groups, Word
+from .groups import GroupMapping, IdentityClaims
 from .keys import Keys
 
 # The header by which a page learns who asks; the door removes it from outside requests.
@@ -29,7 +29,10 @@ class Sessions:
     """Starts, checks and ends sessions."""
 
     def __init__(
-        self, keys: Keys, accounts: Accounts | None, groups: Mapping[str, Groups] | None = None
+        self,
+        keys: Keys,
+        accounts: Accounts | None,
+        groups: Mapping[str, GroupMapping] | None = None,
     ) -> None:
         """`groups` maps groups to roles and teams, by sign-in way: `PROVIDER` and `PROXY`, if enabled."""
         self._keys = keys
@@ -52,7 +55,7 @@ class Sessions:
         said = {"name": account.person.name, "version": account.version, "at": now.timestamp()}
         return self._keys.new_cookie(now, {**said, "way": PASSWORD})
 
-    def of_word(self, way: str, word: Word, now: datetime) -> str:
+    def of_claims(self, way: str, word: IdentityClaims, now: datetime) -> str:
         """Return a cookie for somebody whom a provider or a proxy named."""
         said = {"name": word.name, "groups": word.groups, "at": now.timestamp(), "way": way}
         life = min(PROXY_LIFE, timedelta(seconds=self.seconds)) if way == PROXY else None
@@ -60,7 +63,7 @@ class Sessions:
 
     def person(self, value: str, now: datetime) -> Person | None:
         """Return a cookie's person; None if it is invalid or over, or its account is gone or has a new password."""
-        said = self._keys.said(value, now)
+        said = self._keys.payload(value, now)
         if said is None:
             return None
         if not said or "named" in said:
@@ -76,7 +79,7 @@ class Sessions:
 
     def _named(self, said: Mapping[str, Any]) -> Person | None:
         if said["way"] != PASSWORD:  # a way that was switched off has no groups: KeyError
-            word = Word(name=str(said["name"]), groups=tuple(map(str, said["groups"])))
+            word = IdentityClaims(name=str(said["name"]), groups=tuple(map(str, said["groups"])))
             return self._groups[said["way"]].person(word)
         try:
             account = None if self._accounts is None else self._accounts.of(str(said["name"]))
@@ -87,7 +90,7 @@ class Sessions:
 
     def is_proxys(self, value: str, now: datetime) -> bool:
         """Return whether this session comes from a proxy, which renews it with the next request."""
-        said = self._keys.said(value, now)
+        said = self._keys.payload(value, now)
         return said is not None and said.get("way") == PROXY
 
     def end(self, value: str, now: datetime) -> None:

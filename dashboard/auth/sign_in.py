@@ -8,18 +8,18 @@ from typing import TypeVar
 
 from gpuvigil.clock import Clock
 from gpuvigil.errors import ConfigError
-from gpuvigil.model import Audit, Deed
+from gpuvigil.model import Audit, AuditedAction
 
 from .accounts import Account, Accounts
-from .groups import Groups
+from .groups import GroupMapping
 from .keys import Keys
-from .oidc import Oidc, Refused
+from .oidc import Oidc, SignInRefused
 from .proxy_header import ProxyHeader
 from .replies import Message, Receive, Send, answer, redirect, sign_in_page, sign_out_page
-from .requests import Place, address, cookies, form, local
+from .requests import OwnAddress, address, cookies, form, local
 from .sessions import PASSWORD, PROVIDER, PROXY, Sessions
-from .sign_in_attempts import Tries
-from .sign_in_page import Offered
+from .sign_in_attempts import FailedAttempts
+from .sign_in_page import SignInOptions
 
 SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
 OIDC, CALLBACK = "/sign-in/oidc", "/sign-in/oidc/callback"
@@ -44,16 +44,16 @@ def _nothing_told(_: Audit) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
-    """The ways to sign in beside one-time links and the access token; `told` takes audit entries."""
+class SignInWays:
+    """The ways to sign in beside one-time links and the access token; `audit` takes audit entries."""
 
     accounts: Accounts | None = None
     proxy: ProxyHeader | None = None
     oidc: Oidc | None = None
-    told: Callable[[Audit], None] = _nothing_told
+    audit: Callable[[Audit], None] = _nothing_told
 
     @property
-    def groups(self) -> Mapping[str, Groups]:
+    def groups(self) -> Mapping[str, GroupMapping]:
         """Roles and teams of groups, by each sign-in way that is enabled."""
         found = {PROVIDER: self.oidc, PROXY: self.proxy}
         return {way: one.groups for way, one in found.items() if one is not None}
@@ -66,29 +66,29 @@ class Ways:
             return True
 
 
-class Desk:
+class SignInHandler:
     """Answers the addresses below `/sign-in` and `/sign-out`."""
 
     def __init__(
-        self, keys: Keys, sessions: Sessions, clock: Clock, place: Place, ways: Ways
+        self, keys: Keys, sessions: Sessions, clock: Clock, place: OwnAddress, ways: SignInWays
     ) -> None:
         self._keys = keys
         self._sessions = sessions
         self._clock = clock
         self._place = place
         self._ways = ways
-        self._tries = Tries()
+        self._tries = FailedAttempts()
         # Two tables, so that made-up names do not push real ones out.
-        self._of_accounts = Tries(Tries.FREE_OF_AN_ACCOUNT)
-        self._of_nobody = Tries(Tries.FREE_OF_AN_ACCOUNT)
+        self._of_accounts = FailedAttempts(FailedAttempts.FREE_OF_AN_ACCOUNT)
+        self._of_nobody = FailedAttempts(FailedAttempts.FREE_OF_AN_ACCOUNT)
         self._threads = ThreadPoolExecutor(_ASKING, "provider")
         self._asking = 0
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._checking = 0
 
     @property
-    def offered(self) -> Offered:
-        return Offered(names=self._ways.has_accounts, provider=self._ways.oidc is not None)
+    def offered(self) -> SignInOptions:
+        return SignInOptions(names=self._ways.has_accounts, provider=self._ways.oidc is not None)
 
     async def answer(self, scope: Message, receive: Receive, send: Send, session: str) -> None:
         """Answer a request for one of `PATHS`; `session` is the request's, empty for none."""
@@ -142,7 +142,7 @@ class Desk:
         tries.add(name, now)
         account = await self._checked(name, sent.get("password", ""))
         if account is None:
-            self._tell(Deed.WRONG_SIGN_IN, name, scope)
+            self._tell(AuditedAction.WRONG_SIGN_IN, name, scope)
             await self._shown(send, 401, WRONG, rest)
             return
         self._tries.forget(address(scope))
@@ -150,7 +150,7 @@ class Desk:
         session = self._sessions.of_account(account, self._clock.now())
         await self._welcome(scope, send, rest, session, PASSWORD, account.person.name)
 
-    def _tries_of(self, name: str) -> Tries:
+    def _tries_of(self, name: str) -> FailedAttempts:
         accounts = self._ways.accounts
         try:
             known = accounts is not None and accounts.of(name) is not None
@@ -178,7 +178,7 @@ class Desk:
             return
         try:
             place, kept = await self._asked(lambda: oidc.begin(rest))
-        except Refused as error:
+        except SignInRefused as error:
             await self._shown(send, 502, str(error), "/")
             return
         value = self._keys.new_cookie(self._clock.now(), {"oidc": kept}, oidc.LIFE)
@@ -190,7 +190,7 @@ class Desk:
     async def _come_back(self, scope: Message, send: Send, oidc: Oidc) -> None:
         now, ours = self._clock.now(), oidc.cookie(self._keys.cookie_name)
         values = [value for name, value in cookies(scope) if name == ours]
-        told = [said for one in values if (said := self._keys.said(one, now)) and "oidc" in said]
+        told = [said for one in values if (said := self._keys.payload(one, now)) and "oidc" in said]
         if await self._is_braked(scope, send, "/"):
             return
         if not told:  # anybody can request this address, so no audit entry is written
@@ -200,16 +200,16 @@ class Desk:
         kept: Mapping[str, str] = told[0]["oidc"]
         query = scope["query_string"].decode("latin-1")
         try:
-            word = await self._asked(lambda: oidc.word(query, kept, now))
-        except Refused as error:
+            word = await self._asked(lambda: oidc.claims(query, kept, now))
+        except SignInRefused as error:
             self._tries.add(address(scope), self._clock.monotonic())
-            self._tell(Deed.WRONG_SIGN_IN, error.name, scope, str(error))
+            self._tell(AuditedAction.WRONG_SIGN_IN, error.name, scope, str(error))
             await self._shown(send, 403, str(error), "/")
             return
         for value in values:  # the state is valid only once
             self._keys.end(value, now)
         self._tries.forget(address(scope))
-        session = self._sessions.of_word(PROVIDER, word, now)
+        session = self._sessions.of_claims(PROVIDER, word, now)
         await self._welcome(scope, send, local(kept["next"]), session, PROVIDER, word.name)
 
     async def _is_braked(self, scope: Message, send: Send, rest: str) -> bool:
@@ -234,7 +234,7 @@ class Desk:
         now, ours = self._clock.now(), self._sessions.cookie_name
         for earlier in (value for cookie, value in cookies(scope) if cookie == ours):
             self._sessions.end(earlier, now)
-        self._tell(Deed.SIGN_IN, name, scope, way)
+        self._tell(AuditedAction.SIGN_IN, name, scope, way)
         await redirect(send, rest, self._cookie(scope, ours, session, "/", self._sessions.seconds))
 
     async def _sign_out(self, scope: Message, send: Send, session: str, *, posted: bool) -> None:
@@ -245,7 +245,7 @@ class Desk:
             await sign_out_page(send, person, by_proxy=proxys)
         else:
             self._sessions.end(session, self._clock.now())
-            self._tell(Deed.SIGN_OUT, person.name, scope)
+            self._tell(AuditedAction.SIGN_OUT, person.name, scope)
             ours = self._sessions.cookie_name
             await redirect(send, "/", self._cookie(scope, ours, "", "/", 0))
 
@@ -256,7 +256,7 @@ class Desk:
             await self._too_many(send, rest, wait)
             return
         self._tries.add(address(scope), self._clock.monotonic())
-        self._tell(Deed.WRONG_SIGN_IN, name, scope)
+        self._tell(AuditedAction.WRONG_SIGN_IN, name, scope)
         await self._shown(send, 401, reason, rest)
 
     async def _too_many(self, send: Send, rest: str, wait: int) -> None:
@@ -271,7 +271,7 @@ class Desk:
     def _wait(self, scope: Message) -> int:
         return self._tries.wait_seconds(address(scope), self._clock.monotonic())
 
-    def _tell(self, deed: Deed, name: str, scope: Message, detail: str = "") -> None:
+    def _tell(self, deed: AuditedAction, name: str, scope: Message, detail: str = "") -> None:
         entry = Audit(
             deed=deed,
             person="".join(ch for ch in name if ch.isprintable())[:_LONGEST_NAME],
@@ -279,7 +279,7 @@ class Desk:
             address=address(scope),
             at=self._clock.now(),
         )
-        self._ways.told(entry)
+        self._ways.audit(entry)
 
     def _cookie(self, scope: Message, name: str, value: str, path: str, seconds: int) -> str:
         secure = "; Secure" if self._place.is_secure(scope) else ""

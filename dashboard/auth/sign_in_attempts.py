@@ -5,7 +5,7 @@ from collections import OrderedDict
 from gpuvigil.web.connections import sender
 
 
-class Tries:
+class FailedAttempts:
     """Wrong tries per address (IPv6: per /64). The fourth in a row waits 1 s, each later one twice as long.
 
     An account has more free tries, since others may try it too: one typing error must not lock its owner out.

@@ -10,14 +10,14 @@ from accounting.people.roles import Person, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class SignInOptions:
     """The ways to sign in that the page offers beside the access token."""
 
     names: bool = False
     provider: bool = False
 
 
-def page(reason: str, rest: str, offered: Offered = Offered()) -> bytes:
+def page(reason: str, rest: str, offered: SignInOptions = SignInOptions()) -> bytes:
     """Return the page as HTML; `reason` says why it is shown, `rest` is the wanted address."""
     said = f'<p class="reason" role="alert">{escape(reason)}</p>' if reason else ""
     named = offered.names or offered.provider

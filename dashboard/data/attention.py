@@ -9,8 +9,8 @@ from gpuvigil.lifecycle import State
 from gpuvigil.model import Evidence, Incident, Record, Severity, Subject
 from gpuvigil.numbers_in_words import counted
 
-from ..fleet import Kept
-from ..model.delivery_status import Told, told_of
+from ..fleet import IdentityCache
+from ..model.delivery_status import DeliveryStatus, delivery_statuses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +70,9 @@ class Attention:
         return self.incident.evidence
 
     @property
-    def told(self) -> tuple[Told, ...]:
+    def told(self) -> tuple[DeliveryStatus, ...]:
         """The delivery status of each channel."""
-        return told_of(self.notices, self.at)
+        return delivery_statuses(self.notices, self.at)
 
 
 def attention(
@@ -80,7 +80,7 @@ def attention(
     notices: Sequence[Record],
     now: datetime,
     states: Mapping[str, str] | None = None,
-    kept: Kept | None = None,
+    kept: IdentityCache | None = None,
 ) -> tuple[Attention, ...]:
     """Return open incidents in the order in which people should handle them; `states` are texts by ID.
 
@@ -90,9 +90,9 @@ def attention(
     first: it has waited longest, the first of a burst is most often its cause, and no entry moves away
     under the pointer because a new one came.
     """
-    kept, said = kept or Kept(), states or {}
-    told = kept.of("told", (notices,), lambda: _by_incident(notices))
-    ordered = kept.of("order", (incidents,), lambda: sorted(incidents, key=_rank))
+    kept, said = kept or IdentityCache(), states or {}
+    told = kept.get("told", (notices,), lambda: _by_incident(notices))
+    ordered = kept.get("order", (incidents,), lambda: sorted(incidents, key=_rank))
     return tuple(
         Attention(incident=one, notices=told.get(one.id, ()), at=now, now=said.get(one.id, ""))
         for one in ordered

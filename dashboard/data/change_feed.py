@@ -17,8 +17,8 @@ from gpuvigil.model import (
     Transition,
 )
 
+from .allocation_changes import AllocationChanges
 from .changes import BACK, Happened, moved
-from .job_deeds import Deeds
 
 # The most records of one kind that are asked for when the feed starts.
 MOST = 20_000
@@ -40,7 +40,7 @@ class ChangeFeed:
         self._clock = clock
         self._sequence: int | None = None
         self._kept: dict[RecordKind, dict[str, tuple[int, Any]]] = {}
-        self._deeds = Deeds()
+        self._allocation_changes = AllocationChanges()
         self._forgot_at: datetime | None = None
         self._happened: Mapping[str, Happened] | None = None
 
@@ -73,7 +73,7 @@ class ChangeFeed:
             # Ended ones are sorted by their end: a long job that ended just now began long ago.
             *hub.records(RecordKind.ALLOCATION, states=ended, limit=MOST),
         ]
-        self._kept, self._deeds = {kind: {} for kind in KINDS}, Deeds()
+        self._kept, self._allocation_changes = {kind: {} for kind in KINDS}, AllocationChanges()
         self._apply(records)
         self._sequence = sequence
 
@@ -96,7 +96,7 @@ class ChangeFeed:
         else:
             kept[id_] = entry
         if kind is RecordKind.ALLOCATION:
-            self._deeds.put(id_, before and before[1], entry and entry[1])
+            self._allocation_changes.put(id_, before and before[1], entry and entry[1])
         self._happened = None
 
     def _forget(self, now: datetime) -> None:
@@ -110,14 +110,14 @@ class ChangeFeed:
 
     def _by_cluster(self) -> Mapping[str, Happened]:
         transitions, events = map(self._listed, (RecordKind.TRANSITION, RecordKind.EVENT))
-        deeds = self._deeds.by_cluster()
+        allocation_changes = self._allocation_changes.by_cluster()
         return {
             cluster: Happened(
                 transitions=transitions.get(cluster, ()),
                 events=events.get(cluster, ()),
-                deeds=deeds.get(cluster, ()),
+                allocation_changes=allocation_changes.get(cluster, ()),
             )
-            for cluster in {*transitions, *events, *deeds}
+            for cluster in {*transitions, *events, *allocation_changes}
         }
 
     def _listed(self, kind: RecordKind) -> dict[str, tuple[Any, ...]]:

@@ -23,7 +23,7 @@ from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
 from ..model.short_label import short_label
-from .job_deeds import BURST, Deed
+from .allocation_changes import BURST, AllocationChange
 
 BACK = timedelta(hours=6)
 MOST = 60
@@ -74,7 +74,7 @@ class Happened:
 
     transitions: tuple[Moved, ...] = ()
     events: tuple[Event, ...] = ()
-    deeds: tuple[Deed, ...] = ()  # what jobs, pods and programs did
+    allocation_changes: tuple[AllocationChange, ...] = ()  # what jobs, pods and programs did
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +110,9 @@ def changes(
     ]
     young = [step for step in steps if now - BACK <= step.at <= now]
     # Thousands of jobs begin and end in a large cluster: only shown ones get their texts.
-    deeds = (one for one in happened.deeds if one.at >= now - BACK)
-    newest = heapq.nlargest(MOST, deeds, key=lambda one: (one.at, one.said))
-    lines = [*map(_line, _bursts(young)), *(_deed(one, now) for one in newest)]
+    allocation_changes = (one for one in happened.allocation_changes if one.at >= now - BACK)
+    newest = heapq.nlargest(MOST, allocation_changes, key=lambda one: (one.at, one.said))
+    lines = [*map(_line, _bursts(young)), *(_allocation_line(one, now) for one in newest)]
     lines.sort(key=lambda one: (one.at, one.text), reverse=True)
     return tuple(lines[:MOST])
 
@@ -250,15 +250,15 @@ def _told(transitions: Iterable[Moved]) -> dict[tuple[str, str], list[datetime]]
     return found
 
 
-def _deed(deed: Deed, now: datetime) -> Change:
-    """Return the line of a deed; a job links to its page, a program to where it ran."""
-    first = deed.span[0][1]
-    gpus = {subject for _, subject in deed.span}
+def _allocation_line(change: AllocationChange, now: datetime) -> Change:
+    """Return the line of a change; a job links to its page, a program to where it ran."""
+    first = change.span[0][1]
+    gpus = {subject for _, subject in change.span}
     nodes = {subject.of_node() for subject in gpus}
     where = first.node if len(nodes) == 1 else counted(len(nodes), "node")
-    href = deed.page
+    href = change.page
     if not href and len(nodes) == 1:
         page = first if len(gpus) == 1 else first.of_node()
-        href = page_links.around(page, deed.at, min(deed.span[-1][0], now))
-    text = f"{deed.said}, {counted(len(gpus), 'GPU')} on {where}"
-    return Change(at=deed.at, text=text, href=href)
+        href = page_links.around(page, change.at, min(change.span[-1][0], now))
+    text = f"{change.said}, {counted(len(gpus), 'GPU')} on {where}"
+    return Change(at=change.at, text=text, href=href)

@@ -9,7 +9,7 @@ from gpuvigil.model.reporting import ARRIVAL
 
 from ..fleet import overdue_nodes, silent_nodes
 from ..model.facts import Facts
-from .questions import Said, StillAsking
+from .questions import AnswerPending, CachedAnswer
 
 # How long nodes may take to send again after the hub was away: a collector retries every 5 s.
 GRACE_SECONDS = 20.0
@@ -76,7 +76,7 @@ def trouble(lines: Iterable[Line], now: float) -> Trouble | None:
     )
 
 
-def outdated(what: str, said: Said, silence: str | None) -> list[str]:
+def outdated(what: str, said: CachedAnswer, silence: str | None) -> list[str]:
     """Return a line that says how old an answer is, and why; none for a fresh answer.
 
     None either if `silence` already says how old the whole page is.
@@ -96,7 +96,7 @@ class Loading(str):
 
 def unanswered(what: str, error: Exception) -> str:
     """Return why nothing is shown, such as "Usage is not known: ..."; `Loading` until the answer is late."""
-    return Loading("Loading …") if isinstance(error, StillAsking) else f"{what}: {error}"
+    return Loading("Loading …") if isinstance(error, AnswerPending) else f"{what}: {error}"
 
 
 class CatchUp:

@@ -19,9 +19,9 @@ from gpuvigil.config import Config
 
 from . import freshness
 from .change_feed import ChangeFeed
-from .past import AskedFor, PastSnapshot, asked_for, questions_of
-from .questions import Questions, Said
-from .seen import Eyes, SeenQuestions, SeenSnapshot
+from .past import PastSnapshot, RequestedMoment, query_cache_of, requested_moment
+from .questions import CachedAnswer, QueryCache
+from .seen import PersonQueryCache, PersonSnapshot, PersonView
 from .snapshot import Snapshot
 
 # So many people's own views are kept; others are made again when they look.
@@ -47,7 +47,7 @@ class Shared:
     """The view of the fleet, and the cached answers that only some pages need."""
 
     snapshot: Snapshot
-    questions: Questions
+    questions: QueryCache
     config: Config
     changes: ChangeFeed = field(default_factory=lambda: ChangeFeed(SystemClock()))
     # The last day's usage of each cluster as its chart had it, so that the strip waits for no answer.
@@ -97,11 +97,11 @@ def install(shared: Shared) -> None:
         _seen.clear()
 
 
-def asked_moment() -> AskedFor:
+def asked_moment() -> RequestedMoment:
     """Return the moment that the address asks for: one of the past, or now."""
     (found,) = _installed
     kept = timedelta(days=found.config.hub.records_days)
-    return asked_for(st.query_params.get(AT, ""), SystemClock().now(), kept)
+    return requested_moment(st.query_params.get(AT, ""), SystemClock().now(), kept)
 
 
 def shared() -> Shared:
@@ -123,7 +123,7 @@ def _then(now: Shared, at: datetime) -> Shared:
     """Return the fleet at that moment, and drop moments that nobody looked at lately."""
     with _lock:
         if at not in _moments:
-            questions = questions_of(now.questions, at)
+            questions = query_cache_of(now.questions, at)
             _moments[at] = replace(
                 now,
                 at=at,
@@ -156,13 +156,13 @@ def _seen_by(found: Shared, people: People, person: Person) -> Shared:
 
 
 def _made(found: Shared, sight: RecordsView) -> Shared:
-    eyes = Eyes(sight, SystemClock())
-    questions = SeenQuestions(found.questions, eyes)
+    eyes = PersonView(sight, SystemClock())
+    questions = PersonQueryCache(found.questions, eyes)
     if sight.is_whole:
         return replace(found, questions=questions, person=sight.person)
     return replace(
         found,
-        snapshot=SeenSnapshot(found.snapshot, eyes),
+        snapshot=PersonSnapshot(found.snapshot, eyes),
         questions=questions,
         changes=ChangeFeed(found.clock),
         days={},
@@ -175,7 +175,7 @@ def current() -> Snapshot:
     return shared().snapshot
 
 
-def outdated(what: str, said: Said) -> list[str]:
+def outdated(what: str, said: CachedAnswer) -> list[str]:
     """See `freshness.outdated`."""
     return freshness.outdated(what, said, current().silence())
 

@@ -19,7 +19,7 @@ from ..model.newest_rows import CELL_FIELDS, Row
 from .freshness import unanswered
 from .hub_queries import ARRIVAL, load, numbers
 from .past_hub import Moment, PastHub
-from .questions import FIRST_SECONDS, PATIENCE_SECONDS, Questions, Said
+from .questions import FIRST_SECONDS, PATIENCE_SECONDS, CachedAnswer, QueryCache
 from .snapshot import Drawn, Snapshot
 from .views import FleetView, fleet_view
 
@@ -37,34 +37,36 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedFor:
+class RequestedMoment:
     """The moment that an address asks for, None for now, and what is wrong with the address."""
 
     at: datetime | None = None
     wrong: str = ""
 
 
-def asked_for(text: str, now: datetime, kept: timedelta) -> AskedFor:
+def requested_moment(text: str, now: datetime, kept: timedelta) -> RequestedMoment:
     """Return the moment that an address's text asks for; `kept` is how long records are kept."""
     if not text:
-        return AskedFor()
+        return RequestedMoment()
     try:
         at = from_text(text).replace(microsecond=0)
     except ValueError:
         said = "at must be a time like 2026-01-31T12:00:00Z"
-        return AskedFor(wrong=f"The link's time cannot be read: {said}. This is now.")
+        return RequestedMoment(wrong=f"The link's time cannot be read: {said}. This is now.")
     if at > now:
-        return AskedFor(wrong="The link's time lies in the future. This is now.")
+        return RequestedMoment(wrong="The link's time lies in the future. This is now.")
     if at < now - kept:
         days = f"{kept / timedelta(days=1):.0f} days"
-        return AskedFor(wrong=f"The link's time is older than what is kept, {days}. This is now.")
-    return AskedFor(at=at if now - at >= LEAST_AGE else None)
+        return RequestedMoment(
+            wrong=f"The link's time is older than what is kept, {days}. This is now."
+        )
+    return RequestedMoment(at=at if now - at >= LEAST_AGE else None)
 
 
-class PastQuestions(Questions):
+class PastQueryCache(QueryCache):
     """Questions about the past: answers stay fresh for long, as nothing changes any more."""
 
-    def __init__(self, behind: Questions) -> None:
+    def __init__(self, behind: QueryCache) -> None:
         self._behind = behind
 
     def ask(
@@ -75,8 +77,8 @@ class PastQuestions(Questions):
         *,
         patience_seconds: float = PATIENCE_SECONDS,
         first_seconds: float = FIRST_SECONDS,
-    ) -> Said:
-        """See `Questions.ask`."""
+    ) -> CachedAnswer:
+        """See `QueryCache.ask`."""
         return self._behind.ask(
             key,
             ask,
@@ -87,28 +89,28 @@ class PastQuestions(Questions):
         )
 
     def forget(self, key: Hashable) -> None:
-        """See `Questions.forget`."""
+        """See `QueryCache.forget`."""
         self._behind.forget(key)
 
-    def tell(self, tell: Callable[[Hub], _T]) -> _T:
-        """See `Questions.tell`; HubRefused for whatever is written."""
-        return self._behind.tell(tell)
+    def call(self, tell: Callable[[Hub], _T]) -> _T:
+        """See `QueryCache.tell`; HubRefused for whatever is written."""
+        return self._behind.call(tell)
 
     def close(self) -> None:
-        """See `Questions.close`."""
+        """See `QueryCache.close`."""
         self._behind.close()
 
 
-def questions_of(behind: Questions, at: datetime) -> PastQuestions:
+def query_cache_of(behind: QueryCache, at: datetime) -> PastQueryCache:
     """Return questions to the hub as it was at that moment."""
     known = Moment(at)
-    return PastQuestions(behind.through(lambda hub: PastHub(hub, known)))
+    return PastQueryCache(behind.wrapped_by(lambda hub: PastHub(hub, known)))
 
 
 class PastSnapshot(Snapshot):
     """The fleet at a moment of the past, asked for once."""
 
-    def __init__(self, questions: Questions, config: Config, at: datetime) -> None:
+    def __init__(self, questions: QueryCache, config: Config, at: datetime) -> None:
         self.refresh_seconds = REFRESH_SECONDS
         self._questions = questions
         self._config = config

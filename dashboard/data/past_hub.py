@@ -9,7 +9,7 @@ from typing import Any
 from gpuvigil.clock import from_text, to_text
 from gpuvigil.errors import HubRefused
 from gpuvigil.hub_client import Changes, Hub
-from gpuvigil.hub_client.seen import SeenHub
+from gpuvigil.hub_client.seen import FilteredHub
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.metrics import NODE
 from gpuvigil.model import ENDED_STATES, AllocationState, Record, RecordKind, Subject
@@ -58,7 +58,7 @@ class _Asked:
         return not self.states or state in self.states
 
 
-class PastHub(SeenHub, TellsStore):
+class PastHub(FilteredHub, TellsStore):
     """Asks `behind` and returns only what was true at the moment."""
 
     def __init__(self, behind: Hub, moment: Moment) -> None:

@@ -36,12 +36,12 @@ FIRST_LATE_SECONDS = 20.0
 _T = TypeVar("_T")
 
 
-class StillAsking(HubError):
+class AnswerPending(HubError):
     """The first answer is under way, or waits for its turn, and is not late yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class CachedAnswer:
     """An answer of the hub and its age; `error` says why there is no newer one."""
 
     value: Any
@@ -50,7 +50,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedBy:
+class PersonKey:
     """The key of a question whose answer depends on who asks."""
 
     who: Hashable
@@ -69,7 +69,7 @@ class _Entry:
     asked_at: float = 0.0
 
 
-class Questions:
+class QueryCache:
     """A cache of answers, shared by all sessions of a process."""
 
     def __init__(self, connect: Callable[[], Hub], clock: Clock) -> None:
@@ -90,7 +90,7 @@ class Questions:
         *,
         patience_seconds: float = PATIENCE_SECONDS,
         first_seconds: float = FIRST_SECONDS,
-    ) -> Said:
+    ) -> CachedAnswer:
         """Return what `ask` gave, at most `fresh_seconds` old, else the last answer and why it is old.
 
         A slow answer may be older: `TIMES_AS_LONG` times as old as it took, at most `LONGEST_SECONDS`.
@@ -126,7 +126,7 @@ class Questions:
         kept = max(fresh_seconds, min(TIMES_AS_LONG * entry.took, LONGEST_SECONDS))
         return entry.at is None or now - entry.at >= kept
 
-    def _said(self, entry: _Entry) -> Said:
+    def _said(self, entry: _Entry) -> CachedAnswer:
         now = self._clock.monotonic()
         waited = 0.0 if entry.began_at is None else now - entry.began_at
         allowed = FIRST_LATE_SECONDS if entry.at is None else LATE_SECONDS
@@ -134,14 +134,16 @@ class Questions:
         if entry.at is None:
             if why := entry.error or error:
                 raise HubError(why)
-            raise StillAsking("the hub has not answered yet")
-        return Said(value=entry.value, age_seconds=now - entry.at, error=entry.error or error)
+            raise AnswerPending("the hub has not answered yet")
+        return CachedAnswer(
+            value=entry.value, age_seconds=now - entry.at, error=entry.error or error
+        )
 
-    def through(self, seen: Callable[[Hub], Hub]) -> "Questions":
+    def wrapped_by(self, seen: Callable[[Hub], Hub]) -> "QueryCache":
         """Return separate questions to the same hub, wrapped by `seen`."""
-        return Questions(lambda: seen(self._connect()), self._clock)
+        return QueryCache(lambda: seen(self._connect()), self._clock)
 
-    def tell(self, tell: Callable[[Hub], _T]) -> _T:
+    def call(self, tell: Callable[[Hub], _T]) -> _T:
         """Call `tell` with a hub client now and return its result; HubError if it fails."""
         hub = self._take()
         try:
@@ -158,7 +160,7 @@ class Questions:
     def _renew(self, key: Hashable, entry: _Entry, ask: Callable[[Hub], Any]) -> None:
         value, error = None, ""
         try:
-            value = self.tell(ask)
+            value = self.call(ask)
         except (HubError, StoreError) as away:
             error = str(away)
         except Exception as broken:  # noqa: BLE001 - nobody but the page would hear of it
@@ -211,4 +213,4 @@ class Questions:
 
 
 def _asks(key: Hashable) -> Hashable:
-    return key.key if isinstance(key, AskedBy) else key
+    return key.key if isinstance(key, PersonKey) else key

@@ -14,12 +14,12 @@ from accounting.people.roles import Person
 from gpuvigil.clock import Clock
 from gpuvigil.errors import HubRefused
 from gpuvigil.hub_client import Hub
-from gpuvigil.hub_client.seen import SeenHub
+from gpuvigil.hub_client.seen import FilteredHub
 from gpuvigil.model import (
     UNREADABLE,
     Allocation,
     Audit,
-    Deed,
+    AuditedAction,
     Event,
     GpuIdentity,
     Incident,
@@ -34,19 +34,19 @@ from gpuvigil.model import (
 from ..fleet import Fleet
 from ..model.facts import Facts
 from ..model.newest_rows import Row
-from .questions import FIRST_SECONDS, PATIENCE_SECONDS, AskedBy, Questions, Said
+from .questions import FIRST_SECONDS, PATIENCE_SECONDS, CachedAnswer, PersonKey, QueryCache
 from .snapshot import Drawn, Snapshot
 from .views import FleetView
 
 _T = TypeVar("_T")
 ONLY_OPERATORS = "only operators may do that; ask one, or sign in as one"
 # What pages may write, in the name of the signed-in person, and its entry in the audit log.
-_DEEDS = {
-    RecordKind.ACKNOWLEDGEMENT: Deed.ACKNOWLEDGE,
-    RecordKind.SILENCE: Deed.SILENCE,
-    RecordKind.OPINION: Deed.OPINION,
-    RecordKind.RMA: Deed.RMA,
-    RecordKind.ANNOTATION: Deed.ANNOTATION,
+_AUDITED_ACTIONS = {
+    RecordKind.ACKNOWLEDGEMENT: AuditedAction.ACKNOWLEDGE,
+    RecordKind.SILENCE: AuditedAction.SILENCE,
+    RecordKind.OPINION: AuditedAction.OPINION,
+    RecordKind.RMA: AuditedAction.RMA,
+    RecordKind.ANNOTATION: AuditedAction.ANNOTATION,
 }
 
 
@@ -59,7 +59,7 @@ def _said_by(record: Record, name: str) -> Record:
     return record if _is_anothers(record) else replace(record, body={**record.body, "by": name})
 
 
-def entry(record: Record, person: Person, now: datetime) -> Record:
+def audit_entry(record: Record, person: Person, now: datetime) -> Record:
     """Return the audit entry for a record; without a name in the session, the name is only a claim."""
     about, is_silence = record.parent or record.id, record.kind is RecordKind.SILENCE
     claims = not person.name and not _is_anothers(record)
@@ -70,7 +70,7 @@ def entry(record: Record, person: Person, now: datetime) -> Record:
         f"signed in by {person.way}",
     )
     return Audit(
-        deed=_DEEDS[record.kind],
+        deed=_AUDITED_ACTIONS[record.kind],
         person=person.name,
         about=about,
         detail=", ".join(filter(None, told)),
@@ -79,35 +79,35 @@ def entry(record: Record, person: Person, now: datetime) -> Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Eyes:
+class PersonView:
     """One person's view of the hub."""
 
     sight: RecordsView
     clock: Clock
 
-    def shown(self, records: Iterable[Record]) -> tuple[Record, ...]:
+    def visible(self, records: Iterable[Record]) -> tuple[Record, ...]:
         return self.sight.records(records, self.clock.now())
 
-    def written(self, records: Iterable[Record]) -> tuple[Record, ...]:
+    def signed(self, records: Iterable[Record]) -> tuple[Record, ...]:
         """Return the records in the person's name with audit entries; HubRefused if they may not write."""
         person, said = self.sight.person, tuple(records)
-        if not person.is_operator or any(one.kind not in _DEEDS for one in said):
+        if not person.is_operator or any(one.kind not in _AUDITED_ACTIONS for one in said):
             raise HubRefused(ONLY_OPERATORS, 403)
         if person.name:
             said = tuple(_said_by(one, person.name) for one in said)
         now = self.clock.now()
-        entries = (entry(one, person, now) for one in said)
+        entries = (audit_entry(one, person, now) for one in said)
         return (*said, *entries)
 
-    def hub(self, hub: Hub) -> SeenHub:
+    def hub(self, hub: Hub) -> FilteredHub:
         sees_tokens = self.sight.person.is_operator
-        return SeenHub(hub, self.shown, self.written, sees_tokens=sees_tokens)
+        return FilteredHub(hub, self.visible, self.signed, sees_tokens=sees_tokens)
 
 
-class SeenQuestions(Questions):
+class PersonQueryCache(QueryCache):
     """The shared cache of answers, with one entry for all who have the same rights."""
 
-    def __init__(self, behind: Questions, eyes: Eyes) -> None:
+    def __init__(self, behind: QueryCache, eyes: PersonView) -> None:
         self._behind = behind
         self._eyes = eyes
 
@@ -119,8 +119,8 @@ class SeenQuestions(Questions):
         *,
         patience_seconds: float = PATIENCE_SECONDS,
         first_seconds: float = FIRST_SECONDS,
-    ) -> Said:
-        """See `Questions.ask`."""
+    ) -> CachedAnswer:
+        """See `QueryCache.ask`."""
         return self._behind.ask(
             self._key(key),
             lambda hub: ask(self._eyes.hub(hub)),
@@ -131,24 +131,24 @@ class SeenQuestions(Questions):
 
     def _key(self, key: Hashable) -> Hashable:
         sight = self._eyes.sight
-        return key if sight.is_whole else AskedBy(sight.rights, key)
+        return key if sight.is_whole else PersonKey(sight.rights, key)
 
     def forget(self, key: Hashable) -> None:
-        """See `Questions.forget`: it drops the answers of all people, so that all see the change."""
+        """See `QueryCache.forget`: it drops the answers of all people, so that all see the change."""
         self._behind.forget(key)
 
-    def tell(self, ask: Callable[[Hub], _T]) -> _T:
-        """See `Questions.tell`; HubRefused if the person may not write."""
-        return self._behind.tell(lambda hub: ask(self._eyes.hub(hub)))
+    def call(self, ask: Callable[[Hub], _T]) -> _T:
+        """See `QueryCache.tell`; HubRefused if the person may not write."""
+        return self._behind.call(lambda hub: ask(self._eyes.hub(hub)))
 
     def close(self) -> None:
         """Do nothing: the shared questions are closed by their owner."""
 
 
-class SeenSnapshot(Snapshot):
+class PersonSnapshot(Snapshot):
     """The shared snapshot, with holders and texts filtered for the person."""
 
-    def __init__(self, behind: Snapshot, eyes: Eyes) -> None:
+    def __init__(self, behind: Snapshot, eyes: PersonView) -> None:
         self.refresh_seconds = behind.refresh_seconds
         self._behind = behind
         self._eyes = eyes
@@ -199,7 +199,7 @@ class SeenSnapshot(Snapshot):
         kept = self._values.get(what)
         if kept is not None and kept[0] is values and kept[1] == names.version:
             return kept[2]
-        made = tuple(_read(self._eyes.shown(map(_record, values)), read))
+        made = tuple(_read(self._eyes.visible(map(_record, values)), read))
         self._values[what] = values, names.version, made
         return made
 

@@ -10,7 +10,7 @@ from gpuvigil.model import Record
 from gpuvigil.model.reporting import in_the_middle
 from gpuvigil.numbers_in_words import counted
 
-from ..fleet import Fleet, Kept
+from ..fleet import Fleet, IdentityCache
 from ..model.cluster import ClusterView, NodeView
 from ..model.delivery_status import failing_channels, is_failing
 from ..model.facts import Facts
@@ -68,7 +68,7 @@ def fleet_view(
     A caller that draws repeatedly passes the same `fleet`, which caches what does not change.
     """
     fleet = fleet or Fleet()
-    views, kept = fleet.clusters(facts), fleet.kept
+    views, kept = fleet.clusters(facts), fleet.cache
     return FleetView(
         now=now,
         clusters=views,
@@ -78,15 +78,15 @@ def fleet_view(
         failing_channels=failing_channels(_failing(facts.notices, kept), now),
         rows_at=max((view.rows_at for view in views if view.rows_at), default=None),
         warnings=tuple(_warnings(facts, views, settings, now)),
-        maps=kept.of("maps", (views,), lambda: {view.name: encoded(view) for view in views}),
+        maps=kept.get("maps", (views,), lambda: {view.name: encoded(view) for view in views}),
         oldest_at=facts.oldest_at,
         clocks=facts.clocks,
     )
 
 
-def _failing(notices: Sequence[Record], kept: Kept) -> Sequence[Record]:
+def _failing(notices: Sequence[Record], kept: IdentityCache) -> Sequence[Record]:
     """Return the notices that wait because their receiver failed, cached as there are thousands."""
-    return kept.of("failing", (notices,), lambda: [*filter(is_failing, notices)])
+    return kept.get("failing", (notices,), lambda: [*filter(is_failing, notices)])
 
 
 def _states(

@@ -9,7 +9,7 @@ from gpuvigil.errors import HubError
 
 from ..data import live, offenders
 from ..data.attention import Attention
-from ..data.questions import Said
+from ..data.questions import CachedAnswer
 from ..data.views import FleetView
 from ..layout import panels
 from . import drawing
@@ -67,7 +67,7 @@ def over_time(*, whole: bool) -> tuple[Device, Story] | None:
     return found, story
 
 
-def told(found: Device, asked_for: Asked, now: datetime, *, whole: bool) -> Said | str:
+def told(found: Device, asked_for: Asked, now: datetime, *, whole: bool) -> CachedAnswer | str:
     """Return the `Story` of the window, or a text that says why there is none yet."""
     shown = asked_for.window
     apart = step(shown.span, found.tick)

@@ -16,7 +16,7 @@ from gpuvigil.web.markup import Html, joined, tag
 
 from ..components import style
 from ..data import annotations, live
-from ..data.questions import Said
+from ..data.questions import CachedAnswer
 from ..layout import annotate, colours, details, job_links, panels
 from . import curves, device_query, drawing, parts, peers, spans, timeline
 from .chart import Frame
@@ -220,7 +220,7 @@ def _numbers() -> None:
     since = view.now - _believed(found) - ARRIVAL
     items = device_query.standing(view, found)
     try:
-        said: Said = live.shared().questions.ask(
+        said: CachedAnswer = live.shared().questions.ask(
             ("newest", found.subject.key),
             lambda hub: newest(hub, found.subject, since, view.now + timedelta(minutes=5)),
             0.9 * live.refresh_seconds(),
@@ -237,7 +237,7 @@ def _parts() -> None:
         return
     fresh = _believed(found) + ARRIVAL
     try:
-        said: Said = live.shared().questions.ask(
+        said: CachedAnswer = live.shared().questions.ask(
             ("parts", found.subject.key),
             lambda hub: parts.parts(hub, found.subject, view.now, fresh),
             0.9 * PARTS_SECONDS,

@@ -5,6 +5,6 @@ unknown, never idle, free or 0. Clusters are never summed.
 """
 
 from .build import Fleet, clusters, overdue_nodes, silent_nodes
-from .kept import Kept
+from .identity_cache import IdentityCache
 
-__all__ = ["Fleet", "Kept", "clusters", "overdue_nodes", "silent_nodes"]
+__all__ = ["Fleet", "IdentityCache", "clusters", "overdue_nodes", "silent_nodes"]

@@ -15,7 +15,7 @@ from ..model.cluster import ClusterView
 from ..model.facts import Facts
 from ..model.gpus import STATES, UNSAID, Column, Gpus, summed
 from ..model.ports import Ports
-from .kept import Kept
+from .identity_cache import IdentityCache
 from .keys import Keys, NodeName, keys_of, times
 from .liveness import (
     DEFAULT_TICK_SECONDS,
@@ -86,7 +86,7 @@ class Fleet:
     """Makes the cluster views of one moment after the other; for one thread at a time."""
 
     def __init__(self) -> None:
-        self.kept = Kept()
+        self.cache = IdentityCache()
         self._keys: dict[str, Keys] = {}
         self._roster: Roster | None = None
         # The inventories that the roster fits; they are new objects every 10 min, as collectors repeat them.
@@ -98,13 +98,13 @@ class Fleet:
     def clusters(self, facts: Facts) -> tuple[ClusterView, ...]:
         """Return every known cluster, real ones first; the same tuple while the facts are the same."""
         given = tuple(getattr(facts, name) for name in _SHOWN)
-        return self.kept.of("clusters", given, lambda: self._drawn(facts))
+        return self.cache.get("clusters", given, lambda: self._drawn(facts))
 
     def _drawn(self, facts: Facts) -> tuple[ClusterView, ...]:
         sent = _sent(facts, self._keys)
         self._keys = {name: one.keys for name, one in sent.items()}
         gpus, ports = sent[GPU.name], sent[PORT.name]
-        inventories = self.kept.of("inventories", (facts.inventories,), lambda: _by_node(facts))
+        inventories = self.cache.get("inventories", (facts.inventories,), lambda: _by_node(facts))
         last, here = _present(facts, sent, inventories)
         members = self._members(
             inventories, here, gpus.keys, ports.keys, facts.silent_after_seconds

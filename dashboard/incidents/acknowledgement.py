@@ -17,7 +17,7 @@ from ..layout import own_name
 from ..layout.tree import el, show
 from ..layout.typed_text import LONGEST_NAME, cleaned
 from .closing import SILENCED, silenced
-from .story import Hands, Taken
+from .story import Assignment, AssignmentState
 
 LONGEST_NOTE = 2_000
 # The same text sent again within this time counts as the same click.
@@ -40,11 +40,11 @@ def acknowledgement(
     )
 
 
-def form(incident: Incident, hands: Hands, story_key: tuple[str, str]) -> None:
+def form(incident: Incident, hands: Assignment, story_key: tuple[str, str]) -> None:
     """Draw the form while the incident is open, and the error of the last sending."""
-    if hands.taken is Taken.OVER or not live.shared().may_change:
+    if hands.state is AssignmentState.OVER or not live.shared().may_change:
         return
-    first, state = hands.taken is Taken.BY_NOBODY, st.session_state
+    first, state = hands.state is AssignmentState.BY_NOBODY, st.session_state
     with st.container(key=f"take-{incident.id}"), st.form(f"taken-{incident.id}", border=False):
         right, end, quiet = own_name.row(f"name-{incident.id}", 4, 1.3, 1.7)
         right.text_input(
@@ -93,7 +93,7 @@ def _send(incident: Incident, first: bool, story_key: tuple[str, str], silence: 
         return
     records = _records(incident, by, note, taken=first or bool(note), silence=silence)
     try:
-        live.shared().questions.tell(lambda hub: hub.write_records(records))
+        live.shared().questions.call(lambda hub: hub.write_records(records))
     except HubError as error:
         state[f"wrong-{incident.id}"] = (
             f"Not sent: {error}. What you wrote is still here; send it again."

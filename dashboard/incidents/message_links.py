@@ -29,7 +29,7 @@ from gpuvigil.model import (
 )
 from gpuvigil.web.signed_links import PATH, Seal
 
-from ..data.seen import entry
+from ..data.seen import audit_entry
 from ..layout.typed_text import LONGEST_NAME, cleaned
 from .answer_page import POLICY, page, stands
 from .usefulness import counted
@@ -114,7 +114,7 @@ class Answering:
             )
         now = self._clock.now()
         kept, said = made(incident, by, token, now)
-        hub.write_records([kept, entry(kept, person or _NOBODY, now)])
+        hub.write_records([kept, audit_entry(kept, person or _NOBODY, now)])
         return _shown(200, page(incident, chosen, said, done=True))
 
 

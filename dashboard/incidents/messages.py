@@ -9,7 +9,7 @@ from gpuvigil.clock import duration, from_text, moment
 from gpuvigil.model import Incident, Record
 from gpuvigil.numbers_in_words import counted
 
-from ..model.delivery_status import told_of
+from ..model.delivery_status import delivery_statuses
 
 # The words for the state of a notice.
 _STATES = {
@@ -70,7 +70,7 @@ def channels(
 ) -> tuple[Channel, ...]:
     """Return the history per channel, newest first. `there`: the channels of now, None if not known."""
     everything = tuple(notices)
-    last = {one.channel: one.text for one in told_of(everything, now, over=over)}
+    last = {one.channel: one.text for one in delivery_statuses(everything, now, over=over)}
     found: dict[str, list[Record]] = {}
     for notice in everything:
         found.setdefault(str(notice.body.get("channel") or NOBODY), []).append(notice)

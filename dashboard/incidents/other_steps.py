@@ -88,7 +88,7 @@ def _write(
     incident: Incident, key: tuple[str, str], by: str, records: list[Record], said: str
 ) -> None:
     try:
-        live.shared().questions.tell(lambda hub: hub.write_records(records))
+        live.shared().questions.call(lambda hub: hub.write_records(records))
     except HubError as error:
         _say(incident, f"Not sent: {error}. Send it again.")
         return

@@ -30,7 +30,7 @@ from .filters import Filters
 from .hub_queries import MOST, NEWEST, Past, Similar, Story, newest_past, similar, story
 from .listing import listing, standing_entry
 from .messages import channels, configured
-from .story import Hands, Taken, hands, on_trial, timeline
+from .story import Assignment, AssignmentState, assignment, on_trial, timeline
 
 # How often ended incidents are read: the newest ones, and a long list.
 NEWEST_SECONDS = 5.0
@@ -119,7 +119,7 @@ def _story(asked: Filters, now: datetime) -> None:
             el("a", "Close", href=asked.set(incident="").href),
         )
         return
-    holding = hands(found, now)
+    holding = assignment(found, now)
     notes = [
         el("p", line, class_="empty", role="status", key=f"note-{place}")
         for place, line in enumerate([*on_trial(found), *silences(found.silences, now)])
@@ -163,7 +163,7 @@ def _similar(one: Incident, now: datetime) -> Similar:
     return found
 
 
-def _more(found: Story, holding: Hands, key: tuple[str, str], now: datetime) -> None:
+def _more(found: Story, holding: Assignment, key: tuple[str, str], now: datetime) -> None:
     """Draw the rarely used forms, folded."""
     one = found.incident
 
@@ -174,7 +174,7 @@ def _more(found: Story, holding: Hands, key: tuple[str, str], now: datetime) -> 
     may = live.shared().may_change
     what = "Hand over, close as false, return a part, rate this alert, export" if may else "Export"
     with st.expander(what):
-        if holding.taken is not Taken.OVER:
+        if holding.state is not AssignmentState.OVER:
             other_steps.form(one, key)
         part_return.form(found, key)
         usefulness.form(one)

@@ -66,7 +66,7 @@ def _send(incident: Incident, chosen: RmaState, key: tuple[str, str]) -> None:
         return
     record = step(incident, chosen, by, note, SystemClock().now()).to_record()
     try:
-        live.shared().questions.tell(lambda hub: hub.write_records([record]))
+        live.shared().questions.call(lambda hub: hub.write_records([record]))
     except HubError as error:
         state[f"rma-said-{incident.id}"] = f"Not sent: {error}. Send it again."
         return

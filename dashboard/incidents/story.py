@@ -20,7 +20,7 @@ PASSES = 3
 _STANDING = frozenset(state.value for state in STANDING)
 
 
-class Taken(Enum):
+class AssignmentState(Enum):
     """Whether somebody has acknowledged an incident."""
 
     BY_NOBODY = "nobody has taken it"
@@ -30,37 +30,41 @@ class Taken(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hands:
+class Assignment:
     """Who has acknowledged or taken over the incident, with a line for people."""
 
-    taken: Taken
+    state: AssignmentState
     by: str
     text: str
 
 
-def hands(story: Story, now: datetime) -> Hands:
+def assignment(story: Story, now: datetime) -> Assignment:
     """Return who has the incident. An acknowledgement counts once written; the analyzer confirms it later."""
     incident = story.incident
     if incident.state not in _STANDING:
-        return Hands(taken=Taken.OVER, by="", text="It is over: there is nothing to acknowledge.")
+        return Assignment(
+            state=AssignmentState.OVER, by="", text="It is over: there is nothing to acknowledge."
+        )
     began = max((step.at for step in story.transitions if _ends(step)), default=None)
     given = [one for one in story.acknowledgements if began is None or one.at > began]
     over = next((one for one in reversed(given) if one.to), None)
     if over is not None:
         ago = duration(now - over.at)
         text = f"Handed to {over.to} by {over.by}, {ago} ago."
-        return Hands(taken=Taken.TAKEN, by=over.to, text=text)
+        return Assignment(state=AssignmentState.TAKEN, by=over.to, text=text)
     if incident.state == State.ACKNOWLEDGED.value:
         by = incident.acknowledged_by or (given[-1].by if given else "somebody")
         since = next((one.at for one in given if one.by == by), incident.updated_at)
-        return Hands(taken=Taken.TAKEN, by=by, text=f"Taken by {by}, {duration(now - since)} ago.")
+        return Assignment(
+            state=AssignmentState.TAKEN, by=by, text=f"Taken by {by}, {duration(now - since)} ago."
+        )
     if not given:
-        return Hands(taken=Taken.BY_NOBODY, by="", text="Nobody has taken it.")
+        return Assignment(state=AssignmentState.BY_NOBODY, by="", text="Nobody has taken it.")
     by = given[0].by
     why = analyzer_silence(story.pulses, now)
     waits = f"Taken by {by}, waiting for the analyzer to say so"
     text = f"{waits}: {why} Reminders go on until then." if why else f"{waits}."
-    return Hands(taken=Taken.WAITS, by=by, text=text)
+    return Assignment(state=AssignmentState.WAITS, by=by, text=text)
 
 
 def analyzer_silence(pulses: Iterable[Record], now: datetime) -> str:

@@ -18,17 +18,17 @@ from .covers import MOST_PLACES, Covered
 from .filters import Filters
 from .hub_queries import Similar, Story
 from .messages import Channel, Message
-from .story import Hands, Taken, covered_by, whose
+from .story import Assignment, AssignmentState, covered_by, whose
 
 MOST_EVIDENCE, MOST_CHANGES, MOST_STEPS, MOST_OTHERS = 7, 5, 6, 3
 # The end of a link's window moves in steps, so that the link stays the same while somebody reads.
 _STEP_SECONDS = 300
 
 
-def head(story: Story, hands: Hands, asked: Filters, now: datetime) -> Node:
+def head(story: Story, hands: Assignment, asked: Filters, now: datetime) -> Node:
     """Return the head: what happened, to whom, what to do, and who has it."""
     one = story.incident
-    look = "over" if hands.taken is Taken.OVER else one.severity.value
+    look = "over" if hands.state is AssignmentState.OVER else one.severity.value
     return el(
         "header",
         el(
@@ -59,9 +59,9 @@ def head(story: Story, hands: Hands, asked: Filters, now: datetime) -> Node:
             hands.text,
             " ",
             None
-            if hands.taken is Taken.OVER
+            if hands.state is AssignmentState.OVER
             else el("a", "Silence…", href=silence_link(one), class_="silence-link"),
-            class_=f"hands {hands.taken.name.lower()}",
+            class_=f"hands {hands.state.name.lower()}",
             role="status",
         ),
         class_=f"story-head {look}",

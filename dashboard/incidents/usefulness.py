@@ -46,7 +46,7 @@ def _send(incident: Incident, useful: bool) -> None:
         return
     record = Opinion.given(incident, by, useful=useful, at=SystemClock().now()).to_record()
     try:
-        live.shared().questions.tell(lambda hub: hub.write_records([record]))
+        live.shared().questions.call(lambda hub: hub.write_records([record]))
     except HubError as error:
         state[f"worth-said-{incident.id}"] = f"Not sent: {error}. Send it again."
         return

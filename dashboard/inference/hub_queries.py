@@ -11,7 +11,7 @@ from gpuvigil.hub_client import Hub
 from ..data.snapshot import Snapshot
 from ..lists import inference, inference_usage, serving
 from ..lists.fleet_now import on_pages
-from ..lists.inference_usage import Told
+from ..lists.inference_usage import InferenceTelemetry
 from ..lists.table import Grid, or_why
 
 # A day, since the load of servers peaks daily.
@@ -31,14 +31,16 @@ def tables(hub: Hub, snapshot: Snapshot, config: Config) -> Tables:
     """Return the tables; HubError or StoreError if the hub or the store does not answer."""
     now, prices = from_text(hub.status()["now"]), Prices(settings=config.cost)
     moment, span = on_pages(hub, snapshot, config.analyzer), (now - SPAN, now)
-    answered: list[Told] = []
+    answered: list[InferenceTelemetry] = []
 
     def models() -> Grid:
-        told = inference_usage.asked(hub, (one.name for one in moment.clusters), span)
-        answered.append(told)
-        found = inference_usage.services(moment, told, config.alerts.idle, prices)
+        telemetry = inference_usage.query_telemetry(
+            hub, (one.name for one in moment.clusters), span
+        )
+        answered.append(telemetry)
+        found = inference_usage.services(moment, telemetry, config.alerts.idle, prices)
         return inference.grid(found, span, prices)
 
     by_model = or_why(models, inference.COLUMNS)
-    gpus = {key for told in answered for key in told.serving_gpus}
+    gpus = {key for telemetry in answered for key in telemetry.serving_gpus}
     return Tables(now=now, serving=serving.grid(moment, gpus), models=by_model)

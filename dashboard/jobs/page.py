@@ -15,7 +15,7 @@ from gpuvigil.web.markup import joined, tag
 
 from ..components import style
 from ..data import live
-from ..data.questions import Said
+from ..data.questions import CachedAnswer
 from ..data.snapshot import Snapshot
 from ..layout import panels
 from ..layout.tree import show
@@ -58,7 +58,7 @@ def jobs(
     """
     snapshot, config = shared.snapshot, shared.config
     try:
-        said: Said = shared.questions.ask(
+        said: CachedAnswer = shared.questions.ask(
             "jobs",
             lambda hub: _asked(hub, snapshot, config),
             FRESH_SECONDS,
@@ -82,7 +82,7 @@ def _failures(shared: live.Shared) -> tuple[Sequence[Reliability], list[str]]:
     if not shared.sees_all_jobs:
         return (), []  # from some jobs alone the failure rate is not known
     try:
-        said: Said = shared.questions.ask(
+        said: CachedAnswer = shared.questions.ask(
             "job failures",
             lambda hub: failures(hub, fleet(shared.snapshot)),
             FAILURES_FRESH_SECONDS,

@@ -112,7 +112,7 @@ def _written(said: Annotation) -> str:
     """Write the annotation; return the error, or "" on success."""
     questions = live.shared().questions
     try:
-        questions.tell(lambda hub: hub.write_records([said.to_record()]))
+        questions.call(lambda hub: hub.write_records([said.to_record()]))
     except HubError as error:
         return f"Not saved: {error}. Send it again."
     questions.forget(("done", said.cluster))  # the overview's question

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gpuvigil.web import page_links
 from gpuvigil.web.signed_links import PATH
 
-from ..auth.door import PARTS
+from ..auth.auth_middleware import PARTS
 
 # The parameter by which the overview learns the unknown address.
 ASKED = "astray"

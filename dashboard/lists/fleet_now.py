@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, Inventory, Subject
-from gpuvigil.schedulers.jobs import Jobs, filled, jobs_since
+from gpuvigil.schedulers.jobs import Jobs, jobs_since, with_job_details
 
 from ..data.hub_queries import load, numbers
 from ..data.snapshot import Snapshot
@@ -67,7 +67,8 @@ def on_pages(hub: Hub, snapshot: Snapshot, settings: AnalyzerSettings) -> Moment
 def with_jobs(moment: Moment, jobs: Jobs) -> Moment:
     """Return the moment with allocations completed by what the scheduler's controller says of the jobs."""
     told = {
-        gpu: tuple(filled(one, jobs) for one in held) for gpu, held in moment.allocations.items()
+        gpu: tuple(with_job_details(one, jobs) for one in held)
+        for gpu, held in moment.allocations.items()
     }
     return replace(moment, allocations=told, jobs=jobs)
 

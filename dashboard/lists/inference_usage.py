@@ -40,7 +40,7 @@ _NO_STEPS: Mapping[str, Any] = dict.fromkeys(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class InferenceTelemetry:
     """The store's answers about a span."""
 
     span: tuple[datetime, datetime]
@@ -60,7 +60,7 @@ class _Known:
     """What all services are made from."""
 
     moment: Moment
-    told: Told
+    telemetry: InferenceTelemetry
     prices: Prices
     holders: Mapping[str, Sequence[Allocation]]  # by GPU key
 
@@ -87,7 +87,9 @@ class Service:
         return all(one.standby for one in self.replicas)
 
 
-def asked(hub: Hub, clusters: Iterable[str], span: tuple[datetime, datetime]) -> Told:
+def query_telemetry(
+    hub: Hub, clusters: Iterable[str], span: tuple[datetime, datetime]
+) -> InferenceTelemetry:
     """Ask for the servers' span; HubUnavailable, HubRefused or StoreError without an answer."""
     store = store_of(hub)
     step = max((span[1] - span[0]) / _MOST_STEPS, _LEAST_STEP)
@@ -101,7 +103,7 @@ def asked(hub: Hub, clusters: Iterable[str], span: tuple[datetime, datetime]) ->
     )
     nodes = {(row["cluster"], row["node"]) for row in counted if row["uuid"]}
     of = {_gpu(row) for row in counted if row["uuid"]}
-    return Told(
+    return InferenceTelemetry(
         span=span,
         step=step,
         series=courses(found, PLACE, GAUGES),
@@ -112,30 +114,32 @@ def asked(hub: Hub, clusters: Iterable[str], span: tuple[datetime, datetime]) ->
 
 def services(
     moment: Moment,
-    told: Told,
+    telemetry: InferenceTelemetry,
     declared: Sequence[IdleSettings] = (),
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
 ) -> list[Service]:
     """Return the services: first those that harm their users, then those with most spare GPU-hours."""
     counted: defaultdict[Key, list[_Row]] = defaultdict(list)
-    for row in told.counted:
+    for row in telemetry.counted:
         counted[_place(row)].append(row)
-    known = _Known(moment=moment, told=told, prices=prices, holders=_holders(moment))
+    known = _Known(moment=moment, telemetry=telemetry, prices=prices, holders=_holders(moment))
     models: defaultdict[Key, list[Key]] = defaultdict(list)
     for place in counted:
         models[place[:3]].append(place)
     found = []
-    steps = _heard(told.series.values())
+    steps = _heard(telemetry.series.values())
     for key, places in models.items():
         them = []
         for place in sorted(places):
             gpus = tuple(sorted({_gpu(row) for row in counted[place] if row["uuid"]}))
             standby = bool(gpus) and all(_stands_by(known.holders, gpu, declared) for gpu in gpus)
-            course = told.series.get(place)
-            them.append(_replica(place, (steps, course), counted[place], gpus, told, standby))
+            course = telemetry.series.get(place)
+            them.append(_replica(place, (steps, course), counted[place], gpus, telemetry, standby))
         rows = [row for place in places for row in counted[place][:1]]
-        heard = len(_heard(told.series[place] for place in places if place in told.series))
-        found.append(_service(key, them, rows, heard * told.step, known))
+        heard = len(
+            _heard(telemetry.series[place] for place in places if place in telemetry.series)
+        )
+        found.append(_service(key, them, rows, heard * telemetry.step, known))
     return sorted(found, key=_rank)
 
 
@@ -182,7 +186,7 @@ def _cost(known: _Known, gpus: Sequence[str], spare: int, heard: timedelta) -> f
     """Return what the spare GPUs cost while the servers answered, at the mean price; None without prices."""
     if not known.prices:
         return None
-    models, (start, end) = models_of(known.moment.inventories), known.told.span
+    models, (start, end) = models_of(known.moment.inventories), known.telemetry.span
     part = heard / (end - start)
     each = [
         known.prices.cost(Subject.parse(gpu).cluster, models.get(gpu), start, end) for gpu in gpus
@@ -198,14 +202,14 @@ def _replica(
     said: tuple[Ints, Course | None],
     counted: Sequence[_Row],
     gpus: tuple[str, ...],
-    told: Told,
+    telemetry: InferenceTelemetry,
     standby: bool,
 ) -> Replica:
     _, server, _, node, endpoint, engine = place
     alone = engine in {"", "1" if server == "triton" else "0"}
     steps, course = said  # a server's series is the same for each of its GPUs
     running, waiting, cache = (_in(steps, course, name) for name in GAUGES)
-    of_gpus = [_in(steps, told.gpus.get(gpu), ACTIVITY) for gpu in gpus]
+    of_gpus = [_in(steps, telemetry.gpus.get(gpu), ACTIVITY) for gpu in gpus]
     numbers_of = {one.field: _most(row[one.column] for row in counted) for one in _COUNTED}
     return Replica(
         name=f"{node} {endpoint}" + ("" if alone else f" #{engine}"),

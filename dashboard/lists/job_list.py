@@ -12,7 +12,7 @@ from gpuvigil.clock import moment as time_of
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, AllocationState, RecordKind, readable
 from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN
-from gpuvigil.schedulers.jobs import Jobs, job_of, told_since
+from gpuvigil.schedulers.jobs import Jobs, job_history, job_of
 
 from .jobs import JOB_KINDS, JobNow, Key
 from .table import Column, Grid, Value, held_for, length, percents, tenths, whole
@@ -98,7 +98,7 @@ def _of_cluster(
 ) -> tuple[list[Ended], datetime | None]:
     """Return a cluster's ended jobs, and since when none is missing; None if none is at all."""
     key = cluster_key(cluster)
-    told = told_since(hub, key, since - _EPILOG, most)
+    told = job_history(hub, key, since - _EPILOG, most)
     found = [one for them in told.jobs.values() for job in them if (one := of_job(job)) is not None]
     records = hub.records(
         RecordKind.ALLOCATION, subject=key, states=[AllocationState.ENDED], limit=most

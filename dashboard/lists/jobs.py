@@ -45,7 +45,7 @@ from gpuvigil.model import (
     Subject,
 )
 from gpuvigil.numbers_in_words import natural
-from gpuvigil.schedulers.jobs import Jobs, filled, job_of
+from gpuvigil.schedulers.jobs import Jobs, job_of, with_job_details
 from gpuvigil.silence_conditions import KNOWN_DOWN
 from gpuvigil.store.external import store_of
 from gpuvigil.store.rows import rows
@@ -209,7 +209,7 @@ def running(
         key = one.subject.cluster, one.holder
         holders[one.subject.key].add(key)
         if one.holder.kind in JOB_KINDS:
-            held[key].append(filled(one, fleet.jobs))
+            held[key].append(with_job_details(one, fleet.jobs))
     shared = {key for gpu, keys in holders.items() for key in keys if len(keys) > 1} | {
         key for key, them in held.items() if any(one.part for one in them)
     }

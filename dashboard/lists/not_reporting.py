@@ -40,10 +40,10 @@ def not_reporting(job: JobNow) -> str:
 def _nodes(job: JobNow) -> str:
     names: Sequence[str] = [*job.not_reporting]
     heard = [at for at in job.not_reporting.values() if at is not None]
-    have = "has" if len(names) == 1 else "have"
+    has, is_ = ("has", "is") if len(names) == 1 else ("have", "are")
     which = f"{len(names)} of its {counted(len(job.nodes), 'node')}"
     if len(job.nodes) == 1:
         which = f"its node {names[0]}"
     if not heard:
-        return f"{which} {have} not reported yet"
-    return f"{which} {have} not reported since {time_of(min(heard))}"
+        return f"{which} {is_} not reporting"
+    return f"{which} {has} not reported since {time_of(min(heard))}"

@@ -9,15 +9,17 @@ from accounting.jobs.bound import UNSAID, Bound, Decision
 from accounting.usage.model import cluster_key
 from gpuvigil.clock import duration, from_text
 from gpuvigil.clock import moment as time_of
+from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Incident, Inventory, RecordKind, readable
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.schedulers.jobs import by_holder
 
 from ..model.short_label import short_label
-from . import job_losses
+from . import fleet_now, job_losses
 from .job_losses import Reliability, incidents_of
 from .jobs import Fleet, JobNow, asked, running
+from .not_reporting import not_reporting, with_silence
 from .one_job import Told
 
 # A pace within these limits, in percent of the earlier one, counts as the same [ours].
@@ -35,9 +37,16 @@ class Running:
 
 
 def running_now(
-    hub: Hub, told: Told, standing: Sequence[Incident], prices: Prices
+    hub: Hub,
+    told: Told,
+    standing: Sequence[Incident],
+    prices: Prices,
+    settings: AnalyzerSettings,
 ) -> Running | None:
-    """Return the running job; None if it released its last GPU meanwhile. HubError or StoreError without an answer."""
+    """Return the running job; None if it released its last GPU meanwhile. HubError or StoreError without an answer.
+
+    `settings` say after how long a node is silent.
+    """
     status = hub.status()
     now, oldest = from_text(status["now"]), status["store"].get("oldest_at")
     inventories = _inventories(hub, told.cluster)
@@ -53,8 +62,9 @@ def running_now(
     if not found:
         return None
     start = max(now - job_losses.SPAN, from_text(oldest)) if oldest else now
+    clusters = fleet_now.look(hub, settings, told.cluster).clusters
     return Running(
-        job=found[0],
+        job=with_silence(found, clusters)[0],
         now=now,
         reliability=job_losses.reliability(
             told.cluster,
@@ -91,10 +101,17 @@ def _first(job: JobNow, now: datetime) -> Iterator[str]:
     if job.holds_up is not None:
         yield f"{runs}, held up by {_held_up_by(job.holds_up)}"
         return
-    yield f"{runs}{_bound_words(job.decision)}"
+    yield (
+        f"{runs}."
+        if len(job.not_reporting) == len(job.nodes)
+        else f"{runs}{_bound_words(job.decision)}"
+    )
     if (silent := job.unheard) is not None:
         where = short_label(silent) or silent.subject.node
         yield f"{silent.title} ({where}), since {time_of(silent.since)}: whether it runs there is not known."
+        return
+    if job.not_reporting:
+        yield not_reporting(job)
         return
     more = f"; {counted(len(job.incidents), 'incident')} on its nodes" if job.incidents else ""
     yield f"No incident holds it up{more}."

@@ -10,7 +10,7 @@ from gpuvigil.numbers_in_words import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class DeliveryStatus:
     """The delivery status of one channel."""
 
     channel: str
@@ -18,7 +18,9 @@ class Told:
     sent: bool
 
 
-def told_of(notices: Iterable[Record], now: datetime, *, over: bool = False) -> tuple[Told, ...]:
+def delivery_statuses(
+    notices: Iterable[Record], now: datetime, *, over: bool = False
+) -> tuple[DeliveryStatus, ...]:
     """Return the last status of each channel, channels with a sent message first.
 
     A reopened incident is announced again, so notices up to its last end no longer count. `over`: the
@@ -38,22 +40,22 @@ def told_of(notices: Iterable[Record], now: datetime, *, over: bool = False) -> 
     # since, that is news for those who were told before.
     if nobody and told and all(_order(nobody[-1]) > _order(it[-1]) for it in channels.values()):
         name = "its last change was not sent"
-        told.append(Told(channel=name, text=_reason(nobody[-1]), sent=False))
+        told.append(DeliveryStatus(channel=name, text=_reason(nobody[-1]), sent=False))
     return tuple(told)
 
 
-def _told(channel: str, said: Sequence[Record], now: datetime) -> Told:
+def _told(channel: str, said: Sequence[Record], now: datetime) -> DeliveryStatus:
     """Return a channel's status: a sent message counts more than a later held reminder, but a failure is added."""
     sent = [one for one in said if one.body.get("state") == "sent"]
     last = said[-1]
     if not sent:
         # A message that is still due counts more than a later one that was held.
         waiting = [one for one in said if one.body.get("state") == "due"]
-        return Told(channel=channel, text=_unsent((waiting or [last])[-1]), sent=False)
+        return DeliveryStatus(channel=channel, text=_unsent((waiting or [last])[-1]), sent=False)
     text = ", ".join(_sent(one, now) for one in _told_and_end(sent))
     if _order(last) > _order(sent[-1]) and (is_failing(last) or last.body.get("state") == "dead"):
         text += f"; then {_unsent(last)}"
-    return Told(channel=channel, text=text, sent=True)
+    return DeliveryStatus(channel=channel, text=text, sent=True)
 
 
 def _told_and_end(sent: Sequence[Record]) -> list[Record]:

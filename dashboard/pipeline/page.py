@@ -10,7 +10,7 @@ from gpuvigil.web.markup import joined, tag
 
 from ..components import style
 from ..data import live
-from ..data.questions import StillAsking
+from ..data.questions import AnswerPending
 from ..layout import panels
 from ..layout.tree import el, show
 from . import drawing, in_force
@@ -36,7 +36,7 @@ def _live() -> None:
         allowed = live.shared().config.analyzer.silent_after_seconds
         known = ask("inventories", inventories, INVENTORY_SECONDS).value
         said = ask("pipeline", lambda hub: read(hub, known, allowed), FRESH_SECONDS)
-    except StillAsking as error:
+    except AnswerPending as error:
         loading = panels.notes([live.unanswered("", error)])
         st.html(joined(title, panels.warnings(live.current().view()), loading))
         return

@@ -183,7 +183,7 @@ def _written(silence: Silence) -> str:
     """Write the silence; return the error, or "" on success."""
     questions = live.shared().questions
     try:
-        questions.tell(lambda hub: hub.write_records([silence.to_record()]))
+        questions.call(lambda hub: hub.write_records([silence.to_record()]))
     except HubError as error:
         return f"Not saved: {error}. Send it again."
     questions.forget(_KEY)

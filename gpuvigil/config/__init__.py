@@ -17,6 +17,7 @@ from typing import Any
 from ..errors import ConfigError
 from ..log import Log
 from .channels import (
+    PROXY_EXAMPLE,
     RECEIVERS,
     ROUTING,
     AlertmanagerSettings,
@@ -31,6 +32,7 @@ from .channels import (
     SlackSettings,
     TeamsSettings,
     WebhookSettings,
+    is_proxy,
 )
 from .checks import check, without_secret
 from .guesses import documented, in_unit, meant, other_number
@@ -67,6 +69,7 @@ else:
     import tomli as tomllib
 
 __all__ = [
+    "PROXY_EXAMPLE",
     "RECEIVERS",
     "ROUTING",
     "STATE",
@@ -108,6 +111,7 @@ __all__ = [
     "TopologySettings",
     "WebhookSettings",
     "from_text",
+    "is_proxy",
     "load",
     "read_secret",
     "secret_source",
@@ -197,7 +201,9 @@ def secret_source(path: Path | None, key: str, what: str) -> Callable[[], str]:
         try:
             return read_secret(file, what)
         except ConfigError as error:
-            raise ConfigError(f"{error}; put it there, or name another file in {key}") from None
+            closed = os.access(file, os.F_OK) and not os.access(file, os.R_OK)
+            todo = "put sudo before the command" if closed else "put it there"
+            raise ConfigError(f"{error}; {todo}, or name another file in {key}") from None
 
     version, kept = "", read()
 

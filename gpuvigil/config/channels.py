@@ -8,11 +8,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from .routing import IdleSettings, InhibitSettings, RouteSettings, TimesSettings
 from .setting import setting
 
 _CLOCK = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
+PROXY_EXAMPLE = "http://proxy.example.com:3128"
 _SEVERITIES = ("critical", "warning", "info")
 
 
@@ -51,10 +53,27 @@ class PostSettings(ReceiverSettings):
         False, "post without TLS also to another machine; to this one it always may"
     )
 
+    proxy: str = setting(
+        "", f"HTTP proxy on the way to it, as {PROXY_EXAMPLE}; HTTPS_PROXY is not read"
+    )
+    proxy_file: Path | None = setting(
+        None, "file that holds the proxy's address, for one with a password; read at the start"
+    )
+
     def wrong(self) -> Iterator[tuple[str, str]]:
         yield from ReceiverSettings.wrong(self)
         if not (self.url or self.url_file or self.url_variable):
             yield "", f"{self.name!r} needs url, url_file or url_variable"
+        yield from self.wrong_proxy()
+
+    def wrong_proxy(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with the proxy, without quoting an address that may hold a password."""
+        if not self.proxy:
+            return
+        if not is_proxy(self.proxy):
+            yield "proxy", f"the proxy of {self.name!r} is not like {PROXY_EXAMPLE}"
+        elif "@" in self.proxy:
+            yield "proxy", f"the proxy of {self.name!r} has a password: put it into proxy_file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +118,7 @@ class SlackSettings(PostSettings):
             yield from PostSettings.wrong(self)
             return
         yield from ReceiverSettings.wrong(self)
+        yield from self.wrong_proxy()
         if not self.channel:
             yield "", f"{self.name!r} has a bot's token and needs the id of its channel"
 
@@ -218,6 +238,11 @@ class AppriseSettings(PostSettings):
     name: str = setting("apprise", "name of the channel, in notices and in the log")
     url: str = setting("", "the service as Apprise names it; a secret: better in url_file")
 
+    def wrong_proxy(self) -> Iterator[tuple[str, str]]:
+        if self.proxy or self.proxy_file:
+            said = f"{self.name!r}: Apprise reads HTTPS_PROXY of the environment instead"
+            yield "proxy" if self.proxy else "proxy_file", said
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertsSettings:
@@ -240,6 +265,8 @@ class AlertsSettings:
         "", "address that is called as long as all is well: whoever waits there hears of our end"
     )
     dead_man_url_file: Path | None = setting(None, "file that holds that address")
+    dead_man_proxy: str = setting("", "HTTP proxy on the way there, as proxy of a channel")
+    dead_man_proxy_file: Path | None = setting(None, "file that holds the proxy's address")
     dead_man_seconds: float = setting(60.0, "it is called this often")
     metrics_listen: str = setting("127.0.0.1", "address of the /metrics of alerts")
     metrics_port: int = setting(-1, "its port; 0 takes a free one, -1 serves none")
@@ -302,8 +329,7 @@ class AlertsSettings:
         """Yield each mistake in how the parts fit together: the list, the entry's number, the key, and why."""
         if not _CLOCK.fullmatch(self.digest_at):
             yield "", 0, "digest_at", f"{self.digest_at!r} is not a time of the day like 08:00"
-        if self.runbook_url and not _is_web_address(self.runbook_url):
-            yield "", 0, "runbook_url", f"{self.runbook_url!r} is not an http or https address"
+        yield from self._wrong_addresses()
         yield from self._wrongly_proven()
         channels, hours = set(self.names()), {one.name for one in self.times}
         for number, route in enumerate(self.routes):
@@ -317,6 +343,14 @@ class AlertsSettings:
                     if name not in known:
                         there = ", ".join(sorted(known)) or "none"
                         yield "routes", number, key, f"there is no {name!r}; there are {there}"
+
+    def _wrong_addresses(self) -> Iterator[tuple[str, int, str, str]]:
+        for key, text in (("external_url", self.external_url), ("runbook_url", self.runbook_url)):
+            if text and not _is_web_address(text):
+                yield "", 0, key, f"{text!r} is not an http or https address"
+        dead_man = PostSettings(name="dead_man", url="-", proxy=self.dead_man_proxy)
+        for _, why in dead_man.wrong():
+            yield "", 0, "dead_man_proxy", why.replace("proxy_file", "dead_man_proxy_file")
 
     def _wrongly_proven(self) -> Iterator[tuple[str, int, str, str]]:
         if not self.proven:
@@ -360,6 +394,17 @@ def _is_web_address(text: str) -> bool:
     """Return whether the text works as a link everywhere: nothing in it ends the link or adds to it."""
     written = text.startswith(("https://", "http://")) and text.isascii() and text.isprintable()
     return written and not set(' "<>|\\') & set(text) and len(text) <= 1000
+
+
+def is_proxy(text: str) -> bool:
+    """Return whether the text is the address of an HTTP proxy."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return False
+    plain = parts.scheme == "http" and parts.path in {"", "/"} and not (parts.query or port == 0)
+    return plain and bool(parts.hostname) and _is_web_address(text)
 
 
 def _is_address(text: str) -> bool:

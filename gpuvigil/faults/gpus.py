@@ -2,8 +2,8 @@
 
 from ..model import EventKind, Severity, Unmeasured
 from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Proof, Shows, Stops
-from .played import Played, Told
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
+from .selftest_script import ScriptedEvent, SelftestScript
 
 _CATALOGUE = "NVIDIA Xid catalogue"
 
@@ -42,9 +42,11 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("off the bus", "missing since boot"),
-        played=Played(
+        selftest=SelftestScript(
             gpus=({"up": 0, "unmeasured_reason": Unmeasured.LOST.value},),
-            told=(Told(kind=EventKind.XID, on="gpu", xid=79, message="selftest: Xid 79"),),
+            events=(
+                ScriptedEvent(kind=EventKind.XID, on="gpu", xid=79, message="selftest: Xid 79"),
+            ),
         ),
     ),
     Fault(
@@ -83,9 +85,11 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             gpus=({"up": 1},),
-            told=(Told(kind=EventKind.XID, on="gpu", xid=64, message="selftest: Xid 64"),),
+            events=(
+                ScriptedEvent(kind=EventKind.XID, on="gpu", xid=64, message="selftest: Xid 64"),
+            ),
         ),
     ),
     Fault(
@@ -124,14 +128,14 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("GSP hang",),
-        played=Played(
+        selftest=SelftestScript(
             gpus=(
                 {
                     "unmeasured_reason": Unmeasured.DRIVER_NOT_ANSWERING.value,
                     "unmeasured_seconds": 60.0,
                 },
             ),
-            told=(Told(kind=EventKind.DRIVER_SILENT, on="gpu"),),
+            events=(ScriptedEvent(kind=EventKind.DRIVER_SILENT, on="gpu"),),
         ),
     ),
     Fault(
@@ -168,7 +172,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by="trend_seconds",
         simulated_as=(),
-        played=Played(gpus=({"up": 1, "remap_failure": 1},)),
+        selftest=SelftestScript(gpus=({"up": 1, "remap_failure": 1},)),
     ),
     Fault(
         key="gpu_pcie",
@@ -204,7 +208,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             gpus=(
                 {
                     "up": 1,
@@ -250,7 +254,9 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by="trend_seconds",
         simulated_as=(),
-        played=Played(gpus=({"up": 1, "nvlink_links_up": 17}, {"up": 1, "nvlink_links_up": 18})),
+        selftest=SelftestScript(
+            gpus=({"up": 1, "nvlink_links_up": 17}, {"up": 1, "nvlink_links_up": 18})
+        ),
     ),
     Fault(
         key="gpu_settings",
@@ -286,7 +292,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             gpus=tuple({"up": 1, "ecc_mode": mode, "fabric_state": 3} for mode in (0, 1, 1, 1, 1))
         ),
     ),

@@ -2,10 +2,10 @@
 
 from ..model import EventKind, Severity
 from .model import About, Blame, Fault, Link, Proof, Shows, Stops
-from .played import Played, Told, Turns
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
+from .selftest_script import ChangedValue, ScriptedEvent, SelftestScript
 
-_CHECK = Told(kind=EventKind.MACHINE_CHECK, message="selftest: a corrected memory error")
+_CHECK = ScriptedEvent(kind=EventKind.MACHINE_CHECK, message="selftest: a corrected memory error")
 
 ROWS = (
     Fault(
@@ -42,7 +42,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("DIMM errors",),
-        played=Played(told=(_CHECK,) * 3),
+        selftest=SelftestScript(events=(_CHECK,) * 3),
     ),
     Fault(
         key="host_disk",
@@ -78,7 +78,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("disk full",),
-        played=Played(node_fields={"driver_answering": 1, "spool_writable": 0}),
+        selftest=SelftestScript(node_fields={"driver_answering": 1, "spool_writable": 0}),
     ),
     Fault(
         key="host_power",
@@ -114,7 +114,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("PSU",),
-        played=Played(node_fields={"driver_answering": 1, "power_supplies_failed": 1}),
+        selftest=SelftestScript(node_fields={"driver_answering": 1, "power_supplies_failed": 1}),
     ),
     Fault(
         key="host_fan",
@@ -150,7 +150,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("fan",),
-        played=Played(node_fields={"driver_answering": 1, "fans_failed": 1}),
+        selftest=SelftestScript(node_fields={"driver_answering": 1, "fans_failed": 1}),
     ),
     Fault(
         key="host_mount",
@@ -186,7 +186,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("stale mount",),
-        played=Played(node_fields={"driver_answering": 1, "mounts_hung": 1}),
+        selftest=SelftestScript(node_fields={"driver_answering": 1, "mounts_hung": 1}),
     ),
     Fault(
         key="host_space",
@@ -222,7 +222,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("disk full",),
-        played=Played(node_fields={"driver_answering": 1, "space_used_share": 0.97}),
+        selftest=SelftestScript(node_fields={"driver_answering": 1, "space_used_share": 0.97}),
     ),
     Fault(
         key="host_memory_full",
@@ -259,11 +259,13 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             node_fields={
                 "driver_answering": 1,
                 "memory_total_bytes": 2e12,
-                "memory_available_bytes": Turns(before=1e12, after=4e9, span="steady_seconds"),
+                "memory_available_bytes": ChangedValue(
+                    before=1e12, after=4e9, span="steady_seconds"
+                ),
             }
         ),
     ),
@@ -301,6 +303,6 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(clock_ahead_seconds=3600.0),
+        selftest=SelftestScript(clock_ahead_seconds=3600.0),
     ),
 )

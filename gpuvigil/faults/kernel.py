@@ -2,12 +2,12 @@
 
 from ..model import EventKind, Holder, HolderKind, Severity
 from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Proof, Shows, Stops
-from .played import Held, Played, Told
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
+from .selftest_script import ScriptedEvent, ScriptedHolder, SelftestScript
 
-_HANG = Told(kind=EventKind.KERNEL_HANG, message="selftest: a task makes no progress")
-_DRIVE = Told(kind=EventKind.STORAGE_ERROR, message="selftest: a file system is read-only")
-_BOOT = Told(kind=EventKind.BOOT, seconds_ago=3600.0)
+_HANG = ScriptedEvent(kind=EventKind.KERNEL_HANG, message="selftest: a task makes no progress")
+_DRIVE = ScriptedEvent(kind=EventKind.STORAGE_ERROR, message="selftest: a file system is read-only")
+_BOOT = ScriptedEvent(kind=EventKind.BOOT, seconds_ago=3600.0)
 
 ROWS = (
     Fault(
@@ -45,10 +45,10 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             gpus=({"up": 1},),
-            told=(_BOOT, Told(kind=EventKind.BOOT, seconds_ago=1.0)),
-            held=Held(holder=Holder(HolderKind.JOB, "7"), started_ago=7200.0),
+            events=(_BOOT, ScriptedEvent(kind=EventKind.BOOT, seconds_ago=1.0)),
+            holder=ScriptedHolder(holder=Holder(HolderKind.JOB, "7"), started_ago=7200.0),
         ),
     ),
     Fault(
@@ -85,7 +85,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(told=(_HANG,) * 3),
+        selftest=SelftestScript(events=(_HANG,) * 3),
     ),
     Fault(
         key="host_storage",
@@ -121,6 +121,6 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(told=(_DRIVE,)),
+        selftest=SelftestScript(events=(_DRIVE,)),
     ),
 )

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..model import EventKind, Severity
-from .played import Played
 from .relations import Explains, Halts, Mended, Shared, Sign
+from .selftest_script import SelftestScript
 
 RELEASE = "gpuvigil collect --release 10m"
 _RESET = re.compile(r"\breset (the GPU('s PCIe bus)?|all its GPUs( and switches)?)", re.IGNORECASE)
@@ -196,4 +196,4 @@ class Fault(Described):
     settles_seconds: float  # how long possible explanations have to show up
     tuned_by: str | None  # the key of `[analyzer]` that makes the fault rarer when doubled
     simulated_as: tuple[str, ...]  # kinds of faults in the simulated fleet that it detects
-    played: Played  # how the selftest makes the fault happen
+    selftest: SelftestScript  # how the selftest makes the fault happen

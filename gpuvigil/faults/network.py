@@ -2,10 +2,10 @@
 
 from ..model import EventKind, Severity
 from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Proof, Shows, Stops
-from .played import Grows, Played, Told, Turns, port
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
+from .selftest_script import ChangedValue, GrowingCounter, ScriptedEvent, SelftestScript, port
 
-_GOES_DOWN = Told(
+_GOES_DOWN = ScriptedEvent(
     kind=EventKind.PORT_DOWN, on="port", seconds_ago=2.0, older_by="port_down_seconds"
 )
 
@@ -44,10 +44,10 @@ ROWS = (
         settles_seconds=30.0,
         tuned_by="port_down_seconds",
         simulated_as=("port down", "uplink down"),
-        played=Played(
+        selftest=SelftestScript(
             port=port("mlx5_1", "storage"),
             port_fields={"up": 0, "physical_state": 2},
-            told=(_GOES_DOWN,),
+            events=(_GOES_DOWN,),
         ),
     ),
     Fault(
@@ -86,7 +86,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by="port_flap_count",
         simulated_as=("port flap",),
-        played=Played(
+        selftest=SelftestScript(
             port=port("mlx5_1", "storage"), port_fields={"up": 1, "physical_state": 5}, flaps=True
         ),
     ),
@@ -124,9 +124,9 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by="steady_seconds",
         simulated_as=("bad cable", "bad uplink"),
-        played=Played(
+        selftest=SelftestScript(
             port=port("mlx5_1", "storage"),
-            port_fields={"up": 1, "receive_errors": Grows(per_second=40.0)},
+            port_fields={"up": 1, "receive_errors": GrowingCounter(per_second=40.0)},
         ),
     ),
     Fault(
@@ -165,12 +165,12 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("slow link", "slow uplink"),
-        played=Played(
+        selftest=SelftestScript(
             port=port("mlx5_1", "storage"),
             port_fields={
                 "up": 1,
-                "speed_bits_per_second": Turns(before=400e9, after=100e9),
-                "width_lanes": Turns(before=4, after=1),
+                "speed_bits_per_second": ChangedValue(before=400e9, after=100e9),
+                "width_lanes": ChangedValue(before=4, after=1),
             },
         ),
     ),
@@ -208,9 +208,12 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("slow receiver",),
-        played=Played(
+        selftest=SelftestScript(
             port=port("mlx5_1", "storage"),
-            port_fields={"up": 1, "transmit_pause_microseconds": Grows(per_second=300_000.0)},
+            port_fields={
+                "up": 1,
+                "transmit_pause_microseconds": GrowingCounter(per_second=300_000.0),
+            },
         ),
     ),
     Fault(
@@ -247,9 +250,9 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("lossy path",),
-        played=Played(
+        selftest=SelftestScript(
             port=port("mlx5_1", "storage"),
-            port_fields={"up": 1, "retransmits": Grows(per_second=50.0)},
+            port_fields={"up": 1, "retransmits": GrowingCounter(per_second=50.0)},
         ),
     ),
     Fault(
@@ -286,7 +289,9 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("hot module",),
-        played=Played(port=port("mlx5_1", "storage"), port_fields={"up": 1, "module_celsius": 82}),
+        selftest=SelftestScript(
+            port=port("mlx5_1", "storage"), port_fields={"up": 1, "module_celsius": 82}
+        ),
     ),
     Fault(
         key="port_congested",
@@ -322,9 +327,9 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("congestion", "slow node network"),
-        played=Played(
+        selftest=SelftestScript(
             port=port("mlx5_1", "storage"),
-            port_fields={"up": 1, "transmit_discards": Grows(per_second=400.0)},
+            port_fields={"up": 1, "transmit_discards": GrowingCounter(per_second=400.0)},
         ),
     ),
     Fault(
@@ -363,8 +368,8 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("leaf down", "spine lost"),
-        played=Played(
-            nodes=3, rack="selftest-leaf", port=port("mlx5_0", "fabric"), told=(_GOES_DOWN,)
+        selftest=SelftestScript(
+            nodes=3, rack="selftest-leaf", port=port("mlx5_0", "fabric"), events=(_GOES_DOWN,)
         ),
     ),
     Fault(
@@ -401,11 +406,11 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("congestion",),
-        played=Played(
+        selftest=SelftestScript(
             nodes=3,
             rack="selftest-leaf",
             port=port("mlx5_0", "fabric"),
-            port_fields={"up": 1, "transmit_discards": Grows(per_second=400.0)},
+            port_fields={"up": 1, "transmit_discards": GrowingCounter(per_second=400.0)},
         ),
     ),
 )

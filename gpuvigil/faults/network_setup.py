@@ -2,8 +2,8 @@
 
 from ..model import Severity
 from .model import About, Blame, Fault, Link, Proof, Shows, Stops
-from .played import Grows, Played, port, rails
 from .relations import Halts, Mended, Shared
+from .selftest_script import GrowingCounter, SelftestScript, port, rails
 
 _CABLED, _SWAPPED = rails("leaf1", "leaf2", "leaf3"), rails("leaf2", "leaf1", "leaf3")
 _WHOLE, _SHORT = rails("leaf4", "leaf5", "leaf6"), rails("leaf4", "leaf5")
@@ -46,9 +46,13 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             port=port("mlx5_1", "storage"),
-            port_fields={"up": 1, "ecn_marked_packets": Grows(per_second=50.0), "cnp_sent": 0},
+            port_fields={
+                "up": 1,
+                "ecn_marked_packets": GrowingCounter(per_second=50.0),
+                "cnp_sent": 0,
+            },
         ),
     ),
     Fault(
@@ -85,7 +89,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             nodes=5,
             port=port("mlx5_0", "fabric"),
             port_fields={"up": 1},
@@ -127,7 +131,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             nodes=5,
             port=port("mlx5_0", "fabric"),
             port_fields={"up": 1},
@@ -169,7 +173,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             nodes=5,
             port=_IN_NONE[0],
             port_fields={"up": 1},
@@ -210,13 +214,13 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             nodes=6,
             port=_SMALL[0],
             port_fields={
                 "up": 1,
-                "receive_bytes": Grows(per_second=1e9),
-                "transmit_bytes": Grows(per_second=1e9),
+                "receive_bytes": GrowingCounter(per_second=1e9),
+                "transmit_bytes": GrowingCounter(per_second=1e9),
             },
             ports=(_SMALL, *(_LARGE,) * 5),
         ),

@@ -2,8 +2,8 @@
 
 from ..model import EventKind, Severity
 from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Proof, Shows, Stops
-from .played import Played, Told
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
+from .selftest_script import ScriptedEvent, SelftestScript
 
 ROWS = (
     Fault(
@@ -44,8 +44,8 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("NVSwitch",),
-        played=Played(
-            told=(Told(kind=EventKind.SXID, sxid=10003, message="selftest: SXid 10003"),)
+        selftest=SelftestScript(
+            events=(ScriptedEvent(kind=EventKind.SXID, sxid=10003, message="selftest: SXid 10003"),)
         ),
     ),
     Fault(
@@ -82,9 +82,11 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("driver hang",),
-        played=Played(
+        selftest=SelftestScript(
             node_fields={"driver_answering": 0, "driver_silent_seconds": 60.0},
-            told=(Told(kind=EventKind.DRIVER_SILENT, message="selftest: no call comes back"),),
+            events=(
+                ScriptedEvent(kind=EventKind.DRIVER_SILENT, message="selftest: no call comes back"),
+            ),
         ),
     ),
     Fault(
@@ -121,7 +123,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(node_fields={"gpus_answering": 0}, driverless_seconds_ago=3600.0),
+        selftest=SelftestScript(node_fields={"gpus_answering": 0}, driverless_seconds_ago=3600.0),
     ),
     Fault(
         key="node_silent",
@@ -157,7 +159,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by="silent_after_seconds",
         simulated_as=(),
-        played=Played(is_silent=True),
+        selftest=SelftestScript(is_silent=True),
     ),
     Fault(
         key="fabric_down",
@@ -193,7 +195,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("fabric manager",),
-        played=Played(gpus=({"up": 1, "fabric_state": 1},)),
+        selftest=SelftestScript(gpus=({"up": 1, "fabric_state": 1},)),
     ),
     Fault(
         key="nvlink_domain",
@@ -234,7 +236,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             nodes=2,
             gpus=({"up": 1, "nvlink_links_up": 17}, {"up": 1, "nvlink_links_up": 18}),
             fabric_cluster="00000000-0000-4000-8000-5e1f7e570001",
@@ -274,7 +276,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("missing since installation",),
-        played=Played(gpus_installed=4),
+        selftest=SelftestScript(gpus_installed=4),
     ),
     Fault(
         key="driver_drift",
@@ -310,6 +312,6 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("driver drift",),
-        played=Played(driver="570.0", inventory_seconds_ago=1800.0),
+        selftest=SelftestScript(driver="570.0", inventory_seconds_ago=1800.0),
     ),
 )

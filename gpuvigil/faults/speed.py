@@ -2,8 +2,8 @@
 
 from ..model import EventKind, Severity, job_holder
 from .model import About, Blame, Fault, Link, Proof, Shows, Stops
-from .played import Fields, Grows, Held, Played, Turns
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
+from .selftest_script import ChangedValue, Fields, GrowingCounter, ScriptedHolder, SelftestScript
 
 _BUSY: Fields = {"up": 1, "utilization_percent": 95}
 _FULL_SPEED, _STUCK, _SET_LOWER = 1_980_000_000, 1_000_000_000, 1_762_000_000
@@ -43,12 +43,12 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by="steady_seconds",
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             gpus=(
                 {
                     "up": 1,
                     "temperature_celsius": 95,
-                    "hardware_thermal_slowdown_seconds": Grows(per_second=0.9),
+                    "hardware_thermal_slowdown_seconds": GrowingCounter(per_second=0.9),
                 },
             )
         ),
@@ -87,7 +87,9 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(gpus=({"up": 1, "power_brake_seconds": Grows(per_second=0.9)},)),
+        selftest=SelftestScript(
+            gpus=({"up": 1, "power_brake_seconds": GrowingCounter(per_second=0.9)},)
+        ),
     ),
     Fault(
         key="gpu_clocks",
@@ -123,7 +125,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by="steady_seconds",
         simulated_as=("stuck clocks",),
-        played=Played(
+        selftest=SelftestScript(
             gpus=tuple(
                 {**_BUSY, "sm_clock_hertz": hertz, "sm_clock_max_hertz": _FULL_SPEED}
                 for hertz in (_STUCK, *[_FULL_SPEED] * 4)
@@ -164,7 +166,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by="steady_seconds",
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             gpus=(
                 {
                     "up": 1,
@@ -209,12 +211,12 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by="steady_seconds",
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             nodes=3,
             gpus=(
                 {
                     **_BUSY,
-                    "sm_clock_hertz": Turns(
+                    "sm_clock_hertz": ChangedValue(
                         before=_FULL_SPEED, after=_SET_LOWER, span="steady_seconds"
                     ),
                     "sm_clock_max_hertz": _FULL_SPEED,
@@ -261,18 +263,18 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("slow GPU", "slow rank"),
-        played=Played(
+        selftest=SelftestScript(
             gpus=tuple(
                 {
                     **_BUSY,
                     "sm_clock_hertz": _FULL_SPEED,
                     "sm_clock_max_hertz": _FULL_SPEED,
-                    "sm_activity_percent": Turns(before=80.0, after=64.0),
-                    "power_watts": Turns(before=600.0, after=watts),
+                    "sm_activity_percent": ChangedValue(before=80.0, after=64.0),
+                    "power_watts": ChangedValue(before=600.0, after=watts),
                 }
                 for watts in (500.0, *[590.0] * 4)
             ),
-            held=Held(holder=job_holder(2), gpus=5, started_ago=86_400.0),
+            holder=ScriptedHolder(holder=job_holder(2), gpus=5, started_ago=86_400.0),
         ),
     ),
     Fault(
@@ -316,7 +318,7 @@ ROWS = (
             "stuck collective",
             "stuck checkpoint",
         ),
-        played=Played(
+        selftest=SelftestScript(
             gpus=(
                 {
                     "up": 1,

@@ -2,8 +2,8 @@
 
 from ..model import EventKind, Severity, job_holder, process_holder
 from .model import About, Blame, Fault, Link, Proof, Shows, Stops
-from .played import GIB, Held, Played, Told
 from .relations import Halts, Mended, Shared, Sign
+from .selftest_script import GIB, ScriptedEvent, ScriptedHolder, SelftestScript
 
 _CATALOGUE = "NVIDIA Xid catalogue"
 
@@ -42,9 +42,11 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             gpus=({"up": 1},),
-            told=(Told(kind=EventKind.XID, on="gpu", xid=31, message="selftest: Xid 31"),),
+            events=(
+                ScriptedEvent(kind=EventKind.XID, on="gpu", xid=31, message="selftest: Xid 31"),
+            ),
         ),
     ),
     Fault(
@@ -81,7 +83,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by="idle_after_seconds",
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             gpus=(
                 {
                     "up": 1,
@@ -91,7 +93,7 @@ ROWS = (
                     "compute_processes": 1,
                 },
             ),
-            held=Held(holder=process_holder(1), started_ago=7 * 86_400.0),
+            holder=ScriptedHolder(holder=process_holder(1), started_ago=7 * 86_400.0),
             ticks_slowly=True,
         ),
     ),
@@ -129,7 +131,7 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by="underused_after_seconds",
         simulated_as=(),
-        played=Played(
+        selftest=SelftestScript(
             gpus=(
                 {
                     "up": 1,
@@ -139,7 +141,7 @@ ROWS = (
                     "compute_processes": 1,
                 },
             ),
-            held=Held(holder=job_holder(2), started_ago=7 * 86_400.0),
+            holder=ScriptedHolder(holder=job_holder(2), started_ago=7 * 86_400.0),
             ticks_slowly=True,
         ),
     ),
@@ -177,9 +179,9 @@ ROWS = (
         settles_seconds=0.0,
         tuned_by=None,
         simulated_as=("zombie memory",),
-        played=Played(
+        selftest=SelftestScript(
             gpus=({"up": 1, "memory_used_bytes": 8 * GIB},),
-            held=Held(holder=job_holder(1), started_ago=7200.0, ended_ago=3600.0),
+            holder=ScriptedHolder(holder=job_holder(1), started_ago=7200.0, ended_ago=3600.0),
         ),
     ),
 )

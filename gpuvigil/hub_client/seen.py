@@ -11,7 +11,7 @@ from . import Answer, Changes, Hub
 Records = tuple[Record, ...]
 
 
-class SeenHub(Hub):
+class FilteredHub(Hub):
     """A client that filters the answers of `behind` by `shown`; `written` may refuse records to be written.
 
     People cannot claim work meant for services, and requests of other shapes are not passed on.

@@ -11,6 +11,13 @@ from ..errors import ConfigError
 _NO_KEY = "hub.client_key_file goes with hub.client_certificate_file"
 
 
+# By OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
+_TODO = {
+    9: "set this machine's clock: timedatectl shows it",
+    10: "'gpuvigil server renew' on the hub renews one of its own CA; or this machine's clock is ahead",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
     """PEM files for TLS; without `ca_file` the system's CAs are trusted."""
@@ -67,10 +74,8 @@ def load_pair(context: ssl.SSLContext, certificate: Path, key: Path | None, sett
 def reason(error: Exception) -> str | None:
     """Return what a failed connection says about TLS, and what to do; None when TLS is not the cause."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"its certificate is not trusted: {error.verify_message.rstrip('.')};"
-            " hub.ca_file names the CA that is"
-        )
+        todo = _TODO.get(error.verify_code, "hub.ca_file names the CA that is")
+        return f"its certificate is not trusted: {error.verify_message.rstrip('.')}; {todo}"
     if isinstance(error, http.client.BadStatusLine) and error.args[0].startswith("\x15\x03"):
         return "it speaks TLS there; hub.url must begin with https://"
     return _alert(error.reason or str(error)) if isinstance(error, ssl.SSLError) else None

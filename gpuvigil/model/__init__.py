@@ -5,7 +5,7 @@ Times are aware and in UTC. `None` means "not measured" or "not known", and neve
 
 from .acceptance import Acceptance
 from .action import Act, NodeAction
-from .audit import Audit, Deed
+from .audit import Audit, AuditedAction
 from .cause import Cause, CoveredBy, Ended, EndedBy, Uncovered, cause_from_json, cause_to_json
 from .collected import (
     Allocation,
@@ -85,12 +85,12 @@ __all__ = [
     "AllocationState",
     "Attribute",
     "Audit",
+    "AuditedAction",
     "Beside",
     "BusGpu",
     "Cause",
     "Collective",
     "CoveredBy",
-    "Deed",
     "Ended",
     "EndedBy",
     "ErrorCount",

@@ -9,7 +9,7 @@ from ..clock import to_text
 from .record import Record, RecordKind
 
 
-class Deed(str, Enum):
+class AuditedAction(str, Enum):
     """A deed that is recorded in the audit trail."""
 
     SIGN_IN = "sign-in"
@@ -28,7 +28,7 @@ class Deed(str, Enum):
 class Audit:
     """One audit entry; it is written once and never replaced."""
 
-    deed: Deed
+    deed: AuditedAction
     person: str  # who did it, empty without a name; for a wrong sign-in the name given
     about: str = ""  # an incident, a silence, another person
     detail: str = ""
@@ -56,7 +56,7 @@ class Audit:
         """Parse an audit entry from a record; raise ValueError, KeyError or TypeError if it is not one."""
         body = record.body
         return cls(
-            deed=Deed(body["deed"]),
+            deed=AuditedAction(body["deed"]),
             person=str(body["person"]),
             about=str(body.get("about", "")),
             detail=str(body.get("detail", "")),

@@ -31,7 +31,7 @@ Jobs = Mapping[tuple[str, Holder], tuple[Job, ...]]  # by cluster and holder, th
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class JobHistory:
     """Jobs within a span, as far as the hub's answers contain them."""
 
     jobs: Jobs
@@ -58,14 +58,16 @@ def jobs_since(hub: Hub, cluster_key: str | None, oldest: datetime) -> Jobs:
 
     HubUnavailable or HubRefused when the hub does not answer.
     """
-    return told_since(hub, cluster_key, oldest).jobs
+    return job_history(hub, cluster_key, oldest).jobs
 
 
-def told_since(hub: Hub, cluster_key: str | None, oldest: datetime, most: int = MOST) -> Told:
+def job_history(
+    hub: Hub, cluster_key: str | None, oldest: datetime, most: int = MOST
+) -> JobHistory:
     """Return the same jobs, and since when they are complete: only the newest `most` ended ones are read."""
     ended, whole_from = _ended(hub, cluster_key, oldest, most)
     jobs = (*going_on(hub, _GOING_ON, cluster_key), *ended)
-    return Told(
+    return JobHistory(
         jobs=by_holder(job for job in jobs if job.ended_at is None or job.ended_at >= oldest),
         whole_from=whole_from,
     )
@@ -124,7 +126,7 @@ def job_of(allocation: Allocation, jobs: Jobs) -> Job | None:
     return max(fitting, key=lambda job: job.submitted_at) if fitting else None
 
 
-def filled(allocation: Allocation, jobs: Jobs) -> Allocation:
+def with_job_details(allocation: Allocation, jobs: Jobs) -> Allocation:
     """Return the allocation with gaps filled in from its job; what the node knows stays."""
     job = job_of(allocation, jobs)
     if job is None:
@@ -140,7 +142,7 @@ def filled(allocation: Allocation, jobs: Jobs) -> Allocation:
     )
 
 
-def disagreements(
+def scheduler_disagreements(
     node: Subject, held: Iterable[Allocation], jobs: Jobs, now: datetime
 ) -> Mapping[Holder, str]:
     """Return, by holder, where Slurm contradicts a node; empty where both agree.

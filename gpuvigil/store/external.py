@@ -7,7 +7,7 @@ from typing import Any
 
 from ..clock import from_text, to_text
 from ..hub_client import Hub
-from ..hub_client.seen import SeenHub
+from ..hub_client.seen import FilteredHub
 from ..hub_client.tls import Trust
 from ..metrics import NODE
 from . import Store
@@ -83,7 +83,7 @@ def store_of(hub: Hub) -> Store:
     """Return the store with the telemetry that belongs to this hub's records."""
     if isinstance(hub, TellsStore):
         return hub.store
-    return store_of(hub.behind) if isinstance(hub, SeenHub) else HubStore(hub)
+    return store_of(hub.behind) if isinstance(hub, FilteredHub) else HubStore(hub)
 
 
 def _entry(node: _Node, at: datetime) -> dict[str, Any]:

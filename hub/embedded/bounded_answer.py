@@ -26,7 +26,7 @@ def bounded(executed: duckdb.DuckDBPyConnection, most_bytes: int) -> pa.Table:
     return pa.Table.from_batches(batches, reader.schema)
 
 
-class Gathered:
+class BoundedAnswer:
     """Collects an answer's parts from several threads, never much more than an answer may take."""
 
     def __init__(self, most_bytes: int) -> None:

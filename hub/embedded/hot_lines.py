@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from .aggregates import pieces_of
-from .bounded_answer import ROWS_AT_ONCE, Gathered
+from .bounded_answer import ROWS_AT_ONCE, BoundedAnswer
 from .line_arrays import Parts, known_of_lines, ones, reduced, runs
 from .line_columns import LineColumns, of_values, zeros_of
 from .question import Window
@@ -36,7 +36,7 @@ def lines_reduced(
 ) -> Parts:
     """Return one row for each subject with a line in these times, by slot."""
     reader = cursor.execute(lines_of_hot(question, spans)).to_arrow_reader(ROWS_AT_ONCE)
-    found = Gathered(most_bytes)
+    found = BoundedAnswer(most_bytes)
     for batch in reader:
         found.add(_reduced(question, batch, slots))
     nothing = pa.RecordBatch.from_pylist([], reader.schema)

@@ -30,7 +30,7 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class ManifestView:
     """The state that a question sees; `hot` is the first and last time that a hot line may have."""
 
     contents: Contents
@@ -53,7 +53,7 @@ class Manifest:
         self._version = object()  # a new object after each change
         self._under_way = 0
 
-    def sees(self, measurement: str) -> Sight:
+    def view(self, measurement: str) -> ManifestView:
         """Return the current state.
 
         A snapshot of the tables taken later has the same contents if `still` says so after it.
@@ -62,10 +62,10 @@ class Manifest:
             with self._lock:
                 if self._contents is not None:
                     hot, version = self._hot.get(measurement), self._version
-                    return Sight(contents=self._contents, hot=hot, version=version)
+                    return ManifestView(contents=self._contents, hot=hot, version=version)
             self.renew()
 
-    def still(self, version: object) -> bool:
+    def is_current(self, version: object) -> bool:
         """Return whether nothing was sealed, joined or dropped since, nor is about to be."""
         with self._lock:
             return self._version is version and not self._under_way

@@ -10,19 +10,19 @@ import pyarrow as pa
 
 from .aggregates import BUCKET_NS, Piece, can_be_rolled, pieces_of
 from .answer import table_of
-from .bounded_answer import Gathered, bounded
+from .bounded_answer import BoundedAnswer, bounded
 from .dense_arrays import Dense, dense, summed, together
+from .footer_cache import FooterCache
 from .hot_lines import are_short, lines_reduced
 from .line_arrays import Ints, Parts, Values, nothing
-from .manifest import Contents, Manifest, Sight, read_contents
+from .manifest import Contents, Manifest, ManifestView, read_contents
 from .open_readers import Readers
 from .question import Series, Window
 from .rollup_cache import Plan, Slices
 from .scan import Scan, Stretch
 from .sealed_files import Unit
-from .segment_footers import Footers
-from .segment_heads import Heads
 from .sql import Span, of_hot
+from .subject_run_cache import SubjectRunCache
 from .subjects import Subjects
 from .thread_pool import WorkerPool
 
@@ -53,16 +53,16 @@ class Asking:
         self._manifest = manifest
         self._readers = readers
         self._slices = slices
-        self._footers = Footers()
-        self._heads = Heads()
+        self._footers = FooterCache()
+        self._heads = SubjectRunCache()
         self._pool = WorkerPool(self._threads)
 
     def answer(self, question: Window | Series) -> pa.Table:
         """See `Embedded.answer`; duckdb.Error or Unreadable when a file cannot be read."""
         name = question.measurement.name
         with self._readers.reading():
-            sight = self._manifest.sees(name)
-            contents, found = sight.contents, Gathered(self._answer_bytes)
+            sight = self._manifest.view(name)
+            contents, found = sight.contents, BoundedAnswer(self._answer_bytes)
             subjects = contents.subjects[name]
             if _touched(sight.hot, question):
                 contents, subjects, hot = self._hot(question, sight)
@@ -85,7 +85,9 @@ class Asking:
         """Stop the threads; the next question starts new ones."""
         self._pool.close()
 
-    def _hot(self, question: Window | Series, sight: Sight) -> tuple[Contents, Subjects, Parts]:
+    def _hot(
+        self, question: Window | Series, sight: ManifestView
+    ) -> tuple[Contents, Subjects, Parts]:
         """Return the contents, all subjects, those without a number included, and what the hot
         table holds for a question, all of one snapshot.
         """
@@ -94,7 +96,7 @@ class Asking:
             read = self._of_slices if plan.kind is not None else self._of_lines
             parts = read(cursor, question, plan)
             # The snapshot was taken by the first statement.
-            same = self._manifest.still(sight.version)
+            same = self._manifest.is_current(sight.version)
             contents = sight.contents if same else read_contents(cursor)
             cursor.commit()
         subjects, places = plan.slots.places(contents.subjects[question.measurement.name])

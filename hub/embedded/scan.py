@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from .aggregates import Piece, pieces_of
 from .damage import OF_SCAN, Unreadable
+from .footer_cache import Footer, FooterCache
 from .line_arrays import (
     Ints,
     Known,
@@ -29,9 +30,8 @@ from .line_arrays import (
 )
 from .line_columns import LineColumns, ints_of, of_values, zeros_of
 from .question import Series, Window
-from .segment_footers import Footer, Footers
-from .segment_heads import Head, Heads, joined
 from .sql import Span
+from .subject_run_cache import SubjectRunCache, SubjectRuns, joined
 from .subjects import Subjects
 
 # Rows in memory at a time, for each thread that reads: few enough for the processor's cache.
@@ -56,7 +56,11 @@ class Scan:
     """Reads what a question needs from sealed files, by subject; any thread may call."""
 
     def __init__(
-        self, question: Window | Series, subjects: Subjects, footers: Footers, heads: Heads
+        self,
+        question: Window | Series,
+        subjects: Subjects,
+        footers: FooterCache,
+        heads: SubjectRunCache,
     ) -> None:
         self._question = question
         self._step_ns = question.step_ns if isinstance(question, Series) else None
@@ -101,7 +105,7 @@ class Scan:
             for head, batch in zip(heads, batches, strict=True):
                 yield self._with_fields(head, LineColumns(batch, None), stretch)
             return
-        made: list[Head] = []
+        made: list[SubjectRuns] = []
         columns = self._of_rows(stretch) + self._of_fields(stretch)
         for batch in self._batches(stretch, footer, groups, columns):
             yield from self._parts(batch, stretch, time, made)
@@ -149,7 +153,7 @@ class Scan:
         return np.flatnonzero(chosen & np.logical_or.reduce(inside)).tolist()
 
     def _parts(
-        self, batch: pa.RecordBatch, stretch: Stretch, time: str, made: list[Head]
+        self, batch: pa.RecordBatch, stretch: Stretch, time: str, made: list[SubjectRuns]
     ) -> Iterator[Parts]:
         kept = self._kept(batch, stretch, time)
         if kept is not None and not len(kept):
@@ -168,10 +172,12 @@ class Scan:
             known = known_of_lines(parts.lines, starts, parts.first_ns)
         found = reduced(parts, starts, known)
         if self._by_heads:
-            made.append(Head(rows=rows.count, starts=starts, parts=replace(found, fields={})))
+            made.append(
+                SubjectRuns(rows=rows.count, starts=starts, parts=replace(found, fields={}))
+            )
         yield self._placed(found)
 
-    def _with_fields(self, head: Head, rows: LineColumns, stretch: Stretch) -> Parts:
+    def _with_fields(self, head: SubjectRuns, rows: LineColumns, stretch: Stretch) -> Parts:
         """Return what `_parts` gives, for rows of which all but the fields is known."""
         if rows.count != head.rows:
             raise Unreadable(f"{stretch.path} has other rows than it had")

@@ -46,7 +46,7 @@ def outcomes(
                 rule=fault.detector,
                 fault=fault.key,
                 seconds=_since_told(
-                    own[0][0], told if events_of(fault.played, play.settings) else None
+                    own[0][0], told if events_of(fault.selftest, play.settings) else None
                 ),
                 incident=own[0][1],
                 others=tuple(others),

@@ -8,7 +8,13 @@ from gpuvigil import __version__
 from gpuvigil.clock import to_ns
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults import FAULTS, Fault
-from gpuvigil.faults.played import Fields, Grows, Played, Told, Turns
+from gpuvigil.faults.selftest_script import (
+    ChangedValue,
+    Fields,
+    GrowingCounter,
+    ScriptedEvent,
+    SelftestScript,
+)
 from gpuvigil.lineprotocol import encode
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import (
@@ -44,21 +50,21 @@ class Node:
     @property
     def ports(self) -> tuple[PortIdentity, ...]:
         """The ports in its inventory; numbers are sent for the first."""
-        played = self.fault.played
-        if played.ports:
-            return played.ports[self.number]
-        return () if played.port is None else (played.port,)
+        script = self.fault.selftest
+        if script.ports:
+            return script.ports[self.number]
+        return () if script.port is None else (script.port,)
 
     @property
     def gpus(self) -> tuple[Subject, ...]:
         """All installed GPUs."""
         node = self.subject
-        names = (f"GPU-{node.node}-{index}" for index in range(self.fault.played.gpus_installed))
+        names = (f"GPU-{node.node}-{index}" for index in range(self.fault.selftest.gpus_installed))
         return tuple(replace(node, gpu=name) for name in names)
 
     @property
     def port(self) -> Subject | None:
-        port = self.fault.played.port
+        port = self.fault.selftest.port
         return None if port is None else replace(self.subject, device=port.device, port=port.port)
 
     def place(self, on: str) -> Subject:
@@ -101,7 +107,7 @@ class Play:
         """Return the lines of the time before the run, as if the fault had lasted for long."""
         limits = self.settings
         spans = [limits.window_seconds, limits.steady_seconds, limits.idle_after_seconds]
-        if node.fault.played.ticks_slowly:
+        if node.fault.selftest.ticks_slowly:
             spans.append(limits.underused_after_seconds)
         # One more than the span needs, so that it is covered to its very beginning.
         ages = {span * n / _LINES_OF_A_SPAN for span in spans for n in range(_LINES_OF_A_SPAN + 2)}
@@ -110,28 +116,28 @@ class Play:
 
     def lines(self, node: Node, at: datetime) -> list[str]:
         """Return the lines of one tick of the node."""
-        played, tags = (
-            node.fault.played,
+        script, tags = (
+            node.fault.selftest,
             {"cluster": node.subject.cluster, "node": node.subject.node},
         )
-        found = [self._line("node", tags, played.node_fields, at)]
-        for index, fields in enumerate(played.gpus):
+        found = [self._line("node", tags, script.node_fields, at)]
+        for index, fields in enumerate(script.gpus):
             of_gpu = {**tags, "uuid": str(node.gpus[index].gpu), "model": _MODEL}
             found.append(self._line("gpu", of_gpu, {"index": index, **fields}, at))
-        if played.port is not None and played.port_fields:
-            port = played.port
+        if script.port is not None and script.port_fields:
+            port = script.port
             named = {"device": port.device, "port": port.port, "kind": port.kind}
             of_port = {**tags, **named, "role": port.role}
-            found.append(self._line("port", of_port, played.port_fields, at))
+            found.append(self._line("port", of_port, script.port_fields, at))
         return [line for line in found if line is not None]
 
     def inventory(self, node: Node) -> Inventory:
         """Return the inventory of the node."""
-        played, name = node.fault.played, node.subject.node
-        at = self.began - timedelta(seconds=played.inventory_seconds_ago)
-        tick, lacks = self.tick_seconds, played.driverless_seconds_ago
+        script, name = node.fault.selftest, node.subject.node
+        at = self.began - timedelta(seconds=script.inventory_seconds_ago)
+        tick, lacks = self.tick_seconds, script.driverless_seconds_ago
         addresses = [f"0000:{index + 1:02x}:00.0" for index in range(len(node.gpus))]
-        if played.ticks_slowly:
+        if script.ticks_slowly:
             tick = max(tick, self.settings.idle_after_seconds / _LINES_OF_A_SPAN)
         return Inventory(
             subject=node.subject,
@@ -147,15 +153,15 @@ class Play:
                     model=_MODEL,
                     serial=f"selftest-{name}-{index}",
                     vbios="00.00",
-                    fabric_cluster=played.fabric_cluster,
-                    fabric_clique=None if played.fabric_cluster is None else 1,
+                    fabric_cluster=script.fabric_cluster,
+                    fabric_clique=None if script.fabric_cluster is None else 1,
                 )
                 for index, gpu in enumerate(node.gpus)
             ),
             ports=node.ports,
-            driver=played.driver if lacks is None else None,
+            driver=script.driver if lacks is None else None,
             driver_state="loaded" if lacks is None else "no driver",
-            rack=played.rack,
+            rack=script.rack,
             on_bus=tuple(BusGpu(address=one, vendor="NVIDIA") for one in addresses),
             driverless_since=None if lacks is None else self.began - timedelta(seconds=lacks),
         )
@@ -163,7 +169,7 @@ class Play:
     def allocations(self) -> Iterator[Allocation]:
         """Yield the allocations of these nodes' GPUs."""
         for node in self.nodes:
-            held = node.fault.played.held
+            held = node.fault.selftest.holder
             if held is None:
                 continue
             ended = held.ended_ago
@@ -180,17 +186,17 @@ class Play:
     def events(self, now: datetime) -> Iterator[Event]:
         """Yield what the collectors report at once, at `now`."""
         for node in self.nodes:
-            for number, told in enumerate(events_of(node.fault.played, self.settings)):
+            for number, told in enumerate(events_of(node.fault.selftest, self.settings)):
                 at = now - timedelta(seconds=told.seconds_ago)
                 yield self._event(node.place(told.on), told, at, str(number))
 
     def cures(self, now: datetime) -> Iterator[Event]:
         """Yield the events that end the faults which stand until something fixes them."""
         for node in self.nodes:
-            for on in sorted({told.on for told in events_of(node.fault.played, self.settings)}):
-                yield self._event(node.place(on), Told(kind=_CURES[on]), now, f"cure {on}")
+            for on in sorted({told.on for told in events_of(node.fault.selftest, self.settings)}):
+                yield self._event(node.place(on), ScriptedEvent(kind=_CURES[on]), now, f"cure {on}")
 
-    def _event(self, subject: Subject, told: Told, at: datetime, name: str) -> Event:
+    def _event(self, subject: Subject, told: ScriptedEvent, at: datetime, name: str) -> Event:
         return Event(
             kind=told.kind,
             subject=subject,
@@ -211,12 +217,12 @@ class Play:
             values[name] = int(number) if catalogue.metric(name).integer else float(number)
         return encode(measurement, tags, values, to_ns(at))
 
-    def _number(self, value: float | Grows | Turns, at: datetime) -> float:
+    def _number(self, value: float | GrowingCounter | ChangedValue, at: datetime) -> float:
         seconds = (at - self.began).total_seconds()
-        if isinstance(value, Grows):
+        if isinstance(value, GrowingCounter):
             # Counters started long before the first line.
             return value.per_second * (seconds + 1e7)
-        if isinstance(value, Turns):
+        if isinstance(value, ChangedValue):
             turned = seconds >= -getattr(self.settings, value.span)
             return value.after if turned else value.before
         return value
@@ -224,22 +230,22 @@ class Play:
 
 def names(fault: Fault) -> tuple[str, ...]:
     """Return the names of the nodes with the fault, without the run."""
-    name, nodes = fault.key.replace("_", "-"), fault.played.nodes
+    name, nodes = fault.key.replace("_", "-"), fault.selftest.nodes
     return (name,) if nodes == 1 else tuple(f"{name}-{n + 1}" for n in range(nodes))
 
 
-def events_of(played: Played, settings: AnalyzerSettings) -> Sequence[Told]:
+def events_of(script: SelftestScript, settings: AnalyzerSettings) -> Sequence[ScriptedEvent]:
     """Return the fault's events, with the ages that the settings require."""
     found = [
         replace(one, seconds_ago=one.seconds_ago + getattr(settings, one.older_by))
         if one.older_by
         else one
-        for one in played.told
+        for one in script.events
     ]
-    for number in range(settings.port_flap_count if played.flaps else 0):
+    for number in range(settings.port_flap_count if script.flaps else 0):
         ago = 10.0 * (settings.port_flap_count - number)
-        found.append(Told(kind=EventKind.PORT_DOWN, on="port", seconds_ago=ago))
-        found.append(Told(kind=EventKind.PORT_UP, on="port", seconds_ago=ago - 4.0))
+        found.append(ScriptedEvent(kind=EventKind.PORT_DOWN, on="port", seconds_ago=ago))
+        found.append(ScriptedEvent(kind=EventKind.PORT_UP, on="port", seconds_ago=ago - 4.0))
     return found
 
 

@@ -142,12 +142,12 @@ def _played(
     Events are sent once the analyzer has heard of the nodes: two passes have ended by then.
     """
     nodes = play.nodes
-    ahead = {node.subject: node.fault.played.clock_ahead_seconds for node in nodes}
+    ahead = {node.subject: node.fault.selftest.clock_ahead_seconds for node in nodes}
     wire.lines({node.subject: play.history(node) for node in nodes}, clock.now(), ahead)
     told = {node.subject: play.inventory(node).to_record() for node in nodes}
     wire.inventories(told, clock.now, ahead)
     wire.records(one.to_record() for one in play.allocations())
-    speaking = [node for node in nodes if not node.fault.played.is_silent]
+    speaking = [node for node in nodes if not node.fault.selftest.is_silent]
     passing = max(_PASS_SECONDS, (_PASSES + 2) * play.settings.tick_seconds)
     passes, told_at, seen = {_analyzer_at(hub)}, None, dict[str, float]()
     sent = ticked = began = clock.monotonic()

@@ -16,7 +16,7 @@ from gpuvigil.matching.silences import made
 from gpuvigil.model import (
     Acceptance,
     Audit,
-    Deed,
+    AuditedAction,
     Impact,
     Inventory,
     Opinion,
@@ -346,5 +346,7 @@ def test_an_annotation_is_added_for_known_nodes_listed_and_taken_off_the_charts(
     again = gpuvigil("annotation", "delete", id_, config=config)
     assert (again.returncode, again.stdout) == (2, "")
     entries = map(Audit.from_record, hub.records(RecordKind.AUDIT))
-    details = [one.detail for one in entries if (one.deed, one.about) == (Deed.ANNOTATION, id_)]
+    details = [
+        one.detail for one in entries if (one.deed, one.about) == (AuditedAction.ANNOTATION, id_)
+    ]
     assert [one.startswith("deleted") for one in details] == [False, True]

@@ -90,6 +90,23 @@ def test_the_first_of_several_to_be_seen_waits_for_the_others() -> None:
     assert it.subject == port(4)
 
 
+def test_a_lone_path_waits_until_the_delays_of_all_ports_are_known() -> None:
+    alone = late({3: [4]})
+    assert congested(alone.changed(port(2), {DELAY: None}, 60.0)) == []
+    # A port that never sends reports none.
+    (it,) = congested(alone.changed(port(2), {DELAY: None}))
+    assert it.subject == port(4)
+
+
+@pytest.mark.parametrize(("milliseconds", "is_over"), [(4.9, True), (5.1, False)])
+def test_a_link_known_by_others_late_answers_does_not_wait_for_its_own_to_fall(
+    milliseconds: float, is_over: bool
+) -> None:
+    steady = FLEET.changed(port(), {DELAY: milliseconds / 1e3})
+    stands = replace(incident("port_congested", port()), condition="slow_link")
+    assert would_show_waiting(steady.window((CONGESTED,)), stands) is is_over
+
+
 def test_of_two_that_wait_for_each_other_it_may_be_either() -> None:
     (it,) = congested(late({2: [3], 3: [2]}))
     assert (it.subject, it.condition) == (port(2), "slow_link")

@@ -11,7 +11,16 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect
 from accounting.people.roles import Role
 from dashboard.auth.accounts import Accounts, new_person
 from gpuvigil.clock import SystemClock
-from gpuvigil.model import Allocation, Audit, Deed, Holder, Impact, Incident, RecordKind, Severity
+from gpuvigil.model import (
+    Allocation,
+    Audit,
+    AuditedAction,
+    Holder,
+    Impact,
+    Incident,
+    RecordKind,
+    Severity,
+)
 from gpuvigil.web.signed_links import PATH, Seal
 from tests.dashboard.scene import gpu, incident, node
 from tests.dashboard.servers import DashboardProcess, Feed
@@ -85,8 +94,8 @@ def test_from_a_message_on_a_phone_to_the_incident_and_an_acknowledgement_in_the
     assert kept.body == {"by": "olga", "note": "on my way"}
     deeds = [Audit.from_record(one) for one in client.records(RecordKind.AUDIT)]
     assert {(one.deed, one.person) for one in deeds} >= {
-        (Deed.SIGN_IN, "olga"),
-        (Deed.ACKNOWLEDGE, "olga"),
+        (AuditedAction.SIGN_IN, "olga"),
+        (AuditedAction.ACKNOWLEDGE, "olga"),
     }
     context.close()
 

@@ -10,7 +10,7 @@ import pytest
 
 from cli import audit_command, person_command
 from dashboard.auth.accounts import Accounts
-from dashboard.auth.door import main as url_command
+from dashboard.auth.auth_middleware import main as url_command
 from dashboard.auth.keys import Keys
 from tests.hub.in_process import HubThread
 from tests.servers import HubProcess

@@ -14,7 +14,7 @@ from dashboard.lists.table import Grid, text
 from dashboard.model.newest_rows import gpu_table
 from gpuvigil.config import AnalyzerSettings, CostSettings, PriceSettings
 from gpuvigil.model import Job, ScheduledNode, Scheduler, Subject
-from gpuvigil.schedulers.jobs import Told
+from gpuvigil.schedulers.jobs import JobHistory
 from tests.dashboard.scene import NOON, busy_fleet, gpu, node, row
 
 HOUR = timedelta(hours=1)
@@ -145,7 +145,7 @@ def test_hours_that_were_preempted_or_went_with_a_node_are_said_spots_with_money
 
 
 def test_of_more_jobs_than_are_read_it_is_said_which_are_missing() -> None:
-    told = {"prod": Told(jobs={}, whole_from=NOON), "lab": Told(jobs={})}
+    told = {"prod": JobHistory(jobs={}, whole_from=NOON), "lab": JobHistory(jobs={})}
     (said,) = queue.missing(told)
     assert said.startswith("prod: the newest 100,000 jobs that ended are read")
     assert "before 2026-01-31 12:00 UTC are missing" in said

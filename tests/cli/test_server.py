@@ -1,17 +1,20 @@
 """What `gpuvigil server init` makes, and that it keeps what is there."""
 
 import shlex
+import socket
 import ssl
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cli.server.certificate import alternative, names
-from cli.server.server_command import join_line
-from cli.server.site_files import Site, pin, prepare, renew
+from cli.server.firewall import opening
+from cli.server.server_command import join_line, told
+from cli.server.services import check_port
+from cli.server.site_files import Site, check_settings, pin, prepare, renew
 from gpuvigil.config import load, read_secret
 from gpuvigil.errors import ConfigError
 
@@ -69,8 +72,109 @@ def test_a_second_init_keeps_everything(site: Site) -> None:
     assert {line.split()[0] for line in said} == {"kept"}
     assert again == before
     assert {file.name: file.read_bytes() for file in site.directory.iterdir()} == texts
-    with pytest.raises(ConfigError, match="is there already and is kept: put"):
-        prepare(site)
+    # The same command once more, as after a first try that failed later on.
+    assert prepare(site)[1][0] == f"kept     {site.directory / 'webhook-url'}"
+    for receivers in (
+        {"webhook": "https://example.com/other"},
+        {"slack": "https://example.com/hook"},
+    ):
+        with pytest.raises(ConfigError, match="is there already and is kept: put"):
+            prepare(replace(site, receivers=receivers))
+    assert {file.name: file.read_bytes() for file in site.directory.iterdir()} == texts
+
+
+@pytest.mark.parametrize(
+    ("option", "same", "other", "key"),
+    [
+        ("cluster", "prod", "dev", "collector.cluster"),
+        ("external-url", "https://gpus.example.com", "https://a.example", "alerts.external_url"),
+        ("port", 8428, 8429, "hub.port"),
+        ("proxy", None, "http://proxy.example.com:3128", "proxy of your channels"),
+    ],
+)
+def test_what_a_kept_configuration_would_not_take_in_is_refused(
+    site: Site, option: str, same: object, other: object, key: str
+) -> None:
+    file = site.directory / "gpuvigil.toml"
+    check_settings(file, {option: other})
+    prepare(site)
+    check_settings(file, {option: same})
+    with pytest.raises(ConfigError, match=rf"set {key}.* --{option} away"):
+        check_settings(file, {option: other})
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("foo", "is not an address like"),
+        ("https://", "is not an address like"),
+        ("ftp://example.com/a", "is not an address like"),
+        ("http://10.1.2.3/secret", "allow_http = true"),
+    ],
+)
+def test_a_wrong_receiver_is_refused_before_anything_is_written(
+    site: Site, url: str, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why) as raised:
+        prepare(replace(site, receivers={"webhook": url}))
+    assert "secret" not in str(raised.value)
+    assert not site.directory.exists()
+
+
+def test_another_port_and_a_proxy_are_in_the_configuration(site: Site) -> None:
+    proxy = "http://proxy.example.com:3128"
+    slack = {
+        "webhook": "http://127.0.0.1:9000/hook",
+        "slack": "https://hooks.slack.com/services/T/B/x",
+    }
+    config, _ = prepare(replace(site, port=8430, proxy=proxy, receivers=slack))
+    assert (config.hub.port, config.hub.url) == (8430, "https://127.0.0.1:8430")
+    assert [one.proxy for one in (*config.alerts.webhooks, *config.alerts.slack)] == [proxy, proxy]
+    assert shlex.split(join_line(config, "hub1"))[2] == "https://hub1:8430"
+    assert [line.split()[-1] for line in told(config).splitlines()[1:]] == ["webhook", "slack"]
+    check_settings(site.directory / "gpuvigil.toml", {"proxy": proxy, "port": 8430})
+    with pytest.raises(ConfigError, match=r"--proxy: .*proxy\.example\.com:3128"):
+        prepare(replace(site, proxy="proxy:3128"))
+    with pytest.raises(ConfigError, match="goes with"):
+        prepare(replace(site, proxy=proxy, receivers={}))
+
+
+def test_a_taken_port_is_told_and_a_free_one_is_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} .*Address already in use.*--port"):
+            check_port(port)
+    check_port(port)
+
+
+def test_nobody_to_tell_is_said(site: Site) -> None:
+    assert told(prepare(replace(site, receivers={}))[0]).startswith("Nobody is told of incidents")
+
+
+@pytest.mark.parametrize(
+    ("program", "answers", "opens"),
+    [
+        ("firewall-cmd", {"--state": (0, "running"), "--query-port=8428/tcp": (1, "no")}, True),
+        ("firewall-cmd", {"--state": (0, "running"), "--query-port=8428/tcp": (0, "yes")}, False),
+        ("firewall-cmd", {"--state": (252, "not running")}, False),
+        ("ufw", {"status": (0, "Status: active\n\nTo  Action From\n22/tcp ALLOW Anywhere")}, True),
+        (
+            "ufw",
+            {"status": (0, "Status: active\n\nTo  Action From\n8428/tcp ALLOW 10.0.0.0/8")},
+            False,
+        ),
+        ("ufw", {"status": (0, "Status: inactive")}, False),
+        ("nft", {}, False),
+    ],
+)
+def test_a_firewall_that_is_on_and_closed_comes_with_the_command_that_opens_it(
+    program: str, answers: Mapping[str, tuple[int, str]], opens: bool
+) -> None:
+    said = opening(
+        8428, lambda words: answers[words[1]], lambda name: name if name == program else None
+    )
+    assert bool(said) is opens
+    assert said.startswith(f"{program} " if opens else "")
 
 
 def test_what_is_missing_of_a_sites_own_configuration_is_made(site: Site) -> None:

@@ -9,7 +9,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from dashboard.auth.door import new_link
+from dashboard.auth.auth_middleware import new_link
 from dashboard.model.cluster import Look
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.errors import HubError

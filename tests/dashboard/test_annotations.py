@@ -21,7 +21,7 @@ from dashboard.data.annotations import (
     notes,
     sentence,
 )
-from dashboard.data.questions import Questions
+from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from dashboard.device.marks import Mark, shades, with_notes
 from dashboard.device.window import Window
@@ -34,7 +34,7 @@ from gpuvigil.model import (
     Act,
     Attribute,
     Audit,
-    Deed,
+    AuditedAction,
     NodeAction,
     RecordKind,
     ScheduledNode,
@@ -241,7 +241,7 @@ def test_an_operator_annotates_on_a_page_and_takes_it_back(tmp_path: Path) -> No
         hub = process.hub()
         hub.write_records([inventory(node(), at=SystemClock().now()).to_record()])
         snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
-        questions = Questions(process.hub, SystemClock())
+        questions = QueryCache(process.hub, SystemClock())
         people = live.People(asker=lambda: ann)
         live.install(
             live.Shared(snapshot=snapshot, questions=questions, config=Config(), people=people)
@@ -271,7 +271,7 @@ def test_an_operator_annotates_on_a_page_and_takes_it_back(tmp_path: Path) -> No
         questions.close()
     assert kept.deleted
     assert {(one.deed, one.person, one.about) for one in told} == {
-        (Deed.ANNOTATION, "ann", kept.id)
+        (AuditedAction.ANNOTATION, "ann", kept.id)
     }
     assert sorted(one.detail for one in told) == [
         "deleted, signed in by password",

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dashboard.data.allocation_changes import AllocationChanges
 from dashboard.data.changes import BACK, MOST, Change, Happened, changes, moved
-from dashboard.data.job_deeds import Deeds
 from gpuvigil.model import (
     Allocation,
     CoveredBy,
@@ -37,17 +37,23 @@ def lines(
     events: tuple[Event, ...] = (),
     allocations: tuple[Allocation, ...] = (),
 ) -> tuple[Change, ...]:
-    kept = Deeds()
+    kept = AllocationChanges()
     for one in allocations:
         kept.put(one.id, None, one)
     return drawn(kept, transitions, events)
 
 
 def drawn(
-    kept: Deeds, transitions: tuple[Transition, ...] = (), events: tuple[Event, ...] = ()
+    kept: AllocationChanges,
+    transitions: tuple[Transition, ...] = (),
+    events: tuple[Event, ...] = (),
 ) -> tuple[Change, ...]:
-    (deeds,) = kept.by_cluster().values() or ((),)
-    happened = Happened(transitions=tuple(map(moved, transitions)), events=events, deeds=deeds)
+    (allocation_changes,) = kept.by_cluster().values() or ((),)
+    happened = Happened(
+        transitions=tuple(map(moved, transitions)),
+        events=events,
+        allocation_changes=allocation_changes,
+    )
     return changes(happened, NOON, label)
 
 
@@ -211,7 +217,7 @@ def test_who_was_there_at_the_first_look_is_not_said_to_have_started() -> None:
 
 def test_what_a_job_did_follows_what_becomes_of_each_of_its_gpus() -> None:
     first, second = held(gpu(0)), held(gpu(1))
-    kept = Deeds()
+    kept = AllocationChanges()
     for one in (first, second):
         kept.put(one.id, None, one)
     assert [one.text for one in drawn(kept)] == ["job 7 of alice started, 2 GPUs on sim-001"]

@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.data import live
-from dashboard.data.questions import Questions
+from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import AnalyzerSettings, Config
@@ -63,7 +63,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         write_past(process, start)
         process.hub().write_records([known(start).to_record()])
         snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
-        questions = Questions(process.hub, SystemClock())
+        questions = QueryCache(process.hub, SystemClock())
         live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))
         snapshot.start()
         wait_until("the inventory", lambda: NODE in snapshot.inventories())
@@ -174,7 +174,7 @@ def test_the_same_link_draws_the_same_points_when_more_was_measured_since(world:
     ]
     HubStore(world.hub.hub()).write("\n".join(later).encode())
     live.shared().questions.close()
-    live.install(replace(live.shared(), questions=Questions(world.hub.hub, SystemClock())))
+    live.install(replace(live.shared(), questions=QueryCache(world.hub.hub, SystemClock())))
     after = charts(world.open("gpu", **query))
     assert before.keys() == after.keys()
     for key, (spec, data) in before.items():

@@ -26,7 +26,7 @@ from dashboard.incidents.closing import MUTED, false_alarm, handed_over, matcher
 from dashboard.incidents.covers import covered, members
 from dashboard.incidents.export import as_json, as_markdown
 from dashboard.incidents.hub_queries import Similar, Story
-from dashboard.incidents.story import Taken, hands, on_trial, timeline
+from dashboard.incidents.story import AssignmentState, assignment, on_trial, timeline
 from dashboard.incidents.story_drawing import place
 from gpuvigil.matching.matchers import covered as silenced
 from gpuvigil.matching.matchers import labels_of
@@ -323,8 +323,8 @@ def test_who_was_handed_it_has_it() -> None:
     given = handed_over(LOST, "Ann", "Ben", "my shift ends", NOON)
     kept = Acknowledgement.from_record(given.to_record())
     assert kept == given
-    held = hands(story_of(LOST, kept), NOON + 3 * MINUTE)
-    assert (held.taken, held.by) == (Taken.TAKEN, "Ben")
+    held = assignment(story_of(LOST, kept), NOON + 3 * MINUTE)
+    assert (held.state, held.by) == (AssignmentState.TAKEN, "Ben")
     assert held.text == "Handed to Ben by Ann, 3 min ago."
     assert timeline(story_of(LOST, kept))[-1].title == "Ann handed it to Ben"
 

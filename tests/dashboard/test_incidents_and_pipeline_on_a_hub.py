@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import TextInput
 
 from dashboard.data import live
-from dashboard.data.questions import Questions
+from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from dashboard.incidents.closing import SILENCED, matchers
 from dashboard.incidents.hub_queries import story
@@ -45,7 +45,7 @@ LOST = replace(
 def hub(tmp_path: Path) -> Iterator[HubProcess]:
     with QuickHub(tmp_path / "hub") as process:
         snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
-        questions = Questions(process.hub, SystemClock())
+        questions = QueryCache(process.hub, SystemClock())
         live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))
         snapshot.start()
         yield process

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from dashboard.data.attention import attention
 from dashboard.data.freshness import outdated
-from dashboard.data.questions import Said
+from dashboard.data.questions import CachedAnswer
 from dashboard.incidents import drawing, story_drawing
 from dashboard.incidents.acknowledgement import LONGEST_NOTE, acknowledgement
 from dashboard.incidents.covers import covered, members
@@ -27,7 +27,7 @@ from dashboard.incidents.listing import (
     standing_entry,
 )
 from dashboard.incidents.messages import channels, configured
-from dashboard.incidents.story import Taken, hands, timeline
+from dashboard.incidents.story import AssignmentState, assignment, timeline
 from dashboard.layout.tree import Node
 from dashboard.layout.typed_text import LONGEST_NAME
 from gpuvigil.clock import to_text
@@ -237,13 +237,13 @@ LOST = incident("gpu_lost", gpu(5), Severity.CRITICAL)
 
 
 def test_nobody_has_taken_it_until_somebody_has() -> None:
-    assert hands(told(LOST), NOON).taken is Taken.BY_NOBODY
-    held = hands(told(LOST, taken_by(LOST, "Ann"), taken_by(LOST, "Bob")), NOON)
-    assert held.taken is Taken.WAITS
+    assert assignment(told(LOST), NOON).state is AssignmentState.BY_NOBODY
+    held = assignment(told(LOST, taken_by(LOST, "Ann"), taken_by(LOST, "Bob")), NOON)
+    assert held.state is AssignmentState.WAITS
     assert held.text == "Taken by Ann, waiting for the analyzer to say so."
     known = replace(LOST, state="acknowledged", acknowledged_by="Ann")
-    held = hands(told(known, taken_by(LOST, "Ann")), NOON + timedelta(minutes=3))
-    assert held.taken is Taken.TAKEN
+    held = assignment(told(known, taken_by(LOST, "Ann")), NOON + timedelta(minutes=3))
+    assert held.state is AssignmentState.TAKEN
     assert held.text == "Taken by Ann, 3 min ago."
 
 
@@ -251,24 +251,24 @@ def test_what_was_taken_before_it_was_over_counts_no_more_when_it_comes_back() -
     ended = step(LOST, 2, State.RESOLVED, Signal.CLEARED, at=NOON)
     back = step(LOST, 3, State.OPEN, Signal.RETURNED, at=NOON + HOUR)
     early = taken_by(LOST, "Ann", at=NOON - timedelta(minutes=1))
-    held = hands(told(LOST, early, transitions=(ended, back)), NOON + HOUR)
-    assert held.taken is Taken.BY_NOBODY
+    held = assignment(told(LOST, early, transitions=(ended, back)), NOON + HOUR)
+    assert held.state is AssignmentState.BY_NOBODY
     late = taken_by(LOST, "Bob", at=NOON + HOUR)
-    assert hands(told(LOST, early, late, transitions=(ended, back)), NOON + HOUR).by == "Bob"
+    assert assignment(told(LOST, early, late, transitions=(ended, back)), NOON + HOUR).by == "Bob"
 
 
 def test_an_analyzer_that_is_silent_is_named_where_its_word_is_awaited() -> None:
     story = told(LOST, taken_by(LOST, "Ann"), pulses=pulses(NOON - timedelta(minutes=5)))
-    assert "it has been silent for 5 min" in (said := hands(story, NOON).text)
+    assert "it has been silent for 5 min" in (said := assignment(story, NOON).text)
     assert "`" not in said
     nothing = told(LOST, taken_by(LOST, "Ann"), pulses=())
-    assert "no analyzer has ever reported" in hands(nothing, NOON).text
+    assert "no analyzer has ever reported" in assignment(nothing, NOON).text
 
 
 @pytest.mark.parametrize("state", ["resolved", "dismissed"])
 def test_what_is_over_cannot_be_taken(state: str) -> None:
     ended = replace(LOST, state=state, resolved_at=NOON)
-    assert hands(told(ended, taken_by(LOST, "Ann")), NOON).taken is Taken.OVER
+    assert assignment(told(ended, taken_by(LOST, "Ann")), NOON).state is AssignmentState.OVER
 
 
 def test_the_timeline_has_steps_and_notes_in_the_order_of_time() -> None:
@@ -297,11 +297,11 @@ def test_the_same_words_from_the_same_form_are_one_acknowledgement() -> None:
 
 
 def test_an_answer_that_is_old_says_since_when_and_why_in_a_line_and_a_new_one_nothing() -> None:
-    old = Said(value=None, age_seconds=200.0, error="hub: connection refused")
+    old = CachedAnswer(value=None, age_seconds=200.0, error="hub: connection refused")
     assert outdated("this incident is", old, None) == [
         "This incident is as it was then, 3 min ago: hub: connection refused."
     ]
-    assert outdated("this incident is", Said(value=None, age_seconds=4.0), None) == []
+    assert outdated("this incident is", CachedAnswer(value=None, age_seconds=4.0), None) == []
     assert outdated("this incident is", old, "No answer from the hub for 3 min") == []
 
 
@@ -416,7 +416,7 @@ def test_a_story_names_its_evidence_what_it_hides_and_leads_to_its_place_at_that
     )
     other = incident("port_down", node(), Severity.WARNING, state="resolved", resolved_at=NOON)
     story = told(one, others=(other,))
-    head = story_drawing.head(story, hands(story, NOON), Filters(incident=one.id), NOON)
+    head = story_drawing.head(story, assignment(story, NOON), Filters(incident=one.id), NOON)
     link = next(child for child in _all(head) if child[0] == "a" and "sim-001" in texts(child))
     assert link[1]["href"].startswith("/gpu?")
     assert "from=2026-01-31T11%3A29%3A00Z" in link[1]["href"]
@@ -451,7 +451,7 @@ def test_what_the_hub_did_not_tell_is_not_none(past: Similar, said: str) -> None
 def test_a_story_says_why_nobody_is_told_of_what_is_out_of_service() -> None:
     def said(one: Incident) -> str:
         story = told(one)
-        return texts(story_drawing.head(story, hands(story, NOON), Filters(), NOON))
+        return texts(story_drawing.head(story, assignment(story, NOON), Filters(), NOON))
 
     held = replace(LOST, held="drained: fan [ada@2026-01-31T11:00:00]")
     assert "No alerts while it is out of service: drained: fan [ada" in said(held)

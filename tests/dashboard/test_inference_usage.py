@@ -18,7 +18,14 @@ from dashboard.data.activity import ACTIVITY, activity, pieces
 from dashboard.data.series import Course, courses
 from dashboard.lists import inference
 from dashboard.lists.fleet_now import Moment, moment_of
-from dashboard.lists.inference_usage import GAUGES, PLACE, Service, Told, asked, services
+from dashboard.lists.inference_usage import (
+    GAUGES,
+    PLACE,
+    InferenceTelemetry,
+    Service,
+    query_telemetry,
+    services,
+)
 from dashboard.lists.table import csv_text, json_text, text
 from gpuvigil.clock import EPOCH, SystemClock, micros, to_ns
 from gpuvigil.config import AnalyzerSettings, CostSettings, IdleSettings, PriceSettings
@@ -46,7 +53,7 @@ def moment() -> Moment:
     return moment_of(replace(busy_fleet([FIRST], 4), allocations=held), AnalyzerSettings())
 
 
-def told(**of_last: float | None) -> Told:
+def told(**of_last: float | None) -> InferenceTelemetry:
     """Four replicas of a model with little to do; `of_last` is of the fourth."""
     series, counted = [], []
     for place in range(4):
@@ -70,7 +77,7 @@ def told(**of_last: float | None) -> Told:
         counted.append({**tags, **amounts, "queue_seconds_increase": 50.0})
     of_gpus = {gpu(place, FIRST).key: active(AT) for place in range(4)}
     found = courses([pa.Table.from_pylist(series, _SERIES)], PLACE, GAUGES)
-    return Told(span=SPAN, step=STEP, series=found, counted=counted, gpus=of_gpus)
+    return InferenceTelemetry(span=SPAN, step=STEP, series=found, counted=counted, gpus=of_gpus)
 
 
 def active(steps: Sequence[datetime]) -> Course:
@@ -270,7 +277,7 @@ def test_a_real_hub_tells_of_servers_and_of_the_activity_of_their_gpus(tmp_path:
     with QuickHub(tmp_path / "hub") as process:
         hub = process.hub()
         HubStore(hub).write("\n".join(row for row in rows if row).encode())
-        told = asked(hub, ["prod"], (now - timedelta(minutes=10), now))
+        told = query_telemetry(hub, ["prod"], (now - timedelta(minutes=10), now))
     by_address = {key[PLACE.index("endpoint")]: one for key, one in told.series.items()}
     assert set(by_address) == {"127.0.0.1:8000", "127.0.0.1:8001"}
     both, none = by_address["127.0.0.1:8000"], by_address["127.0.0.1:8001"]

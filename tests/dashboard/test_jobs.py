@@ -31,7 +31,7 @@ from gpuvigil.clock import moment as time_of
 from gpuvigil.clock import to_ns
 from gpuvigil.config.pricing import CostSettings, PriceSettings
 from gpuvigil.hub_client import Hub
-from gpuvigil.hub_client.seen import SeenHub
+from gpuvigil.hub_client.seen import FilteredHub
 from gpuvigil.hub_client.tls import Trust
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import Allocation, Holder, HolderKind, Impact, Incident, Severity
@@ -209,7 +209,7 @@ def test_that_numbers_are_elsewhere_is_seen_by_whoever_looks() -> None:
     plain = Hub("http://127.0.0.1:9", lambda: "token")
     for hub, elsewhere in ((beside, True), (plain, False)):
         assert is_elsewhere(hub) is elsewhere
-        assert is_elsewhere(SeenHub(hub, tuple, tuple)) is elsewhere
+        assert is_elsewhere(FilteredHub(hub, tuple, tuple)) is elsewhere
 
 
 def test_who_shares_a_gpu_and_who_just_began_cannot_be_told() -> None:

@@ -10,9 +10,10 @@ from accounting.jobs.bound import Bound
 from dashboard.jobs import job_drawing
 from dashboard.lists.jobs import JobNow, running
 from dashboard.lists.not_reporting import with_silence
+from dashboard.lists.one_job_now import Running, sentences
 from gpuvigil.clock import moment as time_of
 from tests.dashboard.scene import NOON, busy_fleet
-from tests.dashboard.test_jobs import LOST, NODES, drawn, fleet, held, measured
+from tests.dashboard.test_jobs import LOST, NODES, drawn, fleet, held, measured, site
 from tests.dashboard.test_views import view_of
 
 LAST = NOON - timedelta(seconds=40)
@@ -64,6 +65,26 @@ def test_a_node_is_silent_for_a_job_when_it_is_for_every_page(seconds: int, sile
     job = told("n-2", heard_at=NOON - timedelta(seconds=seconds))
     assert bool(job.not_reporting) is silent
     assert ("No incident holds it up." in head(job)) is not silent
+
+
+def words(job: JobNow) -> str:
+    return " ".join(sentences(Running(job=job, now=NOON, reliability=site())))
+
+
+def test_why_says_since_when_its_nodes_do_not_report_before_that_is_an_incident() -> None:
+    since = f"since {time_of(LAST)}: whether it runs there is not known."
+    part, whole = words(told("n-2")), words(told("n-1", nodes=1))
+    assert f"1 of its 4 nodes has not reported {since}" in part
+    assert "bound by compute" in part
+    assert f"8 GPUs of 1 node for 3 h. Its node n-1 has not reported {since}" in whole
+    assert "What bounds it" not in whole
+    assert "No incident holds it up" not in part + whole
+    assert "No incident holds it up." in words(told())
+
+
+def test_why_of_a_node_that_was_never_heard_tells_no_time() -> None:
+    never = replace(told("n-2"), not_reporting={"n-2": None})
+    assert "1 of its 4 nodes is not reporting: whether it runs there" in words(never)
 
 
 def test_an_incident_that_holds_it_up_comes_first() -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from dashboard.data import live
-from dashboard.data.questions import Questions
+from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from dashboard.lists.job_losses import incidents_of
 from gpuvigil.clock import SystemClock, to_ns
@@ -55,7 +55,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     with QuickHub(tmp_path_factory.mktemp("hub")) as process:
         feed(process)
         snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
-        questions = Questions(process.hub, SystemClock())
+        questions = QueryCache(process.hub, SystemClock())
         live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))
         snapshot.start()
         wait_until("the incident", lambda: live.current().view().attention)
@@ -145,7 +145,7 @@ def test_a_store_that_does_not_answer_is_said(hub: HubProcess) -> None:
         return HubBeside(hub.url, lambda: hub.service_token, Trust(), store, Heard(store))
 
     known = live.shared()
-    questions = Questions(beside, SystemClock())
+    questions = QueryCache(beside, SystemClock())
     live.install(replace(known, questions=questions))
     try:
         store_says = "is not known yet: influxdb at http://127.0.0.1:9/query does not answer"

@@ -52,8 +52,8 @@ def test_tokens_do_not_lie_on_the_disk_as_they_are(keys: Keys, tmp_path: Path) -
 
 def test_a_cookie_holds_until_its_session_ends(keys: Keys) -> None:
     cookie = keys.new_cookie(NOW)
-    assert keys.said(cookie, NOW + timedelta(minutes=119)) is not None
-    assert keys.said(cookie, NOW + timedelta(hours=2)) is None
+    assert keys.payload(cookie, NOW + timedelta(minutes=119)) is not None
+    assert keys.payload(cookie, NOW + timedelta(hours=2)) is None
 
 
 def test_a_cookie_that_was_changed_or_made_up_is_refused(keys: Keys, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_cookie_that_was_changed_or_made_up_is_refused(keys: Keys, tmp_path: P
         "ü.ü.ü",
         other,
     ]
-    assert all(keys.said(value, NOW) is None for value in forged)
+    assert all(keys.payload(value, NOW) is None for value in forged)
 
 
 def test_secrets_are_made_once_and_only_their_owner_may_read_them(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_secrets_are_made_once_and_only_their_owner_may_read_them(tmp_path: Path
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: Keys(directory), range(8)))
     cookie = made[0].new_cookie(NOW)
-    assert all(one.said(cookie, NOW) is not None for one in made)
+    assert all(one.payload(cookie, NOW) is not None for one in made)
     assert sorted(path.name for path in directory.iterdir()) == [
         "access-token",
         "links",

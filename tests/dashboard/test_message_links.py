@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
-from dashboard.auth.door import Door
+from dashboard.auth.auth_middleware import AuthMiddleware
 from dashboard.auth.keys import Keys
 from dashboard.incidents.message_links import Answering
 from gpuvigil.clock import ManualClock
@@ -71,7 +71,7 @@ def served(
     """Who is not signed in, at the door of a dashboard that has these routes."""
     app = Starlette(routes=Answering(SEAL, connect, clock).routes())
     keys = Keys(directory / "secrets")
-    door = Door(app, keys=keys, clock=clock, policy="default-src 'none'", signed=True)
+    door = AuthMiddleware(app, keys=keys, clock=clock, policy="default-src 'none'", signed=True)
     config = uvicorn.Config(door, log_config=None, lifespan="off")
     web = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:

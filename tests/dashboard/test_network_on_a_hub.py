@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from dashboard.data import live
-from dashboard.data.questions import Questions
+from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from dashboard.lists.fleet_now import look, on_pages
 from gpuvigil.clock import SystemClock, to_ns
@@ -48,7 +48,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     with QuickHub(tmp_path_factory.mktemp("hub")) as process:
         feed(process)
         snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
-        questions = Questions(process.hub, SystemClock())
+        questions = QueryCache(process.hub, SystemClock())
         live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))
         snapshot.start()
         wait_until("the incident", lambda: live.current().view().attention)

@@ -23,16 +23,16 @@ from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
 
 from accounting.people.roles import Role
-from dashboard.auth.oidc import Oidc, Refused
-from dashboard.auth.sign_in import CALLBACK, OIDC, Ways
+from dashboard.auth.oidc import Oidc, SignInRefused
+from dashboard.auth.sign_in import CALLBACK, OIDC, SignInWays
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AlertsSettings, Config, PeopleSettings, load
 from gpuvigil.errors import ConfigError
-from gpuvigil.model import Deed
+from gpuvigil.model import AuditedAction
 from tests.oidc_provider import PASSWORD, SECRET
 from tests.servers import ROOT
 
-from .test_door import Answer
+from .test_auth_middleware import Answer
 from .test_sign_in import Named
 
 OURS = "http://here:8501"
@@ -131,8 +131,8 @@ class Sited(Named):
 
     config: Config = field(default_factory=Config)
 
-    def ways(self) -> Ways:
-        return Ways(accounts=self.accounts, oidc=Oidc(self.config), told=self.told.append)
+    def ways(self) -> SignInWays:
+        return SignInWays(accounts=self.accounts, oidc=Oidc(self.config), audit=self.told.append)
 
     def leave(self, rest: str = "/jobs?last=1d") -> dict[str, str]:
         """To the provider: what it is asked, with our cookie kept."""
@@ -191,7 +191,7 @@ def test_who_the_provider_knows_comes_in_where_they_wanted_to_be(
     found = site.who()
     assert found is not None
     assert (found.name, found.role) == ("olga", Role.OPERATOR)
-    assert (site.told[-1].deed, site.told[-1].detail) == (Deed.SIGN_IN, "provider")
+    assert (site.told[-1].deed, site.told[-1].detail) == (AuditedAction.SIGN_IN, "provider")
     assert "client_secret" not in served.asked[0]
 
 
@@ -257,7 +257,7 @@ def test_a_token_that_does_not_hold_lets_nobody_in(
     answer = site.back(state=asked["state"], code="c")
     assert answer.status == 403, what
     assert site.keys.cookie_name not in answer.headers.get("set-cookie", "")
-    assert site.told[-1].deed is Deed.WRONG_SIGN_IN
+    assert site.told[-1].deed is AuditedAction.WRONG_SIGN_IN
 
 
 @pytest.mark.medium
@@ -344,7 +344,7 @@ def test_a_provider_that_is_away_is_asked_once_in_some_seconds() -> None:
     thread.start()
     oidc = Oidc(config(f"http://127.0.0.1:{server.server_port}"))
     for _ in range(20):
-        with pytest.raises(Refused, match="does not answer"):
+        with pytest.raises(SignInRefused, match="does not answer"):
             oidc.begin("/")
     server.shutdown()
     thread.join()
@@ -442,7 +442,7 @@ def test_a_real_provider_signs_its_people_in_with_their_groups(
     answer = real.back(**Browser(name).sign_in(real.place))
     if role is None:
         assert (answer.status, "no role here" in answer.body) == (403, True)
-        assert (real.told[-1].deed, real.told[-1].person) == (Deed.WRONG_SIGN_IN, name)
+        assert (real.told[-1].deed, real.told[-1].person) == (AuditedAction.WRONG_SIGN_IN, name)
         return
     assert (answer.status, answer.headers["location"]) == (303, "/jobs?last=1d")
     real.take(answer)

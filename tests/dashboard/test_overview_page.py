@@ -13,7 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.data import live
-from dashboard.data.questions import Questions
+from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from dashboard.model.cluster import Look
 from gpuvigil.clock import SystemClock
@@ -47,7 +47,7 @@ def snapshot(hub: HubProcess) -> Iterator[Snapshot]:
 def install(hub: HubProcess) -> Snapshot:
     settings = AnalyzerSettings(silent_after_seconds=5.0)
     snapshot = Snapshot(hub.hub, SystemClock(), settings, 0.2)
-    questions = Questions(hub.hub, SystemClock())
+    questions = QueryCache(hub.hub, SystemClock())
     live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))
     return snapshot
 

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from accounting.people.roles import HOLDER_OF_THE_LINK, Person, Role
 from dashboard.data import live
-from dashboard.data.questions import Questions
+from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from dashboard.layout.frame import PAGES
 from dashboard.layout.search import find
@@ -21,7 +21,7 @@ from gpuvigil.errors import HubError
 from gpuvigil.model import (
     Acknowledgement,
     Audit,
-    Deed,
+    AuditedAction,
     Opinion,
     Record,
     RecordKind,
@@ -99,7 +99,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
         uuids = tuple(replace(one, uuid=f"GPU-{n}") for n, one in enumerate(had.gpus, 1))
         client.write_records([*told, replace(had, gpus=uuids).to_record()])
         snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.5)
-        questions = Questions(process.hub, SystemClock())
+        questions = QueryCache(process.hub, SystemClock())
         people = live.People(asker=lambda: _asking[0])
         shared = live.Shared(snapshot=snapshot, questions=questions, config=Config(), people=people)
         live.install(shared)
@@ -225,7 +225,7 @@ def test_only_operators_change_anything(hub: HubProcess, role: Role) -> None:
     assert not open_page("silences").text_area
     taken = _acknowledgement("forged")
     with pytest.raises(HubError, match="only operators"):
-        live.shared().questions.tell(lambda client: client.write_records([taken]))
+        live.shared().questions.call(lambda client: client.write_records([taken]))
     assert hub.hub().record(RecordKind.ACKNOWLEDGEMENT, "forged") is None
 
 
@@ -267,12 +267,12 @@ def _acknowledgement(id_: str, by: str = "somebody else") -> Record:
 
 def test_what_an_operator_writes_is_their_own_word_and_in_the_audit_log(hub: HubProcess) -> None:
     as_(person(Role.OPERATOR))
-    live.shared().questions.tell(lambda client: client.write_records([_acknowledgement("real")]))
+    live.shared().questions.call(lambda client: client.write_records([_acknowledgement("real")]))
     kept = hub.hub().record(RecordKind.ACKNOWLEDGEMENT, "real")
     assert kept is not None
     assert kept.body["by"] == ME
     entries = [_audit(one) for one in hub.hub().records(RecordKind.AUDIT)]
-    assert (Deed.ACKNOWLEDGE, ME, incident().id) in {
+    assert (AuditedAction.ACKNOWLEDGE, ME, incident().id) in {
         (one.deed, one.person, one.about) for one in entries
     }
 
@@ -291,12 +291,14 @@ def test_a_silence_that_another_ends_stays_its_authors(hub: HubProcess) -> None:
     hub.hub().write_records([hers.to_record()])
     as_(person(Role.OPERATOR))
     ended = hers.ended(SystemClock().now()).to_record()
-    live.shared().questions.tell(lambda client: client.write_records([ended]))
+    live.shared().questions.call(lambda client: client.write_records([ended]))
     kept = hub.hub().record(RecordKind.SILENCE, "s9")
     assert kept is not None
     assert kept.body["by"] == "olga"
     entries = [_audit(one) for one in hub.hub().records(RecordKind.AUDIT)]
-    assert (Deed.SILENCE, ME, "s9") in {(one.deed, one.person, one.about) for one in entries}
+    assert (AuditedAction.SILENCE, ME, "s9") in {
+        (one.deed, one.person, one.about) for one in entries
+    }
 
 
 def _audit(record: Record) -> Audit:
@@ -307,7 +309,7 @@ def test_an_operator_writes_nothing_but_what_pages_write(hub: HubProcess) -> Non
     as_(HOLDER_OF_THE_LINK)
     event = next(one for one in records() if one.kind is RecordKind.EVENT)
     with pytest.raises(HubError, match="only operators"):
-        live.shared().questions.tell(lambda client: client.write_records([event]))
+        live.shared().questions.call(lambda client: client.write_records([event]))
 
 
 @pytest.mark.parametrize("role", list(Role))
@@ -315,9 +317,9 @@ def test_no_page_reaches_what_services_do(hub: HubProcess, role: Role) -> None:
     as_(person(role))
     questions = live.shared().questions
     with pytest.raises(HubError, match="not asked of the hub for a person"):
-        questions.tell(lambda client: client.request("GET", "/api/v1/records?kind=audit"))
+        questions.call(lambda client: client.request("GET", "/api/v1/records?kind=audit"))
     with pytest.raises(HubError, match="not asked of the hub for a person"):
-        questions.tell(lambda client: client.claim(RecordKind.NOTICE, "me", lease_seconds=1.0))
+        questions.call(lambda client: client.claim(RecordKind.NOTICE, "me", lease_seconds=1.0))
 
 
 def test_whose_session_is_over_sees_nothing(hub: HubProcess) -> None:
@@ -349,7 +351,7 @@ def test_what_was_asked_for_one_is_no_answer_for_another(hub: HubProcess) -> Non
 def test_whose_name_no_session_knows_only_claims_one(hub: HubProcess) -> None:
     as_(HOLDER_OF_THE_LINK)
     taken = _acknowledgement("claimed", "olga")
-    live.shared().questions.tell(lambda client: client.write_records([taken]))
+    live.shared().questions.call(lambda client: client.write_records([taken]))
     entries = [_audit(one) for one in hub.hub().records(RecordKind.AUDIT)]
     assert ("", "called themselves olga, signed in by link") in {
         (one.person, one.detail) for one in entries

@@ -8,9 +8,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.data import live
-from dashboard.data.past import LEAST_AGE, PastSnapshot, asked_for, questions_of
+from dashboard.data.past import LEAST_AGE, PastSnapshot, query_cache_of, requested_moment
 from dashboard.data.past_hub import Moment, PastHub
-from dashboard.data.questions import Questions
+from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from dashboard.data.views import FleetView
 from dashboard.model.cluster import Look
@@ -170,7 +170,7 @@ def at_moment(hub: HubProcess, at: datetime) -> Hub:
 
 
 def view_at(hub: HubProcess, at: datetime) -> FleetView:
-    questions = questions_of(Questions(hub.hub, SystemClock()), at)
+    questions = query_cache_of(QueryCache(hub.hub, SystemClock()), at)
     found = PastSnapshot(questions, Config(), at).view()
     questions.close()
     return found
@@ -326,7 +326,7 @@ KEPT = timedelta(days=10)
     ids=["now", "no time", "future", "too young", "youngest", "oldest", "too old"],
 )
 def test_which_moment_an_address_asks_for(text: str, age: timedelta | None, wrong: str) -> None:
-    found = asked_for(text, NOW, KEPT)
+    found = requested_moment(text, NOW, KEPT)
     assert found.at == (None if age is None else NOW - age)
     assert wrong in found.wrong if wrong else not found.wrong
 
@@ -334,7 +334,7 @@ def test_which_moment_an_address_asks_for(text: str, age: timedelta | None, wron
 @pytest.fixture(scope="module")
 def pages(hub: HubProcess) -> Iterator[None]:
     snapshot = Snapshot(hub.hub, SystemClock(), AnalyzerSettings(), 0.5)
-    questions = Questions(hub.hub, SystemClock())
+    questions = QueryCache(hub.hub, SystemClock())
     live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))
     snapshot.start()
     yield

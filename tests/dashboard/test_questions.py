@@ -14,9 +14,9 @@ from dashboard.data.questions import (
     MOST_KEPT,
     MOST_UNDER_WAY,
     TIMES_AS_LONG,
-    Questions,
-    Said,
-    StillAsking,
+    AnswerPending,
+    CachedAnswer,
+    QueryCache,
 )
 from dashboard.layout import panels
 from gpuvigil.clock import ManualClock
@@ -40,8 +40,8 @@ class Answers:
         return self.asked
 
 
-def questions(clock: ManualClock) -> Questions:
-    return Questions(lambda: Hub("http://127.0.0.1:9", lambda: "token"), clock)
+def questions(clock: ManualClock) -> QueryCache:
+    return QueryCache(lambda: Hub("http://127.0.0.1:9", lambda: "token"), clock)
 
 
 def test_an_answer_is_asked_for_again_only_when_it_is_no_longer_fresh() -> None:
@@ -132,7 +132,7 @@ def test_nobody_waits_for_a_hub_that_hangs_once_there_was_an_answer() -> None:
             return 2
         return 1
 
-    def ask() -> Said:
+    def ask() -> CachedAnswer:
         return asked.ask("q", answer, 5.0, patience_seconds=0.01, first_seconds=10.0)
 
     assert ask().value == 1
@@ -149,7 +149,7 @@ def test_nobody_waits_for_a_hub_that_hangs_once_there_was_an_answer() -> None:
 def test_who_asks_first_waits_no_longer_than_they_want() -> None:
     go = threading.Event()
     asked = questions(ManualClock(NOW))
-    with pytest.raises(StillAsking, match="has not answered yet"):
+    with pytest.raises(AnswerPending, match="has not answered yet"):
         asked.ask("q", lambda _hub: go.wait(30), 5.0, first_seconds=0.01)
     go.set()
     assert asked.ask("q", lambda _hub: go.wait(30), 5.0, first_seconds=10.0).value
@@ -211,7 +211,7 @@ def test_only_so_many_are_under_way_and_the_next_is_asked_when_they_leave_room()
         hang(number)
     assert asked.ask("last that has room", answers, 60.0).value == 1
     hang(MOST_UNDER_WAY)
-    with pytest.raises(StillAsking, match="has not answered yet"):
+    with pytest.raises(AnswerPending, match="has not answered yet"):
         asked.ask("one too many", answers, 60.0)
     assert answers.asked == 1
     go.set()

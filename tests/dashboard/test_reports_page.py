@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.data import live
-from dashboard.data.questions import Questions
+from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from dashboard.reports.page import first, lead, nothing, told
 from gpuvigil.clock import SystemClock
@@ -60,7 +60,7 @@ def test_where_there_is_none_it_says_when_one_comes_and_what_to_do() -> None:
 def hub(tmp_path: Path) -> Iterator[Hub]:
     with QuickHub(tmp_path / "hub") as process:
         snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
-        questions = Questions(process.hub, SystemClock())
+        questions = QueryCache(process.hub, SystemClock())
         live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))
         snapshot.start()
         yield process.hub()

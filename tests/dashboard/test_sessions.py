@@ -11,15 +11,15 @@ import pytest
 
 from accounting.people.roles import HOLDER_OF_THE_LINK, Role
 from dashboard.auth.accounts import Accounts, new_person
-from dashboard.auth.groups import Groups, Word
+from dashboard.auth.groups import GroupMapping, IdentityClaims
 from dashboard.auth.keys import Keys
 from dashboard.auth.replies import Message
 from dashboard.auth.sessions import PROVIDER, PROXY, PROXY_LIFE, Sessions
 from dashboard.auth.sign_in import OIDC, SIGN_IN
-from dashboard.auth.sign_in_attempts import Tries
+from dashboard.auth.sign_in_attempts import FailedAttempts
 from gpuvigil.config import PeopleSettings
 
-from .test_door import Site
+from .test_auth_middleware import Site
 from .test_oidc import Sited, config
 from .test_sign_in import CHEAP, PASSWORD, Named, proxied
 
@@ -29,17 +29,17 @@ def site(tmp_path: Path) -> Named:
     return Named(tmp_path / "secrets")
 
 
-def _groups(role: str) -> Groups:
-    return Groups.of(PeopleSettings(group_roles=(f"gpu-admins={role}",)))
+def _groups(role: str) -> GroupMapping:
+    return GroupMapping.of(PeopleSettings(group_roles=(f"gpu-admins={role}",)))
 
 
 @pytest.mark.parametrize("way", [PROVIDER, PROXY])
 def test_what_groups_mean_today_counts_and_a_way_that_is_off_lets_nobody_in(
     site: Named, way: str
 ) -> None:
-    now, word = site.clock.now(), Word(name="olga", groups=("gpu-admins",))
+    now, word = site.clock.now(), IdentityClaims(name="olga", groups=("gpu-admins",))
     before = Sessions(site.keys, site.accounts, {way: _groups("operator")})
-    value = before.of_word(way, word, now)
+    value = before.of_claims(way, word, now)
     found = before.person(value, now)
     assert found is not None
     assert (found.role, found.way) == (Role.OPERATOR, way)
@@ -48,15 +48,15 @@ def test_what_groups_mean_today_counts_and_a_way_that_is_off_lets_nobody_in(
     assert found is not None
     assert found.role is Role.VIEWER
     other = PROXY if way == PROVIDER else PROVIDER
-    for groups in ({}, {other: _groups("operator")}, {way: Groups.of(PeopleSettings())}):
+    for groups in ({}, {other: _groups("operator")}, {way: GroupMapping.of(PeopleSettings())}):
         assert Sessions(site.keys, site.accounts, groups).person(value, now) is None
 
 
 def test_a_proxys_word_lives_for_twelve_hours_and_a_providers_for_the_session(site: Named) -> None:
-    now, word = site.clock.now(), Word(name="olga", groups=("gpu-admins",))
+    now, word = site.clock.now(), IdentityClaims(name="olga", groups=("gpu-admins",))
     groups = {PROXY: _groups("own"), PROVIDER: _groups("own")}
     sessions = Sessions(site.keys, site.accounts, groups)
-    of_proxy, of_provider = (sessions.of_word(way, word, now) for way in groups)
+    of_proxy, of_provider = (sessions.of_claims(way, word, now) for way in groups)
     second = timedelta(seconds=1)
     assert sessions.person(of_proxy, now + PROXY_LIFE - second) is not None
     assert sessions.person(of_proxy, now + PROXY_LIFE + second) is None
@@ -69,9 +69,12 @@ def test_all_sessions_of_a_name_end_and_later_ones_begin(site: Named) -> None:
     assert account is not None
     groups = {PROXY: _groups("own"), PROVIDER: _groups("own")}
     sessions = Sessions(site.keys, site.accounts, groups)
-    word = Word(name="mira", groups=("gpu-admins",))
-    stranger = sessions.of_word(PROXY, replace(word, name="tomke"), now)
-    values = [sessions.of_account(account, now), *(sessions.of_word(w, word, now) for w in groups)]
+    word = IdentityClaims(name="mira", groups=("gpu-admins",))
+    stranger = sessions.of_claims(PROXY, replace(word, name="tomke"), now)
+    values = [
+        sessions.of_account(account, now),
+        *(sessions.of_claims(w, word, now) for w in groups),
+    ]
     site.keys.end_all("mira", now)
     assert [sessions.person(one, now) for one in values] == [None, None, None]
     assert sessions.person(stranger, now) is not None
@@ -80,7 +83,7 @@ def test_all_sessions_of_a_name_end_and_later_ones_begin(site: Named) -> None:
 
 def test_who_comes_by_a_proxy_reads_that_it_signs_out(tmp_path: Path) -> None:
     site = proxied(tmp_path, default_role="own")
-    value = site.sessions.of_word(PROXY, Word(name="tomke"), site.clock.now())
+    value = site.sessions.of_claims(PROXY, IdentityClaims(name="tomke"), site.clock.now())
     site.cookie = f"{site.keys.cookie_name}={value}"
     for form in (None, {"x": "y"}):
         answer = site.ask("/sign-out", form=form)
@@ -107,9 +110,9 @@ def test_names_that_somebody_makes_up_push_no_real_one_out(site: Named) -> None:
         host = f"10.{number >> 8}.{number & 255}.9"
         return site.by_name(name, "wrong wrong wrong", client=host).status
 
-    for number in range(Tries.FREE_OF_AN_ACCOUNT):
+    for number in range(FailedAttempts.FREE_OF_AN_ACCOUNT):
         assert tried("mira", number) == 401
-    for number in range(Tries.MOST_ADDRESSES + 1):
+    for number in range(FailedAttempts.MOST_ADDRESSES + 1):
         tried(f"made-up-{number}", 100 + number)
     assert tried("mira", 5000) == 429
 

@@ -13,17 +13,17 @@ from argon2 import PasswordHasher
 
 from accounting.people.roles import HOLDER_OF_THE_LINK, Person, Role
 from dashboard.auth.accounts import HASHER, Accounts, new_person
-from dashboard.auth.door import Door
+from dashboard.auth.auth_middleware import AuthMiddleware
 from dashboard.auth.proxy_header import PEER, ProxyHeader
 from dashboard.auth.replies import Message, Receive, Send
 from dashboard.auth.sessions import SESSION_HEADER, Sessions
-from dashboard.auth.sign_in import WRONG, Ways
-from dashboard.auth.sign_in_attempts import Tries
+from dashboard.auth.sign_in import WRONG, SignInWays
+from dashboard.auth.sign_in_attempts import FailedAttempts
 from gpuvigil.config import PeopleSettings
 from gpuvigil.errors import ConfigError
-from gpuvigil.model import Audit, Deed
+from gpuvigil.model import Audit, AuditedAction
 
-from .test_door import ELSEWHERE, POLICY, Answer, Site
+from .test_auth_middleware import ELSEWHERE, POLICY, Answer, Site
 
 PASSWORD = "correct horse battery"
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -45,16 +45,16 @@ class Named(Site):
         super().__post_init__()
         self.sessions = Sessions(self.keys, self.accounts, self.ways().groups)
 
-    def ways(self) -> Ways:
+    def ways(self) -> SignInWays:
         proxies = [ip_network("10.9.0.0/16")]
-        return Ways(
+        return SignInWays(
             accounts=self.accounts,
             proxy=ProxyHeader.of(self.settings, proxies),
-            told=self.told.append,
+            audit=self.told.append,
         )
 
-    def new_door(self, public_url: str = "", *, signed: bool = True) -> Door:
-        return Door(
+    def new_door(self, public_url: str = "", *, signed: bool = True) -> AuthMiddleware:
+        return AuthMiddleware(
             self.page,
             keys=self.keys,
             clock=self.clock,
@@ -104,7 +104,7 @@ def test_a_name_and_its_password_lead_to_where_a_message_pointed(site: Named) ->
     assert site.who() == Person(
         name="mira", role=Role.VIEWER, users=frozenset({"mira"}), teams=frozenset({"nlp"})
     )
-    assert [(one.deed, one.person) for one in site.told] == [(Deed.SIGN_IN, "mira")]
+    assert [(one.deed, one.person) for one in site.told] == [(AuditedAction.SIGN_IN, "mira")]
     assert PASSWORD not in repr(site.told)
 
 
@@ -127,7 +127,7 @@ def test_a_wrong_one_says_nothing_of_which_part_was_wrong(
     answer = site.by_name(name, password)
     assert (answer.status, WRONG in answer.body) == (401, True)
     assert "set-cookie" not in answer.headers
-    assert [(one.deed, one.person) for one in site.told] == [(Deed.WRONG_SIGN_IN, name)]
+    assert [(one.deed, one.person) for one in site.told] == [(AuditedAction.WRONG_SIGN_IN, name)]
 
 
 def test_an_unknown_name_is_hashed_as_a_known_one_is(site: Named) -> None:
@@ -149,9 +149,9 @@ def test_an_unknown_name_is_hashed_as_a_known_one_is(site: Named) -> None:
 @pytest.mark.medium
 def test_a_thousand_wrong_sign_ins_from_one_address_get_a_handful_of_looks(site: Named) -> None:
     answers = [site.by_name(f"name-{number}", "wrong").status for number in range(1000)]
-    assert answers[: Tries.FREE] == [401] * Tries.FREE
-    assert set(answers[Tries.FREE :]) == {429}
-    assert len(site.told) == Tries.FREE  # nobody fills the audit log either
+    assert answers[: FailedAttempts.FREE] == [401] * FailedAttempts.FREE
+    assert set(answers[FailedAttempts.FREE :]) == {429}
+    assert len(site.told) == FailedAttempts.FREE  # nobody fills the audit log either
 
 
 @pytest.mark.medium
@@ -162,14 +162,14 @@ def test_a_thousand_wrong_sign_ins_from_a_thousand_addresses_are_slowed_down_by_
         site.by_name("mira", "wrong", client=f"10.1.{n // 250}.{n % 250}") for n in range(1000)
     ]
     looked_at = [one for one in answers if one.status == 401]
-    assert len(looked_at) == Tries.FREE_OF_AN_ACCOUNT
+    assert len(looked_at) == FailedAttempts.FREE_OF_AN_ACCOUNT
     assert site.by_name(client="10.2.0.1").status == 429
-    site.clock.advance(timedelta(seconds=Tries.LONGEST_SECONDS).total_seconds())
+    site.clock.advance(timedelta(seconds=FailedAttempts.LONGEST_SECONDS).total_seconds())
     assert site.by_name(client="10.2.0.1").status == 303
 
 
 def test_the_right_password_takes_the_waits_away(site: Named) -> None:
-    for _ in range(Tries.FREE - 1):
+    for _ in range(FailedAttempts.FREE - 1):
         site.by_name("mira", "wrong")
     assert site.by_name().status == 303
     assert site.by_name("mira", "wrong").status == 401
@@ -201,7 +201,7 @@ def test_many_at_once_are_each_counted_before_they_are_looked_at(site: Named) ->
         return int(sent[0]["status"])
 
     found = asyncio.run(all_at_once())
-    assert found.count(401) == Tries.FREE
+    assert found.count(401) == FailedAttempts.FREE
 
 
 def test_no_session_from_before_a_sign_in_is_one_after_it(site: Named) -> None:
@@ -229,7 +229,7 @@ def test_signing_out_ends_the_session_itself(site: Named) -> None:
     site.cookie = cookie
     assert site.ask("/").status == 401
     assert site.open_websocket() == "websocket.close"
-    assert site.told[-1].deed is Deed.SIGN_OUT
+    assert site.told[-1].deed is AuditedAction.SIGN_OUT
 
 
 @pytest.mark.parametrize("path", ["/sign-in", "/sign-out", "/any"])
@@ -387,12 +387,12 @@ def test_a_header_that_comes_twice_names_nobody(tmp_path: Path) -> None:
     }
     found = ProxyHeader.of(site.settings, [ip_network("10.9.0.0/16")])
     assert found is not None
-    assert found.word(scope) is None
+    assert found.claims(scope) is None
     once = scope["headers"][:1]
     groups = (b"remote-groups", b"gpu-admins")
-    assert found.word({**scope, "headers": once}) is not None
-    assert found.word({**scope, "headers": [*once, groups]}) is not None
-    assert found.word({**scope, "headers": [*once, groups, groups]}) is None
+    assert found.claims({**scope, "headers": once}) is not None
+    assert found.claims({**scope, "headers": [*once, groups]}) is not None
+    assert found.claims({**scope, "headers": [*once, groups, groups]}) is None
 
 
 def test_it_is_off_unless_a_header_is_named() -> None:

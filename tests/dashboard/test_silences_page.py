@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.data import live
-from dashboard.data.questions import Questions
+from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from dashboard.silences.page import begins, row, sorted_out
 from gpuvigil.clock import SystemClock
@@ -65,7 +65,7 @@ def test_maintenance_begins_at_a_time_that_is_to_come(text: str) -> None:
 def hub(tmp_path: Path) -> Iterator[Hub]:
     with QuickHub(tmp_path / "hub") as process:
         snapshot = Snapshot(process.hub, SystemClock(), AnalyzerSettings(), 0.2)
-        questions = Questions(process.hub, SystemClock())
+        questions = QueryCache(process.hub, SystemClock())
         live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))
         snapshot.start()
         yield process.hub()

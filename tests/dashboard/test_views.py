@@ -14,7 +14,7 @@ from dashboard.data.views import FleetView, fleet_view
 from dashboard.fleet import clusters, silent_nodes
 from dashboard.layout.panels import attention_items, attention_title, header, ports, strip, warnings
 from dashboard.model.cluster import Look
-from dashboard.model.delivery_status import told_of
+from dashboard.model.delivery_status import delivery_statuses
 from dashboard.model.facts import Book, Facts
 from dashboard.model.newest_rows import gpu_table, port_table
 from dashboard.overview.deep_link import place
@@ -103,7 +103,7 @@ def test_it_is_said_whom_we_told_and_why_not() -> None:
         notice(one, NOON, channel="slow", state="due", reason="the receiver failed", attempts=2),
         notice(one, NOON, channel="gone", state="dead", reason="refused for good"),
     )
-    assert [f"{told.channel}: {told.text}" for told in told_of(notices, NOON)] == [
+    assert [f"{told.channel}: {told.text}" for told in delivery_statuses(notices, NOON)] == [
         "ops: sent 4 s ago",
         "gone: could not be sent: refused for good",
         "pager: not sent: simulated",
@@ -114,13 +114,13 @@ def test_it_is_said_whom_we_told_and_why_not() -> None:
 def test_that_no_channel_was_configured_is_not_said_once_a_channel_was_told() -> None:
     one = incident("gpu_lost", gpu(5), Severity.CRITICAL)
     none = notice(one, LONG_AGO, channel=None, state="held", reason="no channel is configured")
-    assert told_of([none], NOON) == ()
+    assert delivery_statuses([none], NOON) == ()
     sent = notice(one, NOON - timedelta(minutes=11), number=2)
-    assert [f"{t.channel}: {t.text}" for t in told_of([none, sent], NOON)] == [
+    assert [f"{t.channel}: {t.text}" for t in delivery_statuses([none, sent], NOON)] == [
         "ops: sent 11 min ago"
     ]
     later = replace(none, body={**none.body, "number": 3})
-    assert [f"{t.channel}: {t.text}" for t in told_of([later, sent], NOON)] == [
+    assert [f"{t.channel}: {t.text}" for t in delivery_statuses([later, sent], NOON)] == [
         "ops: sent 11 min ago",
         "its last change was not sent: no channel is configured",
     ]
@@ -131,10 +131,10 @@ def test_a_failure_after_what_was_sent_is_said() -> None:
     sent = notice(one, LONG_AGO, number=1)
     failed = notice(one, NOON, number=2, state="dead", reason="refused for good")
     held = notice(one, NOON, number=2, state="held", reason="told less than an hour ago")
-    assert [t.text for t in told_of([sent, failed], NOON)] == [
+    assert [t.text for t in delivery_statuses([sent, failed], NOON)] == [
         "sent 60 s ago; then could not be sent: refused for good"
     ]
-    assert [t.text for t in told_of([sent, held], NOON)] == ["sent 60 s ago"]
+    assert [t.text for t in delivery_statuses([sent, held], NOON)] == ["sent 60 s ago"]
 
 
 def test_a_channel_that_fails_is_said_also_when_its_incident_is_over() -> None:
@@ -297,9 +297,9 @@ def test_what_was_told_before_it_came_back_does_not_count() -> None:
         notice(one, LONG_AGO, number=1, kind="fired"),
         notice(one, LONG_AGO, number=2, kind="resolved"),
     )
-    assert told_of(before, NOON) == ()
+    assert delivery_statuses(before, NOON) == ()
     again = notice(one, NOON, number=3, kind="fired", state="due", reason="the receiver failed")
-    assert [told.text for told in told_of((*before, again), NOON)] == [
+    assert [told.text for told in delivery_statuses((*before, again), NOON)] == [
         "not sent yet: the receiver failed"
     ]
 

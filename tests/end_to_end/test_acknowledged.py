@@ -6,7 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.data import live
-from dashboard.data.questions import Questions
+from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config
@@ -24,7 +24,7 @@ def pages(site: Site) -> Iterator[Site]:
     """The site, with this process as its dashboard."""
     clock = SystemClock()
     snapshot = Snapshot(site.hub.hub, clock, AnalyzerSettings(), 0.5)
-    questions = Questions(site.hub.hub, clock)
+    questions = QueryCache(site.hub.hub, clock)
     live.install(live.Shared(snapshot=snapshot, questions=questions, config=Config()))
     snapshot.start()
     yield site

@@ -17,7 +17,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.data import live
-from dashboard.data.questions import Questions
+from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from dashboard.model.cluster import Look
 from gpuvigil.clock import SystemClock
@@ -213,7 +213,7 @@ def _page(config: Config) -> None:
     connect = hubs(config)
     assert isinstance(store_of(connect()), PrometheusStore)
     snapshot = Snapshot(connect, SystemClock(), config.analyzer, 0.5)
-    questions = Questions(connect, SystemClock())
+    questions = QueryCache(connect, SystemClock())
     live.install(live.Shared(snapshot=snapshot, questions=questions, config=config))
     snapshot.start()
     try:

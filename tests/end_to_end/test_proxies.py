@@ -16,7 +16,7 @@ import trustme
 
 from accounting.people.roles import Role
 from dashboard.auth.accounts import Accounts, new_person
-from gpuvigil.model import Audit, Deed, RecordKind
+from gpuvigil.model import Audit, AuditedAction, RecordKind
 from tests.dashboard.servers import DashboardProcess
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
@@ -205,7 +205,7 @@ def test_behind_the_block_people_sign_in_and_pages_open(site: Site, hub: HubProc
 
     def signed_in() -> list[Audit]:
         found = [Audit.from_record(one) for one in client.records(RecordKind.AUDIT)]
-        return [one for one in found if (one.deed, one.person) == (Deed.SIGN_IN, "mira")]
+        return [one for one in found if (one.deed, one.person) == (AuditedAction.SIGN_IN, "mira")]
 
     assert wait_until("the entry", signed_in)[0].address == "127.0.0.1"
 

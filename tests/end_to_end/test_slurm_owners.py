@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpuvigil.model import Allocation, Job, Record, RecordKind, Subject
-from gpuvigil.schedulers.jobs import by_holder, filled
+from gpuvigil.schedulers.jobs import by_holder, with_job_details
 from integrations.slurm.client import AskingError
 from integrations.slurm.client import Slurm as Asking
 from integrations.slurm.pace import Pace
@@ -252,7 +252,7 @@ def test_slurm_itself_tells_the_rest_in_json_and_in_columns(
     held = site.allocations()[running]
     assert {one.command for one in held} == {None}
     jobs = by_holder(told.values())
-    assert {filled(one, jobs).command for one in held} == {told[running].name}
+    assert {with_job_details(one, jobs).command for one in held} == {told[running].name}
     assert {one.subject.gpu for one in held} == site.uuids(
         ",".join(map(str, told[running].numbers["n1"]))
     )

@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 
 from accounting.usage.query import usage
 from dashboard.data import live
-from dashboard.data.questions import Questions
+from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import Config, load
@@ -115,7 +115,7 @@ def running(command: str, file: Path) -> Iterator[None]:
 def pages(config: Config) -> Iterator[Snapshot]:
     connect = hubs(config)
     snapshot = Snapshot(connect, SystemClock(), config.analyzer, 0.5)
-    questions = Questions(connect, SystemClock())
+    questions = QueryCache(connect, SystemClock())
     live.install(live.Shared(snapshot=snapshot, questions=questions, config=config))
     snapshot.start()
     try:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from evaluation.play import Counts, play
-from evaluation.play_command import line, main, unread
+from evaluation.play_command import Progress, line, main, unread
 from gpuvigil.model import Severity
-from simulator.custom_kinds import CHANGES, DELIVERY, PHYSICS, WORK, load
+from simulator.custom_kinds import CHANGES, DELIVERY, PHYSICS, WORK, is_look_alike, load
 from simulator.fleet import FaultOrder, FleetSettings
 from simulator.fleet.description import read
 
@@ -135,10 +135,64 @@ def test_the_document_has_every_name_that_a_kind_may_use(tmp_path: Path) -> None
     [example] = [it for it in DOCUMENT.split("```") if it.startswith("python")]
     path = tmp_path / "kinds.py"
     path.write_text(example.removeprefix("python"), encoding="utf-8")
-    [pump] = load(path)
+    [pump, evaluation] = load(path)
+    assert (is_look_alike(pump), is_look_alike(evaluation)) == (False, True)
     order = FaultOrder(kind=pump.key, node=0, start_seconds=60.0, seconds=120.0, gpu=1)
     settings = FleetSettings(seed=1, nodes=1, days=0.01, faults=(order,), more_kinds=(pump,))
     assert settings.end - settings.start == timedelta(days=0.01)
+
+
+@pytest.mark.slow
+def test_what_is_said_of_a_look_alike_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "kinds.py"
+    path.write_text(
+        _KINDS.replace('severity="critical", right=("node_silent",)', "no_fault=True"),
+        encoding="utf-8",
+    )
+    order = FaultOrder(kind="board dies", node=2, start_seconds=900.0, seconds=900.0)
+    settings = FleetSettings(
+        seed=3, nodes=3, days=0.6 / 24, faults=(order,), more_kinds=load(path), life=False
+    )
+    moments: list[timedelta] = []
+    played = play(settings, tick_seconds=60.0, reached=moments.append)
+    counts = Counts.of([played])
+    assert (counts.faults, counts.look_alikes, counts.look_alikes_told) == (0, 1, 1)
+    assert sum(counts.wrong.values()) > 0
+    assert "; 1 of 1 look-alikes told as faults" in line(counts)
+    values = played.to_json()
+    [looked], incidents = values["look_alikes"], values["incidents"]
+    assert (looked["fault"], values["truths"]) == ("board dies", [])
+    assert looked["told"] in {"warning", "critical"}
+    assert set(looked["incidents"]) == {it["id"] for it in incidents if it["verdict"] == "false"}
+    assert moments == [timedelta(minutes=30), timedelta(minutes=36)]
+    # Too short for a word.
+    quiet = Counts.of([play(_too_short(settings))])
+    assert (quiet.look_alikes, quiet.look_alikes_told) == (1, 0)
+
+
+@pytest.mark.slow
+def test_what_a_node_does_not_read_of_a_fault_is_said(tmp_path: Path) -> None:
+    path, fleet = tmp_path / "kinds.py", tmp_path / "fleet.toml"
+    fans = '    fault.node("fans_failed", set=1)\n    fault.event("boot")\n'
+    path.write_text(_KINDS + fans, encoding="utf-8")
+    for without, unread_there in ((1, ["fans_failed", "events"]), (0, [])):
+        words = f"[fleet]\nnodes = 1\ndays = 0.02\n[telemetry]\nhost_sensors = {1 - without}\nno_events = {without}\n"
+        fleet.write_text(words, encoding="utf-8")
+        order = FaultOrder(kind="board dies", node=0, start_seconds=60.0, seconds=120.0)
+        settings = replace(read(fleet, 3, load(path)), faults=(order,), fault_rate=0.0)
+        [truth] = play(settings, tick_seconds=60.0).to_json()["truths"]
+        assert truth["unread"] == unread_there
+
+
+def test_a_long_fleet_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    for hours in (5.5, 6.0):
+        progress = Progress(7, timedelta(hours=hours))
+        for half_hours in range(1, int(2 * hours) + 1):
+            progress.reached(timedelta(hours=half_hours / 2))
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "gpuvigil play: fleet 7: 1 of 6 hours"
+    assert said[-1] == "gpuvigil play: fleet 7: 5.5 of 6 hours"
+    assert len(said) == 9
 
 
 @pytest.mark.slow
@@ -153,6 +207,7 @@ def test_a_field_that_nobody_reads_is_named(tmp_path: Path) -> None:
     played = play(settings)
     assert played.unread == ("gpu.encoder_utilization_percent",)
     assert played.to_json()["unread"] == ["gpu.encoder_utilization_percent"]
+    assert [it["unread"] for it in played.to_json()["truths"]] == [[]]
     [said] = unread([played, played])
     assert said == (
         "gpuvigil play: this fleet does not read gpu.encoder_utilization_percent:"

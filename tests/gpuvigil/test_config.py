@@ -255,3 +255,38 @@ def test_a_secret_is_what_its_file_holds_now(tmp_path: Path) -> None:
         secret()
     file.write_text("again\n")
     assert secret() == "again"
+
+
+def test_an_address_for_people_begins_with_http(tmp_path: Path) -> None:
+    file = tmp_path / "gpuvigil.toml"
+    file.write_text('[alerts]\nexternal_url = "gpus.example.com"\n')
+    with pytest.raises(ConfigError, match=r"'gpus\.example\.com' is not an http or https address"):
+        load(file, {})
+    file.write_text('[alerts]\nexternal_url = "https://gpus.example.com"\n')
+    assert load(file, {}).alerts.external_url == "https://gpus.example.com"
+
+
+_AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from gpuvigil.config import secret_source
+b"x".decode("utf-8-sig")  # read before nobody has to find it
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+secret_source(Path("secret"), "hub.service_token_file", "service token")
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "todo"), [(0o000, "put sudo before the command"), (0o644, "put it there")]
+)
+def test_a_secret_that_only_root_may_read_is_told_with_sudo(
+    tmp_path: Path, mode: int, todo: str
+) -> None:
+    (tmp_path / "secret").touch(mode)
+    tmp_path.chmod(0o755)
+    words = [sys.executable, "-c", _AS_NOBODY]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert f"; {todo}, or name another file in hub.service_token_file" in done.stderr

@@ -18,7 +18,13 @@ from gpuvigil.model import (
     Subject,
     job_holder,
 )
-from gpuvigil.schedulers.jobs import by_holder, disagreements, filled, jobs_since, told_since
+from gpuvigil.schedulers.jobs import (
+    by_holder,
+    job_history,
+    jobs_since,
+    scheduler_disagreements,
+    with_job_details,
+)
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
@@ -58,12 +64,12 @@ def held(number: str = "7", gpus: int = 2, **values: object) -> list[Allocation]
 def test_slurm_fills_what_the_node_was_not_told_and_nothing_else() -> None:
     jobs = by_holder([job()])
     (one, _) = held(partition="debug")
-    assert filled(one, jobs) == replace(one, command="train", account="physics")
-    assert filled(one, {}) == one
+    assert with_job_details(one, jobs) == replace(one, command="train", account="physics")
+    assert with_job_details(one, {}) == one
     (other, _) = held("8")
-    assert filled(other, jobs) == other
+    assert with_job_details(other, jobs) == other
     elsewhere = replace(one, subject=replace(one.subject, cluster="d"))
-    assert filled(elsewhere, jobs) == elsewhere
+    assert with_job_details(elsewhere, jobs) == elsewhere
 
 
 def test_of_a_number_that_is_given_again_each_allocation_has_its_own_job() -> None:
@@ -73,8 +79,8 @@ def test_of_a_number_that_is_given_again_each_allocation_has_its_own_job() -> No
     jobs = by_holder([job(name="second"), first])
     (before,) = held(gpus=1, started_at=NOON - 9 * HOUR)
     (now,) = held(gpus=1)
-    assert filled(before, jobs).command == "first"
-    assert filled(now, jobs).command == "second"
+    assert with_job_details(before, jobs).command == "first"
+    assert with_job_details(now, jobs).command == "second"
 
 
 @given(
@@ -90,8 +96,8 @@ def test_the_newest_look_counts_in_whatever_order_looks_arrive(looks: list[Job])
 
 
 def test_who_agrees_is_not_mentioned() -> None:
-    assert disagreements(NODE, held(), by_holder([job()]), NOON) == {}
-    assert disagreements(NODE, held(), {}, NOON) == {}
+    assert scheduler_disagreements(NODE, held(), by_holder([job()]), NOON) == {}
+    assert scheduler_disagreements(NODE, held(), {}, NOON) == {}
 
 
 def test_where_two_sources_disagree_both_are_told() -> None:
@@ -102,16 +108,19 @@ def test_where_two_sources_disagree_both_are_told() -> None:
         (away, "it is not on this node"),
         (job(numbers={"n1": (0, 1, 2)}), "gives it 3 GPUs here, its prolog told of 2"),
     ):
-        (found,) = disagreements(NODE, held(), by_holder([told]), NOON).values()
+        (found,) = scheduler_disagreements(NODE, held(), by_holder([told]), NOON).values()
         assert said in found
-    silent = disagreements(NODE, [], by_holder([job("9")]), NOON)
+    silent = scheduler_disagreements(NODE, [], by_holder([job("9")]), NOON)
     assert silent == {job_holder(9): "Slurm gives it 2 GPUs here, and no prolog told of it"}
 
 
 def test_what_changed_just_now_is_held_against_nobody() -> None:
     soon = NOON - timedelta(minutes=1)
-    assert disagreements(NODE, held(), by_holder([job(state="FAILED", ended_at=soon)]), NOON) == {}
-    assert disagreements(NODE, [], by_holder([job(started_at=soon)]), NOON) == {}
+    assert (
+        scheduler_disagreements(NODE, held(), by_holder([job(state="FAILED", ended_at=soon)]), NOON)
+        == {}
+    )
+    assert scheduler_disagreements(NODE, [], by_holder([job(started_at=soon)]), NOON) == {}
 
 
 class ShelfHub(Hub):
@@ -165,19 +174,19 @@ def ended(count: int) -> list[Record]:
 @pytest.mark.slow
 def test_all_jobs_of_a_busy_week_are_read() -> None:
     hub = ShelfHub(*ended(21_000))
-    told = told_since(hub, None, NOON - 6 * HOUR)
+    told = job_history(hub, None, NOON - 6 * HOUR)
     assert (len(told.jobs), told.whole_from) == (21_000, None)
 
 
 @pytest.mark.medium
 def test_where_more_have_ended_than_are_read_it_is_said_since_when_they_are_all() -> None:
     hub = ShelfHub(*ended(700))
-    told = told_since(hub, None, NOON - HOUR, most=600)
+    told = job_history(hub, None, NOON - HOUR, most=600)
     assert len(told.jobs) == 600
     assert told.whole_from is not None
     assert NOON - timedelta(seconds=600) <= told.whole_from <= NOON - timedelta(seconds=539)
     lately = NOON - timedelta(minutes=2)
-    assert told_since(hub, None, lately, most=600).whole_from is None
+    assert job_history(hub, None, lately, most=600).whole_from is None
 
 
 def test_whoever_asks_no_more_is_not_believed_when_another_does() -> None:

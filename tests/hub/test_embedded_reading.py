@@ -18,14 +18,14 @@ from gpuvigil.store import Aggregate, Function
 from hub.bodies.tables import TIME
 from hub.embedded import Embedded, Series, TooLarge, Window
 from hub.embedded.aggregates import BUCKET_NS
-from hub.embedded.bounded_answer import Gathered, bounded
+from hub.embedded.bounded_answer import BoundedAnswer, bounded
+from hub.embedded.footer_cache import FooterCache
 from hub.embedded.line_arrays import Parts
 from hub.embedded.open_readers import Readers
 from hub.embedded.query import ROLLED_FROM_NS, stretches
 from hub.embedded.scan import Stretch
 from hub.embedded.sealed_files import Unit
-from hub.embedded.segment_footers import Footers
-from hub.embedded.segment_heads import Head, Heads, joined
+from hub.embedded.subject_run_cache import SubjectRunCache, SubjectRuns, joined
 
 GPU = MEASUREMENTS["gpu"]
 MEAN = Aggregate(function=Function.MEAN, field="power_watts")
@@ -182,7 +182,7 @@ def parts(subject: int) -> Parts:
 
 def test_parts_are_gathered_up_to_a_size_and_put_together_each_time_half_of_it_has_come() -> None:
     size = parts(0).bytes
-    gathered = Gathered(10 * size)
+    gathered = BoundedAnswer(10 * size)
     assert gathered.together() is None
     for subject in range(10):
         gathered.add(parts(subject))
@@ -193,14 +193,14 @@ def test_parts_are_gathered_up_to_a_size_and_put_together_each_time_half_of_it_h
     gathered.add(parts(10))
     with pytest.raises(TooLarge):
         gathered.together()
-    gathered = Gathered(10 * size)
+    gathered = BoundedAnswer(10 * size)
     for subject in range(11):
         gathered.add(parts(subject))
     # Put together after 6, and not again before 6 more.
     with pytest.raises(TooLarge):
         gathered.add(parts(11))
     # Of one subject any number has room.
-    gathered = Gathered(10 * size)
+    gathered = BoundedAnswer(10 * size)
     for _ in range(100):
         gathered.add(parts(1))
     whole = gathered.together()
@@ -223,22 +223,22 @@ def parquet(path: Path, subjects: Sequence[int | None], *, told: bool = True) ->
 def test_a_footer_tells_the_bounds_of_each_row_group_or_that_any_may_be_in_it(
     tmp_path: Path,
 ) -> None:
-    footer = Footers().of(parquet(tmp_path / "told", [3, 1, 7, 9]), "at")
+    footer = FooterCache().of(parquet(tmp_path / "told", [3, 1, 7, 9]), "at")
     assert footer.rows.tolist() == [2, 2]
     assert footer.columns == {"subject", "at"}
     assert [it.tolist() for it in footer.numbers] == [[1, 7], [3, 9]]
     assert [it.tolist() for it in footer.times_ns] == [[10, 70], [30, 90]]
     least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-    footer = Footers().of(parquet(tmp_path / "not", [3, 1, 7, 9], told=False), "at")
+    footer = FooterCache().of(parquet(tmp_path / "not", [3, 1, 7, 9], told=False), "at")
     assert [it.tolist() for it in footer.numbers] == [[least, least], [most, most]]
-    footer = Footers().of(parquet(tmp_path / "none", [None, None, 7, 9]), "at")
+    footer = FooterCache().of(parquet(tmp_path / "none", [None, None, 7, 9]), "at")
     assert [it.tolist() for it in footer.numbers] == [[least, 7], [most, 9]]
 
 
 def test_the_footers_asked_longest_ago_are_read_again(tmp_path: Path) -> None:
     paths = [parquet(tmp_path / name, [1, 2]) for name in "abc"]
     size = pq.read_metadata(paths[0]).serialized_size
-    footers = Footers(2 * size)
+    footers = FooterCache(2 * size)
     a, b = (footers.of(path, "at") for path in paths[:2])
     assert footers.of(paths[0], "at") is a
     c = footers.of(paths[2], "at")
@@ -246,18 +246,18 @@ def test_the_footers_asked_longest_ago_are_read_again(tmp_path: Path) -> None:
     assert footers.of(paths[2], "at") is c
     assert footers.of(paths[1], "at") is not b
     # For two of them a byte is missing.
-    footers = Footers(2 * size - 1)
+    footers = FooterCache(2 * size - 1)
     a, b = (footers.of(path, "at") for path in paths[:2])
     assert footers.of(paths[1], "at") is b
     assert footers.of(paths[0], "at") is not a
 
 
-def head(rows: int, starts: Sequence[int]) -> Head:
+def head(rows: int, starts: Sequence[int]) -> SubjectRuns:
     of = np.arange(len(starts))
     parts = Parts(
         subject=of, step_ns=None, lines=of, first_ns=of, last_ns=of, offset_ns=None, fields={}
     )
-    return Head(rows=rows, starts=np.array(starts, np.int64), parts=parts)
+    return SubjectRuns(rows=rows, starts=np.array(starts, np.int64), parts=parts)
 
 
 def test_heads_of_batches_are_one_of_all_their_rows() -> None:
@@ -271,7 +271,7 @@ def test_heads_of_batches_are_one_of_all_their_rows() -> None:
 @pytest.mark.parametrize(("short", "kept"), [(0, [True, False, True]), (1, [False, False, True])])
 def test_the_heads_asked_longest_ago_are_read_again(short: int, kept: list[bool]) -> None:
     size = 8 * 4 * 3 + 8 * 3  # four columns of parts, and where they start
-    heads, path, of = Heads(2 * size - short), Path("a"), [head(3, [0, 1, 2])]
+    heads, path, of = SubjectRunCache(2 * size - short), Path("a"), [head(3, [0, 1, 2])]
     for part in range(2):
         heads.keep(path, (part, 3), of)
         heads.keep(path, (part, 3), of)  # another thread has read the same

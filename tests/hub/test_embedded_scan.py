@@ -18,10 +18,10 @@ from hub.bodies.tables import TIME
 from hub.embedded import Series, Window
 from hub.embedded.aggregates import Piece
 from hub.embedded.damage import Unreadable
+from hub.embedded.footer_cache import FooterCache
 from hub.embedded.line_arrays import Parts, together
 from hub.embedded.scan import Scan, Stretch
-from hub.embedded.segment_footers import Footers
-from hub.embedded.segment_heads import Heads
+from hub.embedded.subject_run_cache import SubjectRunCache
 from hub.embedded.subjects import Subjects, subjects
 
 NODE = MEASUREMENTS["node"]
@@ -133,7 +133,7 @@ def test_only_the_row_groups_are_read_that_may_have_a_line_of_the_subjects_and_t
 ) -> None:
     assume(step_ns is not None or node is None)
     path = tmp_path_factory.mktemp("scan") / "lines.parquet"
-    metadata, footers = written(path, lines), Footers()
+    metadata, footers = written(path, lines), FooterCache()
     spans = (ends[0], ends[1]), (ends[2], ends[3])
     question: Window | Series = window()
     if step_ns is not None:
@@ -151,7 +151,7 @@ def test_only_the_row_groups_are_read_that_may_have_a_line_of_the_subjects_and_t
         ours = any(least <= it <= most for it in wanted)
         if not ours or not any(first < end and last >= start for start, end in spans):
             garble(path, metadata.row_group(number), ("subject", "at", *FIELDS))
-    scan = Scan(question, KNOWN, footers, Heads())
+    scan = Scan(question, KNOWN, footers, SubjectRunCache())
     found = rows(scan, stretch(path, *spans))
     assert found.keys() == expected([it for it in lines if counts(it)], step_ns).keys()
     for key, of in expected([it for it in lines if counts(it)], step_ns).items():
@@ -164,7 +164,7 @@ def test_of_a_file_that_was_read_whole_only_the_fields_are_read_the_next_time(
     lines: list[Line], halves: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("scan") / "lines.parquet"
-    metadata, footers, heads = written(path, lines), Footers(), Heads()
+    metadata, footers, heads = written(path, lines), FooterCache(), SubjectRunCache()
     of = stretch(path, (0, 100), whole=True)
     parts = [replace(of, share=(n, 2)) for n in (0, 1)] if halves else [of]
 
@@ -189,7 +189,7 @@ def test_more_lines_than_are_read_at_a_time_are_each_counted_once(
     tmp_path: Path, fields: int
 ) -> None:
     count = 150_000
-    path, heads, footers = tmp_path / "lines.parquet", Heads(), Footers()
+    path, heads, footers = tmp_path / "lines.parquet", SubjectRunCache(), FooterCache()
     number = np.repeat([1, 2, 4], count // 3)
     at = np.tile(np.arange(count // 3), 3)
     values = {name: (at % 7 + n).astype(np.float64) for n, name in enumerate(FIELDS)}
@@ -209,10 +209,10 @@ def test_more_lines_than_are_read_at_a_time_are_each_counted_once(
 
 
 def test_a_file_that_is_another_than_it_was_is_told(tmp_path: Path) -> None:
-    path, heads = tmp_path / "lines.parquet", Heads()
+    path, heads = tmp_path / "lines.parquet", SubjectRunCache()
     for lines, is_told in (([(1, 2, 3.0), (1, 3, 4.0)], False), ([(1, 2, 3.0)], True)):
         written(path, lines)
-        scan = Scan(window(), KNOWN, Footers(), heads)
+        scan = Scan(window(), KNOWN, FooterCache(), heads)
         if not is_told:
             assert rows(scan, stretch(path, (0, 100), whole=True)) == expected(lines, None)
             continue
@@ -220,4 +220,4 @@ def test_a_file_that_is_another_than_it_was_is_told(tmp_path: Path) -> None:
             rows(scan, stretch(path, (0, 100), whole=True))
     path.unlink()
     with pytest.raises(Unreadable):
-        rows(Scan(window(), KNOWN, Footers(), Heads()), stretch(path, (0, 100)))
+        rows(Scan(window(), KNOWN, FooterCache(), SubjectRunCache()), stretch(path, (0, 100)))

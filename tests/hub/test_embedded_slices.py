@@ -263,18 +263,18 @@ class Tables:
 def test_what_is_sealed_is_read_again_after_each_change_and_not_before() -> None:
     tables = Tables()
     manifest = Manifest(tables.read)
-    sight = manifest.sees("gpu")
-    assert manifest.sees("node").contents is sight.contents
-    assert manifest.still(sight.version)
+    sight = manifest.view("gpu")
+    assert manifest.view("node").contents is sight.contents
+    assert manifest.is_current(sight.version)
     with manifest.changing():
-        assert not manifest.still(sight.version)
+        assert not manifest.is_current(sight.version)
         # As it was, since nothing is committed yet; but nobody may rely on that.
-        during = manifest.sees("gpu")
+        during = manifest.view("gpu")
         assert during.contents is sight.contents
-        assert not manifest.still(during.version)
-    assert not manifest.still(during.version)
-    after = manifest.sees("gpu")
-    assert manifest.still(after.version)
+        assert not manifest.is_current(during.version)
+    assert not manifest.is_current(during.version)
+    after = manifest.view("gpu")
+    assert manifest.is_current(after.version)
     assert after.contents is not sight.contents
     manifest.renew()
     assert tables.reads == 2
@@ -292,9 +292,9 @@ def test_what_was_read_while_something_changed_is_read_once_more() -> None:
 
     tables.meanwhile = change
     manifest = Manifest(tables.read)
-    sight = manifest.sees("gpu")
+    sight = manifest.view("gpu")
     assert tables.reads == 2
-    assert manifest.still(sight.version)
+    assert manifest.is_current(sight.version)
 
 
 def test_hot_times_widen_with_each_commit_and_narrow_to_what_is_left() -> None:
@@ -302,15 +302,15 @@ def test_hot_times_widen_with_each_commit_and_narrow_to_what_is_left() -> None:
     tables.hot = {"gpu": (10, 20), "node": (1, 2)}
     manifest = Manifest(tables.read)
     manifest.widen("gpu", (15, 30))
-    assert manifest.sees("gpu").hot == (10, 30)
+    assert manifest.view("gpu").hot == (10, 30)
     manifest.widen("gpu", (5, 6))
-    assert manifest.sees("gpu").hot == (5, 30)
-    assert manifest.sees("node").hot == (1, 2)
-    assert manifest.sees("port").hot is None
+    assert manifest.view("gpu").hot == (5, 30)
+    assert manifest.view("node").hot == (1, 2)
+    assert manifest.view("port").hot is None
     manifest.narrow(["gpu", "port"], lambda: {"gpu": (12, 13)})
-    assert [manifest.sees(it).hot for it in ("gpu", "node", "port")] == [(12, 13), (1, 2), None]
+    assert [manifest.view(it).hot for it in ("gpu", "node", "port")] == [(12, 13), (1, 2), None]
     manifest.narrow(["gpu"], dict)
-    assert manifest.sees("gpu").hot is None
+    assert manifest.view("gpu").hot is None
 
 
 def test_what_is_known_is_put_together_once_and_anew_when_it_is_another() -> None:

@@ -229,7 +229,7 @@ def test_what_was_sealed_is_read_once_for_all_who_ask_at_a_time() -> None:
         return Contents(units={}, subjects={}), {"gpu": (START, START)}
 
     manifest, seen = Manifest(read), list[object]()
-    threads = [threading.Thread(target=lambda: seen.append(manifest.sees("gpu"))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: seen.append(manifest.view("gpu"))) for _ in range(4)]
     for thread in threads:
         thread.start()
     while not reads:

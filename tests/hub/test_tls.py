@@ -4,6 +4,7 @@ import contextlib
 import os
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, timezone
@@ -253,3 +254,36 @@ def test_who_says_nothing_or_talks_without_end_is_let_go(hub: HubProcess) -> Non
         while one.recv(4096):  # the rest of an answer; a connection that stays times out here
             pass
         one.close()
+
+
+@pytest.mark.parametrize(
+    ("begins_in", "ends_in", "said"),
+    [
+        (1, 30, "not yet valid; set this machine's clock"),
+        (-30, -1, "expired; 'gpuvigil server renew'"),
+    ],
+)
+def test_a_certificate_of_another_time_says_what_to_do(
+    authority: tuple[trustme.CA, Path], begins_in: int, ends_in: int, said: str
+) -> None:
+    made, folder = authority
+    now = datetime.now(timezone.utc)
+    issued = made.issue_cert(
+        "127.0.0.1", not_before=now + begins_in * DAY, not_after=now + ends_in * DAY
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    issued.configure_cert(context)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client, contextlib.suppress(OSError):
+                context.wrap_socket(client, server_side=True).close()
+
+        server = threading.Thread(target=serve)
+        server.start()
+        trusted = Trust(ca_file=folder / "ca.pem")
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(HubUnavailable, match=said):
+            Hub(url, lambda: "token", 5.0, trust=trusted).request("GET", "/ping")
+        server.join()

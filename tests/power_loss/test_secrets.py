@@ -43,7 +43,7 @@ def wrong_with(state: State, folder: Path) -> str:
     wanted = TOKENS[TOKENS.index(told["token"]) :] if "token" in told else ("", *TOKENS)
     if token not in wanted:
         return f"the token is {token!r} after {told}"
-    lost = "cookie" in told and keys.said(told["cookie"], NOW) is None
+    lost = "cookie" in told and keys.payload(told["cookie"], NOW) is None
     return "who was signed in is not any more" if lost else ""
 
 

@@ -9,7 +9,7 @@ import pytest
 from accounting.people.configured import pseudonyms, with_pseudonyms
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import load
-from gpuvigil.model import Audit, Deed, RecordKind
+from gpuvigil.model import Audit, AuditedAction, RecordKind
 from report import report_command
 from tests.accounting.people.scene import GPU, NOON, STRANGER, incident, records
 from tests.dashboard.scene import inventory
@@ -45,7 +45,7 @@ def test_names_leave_a_report_after_their_days_and_each_report_is_noted(tmp_path
         assert written(hub, tmp_path, ago + 2, "later").count(STRANGER) == before.count(STRANGER)
         after = written(hub, tmp_path, ago - 2, "now")
         told = [Audit.from_record(one) for one in client.records(RecordKind.AUDIT)]
-        details = [one.detail for one in told if one.deed is Deed.REPORT]
+        details = [one.detail for one in told if one.deed is AuditedAction.REPORT]
         assert [one.partition(", typed")[0] for one in details] == ["json, a span"] * 3
         config = load(tmp_path / "now.toml")
         found = pseudonyms(config)

@@ -16,22 +16,24 @@ from gpuvigil.model.report_run import ReportRun
 from report.build import build
 from report.inputs import Facts
 from report.markdown_format import summary
-from report.revised import Kept, kept, revised
+from report.revised import EarlierNumbers, numbers_to_keep, revised
 from tests.report.weeks import END, START, WEEK, facts, gpu, incident, share, usage
 
 ANN, BOB = share(gpus=4, account="a", quiet=0.5), share("job 2", "bob", 2, account="b")
 LATER = END + timedelta(days=3)
 
 
-def sent(found: Facts) -> Kept:
+def sent(found: Facts) -> EarlierNumbers:
     """As it comes back from the hub."""
-    run = ReportRun(name="w", due_at=END, html="<p>", numbers=(kept(found, build(found)),))
+    run = ReportRun(
+        name="w", due_at=END, html="<p>", numbers=(numbers_to_keep(found, build(found)),)
+    )
     (one,) = ReportRun.from_record(run.to_record(1)).numbers
-    back: Kept = json.loads(json.dumps(one))
+    back: EarlierNumbers = json.loads(json.dumps(one))
     return back
 
 
-def said(found: Facts, *past: Kept) -> str:
+def said(found: Facts, *past: EarlierNumbers) -> str:
     again = replace(found, made_at=LATER)
     return revised(again, build(again), past)
 

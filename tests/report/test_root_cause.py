@@ -35,7 +35,7 @@ from gpuvigil.model import (
 from report.report_command import main
 from report.root_cause import MOST_INCIDENTS, MOST_LINES, Page, of_node, versions
 from report.root_cause_formats import html, json_text, markdown
-from report.root_cause_inputs import AROUND, told, without_names
+from report.root_cause_inputs import AROUND, group_inputs, without_names
 from tests.accounting.people import scene
 from tests.hub.in_process import HubThread
 
@@ -176,7 +176,7 @@ def records() -> list[Record]:
 def page(found: Iterable[Record] | None = None, *, people: bool = False, about: str = "") -> Page:
     given = tuple(records() if found is None else found)
     seen = given if people else without_names(given, NOW)
-    return of_node(told(NODE, seen), START, NOW, with_people=people, about=about)
+    return of_node(group_inputs(NODE, seen), START, NOW, with_people=people, about=about)
 
 
 SAID = (
@@ -210,7 +210,7 @@ def test_names_and_what_people_wrote_are_left_out_unless_they_are_asked_for() ->
 
 def test_nobody_is_named_wherever_records_can_name_somebody() -> None:
     found = tuple(scene.records())
-    seen = told(scene.NODE, without_names(found, NOW))
+    seen = group_inputs(scene.NODE, without_names(found, NOW))
     for about in ("", scene.incident().id):
         made = of_node(seen, scene.NOON - timedelta(days=1), NOW, about=about)
         assert made.incidents

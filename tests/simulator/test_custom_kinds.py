@@ -1,6 +1,7 @@
 """Kinds of fault from a file that the project does not know."""
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +156,7 @@ def test_every_name_is_played(call: str, name: str) -> None:
         (_PUMP.replace('"pump stops"', '"heatsink"'), "there is a kind 'heatsink' already"),
         (_PUMP.replace("(3.0, 3.0)", "(3.0, 2.0)"), "sizes are the lowest and the highest"),
         (_PUMP.replace('("cooling", "hardware_thermal")', "()"), "right=() would let no cause"),
+        (_PUMP.replace("unit=", "no_fault=True, unit="), "what is no fault has neither severity"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_place(
@@ -174,6 +176,8 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(
         ('fault.gpu("power_watts", plus=3)', "change 'plus' is not known; one of add"),
         ('fault.gpu("power_watts")', "power_watts: give one of set, add"),
         ('fault.event("bot")', "event 'bot' is not known; did you mean 'boot'?"),
+        ('fault.event("xid")', "event 'xid' needs a code: say fault.xid(code)"),
+        ('fault.event("sxid")', "event 'sxid' needs a code: say fault.sxid(code)"),
         ("fault.costs(1.5)", "a share from 0 to 1, not 1.5"),
         ("fault.size", "a kind that asks for fault.size needs sizes"),
         ("1 / 0", "ZeroDivisionError"),
@@ -188,6 +192,32 @@ def test_what_is_wrong_with_a_function_is_said_with_its_kind(
         _fleet(found)
     assert "kind 'k': " in str(caught.value)
     assert words in str(caught.value)
+
+
+def test_a_driver_logs_any_xid_and_sxid(tmp_path: Path) -> None:
+    head = '@kind("k", of="gpu", cause="c", severity="critical", right=("gpu_xid",))\n'
+    lines = (
+        "xid(79)",
+        "xid(120, at=5)",
+        'xid(79, message="gone")',
+        "xid(999)",
+        "sxid(20034, at=9)",
+    )
+    body = "".join(f"    fault.{it}\n" for it in lines)
+    fleet = _fleet(*load(_file(tmp_path, f"{head}def k(fault):\n{body}")))
+    [(_, site)] = fleet.plan.sites
+    assert [it.xid or it.sxid for it in site.planned_events] == [79, 120, 79, 999, 20034]
+    assert [it.at - _START for it in site.planned_events] == [0.0, 5.0, 0.0, 0.0, 9.0]
+    address = fleet.plan.topology.pci_address(11)
+    said = [it.message.removesuffix(f" [{address}]") for it in site.planned_events]
+    assert said[:4] == [
+        "Xid 79: GPU has fallen off the bus.",
+        "Xid 120: GSP_ERROR",
+        "Xid 79: gone",
+        "Xid 999: UNKNOWN",
+    ]
+    assert said[4].startswith("SXid 20034: fatal: Link ")
+    assert site.planned_events[-1].subject == ("node", 1)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -252,15 +282,33 @@ def test_errors_of_a_link_count_for_its_gpu() -> None:
     @kind("link", of="gpu", cause="c", severity="warning", right=("gpu_nvlink",))
     def link(fault: Fault) -> None:
         fault.nvlink("crc_errors", link=2, per_second=1.0, start=60.0)
+        fault.nvlink("up", link=2, set=0, start=600.0)
 
     fleet, sound = _fleet(link._gpuvigil_kind), _fleet()  # type: ignore[attr-defined]
     for name in ("nvlink_crc_errors", "nvlink_errors"):
         more = _seen(fleet, "gpu", name) - _seen(sound, "gpu", name)
         assert more[:96].max() == 0
         assert 0.5 * (_SECONDS - 60.0) < more[-1] < 1.5 * (_SECONDS - 60.0)
+    lost = _seen(sound, "gpu", "nvlink_links_up") - _seen(fleet, "gpu", "nvlink_links_up")
+    assert lost[:150].max() == 0
+    assert (lost[151:269].min(), lost[151:269].max()) == (1, 1)
+    assert _seen(fleet, "gpu", "nvlink_worst_link")[200] == 2
     assert not (
         _seen(fleet, "gpu", "nvlink_replay_errors") - _seen(sound, "gpu", "nvlink_replay_errors")
     ).any()
+
+
+def test_a_boot_is_one_in_the_inventory_too() -> None:
+    @kind("panics", of="node", cause="c", severity="critical", right=("node_crashes",))
+    def panics(fault: Fault) -> None:
+        fault.event("boot", at=300.0)
+
+    [block] = _fleet(panics._gpuvigil_kind).blocks()  # type: ignore[attr-defined]
+    boots = [(it.at, it.boot) for it in block.inventories if it.boot.startswith("boot-1-")]
+    assert {name for _, name in boots} == {"boot-1-0", "boot-1-1"}
+    assert {name for at, name in boots if at >= block.start + timedelta(seconds=1200)} == {
+        "boot-1-1"
+    }
 
 
 def test_work_counts_until_another_fault_ends_it() -> None:

@@ -17,7 +17,7 @@ from gpuvigil.model import (
     Act,
     Allocation,
     Audit,
-    Deed,
+    AuditedAction,
     Event,
     EventKind,
     Evidence,
@@ -193,7 +193,7 @@ def said_by_people(stood: Incident) -> Iterator[Record]:
         incident=stood.id, node=NODE, act=Act.DRAIN, at=at, undo="sudo -u zorn_private true"
     ).to_record()
     yield Audit(
-        deed=Deed.SIGN_IN, person=by, about=by, detail=by, address="10.0.0.7", at=at
+        deed=AuditedAction.SIGN_IN, person=by, about=by, detail=by, address="10.0.0.7", at=at
     ).to_record()
 
 

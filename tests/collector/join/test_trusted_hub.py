@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.server.certificate import make_authority, make_certificate
-from collector.join.trusted_hub import Asked, address, inventory, pinned
+from collector.join.trusted_hub import Asked, address, check_known, inventory, pinned
 from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable
 from gpuvigil.hub_client.authority import PATH, as_pin, certificate_in, pin_of
 from gpuvigil.model import Subject
@@ -86,6 +86,19 @@ def test_the_pin_of_the_hubs_ca_is_enough_to_ask_with_the_token(
         inventory(Asked(url=hub.url, token="other", authority=shown), NODE)
     with pytest.raises(HubUnavailable, match="its certificate is not trusted"):
         inventory(Asked(url=hub.url, token=token, authority=None), NODE)
+
+
+@pytest.mark.server
+def test_without_a_pin_an_unknown_ca_comes_with_what_to_add(
+    hub: SecureHub, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(GpuvigilError, match=r"nobody whom this machine trusts .* --pin sha256:"):
+        check_known(hub.url)
+    with pytest.raises(GpuvigilError, match=r"no hub answers at https://127\.0\.0\.1:1"):
+        check_known("https://127.0.0.1:1")
+    check_known("http://127.0.0.1:1")
+    monkeypatch.setenv("SSL_CERT_FILE", str(folder / "ca.pem"))
+    check_known(hub.url)
 
 
 @pytest.mark.server

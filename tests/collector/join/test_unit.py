@@ -46,4 +46,4 @@ def test_a_unit_that_does_not_start_is_told_with_the_collectors_last_line() -> N
     [("auto-restart", True), ("failed", True), ("running", False), ("start", False)],
 )
 def test_a_collector_that_ends_at_once_is_not_waited_for(state: str, gave_up: bool) -> None:
-    assert unit.gives_up(Systemctl(show=(0, state))) is gave_up
+    assert systemd.gives_up(unit.UNIT, Systemctl(show=(0, state))) is gave_up

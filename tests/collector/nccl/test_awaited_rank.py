@@ -7,7 +7,7 @@ import pytest
 
 from collector.nccl.awaited_rank import AwaitedRank, awaited_ranks, with_earlier_cost
 from collector.nccl.inspector import Op
-from collector.nccl.repeat_filter import TOLD_AGAIN_SECONDS, RepeatFilter
+from collector.nccl.repeat_filter import SECOND_LOOK_SECONDS, TOLD_AGAIN_SECONDS, RepeatFilter
 from gpuvigil.model import Source, Stand
 
 SLOW, EVERY = 2, 10_000
@@ -163,6 +163,57 @@ def test_whoever_comes_last_at_two_looks_is_told_and_seldom_again() -> None:
     again = 120.0 + TOLD_AGAIN_SECONDS
     assert told.news(["a"], again - 2.0) == told.news(["a"], again - 1.0) == set()
     assert told.news(["a"], again) == {"a"}
+
+
+def turned(turns: int, minute: int) -> list[Op]:
+    """Four collectives at every one of `turns` times in the last minute, of which a rank has been last since
+    then; and as many at each of 40 seconds before, in which it was not."""
+    gap = minute // (turns - 1)
+    at = [
+        *(1_000_000 * second for second in range(40)),
+        *(39_000_000 + minute + gap * it for it in range(turns)),
+    ]
+    took = ops(lambda rank, n: 500_000 - 250_000 * (rank == SLOW and n >= 160), 4 * len(at))
+    return [replace(op, written=at[op.number // 4]) for op in took]
+
+
+@pytest.mark.parametrize(
+    # In whole microseconds between ten and nine of them, and a minute is 60 s.
+    ("turns", "minute", "is_found"),
+    [(10, 59_999_994, True), (9, 60_000_000, False), (10, 60_000_003, False)],
+)
+def test_who_has_been_last_for_a_minute_is_waited_for_whatever_was_before(
+    turns: int, minute: int, is_found: bool
+) -> None:
+    """At ten times of writing: else it may be one step."""
+    assert [it.op.rank for it in awaited_ranks(turned(turns, minute))] == [SLOW] * is_found
+
+
+def test_a_rank_that_is_found_first_is_looked_at_again_as_soon_as_there_is_more_to_read() -> None:
+    told = RepeatFilter()
+    told.news([], 0.0)
+    assert told.rest(60.0, 0.0) == 60.0
+    told.news(["a"], 60.0)
+    assert told.rest(60.0, 25.0) == SECOND_LOOK_SECONDS == 30.0
+    # What was told is no reason to look sooner, and another rank at each look is one at every other.
+    assert told.news(["a"], 90.0) == {"a"}
+    assert told.rest(60.0, 25.0) == 60.0
+    assert told.news(["a"], 150.0) == set()
+    assert told.rest(60.0, 25.0) == 60.0
+    rests = []
+    for number in range(4):
+        told.news([number], 200.0 + number)
+        rests.append(told.rest(60.0, 0.0))
+    assert rests == [30.0, 60.0, 30.0, 60.0]
+
+
+@pytest.mark.parametrize(
+    ("read", "rest"), [(25.0, 30.0), (26.0, 31.2), (50.0, 60.0), (500.0, 60.0)]
+)
+def test_two_looks_read_different_lines(read: float, rest: float) -> None:
+    told = RepeatFilter()
+    told.news(["a"], 0.0)
+    assert told.rest(60.0, read) == pytest.approx(rest)
 
 
 def kept(found: list[AwaitedRank]) -> list[int]:

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,14 @@ import pytest
 
 from collector.nccl import ranks, ranks_child, ras_status, stalled, turn
 from collector.nccl.question import Answer, Asked, answer, question, read_answer, read_question
-from collector.nccl.ranks_supervisor import DUMPS_TOLD_AGAIN_SECONDS, Pace, Ranks, spread
+from collector.nccl.ranks_supervisor import (
+    DUMPS_TOLD_AGAIN_SECONDS,
+    INSPECTOR_SECONDS,
+    Pace,
+    Ranks,
+    spread,
+)
+from collector.nccl.repeat_filter import SECOND_LOOK_SECONDS
 from collector.nccl.stalled import OnGpu
 from collector.rows.catalogue_rows import Row
 from collector.rows.events import EventMaker
@@ -266,16 +274,48 @@ def test_dumps_are_told_anew_that_differ_or_of_a_job_that_went_on_and_twice_a_da
     assert them.differs((replace(one[0], holder="job 8"),))
 
 
-@pytest.mark.server
-def test_whom_the_others_wait_for_is_told_of_a_job_that_goes_on_and_not_at_once_again(
-    node: Node, tmp_path: Path
-) -> None:
-    job = node.run()
+def write_lines(job: Job, directory: Path) -> None:
+    """Of four ranks, the first of which is the job's process and comes last."""
     here = os.uname().nodename
     for number in range(4):
         took = 1000 if number == 0 else 4000
         lines = [line(number, n, took, host=here, pid=job.pid + number) for n in range(30)]
-        (tmp_path / f"{number}.log").write_bytes(b"\n".join(lines) + b"\n")
+        (directory / f"{number}.log").write_bytes(b"\n".join(lines) + b"\n")
+
+
+@pytest.mark.server
+def test_once_a_rank_is_found_the_next_look_comes_sooner_and_then_as_usual(
+    node: Node, tmp_path: Path
+) -> None:
+    clock = ManualClock(NOW)
+    write_lines(node.run(), tmp_path)
+    pace = replace(SOON, inspector_seconds=INSPECTOR_SECONDS)
+    node.watch(pace, clock, nccl_ras=(), nccl_inspector_directories=(tmp_path,))
+    assert node.ranks is not None
+
+    def looks(after: float) -> bool:
+        """Whether a look begins now; it is heard."""
+        clock.advance(after)
+        node.tick(MOVES)
+        began = bool(children())
+        node.until_no_child()
+        wait_until("it is heard", lambda: "ranks" not in {it.name for it in threading.enumerate()})
+        return began
+
+    assert looks(0.0)
+    assert not looks(SECOND_LOOK_SECONDS - 1.0)
+    assert node.told == []
+    assert looks(1.0)
+    wait_until("an event", lambda: bool(node.told))
+    assert not looks(INSPECTOR_SECONDS - 1.0)
+    assert looks(1.0)
+
+
+@pytest.mark.server
+def test_whom_the_others_wait_for_is_told_of_a_job_that_goes_on_and_not_at_once_again(
+    node: Node, tmp_path: Path
+) -> None:
+    write_lines(node.run(), tmp_path)
     node.watch(nccl_ras=(), nccl_inspector_directories=(tmp_path,))
     assert node.ranks is not None
     node.ranks.take([], {}, [])  # the driver has just started

@@ -13,14 +13,14 @@ GIB = 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grows:
+class GrowingCounter:
     """The value of a counter that grows at this rate per second."""
 
     per_second: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class ChangedValue:
     """A value that changed a given span before the selftest began."""
 
     before: float
@@ -28,11 +28,11 @@ class Turns:
     span: str = "window_seconds"  # a key of `[analyzer]`
 
 
-Fields = Mapping[str, "float | Grows | Turns"]
+Fields = Mapping[str, "float | GrowingCounter | ChangedValue"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ScriptedEvent:
     """An event some seconds before the faults are reported; about the first GPU or port, or the node."""
 
     kind: EventKind
@@ -45,7 +45,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class ScriptedHolder:
     """A holder of the first GPUs, now or earlier; times in seconds before the selftest begins."""
 
     holder: Holder
@@ -55,7 +55,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class SelftestScript:
     """The metrics, events and inventory that nodes with a fault report."""
 
     nodes: int = 1
@@ -63,9 +63,9 @@ class Played:
     port: PortIdentity | None = None
     port_fields: Fields = field(default_factory=dict)
     node_fields: Fields = field(default_factory=lambda: {"driver_answering": 1})
-    told: tuple[Told, ...] = ()
+    events: tuple[ScriptedEvent, ...] = ()
     flaps: bool = False  # the port goes down and up as often as it takes, and ends up
-    held: Held | None = None
+    holder: ScriptedHolder | None = None
     gpus_installed: int = 5
     driver: str = "580.0"
     inventory_seconds_ago: float = 0.0
@@ -105,6 +105,6 @@ def rails(*leaves: str) -> tuple[PortIdentity, ...]:
     return tuple(port(f"mlx5_{n}", "fabric", switch=leaf) for n, leaf in enumerate(leaves))
 
 
-def events(*told: Told) -> Played:
+def events(*told: ScriptedEvent) -> SelftestScript:
     """Return a node on which only events show the fault; the GPU of the first event is otherwise well."""
-    return Played(gpus=({"up": 1},) if told[0].on == "gpu" else (), told=told)
+    return SelftestScript(gpus=({"up": 1},) if told[0].on == "gpu" else (), events=told)

@@ -24,9 +24,9 @@ from gpuvigil.web.signed_links import PATH
 from .keys import Keys, are_made
 from .origins import origin_of
 from .replies import App, Message, Receive, Send, answer, sign_in_page, with_headers
-from .requests import Place, cookies, header, with_word, without_word
+from .requests import OwnAddress, cookies, header, with_session, without_session_header
 from .sessions import PROXY, Sessions
-from .sign_in import ELSEWHERE, PATHS, REFUSED, Desk, Ways
+from .sign_in import ELSEWHERE, PATHS, REFUSED, SignInHandler, SignInWays
 
 # The liveness check, answered without a session.
 OPEN_PATHS = frozenset({"/healthz"})
@@ -47,7 +47,7 @@ FIXED_HEADERS = {
 }
 
 
-class Door:
+class AuthMiddleware:
     """ASGI middleware that lets signed-in people through and puts safety headers on every answer."""
 
     def __init__(  # noqa: PLR0913 - the app behind it, and who may sign in
@@ -59,7 +59,7 @@ class Door:
         policy: str,
         signed: bool = False,
         public_url: str = "",
-        ways: Ways = Ways(),  # noqa: B008 - it is frozen
+        ways: SignInWays = SignInWays(),  # noqa: B008 - it is frozen
     ) -> None:
         """With `signed` there is a key for the links of messages, which then need no session.
 
@@ -70,13 +70,13 @@ class Door:
         self._clock = clock
         self._ways = ways
         self._sessions = Sessions(keys, ways.accounts, ways.groups)
-        self._place = Place(origin_of(public_url))
-        self._desk = Desk(keys, self._sessions, clock, self._place, ways)
+        self._place = OwnAddress(origin_of(public_url))
+        self._desk = SignInHandler(keys, self._sessions, clock, self._place, ways)
         self._told_at = -_TELL_AGAIN_SECONDS
         self._headers = {**FIXED_HEADERS, "content-security-policy": policy}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        scope = without_word(scope)
+        scope = without_session_header(scope)
         if scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
         elif scope["type"] == "http":
@@ -87,7 +87,7 @@ class Door:
     async def _websocket(self, scope: Message, receive: Receive, send: Send) -> None:
         session = self._session(scope)
         if session and self._may_stay_open(scope):
-            await self._app(with_word(scope, session), receive, send)
+            await self._app(with_session(scope, session), receive, send)
             return
         await receive()
         # Closing before accepting makes the server answer the upgrade with 403.
@@ -103,7 +103,7 @@ class Door:
         elif token is not None and method == "GET":
             await self._desk.open(scope, send, rest, token, known=bool(self._session(scope)))
         elif session := self._session(scope):
-            await self._known(with_word(scope, session), receive, send)
+            await self._known(with_session(scope, session), receive, send)
         elif method in {"GET", "HEAD"} and not path.startswith(PARTS):
             await sign_in_page(send, 401, "", rest, offered=self._desk.offered)
         else:
@@ -128,9 +128,9 @@ class Door:
         """Return the request's session, empty for none. A trusted proxy's headers go before a cookie."""
         now, ours = self._clock.now(), self._sessions.cookie_name
         proxy = self._ways.proxy
-        word = None if proxy is None else proxy.word(scope)
+        word = None if proxy is None else proxy.claims(scope)
         if word is not None:
-            return self._sessions.of_word(PROXY, word, now)
+            return self._sessions.of_claims(PROXY, word, now)
         given = (value for name, value in cookies(scope) if name == ours)
         return next((one for one in given if self._sessions.person(one, now) is not None), "")
 

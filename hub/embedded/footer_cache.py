@@ -25,7 +25,7 @@ class Footer:
     times_ns: tuple[Ints, Ints]
 
 
-class Footers:
+class FooterCache:
     """The footers of recently used files; any thread may call."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:

@@ -18,7 +18,7 @@ _Span = list[tuple[datetime, Subject]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Deed:
+class AllocationChange:
     """A burst of GPUs that one job, pod or program took or released."""
 
     at: datetime
@@ -27,12 +27,12 @@ class Deed:
     page: str  # its own page; empty for a program
 
 
-class Deeds:
-    """All deeds, kept up to date with each allocation's changes; for one thread at a time."""
+class AllocationChanges:
+    """All changes, kept up to date with each allocation's changes; for one thread at a time."""
 
     def __init__(self) -> None:
         self._held: dict[_Name, dict[str, Allocation]] = {}
-        self._done: dict[_Name, list[Deed]] = {}
+        self._done: dict[_Name, list[AllocationChange]] = {}
         self._changed: set[_Name] = set()
 
     def put(self, id_: str, before: Allocation | None, after: Allocation | None) -> None:
@@ -46,14 +46,14 @@ class Deeds:
             self._held.setdefault(name, {})[id_] = after
             self._changed.add(name)
 
-    def by_cluster(self) -> Mapping[str, tuple[Deed, ...]]:
-        """Return the deeds of all allocations, by cluster, in no order."""
+    def by_cluster(self) -> Mapping[str, tuple[AllocationChange, ...]]:
+        """Return the changes of all allocations, by cluster, in no order."""
         for name in self._changed:
-            self._done[name] = _deeds(name, self._held[name].values())
+            self._done[name] = _changes_of(name, self._held[name].values())
             if not self._held[name]:
                 del self._held[name], self._done[name]
         self._changed.clear()
-        found: dict[str, list[Deed]] = {}
+        found: dict[str, list[AllocationChange]] = {}
         for (cluster, _, _), done in self._done.items():
             found.setdefault(cluster, []).extend(done)
         return {cluster: tuple(done) for cluster, done in found.items()}
@@ -65,7 +65,7 @@ def _name(one: Allocation) -> _Name:
     return one.subject.cluster, name, one.user or ""
 
 
-def _deeds(name: _Name, held: Collection[Allocation]) -> list[Deed]:
+def _changes_of(name: _Name, held: Collection[Allocation]) -> list[AllocationChange]:
     cluster, called, user = name
     who = f"{called} of {user}" if user else called
     stands = any(one.ended_at is None for one in held)
@@ -80,7 +80,7 @@ def _deeds(name: _Name, held: Collection[Allocation]) -> list[Deed]:
         *((f"{who} ended", span) for span in ends[last:]),
     ]
     page = next((page_links.job_page(cluster, one.holder) for one in held), "")
-    return [Deed(at=span[0][0], said=text, span=span, page=page) for text, span in said]
+    return [AllocationChange(at=span[0][0], said=text, span=span, page=page) for text, span in said]
 
 
 def _spans(moments: Iterable[tuple[datetime, Subject]]) -> list[_Span]:

@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 
-class Kept:
+class IdentityCache:
     """Keeps the last result of each thing; for one thread at a time."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, tuple[tuple[object, ...], Any]] = {}
 
-    def of(self, what: Hashable, given: tuple[object, ...], make: Callable[[], _T]) -> _T:
+    def get(self, what: Hashable, given: tuple[object, ...], make: Callable[[], _T]) -> _T:
         """Return the last result for `what` if it was made of the very same objects, else make it."""
         before = self._made.get(what)
         if before is None or any(one is not it for one, it in zip(before[0], given, strict=True)):

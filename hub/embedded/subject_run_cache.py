@@ -21,7 +21,7 @@ _MOST_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class SubjectRuns:
     """Some rows of a file: where each subject's run begins, and these runs without any field."""
 
     rows: int
@@ -29,16 +29,16 @@ class Head:
     parts: Parts  # the subject as the file numbers it
 
 
-class Heads:
+class SubjectRunCache:
     """The heads of recently used files; any thread may call."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._known: OrderedDict[_Key, Sequence[Head]] = OrderedDict()
+        self._known: OrderedDict[_Key, Sequence[SubjectRuns]] = OrderedDict()
         self._bytes = 0
 
-    def of(self, path: Path, share: tuple[int, int]) -> Sequence[Head] | None:
+    def of(self, path: Path, share: tuple[int, int]) -> Sequence[SubjectRuns] | None:
         """Return the heads of a part of a file, batch by batch; None if not read whole lately."""
         key = path, share
         with self._lock:
@@ -47,7 +47,7 @@ class Heads:
                 self._known.move_to_end(key)
             return found
 
-    def keep(self, path: Path, share: tuple[int, int], heads: Sequence[Head]) -> None:
+    def keep(self, path: Path, share: tuple[int, int], heads: Sequence[SubjectRuns]) -> None:
         """Keep the heads of a whole part; those used longest ago are evicted for it."""
         key = path, share
         with self._lock:
@@ -60,19 +60,19 @@ class Heads:
                 self._bytes -= _bytes(gone)
 
 
-def joined(heads: Sequence[Head]) -> Head:
+def joined(heads: Sequence[SubjectRuns]) -> SubjectRuns:
     """Join the heads of a file's batches into one of all their rows."""
     if len(heads) == 1:
         return heads[0]
     rows = [head.rows for head in heads]
     before = np.cumsum([0, *rows[:-1]])
     starts = [head.starts + count for head, count in zip(heads, before, strict=True)]
-    return Head(
+    return SubjectRuns(
         rows=sum(rows),
         starts=np.concatenate(starts),
         parts=one_after_another([head.parts for head in heads]),
     )
 
 
-def _bytes(heads: Sequence[Head]) -> int:
+def _bytes(heads: Sequence[SubjectRuns]) -> int:
     return sum(head.parts.bytes + head.starts.nbytes for head in heads)

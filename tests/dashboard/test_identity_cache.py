@@ -2,21 +2,21 @@ from dataclasses import replace
 from datetime import timedelta
 
 from dashboard.data.attention import attention
-from dashboard.fleet import Fleet, Kept
+from dashboard.fleet import Fleet, IdentityCache
 from gpuvigil.model import Severity
 
 from .scene import NOON, busy_fleet, gpu, incident, node, notice
 
 
 def test_the_same_is_made_once_and_of_something_else_anew() -> None:
-    kept, made, one, other = Kept(), list[str](), ["a"], ["a"]
+    kept, made, one, other = IdentityCache(), list[str](), ["a"], ["a"]
 
     def make() -> int:
         made.append("")
         return len(made)
 
-    assert [kept.of("it", (given,), make) for given in (one, one, other, one)] == [1, 1, 2, 3]
-    assert kept.of("else", (one,), make) == 4
+    assert [kept.get("it", (given,), make) for given in (one, one, other, one)] == [1, 1, 2, 3]
+    assert kept.get("else", (one,), make) == 4
 
 
 def test_clusters_stay_the_same_while_nothing_that_they_show_changes() -> None:
@@ -31,7 +31,7 @@ def test_clusters_stay_the_same_while_nothing_that_they_show_changes() -> None:
 
 
 def test_an_order_that_is_kept_is_the_order_of_what_stands_now() -> None:
-    kept, small = Kept(), incident("gpu_lost", gpu(1), Severity.WARNING)
+    kept, small = IdentityCache(), incident("gpu_lost", gpu(1), Severity.WARNING)
     worse = incident("gpu_lost", gpu(2), Severity.CRITICAL)
     notices = (notice(small),)
     (before,) = attention((small,), notices, NOON, kept=kept)

@@ -9,10 +9,10 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from dashboard.auth.door import Door, main, new_link
+from dashboard.auth.auth_middleware import AuthMiddleware, main, new_link
 from dashboard.auth.keys import Keys
 from dashboard.auth.replies import Message, Receive, Send
-from dashboard.auth.sign_in_attempts import Tries
+from dashboard.auth.sign_in_attempts import FailedAttempts
 from gpuvigil.clock import ManualClock
 
 POLICY = "default-src 'self'"
@@ -40,8 +40,8 @@ class Site:
         self.keys = Keys(self.directory)
         self.door = self.new_door()
 
-    def new_door(self, public_url: str = "", *, signed: bool = False) -> Door:
-        return Door(
+    def new_door(self, public_url: str = "", *, signed: bool = False) -> AuthMiddleware:
+        return AuthMiddleware(
             self.page,
             keys=self.keys,
             clock=self.clock,
@@ -323,12 +323,12 @@ def test_wrong_tries_are_slowed_and_then_forgotten(site: Site) -> None:
 
 
 def test_a_wait_grows_to_a_limit_and_addresses_are_bounded() -> None:
-    tries = Tries()
+    tries = FailedAttempts()
     for number in range(40):
         tries.add("a", float(number))
-    assert tries.wait_seconds("a", 39.0) <= Tries.LONGEST_SECONDS + 1
+    assert tries.wait_seconds("a", 39.0) <= FailedAttempts.LONGEST_SECONDS + 1
     assert tries.wait_seconds("b", 39.0) == 0
-    for number in range(Tries.MOST_ADDRESSES):
+    for number in range(FailedAttempts.MOST_ADDRESSES):
         tries.add(f"x{number}", 40.0)
     assert tries.wait_seconds("a", 40.0) == 0
 
