@@ -13,7 +13,7 @@ from gpuvigil.lineprotocol import encode
 from gpuvigil.model import GpuIdentity, Inventory, Record, RecordKind, Subject
 from gpuvigil.store.external import Heard, HubBeside
 from gpuvigil.store.memory import MemoryStore
-from hub.records import Book
+from hub.records import RecordBook
 from hub.records.database import open_sqlite
 from tests.alerts.month.outbox import Ledger as Due
 from tests.alerts.month.outbox import SimulatedHub
@@ -29,7 +29,7 @@ class HubAtHand(HubBeside):
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock(NOON)
         self._records = SimulatedHub(
-            Book(open_sqlite(folder / "records.sqlite")), self.clock, Due()
+            RecordBook(open_sqlite(folder / "records.sqlite")), self.clock, Due()
         )
         self.begin()
 
