@@ -11,7 +11,7 @@ from gpuvigil.clock import ManualClock, to_ns, to_text
 from gpuvigil.hub_client.tls import Trust
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import GpuIdentity, Inventory, Record, RecordKind, Subject
-from gpuvigil.store.external import Heard, HubBeside
+from gpuvigil.store.external import HubWithExternalStore, NodesHeardByStore
 from gpuvigil.store.memory import MemoryStore
 from hub.records import RecordBook
 from hub.records.database import open_sqlite
@@ -23,7 +23,7 @@ LONG_AGO = NOON - timedelta(days=90)
 MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
 
 
-class HubAtHand(HubBeside):
+class HubAtHand(HubWithExternalStore):
     """What the tests write is there at once; `nodes` are heard when a test says so."""
 
     def __init__(self, folder: Path) -> None:
@@ -36,7 +36,7 @@ class HubAtHand(HubBeside):
     def begin(self) -> None:
         """Nothing has been measured or heard yet; records stay."""
         store = MemoryStore(ManualClock(NOON + timedelta(days=9)))
-        super().__init__("http://127.0.0.1:1", str, Trust(), store, Heard(store))
+        super().__init__("http://127.0.0.1:1", str, Trust(), store, NodesHeardByStore(store))
         self.started_at = NOON
         self.heard: list[tuple[str, str, datetime]] = []
 
