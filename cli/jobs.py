@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from accounting.cost.money import Prices
-from dashboard.lists.fleet_now import Moment
+from dashboard.lists.fleet_now import FleetNow
 from dashboard.lists.job_board import board, failures
 from dashboard.lists.job_list import grid, missing
 from dashboard.lists.job_losses import Reliability, lost_within, sentence
@@ -16,7 +16,7 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.numbers_in_words import counted
 
 
-def look(hub: Hub, moment: Moment, lately: timedelta, prices: Prices) -> Grid:
+def look(hub: Hub, moment: FleetNow, lately: timedelta, prices: Prices) -> Grid:
     """Return the table of jobs; HubUnavailable, HubRefused or StoreError if hub or store do not answer."""
     shown = {one.name for one in moment.clusters}
     fleet = Fleet.of(moment)

@@ -9,7 +9,7 @@ from accounting.cost.money import Price, Prices
 from accounting.queueing import Space, Wait, lost_gpu_hours, tasks, wait_of, waited
 from accounting.usage.model import cluster_key
 from dashboard.data.job_queue import queue_of, rooms, sentence, unknown
-from dashboard.lists.fleet_now import Moment
+from dashboard.lists.fleet_now import FleetNow
 from dashboard.lists.table import Column, Grid, Value, length, tenths, whole
 from gpuvigil.clock import duration
 from gpuvigil.hub_client import Hub
@@ -34,7 +34,7 @@ _FOR_PEOPLE = 8
 _Span = tuple[datetime, datetime]
 
 
-def look(hub: Hub, moment: Moment, span: _Span, prices: Prices) -> Grid:
+def look(hub: Hub, moment: FleetNow, span: _Span, prices: Prices) -> Grid:
     """Return the table of accounts; HubUnavailable or HubRefused if the hub does not answer."""
     told = {one.name: job_history(hub, cluster_key(one.name), span[0]) for one in moment.clusters}
     jobs = [job for one in told.values() for many in one.jobs.values() for job in many]
@@ -54,7 +54,7 @@ def missing(told: Mapping[str, JobHistory]) -> Iterable[str]:
 
 
 def grid(
-    moment: Moment,
+    moment: FleetNow,
     jobs: Sequence[Job],
     schedulers: Sequence[Scheduler],
     span: _Span,
@@ -180,7 +180,7 @@ class _Spot:
         return self.prices.price(self.cluster, self.models.get(node), at)
 
 
-def _models(cluster: str, moment: Moment) -> dict[str, str]:
+def _models(cluster: str, moment: FleetNow) -> dict[str, str]:
     """Return the GPU model by node, as long as the node's inventory is remembered."""
     known = (one for one in moment.inventories if one.subject.cluster == cluster)
     return {one.subject.node: one.gpus[0].model for one in known if one.gpus}

@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 
 from dashboard.data.attention import Attention
-from dashboard.lists.fleet_now import Moment
+from dashboard.lists.fleet_now import FleetNow
 from dashboard.lists.table import Column, Grid, length
-from dashboard.model.cluster import ClusterView, Look
+from dashboard.model.cluster import ClusterView, DisplayState
 from gpuvigil.model import Severity
 from gpuvigil.numbers_in_words import counted, percent, watts
 
 _LOOKS = (
-    (Look.ACTIVE, "active"),
-    (Look.IDLE, "idle"),
-    (Look.FREE, "free"),
-    (Look.DEGRADED, "degraded"),
-    (Look.FAILED, "unavailable"),
-    (Look.OUT, "out of service"),
-    (Look.UNKNOWN, "unknown"),
+    (DisplayState.ACTIVE, "active"),
+    (DisplayState.IDLE, "idle"),
+    (DisplayState.FREE, "free"),
+    (DisplayState.DEGRADED, "degraded"),
+    (DisplayState.FAILED, "unavailable"),
+    (DisplayState.OUT, "out of service"),
+    (DisplayState.UNKNOWN, "unknown"),
 )
 
 COLUMNS = (
@@ -34,7 +34,7 @@ COLUMNS = (
 _FOR_PEOPLE = 5
 
 
-def grid(moment: Moment) -> Grid:
+def grid(moment: FleetNow) -> Grid:
     """Return a row per open incident, in the order in which people should handle them."""
     standing = _standing(moment)
     rows = [
@@ -61,7 +61,7 @@ def grid(moment: Moment) -> Grid:
     )
 
 
-def exit_code(moment: Moment) -> int:
+def exit_code(moment: FleetNow) -> int:
     """Return 2 if an open incident is critical, 1 if one is a warning, 3 if the view has gaps, else 0."""
     standing = {one.severity for one in _standing(moment)}
     if Severity.CRITICAL in standing:
@@ -71,7 +71,7 @@ def exit_code(moment: Moment) -> int:
     return 3 if moment.view.warnings else 0
 
 
-def _standing(moment: Moment) -> Sequence[Attention]:
+def _standing(moment: FleetNow) -> Sequence[Attention]:
     names = {one.name for one in moment.clusters}
     return [one for one in moment.view.attention if one.subject.cluster in names]
 

@@ -16,7 +16,7 @@ from accounting.usage import query
 from accounting.usage.ledger_query import answer
 from dashboard.data import offenders
 from dashboard.lists import holders, inefficient, inference, inference_usage, network
-from dashboard.lists.fleet_now import Moment, look
+from dashboard.lists.fleet_now import FleetNow, look
 from dashboard.lists.idle_reasons import reasons
 from dashboard.lists.table import FORMS, Grid, csv_text, json_text
 from gpuvigil.clock import SystemClock
@@ -48,7 +48,7 @@ def status_main(arguments: Sequence[str]) -> int:
         action="store_true",
         help="exit with 0 when all is well, 1 for a warning, 2 for a critical, 3 when that cannot be said",
     )
-    moments: list[Moment] = []
+    moments: list[FleetNow] = []
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         moments.append(_look(hub, config, chosen))
@@ -311,7 +311,7 @@ def topology_main(arguments: Sequence[str]) -> int:
 _Grid = Callable[[Hub, Config, argparse.Namespace], Grid]
 
 
-def _now(show: Callable[[Moment], Grid]) -> _Grid:
+def _now(show: Callable[[FleetNow], Grid]) -> _Grid:
     """Return a function that shows the table of the fleet at this moment."""
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
@@ -320,7 +320,7 @@ def _now(show: Callable[[Moment], Grid]) -> _Grid:
     return grid
 
 
-def _look(hub: Hub, config: Config, chosen: argparse.Namespace) -> Moment:
+def _look(hub: Hub, config: Config, chosen: argparse.Namespace) -> FleetNow:
     moment = look(hub, config.analyzer, chosen.cluster)
     _known((one.name for one in moment.view.clusters), chosen.cluster)
     return moment

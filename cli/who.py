@@ -1,6 +1,6 @@
 """`gpuvigil who NODE[:GPU]`: who holds a node's GPUs, and the state of the GPUs."""
 
-from dashboard.lists.fleet_now import Moment
+from dashboard.lists.fleet_now import FleetNow
 from dashboard.lists.table import Column, Grid, Value, held_for, length, percents, whole, yes_or_no
 from dashboard.model.gpus import Cell
 from gpuvigil.errors import ConfigError
@@ -28,7 +28,7 @@ COLUMNS = (
 _FOR_PEOPLE = 8
 
 
-def grid(moment: Moment, wanted: str) -> Grid:
+def grid(moment: FleetNow, wanted: str) -> Grid:
     """Return a row per GPU and holder. ConfigError if there is no such node or GPU."""
     name, _, gpu = wanted.partition(":")
     nodes = [view for cluster in moment.clusters if (view := cluster.node(name)) is not None]
@@ -59,7 +59,7 @@ def grid(moment: Moment, wanted: str) -> Grid:
     )
 
 
-def _row(cell: Cell, held: Allocation | None, moment: Moment) -> tuple[Value, ...]:
+def _row(cell: Cell, held: Allocation | None, moment: FleetNow) -> tuple[Value, ...]:
     return (
         cell.address,
         cell.state.value,

@@ -52,9 +52,9 @@ from .auth.sign_in_page import source_hash
 from .data import live
 from .data.questions import QueryCache
 from .data.snapshot import Snapshot
-from .incidents.message_links import Answering
+from .incidents.message_links import MessageLinkRoutes
 from .layout.frame import PAGES
-from .layout.not_found import Astray
+from .layout.not_found import NotFoundMiddleware
 from .overview import page as _overview  # noqa: F401 - loaded now, so that the first visitor does not wait for it
 
 SCRIPT = Path(__file__).parent / "app.py"
@@ -158,7 +158,7 @@ def _answering(
     """Return the routes of messages' links, if a key to sign them is set."""
     signed = seal(config.alerts)
     who = partial(_who, sessions, clock)
-    return Answering(signed, connect, clock, who).routes() if signed else []
+    return MessageLinkRoutes(signed, connect, clock, who).routes() if signed else []
 
 
 def _ways(config: Config, trail: AuditTrail) -> SignInWays:
@@ -219,7 +219,7 @@ def _server(config: Config, keys: Keys, more: Sequence[Route], ways: SignInWays)
     PagesManager.uses_pages_directory = False
     routes = [Route("/healthz", _alive), *more]
     paths = {*(page.path for page in PAGES), "/healthz", *PATHS}
-    app = Astray(st.App(SCRIPT, routes=routes), paths)
+    app = NotFoundMiddleware(st.App(SCRIPT, routes=routes), paths)
     door = AuthMiddleware(
         app,
         keys=keys,

@@ -30,7 +30,7 @@ from gpuvigil.web.http_server import limited
 
 from .auth.authentication import WRITE, App, Authentication
 from .auth.tokens import Tokens
-from .auth.viewing import Viewing
+from .auth.viewing import RecordFilter
 from .bodies.deduplication import Node
 from .embedded import Embedded
 from .endpoints.authority import authority
@@ -47,8 +47,8 @@ from .http.responses import EXCEPTION_HANDLERS, MemoryBudget, failure
 from .http.tls import ServerTls, server_tls
 from .records import (
     BackupJob,
-    Book,
     IssuedTokens,
+    RecordBook,
     RevocationFile,
     TokenRefresher,
     ends_file,
@@ -98,7 +98,7 @@ class Parts:
     """The parts of one hub."""
 
     store: Embedded
-    book: Book
+    book: RecordBook
     workers: Sequence[Worker]  # the committer first
     news: CommitNotifier
     app: App
@@ -214,7 +214,7 @@ def build(
     def sent(node: Node, ahead: timedelta) -> None:
         committer.clocks.hear(node, ahead, ingest.is_prompt())
 
-    viewing = Viewing(book, clock, tokens.service_secret)
+    viewing = RecordFilter(book, clock, tokens.service_secret)
     leaving = MemoryBudget(_MOST_LEAVING_BYTES, what="answers are on their way out")
     routes = [
         *Telemetry(store, leaving).routes(),
@@ -242,12 +242,12 @@ def build(
     )
 
 
-def _records(settings: HubSettings, clock: Clock) -> tuple[Book, BackupJob | None]:
+def _records(settings: HubSettings, clock: Clock) -> tuple[RecordBook, BackupJob | None]:
     """Open the records, with their backup job; PostgreSQL has none: its operator backs it up."""
     if in_postgresql(settings):
-        return Book(open_records(settings)), None
+        return RecordBook(open_records(settings)), None
     opened = open_kept(settings, clock)
-    book = Book(opened.engine, opened.journal)
+    book = RecordBook(opened.engine, opened.journal)
     return book, BackupJob(opened, book, clock)
 
 

@@ -12,8 +12,8 @@ from gpuvigil.faults import FAULTS, Stops
 from gpuvigil.model import Incident, Job
 
 from . import capacity
-from .hit import behind, held_by
-from .inputs import Facts, Past
+from .hit import behind, held_gpus
+from .inputs import Facts, SpanData
 from .rounding import HOUR, rounded
 from .sheet import Cell, Column, Kind, Sheet, exact, moved
 from .waste import Wasted
@@ -22,7 +22,7 @@ _Amount = tuple[float, float]  # lower and upper bound; equal when the amount is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class LostHours:
     """GPU-hours lost in one way; `hours` is None when nobody could tell."""
 
     key: str
@@ -33,7 +33,7 @@ class Lost:
     cost: float | None = None  # at the holders' own prices; None: use the cluster's mean price
 
 
-def losses(past: Past, rows: Sequence[Wasted]) -> tuple[Lost, ...]:
+def losses(past: SpanData, rows: Sequence[Wasted]) -> tuple[LostHours, ...]:
     """Return every kind of loss in a span."""
     seconds, span = past.usage.seconds, (past.usage.start, past.usage.end)
     judged = seconds.judged > 0
@@ -43,57 +43,57 @@ def losses(past: Past, rows: Sequence[Wasted]) -> tuple[Lost, ...]:
     broken = capacity.faults(seconds) + seconds.lost_repair
     stopped = [min(one.held.excused, one.held.idle) for one in rows]
     return (
-        Lost(key="broken", label="broken", who="operations", hours=_one(broken / HOUR)),
-        Lost(
+        LostHours(key="broken", label="broken", who="operations", hours=_one(broken / HOUR)),
+        LostHours(
             key="stopped",
             label="held, while a fault stopped the job",
             who="operations",
             hours=_one(sum(stopped)),
             cost=_cost(rows, stopped),
         ),
-        Lost(
+        LostHours(
             key="out",
             label="out of service otherwise",
             who="operations",
             hours=_one(out) if judged else None,
         ),
-        Lost(
+        LostHours(
             key="unoccupied",
             label="unoccupied",
             who="planning",
             hours=None if blind else _one(seconds.free / HOUR),
         ),
-        Lost(
+        LostHours(
             key="queued",
             label="of those, while jobs waited",
             who="scheduling",
             hours=_queued(past.usage.buckets, past.jobs),
             part=True,
         ),
-        Lost(
+        LostHours(
             key="idle",
             label="occupied but idle",
             who="holders",
             hours=None if blind else (idle, idle + sum(_dark(one) for one in rows)),
             cost=_cost(rows, [one.idle for one in rows]),
         ),
-        Lost(
+        LostHours(
             key="unfilled",
             label="occupied and inefficient",
             who="programmers",
             hours=_one(sum(one.little for one in rows)) if past.wastes else None,
             cost=_cost(rows, [one.little for one in rows]),
         ),
-        Lost(
+        LostHours(
             key="network",
             label="behind a bad link",
             who="network",
-            hours=(0.0, behind(filter(is_network, past.incidents), held_by(rows), span)),
+            hours=(0.0, behind(filter(is_network, past.incidents), held_gpus(rows), span)),
         ),
     )
 
 
-def act(now: Sequence[Lost], before: Sequence[Lost] | None, facts: Facts) -> Sheet:
+def act(now: Sequence[LostHours], before: Sequence[LostHours] | None, facts: Facts) -> Sheet:
     """Return the sheet of losses: a row per kind, in the order of a GPU's states."""
     rate = facts.mean_rate
     earlier = {one.key: one.hours for one in before or ()}
@@ -123,7 +123,9 @@ def _for(before: _Amount | None, facts: Facts) -> _Amount | None:
     return before and (facts.longer * before[0], facts.longer * before[1])
 
 
-def _row(one: Lost, before: _Amount | None, owned: float, rate: float | None) -> tuple[Cell, ...]:
+def _row(
+    one: LostHours, before: _Amount | None, owned: float, rate: float | None
+) -> tuple[Cell, ...]:
     label = f"– {one.label}" if one.part else one.label
     if one.hours is None:
         return label, one.who, None, None, None, None

@@ -13,8 +13,8 @@ from gpuvigil.numbers_in_words import counted
 from . import formatting
 from .content import Action, Became
 from .hardware import fault_title, gpus_of, is_hardware
-from .hit import held_by, hit
-from .inputs import Facts, Past
+from .hit import held_gpus, hit
+from .inputs import Facts, SpanData
 from .rounding import rounded
 from .sheet import exact, hours
 from .waste import Wasted, advice, reason
@@ -88,7 +88,7 @@ _HOW: Mapping[int, Callable[[Facts, _Key, _Rows, _Rows], tuple[str, bool]]] = {
 }
 
 
-def _candidates(facts: Facts, past: Past, rows: _Rows) -> list[tuple[_Key, Action]]:
+def _candidates(facts: Facts, past: SpanData, rows: _Rows) -> list[tuple[_Key, Action]]:
     at = past.usage.end
     found = [_mend(one, facts) for one in past.incidents if _stands(one, at)]
     found += [_ask(one) for one in rows if _asked(one)]
@@ -175,7 +175,7 @@ def _about(who: tuple[str, str], them: Sequence[Wasted]) -> str:
     return f"Ask {who[0]} about {len(jobs):,} jobs that wasted {total} GPU-hours; {worst.held.holder} was {why}"
 
 
-def _failed(facts: Facts, past: Past, rows: _Rows) -> Iterator[tuple[_Key, Action]]:
+def _failed(facts: Facts, past: SpanData, rows: _Rows) -> Iterator[tuple[_Key, Action]]:
     """Yield nodes whose hardware failed repeatedly and that nobody has taken out yet; none for a team."""
     if facts.team:
         return
@@ -190,7 +190,7 @@ def _failed(facts: Facts, past: Past, rows: _Rows) -> Iterator[tuple[_Key, Actio
     for node, it in worst.items():
         ids = {one.incident for one in it.failures}
         them = [one for one in past.incidents if one.id in ids]
-        saved = exact(hit(them, held_by(rows), span) / _days(past.usage))
+        saved = exact(hit(them, held_gpus(rows), span) / _days(past.usage))
         name = node if it.name == node else f"{node}, {it.part.value} {it.name}"
         again = counted(len(it.failures), "time")
         yield (

@@ -11,7 +11,7 @@ from accounting.usage.columns import SHARES, Rows, shares_of, table_of
 from gpuvigil.model import Incident
 
 from .content import Capacity, Report
-from .inputs import Facts, Past, Week
+from .inputs import Facts, SpanData, Week
 
 _FIGURES = ("used_of_allocated_percent", "idle_held_gpu_hours", "energy_kwh")
 _SUMMED = ("allocated", "measured", "used", "idle", "energy_joules")
@@ -51,10 +51,10 @@ def only_theirs(report: Report) -> Report:
     )
 
 
-def _past(past: Past, team: str) -> Past:
+def _past(past: SpanData, team: str) -> SpanData:
     buckets = tuple(_bucket(one, team) for one in past.usage.buckets)
     usage = past.usage
-    return Past(
+    return SpanData(
         usage=Usage(cluster=usage.cluster, start=usage.start, end=usage.end, buckets=buckets),
         incidents=_theirs(past.incidents, team),
         wastes=tuple(_waste(one, team) for one in past.wastes),

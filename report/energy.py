@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from .inputs import Facts, Past
+from .inputs import Facts, SpanData
 from .rounding import energy_kwh, near
 from .sheet import Cell, Column, Kind, Sheet, exact
 from .waste import MOST_GROUPS, NO_NAME, Wasted
@@ -87,7 +87,7 @@ def _row(
     )
 
 
-def _by_team(rows: Iterable[Wasted], past: Past) -> dict[str, float]:
+def _by_team(rows: Iterable[Wasted], past: SpanData) -> dict[str, float]:
     """Return kWh by team, including what nobody held, which is 0 in a team's own edition."""
     found: defaultdict[str, float] = defaultdict(float)
     for one in rows:

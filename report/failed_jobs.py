@@ -10,7 +10,7 @@ from accounting.jobs.checkpoints import checkpoints
 from accounting.jobs.losses import Ended, Loss, losses, may_have_failed, of_job
 from accounting.usage.model import cluster_key
 from gpuvigil.errors import HubError, StoreError
-from gpuvigil.faults.affected import struck
+from gpuvigil.faults.affected import affected_keys
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, Incident, Job, RecordKind, Subject, readable
 
@@ -39,7 +39,7 @@ def _with_gpus(hub: Hub, jobs: Sequence[Ended], incidents: Iterable[Incident]) -
     """Return the jobs, with their GPUs added for those on whose nodes something failed at the time."""
     times: defaultdict[str, list[Incident]] = defaultdict(list)
     for one in incidents:
-        for key in {Subject.parse(it).of_node().key for it in struck(one)}:
+        for key in {Subject.parse(it).of_node().key for it in affected_keys(one)}:
             times[key].append(one)
     asked = [one for one in reversed(jobs) if _may_be(one, times)][:MOST_ASKED]
     keys = {one.key: _gpus(hub, one) for one in asked}

@@ -29,7 +29,7 @@ class _Together:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldGpus:
     """The GPUs that each holder had at a time in the span, and its GPU-hours; also everybody's GPU-hours."""
 
     gpus: Mapping[str, int]
@@ -43,22 +43,22 @@ class Held:
         return min(gpus, self.gpus[holder]) if holder in self.gpus else gpus
 
 
-def held_by(rows: Iterable[Wasted]) -> Held:
+def held_gpus(rows: Iterable[Wasted]) -> HeldGpus:
     gpus: defaultdict[str, int] = defaultdict(int)
     hours: defaultdict[str, float] = defaultdict(float)
     for one in rows:
         gpus[one.held.holder] += one.held.gpus
         hours[one.held.holder] += one.held.allocated
-    return Held(gpus, hours)
+    return HeldGpus(gpus, hours)
 
 
-def behind(incidents: Iterable[Incident], held: Held, span: Span) -> float:
+def behind(incidents: Iterable[Incident], held: HeldGpus, span: Span) -> float:
     """Return the holders' GPU-hours while any of these incidents stood, at most what they held."""
     found = _holders(_within(incidents, span), held)
     return min(sum(_capped(it, one, held) for it, one in found.items()), held.all)
 
 
-def hit(incidents: Iterable[Incident], held: Held, span: Span) -> float:
+def hit(incidents: Iterable[Incident], held: HeldGpus, span: Span) -> float:
     """Return GPU-hours of broken GPUs, plus those of other GPUs whose jobs waited for them."""
     within = _within(incidents, span)
     own: defaultdict[str, _Together] = defaultdict(_Together)
@@ -82,7 +82,7 @@ def _within(incidents: Iterable[Incident], span: Span) -> Sequence[tuple[Inciden
     return found
 
 
-def _holders(within: Sequence[tuple[Incident, Span]], held: Held) -> Mapping[str, _Together]:
+def _holders(within: Sequence[tuple[Incident, Span]], held: HeldGpus) -> Mapping[str, _Together]:
     found: defaultdict[str, _Together] = defaultdict(_Together)
     for one, time in within:
         for holder in one.impact.holders:
@@ -95,7 +95,7 @@ def _holders(within: Sequence[tuple[Incident, Span]], held: Held) -> Mapping[str
     return found
 
 
-def _capped(holder: str, one: _Together, held: Held) -> float:
+def _capped(holder: str, one: _Together, held: HeldGpus) -> float:
     return min(one.hours, held.hours.get(holder, one.hours))
 
 

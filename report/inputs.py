@@ -54,7 +54,7 @@ _Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class SpanData:
     """What is known of one span of a cluster."""
 
     usage: Usage
@@ -72,8 +72,8 @@ class Facts:
     """The hub's answers about one cluster and one span; an empty name means a hub without GPUs."""
 
     cluster: str
-    now: Past
-    earlier: Past  # the previous span: of the same kind, or of the same length
+    now: SpanData
+    earlier: SpanData  # the previous span: of the same kind, or of the same length
     calendar: Calendar = field(default_factory=Calendar)
     lately: tuple[Incident, ...] = ()  # confirmed ones of the 30 days before the end
     opinions: tuple[Opinion, ...] = ()  # given within the span
@@ -206,8 +206,10 @@ def _facts(
     )
 
 
-def _past(hub: Hub, span: Usage, incidents: tuple[Incident, ...], jobs: tuple[Job, ...]) -> Past:
-    return Past(
+def _past(
+    hub: Hub, span: Usage, incidents: tuple[Incident, ...], jobs: tuple[Job, ...]
+) -> SpanData:
+    return SpanData(
         usage=span,
         incidents=_overlapping(incidents, span),
         wastes=_judged(hub, span.cluster, span) if span.cluster else (),

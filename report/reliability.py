@@ -21,7 +21,7 @@ from gpuvigil.model import Incident, RmaState
 from .act import is_network, lasted
 from .formatting import at
 from .hardware import fault_title, gpus_of, is_hardware
-from .hit import Held, behind, held_by, hit
+from .hit import HeldGpus, behind, held_gpus, hit
 from .inputs import Facts
 from .sheet import Cell, Column, Kind, Sheet, exact
 from .waste import Wasted
@@ -32,7 +32,7 @@ _SIZES = (1, 8, 32, 128, 512)
 
 def hardware_sheets(facts: Facts, rows: Sequence[Wasted]) -> tuple[Sheet, ...]:
     """Return the tables that have any rows."""
-    held = held_by(rows)
+    held = held_gpus(rows)
     found = (
         _classes(facts, held),
         _sizes(facts),
@@ -43,7 +43,7 @@ def hardware_sheets(facts: Facts, rows: Sequence[Wasted]) -> tuple[Sheet, ...]:
     return tuple(one for one in found if one is not None and one.rows)
 
 
-def _classes(facts: Facts, held: Held) -> Sheet:
+def _classes(facts: Facts, held: HeldGpus) -> Sheet:
     """Return a row per fault, the one that hit most GPU-hours first."""
     groups: defaultdict[str, list[Incident]] = defaultdict(list)
     for one in facts.incidents:
@@ -68,7 +68,7 @@ def _classes(facts: Facts, held: Held) -> Sheet:
     )
 
 
-def _class(title: str, them: Sequence[Incident], facts: Facts, held: Held) -> tuple[Cell, ...]:
+def _class(title: str, them: Sequence[Incident], facts: Facts, held: HeldGpus) -> tuple[Cell, ...]:
     start, end = facts.usage.start, facts.usage.end
     return (
         title,
@@ -197,7 +197,7 @@ def _returns(facts: Facts) -> Sheet:
     )
 
 
-def _links(facts: Facts, held: Held) -> Sheet:
+def _links(facts: Facts, held: HeldGpus) -> Sheet:
     """Return the worst links and switches, and the jobs behind them."""
     start, end = facts.usage.start, facts.usage.end
     places: defaultdict[str, list[Incident]] = defaultdict(list)

@@ -16,7 +16,7 @@ from accounting.people.records_view import RecordsView
 from accounting.people.roles import Person, Role
 from accounting.usage.model import cluster_key
 from gpuvigil.errors import ConfigError
-from gpuvigil.faults.affected import struck
+from gpuvigil.faults.affected import affected_keys
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
     Acceptance,
@@ -153,7 +153,7 @@ def _of_incidents(hub: Hub, node: Subject, had: Sequence[Inventory]) -> Iterator
 
 def strikes(incident: Incident, node: Subject) -> bool:
     """Return whether the node is among the subjects that the incident hits."""
-    keys = struck(incident)
+    keys = affected_keys(incident)
     return any(key == node.key or key.startswith(f"{node.key}/") for key in keys)
 
 

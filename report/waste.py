@@ -17,7 +17,7 @@ from accounting.efficiency.holdings import Holding, Hourly, excused_by, holdings
 from accounting.efficiency.inefficient_hours import HOUR, LEAST_PART, Waste, WasteHour
 from gpuvigil.model import Job
 
-from .inputs import Facts, Past
+from .inputs import Facts, SpanData
 from .rounding import rounded
 from .sheet import Cell, Column, Kind, Sheet, exact, moved
 
@@ -104,7 +104,7 @@ def _sum(them: Iterable[Wasted]) -> _Sum:
     return _Sum(rows, allocated, measured, used, idle, little, hours, cost)
 
 
-def wasted(past: Past, facts: Facts) -> tuple[Wasted, ...]:
+def wasted(past: SpanData, facts: Facts) -> tuple[Wasted, ...]:
     """Return every holder of a span with what it wasted, the worst first."""
     hit = {holder for one in past.incidents for holder in one.impact.holders}
     excused = excused_by(past.incidents, past.usage.end, _on_one_node(past.jobs, hit))

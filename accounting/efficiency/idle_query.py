@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from gpuvigil.faults import FAULTS, Stops
-from gpuvigil.faults.affected import struck
+from gpuvigil.faults.affected import affected_keys
 from gpuvigil.model import Incident, Severity, Subject
 from gpuvigil.silence_conditions import WAS_UP
 from gpuvigil.store import Aggregate, Function
@@ -135,12 +135,12 @@ def excuses(incidents: Iterable[Incident], since: datetime | None = None) -> Exc
         elif stops is Stops.STORAGE and one.severity is not Severity.INFO:
             stuck |= _nodes_of(one)
         elif stops is Stops.HOLDER or one.severity is Severity.CRITICAL:
-            broken.update(struck(one))
+            broken.update(affected_keys(one))
     return Excuses(broken=frozenset(broken), cut_off=frozenset(cut_off), stuck=frozenset(stuck))
 
 
 def _nodes_of(one: Incident) -> set[str]:
-    return {Subject.parse(key).of_node().key for key in struck(one)}
+    return {Subject.parse(key).of_node().key for key in affected_keys(one)}
 
 
 def held_up(one: Incident, alone: Collection[str] = ()) -> tuple[str, ...]:

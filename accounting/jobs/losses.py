@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from accounting.job_ending import BEFORE, EndCause, Ending, cause_by_scheduler, verdict
-from gpuvigil.faults.affected import struck
+from gpuvigil.faults.affected import affected_keys
 from gpuvigil.model import Allocation, Holder, Incident, Job, Subject
 
 Key = tuple[str, Holder, datetime]  # cluster, holder and end: a job that runs again ends again
@@ -161,7 +161,7 @@ def losses(
     """Return the jobs that a failure ended, newest first; `checkpoints` has when each wrote its last."""
     by_node: defaultdict[str, list[Incident]] = defaultdict(list)
     for one in incidents:
-        for key in {Subject.parse(it).of_node().key for it in struck(one)}:
+        for key in {Subject.parse(it).of_node().key for it in affected_keys(one)}:
             by_node[key].append(one)
     found = (_loss(job, by_node, checkpoints or {}) for job in jobs)
     told = [one for one in found if one is not None]

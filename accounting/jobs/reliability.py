@@ -17,7 +17,7 @@ from statistics import median
 from accounting.chance import exact_rate
 from accounting.hardware.repeat_offenders import SAME_FAILURE
 from gpuvigil.faults import FAULTS
-from gpuvigil.faults.affected import struck
+from gpuvigil.faults.affected import affected_keys
 from gpuvigil.lifecycle import State
 from gpuvigil.model import Incident, Severity, Subject
 
@@ -112,7 +112,7 @@ def failure_rate(
     found: dict[str, list[datetime]] = {}
     for one in incidents:
         if one.subject.cluster == cluster and span[0] <= one.since < span[1] and ends_jobs(one):
-            for node in {Subject.parse(key).of_node().key for key in struck(one)}:
+            for node in {Subject.parse(key).of_node().key for key in affected_keys(one)}:
                 found.setdefault(node, []).append(one.since)
     failures = sum(len(_separate(times)) for times in found.values())
     return FailureRate(failures=failures, node_days=nodes * ((span[1] - span[0]) / _DAY))

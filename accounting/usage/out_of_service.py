@@ -14,7 +14,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from gpuvigil.faults.affected import struck
+from gpuvigil.faults.affected import affected_keys
 from gpuvigil.model import Incident, Rma, RmaState, ScheduledNode, Scheduler, Severity, Subject
 from gpuvigil.schedulers.out_of_service import (
     SPEAKS_FOR,
@@ -171,7 +171,7 @@ def _faults(incidents: Iterable[Incident]) -> Mapping[str, Sequence[Incident]]:
     found: defaultdict[str, list[Incident]] = defaultdict(list)
     for one in incidents:
         if one.severity is Severity.CRITICAL:
-            for node in {Subject.parse(key).node for key in struck(one)}:
+            for node in {Subject.parse(key).node for key in affected_keys(one)}:
                 found[node].append(one)
     return found
 

@@ -15,10 +15,10 @@ from gpuvigil.model import (
     Event,
     EventKind,
     Evidence,
-    RankStand,
+    RankState,
+    RankStatus,
     Severity,
     Source,
-    Stand,
     Subject,
     pod_holder,
     ranks_in,
@@ -29,9 +29,11 @@ from ..window import subject_names
 from ..window.holdings import holder_key
 from ..window.window import Window
 
-_GRAVITY = {stand: number for number, stand in enumerate(Stand)}
+_GRAVITY = {stand: number for number, stand in enumerate(RankState)}
 # The stands that name ranks to blame; the others do not.
-_NAMES = frozenset({Stand.DEAD, Stand.UNREACHABLE, Stand.FAILED, Stand.BEHIND, Stand.DIFFERENT})
+_NAMES = frozenset(
+    {RankState.DEAD, RankState.UNREACHABLE, RankState.FAILED, RankState.BEHIND, RankState.DIFFERENT}
+)
 _NAMED = 4
 _Told = Sequence[tuple[Subject, Collective]]  # reports with the node that made them
 
@@ -61,7 +63,7 @@ def standing(window: Window, gpus: Iterable[Subject], seconds: float) -> Standin
     found = [of for of in (_by_dumps(dumps), _gravest(ras)) if of is not None]
     if not found:
         return None
-    silent = sorted({node for node, of in ras if of.stand is Stand.SILENT})
+    silent = sorted({node for node, of in ras if of.stand is RankState.SILENT})
     of = min(found, key=lambda it: _GRAVITY[it.stand])
     return Standing(
         of=of,
@@ -107,19 +109,19 @@ def _by_dumps(told: _Told) -> Collective | None:
     for _, of in told:
         groups[of.group].append(of)
     found = [_group(them) for _, them in sorted(groups.items())]
-    unlike = [of for of in found if of.stand is Stand.DIFFERENT]
-    gaps = [of for of in found if of.stand is Stand.BEHIND]
+    unlike = [of for of in found if of.stand is RankState.DIFFERENT]
+    gaps = [of for of in found if of.stand is RankState.BEHIND]
     waits = {rank for of in gaps for rank in ranks_in(of.waiting)}
     blamed = [(of, ranks_in(of.late)) for of in gaps]
     free = [(of, them - waits) for of, them in blamed]
     left = [(of, them) for of, them in free if them] or blamed
     if unlike or not left:
-        whole = [of for of in found if of.stand is Stand.TOGETHER]
+        whole = [of for of in found if of.stand is RankState.TOGETHER]
         return next(iter([*unlike, *sorted(whole, key=lambda it: -it.size)]), None)
     of, them = min(left, key=lambda it: (len(it[1]), it[0].count, -it[0].size, it[0].group))
     known = {rank.rank: rank for rank in of.ranks}
     named = [
-        known.get(rank, RankStand(rank=rank, stand=Stand.BEHIND))
+        known.get(rank, RankStatus(rank=rank, stand=RankState.BEHIND))
         for rank in sorted(them)[:MOST_RANKS]
     ]
     return replace(of, ranks=tuple(named), count=len(them))
@@ -127,21 +129,21 @@ def _by_dumps(told: _Told) -> Collective | None:
 
 def _group(told: Sequence[Collective]) -> Collective:
     """Return one group's state from all its reports: who waits and who is late, beyond named ranks."""
-    unlike = next((of for of in told if of.stand is Stand.DIFFERENT), None)
+    unlike = next((of for of in told if of.stand is RankState.DIFFERENT), None)
     if unlike is not None:
         return unlike
     first = max(told, key=lambda of: of.entered or 0)
     size = max(of.size for of in told)
     waits, gone, late = _sets(told, first.entered or 0)
-    stand = Stand.BEHIND if late else Stand.TOGETHER
+    stand = RankState.BEHIND if late else RankState.TOGETHER
     if not waits or (not late and len(waits) < size):
-        stand = Stand.WAITING  # no rank waits any more, or some ranks are unknown
+        stand = RankState.WAITING  # no rank waits any more, or some ranks are unknown
     named = {rank.rank: rank for of in told for rank in of.ranks if rank.rank in late}
     return replace(
         first,
         stand=stand,
         size=size,
-        ranks=tuple(replace(it, stand=Stand.BEHIND) for _, it in sorted(named.items())),
+        ranks=tuple(replace(it, stand=RankState.BEHIND) for _, it in sorted(named.items())),
         count=len(late),
         waiting=spans(waits),
         left=spans(gone),
@@ -210,7 +212,7 @@ def _by_host(window: Window, told: _Told, nodes: frozenset[Subject]) -> dict[str
     return {host: next(iter(them)) for host, them in found.items() if len(them) == 1}
 
 
-def _on_node(window: Window, node: Subject | None, rank: RankStand) -> Subject | None:
+def _on_node(window: Window, node: Subject | None, rank: RankStatus) -> Subject | None:
     inventory = None if node is None else (window.whole or window).inventories.get(node.key)
     if node is None or inventory is None or rank.device is None:
         return node
@@ -224,16 +226,16 @@ _BY = {
     Source.RAS: "NCCL's RAS",
     Source.FLIGHT_RECORDER: "PyTorch's Flight Recorder",
 }
-_SAID: Mapping[Stand, str] = {
-    Stand.DEAD: "{who} dead",
-    Stand.UNREACHABLE: "{who} unreachable from the other ranks",
-    Stand.FAILED: "{who} reporting an NCCL error",
-    Stand.STARTING: "{who} still creating a communicator",
+_SAID: Mapping[RankState, str] = {
+    RankState.DEAD: "{who} dead",
+    RankState.UNREACHABLE: "{who} unreachable from the other ranks",
+    RankState.FAILED: "{who} reporting an NCCL error",
+    RankState.STARTING: "{who} still creating a communicator",
 }
-_NOBODY: Mapping[Stand, str] = {
-    Stand.TOGETHER: "all {size} ranks stand at the same collective: stalled or idle",
-    Stand.SILENT: "the job's own process does not answer",
-    Stand.WAITING: "some ranks wait, and of the others nothing is known",
+_NOBODY: Mapping[RankState, str] = {
+    RankState.TOGETHER: "all {size} ranks stand at the same collective: stalled or idle",
+    RankState.SILENT: "the job's own process does not answer",
+    RankState.WAITING: "some ranks wait, and of the others nothing is known",
 }
 
 
@@ -245,15 +247,15 @@ def evidence(window: Window, it: Standing) -> Evidence:
 
 def _sentence(window: Window, it: Standing) -> str:
     of = it.of
-    if of.stand is Stand.TOGETHER and Source.FLIGHT_RECORDER in it.heard:
+    if of.stand is RankState.TOGETHER and Source.FLIGHT_RECORDER in it.heard:
         return f"all {of.size} ranks entered {of.operation} {of.entered}, and none has left it"
     if of.stand in _NOBODY:
         on = f" on {', '.join(node.node for node in it.silent[:_NAMED])}" if it.silent else ""
-        return _NOBODY[of.stand].format(size=of.size) + (on if of.stand is Stand.SILENT else "")
+        return _NOBODY[of.stand].format(size=of.size) + (on if of.stand is RankState.SILENT else "")
     who = _who(window, it)
-    if of.stand is Stand.DIFFERENT:
+    if of.stand is RankState.DIFFERENT:
         return f"{who} called another collective than the other ranks at number {of.entered}"
-    if of.stand is not Stand.BEHIND:
+    if of.stand is not RankState.BEHIND:
         return _SAID[of.stand].format(who=who + (" is" if of.count == 1 else " are"))
     reached = {rank.reached for rank in of.ranks}
     at = f", last entered {reached.pop()}" if len(reached - {None}) == len(reached) == 1 else ""
@@ -273,7 +275,7 @@ def _who(window: Window, it: Standing) -> str:
     return f"{it.of.count} of {it.of.size} ranks ({', '.join(named)}{more})"
 
 
-def _where(window: Window, rank: RankStand, place: Subject | None) -> str:
+def _where(window: Window, rank: RankStatus, place: Subject | None) -> str:
     if place is None:
         return rank.host
     return subject_names.label(window.whole or window, place)

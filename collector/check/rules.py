@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from gpuvigil.faults import FAULTS, XID_FAULTS, Described, Look
+from gpuvigil.faults import FAULTS, XID_FAULTS, Described, NodeCheckSign
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.node_check_faults import NODE_FAULTS
 from gpuvigil.faults.sxids import Sxid
@@ -31,7 +31,9 @@ _MISMATCH = 18
 # the detectors judge by the same symptoms, and in `NODE_FAULTS`.
 _SEEN = {row.look: row.key for row in FAULTS.values() if row.look is not None}
 # Faults of what is still being started on a freshly booted node are no reason to drain it.
-_STARTED_AT_BOOT = frozenset({_SEEN[Look.NO_DRIVER], "driver_unusable", _SEEN[Look.NO_FABRIC]})
+_STARTED_AT_BOOT = frozenset(
+    {_SEEN[NodeCheckSign.NO_DRIVER], "driver_unusable", _SEEN[NodeCheckSign.NO_FABRIC]}
+)
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -98,7 +100,7 @@ def _driver_not_loaded(facts: Facts, evidence: Mapping[Item, str]) -> Finding:
     held = {Item.HELD_BY: NOUVEAU} if nouveau else {}
     expected = bool(facts.known.gpus or facts.gpus_wanted or facts.expects_gpus)
     severity, action = without_driver(expected=expected, nouveau=nouveau)
-    found = _finding(facts, _SEEN[Look.NO_DRIVER], {**evidence, **held})
+    found = _finding(facts, _SEEN[NodeCheckSign.NO_DRIVER], {**evidence, **held})
     return replace(found, severity=severity, action=action)
 
 
@@ -114,7 +116,10 @@ def _silent_driver(facts: Facts) -> Iterator[Finding]:
     if silent is not None:
         evidence = driver_silence.evidence(facts)
         yield _finding(
-            facts, _SEEN[Look.DRIVER_HANGS], evidence, certain=driver_silence.is_certain(silent)
+            facts,
+            _SEEN[NodeCheckSign.DRIVER_HANGS],
+            evidence,
+            certain=driver_silence.is_certain(silent),
         )
 
 
@@ -149,7 +154,7 @@ def missing_gpus(facts: Facts) -> Iterator[Finding]:
             evidence[Item.MISSING_SINCE] = f"{facts.known.missing_since[uuid]:%Y-%m-%d %H:%M} UTC"
         if facts.pci is not None:
             evidence[Item.ON_PCI_BUS] = "yes" if address in on_bus else "no"
-        yield _finding(facts, _SEEN[Look.GPU_GONE], evidence, uuid or address)
+        yield _finding(facts, _SEEN[NodeCheckSign.GPU_GONE], evidence, uuid or address)
 
 
 def too_few_gpus(facts: Facts) -> Iterator[Finding]:
@@ -183,7 +188,7 @@ def gpus(facts: Facts) -> Iterator[Finding]:
             yield from _silent_gpu(facts, gpu)
         elif gpu.values is None:
             lost = gpu.reason is Unmeasured.LOST
-            key = _SEEN[Look.GPU_GONE] if lost else "gpu_unreadable"
+            key = _SEEN[NodeCheckSign.GPU_GONE] if lost else "gpu_unreadable"
             yield _finding(facts, key, {Item.NVML: gpu.failure}, subject_of(facts, gpu))
         else:
             for claim in judge(gpu.values):
@@ -201,7 +206,7 @@ def _silent_gpu(facts: Facts, gpu: GpuFacts) -> Iterator[Finding]:
         evidence = driver_silence.evidence(facts, gpu.index)
         certain = driver_silence.is_certain(silent)
         yield _finding(
-            facts, _SEEN[Look.GPU_HANGS], evidence, subject_of(facts, gpu), certain=certain
+            facts, _SEEN[NodeCheckSign.GPU_HANGS], evidence, subject_of(facts, gpu), certain=certain
         )
 
 
@@ -250,7 +255,7 @@ def ports(facts: Facts) -> Iterator[Finding]:
         if port.was_up and (gone or PORT_DOWN.shows(read or {})):
             found = _finding(
                 facts,
-                _SEEN[Look.PORT_DOWN],
+                _SEEN[NodeCheckSign.PORT_DOWN],
                 {Item.LINK: "has gone from the system" if gone else "down", Item.ROLE: port.role},
             )
             subject = replace(found.subject, device=port.device, port=port.port)
@@ -266,8 +271,8 @@ def kernel_log(facts: Facts) -> Iterator[Finding]:
     }
     answers = facts.driver is not None and not facts.driver.failure
     for told in active_reports(facts.kernel or (), facts.analyzer, driver_answers=answers):
-        by_xid = XID_FAULTS.get(told.row.code, _SEEN[Look.XID])
-        key = _SEEN[Look.SXID] if isinstance(told.row, Sxid) else by_xid
+        by_xid = XID_FAULTS.get(told.row.code, _SEEN[NodeCheckSign.XID])
+        key = _SEEN[NodeCheckSign.SXID] if isinstance(told.row, Sxid) else by_xid
         gpu = None if told.address is None else uuids.get(told.address, told.address)
         found = _finding(facts, key, {}, gpu, certain=told.certain)
         yield replace(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-from gpuvigil.config import Config, HubSettings, read_secret, says
+from gpuvigil.config import Config, HubSettings, read_secret, sets_key
 from gpuvigil.errors import ConfigError, HubError, HubRefused
 from gpuvigil.hub_client import Hub, addresses
 from gpuvigil.hub_client.tls import trust
@@ -60,7 +60,7 @@ def address_source(hub: HubSettings, file: Path | None, environment: Mapping[str
     """Return where the hub's address was found."""
     if "GPUVIGIL_HUB_URL" in environment:
         return "GPUVIGIL_HUB_URL"
-    if file is None or (hub.url == HubSettings().url and not says(file, "hub", "url")):
+    if file is None or (hub.url == HubSettings().url and not sets_key(file, "hub", "url")):
         return "the default"
     return str(file)
 

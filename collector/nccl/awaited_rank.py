@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from gpuvigil.model import Collective, RankStand, Source, Stand
+from gpuvigil.model import Collective, RankState, RankStatus, Source
 
 from .inspector import Op
 
@@ -61,9 +61,9 @@ class AwaitedRank:
 
     def collective(self, holder: str, gpu: str | None) -> Collective:
         """Return the rank's stand as the event reports it."""
-        rank = RankStand(
+        rank = RankStatus(
             rank=self.op.rank,
-            stand=Stand.FIRST,
+            stand=RankState.FIRST,
             gpu=gpu,
             host=self.op.host,
             microseconds=self.microseconds,
@@ -71,7 +71,7 @@ class AwaitedRank:
         return Collective(
             by=Source.INSPECTOR,
             holder=holder,
-            stand=Stand.FIRST,
+            stand=RankState.FIRST,
             group=self.op.communicator,
             size=self.op.size,
             operation=self.op.operation,

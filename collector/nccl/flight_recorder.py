@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuvigil.model import MOST_RANKS, Collective, RankStand, Source, Stand, spans
+from gpuvigil.model import MOST_RANKS, Collective, RankState, RankStatus, Source, spans
 
 from . import containers
 from .unreadable import UnreadableError
@@ -145,7 +145,7 @@ def collectives(dumps: Mapping[int, Dump], holder: str) -> tuple[Collective, ...
         for name, progress in dump.groups.items():
             found.setdefault(name, {})[rank] = progress
     ones = [_collective(name, by_rank, holder) for name, by_rank in found.items()]
-    ones.sort(key=lambda it: (it.stand is Stand.TOGETHER, -it.size, it.group))
+    ones.sort(key=lambda it: (it.stand is RankState.TOGETHER, -it.size, it.group))
     return tuple(ones[:MOST_GROUPS])
 
 
@@ -154,18 +154,18 @@ def _collective(name: str, by_rank: Mapping[int, GroupProgress], holder: str) ->
     top = max(progress.reached for progress in by_rank.values())
     number, unlike = _disagreement(by_rank)
     ranks = [
-        RankStand(
+        RankStatus(
             rank=rank,
-            stand=Stand.WAITING if progress.open else Stand.TOGETHER,
+            stand=RankState.WAITING if progress.open else RankState.TOGETHER,
             reached=progress.reached,
         )
         for rank, progress in by_rank.items()
     ]
     if unlike:
-        ranks = [replace(it, stand=Stand.DIFFERENT) for it in ranks if it.rank in unlike]
-        stand = Stand.DIFFERENT
+        ranks = [replace(it, stand=RankState.DIFFERENT) for it in ranks if it.rank in unlike]
+        stand = RankState.DIFFERENT
     else:
-        stand = Stand.WAITING if any(c.open for c in by_rank.values()) else Stand.TOGETHER
+        stand = RankState.WAITING if any(c.open for c in by_rank.values()) else RankState.TOGETHER
     ranks.sort(key=lambda it: (it.reached or 0, it.rank))
     here = {rank: progress for rank, progress in by_rank.items() if progress.reached == top}
     operations = {progress.operations.get(top, "") for progress in by_rank.values()} - {""}

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpuvigil import lifeline
-from gpuvigil.model import Collective, Source, Stand
+from gpuvigil.model import Collective, RankState, Source
 
 from ..inference.binding import listening
 from ..sensors import files
@@ -124,7 +124,7 @@ def _silent(asked: Asked, why: str) -> Answer:
     if len(asked.holders) != 1:
         return Answer(why=why)
     (holder,) = asked.holders
-    return Answer(found=(Collective(by=Source.RAS, holder=holder, stand=Stand.SILENT),))
+    return Answer(found=(Collective(by=Source.RAS, holder=holder, stand=RankState.SILENT),))
 
 
 def _addresses(asked: Asked) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpuvigil.model import MOST_RANKS, Collective, RankStand, Source, Stand
+from gpuvigil.model import MOST_RANKS, Collective, RankState, RankStatus, Source
 
 from .ras_status import (
     FINE,
@@ -52,7 +52,7 @@ def verdict(
     hosts = sorted({place.host for place in names if place.host in own_hosts})
 
     def told(
-        stand: Stand, places: Mapping[Place, int | None], gap: _Gap | None = None
+        stand: RankState, places: Mapping[Place, int | None], gap: _Gap | None = None
     ) -> Collective:
         found = sorted(places, key=lambda place: (names[place], place.host))
         return Collective(
@@ -65,7 +65,7 @@ def verdict(
             entered=None if gap is None else gap.entered,
             count=len(found),
             ranks=tuple(
-                RankStand(
+                RankStatus(
                     rank=names[place],
                     stand=stand,
                     gpu=gpu_of(place),
@@ -87,22 +87,22 @@ def verdict(
     gaps = [gap for _, now in pairs for gap in _gaps(now)]
     if gaps:
         gap, roots = _root_gap(gaps)
-        return told(Stand.BEHIND, {place: gap.behind[place] for place in roots}, gap)
-    return told(Stand.TOGETHER, {})
+        return told(RankState.BEHIND, {place: gap.behind[place] for place in roots}, gap)
+    return told(RankState.TOGETHER, {})
 
 
 _Pairs = Iterable[tuple[Communicator, Communicator]]
 
 
-def _lost(pairs: _Pairs, after: Status) -> tuple[Stand, Mapping[Place, int | None]] | None:
+def _lost(pairs: _Pairs, after: Status) -> tuple[RankState, Mapping[Place, int | None]] | None:
     """Return the dead ranks; else those silent in both answers, if a timeout was counted."""
     pairs = list(pairs)
     dead = {m.place for _, now in pairs for m in now.missing if m.dead}
     if dead:
-        return Stand.DEAD, dict.fromkeys(dead)
+        return RankState.DEAD, dict.fromkeys(dead)
     silent = {m.place for then, _ in pairs for m in then.missing if m.unresponsive}
     silent &= {m.place for _, now in pairs for m in now.missing if m.unresponsive}
-    return (Stand.UNREACHABLE, dict.fromkeys(silent)) if silent and after.timeouts else None
+    return (RankState.UNREACHABLE, dict.fromkeys(silent)) if silent and after.timeouts else None
 
 
 def _moved(before: Communicator, after: Communicator) -> bool:
@@ -110,26 +110,26 @@ def _moved(before: Communicator, after: Communicator) -> bool:
     return any(earlier.get(one.rank, one.counts) != one.counts for one in after.ranks)
 
 
-def _ill(pairs: _Pairs) -> tuple[Stand, Mapping[Place, int | None]] | None:
+def _ill(pairs: _Pairs) -> tuple[RankState, Mapping[Place, int | None]] | None:
     """Return the ranks failed in both answers; else those whose communicator is not made by then."""
-    found: dict[Stand, dict[Place, int | None]] = defaultdict(dict)
+    found: dict[RankState, dict[Place, int | None]] = defaultdict(dict)
     for before, after in pairs:
         earlier = {rank.rank: _illness(rank) for rank in before.ranks}
         for rank in after.ranks:
             ill = _illness(rank)
             if ill is not None and earlier.get(rank.rank) is ill:
                 found[ill][rank.place] = None
-    for stand in (Stand.FAILED, Stand.STARTING):
+    for stand in (RankState.FAILED, RankState.STARTING):
         if stand in found:
             return stand, found[stand]
     return None
 
 
-def _illness(rank: Rank) -> Stand | None:
+def _illness(rank: Rank) -> RankState | None:
     codes = {rank.init_state, rank.async_error}
     if rank.aborted or codes - {FINE, IN_PROGRESS}:
-        return Stand.FAILED
-    return Stand.STARTING if rank.init_state == IN_PROGRESS else None
+        return RankState.FAILED
+    return RankState.STARTING if rank.init_state == IN_PROGRESS else None
 
 
 def _gaps(of: Communicator) -> Iterator[_Gap]:

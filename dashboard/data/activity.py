@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from gpuvigil.clock import EPOCH
 from gpuvigil.model import Subject
 
-from .series import Course, courses
+from .series import TimeSeries, time_series
 
 ACTIVITY = "activity_percent"
 _FIELDS = ("sm_activity_percent", "utilization_percent")
@@ -42,7 +42,7 @@ def activity(
     wanted: set[str],
     span: tuple[datetime, datetime],
     step: timedelta,
-) -> Mapping[str, Course]:
+) -> Mapping[str, TimeSeries]:
     """Return `ACTIVITY` by GPU key: the SM activity in percent, or utilisation where that is not measured."""
     listed = sorted(nodes)
     wheres: list[dict[str, str]] = [{"cluster": c, "node": n} for c, n in listed]
@@ -56,12 +56,12 @@ def activity(
     )
     # Only the wanted GPUs are kept, as they are few.
     mine = (one.filter(pc.is_in(one["uuid"].cast(pa.string()), value_set=uuids)) for one in told)
-    found: dict[str, Course] = {}
-    for (cluster, node, uuid), course in courses(mine, _GPU, _FIELDS).items():
+    found: dict[str, TimeSeries] = {}
+    for (cluster, node, uuid), course in time_series(mine, _GPU, _FIELDS).items():
         key = Subject(cluster=cluster, node=node, gpu=uuid).key
         if key in wanted:
             name = next((one for one in _FIELDS if course.measured(one)), _FIELDS[0])
-            found[key] = Course(course.at, {ACTIVITY: course.values[name]})
+            found[key] = TimeSeries(course.at, {ACTIVITY: course.values[name]})
     return found
 
 

@@ -18,7 +18,7 @@ from gpuvigil.model import (
 )
 
 from .allocation_changes import AllocationChanges
-from .changes import BACK, Happened, moved
+from .changes import BACK, Happened, summarize_transition
 
 # The most records of one kind that are asked for when the feed starts.
 MOST = 20_000
@@ -27,7 +27,7 @@ FORGET_EVERY = timedelta(minutes=1)
 KINDS = frozenset({RecordKind.TRANSITION, RecordKind.EVENT, RecordKind.ALLOCATION})
 
 _READERS: Mapping[RecordKind, Callable[[Record], Any]] = {
-    RecordKind.TRANSITION: lambda record: moved(Transition.from_record(record)),
+    RecordKind.TRANSITION: lambda record: summarize_transition(Transition.from_record(record)),
     RecordKind.EVENT: Event.from_record,
     RecordKind.ALLOCATION: Allocation.from_record,
 }

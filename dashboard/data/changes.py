@@ -42,7 +42,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Moved:
+class TransitionSummary:
     """The parsed part of a transition that lines are made of again and again."""
 
     at: datetime
@@ -53,12 +53,12 @@ class Moved:
     about: frozenset[str]  # keys of the subjects that it is about
 
 
-def moved(transition: Transition) -> Moved:
+def summarize_transition(transition: Transition) -> TransitionSummary:
     """Return the part of a transition that lines are made of."""
     told = transition.to_state in _INCIDENTS and not isinstance(transition.cause, CoveredBy)
     steps = transition.from_state != transition.to_state
     members = (transition.snapshot.get("body") or {}).get("members") or ()
-    return Moved(
+    return TransitionSummary(
         at=transition.at,
         subject=transition.subject,
         to_state=transition.to_state,
@@ -72,7 +72,7 @@ def moved(transition: Transition) -> Moved:
 class Happened:
     """What happened in one cluster in the last hours; the same object while nothing new happens."""
 
-    transitions: tuple[Moved, ...] = ()
+    transitions: tuple[TransitionSummary, ...] = ()
     events: tuple[Event, ...] = ()
     allocation_changes: tuple[AllocationChange, ...] = ()  # what jobs, pods and programs did
 
@@ -152,7 +152,9 @@ _NOUNS = {"gpu": "GPUs", "node": "nodes", "port": "ports"}
 _TONES = {"critical": "bad", "warning": "warn"}
 
 
-def _of_incidents(transitions: Iterable[Moved], label: Callable[[Subject], str]) -> Iterable[_Step]:
+def _of_incidents(
+    transitions: Iterable[TransitionSummary], label: Callable[[Subject], str]
+) -> Iterable[_Step]:
     for one in transitions:
         incident = one.incident
         if incident is None:
@@ -240,7 +242,7 @@ def _of_events(happened: Happened, label: Callable[[Subject], str]) -> Iterable[
         )
 
 
-def _told(transitions: Iterable[Moved]) -> dict[tuple[str, str], list[datetime]]:
+def _told(transitions: Iterable[TransitionSummary]) -> dict[tuple[str, str], list[datetime]]:
     """Return when incidents came into a state, by state and subject key; flapping counts as open."""
     found: dict[tuple[str, str], list[datetime]] = {}
     for one in transitions:

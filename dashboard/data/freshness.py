@@ -17,7 +17,7 @@ GRACE_SECONDS = 20.0
 SAME_SECONDS = 60.0
 
 
-class Line:
+class RequestHealth:
     """The state of one thread's requests to the hub; times are monotonic seconds."""
 
     def __init__(self, now: float, patience_seconds: float) -> None:
@@ -66,7 +66,7 @@ class Trouble:
         ).rstrip()
 
 
-def trouble(lines: Iterable[Line], now: float) -> Trouble | None:
+def trouble(lines: Iterable[RequestHealth], now: float) -> Trouble | None:
     """Return the outage of the line that waits longest; None while every line is answered in time."""
     late = [line for line in lines if line.is_late(now)]
     if not late:

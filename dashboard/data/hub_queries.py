@@ -17,7 +17,7 @@ from gpuvigil.model.reporting import silent_after
 from gpuvigil.model.selftest_nodes import without_marked
 from gpuvigil.store.external import store_of
 
-from ..model.facts import STANDING_STATES, Book, Facts
+from ..model.facts import STANDING_STATES, Facts, RecordCache
 from ..model.newest_rows import NODE_FIELDS, PORT_FIELDS, Row
 
 ALL_FIELDS = tuple(metric.name for metric in GPU.metrics)
@@ -29,9 +29,9 @@ _MOST_RECORDS = 100_000
 PORT_FAULTS = where(lambda row: row.link is not Link.NOTHING)
 
 
-def load(hub: Hub, *, messages: bool = True) -> Book:
+def load(hub: Hub, *, messages: bool = True) -> RecordCache:
     """Return the current records; with `messages` also each incident's notices, which takes a query each."""
-    book = Book()
+    book = RecordCache()
     book.apply(hub.records(RecordKind.INVENTORY, limit=_MOST_RECORDS))
     held = [AllocationState.HELD]
     book.apply(hub.records(RecordKind.ALLOCATION, states=held, limit=_MOST_RECORDS))

@@ -8,7 +8,7 @@ from accounting.queueing import Queue, Room, Wait, queue
 from gpuvigil.model import GpuState, Job, Scheduler
 
 from ..model.cluster import ClusterView
-from ..model.gpus import STATES, Look
+from ..model.gpus import STATES, DisplayState
 
 _ORDER = (Wait.BACKFILL, Wait.FRAGMENTATION, Wait.QUOTA, Wait.RESERVATION, Wait.FAULTY)
 
@@ -22,7 +22,7 @@ def rooms(cluster: ClusterView, schedulers: Iterable[Scheduler]) -> dict[str, Ro
     # Computed with columns, since it is done for each open page.
     # Free GPUs of nodes that are out of service count too, so that the sentence can name them.
     nobodys = (cluster.gpus.state == STATES.index(GpuState.FREE)) | (
-        (cluster.gpus.look == Look.OUT) & (cluster.gpus.held == 0)
+        (cluster.gpus.look == DisplayState.OUT) & (cluster.gpus.held == 0)
     )
     before = np.concatenate([[0], np.cumsum(nobodys)])
     return {

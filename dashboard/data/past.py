@@ -20,7 +20,7 @@ from .freshness import unanswered
 from .hub_queries import ARRIVAL, load, numbers
 from .past_hub import Moment, PastHub
 from .questions import FIRST_SECONDS, PATIENCE_SECONDS, CachedAnswer, QueryCache
-from .snapshot import Drawn, Snapshot
+from .snapshot import DrawnView, Snapshot
 from .views import FleetView, fleet_view
 
 # The past no longer changes, except for data that arrives late from a spool.
@@ -116,7 +116,7 @@ class PastSnapshot(Snapshot):
         self._config = config
         self._at = at
 
-    def drawn(self, *, complete: bool = False) -> Drawn:
+    def drawn(self, *, complete: bool = False) -> DrawnView:
         """See `Snapshot.drawn`."""
         try:
             said = self._questions.ask(
@@ -125,11 +125,11 @@ class PastSnapshot(Snapshot):
         except HubError as error:
             view = self.view_of(Facts(now=self._at, past=True), self._at, Fleet())
             why = unanswered("How it was is not known yet", error)
-            return Drawn(view=replace(view, warnings=(why,)), gpus=None, complete=False, at=0.0)
-        found: Drawn = said.value
+            return DrawnView(view=replace(view, warnings=(why,)), gpus=None, complete=False, at=0.0)
+        found: DrawnView = said.value
         return found
 
-    def _asked(self, hub: Hub) -> Drawn:
+    def _asked(self, hub: Hub) -> DrawnView:
         first = Facts(
             now=self._at,
             past=True,
@@ -144,9 +144,9 @@ class PastSnapshot(Snapshot):
             days = f"{self._config.hub.telemetry_days:g} days"
             why = f"There are no numbers of this moment: none were recorded, or they are older than {days}."
             view = replace(view, warnings=(f"{why} What records tell is shown.",))
-        return Drawn(view=view, gpus=gpus, complete=True, at=0.0, facts=facts)
+        return DrawnView(view=view, gpus=gpus, complete=True, at=0.0, facts=facts)
 
-    def as_it_is(self, drawn: Drawn, view: FleetView) -> FleetView:
+    def as_it_is(self, drawn: DrawnView, view: FleetView) -> FleetView:
         """Return the view unchanged, as the past does not grow old."""
         return view
 

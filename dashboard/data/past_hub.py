@@ -13,7 +13,7 @@ from gpuvigil.hub_client.seen import FilteredHub
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.metrics import NODE
 from gpuvigil.model import ENDED_STATES, AllocationState, Record, RecordKind, Subject
-from gpuvigil.store.external import TellsStore, store_of
+from gpuvigil.store.external import HasStore, store_of
 from gpuvigil.store.past import PastStore
 
 from . import as_of
@@ -58,7 +58,7 @@ class _Asked:
         return not self.states or state in self.states
 
 
-class PastHub(FilteredHub, TellsStore):
+class PastHub(FilteredHub, HasStore):
     """Asks `behind` and returns only what was true at the moment."""
 
     def __init__(self, behind: Hub, moment: Moment) -> None:

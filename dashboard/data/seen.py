@@ -35,7 +35,7 @@ from ..fleet import Fleet
 from ..model.facts import Facts
 from ..model.newest_rows import Row
 from .questions import FIRST_SECONDS, PATIENCE_SECONDS, CachedAnswer, PersonKey, QueryCache
-from .snapshot import Drawn, Snapshot
+from .snapshot import DrawnView, Snapshot
 from .views import FleetView
 
 _T = TypeVar("_T")
@@ -154,7 +154,7 @@ class PersonSnapshot(Snapshot):
         self._eyes = eyes
         self._own_lock = threading.Lock()
         self._own_fleet = Fleet()
-        self._last: tuple[Drawn, FleetView] | None = None
+        self._last: tuple[DrawnView, FleetView] | None = None
         # By kind: the last values, the version of the known names then, and the filtered values.
         self._values: dict[str, tuple[Any, int, tuple[Any, ...]]] = {}
 
@@ -167,7 +167,7 @@ class PersonSnapshot(Snapshot):
             view = self._last[1]
         return self._behind.as_it_is(drawn, view)
 
-    def _view(self, drawn: Drawn) -> FleetView:
+    def _view(self, drawn: DrawnView) -> FleetView:
         if drawn.facts is None:
             return drawn.view
         seen = self._seen_facts(drawn.facts)

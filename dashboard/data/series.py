@@ -16,7 +16,7 @@ Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Course:
+class TimeSeries:
     """One subject's series: `at` in microseconds since 1970, and a value per time by field, NaN if not measured."""
 
     at: Ints
@@ -36,9 +36,9 @@ class Course:
         return not bool(np.isnan(self.values[field]).all())
 
 
-def courses(
+def time_series(
     tables: Iterable[pa.Table], key: Sequence[str], fields: Sequence[str]
-) -> dict[Key, Course]:
+) -> dict[Key, TimeSeries]:
     """Return the series of `Store.series` tables, by the values of the `key` columns, "" for null."""
     parts: defaultdict[Key, list[tuple[Ints, Sequence[Floats]]]] = defaultdict(list)
     for table in tables:
@@ -53,7 +53,7 @@ def courses(
     found = {}
     for said, them in parts.items():
         values = [np.concatenate([of[place] for _, of in them]) for place in range(len(fields))]
-        found[said] = Course(
+        found[said] = TimeSeries(
             at=np.concatenate([at for at, _ in them]),
             values=dict(zip(fields, values, strict=True)),
         )

@@ -21,9 +21,9 @@ from gpuvigil.model import Allocation, GpuIdentity, Inventory, Subject
 from gpuvigil.model.reporting import TICKS
 
 from ..fleet import Fleet
-from ..model.facts import FOLLOWED, Book, Facts, hurries, moves_port
+from ..model.facts import FOLLOWED, Facts, RecordCache, hurries, moves_port
 from ..model.newest_rows import CELL_FIELDS, Row
-from .freshness import CatchUp, Line, Trouble, trouble
+from .freshness import CatchUp, RequestHealth, Trouble, trouble
 from .hub_queries import ALL_FIELDS, load, numbers, row_of
 from .views import FleetView, fleet_view
 
@@ -43,7 +43,7 @@ PORTS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
+class DrawnView:
     """A view, the GPU rows behind it, and when it was drawn (monotonic seconds)."""
 
     view: FleetView
@@ -72,14 +72,14 @@ class Snapshot:
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._wake = threading.Event()
-        self._book = Book()
+        self._book = RecordCache()
         self._fleet = Fleet()
         # The inventories that the book last listed, and the same by node.
         self._listed: tuple[Inventory, ...] | None = None
         self._by_node: Mapping[Subject, Inventory] = {}
         self._facts: Facts | None = None
         self._gpus: pa.Table | None = None
-        self._drawn: Drawn | None = None
+        self._drawn: DrawnView | None = None
         self._fresh = threading.Condition()
         self._loaded = threading.Event()
         self._asked_at = now = clock.monotonic()
@@ -92,8 +92,8 @@ class Snapshot:
         self._silent: frozenset[Subject] = frozenset()
         self._catch_up = CatchUp()
         self._patience = max(REFRESHES_BEFORE_LATE * refresh_seconds, LEAST_PATIENCE_SECONDS)
-        self._numbers_line = Line(now, self._patience)
-        self._records_line = Line(now, self._patience + POLL_SECONDS)
+        self._numbers_line = RequestHealth(now, self._patience)
+        self._records_line = RequestHealth(now, self._patience + POLL_SECONDS)
 
     def start(self) -> None:
         """Start following the hub, which need not be up yet."""
@@ -117,11 +117,11 @@ class Snapshot:
         drawn = self.drawn(complete=complete)
         return self.as_it_is(drawn, drawn.view)
 
-    def drawn(self, *, complete: bool = False) -> Drawn:
+    def drawn(self, *, complete: bool = False) -> DrawnView:
         """Return the newest view with what it was made from."""
         return self._ask(complete)
 
-    def as_it_is(self, drawn: Drawn, view: FleetView) -> FleetView:
+    def as_it_is(self, drawn: DrawnView, view: FleetView) -> FleetView:
         """Return the view, with a warning and its time if the hub is silent."""
         now = self._clock.monotonic()
         found = self._silence(drawn, now)
@@ -178,7 +178,7 @@ class Snapshot:
         with self._lock:
             return self._book.onto(Facts(now=self._clock.now())).allocations
 
-    def _ask(self, complete: bool) -> Drawn:
+    def _ask(self, complete: bool) -> DrawnView:
         now = self._clock.monotonic()
         was_unwatched = now - self._asked_at > UNWATCHED_AFTER_SECONDS
         self._asked_at = now
@@ -195,7 +195,7 @@ class Snapshot:
                 )
         return self._drawn or self._nothing()
 
-    def _serves(self, drawn: Drawn | None, now: float, complete: bool) -> bool:
+    def _serves(self, drawn: DrawnView | None, now: float, complete: bool) -> bool:
         """Return whether a view is good enough, so that waiting for another would not help."""
         if trouble(self._lines, now) is not None:
             return True
@@ -204,10 +204,10 @@ class Snapshot:
         return now - drawn.at <= self._patience and (drawn.complete or not complete)
 
     @property
-    def _lines(self) -> tuple[Line, Line]:
+    def _lines(self) -> tuple[RequestHealth, RequestHealth]:
         return self._numbers_line, self._records_line
 
-    def _silence(self, drawn: Drawn | None, now: float) -> Trouble | None:
+    def _silence(self, drawn: DrawnView | None, now: float) -> Trouble | None:
         """Return the outage because of which `drawn` is old; None if it is fresh."""
         found = trouble(self._lines, now)
         if found is None and (drawn is None or now - drawn.at > self._patience):
@@ -215,10 +215,10 @@ class Snapshot:
             return Trouble(why="", seconds=now - line.since, answered_before=line.answers)
         return found
 
-    def _nothing(self) -> Drawn:
+    def _nothing(self) -> DrawnView:
         now = self._clock.now()
         view = fleet_view(Facts(now=now), self._settings, now)
-        return Drawn(view=view, gpus=None, complete=False, at=self._clock.monotonic())
+        return DrawnView(view=view, gpus=None, complete=False, at=self._clock.monotonic())
 
     def _follow(self) -> None:
         """Keep the book up to date by following the hub's changes."""
@@ -358,7 +358,7 @@ class Snapshot:
         now = facts.now if away else self._hub_now(self._clock.monotonic())
         view = fleet_view(facts, self._settings, now, self._fleet)
         self._notice_silence(view)
-        drawn = Drawn(
+        drawn = DrawnView(
             view=view,
             gpus=self._gpus,
             complete=self._gpus is not None and len(self._gpus.column_names) > len(ALL_FIELDS),
@@ -367,12 +367,12 @@ class Snapshot:
         )
         self._publish(drawn)
 
-    def _publish(self, drawn: Drawn) -> None:
+    def _publish(self, drawn: DrawnView) -> None:
         with self._fresh:
             self._drawn = drawn
             self._fresh.notify_all()
 
-    def _lost(self, line: Line, why: str, who: str = "the hub") -> None:
+    def _lost(self, line: RequestHealth, why: str, who: str = "the hub") -> None:
         if all(one.error is None for one in self._lines):
             if self._drawn is None:
                 self._log.info("waiting for the hub", reason=why)

@@ -14,7 +14,7 @@ from ..data.views import FleetView
 from ..layout import panels
 from . import drawing
 from .device_address import Device, device
-from .hub_queries import Numbers, Story, numbers, story
+from .hub_queries import DeviceData, Numbers, device_data, numbers
 from .spans import concerns
 from .window import Asked, asked, step, week_before
 
@@ -47,7 +47,7 @@ def pace(found: Device, asked_for: Asked, now: datetime) -> float:
     return max(live.refresh_seconds(), apart.total_seconds())
 
 
-def over_time(*, whole: bool) -> tuple[Device, Story] | None:
+def over_time(*, whole: bool) -> tuple[Device, DeviceData] | None:
     """Draw the choice of windows; return the device and its story, or None after a line that says why."""
     view, found = looked_up()
     if found is None:
@@ -60,15 +60,15 @@ def over_time(*, whole: bool) -> tuple[Device, Story] | None:
     if isinstance(said, str):
         st.html(panels.notes([said]))
         return None
-    story: Story = said.value
-    notes = [*live.outdated("what happened is", said), *story.happened.cut]
+    story: DeviceData = said.value
+    notes = [*live.outdated("what happened is", said), *story.history.cut]
     if notes:
         st.html(panels.notes(notes))
     return found, story
 
 
 def told(found: Device, asked_for: Asked, now: datetime, *, whole: bool) -> CachedAnswer | str:
-    """Return the `Story` of the window, or a text that says why there is none yet."""
+    """Return the `DeviceData` of the window, or a text that says why there is none yet."""
     shown = asked_for.window
     apart = step(shown.span, found.tick)
     when = ("last", shown.span) if shown.live else (shown.start, shown.end)
@@ -76,7 +76,7 @@ def told(found: Device, asked_for: Asked, now: datetime, *, whole: bool) -> Cach
     fresh = 0.9 * pace(found, asked_for, now)
     try:
         return live.shared().questions.ask(
-            key, lambda hub: story(hub, found.node, shown, apart, now, whole=whole), fresh
+            key, lambda hub: device_data(hub, found.node, shown, apart, now, whole=whole), fresh
         )
     except HubError as error:
         return live.unanswered("What happened in this window is not known", error)
@@ -87,7 +87,7 @@ def is_compared() -> bool:
     return st.query_params.get("week") == "1"
 
 
-def a_week_ago(found: Device, of: Story) -> Numbers | None:
+def a_week_ago(found: Device, of: DeviceData) -> Numbers | None:
     """Return the node's numbers of the same span a week before, on the same steps; None if not known."""
     if not is_compared():
         return None

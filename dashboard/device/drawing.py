@@ -12,7 +12,7 @@ from gpuvigil.web.markup import Html, joined, tag
 from ..data.attention import Attention
 from ..data.views import FleetView
 from ..layout import job_links
-from ..model.cluster import Cell, Look
+from ..model.cluster import Cell, DisplayState
 from . import window as windows
 from .curves import Chart
 from .device_address import Device
@@ -22,13 +22,13 @@ from .window import Choice, Window
 MOST_LISTED = 12
 MOST_EVIDENCE = 6
 _LOOKS = {
-    Look.FREE: "free",
-    Look.ACTIVE: "active",
-    Look.IDLE: "idle",
-    Look.DEGRADED: "degraded",
-    Look.FAILED: "unavailable",
-    Look.UNKNOWN: "unknown",
-    Look.OUT: "out",
+    DisplayState.FREE: "free",
+    DisplayState.ACTIVE: "active",
+    DisplayState.IDLE: "idle",
+    DisplayState.DEGRADED: "degraded",
+    DisplayState.FAILED: "unavailable",
+    DisplayState.UNKNOWN: "unknown",
+    DisplayState.OUT: "out",
 }
 
 

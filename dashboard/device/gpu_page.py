@@ -22,7 +22,7 @@ from . import curves, device_query, drawing, parts, peers, spans, timeline
 from .chart import Frame
 from .device_address import Device
 from .grid import Floats
-from .hub_queries import Numbers, Story, moved, newest
+from .hub_queries import DeviceData, Numbers, moved, newest
 from .marks import marks, shades, with_notes
 from .side_by_side import side_by_side
 from .window import step
@@ -101,7 +101,7 @@ def _over_time() -> None:
         _history(gpu, story, numbers)
 
 
-def _identified(found: Device, story: Story) -> tuple[Device, Numbers]:
+def _identified(found: Device, story: DeviceData) -> tuple[Device, Numbers]:
     """The GPU and its numbers, also when only the store still knows which one it was."""
     numbers = story.numbers
     if not found.gpu:
@@ -119,7 +119,7 @@ def _texts(index: Floats) -> set[str]:
     return {str(int(it)) for it in index[np.isfinite(index)]}
 
 
-def _elsewhere(found: Device, story: Story) -> Numbers | None:
+def _elsewhere(found: Device, story: DeviceData) -> Numbers | None:
     """What the store has of the GPU in another node."""
     apart = step(story.window.span, found.tick)
     key = ("moved", found.subject.key, story.window.start, story.window.end, apart)
@@ -133,20 +133,20 @@ def _elsewhere(found: Device, story: Story) -> Numbers | None:
     return numbers if numbers.gpus else None
 
 
-def _history(found: Device, story: Story, numbers: Numbers) -> None:
+def _history(found: Device, story: DeviceData, numbers: Numbers) -> None:
     subject, window, now = found.subject, story.window, story.now
-    incidents = [one for one in story.happened.incidents if spans.concerns(one, subject)]
-    events = _own_events(story.happened.events, subject)
+    incidents = [one for one in story.history.incidents if spans.concerns(one, subject)]
+    events = _own_events(story.history.events, subject)
     frame = Frame(
         window=window,
         grid=numbers.grid,
-        marks=with_notes(marks(events, window), story.happened.notes, window),
-        shades=shades(incidents, window, now, story.happened.notes),
+        marks=with_notes(marks(events, window), story.history.notes, window),
+        shades=shades(incidents, window, now, story.history.notes),
         colours=colours.shown(),
     )
     st.html(timeline.timeline(_rows(found, story, numbers, incidents), window, now, frame.marks))
     _charts(found, numbers, device_query.a_week_ago(found, story), frame)
-    if done := annotations.sentence(story.happened.notes):
+    if done := annotations.sentence(story.history.notes):
         st.html(tag("p", done, class_="gv-line"))
     left, right = st.columns(2, gap="medium")
     with left:
@@ -165,10 +165,10 @@ def _labels(found: Device) -> dict[str, str]:
 
 
 def _rows(
-    found: Device, story: Story, numbers: Numbers, incidents: Sequence[Incident]
+    found: Device, story: DeviceData, numbers: Numbers, incidents: Sequence[Incident]
 ) -> tuple[timeline.Row, ...]:
     window, now = story.window, story.now
-    held = [it for it in story.happened.allocations if it.subject == found.subject]
+    held = [it for it in story.history.allocations if it.subject == found.subject]
     states = spans.states(
         numbers.gpus.get(found.gpu, {}),
         numbers.grid,

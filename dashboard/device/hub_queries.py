@@ -64,7 +64,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
+class DeviceHistory:
     """Records of a node and its parts that overlap the window, oldest first."""
 
     events: tuple[Event, ...] = ()
@@ -75,24 +75,24 @@ class Happened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class DeviceData:
     """The answer to a page's question; `now` is when it was asked."""
 
     window: Window
     now: datetime
     numbers: Numbers
-    happened: Happened
+    history: DeviceHistory
 
 
-def story(
+def device_data(
     hub: Hub, node: Subject, window: Window, step: timedelta, now: datetime, *, whole: bool
-) -> Story:
+) -> DeviceData:
     """Return everything about a node's GPUs in the window; `whole`: also about its ports and itself."""
-    return Story(
+    return DeviceData(
         window=window,
         now=now,
         numbers=numbers(hub, node, window, step, whole=whole),
-        happened=happened(hub, node, window),
+        history=device_history(hub, node, window),
     )
 
 
@@ -147,7 +147,7 @@ def newest(hub: Hub, gpu: Subject, since: datetime, until: datetime) -> Mapping[
     return row
 
 
-def happened(hub: Hub, node: Subject, window: Window) -> Happened:
+def device_history(hub: Hub, node: Subject, window: Window) -> DeviceHistory:
     """Return the records of the node, its GPUs and its ports in the window."""
     key, start, end = node.key, window.start, window.end
     held, ended = AllocationState.HELD, AllocationState.ENDED
@@ -166,7 +166,7 @@ def happened(hub: Hub, node: Subject, window: Window) -> Happened:
         _cut("jobs and processes", MOST_ENDED, [one.ended_at for one in past], start),
         _cut("incidents", MOST_INCIDENTS, [one.resolved_at for one in incidents], start),
     )
-    return Happened(
+    return DeviceHistory(
         events=_sorted(events, lambda one: (one.at, one.id)),
         allocations=_sorted(
             (one for one in (*holding, *past) if one.ended_at is None or one.ended_at > start),

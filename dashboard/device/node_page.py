@@ -18,7 +18,7 @@ from ..layout import annotate, colours, details, panels
 from . import curves, device_query, drawing, host, ports, small_multiples, spans, timeline, window
 from .chart import Frame
 from .device_address import Device
-from .hub_queries import Story
+from .hub_queries import DeviceData
 from .marks import marks, shades, with_notes
 from .side_by_side import side_by_side
 from .small_multiples import Strip
@@ -112,14 +112,14 @@ def _over_time() -> None:
         _history(*told)
 
 
-def _history(found: Device, story: Story) -> None:
+def _history(found: Device, story: DeviceData) -> None:
     frame = Frame(
         window=story.window,
         grid=story.numbers.grid,
         marks=with_notes(
-            marks(story.happened.events, story.window), story.happened.notes, story.window
+            marks(story.history.events, story.window), story.history.notes, story.window
         ),
-        shades=shades(story.happened.incidents, story.window, story.now, story.happened.notes),
+        shades=shades(story.history.incidents, story.window, story.now, story.history.notes),
         colours=colours.shown(),
     )
     gpus = _gpus(found, story)
@@ -127,19 +127,19 @@ def _history(found: Device, story: Story) -> None:
         rows = _rows(found, story, gpus)
         st.html(timeline.timeline(rows, story.window, story.now, frame.marks))
         _multiples(found, story, gpus, frame)
-    if done := annotations.sentence(story.happened.notes):
+    if done := annotations.sentence(story.history.notes):
         st.html(tag("p", done, class_="gv-line"))
     _ports(found, story, frame)
     _host(found, story, frame)
     left, right = st.columns(2, gap="medium")
     with left:
         labels = {_subject(found, uuid).key: label for uuid, label in gpus}
-        st.html(drawing.events(story.happened.events, labels))
+        st.html(drawing.events(story.history.events, labels))
     with right:
-        st.html(drawing.past(story.happened.incidents, story.now))
+        st.html(drawing.past(story.history.incidents, story.now))
 
 
-def _gpus(found: Device, story: Story) -> tuple[tuple[str, str], ...]:
+def _gpus(found: Device, story: DeviceData) -> tuple[tuple[str, str], ...]:
     """Return UUID and label of every GPU that is there now or that the store has for this window."""
     cells = found.view.cells if found.view else ()
     labels = {cell.subject.gpu or "": cell.label for cell in cells}
@@ -155,7 +155,9 @@ def _subject(found: Device, uuid: str) -> Subject:
     return Subject(cluster=found.node.cluster, node=found.node.node, gpu=uuid)
 
 
-def _rows(found: Device, story: Story, gpus: Sequence[tuple[str, str]]) -> tuple[timeline.Row, ...]:
+def _rows(
+    found: Device, story: DeviceData, gpus: Sequence[tuple[str, str]]
+) -> tuple[timeline.Row, ...]:
     shown, now, numbers = story.window, story.now, story.numbers
     rows = []
     for uuid, label in gpus:
@@ -165,20 +167,22 @@ def _rows(found: Device, story: Story, gpus: Sequence[tuple[str, str]]) -> tuple
             numbers.grid,
             shown,
             now,
-            allocations=[it for it in story.happened.allocations if it.subject == subject],
-            incidents=[it for it in story.happened.incidents if spans.concerns(it, subject)],
+            allocations=[it for it in story.history.allocations if it.subject == subject],
+            incidents=[it for it in story.history.incidents if spans.concerns(it, subject)],
         )
         place = {"cluster": subject.cluster, "node": subject.node, "gpu": uuid}
         href = window.address(page_links.GPU, place, shown.query)
         nothing = "no data in this window"
         rows.append(timeline.Row(name=label, spans=states, href=href, nothing=nothing))
-    incidents = story.happened.incidents
+    incidents = story.history.incidents
     hrefs = {one.id: page_links.incident_page(one.id) for one in incidents}
     stood = spans.stood(incidents, shown, now, hrefs)
     return (*rows, timeline.Row(name="Incidents", spans=stood, nothing="none"))
 
 
-def _multiples(found: Device, story: Story, gpus: Sequence[tuple[str, str]], frame: Frame) -> None:
+def _multiples(
+    found: Device, story: DeviceData, gpus: Sequence[tuple[str, str]], frame: Frame
+) -> None:
     before = device_query.a_week_ago(found, story)
     strips = [
         _marked(
@@ -204,19 +208,19 @@ def _multiples(found: Device, story: Story, gpus: Sequence[tuple[str, str]], fra
                 )
 
 
-def _marked(found: Device, story: Story, gpus: Sequence[tuple[str, str]], one: Strip) -> Strip:
+def _marked(found: Device, story: DeviceData, gpus: Sequence[tuple[str, str]], one: Strip) -> Strip:
     """Add to each panel the marks of its GPU and of the whole node."""
     panels = []
     for (uuid, _), panel in zip(gpus, one.panels, strict=True):
         subject = _subject(found, uuid)
         own = {subject, found.node}
-        events = [it for it in story.happened.events if it.subject in own]
-        incidents = [it for it in story.happened.incidents if spans.concerns(it, subject)]
+        events = [it for it in story.history.events if it.subject in own]
+        incidents = [it for it in story.history.incidents if spans.concerns(it, subject)]
         panels.append(
             replace(
                 panel,
                 marks=marks(events, story.window),
-                shades=shades(incidents, story.window, story.now, story.happened.notes),
+                shades=shades(incidents, story.window, story.now, story.history.notes),
             )
         )
     return replace(one, panels=tuple(panels))
@@ -235,7 +239,7 @@ def _strip(one: Strip, frame: Frame, last: bool) -> None:
     )
 
 
-def _ports(found: Device, story: Story, frame: Frame) -> None:
+def _ports(found: Device, story: DeviceData, frame: Frame) -> None:
     numbers = story.numbers
     named = ports.names(found.ports, numbers, found.asked_port)
     if not named:
@@ -250,24 +254,24 @@ def _ports(found: Device, story: Story, frame: Frame) -> None:
     st.html(ports.table(lines))
 
 
-def _port_marked(found: Device, story: Story, one: Strip) -> Strip:
+def _port_marked(found: Device, story: DeviceData, one: Strip) -> Strip:
     """Add to each panel the marks of its port and of the whole node."""
     panels = []
     for panel in one.panels:
         device, _, port = panel.label.partition("/")
         subject = replace(found.node, device=device, port=port)
         own = {subject, found.node}
-        events = [it for it in story.happened.events if it.subject in own]
-        incidents = [it for it in story.happened.incidents if it.subject in own]
-        shown = shades(incidents, story.window, story.now, story.happened.notes)
+        events = [it for it in story.history.events if it.subject in own]
+        incidents = [it for it in story.history.incidents if it.subject in own]
+        shown = shades(incidents, story.window, story.now, story.history.notes)
         panels.append(replace(panel, marks=marks(events, story.window), shades=shown))
     return replace(one, panels=tuple(panels))
 
 
-def _host(found: Device, story: Story, frame: Frame) -> None:
-    events = [it for it in story.happened.events if it.subject == found.node]
-    incidents = [it for it in story.happened.incidents if it.subject == found.node]
-    shown = shades(incidents, story.window, story.now, story.happened.notes)
+def _host(found: Device, story: DeviceData, frame: Frame) -> None:
+    events = [it for it in story.history.events if it.subject == found.node]
+    incidents = [it for it in story.history.incidents if it.subject == found.node]
+    shown = shades(incidents, story.window, story.now, story.history.notes)
     frame = replace(frame, marks=marks(events, story.window), shades=shown)
     drawn = host.charts(story.numbers)
     side_by_side(drawn, frame, "node", columns=3)

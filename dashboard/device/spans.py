@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from gpuvigil.clock import moment
-from gpuvigil.faults.affected import struck
+from gpuvigil.faults.affected import affected_keys
 from gpuvigil.faults.gpu_states import gpu_state
 from gpuvigil.model import Allocation, GpuState, Incident, Subject
 from gpuvigil.web import page_links
@@ -133,7 +133,7 @@ def concerns(incident: Incident, gpu: Subject) -> bool:
     """Return whether the incident is about the GPU or its whole node."""
     if incident.subject in {gpu, gpu.of_node()} or gpu.key in incident.members:
         return True
-    return bool(incident.members) and gpu.of_node().key in struck(incident)
+    return bool(incident.members) and gpu.of_node().key in affected_keys(incident)
 
 
 def _measured(fields: Fields, on: Grid) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

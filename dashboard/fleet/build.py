@@ -20,18 +20,18 @@ from .keys import Keys, NodeName, keys_of, times
 from .liveness import (
     DEFAULT_TICK_SECONDS,
     NEVER,
-    Hearing,
-    Sent,
+    NodeLiveness,
+    RowTimes,
     heard,
-    hearing,
+    node_liveness,
     patience,
-    shown,
+    shown_nodes,
     time_of,
     waited_for,
 )
-from .marks import Holders, Out, Standing, holders, out_of_service, standing
+from .marks import Holders, OpenFaults, OutOfService, holders, open_faults, out_of_service
 from .roster import PortRoster, Roster, roster
-from .states import at_rows, decided, with_since
+from .states import at_rows, decide_states, with_since
 
 # The fields of facts that cluster views depend on; notices and port events are not among them.
 _SHOWN = tuple(one.name for one in fields(Facts) if one.name not in {"notices", "port_events"})
@@ -69,7 +69,7 @@ def _quiet(
     names = tuple(here)
     plain = np.array([allowed(inventories.get(name)) for name in names], np.int64)
     patient = _with_waits(plain, names, facts)
-    told = hearing(names, patient, last, np.full(len(names), NEVER), at)
+    told = node_liveness(names, patient, last, np.full(len(names), NEVER), at)
     silent = np.flatnonzero(told.silent).tolist()
     return frozenset(Subject(cluster=names[i][0], node=names[i][1]) for i in silent)
 
@@ -92,8 +92,8 @@ class Fleet:
         # The inventories that the roster fits; they are new objects every 10 min, as collectors repeat them.
         self._inventories: Mapping[NodeName, Inventory] = {}
         self._holders: Holders | None = None
-        self._standing: Standing | None = None
-        self._out: Out | None = None
+        self._standing: OpenFaults | None = None
+        self._out: OutOfService | None = None
 
     def clusters(self, facts: Facts) -> tuple[ClusterView, ...]:
         """Return every known cluster, real ones first; the same tuple while the facts are the same."""
@@ -111,9 +111,9 @@ class Fleet:
         )
         newest = _newest(members, gpus, ports)
         patient = _with_waits(members.patience, members.names, facts)
-        told = hearing(members.names, patient, last, newest, facts.now)
+        told = node_liveness(members.names, patient, last, newest, facts.now)
         self._holders = holders(members, facts.allocations, self._holders)
-        self._standing = standing(members, facts.incidents, self._standing)
+        self._standing = open_faults(members, facts.incidents, self._standing)
         self._out = out_of_service(members, facts.schedulers, facts.now, self._out)
         marked = self._holders, self._standing, self._out
         drawn = _gpus(members, facts.gpus, gpus.at, told, marked)
@@ -140,7 +140,7 @@ class Fleet:
         return kept
 
 
-def _sent(facts: Facts, before: Mapping[str, Keys]) -> dict[str, Sent]:
+def _sent(facts: Facts, before: Mapping[str, Keys]) -> dict[str, RowTimes]:
     """Return the rows of each measurement; `before` are the keys of an earlier moment."""
     tables = (
         (GPU.name, GPU.tags[:3], facts.gpus),
@@ -148,7 +148,7 @@ def _sent(facts: Facts, before: Mapping[str, Keys]) -> dict[str, Sent]:
         (NODE.name, NODE.tags, facts.nodes),
     )
     return {
-        name: Sent(keys=keys_of(table, tags, before.get(name)), at=times(table))
+        name: RowTimes(keys=keys_of(table, tags, before.get(name)), at=times(table))
         for name, tags, table in tables
     }
 
@@ -158,14 +158,14 @@ def _by_node(facts: Facts) -> dict[NodeName, Inventory]:
 
 
 def _present(
-    facts: Facts, sent: Mapping[str, Sent], inventories: Mapping[NodeName, Inventory]
+    facts: Facts, sent: Mapping[str, RowTimes], inventories: Mapping[NodeName, Inventory]
 ) -> tuple[dict[NodeName, datetime], frozenset[NodeName]]:
     """Return when each node was last heard, and the nodes that are shown."""
     last = heard(facts, sent.values())
-    return last, shown(facts, last, inventories)
+    return last, shown_nodes(facts, last, inventories)
 
 
-def _newest(members: Roster, *tables: Sent) -> Column:
+def _newest(members: Roster, *tables: RowTimes) -> Column:
     """Return the time of each node's newest row, in microseconds."""
     newest = np.full(len(members.names), NEVER)
     for sent, places in zip(tables, members.sending, strict=True):
@@ -177,15 +177,15 @@ def _gpus(
     members: Roster,
     rows: pa.Table,
     times_of_rows: Column,
-    told: Hearing,
-    marked: tuple[Holders, Standing, Out],
+    told: NodeLiveness,
+    marked: tuple[Holders, OpenFaults, OutOfService],
 ) -> Gpus:
     """Return the GPUs of all clusters as columns, in the roster's order, within a node by index."""
     at = at_rows(times_of_rows, members.row, NEVER)
     young = (members.row >= 0) & ~told.silent[members.node]
     young &= at >= told.trusted_since[members.node]
     held_by, stands, out = marked
-    known = decided(rows, members.row, young, held_by, stands, out)
+    known = decide_states(rows, members.row, young, held_by, stands, out)
     unknown = known.state == _UNKNOWN
     seen_at = np.where(members.row >= 0, at, told.heard_at[members.node])
     absent = _numbers(rows, "unmeasured_seconds", members.row, young)
@@ -230,7 +230,7 @@ def _numbers(rows: pa.Table, name: str, row: Column, trusted: Column) -> Column:
 
 
 def _ports(
-    members: Roster, rows: pa.Table, times_of_rows: Column, told: Hearing
+    members: Roster, rows: pa.Table, times_of_rows: Column, told: NodeLiveness
 ) -> tuple[Column, Column]:
     """Return per port whether it is up, and its speed in bits per second while it is up."""
     ports = members.ports
@@ -244,7 +244,7 @@ def _cluster(
     name: str,
     members: Roster,
     inventories: Mapping[NodeName, Inventory],
-    told: Hearing,
+    told: NodeLiveness,
     all_gpus: Gpus,
     all_ports: tuple[Column, Column],
 ) -> ClusterView:

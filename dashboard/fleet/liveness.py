@@ -22,7 +22,7 @@ NEVER = np.iinfo(np.int64).min // 2  # far enough from the limit to calculate wi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sent:
+class RowTimes:
     """The rows of one measurement: their subjects, and their times in microseconds."""
 
     keys: Keys
@@ -30,7 +30,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Hearing:
+class NodeLiveness:
     """When each node was heard, in the roster's order; times in microseconds, NEVER for none."""
 
     heard: Sequence[datetime | None]
@@ -40,7 +40,7 @@ class Hearing:
     newest_row: Column
 
 
-def heard(facts: Facts, tables: Iterable[Sent]) -> dict[NodeName, datetime]:
+def heard(facts: Facts, tables: Iterable[RowTimes]) -> dict[NodeName, datetime]:
     """Return when the hub last got something from each node, or its newest row if the hub cannot say."""
     found = dict(facts.heard)
     for sent in tables:
@@ -51,7 +51,7 @@ def heard(facts: Facts, tables: Iterable[Sent]) -> dict[NodeName, datetime]:
     return found
 
 
-def shown(
+def shown_nodes(
     facts: Facts,
     heard_at: Mapping[NodeName, datetime],
     inventories: Mapping[NodeName, Inventory],
@@ -65,13 +65,13 @@ def shown(
     return expected(told, retired, incidents, facts.now, facts.listening_since)
 
 
-def hearing(
+def node_liveness(
     nodes: Sequence[NodeName],
     patience: Column,
     heard_from: Mapping[NodeName, datetime],
     newest_row: Column,
     now: datetime,
-) -> Hearing:
+) -> NodeLiveness:
     """Return when nodes were heard and which are silent.
 
     Silence is judged by the hub's clock, the lag of a row by its node's clock. `patience` is how long a
@@ -80,7 +80,7 @@ def hearing(
     last = [heard_from.get(name) for name in nodes]
     heard_at = np.array([NEVER if at is None else micro(at) for at in last], np.int64)
     silent = (heard_at == NEVER) | (micro(now) - heard_at > patience)
-    return Hearing(
+    return NodeLiveness(
         heard=last,
         heard_at=heard_at,
         silent=silent,

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import numpy as np
 
-from gpuvigil.faults.affected import struck
+from gpuvigil.faults.affected import affected_keys
 from gpuvigil.model import Allocation, Incident, Scheduler, Severity, Subject
 from gpuvigil.schedulers.out_of_service import SPEAKS_FOR, name_of, why_out
 
@@ -33,7 +33,7 @@ class Holders:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Standing:
+class OpenFaults:
     """Per GPU of the roster its faults, as an index into `kinds`; 0: no fault."""
 
     roster: Roster
@@ -43,7 +43,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Out:
+class OutOfService:
     """Per GPU of the roster why its node is out of service, as an index into `texts`; 0: it is in service."""
 
     roster: Roster
@@ -53,8 +53,8 @@ class Out:
 
 
 def out_of_service(
-    roster: Roster, schedulers: tuple[Scheduler, ...], now: datetime, before: Out | None
-) -> Out:
+    roster: Roster, schedulers: tuple[Scheduler, ...], now: datetime, before: OutOfService | None
+) -> OutOfService:
     """Return per GPU why its node is out of service; `before` itself if nothing changed."""
     counting = tuple(one for one in schedulers if now - one.at <= SPEAKS_FOR)
     if before and before.roster is roster and before.schedulers == counting:
@@ -70,7 +70,9 @@ def out_of_service(
     for number, (cluster, node) in enumerate(roster.names if said else ()):
         why = said.get(name_of(Subject(cluster=cluster, node=node)), "")
         of_node[number] = texts.setdefault(why, len(texts))
-    return Out(roster=roster, schedulers=counting, why=of_node[roster.node], texts=tuple(texts))
+    return OutOfService(
+        roster=roster, schedulers=counting, why=of_node[roster.node], texts=tuple(texts)
+    )
 
 
 def holders(roster: Roster, allocations: tuple[Allocation, ...], before: Holders | None) -> Holders:
@@ -116,7 +118,9 @@ def _named(held: Sequence[Allocation]) -> str:
     return f"{first.holder}{user}" + (f" +{len(held) - 1}" if held[1:] else "")
 
 
-def standing(roster: Roster, incidents: tuple[Incident, ...], before: Standing | None) -> Standing:
+def open_faults(
+    roster: Roster, incidents: tuple[Incident, ...], before: OpenFaults | None
+) -> OpenFaults:
     """Return each GPU's faults; `before` itself if nothing changed."""
     if before and before.roster is roster and before.incidents is incidents:
         return before
@@ -133,7 +137,7 @@ def standing(roster: Roster, incidents: tuple[Incident, ...], before: Standing |
         here, mine = of_nodes.get(roster.names[roster.node[number]], {}), own.get(number, {})
         kind = (tuple({**here, **mine}.items()), tuple(mine.items()))
         column[number] = kinds.setdefault(kind, len(kinds))
-    return Standing(
+    return OpenFaults(
         roster=roster,
         incidents=incidents,
         faults=column,
@@ -162,7 +166,7 @@ def _faults(
 def _covered(incident: Incident) -> set[Subject]:
     """Return the subjects that an incident is about, without members that this version cannot parse."""
     covered: set[Subject] = set()
-    for member in struck(incident):
+    for member in affected_keys(incident):
         with contextlib.suppress(ValueError):
             covered.add(Subject.parse(member))
     return covered

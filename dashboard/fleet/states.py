@@ -16,9 +16,9 @@ from gpuvigil.clock import moment
 from gpuvigil.faults.gpu_states import HUNG, gpu_state, is_failing
 from gpuvigil.model import GpuState, Severity
 
-from ..model.gpus import HANGS, STATES, Column, Look
+from ..model.gpus import HANGS, STATES, Column, DisplayState
 from .liveness import NEVER, time_of
-from .marks import Faults, Holders, Out, Standing
+from .marks import Faults, Holders, OpenFaults, OutOfService
 
 # The fields of a row on which the state depends.
 DECIDING = ("up", "unmeasured_reason", "utilization_percent", "compute_processes")
@@ -26,16 +26,16 @@ _SECOND = 1_000_000
 _LARGEST = 2**62
 
 _LOOKS = {
-    GpuState.ACTIVE: Look.ACTIVE,
-    GpuState.IDLE: Look.IDLE,
-    GpuState.FREE: Look.FREE,
-    GpuState.UNAVAILABLE: Look.FAILED,
-    GpuState.UNKNOWN: Look.UNKNOWN,
+    GpuState.ACTIVE: DisplayState.ACTIVE,
+    GpuState.IDLE: DisplayState.IDLE,
+    GpuState.FREE: DisplayState.FREE,
+    GpuState.UNAVAILABLE: DisplayState.FAILED,
+    GpuState.UNKNOWN: DisplayState.UNKNOWN,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Decided:
+class GpuStates:
     """The states per GPU, in the given order; `reason` is an index into `reasons`."""
 
     state: Column
@@ -45,9 +45,14 @@ class Decided:
     reasons: tuple[str, ...]
 
 
-def decided(
-    rows: pa.Table, row: Column, young: Column, holders: Holders, standing: Standing, out: Out
-) -> Decided:
+def decide_states(
+    rows: pa.Table,
+    row: Column,
+    young: Column,
+    holders: Holders,
+    standing: OpenFaults,
+    out: OutOfService,
+) -> GpuStates:
     """Decide each GPU's state; `row` is its row in `rows`, which is used only if `young` is true."""
     held = holders.holder > 0
     said = [_numbered(rows.column(name), row, young) for name in DECIDING]
@@ -62,10 +67,10 @@ def decided(
         state, reason = gpu_state(believed, held=bool(held[number]), faults=faults, out=why)
         states.append(STATES.index(state))
         looks.append(_look(state, own, bool(why)))
-        hides = "" if looks[-1] is Look.FAILED else _hung(state, faults)
+        hides = "" if looks[-1] is DisplayState.FAILED else _hung(state, faults)
         hangs.append(HANGS.index(hides))
         reasons.append(texts.setdefault(reason, len(texts)))
-    return Decided(
+    return GpuStates(
         state=np.array(states, np.uint8)[situation],
         look=np.array(looks, np.uint8)[situation],
         hung=np.array(hangs, np.uint8)[situation],
@@ -74,7 +79,7 @@ def decided(
     )
 
 
-def with_since(told: Decided, chosen: Column, seen_at: Column) -> Decided:
+def with_since(told: GpuStates, chosen: Column, seen_at: Column) -> GpuStates:
     """Add "since ..." to the reasons of the `chosen` GPUs; `seen_at` is in microseconds, or NEVER."""
     reasons = told.reason.copy()
     places = {text: place for place, text in enumerate(told.reasons)}
@@ -128,12 +133,12 @@ def _hung(state: GpuState, faults: Faults) -> str:
     return next((fault for fault in HUNG if fault in faults), "")
 
 
-def _look(state: GpuState, own: Faults, out: bool) -> Look:
+def _look(state: GpuState, own: Faults, out: bool) -> DisplayState:
     """Return how a GPU is drawn; one that works despite a fault of its own, worse than info, is degraded."""
     if is_failing(state, own, out):
-        return Look.FAILED
-    look = Look.OUT if out and state is GpuState.UNAVAILABLE else _LOOKS[state]
-    working = look in {Look.ACTIVE, Look.IDLE, Look.FREE}
+        return DisplayState.FAILED
+    look = DisplayState.OUT if out and state is GpuState.UNAVAILABLE else _LOOKS[state]
+    working = look in {DisplayState.ACTIVE, DisplayState.IDLE, DisplayState.FREE}
     if working and any(severity is not Severity.INFO for severity in own.values()):
-        return Look.DEGRADED
+        return DisplayState.DEGRADED
     return look

@@ -13,7 +13,7 @@ from gpuvigil.numbers_in_words import natural
 from gpuvigil.web.page_links import node_page, rack_page
 
 from ..model.cluster import ClusterView
-from ..model.gpus import Look, summed
+from ..model.gpus import DisplayState, summed
 
 # The most columns, as more cannot be read side by side.
 MOST_PLACES = 12
@@ -140,7 +140,7 @@ def _rack(
         nodes=[cluster.layout.nodes[number] for number in numbers],
         silent=int(sum(bool(cluster.silent[number]) for number in numbers)),
         gpus=len(gpus),
-        failing=strip.looks[Look.FAILED],
+        failing=strip.looks[DisplayState.FAILED],
         held_percent=strip.held_percent,
         power_watts=strip.power_watts,
         power_limit_watts=strip.power_limit_watts,

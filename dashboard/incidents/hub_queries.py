@@ -41,7 +41,7 @@ _MOST_SETUPS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class PastIncidents:
     """The incidents that ended last; `cut` if the hub may have more."""
 
     entries: tuple[Entry, ...] = ()
@@ -52,16 +52,16 @@ class Past:
         ends = [one.ended_at for one in self.entries if one.ended_at is not None]
         return not self.cut or min(ends, default=since) < since
 
-    def and_newer(self, newer: "Past") -> "Past":
+    def and_newer(self, newer: "PastIncidents") -> "PastIncidents":
         """Return the entries together with newer ones."""
         entries = {one.id: one for one in (*self.entries, *newer.entries)}
-        return Past(entries=tuple(entries.values()), cut=self.cut)
+        return PastIncidents(entries=tuple(entries.values()), cut=self.cut)
 
 
-def newest_past(hub: Hub, limit: int) -> Past:
+def newest_past_incidents(hub: Hub, limit: int) -> PastIncidents:
     """Return the `limit` incidents that ended last."""
     records = hub.records(RecordKind.INCIDENT, states=OVER, limit=limit)
-    return Past(
+    return PastIncidents(
         entries=tuple(
             entry(one) for one in readable(records, Incident.from_record) if not one.marked
         ),

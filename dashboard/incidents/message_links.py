@@ -41,7 +41,7 @@ _OPERATORS = "Only operators answer for incidents. The page Incidents shows what
 _GONE = "This link has expired or is not valid. Open the dashboard, or the link of a newer message."
 
 
-class Answering:
+class MessageLinkRoutes:
     """The routes of the links; `connect` makes a hub client for one request."""
 
     def __init__(

@@ -27,7 +27,16 @@ from . import (
 from .covers import covered, members
 from .export import as_json, as_markdown
 from .filters import Filters
-from .hub_queries import MOST, NEWEST, Past, Similar, Story, newest_past, similar, story
+from .hub_queries import (
+    MOST,
+    NEWEST,
+    PastIncidents,
+    Similar,
+    Story,
+    newest_past_incidents,
+    similar,
+    story,
+)
 from .listing import listing, standing_entry
 from .messages import channels, configured
 from .story import Assignment, AssignmentState, assignment, on_trial, timeline
@@ -67,21 +76,23 @@ def _live() -> None:
     show("incidents", drawing.filters(found), *rows)
 
 
-def _past(asked: Filters, now: datetime) -> tuple[Past, list[str]]:
+def _past(asked: Filters, now: datetime) -> tuple[PastIncidents, list[str]]:
     """Return ended incidents as far back as the span asks, and lines on why some may be missing."""
     ask, since = live.shared().questions.ask, now - asked.span
     try:
-        newest = ask("incidents newest", lambda hub: newest_past(hub, NEWEST), NEWEST_SECONDS)
-        past: Past = newest.value
+        newest = ask(
+            "incidents newest", lambda hub: newest_past_incidents(hub, NEWEST), NEWEST_SECONDS
+        )
+        past: PastIncidents = newest.value
         old = live.outdated("what is over is", newest)
         if not past.reaches(since):
-            most = ask("incidents most", lambda hub: newest_past(hub, MOST), MOST_SECONDS)
+            most = ask("incidents most", lambda hub: newest_past_incidents(hub, MOST), MOST_SECONDS)
             past = most.value.and_newer(past)
             old = old or live.outdated("what was over before is", most)
     except HubError as error:
-        return Past(), [live.unanswered("What is over is not known", error)]
+        return PastIncidents(), [live.unanswered("What is over is not known", error)]
     kept = tuple(one for one in past.entries if one.ended_at is None or one.ended_at >= since)
-    return Past(entries=kept, cut=not past.reaches(since)), old
+    return PastIncidents(entries=kept, cut=not past.reaches(since)), old
 
 
 def silences(about: Iterable[Silence], now: datetime) -> list[str]:

@@ -17,7 +17,7 @@ ASKED = "astray"
 _LONGEST = 80
 
 
-class Astray:
+class NotFoundMiddleware:
     """ASGI middleware in front of the pages; `paths` are all addresses that may be opened."""
 
     def __init__(self, app: ASGIApp, paths: Collection[str]) -> None:

@@ -16,7 +16,7 @@ from ..data.changes import Change
 from ..data.freshness import Loading
 from ..data.trend import Before
 from ..data.views import NAMED_NODES, FleetView
-from ..model.cluster import ClusterView, Look, PortView, Strip
+from ..model.cluster import ClusterView, DisplayState, PortView, Strip
 from ..model.ports import PORT_WORDS
 from ..model.short_label import short_label
 from . import job_links
@@ -95,20 +95,20 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
     """Six numbers, each with what it was; what nobody could measure is a dash with the reason."""
     looks = numbers.looks
     long = day or hour
-    known = numbers.gpus - looks[Look.UNKNOWN]
-    unknown = f", {looks[Look.UNKNOWN]:,} unknown" if looks[Look.UNKNOWN] else ""
-    failing = looks[Look.FAILED] + sum(numbers.hung.values())
+    known = numbers.gpus - looks[DisplayState.UNKNOWN]
+    unknown = f", {looks[DisplayState.UNKNOWN]:,} unknown" if looks[DisplayState.UNKNOWN] else ""
+    failing = looks[DisplayState.FAILED] + sum(numbers.hung.values())
     all_in = ", all in service" if numbers.in_service == numbers.gpus else ""
     in_service = f"{numbers.in_service:,} of {numbers.gpus:,} in service"
 
-    def counted_as(look: Look) -> str:
+    def counted_as(look: DisplayState) -> str:
         """Of GPUs of which nothing is known none can be counted."""
         return f"{looks[look]:,}" if known else "–"
 
     tiles = (
         _tile(
             "Unavailable GPUs",
-            counted_as(Look.FAILED),
+            counted_as(DisplayState.FAILED),
             joined(
                 f"of {known:,} known{unknown}" if unknown else f"of {known:,}{all_in}",
                 _hung(numbers),
@@ -118,10 +118,10 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
         ),
         _tile(
             "Degraded",
-            counted_as(Look.DEGRADED),
+            counted_as(DisplayState.DEGRADED),
             "work, with a fault",
             "",
-            "degraded" if looks[Look.DEGRADED] else "",
+            "degraded" if looks[DisplayState.DEGRADED] else "",
         ),
         _tile(
             "GPUs allocated",
@@ -137,10 +137,10 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
         ),
         _tile(
             "Allocated but idle",
-            counted_as(Look.IDLE) if numbers.holders_known else "–",
+            counted_as(DisplayState.IDLE) if numbers.holders_known else "–",
             "at 0 % utilisation",
             _was(hour, lambda was: was.idle, "{:.0f}".format),
-            "idle" if looks[Look.IDLE] else "",
+            "idle" if looks[DisplayState.IDLE] else "",
         ),
         _tile(
             "Power",

@@ -21,7 +21,7 @@ _DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class FleetNow:
     """The view of the fleet, and the allocations behind it by GPU."""
 
     view: FleetView
@@ -39,7 +39,7 @@ class Moment:
         return self.allocations.get((gpu.cluster, gpu.node, gpu.gpu or ""), ())
 
 
-def look(hub: Hub, settings: AnalyzerSettings, cluster: str | None = None) -> Moment:
+def look(hub: Hub, settings: AnalyzerSettings, cluster: str | None = None) -> FleetNow:
     """Ask for the fleet now; HubUnavailable, HubRefused or StoreError if the hub or the store does not answer.
 
     The notices of incidents are not read, since they would take one query for each incident.
@@ -52,7 +52,7 @@ def look(hub: Hub, settings: AnalyzerSettings, cluster: str | None = None) -> Mo
     return with_jobs(moment_of(facts, settings, cluster), jobs_since(hub, None, facts.now - _DAY))
 
 
-def on_pages(hub: Hub, snapshot: Snapshot, settings: AnalyzerSettings) -> Moment:
+def on_pages(hub: Hub, snapshot: Snapshot, settings: AnalyzerSettings) -> FleetNow:
     """Return the fleet as all pages show it now; only jobs are asked for.
 
     Before the first view, everything is asked for. Raises the errors of `look`.
@@ -64,7 +64,7 @@ def on_pages(hub: Hub, snapshot: Snapshot, settings: AnalyzerSettings) -> Moment
     return with_jobs(moment, jobs_since(hub, None, view.now - _DAY))
 
 
-def with_jobs(moment: Moment, jobs: Jobs) -> Moment:
+def with_jobs(moment: FleetNow, jobs: Jobs) -> FleetNow:
     """Return the moment with allocations completed by what the scheduler's controller says of the jobs."""
     told = {
         gpu: tuple(with_job_details(one, jobs) for one in held)
@@ -73,7 +73,7 @@ def with_jobs(moment: Moment, jobs: Jobs) -> Moment:
     return replace(moment, allocations=told, jobs=jobs)
 
 
-def moment_of(facts: Facts, settings: AnalyzerSettings, cluster: str | None = None) -> Moment:
+def moment_of(facts: Facts, settings: AnalyzerSettings, cluster: str | None = None) -> FleetNow:
     """Return what is shown of `facts`, of all clusters or one."""
     view = fleet_view(facts, settings, facts.now)
     return _moment(view, facts.allocations, facts.inventories, cluster)
@@ -84,13 +84,13 @@ def _moment(
     allocations: Iterable[Allocation],
     inventories: Iterable[Inventory],
     cluster: str | None,
-) -> Moment:
+) -> FleetNow:
     held: dict[tuple[str, str, str], tuple[Allocation, ...]] = {}
     for one in allocations:
         key = one.subject.cluster, one.subject.node, one.subject.gpu or ""
         held[key] = (*held.get(key, ()), one)
     chosen = [one for one in view.clusters if cluster in {None, one.name}]
-    return Moment(
+    return FleetNow(
         view=view,
         inventories=tuple(inventories),
         allocations=held,

@@ -13,7 +13,7 @@ from gpuvigil.model import Allocation, GpuState
 from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN, holders_unknown, natural
 
 from ..model.gpus import Cell
-from .fleet_now import Moment
+from .fleet_now import FleetNow
 from .table import Column, Grid, Value, held_for, length, percents, whole, yes_or_no
 
 Bill = tuple[Prices, Mapping[str, str]]  # prices, and the model of each GPU by its key
@@ -101,7 +101,7 @@ def _where(one: _Holding, now: datetime) -> tuple[Value, ...]:
     return (*held, one.partition, one.account, one.command, one.cluster, one.began_before)
 
 
-def top(moment: Moment) -> Grid:
+def top(moment: FleetNow) -> Grid:
     """Return a row per holder, those with most GPUs first."""
     found = sorted(
         _holdings(moment), key=lambda one: (-one.gpus, natural(one.holder), one.user or "")
@@ -127,7 +127,7 @@ def top(moment: Moment) -> Grid:
 
 
 def idle(
-    moment: Moment,
+    moment: FleetNow,
     reasons: Mapping[str, Idleness],
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
 ) -> Grid:
@@ -176,7 +176,7 @@ def key_of(held: Allocation) -> HolderKey:
     return held.subject.cluster, holder_of(held), held.user or ""
 
 
-def serving(moment: Moment, known_by: Mapping[HolderKey, str], notes: Sequence[str] = ()) -> Grid:
+def serving(moment: FleetNow, known_by: Mapping[HolderKey, str], notes: Sequence[str] = ()) -> Grid:
     """Return a row per holder that serves inference, those with most GPUs at 0 % first."""
     mine = [(it, (it.cluster, it.holder, it.user or "")) for it in _holdings(moment)]
     found = [(it, known_by[key]) for it, key in mine if key in known_by]
@@ -200,7 +200,7 @@ def serving(moment: Moment, known_by: Mapping[HolderKey, str], notes: Sequence[s
     return Grid(columns=SERVING, rows=rows, empty=_empty(moment, nothing), notes=notes)
 
 
-def _empty(moment: Moment, nothing: str) -> str:
+def _empty(moment: FleetNow, nothing: str) -> str:
     """Return the text for an empty table: `nothing`, with a caveat if holders are not all known."""
     strips = [one.strip for one in moment.clusters]
     unknown = sum(one.unattributed for one in strips)
@@ -211,7 +211,7 @@ def _empty(moment: Moment, nothing: str) -> str:
     return f"{nothing} {holders_unknown(f'{unknown:,} of {sum(it.gpus for it in strips):,} GPUs')}"
 
 
-def _cannot_judge(moment: Moment) -> Iterator[str]:
+def _cannot_judge(moment: FleetNow) -> Iterator[str]:
     """Yield a line for each reason why some GPUs cannot be judged idle or not."""
     cells = [cell for one in moment.clusters for cell in one.cells]
     unknown = Counter(cell.reason for cell in cells if cell.state is GpuState.UNKNOWN)
@@ -222,7 +222,7 @@ def _cannot_judge(moment: Moment) -> Iterator[str]:
 
 
 def _holdings(
-    moment: Moment, reasons: Mapping[str, Idleness] | None = None, bill: Bill | None = None
+    moment: FleetNow, reasons: Mapping[str, Idleness] | None = None, bill: Bill | None = None
 ) -> Iterable[_Holding]:
     found: dict[tuple[str, str, str], _Holding] = {}
     idle_since = gpus_idle_since(one.incident for one in moment.view.attention)
@@ -262,7 +262,9 @@ def _idles(one: _Holding, since: datetime | None, why: Idleness | None) -> None:
         one.idle_since = min(since, one.idle_since or since)
 
 
-def _wasted(cell: Cell, since: datetime | None, moment: Moment, bill: Bill | None) -> float | None:
+def _wasted(
+    cell: Cell, since: datetime | None, moment: FleetNow, bill: Bill | None
+) -> float | None:
     """Return what a GPU has cost each of its holders since then; None without a price."""
     if bill is None or since is None:
         return None
@@ -272,7 +274,7 @@ def _wasted(cell: Cell, since: datetime | None, moment: Moment, bill: Bill | Non
     return None if cost is None else cost / max(len(moment.of(cell.subject)), 1)
 
 
-def _held(moment: Moment) -> Iterator[Cell]:
+def _held(moment: FleetNow) -> Iterator[Cell]:
     for cluster in moment.clusters:
         yield from (cell for cell in cluster.cells if cell.held or moment.of(cell.subject))
 

@@ -22,7 +22,7 @@ from gpuvigil.matching.matchers import Labels
 from gpuvigil.model import Allocation, GpuState, Incident, Subject
 from gpuvigil.store.external import store_of
 
-from .fleet_now import Moment
+from .fleet_now import FleetNow
 
 _DEFAULT_TICK_SECONDS = 10.0  # for a node without an inventory, as in the detectors
 _Holder = tuple[str, str, str | None]  # cluster, holder, user
@@ -31,7 +31,7 @@ _Holder = tuple[str, str, str | None]  # cluster, holder, user
 def reasons(
     hub: Hub,
     settings: AnalyzerSettings,
-    moment: Moment,
+    moment: FleetNow,
     declared: Sequence[IdleSettings] = (),
 ) -> dict[str, Idleness]:
     """Return by key why each GPU that is idle now has been idle over the idle span.
@@ -51,7 +51,7 @@ def reasons(
 
 
 def reasons_of(
-    moment: Moment,
+    moment: FleetNow,
     rows: Mapping[str, Row],
     settings: AnalyzerSettings,
     declared: Sequence[IdleSettings] = (),
@@ -85,7 +85,7 @@ def reasons_of(
 
 
 def _span(
-    moment: Moment,
+    moment: FleetNow,
     rows: Mapping[str, Row],
     settings: AnalyzerSettings,
     over: Sequence[Incident],
@@ -128,6 +128,6 @@ def _key(held: Allocation) -> _Holder:
     return held.subject.cluster, str(held.holder), held.user
 
 
-def excused(moment: Moment) -> Excuses:
+def excused(moment: FleetNow) -> Excuses:
     """Return whom the open incidents keep from computing."""
     return excuses(one.incident for one in moment.view.attention)

@@ -17,7 +17,7 @@ from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN, counted
 from gpuvigil.store.external import store_of
 
 from ..data.job_queue import rooms
-from .fleet_now import Moment
+from .fleet_now import FleetNow
 from .idle_reasons import excused
 from .table import Column, Grid, Value, percents, tenths, whole
 
@@ -43,7 +43,7 @@ _Holder = tuple[str, str, str | None]  # cluster, holder, user
 
 def look(
     hub: Hub,
-    moment: Moment,
+    moment: FleetNow,
     span: tuple[datetime, datetime],
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
 ) -> Grid:
@@ -57,7 +57,7 @@ def look(
 
 
 def grid(
-    moment: Moment,
+    moment: FleetNow,
     rows: Mapping[str, _Row],
     span: tuple[datetime, datetime],
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
@@ -102,7 +102,7 @@ def grid(
     )
 
 
-def _alone(moment: Moment) -> Mapping[_Holder, Sequence[Allocation]]:
+def _alone(moment: FleetNow) -> Mapping[_Holder, Sequence[Allocation]]:
     """Return the GPUs of each holder that shares none, since on shared ones it is not known who does what."""
     found: defaultdict[_Holder, list[Allocation]] = defaultdict(list)
     shared: set[_Holder] = set()
@@ -183,7 +183,7 @@ def _row(
 
 
 def _works(
-    moment: Moment, rows: Mapping[str, _Row], span: tuple[datetime, datetime]
+    moment: FleetNow, rows: Mapping[str, _Row], span: tuple[datetime, datetime]
 ) -> Mapping[str, Work]:
     """Return by key what each GPU did, and how much of the span was measured."""
     found: dict[str, Work] = {}
@@ -195,7 +195,7 @@ def _works(
     return found
 
 
-def _scattered(moment: Moment) -> Sequence[str]:
+def _scattered(moment: FleetNow) -> Sequence[str]:
     """Return a line for each cluster whose free GPUs are scattered over partly allocated nodes."""
     said = []
     for cluster in moment.clusters:

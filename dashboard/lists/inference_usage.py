@@ -19,8 +19,8 @@ from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.external import store_of
 
 from ..data.activity import ACTIVITY, activity, pieces
-from ..data.series import Course, Ints, Key, courses
-from .fleet_now import Moment
+from ..data.series import Ints, Key, TimeSeries, time_series
+from .fleet_now import FleetNow
 from .idle_reasons import labels_of
 
 GAUGES = ("requests_running", "requests_waiting", "kv_cache_percent")
@@ -45,9 +45,9 @@ class InferenceTelemetry:
 
     span: tuple[datetime, datetime]
     step: timedelta
-    series: Mapping[Key, Course]  # `GAUGES` of each inference server, by its `PLACE` tags
+    series: Mapping[Key, TimeSeries]  # `GAUGES` of each inference server, by its `PLACE` tags
     counted: Sequence[_Row]  # counts of the same servers over the span
-    gpus: Mapping[str, Course]  # activity of the servers' GPUs, by key
+    gpus: Mapping[str, TimeSeries]  # activity of the servers' GPUs, by key
 
     @property
     def serving_gpus(self) -> set[str]:
@@ -59,7 +59,7 @@ class InferenceTelemetry:
 class _Known:
     """What all services are made from."""
 
-    moment: Moment
+    moment: FleetNow
     telemetry: InferenceTelemetry
     prices: Prices
     holders: Mapping[str, Sequence[Allocation]]  # by GPU key
@@ -106,14 +106,14 @@ def query_telemetry(
     return InferenceTelemetry(
         span=span,
         step=step,
-        series=courses(found, PLACE, GAUGES),
+        series=time_series(found, PLACE, GAUGES),
         counted=counted,
         gpus=activity(store, nodes, of, span, step),
     )
 
 
 def services(
-    moment: Moment,
+    moment: FleetNow,
     telemetry: InferenceTelemetry,
     declared: Sequence[IdleSettings] = (),
     prices: Prices = Prices(),  # noqa: B008 - it is frozen
@@ -199,7 +199,7 @@ def _cost(known: _Known, gpus: Sequence[str], spare: int, heard: timedelta) -> f
 
 def _replica(
     place: Key,
-    said: tuple[Ints, Course | None],
+    said: tuple[Ints, TimeSeries | None],
     counted: Sequence[_Row],
     gpus: tuple[str, ...],
     telemetry: InferenceTelemetry,
@@ -224,13 +224,13 @@ def _replica(
     )
 
 
-def _heard(of: Iterable[Course]) -> Ints:
+def _heard(of: Iterable[TimeSeries]) -> Ints:
     """Return the steps in which any of the servers was scraped."""
     found = [course.at for course in of]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
 
-def _in(steps: Ints, course: Course | None, field: str) -> Steps:
+def _in(steps: Ints, course: TimeSeries | None, field: str) -> Steps:
     """Return a field at each step, None where missing; empty if it was never measured."""
     if course is None or not course.measured(field):
         return ()
@@ -252,7 +252,7 @@ def _most(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _holders(moment: Moment) -> Mapping[str, Sequence[Allocation]]:
+def _holders(moment: FleetNow) -> Mapping[str, Sequence[Allocation]]:
     held = [one for them in moment.allocations.values() for one in them]
     found: defaultdict[str, list[Allocation]] = defaultdict(list)
     for one in held:

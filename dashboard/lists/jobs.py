@@ -31,7 +31,7 @@ from accounting.jobs.reliability import at_risk
 from gpuvigil.clock import duration
 from gpuvigil.clock import moment as time_of
 from gpuvigil.faults import FAULTS, Stops
-from gpuvigil.faults.affected import struck
+from gpuvigil.faults.affected import affected_keys
 from gpuvigil.faults.gpu_states import UNHEARD
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
@@ -50,7 +50,7 @@ from gpuvigil.silence_conditions import KNOWN_DOWN
 from gpuvigil.store.external import store_of
 from gpuvigil.store.rows import rows
 
-from .fleet_now import Moment
+from .fleet_now import FleetNow
 
 # The span for what a job does now, and the longer one that its pace is compared with.
 SPAN, BEFORE = timedelta(minutes=5), timedelta(hours=1)
@@ -71,7 +71,7 @@ class Fleet:
     jobs: Jobs = field(default_factory=dict)
 
     @classmethod
-    def of(cls, moment: Moment) -> "Fleet":
+    def of(cls, moment: FleetNow) -> "Fleet":
         shown = {one.name for one in moment.clusters}
         return cls(
             now=moment.now,
@@ -145,7 +145,7 @@ class JobNow:
     def is_held_up_by(self, one: Incident) -> bool:
         """Return whether this incident, which may be over, keeps or kept the job from its work."""
         own, nodes = {it.key for it in self.gpus}, {it.of_node().key for it in self.gpus}
-        hit = map(Subject.parse, struck(one))
+        hit = map(Subject.parse, affected_keys(one))
         is_hit = str(self.holder) in one.impact.holders or any(
             it.key in own if it.gpu else it.of_node().key in nodes for it in hit
         )
@@ -301,7 +301,7 @@ def _standing(
     for incident in incidents:
         hit = {
             key
-            for subject in map(Subject.parse, struck(incident))
+            for subject in map(Subject.parse, affected_keys(incident))
             for key in (of_gpu[subject.key] if subject.gpu else of_node[subject.of_node().key])
         }
         cluster = incident.subject.cluster

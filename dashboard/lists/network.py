@@ -22,9 +22,9 @@ from gpuvigil.numbers_in_words import counted, natural
 from gpuvigil.store.external import store_of
 
 from ..model.short_label import short_label
-from .fleet_now import Moment
+from .fleet_now import FleetNow
 from .links import ASKED, SPAN, Floats, Links, Mask, Port, measured
-from .one_link import Known, Plug, plugged
+from .one_link import LinkInventory, Plug, plugged
 from .table import Column, Grid, Value, percents, whole
 from .wiring import OLD, Wiring, wirings
 
@@ -97,10 +97,10 @@ class Network:
     unread: int  # number of links that were up once and report nothing now
     unseen: Sequence[str]
     wirings: Sequence[Wiring] = ()  # of clusters whose switches are read
-    known: Known | None = None  # to look up a single link
+    known: LinkInventory | None = None  # to look up a single link
 
 
-def look(hub: Hub, moment: Moment, most: int | None = None) -> Network:
+def look(hub: Hub, moment: FleetNow, most: int | None = None) -> Network:
     """Ask for the network now; HubUnavailable, HubRefused or StoreError if hub or store do not answer.
 
     `most`: how many of the links without a finding are listed; None: all.
@@ -113,7 +113,7 @@ def look(hub: Hub, moment: Moment, most: int | None = None) -> Network:
 
 
 def network(
-    moment: Moment, links: Links, most: int | None = None, switches: Iterable[Switch] = ()
+    moment: FleetNow, links: Links, most: int | None = None, switches: Iterable[Switch] = ()
 ) -> Network:
     """Return the answer and everything around it; `most` is as in `look`."""
     switches = list(switches)
@@ -142,11 +142,11 @@ def network(
         unread=unread,
         unseen=list(_unseen(moment, links, unread, bool(found))),
         wirings=found,
-        known=Known.of(links, moment.inventories, switches),
+        known=LinkInventory.of(links, moment.inventories, switches),
     )
 
 
-def _findings(moment: Moment) -> list[Incident]:
+def _findings(moment: FleetNow) -> list[Incident]:
     """Return the shown clusters' open incidents about links: by severity, then those that affect running jobs."""
     shown = {one.name for one in moment.clusters}
     found = [
@@ -356,7 +356,7 @@ def _down(findings: Sequence[Incident]) -> Set[Port]:
 
 
 def _matrix(
-    moment: Moment, links: Links, down: Set[Port]
+    moment: FleetNow, links: Links, down: Set[Port]
 ) -> tuple[Sequence[str], Mapping[str, Mapping[str, Cell]]]:
     """Return rails (device names) and fabric cells by rack and rail; empty unless there are several of both."""
     racks = {(at.cluster, at.node): one.rack for one in moment.inventories if (at := one.subject)}
@@ -383,7 +383,7 @@ def _cell(links: Links, here: Sequence[int], down: Set[Port]) -> Cell:
     return Cell(down=lost, wait=wait, load=load, times=times)
 
 
-def _unread(moment: Moment, links: Links) -> int:
+def _unread(moment: FleetNow, links: Links) -> int:
     """Return how many links of the shown clusters were up once and reported nothing in the span."""
     shown, seen = {one.name for one in moment.clusters}, set(links.names)
     return sum(
@@ -395,7 +395,7 @@ def _unread(moment: Moment, links: Links) -> int:
     )
 
 
-def _unseen(moment: Moment, links: Links, unread: int, read: bool) -> Iterator[str]:
+def _unseen(moment: FleetNow, links: Links, unread: int, read: bool) -> Iterator[str]:
     """Yield lines on what cannot be seen from here and what that may hide."""
     fabric, waits = _fabric(links)
     blind = int((fabric & ~waits).sum())

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from accounting.job_ending import BEFORE, Ending, around
 from accounting.usage.model import cluster_key
 from gpuvigil.errors import ConfigError
-from gpuvigil.faults.affected import struck
+from gpuvigil.faults.affected import affected_keys
 from gpuvigil.faults.gpu_states import UNHEARD
 from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import STANDING
@@ -200,7 +200,7 @@ def of_nodes(incidents: Iterable[Incident], nodes: Sequence[Subject]) -> list[In
     mine = {node.key: node for node in nodes}
     found: dict[str, Incident] = {}
     for one in incidents:
-        told = {Subject.parse(key).of_node().key for key in struck(one)}
+        told = {Subject.parse(key).of_node().key for key in affected_keys(one)}
         hit = sorted(told & mine.keys())
         if one.subject.of_node().key in hit:
             found[one.id] = one

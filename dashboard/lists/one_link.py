@@ -64,7 +64,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LinkInventory:
     """What is known of links: by hosts' collectors, and by whatever reads the switches."""
 
     links: Links
@@ -72,7 +72,9 @@ class Known:
     switches: Mapping[tuple[str, str], Switch]
 
     @classmethod
-    def of(cls, links: Links, hosts: Iterable[Inventory], switches: Iterable[Switch]) -> "Known":
+    def of(
+        cls, links: Links, hosts: Iterable[Inventory], switches: Iterable[Switch]
+    ) -> "LinkInventory":
         return cls(
             links,
             {(it.subject.cluster, it.subject.node): it for it in hosts},

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Set
 from accounting.efficiency.on_call import serves
 
 from . import holders
-from .fleet_now import Moment
+from .fleet_now import FleetNow
 from .holders import HolderKey
 from .table import Grid
 
@@ -13,13 +13,13 @@ from .table import Grid
 ANSWERS = "its server answers"
 
 
-def grid(moment: Moment, answering: Set[str]) -> Grid:
+def grid(moment: FleetNow, answering: Set[str]) -> Grid:
     """Return a row per holder; `answering` are the keys of GPUs whose servers were scraped."""
     known = _known_by(moment, answering)
     return holders.serving(moment, known, tuple(_cannot_say(known)))
 
 
-def _known_by(moment: Moment, answering: Set[str]) -> Mapping[HolderKey, str]:
+def _known_by(moment: FleetNow, answering: Set[str]) -> Mapping[HolderKey, str]:
     found: dict[HolderKey, str] = {}
     for cluster in moment.clusters:
         for held in (one for cell in cluster.cells for one in moment.of(cell.subject)):

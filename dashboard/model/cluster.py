@@ -9,10 +9,19 @@ import numpy as np
 
 from gpuvigil.model import Subject
 
-from .gpus import Cell, Column, Gpus, Look, Strip
+from .gpus import Cell, Column, DisplayState, Gpus, Strip
 from .ports import Ports, PortView
 
-__all__ = ["Block", "Cell", "ClusterView", "Layout", "Look", "NodeView", "PortView", "Strip"]
+__all__ = [
+    "Block",
+    "Cell",
+    "ClusterView",
+    "DisplayState",
+    "Layout",
+    "NodeView",
+    "PortView",
+    "Strip",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

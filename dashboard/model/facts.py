@@ -91,7 +91,7 @@ def moves_port(records: Iterable[Record]) -> bool:
     )
 
 
-class Book:
+class RecordCache:
     """The records that pages need, kept up to date by the hub's changes; for one thread at a time."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ HANGS = ("", *HUNG)
 UNSAID = (NO_PROCESSES, NO_UTILIZATION)
 
 
-class Look(IntEnum):
+class DisplayState(IntEnum):
     """How a cell is drawn; the number is the byte in the map's data."""
 
     FREE = 0
@@ -41,7 +41,7 @@ class Cell:
 
     subject: Subject
     index: int | None
-    look: Look
+    look: DisplayState
     state: GpuState
     reason: str
     held: bool | None  # None: not known
@@ -96,7 +96,7 @@ class Gpus:
         return Cell(
             subject=Subject(cluster=node.cluster, node=node.node, gpu=self.uuid[number]),
             index=None if index is None else int(index),
-            look=Look(int(self.look[number])),
+            look=DisplayState(int(self.look[number])),
             state=STATES[self.state[number]],
             reason=self.reasons[self.reason[number]],
             held=None if self.held[number] < 0 else bool(self.held[number]),
@@ -125,7 +125,7 @@ class Strip:
     in_service: (
         int  # not counted or drawn as unavailable, nor unknown; unknown ones that answer count
     )
-    looks: Mapping[Look, int]
+    looks: Mapping[DisplayState, int]
     hung: Mapping[str, int]  # unknown GPUs, by the fault that hides their state
     known: int
     held: int
@@ -146,14 +146,16 @@ def summed(gpus: Gpus) -> Strip:
     """Return the numbers over the map for the GPUs of one cluster."""
     looks, hung = (
         np.bincount(column, minlength=len(kinds)).tolist()
-        for column, kinds in ((gpus.look, Look), (gpus.hung, HANGS))
+        for column, kinds in ((gpus.look, DisplayState), (gpus.hung, HANGS))
     )
     held, known = gpus.held > 0, int((gpus.held >= 0).sum())
     used = gpus.utilization_percent[held & ~np.isnan(gpus.utilization_percent)]
     blind = [place for place, text in enumerate(gpus.reasons) if text == NO_PROCESSES]
     answers = [place for place, text in enumerate(gpus.reasons) if text in UNSAID]
     # A GPU with a critical incident is drawn and counted as failed though it may still compute.
-    useless = (gpus.state == STATES.index(GpuState.UNAVAILABLE)) | (gpus.look == Look.FAILED)
+    useless = (gpus.state == STATES.index(GpuState.UNAVAILABLE)) | (
+        gpus.look == DisplayState.FAILED
+    )
     dark = (gpus.state == STATES.index(GpuState.UNKNOWN)) & ~np.isin(gpus.reason, answers)
     active = gpus.state == STATES.index(GpuState.ACTIVE)
     unattributed = int(((gpus.held < 0) & (active | np.isin(gpus.reason, blind))).sum())
@@ -163,7 +165,7 @@ def summed(gpus: Gpus) -> Strip:
     return Strip(
         gpus=len(gpus),
         in_service=int((~useless & ~dark).sum()),
-        looks={look: looks[look] for look in Look},
+        looks={look: looks[look] for look in DisplayState},
         hung={fault: hung[place] for place, fault in enumerate(HANGS) if fault},
         known=known,
         held=int(held.sum()),

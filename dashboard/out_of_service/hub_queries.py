@@ -17,17 +17,19 @@ from gpuvigil.model import (
 )
 from gpuvigil.schedulers.out_of_service import Checks
 
-from .rows import Known
+from .rows import OutOfServiceRecords
 
 _STANDING = sorted(state.value for state in STANDING)
 _MOST = 100_000
 
 
-def known(hub: Hub, inventories: Iterable[Inventory], settings: AnalyzerSettings) -> Known:
+def known(
+    hub: Hub, inventories: Iterable[Inventory], settings: AnalyzerSettings
+) -> OutOfServiceRecords:
     """Return all records that say why nodes take no jobs, without those of the selftest."""
     found = readable(hub.records(RecordKind.INCIDENT, states=_STANDING), Incident.from_record)
     accepted = readable(hub.records(RecordKind.ACCEPTANCE, limit=_MOST), Acceptance.from_record)
-    return Known(
+    return OutOfServiceRecords(
         inventories=tuple(one for one in inventories if not one.subject.marked),
         schedulers=tuple(readable(hub.records(RecordKind.SCHEDULER), Scheduler.from_record)),
         incidents=tuple(one for one in found if not one.marked),

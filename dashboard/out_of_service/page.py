@@ -16,7 +16,7 @@ from ..layout import panels
 from ..layout.tree import el, show
 from . import drawing
 from .hub_queries import known
-from .rows import Known, Silent, rows, unknown
+from .rows import OutOfServiceRecords, Silent, rows, unknown
 
 _SECONDS = 10.0
 _PAST = "Not known for the past: which nodes a scheduler had drained. Silent nodes and those with a fault that stops their work are listed."
@@ -45,7 +45,7 @@ def _live() -> None:
             )
         )
         return
-    told: Known = answer.value
+    told: OutOfServiceRecords = answer.value
     found = replace(told, silent=silent(view), allocations=snapshot.allocations())
     listed = rows(found)
     not_known = unknown(found) if shared.at is None else [_PAST]

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from accounting.hardware.returns import newest, step_line
 from gpuvigil.faults import FAULTS, Shows
-from gpuvigil.faults.affected import struck
+from gpuvigil.faults.affected import affected_keys
 from gpuvigil.faults.gpu_states import UNHEARD
 from gpuvigil.model import (
     Acceptance,
@@ -53,7 +53,7 @@ class Silent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class OutOfServiceRecords:
     """The records that say why nodes take no jobs, and the silent nodes."""
 
     inventories: Sequence[Inventory] = ()
@@ -84,7 +84,7 @@ class Row:
     jobs: Sequence[Allocation] = ()  # one allocation for each holder on it
 
 
-def rows(known: Known) -> Sequence[Row]:
+def rows(known: OutOfServiceRecords) -> Sequence[Row]:
     """Return the nodes that are out of service, those that wait longest first."""
     told = {
         name_of(Subject(cluster=one.told_by.cluster, node=node.name)): (node, one)
@@ -111,7 +111,9 @@ def rows(known: Known) -> Sequence[Row]:
     return sorted((replace(it, jobs=jobs.get(it.node, ())) for it in found), key=_rank)
 
 
-def _unheard(silent: Silent, standing: Mapping[Subject, Sequence[Incident]], known: Known) -> Row:
+def _unheard(
+    silent: Silent, standing: Mapping[Subject, Sequence[Incident]], known: OutOfServiceRecords
+) -> Row:
     """Return the row of a silent node, of which only the time since when it is silent is known."""
     here = standing.get(silent.node, ())
     of_silence = next((it for it in here if it.fault in UNHEARD), None)
@@ -145,7 +147,7 @@ def _by_node(incidents: Iterable[Incident]) -> Mapping[Subject, Sequence[Inciden
     """Return by node the open incidents about it and its GPUs, worst first."""
     found: dict[Subject, list[Incident]] = {}
     for one in sorted(incidents, key=lambda it: (it.severity.rank, it.since)):
-        for node in {Subject.parse(key).of_node() for key in struck(one)}:
+        for node in {Subject.parse(key).of_node() for key in affected_keys(one)}:
             found.setdefault(node, []).append(one)
     return found
 
@@ -162,7 +164,7 @@ def _row(
     lost: LostTo,
     here: Sequence[Incident],
     repair: Rma | None,
-    known: Known,
+    known: OutOfServiceRecords,
 ) -> Row:
     node = inventory.subject
     reason = "" if scheduled is None else scheduled.reason or ""
@@ -268,7 +270,7 @@ def _command(scheduled: ScheduledNode | None) -> str:
     return f": scontrol update nodename={scheduled.name} state=resume"
 
 
-def unknown(known: Known) -> Sequence[str]:
+def unknown(known: OutOfServiceRecords) -> Sequence[str]:
     """Return why the list may lack nodes: schedulers that do not answer, or none at all."""
     if not known.schedulers:
         return [

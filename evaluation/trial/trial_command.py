@@ -24,7 +24,7 @@ from gpuvigil.model import Incident
 from gpuvigil.typed_times import length
 from report.build import build
 from report.content import Report
-from report.inputs import Facts, Past
+from report.inputs import Facts, SpanData
 from report.owners import owners
 from report.report_command import form_of, render, write
 
@@ -119,11 +119,13 @@ def _facts(
     before = usage.start - (usage.end - usage.start)
     return Facts(
         cluster=usage.cluster,
-        now=Past(
+        now=SpanData(
             usage=usage,
             incidents=tuple(it for it in incidents if it.subject.cluster == usage.cluster),
         ),
-        earlier=Past(usage=Usage(cluster=usage.cluster, start=before, end=usage.start, buckets=())),
+        earlier=SpanData(
+            usage=Usage(cluster=usage.cluster, start=before, end=usage.start, buckets=())
+        ),
         inventories=tuple(
             it for it in recording.inventories if it.subject.cluster == usage.cluster
         ),

@@ -163,7 +163,7 @@ def tree_of(text: str, where: "Place") -> dict[str, Any]:
     return _with_variables(tree, where.environment)
 
 
-def says(path: Path, section: str, key: str) -> bool:
+def sets_key(path: Path, section: str, key: str) -> bool:
     """Return whether the file itself sets this key; False for a file that cannot be read."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8")).get(section)

@@ -4,7 +4,7 @@ from ..model import GroupKind, Incident
 from .gpu_states import UNHEARD
 
 
-def struck(incident: Incident) -> tuple[str, ...]:
+def affected_keys(incident: Incident) -> tuple[str, ...]:
     """Return the keys of everything the incident says is affected: its subject and its members.
 
     An incident about several silent nodes of a rack, or nodes of an NVLink domain, has the group's first

@@ -1,7 +1,7 @@
 """Faults of a single GPU."""
 
 from ..model import EventKind, Severity, Unmeasured
-from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Proof, Shows, Stops
+from .model import About, Blame, EndsBy, EndsJob, Fault, Link, NodeCheckSign, Proof, Shows, Stops
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 from .selftest_script import ScriptedEvent, SelftestScript
 
@@ -26,7 +26,7 @@ ROWS = (
         ends_job=EndsJob(EndsBy.HARDWARE),
         by_xid=False,
         link=Link.NOTHING,
-        look=Look.GPU_GONE,
+        look=NodeCheckSign.GPU_GONE,
         drains=True,
         loses_data=False,
         signs=frozenset(),
@@ -67,7 +67,7 @@ ROWS = (
         ends_job=None,
         by_xid=True,
         link=Link.NOTHING,
-        look=Look.XID,
+        look=NodeCheckSign.XID,
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.GPU_BROKEN}),
@@ -110,7 +110,7 @@ ROWS = (
         ends_job=EndsJob(EndsBy.HARDWARE),
         by_xid=False,
         link=Link.NOTHING,
-        look=Look.GPU_HANGS,
+        look=NodeCheckSign.GPU_HANGS,
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.NO_ANSWER, Sign.GPU_BROKEN}),

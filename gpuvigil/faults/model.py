@@ -133,7 +133,7 @@ class Link(str, Enum):
     FLAPS = "up or down now, and how long it must be quiet"
 
 
-class Look(str, Enum):
+class NodeCheckSign(str, Enum):
     """The sign of a fault in a single look at a node, without any history: `gpuvigil check`."""
 
     NO_DRIVER = "no driver"
@@ -178,7 +178,7 @@ class Fault(Described):
     ends_job: EndsJob | None
     by_xid: bool  # each Xid counts as a fault of its own
     link: Link
-    look: Look | None
+    look: NodeCheckSign | None
     drains: bool  # `gpuvigil act` drains a node for it, unless configured otherwise
     loses_data: bool  # the node's collector may drop what it has read
     signs: frozenset[Sign]  # what the fault may merely be a sign of

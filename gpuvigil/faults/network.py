@@ -1,7 +1,7 @@
 """Faults of the network: ports and switches."""
 
 from ..model import EventKind, Severity
-from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Proof, Shows, Stops
+from .model import About, Blame, EndsBy, EndsJob, Fault, Link, NodeCheckSign, Proof, Shows, Stops
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 from .selftest_script import ChangedValue, GrowingCounter, ScriptedEvent, SelftestScript, port
 
@@ -28,7 +28,7 @@ ROWS = (
         ends_job=EndsJob(EndsBy.NETWORK, always=True),
         by_xid=False,
         link=Link.STATE,
-        look=Look.PORT_DOWN,
+        look=NodeCheckSign.PORT_DOWN,
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.LINK_DOWN}),

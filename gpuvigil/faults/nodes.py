@@ -1,7 +1,7 @@
 """Faults of a node: its driver, its fabric, and what it has and reports."""
 
 from ..model import EventKind, Severity
-from .model import About, Blame, EndsBy, EndsJob, Fault, Link, Look, Proof, Shows, Stops
+from .model import About, Blame, EndsBy, EndsJob, Fault, Link, NodeCheckSign, Proof, Shows, Stops
 from .relations import Explains, Halts, Mended, Reach, Shared, Sign
 from .selftest_script import ScriptedEvent, SelftestScript
 
@@ -24,7 +24,7 @@ ROWS = (
         ends_job=EndsJob(EndsBy.HARDWARE),
         by_xid=False,
         link=Link.NOTHING,
-        look=Look.SXID,
+        look=NodeCheckSign.SXID,
         drains=False,
         loses_data=False,
         signs=frozenset(),
@@ -66,7 +66,7 @@ ROWS = (
         ends_job=EndsJob(EndsBy.HARDWARE),
         by_xid=False,
         link=Link.NOTHING,
-        look=Look.DRIVER_HANGS,
+        look=NodeCheckSign.DRIVER_HANGS,
         drains=False,
         loses_data=False,
         signs=frozenset(),
@@ -107,7 +107,7 @@ ROWS = (
         ends_job=None,
         by_xid=False,
         link=Link.NOTHING,
-        look=Look.NO_DRIVER,
+        look=NodeCheckSign.NO_DRIVER,
         drains=False,
         loses_data=False,
         signs=frozenset(),
@@ -179,7 +179,7 @@ ROWS = (
         ends_job=EndsJob(EndsBy.HARDWARE),
         by_xid=False,
         link=Link.NOTHING,
-        look=Look.NO_FABRIC,
+        look=NodeCheckSign.NO_FABRIC,
         drains=False,
         loses_data=False,
         signs=frozenset({Sign.FABRIC}),

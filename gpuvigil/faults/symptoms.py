@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 from ..model import Severity
 from .conditions import CONDITIONS
-from .model import Described, Look
+from .model import Described, NodeCheckSign
 from .table import FAULTS
 from .xids import NOUVEAU_ACTION
 
@@ -201,7 +201,7 @@ REPAIR_PENDING = Symptom(
     holds=_any_set,
 )
 NO_FABRIC = Symptom(
-    key=_SEEN[Look.NO_FABRIC],
+    key=_SEEN[NodeCheckSign.NO_FABRIC],
     reads=("fabric_state", "fabric_status"),
     limit="a fabric that the GPU supports and is not in, or that it joined with an error",
     source="nvml.h, nvmlGpuFabricState_t",
@@ -230,7 +230,7 @@ NVLINKS_DOWN = Symptom(
     holds=lambda up, best: up < best,
 )
 PORT_DOWN = Symptom(
-    key=_SEEN[Look.PORT_DOWN],
+    key=_SEEN[NodeCheckSign.PORT_DOWN],
     reads=("up", "enabled"),
     limit="a port that was up once, is down, and that nobody switched off",
     source="ours",

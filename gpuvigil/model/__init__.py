@@ -17,7 +17,7 @@ from .collected import (
     Inventory,
     PortIdentity,
 )
-from .collective import MOST_RANKS, Collective, RankStand, Source, Stand
+from .collective import MOST_RANKS, Collective, RankState, RankStatus, Source
 from .holder import Holder, HolderKind, job_holder, pod_holder, process_holder
 from .incident import (
     Acknowledgement,
@@ -114,7 +114,8 @@ __all__ = [
     "OutOfService",
     "PcieLink",
     "PortIdentity",
-    "RankStand",
+    "RankState",
+    "RankStatus",
     "Record",
     "RecordKind",
     "Retirement",
@@ -127,7 +128,6 @@ __all__ = [
     "Silence",
     "Source",
     "Spans",
-    "Stand",
     "Subject",
     "Switch",
     "SwitchPort",

@@ -22,7 +22,7 @@ class Source(str, Enum):
     INSPECTOR = "inspector"  # NCCL's profiler plugin
 
 
-class Stand(str, Enum):
+class RankState(str, Enum):
     """The position of a job or a rank in a collective; of several that apply, the first one counts."""
 
     DEAD = "dead"  # NCCL has given the process up
@@ -38,11 +38,11 @@ class Stand(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankStand:
+class RankStatus:
     """One rank's position, by its number in the job's largest communicator."""
 
     rank: int
-    stand: Stand
+    stand: RankState
     gpu: str | None = None  # UUID, if it is on the reporting node
     host: str = ""  # its node as the library names it: an address
     device: int | None = None  # NVML index of its GPU, as that rank counts
@@ -56,13 +56,13 @@ class Collective:
 
     by: Source
     holder: str  # as in allocations: "job 17"
-    stand: Stand
+    stand: RankState
     group: str = ""  # the communicator: its hash, or its name
     size: int = 0  # ranks in it
     operation: str = ""  # AllReduce, all_reduce
     entered: int | None = None  # the last collective that anybody entered
     count: int = 0  # ranks in this position, including those not named
-    ranks: tuple[RankStand, ...] = ()
+    ranks: tuple[RankStatus, ...] = ()
     # From dumps, all ranks that were read, including those not named: those waiting in `entered`,
     # those that have left it, and those that never entered it.
     waiting: Spans = ()
@@ -88,7 +88,7 @@ class Collective:
         texts = {name: _word(said.get(name, "")) for name in ("holder", "group", "operation")}
         return cls(
             by=Source(said["by"]),
-            stand=Stand(said["stand"]),
+            stand=RankState(said["stand"]),
             **texts,
             waiting=read_spans(said.get("waiting", ())),
             left=read_spans(said.get("left", ())),
@@ -107,13 +107,13 @@ class Collective:
         )
 
 
-def _rank(value: Mapping[str, Any]) -> RankStand:
+def _rank(value: Mapping[str, Any]) -> RankStatus:
     rank = _number(value["rank"])
     if rank is None:
         raise ValueError("a rank is a number")
-    return RankStand(
+    return RankStatus(
         rank=rank,
-        stand=Stand(value["stand"]),
+        stand=RankState(value["stand"]),
         gpu=None if value.get("gpu") is None else _word(value["gpu"]),
         host=_word(value.get("host", "")),
         device=_number(value.get("device")),

@@ -7,7 +7,7 @@ from ..config import Config, StoreSettings, secret_source
 from ..hub_client import Hub, service_hubs
 from ..hub_client.tls import trust
 from . import Store
-from .external import Heard, HubBeside
+from .external import HubWithExternalStore, NodesHeardByStore
 
 
 def open_store(settings: StoreSettings, clock: Clock | None = None) -> Store:
@@ -41,5 +41,5 @@ def hubs(config: Config) -> Callable[[], Hub]:
         return connect
     token = secret_source(config.hub.service_token_file, "hub.service_token_file", "service token")
     believed, store = trust(config.hub), open_store(config.store)
-    heard = Heard(store)
-    return lambda: HubBeside(config.hub.url, token, believed, store, heard)
+    heard = NodesHeardByStore(store)
+    return lambda: HubWithExternalStore(config.hub.url, token, believed, store, heard)

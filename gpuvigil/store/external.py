@@ -22,7 +22,7 @@ _FRESH = timedelta(seconds=1)
 _Node = tuple[str, str]
 
 
-class Heard:
+class NodesHeardByStore:
     """When each node was last heard, from the newest line in the store; threads may share it."""
 
     def __init__(self, store: Store) -> None:
@@ -50,13 +50,13 @@ class Heard:
         self._looked_at = now
 
 
-class TellsStore:
+class HasStore:
     """A client of the hub that also knows where the telemetry is."""
 
     store: Store
 
 
-class HubBeside(Hub, TellsStore):
+class HubWithExternalStore(Hub, HasStore):
     """The hub's client, with the store that keeps the telemetry; raises StoreError beside HubError.
 
     `status` lists the nodes that the store has heard as if the hub had heard them, without what only a
@@ -64,7 +64,12 @@ class HubBeside(Hub, TellsStore):
     """
 
     def __init__(
-        self, url: str, token: Callable[[], str], trust: Trust, store: Store, heard: Heard
+        self,
+        url: str,
+        token: Callable[[], str],
+        trust: Trust,
+        store: Store,
+        heard: NodesHeardByStore,
     ) -> None:
         super().__init__(url, token, trust=trust)
         self.store = store
@@ -81,7 +86,7 @@ class HubBeside(Hub, TellsStore):
 
 def store_of(hub: Hub) -> Store:
     """Return the store with the telemetry that belongs to this hub's records."""
-    if isinstance(hub, TellsStore):
+    if isinstance(hub, HasStore):
         return hub.store
     return store_of(hub.behind) if isinstance(hub, FilteredHub) else HubStore(hub)
 

@@ -17,7 +17,7 @@ from gpuvigil.clock import Clock
 from gpuvigil.model import UNREADABLE, Record, RecordKind
 
 from ..http.bearer import Bearer, Scope
-from ..records.record_book import Book, holder_text
+from ..records.record_book import RecordBook, holder_text
 
 # Kinds whose fields name people and pods; texts of all other kinds may repeat these names.
 _NAMING = (
@@ -42,10 +42,10 @@ _PEOPLE: Mapping[Scope, Callable[[str], Person]] = {
 }
 
 
-class Viewing:
+class RecordFilter:
     """The rows of the record book as each bearer may see them. Thread-safe."""
 
-    def __init__(self, book: Book, clock: Clock, secret: Callable[[], str]) -> None:
+    def __init__(self, book: RecordBook, clock: Clock, secret: Callable[[], str]) -> None:
         """`secret` keys the numbers that stand for pods: hubs that share it give the same ones."""
         self._book = book
         self._clock = clock

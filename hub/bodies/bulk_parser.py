@@ -17,7 +17,7 @@ from gpuvigil.lineprotocol import ColumnBlock
 from gpuvigil.store import EARLIEST_NS, LATEST_NS
 
 from .columns import integers, names, numbers
-from .line_protocol_scanner import Cut, Indexes, Origin
+from .line_protocol_scanner import Indexes, Origin, SplitLines
 from .schema import Schema, schema_of
 from .tables import TIME
 
@@ -32,7 +32,7 @@ _Row = tuple[int, bytes]
 
 
 @dataclass(slots=True)
-class Read:
+class ParseResult:
     """The result of reading some texts.
 
     `tables` holds rows of the measurements' own tables, `beside` the fields that the catalogue does
@@ -58,19 +58,19 @@ def read(
     scale: int,
     shifts_ns: Sequence[int],
     line_filter: "LineFilter | None" = None,
-) -> Read:
+) -> ParseResult:
     """Read plain texts with times in units of `scale` ns; each is shifted by its `shifts_ns`.
 
     `censor` gets every head of each text, those of unusual lines too, and says which lines to
     refuse.
     """
-    found = Read([0] * len(texts), [[] for _ in texts], [[] for _ in texts])
+    found = ParseResult([0] * len(texts), [[] for _ in texts], [[] for _ in texts])
     text = b"\n".join([b"", *texts, b""])
     if len(text) > _MOST_BYTES:
         for rest, one in zip(found.rest, texts, strict=True):
             rest.extend(enumerate(one.split(b"\n"), 1))
         return found
-    cut = Cut(text)
+    cut = SplitLines(text)
     work = _Work(found, Origin.of(texts, cut), cut, scale, np.array(shifts_ns, np.int64))
     if line_filter is not None:
         work.ask(line_filter)
@@ -94,7 +94,7 @@ class _Work:
     """Rows that are being turned into tables."""
 
     def __init__(
-        self, found: Read, origin: Origin, cut: Cut, scale: int, shifts_ns: Indexes
+        self, found: ParseResult, origin: Origin, cut: SplitLines, scale: int, shifts_ns: Indexes
     ) -> None:
         self._found = found
         self._origin = origin
@@ -143,7 +143,7 @@ class _Work:
     def _keep_only(self, which: Any) -> None:
         kept = np.flatnonzero(which)
         self._origin = self._origin.only(kept)
-        self._cut = Cut(b"\n".join([b"", *self._cut.rows(kept), b""]))
+        self._cut = SplitLines(b"\n".join([b"", *self._cut.rows(kept), b""]))
 
     def _leave(self, rows: Indexes) -> None:
         """Leave rows to the full parser."""

@@ -24,7 +24,7 @@ class Origin:
     numbers: Indexes
 
     @classmethod
-    def of(cls, texts: Sequence[bytes], cut: "Cut") -> "Origin":
+    def of(cls, texts: Sequence[bytes], cut: "SplitLines") -> "Origin":
         """Return the origins for texts joined by newlines, with one newline at either end."""
         before = np.cumsum([0, *(len(text) + 1 for text in texts)])[:-1]
         first = np.searchsorted(cut.edges, before)
@@ -35,7 +35,7 @@ class Origin:
         return Origin(self.texts[rows], self.numbers[rows])
 
 
-class Cut:
+class SplitLines:
     """Rows cut alternately into two kinds of pieces: names with separators, and values between.
 
     `edges` are the offsets of the newlines around the rows. `regular` says which rows can be cut

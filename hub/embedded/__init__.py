@@ -1,17 +1,17 @@
 """The embedded time-series store: DuckDB for what is new, Parquet files for what is over."""
 
 from .question import Latest, Question, Series, TooLarge, Window
-from .statistics import Dropped, Verified, is_crowded
+from .statistics import DroppedLines, VerificationResult, is_crowded
 from .store import Embedded
 
 __all__ = [
-    "Dropped",
+    "DroppedLines",
     "Embedded",
     "Latest",
     "Question",
     "Series",
     "TooLarge",
-    "Verified",
+    "VerificationResult",
     "Window",
     "is_crowded",
 ]

@@ -8,7 +8,7 @@ import pyarrow as pa
 from gpuvigil.store import Aggregate, Function
 
 from .aggregates import Piece
-from .line_arrays import Ints, Parts, Values
+from .line_arrays import Ints, PartialAggregates, Values
 from .question import Series, Window
 from .subjects import Subjects
 
@@ -19,7 +19,9 @@ _ENDS = {
 }
 
 
-def table_of(question: Window | Series, parts: Parts | None, subjects: Subjects) -> pa.Table:
+def table_of(
+    question: Window | Series, parts: PartialAggregates | None, subjects: Subjects
+) -> pa.Table:
     """Return the answer as the table that `gpuvigil.store.Store` describes."""
     schema = _schema(question)
     if parts is None or not len(parts.subject):
@@ -55,7 +57,7 @@ def _kind(aggregate: Aggregate, question: Window) -> pa.DataType:
     return pa.int64() if whole and aggregate.function is not Function.MEAN else pa.float64()
 
 
-def _aggregated(parts: Parts, aggregate: Aggregate) -> pa.Array:
+def _aggregated(parts: PartialAggregates, aggregate: Aggregate) -> pa.Array:
     pieces, function = parts.fields[aggregate.field], aggregate.function
     count = pieces[Piece.COUNT]
     if function is Function.COUNT:
@@ -71,7 +73,7 @@ def _aggregated(parts: Parts, aggregate: Aggregate) -> pa.Array:
     return pa.array(pieces[Piece(function.value)], mask=count == 0)
 
 
-def _mean(parts: Parts, field: str) -> pa.Array:
+def _mean(parts: PartialAggregates, field: str) -> pa.Array:
     pieces = parts.fields[field]
     count = pieces[Piece.COUNT]
     return pa.array(pieces[Piece.SUM] / np.maximum(count, 1), mask=count == 0)

@@ -5,7 +5,7 @@ import threading
 import duckdb
 import pyarrow as pa
 
-from .line_arrays import Parts, together
+from .line_arrays import PartialAggregates, together
 from .question import TooLarge
 
 # Limit of one answer: a fortnight of a fleet, line by line, may take all memory there is.
@@ -32,11 +32,11 @@ class BoundedAnswer:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._parts: list[Parts] = []
+        self._parts: list[PartialAggregates] = []
         self._bytes = 0
         self._together_from = most_bytes // 2
 
-    def add(self, parts: Parts) -> None:
+    def add(self, parts: PartialAggregates) -> None:
         """Add parts; TooLarge when all of them, merged, are too large."""
         with self._lock:
             self._parts.append(parts)
@@ -45,7 +45,7 @@ class BoundedAnswer:
                 self._put_together()
                 self._together_from = self._bytes + self._most_bytes // 2
 
-    def together(self) -> Parts | None:
+    def together(self) -> PartialAggregates | None:
         """Return all parts merged; None if there are none."""
         with self._lock:
             self._put_together()

@@ -13,7 +13,7 @@ from gpuvigil.clock import Clock
 from gpuvigil.errors import StoreError
 
 from . import damage
-from .folder_sync import Names
+from .folder_sync import FolderSync
 from .schema import prepare
 
 Cursor = duckdb.DuckDBPyConnection
@@ -48,7 +48,7 @@ class Database:
         lost.
         """
         self.path = path
-        self._names = Names(path.parent)
+        self._names = FolderSync(path.parent)
         self._clock = clock
         self._before_new = before_new
         self._on_open = on_open

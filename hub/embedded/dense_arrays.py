@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .aggregates import Piece
-from .line_arrays import REDUCED_BY, Ints, Parts, Values, nothing
+from .line_arrays import REDUCED_BY, Ints, PartialAggregates, Values, nothing
 
 _NARROW = (np.int8, np.int16, np.int32)
 # A value that has a time, that time, and the comparison that selects it.
@@ -17,7 +17,7 @@ _LAST = np.int64(np.iinfo(np.int64).min)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dense:
+class SlotAggregates:
     """The count, first and last time of each slot's lines, and the pieces of its fields."""
 
     lines: Values
@@ -32,9 +32,9 @@ class Dense:
         arrays += [values for pieces in self.fields.values() for values in pieces.values()]
         return sum(it.nbytes if it.strides[0] else it.itemsize for it in arrays)
 
-    def packed(self) -> "Dense":
+    def packed(self) -> "SlotAggregates":
         """Return the same values in less memory."""
-        return Dense(
+        return SlotAggregates(
             lines=_packed(self.lines),
             first_ns=_packed(self.first_ns),
             last_ns=_packed(self.last_ns),
@@ -44,10 +44,10 @@ class Dense:
             },
         )
 
-    def parts(self, places: Ints) -> Parts:
+    def parts(self, places: Ints) -> PartialAggregates:
         """Return one row for each slot that has a line; `places` holds the place of each slot."""
         there = np.flatnonzero(self.lines)
-        return Parts(
+        return PartialAggregates(
             subject=places[there],
             step_ns=None,
             lines=self.lines[there],
@@ -61,7 +61,7 @@ class Dense:
         )
 
 
-def dense(parts: Parts, size: int) -> Dense:
+def dense(parts: PartialAggregates, size: int) -> SlotAggregates:
     """Return rows by slot, in arrays of `size` slots; each row's subject is its own slot."""
 
     def spread(values: Values, none: Any) -> Values:
@@ -69,7 +69,7 @@ def dense(parts: Parts, size: int) -> Dense:
         found[parts.subject] = values
         return found
 
-    return Dense(
+    return SlotAggregates(
         lines=spread(parts.lines, np.int64(0)),
         first_ns=spread(parts.first_ns, _FIRST),
         last_ns=spread(parts.last_ns, _LAST),
@@ -83,9 +83,9 @@ def dense(parts: Parts, size: int) -> Dense:
     )
 
 
-def summed(like: Dense, others: Sequence[Dense]) -> Dense:
+def summed(like: SlotAggregates, others: Sequence[SlotAggregates]) -> SlotAggregates:
     """Merge others into new arrays like those of `like`, which has as many slots as any of them."""
-    whole = Dense(
+    whole = SlotAggregates(
         lines=np.zeros_like(like.lines),
         first_ns=np.full_like(like.first_ns, _FIRST),
         last_ns=np.full_like(like.last_ns, _LAST),
@@ -101,7 +101,7 @@ def summed(like: Dense, others: Sequence[Dense]) -> Dense:
     return whole.packed()
 
 
-def together(whole: Dense, others: Sequence[Dense]) -> None:
+def together(whole: SlotAggregates, others: Sequence[SlotAggregates]) -> None:
     """Merge others, none of which has more slots, into the first, whose arrays are not shared."""
     for other in others:
         _into(np.add, whole.lines, other.lines)

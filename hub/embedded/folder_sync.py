@@ -10,7 +10,7 @@ from gpuvigil.file_sync import sync
 _TICK_NS = 100_000_000
 
 
-class Names:
+class FolderSync:
     """Syncs the names in a folder when they have changed since the last sync.
 
     DuckDB recreates its log after each checkpoint and syncs its content, but not its name; without

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from .aggregates import pieces_of
 from .bounded_answer import ROWS_AT_ONCE, BoundedAnswer
-from .line_arrays import Parts, known_of_lines, ones, reduced, runs
+from .line_arrays import PartialAggregates, known_of_lines, ones, reduced, runs
 from .line_columns import LineColumns, of_values, zeros_of
 from .question import Window
 from .sql import Span, lines_of_hot
-from .subject_slots import Slots
+from .subject_slots import SubjectSlots
 
 # Longer ranges are reduced in SQL.
 _LONGEST_NS = 300_000_000_000
@@ -31,9 +31,9 @@ def lines_reduced(
     cursor: duckdb.DuckDBPyConnection,
     question: Window,
     spans: Sequence[Span],
-    slots: Slots,
+    slots: SubjectSlots,
     most_bytes: int,
-) -> Parts:
+) -> PartialAggregates:
     """Return one row for each subject with a line in these times, by slot."""
     reader = cursor.execute(lines_of_hot(question, spans)).to_arrow_reader(ROWS_AT_ONCE)
     found = BoundedAnswer(most_bytes)
@@ -43,12 +43,12 @@ def lines_reduced(
     return found.together() or _reduced(question, nothing, slots)
 
 
-def _reduced(question: Window, batch: pa.RecordBatch, slots: Slots) -> Parts:
+def _reduced(question: Window, batch: pa.RecordBatch, slots: SubjectSlots) -> PartialAggregates:
     slot = slots.of(pa.Table.from_batches([batch]), question.measurement.tags)
     order = np.argsort(slot, kind="stable")
     rows, zeros = LineColumns(batch, order), zeros_of(question)
     at, lines, subject = rows.ints("at"), ones(len(order)), slot[order]
-    parts = Parts(
+    parts = PartialAggregates(
         subject=subject,
         step_ns=None,
         lines=lines,

@@ -32,7 +32,7 @@ _TIME_OF = {Piece.FIRST: Piece.FIRST_AT, Piece.LAST: Piece.LAST_AT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class PartialAggregates:
     """Arrays of equal length. Where a field's count is 0, its other pieces are those of `nothing`."""
 
     subject: Ints  # the subject's place in the order of the tags
@@ -50,9 +50,9 @@ class Parts:
         columns += sum(len(pieces) for pieces in self.fields.values())
         return 8 * columns * len(self.subject)
 
-    def changed(self, by: Callable[[Values], Values]) -> "Parts":
+    def changed(self, by: Callable[[Values], Values]) -> "PartialAggregates":
         """Return the parts with `by` applied to every array."""
-        return Parts(
+        return PartialAggregates(
             subject=by(self.subject),
             step_ns=None if self.step_ns is None else by(self.step_ns),
             lines=by(self.lines),
@@ -77,7 +77,7 @@ def nothing(piece: Piece, kind: Any) -> Any:
     return number(np.iinfo(np.int64).max if least else np.iinfo(np.int64).min)
 
 
-def together(parts: Sequence[Parts]) -> Parts | None:
+def together(parts: Sequence[PartialAggregates]) -> PartialAggregates | None:
     """Merge parts, ordered by subject and step, with one row for each; None if there are none."""
     if not parts:
         return None
@@ -89,7 +89,7 @@ def together(parts: Sequence[Parts]) -> Parts | None:
     return collapsed(whole)
 
 
-def collapsed(parts: Parts) -> Parts:
+def collapsed(parts: PartialAggregates) -> PartialAggregates:
     """Merge neighbouring rows of the same subject and step."""
     starts = runs(parts.subject, parts.step_ns)
     if len(starts) == len(parts.subject):
@@ -127,13 +127,13 @@ def known_of_lines(lines: Ints, starts: Ints, at: Ints | None = None) -> Known:
     return known
 
 
-def reduced(parts: Parts, starts: Ints, known: Known) -> Parts:
+def reduced(parts: PartialAggregates, starts: Ints, known: Known) -> PartialAggregates:
     """Reduce the rows from each start to the next to one row."""
 
     def by(how: Any, values: Values) -> Values:
         return _by(how, values, starts, known)
 
-    return Parts(
+    return PartialAggregates(
         subject=parts.subject[starts],
         step_ns=None if parts.step_ns is None else parts.step_ns[starts],
         lines=by(np.add, parts.lines),
@@ -174,10 +174,10 @@ def _by(how: Any, values: Values, starts: Ints, known: Known) -> Values:
     return known[key]
 
 
-def one_after_another(parts: Sequence[Parts]) -> Parts:
+def one_after_another(parts: Sequence[PartialAggregates]) -> PartialAggregates:
     """Concatenate the rows of all parts, in the given order."""
 
-    def joined(of: Callable[[Parts], Any]) -> Any:
+    def joined(of: Callable[[PartialAggregates], Any]) -> Any:
         return np.concatenate([of(one) for one in parts])
 
     def field(name: str, piece: Piece) -> Values:
@@ -185,7 +185,7 @@ def one_after_another(parts: Sequence[Parts]) -> Parts:
         return found
 
     first = parts[0]
-    return Parts(
+    return PartialAggregates(
         subject=joined(lambda it: it.subject),
         step_ns=None if first.step_ns is None else joined(lambda it: it.step_ns),
         lines=joined(lambda it: it.lines),

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-class Readers:
+class OpenReaders:
     """Removes files that have left the manifest once the last reader that may use them is done."""
 
     def __init__(self) -> None:

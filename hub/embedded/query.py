@@ -11,15 +11,15 @@ import pyarrow as pa
 from .aggregates import BUCKET_NS, Piece, can_be_rolled, pieces_of
 from .answer import table_of
 from .bounded_answer import BoundedAnswer, bounded
-from .dense_arrays import Dense, dense, summed, together
+from .dense_arrays import SlotAggregates, dense, summed, together
 from .footer_cache import FooterCache
 from .hot_lines import are_short, lines_reduced
-from .line_arrays import Ints, Parts, Values, nothing
+from .line_arrays import Ints, PartialAggregates, Values, nothing
 from .manifest import Contents, Manifest, ManifestView, read_contents
-from .open_readers import Readers
+from .open_readers import OpenReaders
 from .question import Series, Window
-from .rollup_cache import Plan, Slices
-from .scan import Scan, Stretch
+from .rollup_cache import Plan, RollupCache
+from .scan import ScanRange, SealedFileScan
 from .sealed_files import Unit
 from .sql import Span, of_hot
 from .subject_run_cache import SubjectRunCache
@@ -34,7 +34,7 @@ _MANY = 4
 ROLLED_FROM_NS = 24 * 3_600_000_000_000
 
 
-class Asking:
+class QueryEngine:
     """Answers from the sealed files below `folder` and the hot tables; any thread may call."""
 
     def __init__(
@@ -43,8 +43,8 @@ class Asking:
         limits: tuple[int, int],
         cursor: Callable[[], Cursor],
         manifest: Manifest,
-        readers: Readers,
-        slices: Slices,
+        readers: OpenReaders,
+        slices: RollupCache,
     ) -> None:
         """`limits`: threads that read, and bytes that an answer may take."""
         self._threads, self._answer_bytes = limits
@@ -67,10 +67,10 @@ class Asking:
             if _touched(sight.hot, question):
                 contents, subjects, hot = self._hot(question, sight)
                 found.add(hot)
-            scan = Scan(question, subjects, self._footers, self._heads)
+            scan = SealedFileScan(question, subjects, self._footers, self._heads)
             due = list(stretches(contents.units[name], self._folder, question))
 
-            def read(stretch: Stretch) -> None:
+            def read(stretch: ScanRange) -> None:
                 for parts in scan.read(stretch):
                     found.add(parts)
 
@@ -87,7 +87,7 @@ class Asking:
 
     def _hot(
         self, question: Window | Series, sight: ManifestView
-    ) -> tuple[Contents, Subjects, Parts]:
+    ) -> tuple[Contents, Subjects, PartialAggregates]:
         """Return the contents, all subjects, those without a number included, and what the hot
         table holds for a question, all of one snapshot.
         """
@@ -100,11 +100,11 @@ class Asking:
             contents = sight.contents if same else read_contents(cursor)
             cursor.commit()
         subjects, places = plan.slots.places(contents.subjects[question.measurement.name])
-        if isinstance(parts, Dense):
+        if isinstance(parts, SlotAggregates):
             return contents, subjects, parts.parts(places)
         return contents, subjects, replace(parts, subject=places[parts.subject])
 
-    def _of_slices(self, cursor: Cursor, question: Window | Series, plan: Plan) -> Dense:
+    def _of_slices(self, cursor: Cursor, question: Window | Series, plan: Plan) -> SlotAggregates:
         """Return hot lines aggregated by slot, without reading again what the plan knows."""
         made = [self._of_lines(cursor, question, plan, [span]) for span in plan.making]
         rest = self._of_lines(cursor, question, plan)
@@ -130,7 +130,7 @@ class Asking:
         question: Window | Series,
         plan: Plan,
         spans: Sequence[Span] | None = None,
-    ) -> Parts:
+    ) -> PartialAggregates:
         """Return the hot lines of some spans aggregated by slot; without spans, of the plan's rest."""
         spans = plan.rest if spans is None else spans
         if isinstance(question, Window) and are_short(spans):
@@ -140,14 +140,16 @@ class Asking:
         return _parts_of(found, question, plan.slots.of(found, question.measurement.tags))
 
 
-def _shared(due: Sequence[Stretch], threads: int) -> list[Stretch]:
+def _shared(due: Sequence[ScanRange], threads: int) -> list[ScanRange]:
     """Split few files into halves, so that no thread waits long while another reads the last."""
     if len(due) >= _MANY * threads:
         return list(due)
     return [replace(it, share=(half, 2)) for it in due for half in (0, 1)]
 
 
-def stretches(units: Sequence[Unit], folder: Path, question: Window | Series) -> Iterator[Stretch]:
+def stretches(
+    units: Sequence[Unit], folder: Path, question: Window | Series
+) -> Iterator[ScanRange]:
     """Yield the stretches to be read of sealed files.
 
     For more than a day, whole buckets come from the roll-ups and the two ends from the lines, where
@@ -161,7 +163,7 @@ def stretches(units: Sequence[Unit], folder: Path, question: Window | Series) ->
         if not unit.touches(*whole) or not _has_node(unit, question):
             continue
         if unit.lines_bytes is not None and any(unit.touches(*end) for end in ends):
-            yield Stretch(
+            yield ScanRange(
                 path=unit.lines_file(folder),
                 rolled=False,
                 spans=ends,
@@ -169,7 +171,7 @@ def stretches(units: Sequence[Unit], folder: Path, question: Window | Series) ->
             )
         rolled = (long or unit.lines_bytes is None) and inner[0] < inner[1]
         if rolled and unit.touches(*inner):
-            yield Stretch(
+            yield ScanRange(
                 path=unit.rolled_file(folder),
                 rolled=True,
                 spans=(inner,),
@@ -199,10 +201,10 @@ def _touched(hot: Span | None, question: Window | Series) -> bool:
     return hot is not None and hot[0] < question.end_ns and hot[1] >= question.start_ns
 
 
-def _parts_of(hot: pa.Table, question: Window | Series, slots: Ints) -> Parts:
+def _parts_of(hot: pa.Table, question: Window | Series, slots: Ints) -> PartialAggregates:
     """Return rows of the hot table as parts, with these slots as subjects."""
     stepped = isinstance(question, Series)
-    return Parts(
+    return PartialAggregates(
         subject=slots,
         step_ns=hot["step_ns"].to_numpy() if stepped else None,
         lines=hot["lines"].to_numpy(),

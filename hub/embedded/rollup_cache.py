@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .aggregates import Piece, pieces_of
-from .dense_arrays import Dense
+from .dense_arrays import SlotAggregates
 from .line_arrays import Ints
 from .question import Series, Window
-from .subject_slots import Slots
+from .subject_slots import SubjectSlots
 
 Span = tuple[int, int]
 # Times of hot lines that are added or removed, by measurement; None when all may change.
@@ -57,9 +57,9 @@ class _Kept:
     asked: int  # number, among all questions, of the last one of this kind
     times: int = 0
     all_due: int = 0  # value of `times` from which all slices may be read for one question
-    slices: dict[int, Dense] = field(default_factory=dict)
+    slices: dict[int, SlotAggregates] = field(default_factory=dict)
     # The sum of some slices, and which: they stay the same for a few questions.
-    summed: tuple[frozenset[int], Dense] | None = None
+    summed: tuple[frozenset[int], SlotAggregates] | None = None
 
     @property
     def bytes(self) -> int:
@@ -87,25 +87,25 @@ class _Kept:
 class Plan:
     """How a question's hot lines are read: the known slices, those to be kept, and the rest."""
 
-    slots: Slots
+    slots: SubjectSlots
     kind: Kind | None
-    known: Sequence[Dense] = ()
+    known: Sequence[SlotAggregates] = ()
     making: Sequence[Span] = ()
     rest: Sequence[Span] = ()
-    made: dict[int, Dense] = field(default_factory=dict)
+    made: dict[int, SlotAggregates] = field(default_factory=dict)
     # The slices that commits have touched since, or may have; None for all.
     touched: set[int] | None = field(default_factory=set)
     starts: frozenset[int] = frozenset()  # starts of the known slices
-    summed: Dense | None = None  # the sum of all known slices
+    summed: SlotAggregates | None = None  # the sum of all known slices
 
 
-class Slices:
+class RollupCache:
     """The slices kept for all kinds of questions, limited in bytes; any thread may call."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._slots: dict[str, Slots] = {}
+        self._slots: dict[str, SubjectSlots] = {}
         self._kept: dict[Kind, _Kept] = {}
         self._came: OrderedDict[Kind, None] = OrderedDict()  # kinds that came once so far
         self._asked = 0
@@ -163,7 +163,7 @@ class Slices:
 
     def _plan(self, question: Window | Series) -> Plan:
         tags = len(question.measurement.tags)
-        slots = self._slots.setdefault(question.measurement.name, Slots(tags))
+        slots = self._slots.setdefault(question.measurement.name, SubjectSlots(tags))
         whole = (question.start_ns, question.end_ns)
         plan = Plan(slots=slots, kind=self._admitted(question), rest=[whole])
         if plan.kind is None:

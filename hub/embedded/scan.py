@@ -19,7 +19,7 @@ from .footer_cache import Footer, FooterCache
 from .line_arrays import (
     Ints,
     Known,
-    Parts,
+    PartialAggregates,
     Values,
     known_of_lines,
     nothing,
@@ -42,7 +42,7 @@ _AT_A_TIME = {Piece.FIRST, Piece.FIRST_AT, Piece.LAST, Piece.LAST_AT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class ScanRange:
     """The rows of one file with times in the spans, each `[start_ns, end_ns)`."""
 
     path: Path
@@ -52,7 +52,7 @@ class Stretch:
     share: tuple[int, int] = (0, 1)  # which of how many equal parts of the row groups
 
 
-class Scan:
+class SealedFileScan:
     """Reads what a question needs from sealed files, by subject; any thread may call."""
 
     def __init__(
@@ -78,14 +78,14 @@ class Scan:
         # Whether the fields alone need to be read, once it is known where each run begins.
         self._by_heads = self._all and self._step_ns is None and pieces.isdisjoint(_AT_A_TIME)
 
-    def read(self, stretch: Stretch) -> Iterator[Parts]:
+    def read(self, stretch: ScanRange) -> Iterator[PartialAggregates]:
         """Yield the parts of a stretch, batch by batch; Unreadable when its file cannot be read."""
         try:
             yield from self._read(stretch)
         except OF_SCAN as error:
             raise Unreadable(str(error)) from error
 
-    def _read(self, stretch: Stretch) -> Iterator[Parts]:
+    def _read(self, stretch: ScanRange) -> Iterator[PartialAggregates]:
         time = "bucket" if stretch.rolled else "at"
         footer = self._footers.of(stretch.path, time)
         groups = self._groups(footer, stretch)
@@ -114,7 +114,7 @@ class Scan:
 
     def _batches(
         self,
-        stretch: Stretch,
+        stretch: ScanRange,
         footer: Footer,
         groups: list[int],
         columns: list[str],
@@ -128,7 +128,7 @@ class Scan:
         ):
             yield from file.iter_batches(rows, row_groups=groups, columns=there, use_threads=False)
 
-    def _of_rows(self, stretch: Stretch) -> list[str]:
+    def _of_rows(self, stretch: ScanRange) -> list[str]:
         """Return the columns that hold the rows' subjects and times."""
         if not stretch.rolled:
             return ["subject", "at"]
@@ -137,12 +137,12 @@ class Scan:
         named += [] if stretch.whole and self._step_ns is None else ["bucket"]
         return named + ([] if self._step_ns is None else ["offset_ns"])
 
-    def _of_fields(self, stretch: Stretch) -> list[str]:
+    def _of_fields(self, stretch: ScanRange) -> list[str]:
         if not stretch.rolled:
             return list(self._pieces)
         return [p.of(field) for field, pieces in self._pieces.items() for p in pieces]
 
-    def _groups(self, footer: Footer, stretch: Stretch) -> list[int]:
+    def _groups(self, footer: Footer, stretch: ScanRange) -> list[int]:
         """Return the row groups that may hold rows of a stretch."""
         if self._all and stretch.whole:
             return list(range(len(footer.rows)))
@@ -153,8 +153,8 @@ class Scan:
         return np.flatnonzero(chosen & np.logical_or.reduce(inside)).tolist()
 
     def _parts(
-        self, batch: pa.RecordBatch, stretch: Stretch, time: str, made: list[SubjectRuns]
-    ) -> Iterator[Parts]:
+        self, batch: pa.RecordBatch, stretch: ScanRange, time: str, made: list[SubjectRuns]
+    ) -> Iterator[PartialAggregates]:
         kept = self._kept(batch, stretch, time)
         if kept is not None and not len(kept):
             return
@@ -177,7 +177,9 @@ class Scan:
             )
         yield self._placed(found)
 
-    def _with_fields(self, head: SubjectRuns, rows: LineColumns, stretch: Stretch) -> Parts:
+    def _with_fields(
+        self, head: SubjectRuns, rows: LineColumns, stretch: ScanRange
+    ) -> PartialAggregates:
         """Return what `_parts` gives, for rows of which all but the fields is known."""
         if rows.count != head.rows:
             raise Unreadable(f"{stretch.path} has other rows than it had")
@@ -190,11 +192,11 @@ class Scan:
             known = known_of_lines(lines, head.starts)
         return self._placed(replace(head.parts, fields=reduced_fields(fields, head.starts, known)))
 
-    def _placed(self, parts: Parts) -> Parts:
+    def _placed(self, parts: PartialAggregates) -> PartialAggregates:
         # Numbers are looked up once for all lines of a subject.
         return replace(parts, subject=self._place_of[parts.subject])
 
-    def _kept(self, batch: pa.RecordBatch, stretch: Stretch, time: str) -> Ints | None:
+    def _kept(self, batch: pa.RecordBatch, stretch: ScanRange, time: str) -> Ints | None:
         """Return the indexes of the rows that count; None when all do."""
         mask: npt.NDArray[np.bool_] | None = None
         if not stretch.whole:
@@ -206,11 +208,11 @@ class Scan:
             mask = ours if mask is None else mask & ours
         return None if mask is None or mask.all() else np.flatnonzero(mask)
 
-    def _of_lines(self, rows: LineColumns) -> Parts:
+    def _of_lines(self, rows: LineColumns) -> PartialAggregates:
         at = rows.ints("at")
         lines = ones(rows.count)
         step, offset = self._steps(at)
-        return Parts(
+        return PartialAggregates(
             subject=rows.ints("subject"),
             step_ns=step,
             lines=lines,
@@ -228,12 +230,12 @@ class Scan:
             for field, pieces in self._pieces.items()
         }
 
-    def _of_rolled(self, rows: LineColumns) -> Parts:
+    def _of_rolled(self, rows: LineColumns) -> PartialAggregates:
         lines, step, offset = rows.ints("lines"), None, None
         if self._step_ns is not None:
             step, into = self._steps(rows.ints("bucket"))
             offset = into.astype(np.float64) * lines + rows.ints("offset_ns")
-        return Parts(
+        return PartialAggregates(
             subject=rows.ints("subject"),
             step_ns=step,
             lines=lines,

@@ -21,20 +21,20 @@ SEALED_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
+class DroppedLines:
     """What was dropped because the store was full: lines, and the time of the newest of them."""
 
     lines: int = 0
     until_ns: int | None = None
 
-    def and_then(self, later: "Dropped") -> "Dropped":
+    def and_then(self, later: "DroppedLines") -> "DroppedLines":
         """Return the sum of both."""
         times = [it for it in (self.until_ns, later.until_ns) if it is not None]
-        return Dropped(lines=self.lines + later.lines, until_ns=max(times, default=None))
+        return DroppedLines(lines=self.lines + later.lines, until_ns=max(times, default=None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
+class VerificationResult:
     """The result of `Embedded.verify`: sealed units and lines that it read, and damaged units."""
 
     units: int

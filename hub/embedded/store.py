@@ -29,11 +29,11 @@ from .continue_on_failure import ContinueOnFailure
 from .database import Database, Lost, Work
 from .manifest import Contents, Manifest, Span, read_contents, read_hot, times_of
 from .newest import Newest, read_newest
-from .open_readers import Readers
-from .query import Asking
+from .open_readers import OpenReaders
+from .query import QueryEngine
 from .question import Latest, Question, Series, Window
 from .recovery import mark, marked, recover_units, remove_orphans, unmark
-from .rollup_cache import Change, Slices, seconds_of
+from .rollup_cache import Change, RollupCache, seconds_of
 from .schema import (
     any_older,
     arrival,
@@ -48,8 +48,8 @@ from .sealed_files import BESIDE, Unit, make_folder, strike, units
 from .sealed_sql import rows_of
 from .segment_writer import HOUR_NS, SegmentWriter
 from .statistics import (
-    Dropped,
-    Verified,
+    DroppedLines,
+    VerificationResult,
     beyond,
     damaged,
     held_bytes,
@@ -90,7 +90,7 @@ class Embedded:
         self._writing = threading.Lock()
         # Sealing, joining, expiring: one at a time, beside the writer.
         self._maintaining = threading.Lock()
-        self._readers = Readers()
+        self._readers = OpenReaders()
         self._manifest = Manifest(self._read_manifest)
         self._answers = AnswerCache()
         self._after_step = after_step
@@ -101,15 +101,15 @@ class Embedded:
         self._busy: duckdb.DuckDBPyConnection | None = None
         self._interrupting = threading.Lock()
         self._newest: dict[str, Newest] = {}
-        self.dropped = Dropped()  # since the start
+        self.dropped = DroppedLines()  # since the start
         limits = memory_limit_bytes, threads
-        self._slices = Slices(memory_limit_bytes // _OF_SLICES)
+        self._slices = RollupCache(memory_limit_bytes // _OF_SLICES)
         before_new = partial(mark, self.folder)
         self._database = Database(path, limits, self._clock, before_new, self._look_over)
         self.ask = self._database.ask
         place = self.folder, self._readers
         self._inspector = Inspector(self._database, place, self._clock, self._changing)
-        self._asking = Asking(
+        self._asking = QueryEngine(
             self.folder,
             (threads, answer_bytes),
             self._database.cursor,
@@ -261,7 +261,7 @@ class Embedded:
             for newest in self._newest.values():
                 newest.forget(lines_before_ns)
 
-    def shrink(self, most_bytes: int) -> Dropped:
+    def shrink(self, most_bytes: int) -> DroppedLines:
         """Drop the oldest sealed telemetry until the store fits `most_bytes`; return what went.
 
         What the DuckDB file holds counts, and is made smaller first; whatever it holds, half of
@@ -269,15 +269,15 @@ class Embedded:
         """
         with self._maintaining:
             if not beyond(room_bytes(most_bytes, self.held_bytes()), self.units()):
-                return Dropped()
+                return DroppedLines()
             with self._writing:
                 reclaim(self._database)
             gone = beyond(room_bytes(most_bytes, self.held_bytes()), self.units())
             if not gone:
-                return Dropped()
+                return DroppedLines()
             self._database.transaction(partial(strike, gone=gone), commit_under=self._changing())
             self._remove(gone)
-        now = Dropped(
+        now = DroppedLines(
             lines=sum(unit.lines for unit in gone), until_ns=max(unit.last_ns for unit in gone)
         )
         self.dropped = self.dropped.and_then(now)
@@ -314,14 +314,14 @@ class Embedded:
         """Return what was set aside as unreadable: `at_ns, file, reason, moved_to, lines`."""
         return damaged(self._database)
 
-    def verify(self) -> Verified:
+    def verify(self) -> VerificationResult:
         """Read every byte of the store, and set aside sealed files that are not as written."""
         known = self.units()
         damaged = self._inspector.look_through(known, decode=True)
         for table in (*MEASUREMENTS, EXTRA, "seen"):
             self._database.transaction(partial(read_through, table=table))
         lines = sum(unit.lines for unit in known if unit.lines_bytes is not None)
-        return Verified(units=len(known), lines=lines, damaged=damaged)
+        return VerificationResult(units=len(known), lines=lines, damaged=damaged)
 
     def backup(self, to: Path) -> int:
         """Copy the store into a folder, from which it can be opened; return the copy's bytes.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .line_arrays import Ints, Parts, one_after_another
+from .line_arrays import Ints, PartialAggregates, one_after_another
 
 # A file, and which of how many parts of it.
 _Key = tuple[Path, tuple[int, int]]
@@ -26,7 +26,7 @@ class SubjectRuns:
 
     rows: int
     starts: Ints
-    parts: Parts  # the subject as the file numbers it
+    parts: PartialAggregates  # the subject as the file numbers it
 
 
 class SubjectRunCache:

@@ -14,7 +14,7 @@ from .subjects import Subjects, Tags
 _BETWEEN = "\x1f"
 
 
-class Slots:
+class SubjectSlots:
     """The subjects of one measurement in the order in which they came; any thread may call."""
 
     def __init__(self, tags: int) -> None:

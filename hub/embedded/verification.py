@@ -13,7 +13,7 @@ from gpuvigil.log import Log
 
 from . import damage
 from .database import Database
-from .open_readers import Readers
+from .open_readers import OpenReaders
 from .sealed_files import Unit, strike, units, wrong_with
 from .sealed_sql import undecodable
 
@@ -29,7 +29,7 @@ class Inspector:
     def __init__(
         self,
         database: Database,
-        place: tuple[Path, Readers],
+        place: tuple[Path, OpenReaders],
         clock: Clock,
         changing: Callable[[], AbstractContextManager[Any]],
     ) -> None:

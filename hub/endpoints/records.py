@@ -21,7 +21,7 @@ from gpuvigil.log import Log
 from gpuvigil.model import SCHEDULER_KINDS, AllocationState, Record, RecordKind, Subject
 
 from ..auth.authorization import MAKE_TOKEN, check_kinds, check_reading, check_subjects
-from ..auth.viewing import Viewing
+from ..auth.viewing import RecordFilter
 from ..bodies.deduplication import Node, sender
 from ..http.bearer import Bearer, Scope, foreign
 from ..http.limits import Allowance, Cooldown, FairQueue
@@ -37,8 +37,8 @@ from ..http.responses import (
 )
 from ..records.record_book import (
     MOST_FOUND_BYTES,
-    Book,
     LeaseLostError,
+    RecordBook,
     TooMuchError,
     held_by,
     under,
@@ -77,7 +77,7 @@ class RecordsEndpoint:
 
     def __init__(  # noqa: PLR0913 - the parts of a hub
         self,
-        book: Book,
+        book: RecordBook,
         news: CommitNotifier,
         settings: HubSettings,
         clock: Clock,
@@ -85,7 +85,7 @@ class RecordsEndpoint:
         *,
         leaving: MemoryBudget,
         sent: Callable[[Node, timedelta], None],
-        viewing: Viewing,
+        viewing: RecordFilter,
     ) -> None:
         """`leaving` bounds the memory for answers that are being sent.
 

@@ -19,10 +19,10 @@ from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 
 from ..bodies.deduplication import Arrival
-from ..embedded import Dropped, Embedded
+from ..embedded import DroppedLines, Embedded
 from ..http.limits import FairQueue, SharedRun
 from ..http.responses import failure
-from ..records import BackupJob, Book
+from ..records import BackupJob, RecordBook
 from ..telemetry.clocks import Clocks
 from ..telemetry.committer import Committer
 from ..telemetry.counters import Counters
@@ -40,7 +40,7 @@ class Status:
     def __init__(  # noqa: PLR0913 - the parts of a hub
         self,
         store: Embedded,
-        book: Book,
+        book: RecordBook,
         committer: Committer,
         counters: Counters,
         settings: HubSettings,
@@ -195,7 +195,7 @@ def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _dropped(dropped: Dropped) -> dict[str, Any]:
+def _dropped(dropped: DroppedLines) -> dict[str, Any]:
     until_ns = dropped.until_ns
     return {
         "lines": dropped.lines,

@@ -219,7 +219,7 @@ async def _inflated(packed: bytes, largest_bytes: int, who: Hashable) -> bytes:
         return await run_in_threadpool(inflate, packed, largest_bytes)
 
 
-class Paced(Response):
+class PacedResponse(Response):
     """A large answer, sent in pieces and charged to `held` until the client has taken it."""
 
     def __init__(self, content: bytes, media_type: str, held: MemoryHold) -> None:
@@ -246,7 +246,7 @@ def answer_of(content: bytes, media_type: str, held: MemoryHold) -> Response:
     """Return the answer, paced when it is large."""
     if len(content) <= _PIECE_BYTES:
         return Response(content, media_type=media_type)
-    return Paced(content, media_type, held)
+    return PacedResponse(content, media_type, held)
 
 
 def inflate(packed: bytes, largest_bytes: int) -> bytes:

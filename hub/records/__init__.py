@@ -5,7 +5,7 @@ from .backups import wrong_inside
 from .database import in_postgresql, open_records
 from .issued_tokens import IssuedTokens, TokenRefresher
 from .join_tokens import NotGivenError, Wanted
-from .record_book import Book, LeaseLostError
+from .record_book import LeaseLostError, RecordBook
 from .repair import Opened, open_kept, set_records_aside
 from .revoked import RevocationFile, ends_file, merge_ends
 from .to_postgresql import move_records
@@ -13,11 +13,11 @@ from .transactions import Transactions
 
 __all__ = [
     "BackupJob",
-    "Book",
     "IssuedTokens",
     "LeaseLostError",
     "NotGivenError",
     "Opened",
+    "RecordBook",
     "RevocationFile",
     "TokenRefresher",
     "Transactions",

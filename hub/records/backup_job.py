@@ -13,7 +13,7 @@ from gpuvigil.model import Record, RecordKind
 
 from .backups import Backup, backups, is_damage, prune, take, wrong_inside
 from .journal import Journal
-from .record_book import Book
+from .record_book import RecordBook
 from .repair import Opened, Repair
 
 _LOG = Log("hub")
@@ -30,7 +30,7 @@ PULSE = "hub-records"
 class BackupJob:
     """One hub's thread that syncs the journal each second, and copies the records when it is time."""
 
-    def __init__(self, opened: Opened, book: Book, clock: Clock) -> None:
+    def __init__(self, opened: Opened, book: RecordBook, clock: Clock) -> None:
         self._folder = opened.folder
         self._repairs = opened.repairs
         self._journal: Journal = opened.journal

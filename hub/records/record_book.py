@@ -56,7 +56,7 @@ class LeaseLostError(Exception):
     """The owner no longer holds a lease that it wants to finish."""
 
 
-class Book:
+class RecordBook:
     """Reads and writes records in transactions; StoreError when the database cannot do one."""
 
     def __init__(self, engine: Engine, journal: Journal | None = None) -> None:

@@ -15,13 +15,13 @@ from ..bodies.bulk_parser import is_plain, read
 from ..bodies.tables import Assembly, fit, without
 from ..http.bearer import Bearer, foreign
 from .body import Body, Outcome
-from .series_limit import Series, head_of, node_of
+from .series_limit import SeriesLimiter, head_of, node_of
 
 _MOST_PIECES = 8
 
 
 def read_bodies(
-    bodies: Sequence[Body], series: Series | None = None
+    bodies: Sequence[Body], series: SeriesLimiter | None = None
 ) -> tuple[dict[str, pa.Table], list[Outcome]]:
     """Return the rows of all bodies by table of the store, and an outcome for each body.
 
@@ -42,7 +42,7 @@ def read_bodies(
 class _Work:
     """The bodies of one commit, being turned into tables."""
 
-    def __init__(self, bodies: Sequence[Body], series: Series | None) -> None:
+    def __init__(self, bodies: Sequence[Body], series: SeriesLimiter | None) -> None:
         self._bodies = bodies
         self._series = series
         self._pieces: dict[str, list[pa.Table]] = {}
@@ -104,7 +104,7 @@ class _Work:
 class _CommitFilter:
     """The filter of one commit: it refuses lines of other nodes, and too many series."""
 
-    def __init__(self, bodies: Sequence[Body], series: Series | None) -> None:
+    def __init__(self, bodies: Sequence[Body], series: SeriesLimiter | None) -> None:
         self._bodies = bodies
         self._series = series
         self.forbidden: dict[int, str] = {}
@@ -167,7 +167,7 @@ def _foreign(bearer: Bearer, blocks: Sequence[ColumnBlock]) -> str | None:
 
 
 def _admitted(
-    series: Series, blocks: Sequence[ColumnBlock]
+    series: SeriesLimiter, blocks: Sequence[ColumnBlock]
 ) -> tuple[list[ColumnBlock], list[Refusal]]:
     """Return the lines of series that are admitted, and a refusal for each other line."""
     kept, refused = [], []

@@ -19,7 +19,7 @@ from .batch import read_bodies
 from .body import Body, Outcome
 from .clocks import Clocks
 from .counters import Counters
-from .series_limit import Series
+from .series_limit import SeriesLimiter
 
 _LOG = Log("hub")
 
@@ -66,7 +66,7 @@ class Committer:
         self._failed_at = -math.inf
         self._thread = threading.Thread(target=self._run, name="committer")
         self.clocks = Clocks(timedelta(seconds=settings.clock_wrong_seconds))
-        self.series = Series(settings.series_per_node_count, settings.nodes_count, clock.now)
+        self.series = SeriesLimiter(settings.series_per_node_count, settings.nodes_count, clock.now)
         self.seen = Deduplicator(settings.nodes_count)
         self.seen.add(store.seen())
 
@@ -209,7 +209,7 @@ def commit(
     store: Embedded,
     seen: Deduplicator,
     bodies: Sequence[Body],
-    series: Series | None = None,
+    series: SeriesLimiter | None = None,
     clocks: Clocks | None = None,
 ) -> list[Outcome]:
     """Commit the rows of all bodies not seen before, and that they were seen, together.

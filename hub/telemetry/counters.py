@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from .body import Outcome
 from .clocks import Clocks, ClockState
-from .series_limit import Series
+from .series_limit import SeriesLimiter
 
 
 class Counters:
@@ -48,7 +48,7 @@ class Counters:
             )
             gauge.set_function(lambda index=index: waiting()[index])  # type: ignore[misc]
 
-    def watch_series(self, series: Series) -> None:
+    def watch_series(self, series: SeriesLimiter) -> None:
         """Show how many series there are, and the lines refused because there were too many."""
         known = Gauge(
             "gpuvigil_hub_series", "Series of the last half day to day.", registry=self.registry

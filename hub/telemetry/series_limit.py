@@ -38,7 +38,7 @@ class Flood:
     logged: datetime
 
 
-class Series:
+class SeriesLimiter:
     """The series of the last half day to day, by node; one thread admits, any may read."""
 
     def __init__(self, most_per_node: int, most_nodes: int, now: Callable[[], datetime]) -> None:

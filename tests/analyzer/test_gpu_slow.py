@@ -19,10 +19,10 @@ from gpuvigil.model import (
     Finding,
     Holder,
     Incident,
-    RankStand,
+    RankState,
+    RankStatus,
     Severity,
     Source,
-    Stand,
     Subject,
 )
 
@@ -65,11 +65,11 @@ def test_the_one_that_draws_less_while_its_job_slows_down_is_told_with_numbers()
 
 def last_in_collectives(index: int = 0, ago: float = 60.0) -> Event:
     """As NCCL Inspector's lines have it: who comes last is in a collective for the shortest time."""
-    rank = RankStand(rank=3, stand=Stand.FIRST, gpu=f"GPU-1-{index}", microseconds=210)
+    rank = RankStatus(rank=3, stand=RankState.FIRST, gpu=f"GPU-1-{index}", microseconds=210)
     first = Collective(
         by=Source.INSPECTOR,
         holder="job 7",
-        stand=Stand.FIRST,
+        stand=RankState.FIRST,
         operation="AllReduce",
         ranks=(rank,),
         compared=240,

@@ -16,10 +16,10 @@ from gpuvigil.model import (
     Event,
     EventKind,
     Finding,
-    RankStand,
+    RankState,
+    RankStatus,
     Severity,
     Source,
-    Stand,
 )
 
 from .scene import NOON, SETTINGS, Scene, event, gpu, healthy, in_one_job, node
@@ -32,9 +32,9 @@ def last(cost: int | None = None, before: int | None = None, seconds: int | None
     said = Collective(
         by=Source.INSPECTOR,
         holder="job 7",
-        stand=Stand.FIRST,
+        stand=RankState.FIRST,
         operation="AllReduce",
-        ranks=(RankStand(rank=3, stand=Stand.FIRST, gpu=gpu().gpu, microseconds=210),),
+        ranks=(RankStatus(rank=3, stand=RankState.FIRST, gpu=gpu().gpu, microseconds=210),),
         compared=240,
         percent=92,
         microseconds=840,

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from analyzer.detectors.nvlink_domain import DETECTOR, broken_domains
-from gpuvigil.faults.affected import struck
+from gpuvigil.faults.affected import affected_keys
 from gpuvigil.model import EventKind, Finding, Incident, Severity, Subject
 
 from .scene import NOON, Scene, allocation, event, gpu, healthy, node
@@ -235,7 +235,7 @@ def test_the_node_that_it_is_named_by_is_hit_only_where_its_gpus_are(
     confirmed(watch, bad(EIGHT, *map(gpu, numbers)))
     (one,) = watch.standing()
     assert one.subject == node(1)
-    assert sorted(struck(one)) == sorted([*others, *(gpu(n).key for n in numbers)])
+    assert sorted(affected_keys(one)) == sorted([*others, *(gpu(n).key for n in numbers)])
 
 
 def test_a_single_gpu_stays_a_gpus_incident() -> None:

@@ -17,10 +17,10 @@ from gpuvigil.model import (
     EventKind,
     Finding,
     Incident,
-    RankStand,
+    RankState,
+    RankStatus,
     Severity,
     Source,
-    Stand,
     Subject,
 )
 from simulator.cluster import build, gpu_subject
@@ -179,9 +179,9 @@ def test_a_rank_of_which_a_note_was_told_is_a_warning_once_it_lasts(
 
 
 def test_that_it_comes_last_to_collectives_is_evidence_of_a_rank_that_its_steps_tell() -> None:
-    rank = RankStand(rank=5, stand=Stand.FIRST, gpu="GPU-3-1", microseconds=210)
+    rank = RankStatus(rank=5, stand=RankState.FIRST, gpu="GPU-3-1", microseconds=210)
     last = Collective(
-        by=Source.INSPECTOR, holder="job 7", stand=Stand.FIRST, operation="AllReduce", ranks=(rank,),
+        by=Source.INSPECTOR, holder="job 7", stand=RankState.FIRST, operation="AllReduce", ranks=(rank,),
         compared=240, percent=92, microseconds=840,
     )  # fmt: skip
     it = event(EventKind.COLLECTIVE, node(3), NOON - timedelta(seconds=60.0))

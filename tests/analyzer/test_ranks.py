@@ -15,10 +15,10 @@ from gpuvigil.model import (
     Event,
     EventKind,
     Finding,
-    RankStand,
+    RankState,
+    RankStatus,
     Severity,
     Source,
-    Stand,
     spans,
 )
 
@@ -55,22 +55,22 @@ def tells(number: int, *them: Collective, ago: float = 30.0, source: Source = So
     return replace(event(EventKind.COLLECTIVE, node(number), at), collectives=ones)
 
 
-def looked(stand: Stand, ranks: Iterable[RankStand] = (), **more: Any) -> Collective:
+def looked(stand: RankState, ranks: Iterable[RankStatus] = (), **more: Any) -> Collective:
     """Of six ranks, two on each node."""
     ranks = tuple(ranks)
     more = {"size": 6, "count": len(ranks), "operation": "AllReduce", "entered": 4711, **more}
     return Collective(by=Source.RAS, holder="", stand=stand, ranks=ranks, **more)
 
 
-def at(rank: int, stand: Stand = Stand.BEHIND, **more: Any) -> RankStand:
+def at(rank: int, stand: RankState = RankState.BEHIND, **more: Any) -> RankStatus:
     more = {"host": f"10.0.0.{1 + rank // 2}", "device": rank % 2, "reached": 4710, **more}
-    return RankStand(rank=rank, stand=stand, **more)
+    return RankStatus(rank=rank, stand=stand, **more)
 
 
 def test_a_rank_is_named_with_the_gpu_that_its_own_node_says() -> None:
     """Node 2's own collector knows its GPU, whatever number it has in its container."""
-    other = looked(Stand.BEHIND, [at(3)], hosts=("10.0.0.1",))
-    own = looked(Stand.BEHIND, [at(3, gpu="GPU-2-0")], hosts=("10.0.0.2",))
+    other = looked(RankState.BEHIND, [at(3)], hosts=("10.0.0.1",))
+    own = looked(RankState.BEHIND, [at(3, gpu="GPU-2-0")], hosts=("10.0.0.2",))
     it = found(hung(tells(1, other), tells(2, own)))
     who = "rank 3 (node-2 GPU 0)"
     assert it.evidence[0].text == (
@@ -83,16 +83,16 @@ def test_a_rank_is_named_with_the_gpu_that_its_own_node_says() -> None:
 
 def test_of_a_node_that_tells_its_address_the_gpu_is_known_by_its_number() -> None:
     it = hung(
-        tells(1, looked(Stand.BEHIND, [at(3)])),
-        tells(2, looked(Stand.TOGETHER, hosts=("10.0.0.2",))),
+        tells(1, looked(RankState.BEHIND, [at(3)])),
+        tells(2, looked(RankState.TOGETHER, hosts=("10.0.0.2",))),
     )
     assert said(it).startswith("rank 3 (node-2 GPU 1) never")
-    elsewhere = hung(tells(1, looked(Stand.BEHIND, [at(3, device=9)], hosts=("10.0.0.2",))))
+    elsewhere = hung(tells(1, looked(RankState.BEHIND, [at(3, device=9)], hosts=("10.0.0.2",))))
     assert said(elsewhere).startswith("rank 3 (node-1) never")
 
 
 def test_the_one_node_that_says_nothing_is_the_one_whose_address_nobody_has() -> None:
-    told = looked(Stand.DEAD, [at(4, Stand.DEAD), at(5, Stand.DEAD)])
+    told = looked(RankState.DEAD, [at(4, RankState.DEAD), at(5, RankState.DEAD)])
     events = [tells(n, replace(told, hosts=(f"10.0.0.{n}",))) for n in (1, 2)]
     assert said(hung(*events)).startswith(
         "2 of 6 ranks (4 (node-3 GPU 0), 5 (node-3 GPU 1)) are dead"
@@ -102,7 +102,7 @@ def test_the_one_node_that_says_nothing_is_the_one_whose_address_nobody_has() ->
 
 
 def test_a_node_that_did_not_ask_is_known_by_the_addresses_of_its_ports() -> None:
-    scene = hung(tells(1, looked(Stand.BEHIND, [at(3)], hosts=("10.0.0.1",))))
+    scene = hung(tells(1, looked(RankState.BEHIND, [at(3)], hosts=("10.0.0.1",))))
     inventories = [
         replace(
             it,
@@ -118,20 +118,23 @@ def test_a_node_that_did_not_ask_is_known_by_the_addresses_of_its_ports() -> Non
 
 
 def test_an_address_that_two_nodes_have_is_nobody_s() -> None:
-    told = looked(Stand.DEAD, [at(0, Stand.DEAD)], hosts=("10.0.0.1",))
+    told = looked(RankState.DEAD, [at(0, RankState.DEAD)], hosts=("10.0.0.1",))
     assert said(hung(tells(1, told), tells(2, told))).startswith("rank 0 (10.0.0.1) is dead")
 
 
 @pytest.mark.parametrize(
     ("stand", "words"),
     [
-        (Stand.DEAD, "rank 0 (node-1 GPU 0) is dead"),
-        (Stand.UNREACHABLE, "rank 0 (node-1 GPU 0) is unreachable from the other ranks"),
-        (Stand.FAILED, "rank 0 (node-1 GPU 0) is reporting an NCCL error"),
-        (Stand.DIFFERENT, "rank 0 (node-1 GPU 0) called another collective than the other ranks"),
+        (RankState.DEAD, "rank 0 (node-1 GPU 0) is dead"),
+        (RankState.UNREACHABLE, "rank 0 (node-1 GPU 0) is unreachable from the other ranks"),
+        (RankState.FAILED, "rank 0 (node-1 GPU 0) is reporting an NCCL error"),
+        (
+            RankState.DIFFERENT,
+            "rank 0 (node-1 GPU 0) called another collective than the other ranks",
+        ),
     ],
 )
-def test_what_is_wrong_with_a_rank_is_said(stand: Stand, words: str) -> None:
+def test_what_is_wrong_with_a_rank_is_said(stand: RankState, words: str) -> None:
     it = found(hung(tells(1, looked(stand, [at(0, stand)], hosts=("10.0.0.1",)))))
     assert it.evidence[0].value.startswith(words)
     assert it.condition == "ranks"
@@ -140,9 +143,9 @@ def test_what_is_wrong_with_a_rank_is_said(stand: Stand, words: str) -> None:
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        (looked(Stand.TOGETHER), "all 6 ranks stand at the same collective: stalled or idle"),
-        (looked(Stand.SILENT), "the job's own process does not answer on node-1"),
-        (looked(Stand.STARTING, [at(0)]), "rank 0 (10.0.0.1) is still creating a communicator"),
+        (looked(RankState.TOGETHER), "all 6 ranks stand at the same collective: stalled or idle"),
+        (looked(RankState.SILENT), "the job's own process does not answer on node-1"),
+        (looked(RankState.STARTING, [at(0)]), "rank 0 (10.0.0.1) is still creating a communicator"),
     ],
 )
 def test_where_nobody_is_to_blame_the_finding_stays_as_it_was(told: Collective, words: str) -> None:
@@ -153,29 +156,32 @@ def test_where_nobody_is_to_blame_the_finding_stays_as_it_was(told: Collective, 
 
 @pytest.mark.parametrize(("count", "names"), [(3, True), (4, False)])
 def test_most_of_the_ranks_are_not_to_blame(count: int, names: bool) -> None:
-    it = found(hung(tells(1, looked(Stand.BEHIND, [at(n) for n in range(count)]))))
+    it = found(hung(tells(1, looked(RankState.BEHIND, [at(n) for n in range(count)]))))
     assert (it.condition == "ranks") is names
 
 
 def test_the_gravest_that_any_node_heard_is_told() -> None:
-    behind, dead = looked(Stand.BEHIND, [at(1)]), looked(Stand.DEAD, [at(5, Stand.DEAD)])
+    behind, dead = (
+        looked(RankState.BEHIND, [at(1)]),
+        looked(RankState.DEAD, [at(5, RankState.DEAD)]),
+    )
     assert "is dead" in said(hung(tells(1, behind), tells(2, dead)))
 
 
 @pytest.mark.parametrize(("ago", "counts"), [(309.0, True), (311.0, False)])
 def test_what_was_heard_before_the_job_stalled_says_nothing(ago: float, counts: bool) -> None:
     """Its line is ten seconds old, and says 300."""
-    assert bool(said(hung(tells(1, looked(Stand.BEHIND, [at(1)]), ago=ago)))) is counts
+    assert bool(said(hung(tells(1, looked(RankState.BEHIND, [at(1)]), ago=ago)))) is counts
 
 
 def test_of_a_node_the_last_word_counts_and_of_another_job_none() -> None:
-    behind, fine = looked(Stand.BEHIND, [at(1)]), looked(Stand.TOGETHER)
+    behind, fine = looked(RankState.BEHIND, [at(1)]), looked(RankState.TOGETHER)
     assert "stalled or idle" in said(hung(tells(1, behind, ago=60.0), tells(1, fine)))
     assert said(hung(tells(1, replace(behind, holder="job 8")))) == ""
 
 
 def test_a_node_may_call_the_job_by_the_name_of_its_pod() -> None:
-    behind = replace(looked(Stand.BEHIND, [at(1)]), holder="pod team/worker-2")
+    behind = replace(looked(RankState.BEHIND, [at(1)]), holder="pod team/worker-2")
     scene = hung(tells(2, behind))
     assert said(scene) == ""
     pods = tuple(
@@ -200,15 +206,15 @@ def test_what_only_spins_becomes_a_warning_where_somebody_is_missing() -> None:
     for one in hung().allocations:
         before = before.changed(one.subject, spins)
     assert found(before).severity is Severity.INFO
-    behind = before.with_events(tells(1, looked(Stand.BEHIND, [at(1)]), ago=100.0))
+    behind = before.with_events(tells(1, looked(RankState.BEHIND, [at(1)]), ago=100.0))
     assert (found(behind).severity, found(behind).certain) == (Severity.WARNING, True)
-    together = before.with_events(tells(1, looked(Stand.TOGETHER)))
+    together = before.with_events(tells(1, looked(RankState.TOGETHER)))
     assert (found(together).severity, found(together).certain) == (Severity.INFO, False)
 
 
 @pytest.mark.medium
 def test_an_event_alone_is_no_finding() -> None:
-    moving = hung(tells(1, looked(Stand.DEAD, [at(1)])), fields={})
+    moving = hung(tells(1, looked(RankState.DEAD, [at(1)])), fields={})
     assert [it for d in DETECTORS for it in d.find(moving.window())] == []
 
 
@@ -219,7 +225,9 @@ def dump(ranks: dict[int, int], *, left: Iterable[int] = (), **more: Any) -> Col
     """How far ranks are in a group; those in `left` wait for nobody."""
     left = set(left)
     stands = [
-        RankStand(rank=n, stand=Stand.TOGETHER if n in left else Stand.WAITING, reached=reached)
+        RankStatus(
+            rank=n, stand=RankState.TOGETHER if n in left else RankState.WAITING, reached=reached
+        )
         for n, reached in ranks.items()
     ]
     more = {"size": 6, "group": "0", "operation": "all_reduce", **more}
@@ -228,7 +236,7 @@ def dump(ranks: dict[int, int], *, left: Iterable[int] = (), **more: Any) -> Col
     return Collective(
         by=Source.FLIGHT_RECORDER,
         holder="job 7",
-        stand=Stand.WAITING,
+        stand=RankState.WAITING,
         ranks=tuple(sorted(stands, key=lambda it: (it.reached or 0, it.rank))[:MOST_RANKS]),
         entered=entered,
         waiting=spans(here - left),
@@ -300,7 +308,7 @@ def test_who_came_later_by_another_node_s_look_is_not_late() -> None:
 
 
 def test_nccl_and_pytorch_that_agree_are_both_named() -> None:
-    by_ras = tells(1, looked(Stand.TOGETHER))
+    by_ras = tells(1, looked(RankState.TOGETHER))
     by_dumps = [dumps(n, dump({2 * n - 2: 9, 2 * n - 1: 9})) for n in (1, 2, 3)]
     assert said(hung(by_ras, *by_dumps)).endswith("by PyTorch's Flight Recorder and NCCL's RAS")
 
@@ -309,5 +317,5 @@ def test_nccl_and_pytorch_that_agree_are_both_named() -> None:
 
 
 def test_who_is_waited_for_says_nothing_of_a_job_that_hangs() -> None:
-    first = looked(Stand.FIRST, [at(1, Stand.FIRST)])
+    first = looked(RankState.FIRST, [at(1, RankState.FIRST)])
     assert said(hung(tells(1, first, source=Source.INSPECTOR))) == ""

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from dashboard.model.cluster import Look
+from dashboard.model.cluster import DisplayState
 from gpuvigil.clock import from_text
 from gpuvigil.model import Severity
 from gpuvigil.web import page_links
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.server
 
 # What is said of every state when the pointer is on it.
 SAID = {
-    Look.ACTIVE: "busy",
-    Look.IDLE: "allocated but idle: allocated, 0 % now",
-    Look.FAILED: "UNAVAILABLE: missing: lost",
-    Look.FREE: "free: not allocated",
+    DisplayState.ACTIVE: "busy",
+    DisplayState.IDLE: "allocated but idle: allocated, 0 % now",
+    DisplayState.FAILED: "UNAVAILABLE: missing: lost",
+    DisplayState.FREE: "free: not allocated",
 }
 
 

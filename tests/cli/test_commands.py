@@ -20,7 +20,7 @@ from cli import status, who
 from cli import usage as used
 from dashboard.data.attention import Attention
 from dashboard.lists import holders
-from dashboard.lists.fleet_now import Moment, moment_of, with_jobs
+from dashboard.lists.fleet_now import FleetNow, moment_of, with_jobs
 from dashboard.lists.idle_reasons import reasons_of
 from dashboard.lists.table import Grid, json_text, text
 from dashboard.model.facts import Facts
@@ -88,7 +88,7 @@ def facts() -> Facts:
 
 
 @pytest.fixture(name="moment")
-def moment_fixture() -> Moment:
+def moment_fixture() -> FleetNow:
     return moment_of(facts(), AnalyzerSettings())
 
 
@@ -97,7 +97,7 @@ def rows(grid: Grid) -> list[dict[str, object]]:
     return found
 
 
-def test_status_names_the_worst_first_and_what_to_do_about_it(moment: Moment) -> None:
+def test_status_names_the_worst_first_and_what_to_do_about_it(moment: FleetNow) -> None:
     grid = status.grid(moment)
     assert [(one["severity"], one["where"]) for one in rows(grid)] == [
         ("critical", "n-2 GPU 3"),
@@ -112,7 +112,7 @@ def test_status_names_the_worst_first_and_what_to_do_about_it(moment: Moment) ->
     assert calm.splitlines()[-1] == "Nothing needs attention."
 
 
-def test_monitoring_reads_how_bad_it_is_from_the_exit_code(moment: Moment) -> None:
+def test_monitoring_reads_how_bad_it_is_from_the_exit_code(moment: FleetNow) -> None:
     critical, warning = moment.view.attention
     info = replace(warning, incident=replace(warning.incident, severity=Severity.INFO))
     blind = ("The analyzer service is silent.",)
@@ -131,7 +131,7 @@ def test_monitoring_reads_how_bad_it_is_from_the_exit_code(moment: Moment) -> No
     assert code(critical, clusters=False) == 0
 
 
-def test_top_counts_a_job_and_the_processes_of_a_user_as_one_holder_each(moment: Moment) -> None:
+def test_top_counts_a_job_and_the_processes_of_a_user_as_one_holder_each(moment: FleetNow) -> None:
     job, processes = rows(holders.top(moment))
     assert (job["holder"], job["user"], job["gpus"], job["idle_gpus"]) == ("job 7", "ann", 4, 1)
     assert (job["used_percent"], job["partition"], job["account"]) == (60.0, "gpu", "physics")
@@ -140,13 +140,13 @@ def test_top_counts_a_job_and_the_processes_of_a_user_as_one_holder_each(moment:
     assert (job["nodes"], processes["nodes"]) == ("n-1", "n-2")
 
 
-def test_programs_are_told_all_nodes_and_people_the_first(moment: Moment) -> None:
+def test_programs_are_told_all_nodes_and_people_the_first(moment: FleetNow) -> None:
     wide = replace(holders.top(moment), rows=[[1, 0, *[None] * 5, "n-1 n-2 n-10", *[None] * 5]])
     assert json.loads(json_text(wide))[0]["nodes"] == "n-1 n-2 n-10"
     assert "n-1 +2" in text(wide, 80)
 
 
-def test_idle_says_how_long_only_where_an_incident_does(moment: Moment) -> None:
+def test_idle_says_how_long_only_where_an_incident_does(moment: FleetNow) -> None:
     first, second = rows(holders.idle(moment, {}))
     assert (first["user"], first["idle_gpus"], first["gpus"]) == ("ben", 2, 2)
     assert first["idle_for_seconds"] == 60.0
@@ -156,7 +156,7 @@ def test_idle_says_how_long_only_where_an_incident_does(moment: Moment) -> None:
     assert "No held GPU is idle now." in text(holders.idle(busy, {}), 80)
 
 
-def test_idle_says_of_which_gpus_it_cannot_judge_and_what_is_missing(moment: Moment) -> None:
+def test_idle_says_of_which_gpus_it_cannot_judge_and_what_is_missing(moment: FleetNow) -> None:
     assert "Cannot judge" not in text(holders.idle(moment, {}), 80)
     fields = ({"utilization_percent": None}, {"utilization_percent": 0, "compute_processes": None})
     blind = [row(gpu(i, SECOND), i, **fields[int(i == 3)]) for i in range(4)]
@@ -183,7 +183,7 @@ def test_idle_does_not_say_that_no_holder_is_known_where_some_are() -> None:
     assert "is not known" not in said(0, 1, 2, 3)
 
 
-def test_idle_says_what_it_cost_where_there_is_a_price(moment: Moment) -> None:
+def test_idle_says_what_it_cost_where_there_is_a_price(moment: FleetNow) -> None:
     prices = Prices(settings=CostSettings(prices=(PriceSettings(per_gpu_hour=60.0),)))
     first, second = rows(holders.idle(moment, {}, prices))
     assert first["idle_cost"] == pytest.approx(1.0)  # of two GPUs one has been so for a minute
@@ -192,7 +192,7 @@ def test_idle_says_what_it_cost_where_there_is_a_price(moment: Moment) -> None:
     assert "idle_cost" not in rows(holders.idle(moment, {}))[0]
 
 
-def held_since(moment: Moment, at: datetime) -> Moment:
+def held_since(moment: FleetNow, at: datetime) -> FleetNow:
     allocations = {
         gpu: tuple(replace(one, started_at=at) for one in held)
         for gpu, held in moment.allocations.items()
@@ -200,7 +200,7 @@ def held_since(moment: Moment, at: datetime) -> Moment:
     return replace(moment, allocations=allocations)
 
 
-def test_who_takes_over_an_idle_gpu_is_not_charged_for_the_time_before(moment: Moment) -> None:
+def test_who_takes_over_an_idle_gpu_is_not_charged_for_the_time_before(moment: FleetNow) -> None:
     prices = Prices(settings=CostSettings(prices=(PriceSettings(per_gpu_hour=60.0),)))
     taken_over = held_since(moment, NOON - timedelta(seconds=15))
     first = rows(holders.idle(taken_over, {}, prices))[0]
@@ -208,7 +208,7 @@ def test_who_takes_over_an_idle_gpu_is_not_charged_for_the_time_before(moment: M
     assert first["idle_cost"] == pytest.approx(0.25)
 
 
-def test_idle_says_why_from_what_was_measured_over_the_span(moment: Moment) -> None:
+def test_idle_says_why_from_what_was_measured_over_the_span(moment: FleetNow) -> None:
     still = {
         "utilization_percent_count": 1800,  # a tick of a second
         "utilization_percent_max": 0.0,
@@ -245,7 +245,7 @@ def test_idle_says_why_from_what_was_measured_over_the_span(moment: Moment) -> N
     assert said == {"ben": "memory parked", "ann": "no trustworthy data"}
 
 
-def test_who_names_the_holders_of_a_node_or_of_one_gpu(moment: Moment) -> None:
+def test_who_names_the_holders_of_a_node_or_of_one_gpu(moment: FleetNow) -> None:
     found = rows(who.grid(moment, "n-2"))
     assert [(one["gpu"], one["state"], one["user"]) for one in found] == [
         ("0", "idle", "ben"),
@@ -262,7 +262,7 @@ def test_who_names_the_holders_of_a_node_or_of_one_gpu(moment: Moment) -> None:
     ("wanted", "said"),
     [("n-9", "there is no node 'n-9'"), ("n-1:9", "has no GPU '9'; it has 4 GPUs")],
 )
-def test_who_says_what_there_is_not(moment: Moment, wanted: str, said: str) -> None:
+def test_who_says_what_there_is_not(moment: FleetNow, wanted: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         who.grid(moment, wanted)
 

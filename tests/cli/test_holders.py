@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from cli import who
 from dashboard.lists import holders
-from dashboard.lists.fleet_now import Moment, moment_of
+from dashboard.lists.fleet_now import FleetNow, moment_of
 from dashboard.lists.table import Grid, text
 from dashboard.model.facts import Facts
 from dashboard.model.newest_rows import gpu_table
@@ -28,7 +28,7 @@ NODE = node("n-1", "prod")
 HOUR = timedelta(hours=1)
 
 
-def idle_node(held: Sequence[Allocation], *incidents: Incident) -> Moment:
+def idle_node(held: Sequence[Allocation], *incidents: Incident) -> FleetNow:
     """A node of which every GPU is at 0 %."""
     return moment_of(
         Facts(

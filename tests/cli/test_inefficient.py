@@ -6,7 +6,7 @@ from typing import Any
 
 from accounting.cost.money import Prices
 from dashboard.lists import inefficient
-from dashboard.lists.fleet_now import Moment, moment_of
+from dashboard.lists.fleet_now import FleetNow, moment_of
 from dashboard.lists.table import text
 from dashboard.model.facts import Facts
 from gpuvigil.config import AnalyzerSettings, CostSettings, PriceSettings
@@ -29,13 +29,13 @@ LITTLE: dict[str, Any] = {
 STILL = {**LITTLE, "utilization_percent_mean": 0.0, "utilization_percent_max": 0.0}
 
 
-def moment(*held: Allocation, standing: tuple[Incident, ...] = ()) -> Moment:
+def moment(*held: Allocation, standing: tuple[Incident, ...] = ()) -> FleetNow:
     facts: Facts = replace(busy_fleet([FIRST], 4), allocations=held, incidents=standing)
     return moment_of(facts, AnalyzerSettings())
 
 
 def shown(
-    of: Moment, row: dict[str, Any], last: dict[str, Any] | None = None
+    of: FleetNow, row: dict[str, Any], last: dict[str, Any] | None = None
 ) -> list[dict[str, Any]]:
     """`last`: the row of the last GPU."""
     rows = {gpu(i, FIRST).key: row for i in range(4)} | {gpu(3, FIRST).key: last or row}

@@ -9,7 +9,7 @@ from accounting.cost.money import Prices
 from accounting.queueing import Wait
 from cli import queue
 from dashboard.data.job_queue import queue_of, sentence
-from dashboard.lists.fleet_now import Moment, moment_of
+from dashboard.lists.fleet_now import FleetNow, moment_of
 from dashboard.lists.table import Grid, text
 from dashboard.model.newest_rows import gpu_table
 from gpuvigil.config import AnalyzerSettings, CostSettings, PriceSettings
@@ -28,19 +28,19 @@ def job(number: int, state: str = "PENDING", **more: object) -> Job:
 
 
 @pytest.fixture
-def moment() -> Moment:
+def moment() -> FleetNow:
     """Two nodes with a free GPU each."""
     nodes = [node("n-1", "prod"), node("n-2", "prod")]
     free = [row(gpu(0, one), utilization_percent=0, compute_processes=0) for one in nodes]
     return moment_of(replace(busy_fleet(nodes, 1), gpus=gpu_table(free)), AnalyzerSettings())
 
 
-def shown(moment: Moment, jobs: list[Job], said: Scheduler, prices: Prices = Prices()) -> Grid:  # noqa: B008
+def shown(moment: FleetNow, jobs: list[Job], said: Scheduler, prices: Prices = Prices()) -> Grid:  # noqa: B008
     return queue.grid(moment, jobs, [said], SPAN, prices)
 
 
 def test_accounts_are_listed_with_what_they_wait_for_and_how_long_they_waited(
-    moment: Moment,
+    moment: FleetNow,
 ) -> None:
     began = {"started_at": NOON - HOUR, "account": "physics"}
     jobs = [
@@ -64,7 +64,7 @@ def test_accounts_are_listed_with_what_they_wait_for_and_how_long_they_waited(
     assert "4 jobs wait for 11 GPUs" in text(grid, 80)
 
 
-def test_free_gpus_of_a_drained_node_are_kept_by_the_fault(moment: Moment) -> None:
+def test_free_gpus_of_a_drained_node_are_kept_by_the_fault(moment: FleetNow) -> None:
     drained = tuple(ScheduledNode(name=name, states=("DRAIN",)) for name in ("n-1", "n-2"))
     said = Scheduler(told_by=CONTROLLER, at=NOON, nodes=drained)
     (cluster,) = moment.clusters
@@ -76,7 +76,7 @@ def test_free_gpus_of_a_drained_node_are_kept_by_the_fault(moment: Moment) -> No
 
 
 def test_a_scheduler_that_does_not_answer_is_said_and_without_one_nothing_is_claimed(
-    moment: Moment,
+    moment: FleetNow,
 ) -> None:
     silent = Scheduler(told_by=CONTROLLER, at=NOON, why="slurmctld does not answer")
     head = " ".join(shown(moment, [job(1)], silent).head)
@@ -118,7 +118,7 @@ def test_each_of_the_five_keeps_its_own_free_gpus() -> None:
 
 
 def test_hours_that_were_preempted_or_went_with_a_node_are_said_spots_with_money(
-    moment: Moment,
+    moment: FleetNow,
 ) -> None:
     spot = PriceSettings(cluster="prod", owner="cloud's spot", per_gpu_hour=2.0)
     span = {"started_at": NOON - 3 * HOUR, "ended_at": NOON - HOUR, "account": "physics"}

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dashboard.auth.auth_middleware import new_link
-from dashboard.model.cluster import Look
+from dashboard.model.cluster import DisplayState
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.errors import HubError
 from gpuvigil.lineprotocol import encode
@@ -26,14 +26,14 @@ NODES = 4
 GPUS = 8
 # What every GPU of the fed fleet does, by its place on its node.
 LOOKS = (
-    Look.ACTIVE,
-    Look.ACTIVE,
-    Look.ACTIVE,
-    Look.ACTIVE,
-    Look.IDLE,
-    Look.FAILED,
-    Look.FREE,
-    Look.FREE,
+    DisplayState.ACTIVE,
+    DisplayState.ACTIVE,
+    DisplayState.ACTIVE,
+    DisplayState.ACTIVE,
+    DisplayState.IDLE,
+    DisplayState.FAILED,
+    DisplayState.FREE,
+    DisplayState.FREE,
 )
 
 
@@ -161,13 +161,13 @@ class Feed:
     def _gpu(self, of: Subject, index: int, at: int) -> str:
         look, subject = LOOKS[index], gpu(index, of)
         tags = {"cluster": of.cluster, "node": of.node, "uuid": subject.gpu or "", "model": "H100"}
-        if look is Look.FAILED:
+        if look is DisplayState.FAILED:
             return encode("gpu", tags, {"up": 0, "unmeasured_reason": 3}, at) or ""
         fields = {
             "up": 1,
             "index": index,
-            "utilization_percent": 80 if look is Look.ACTIVE else 0,
-            "compute_processes": 0 if look is Look.FREE else 1,
+            "utilization_percent": 80 if look is DisplayState.ACTIVE else 0,
+            "compute_processes": 0 if look is DisplayState.FREE else 1,
             "power_watts": 400.0,
             "power_limit_watts": 700.0,
             "temperature_celsius": 55,

@@ -14,7 +14,7 @@ from cli import usage as used
 from dashboard.data.hub_queries import load, numbers
 from dashboard.fleet import clusters
 from dashboard.model.facts import Facts
-from dashboard.model.gpus import Look
+from dashboard.model.gpus import DisplayState
 from dashboard.model.newest_rows import CELL_FIELDS
 from gpuvigil.config import Config
 from gpuvigil.model import ScheduledNode, Scheduler, Subject
@@ -43,7 +43,11 @@ def test_the_page_the_command_and_the_report_agree_on_a_drained_node(hub: HubPro
 
     facts, _ = numbers(client, load(client).onto(Facts(now=now)), CELL_FIELDS)
     (page,) = clusters(facts)
-    assert (page.strip.in_service, page.strip.gpus, page.strip.looks[Look.FREE]) == (1, 2, 0)
+    assert (page.strip.in_service, page.strip.gpus, page.strip.looks[DisplayState.FREE]) == (
+        1,
+        2,
+        0,
+    )
 
     day = usage(client, "c", start, now, now)
     assert day.seconds.in_service_percent == pytest.approx(50.0)

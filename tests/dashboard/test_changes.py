@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.data.allocation_changes import AllocationChanges
-from dashboard.data.changes import BACK, MOST, Change, Happened, changes, moved
+from dashboard.data.changes import BACK, MOST, Change, Happened, changes, summarize_transition
 from gpuvigil.model import (
     Allocation,
     CoveredBy,
@@ -50,7 +50,7 @@ def drawn(
 ) -> tuple[Change, ...]:
     (allocation_changes,) = kept.by_cluster().values() or ((),)
     happened = Happened(
-        transitions=tuple(map(moved, transitions)),
+        transitions=tuple(map(summarize_transition, transitions)),
         events=events,
         allocation_changes=allocation_changes,
     )

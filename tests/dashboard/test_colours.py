@@ -7,7 +7,7 @@ import pytest
 from dashboard.components import HERE
 from dashboard.jobs.bounds_strip import KINDS
 from dashboard.layout.colours import colours
-from dashboard.model.gpus import Look
+from dashboard.model.gpus import DisplayState
 
 # Of text that is not large.
 WCAG_AA = 4.5
@@ -38,7 +38,7 @@ def test_every_look_of_the_map_has_a_colour_in_the_legend_and_on_the_map() -> No
     kinds = re.findall(r'"(\w+)"', re.search(r"^const KINDS = .*$", drawn, re.MULTILINE)[0])  # type: ignore[index]
     worn = (HERE / "map_data.js").read_text(encoding="utf-8").partition("const WORN")[2]
     sheet = (HERE / "fleet_map.css").read_text(encoding="utf-8")
-    assert len(kinds) == len(Look)
+    assert len(kinds) == len(DisplayState)
     for kind in kinds:
         assert f".swatch.{kind} " in sheet, kind
         assert f'"{kind}"' in worn.partition("];")[0] or kind == "active", kind

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from dashboard.data.fleet_map import encoded
 from dashboard.fleet import Fleet, clusters, silent_nodes
-from dashboard.model.cluster import Cell, ClusterView, Look
-from dashboard.model.facts import Book, Facts
+from dashboard.model.cluster import Cell, ClusterView, DisplayState
+from dashboard.model.facts import Facts, RecordCache
 from dashboard.model.newest_rows import gpu_table, port_table
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS
-from gpuvigil.faults.affected import struck
+from gpuvigil.faults.affected import affected_keys
 from gpuvigil.faults.gpu_states import NO_PROCESSES, NO_UTILIZATION, gpu_state
 from gpuvigil.model import (
     SWITCH_DEVICE,
@@ -101,7 +101,7 @@ def test_counts_add_up_to_the_number_of_gpus(facts: Facts) -> None:
         assert numbers.held <= numbers.known <= numbers.gpus
         assert numbers.known == sum(one.held is not None for one in cells)
         active = sum(one.state is GpuState.ACTIVE and one.held is None for one in cells)
-        assert numbers.known == numbers.gpus - numbers.looks[Look.UNKNOWN] - active
+        assert numbers.known == numbers.gpus - numbers.looks[DisplayState.UNKNOWN] - active
 
 
 @given(fleets())
@@ -128,7 +128,7 @@ def test_simulated_and_real_are_never_summed(facts: Facts) -> None:
 def test_what_is_unknown_is_never_free_idle_or_zero(facts: Facts) -> None:
     for view in clusters(facts):
         for one in view.cells:
-            assert (one.state is GpuState.UNKNOWN) == (one.look is Look.UNKNOWN)
+            assert (one.state is GpuState.UNKNOWN) == (one.look is DisplayState.UNKNOWN)
             if one.state is GpuState.UNKNOWN:
                 assert one.held is None
                 assert one.reason
@@ -163,7 +163,7 @@ def test_shares_are_of_the_gpus_whose_state_is_known() -> None:
     facts = busy_fleet([node("a"), node("b")])
     numbers = only(replace(facts, heard={**facts.heard, ("simulated", "b"): LONG_AGO})).strip
     assert (numbers.gpus, numbers.known, numbers.held_percent) == (16, 8, 100.0)
-    assert numbers.looks[Look.UNKNOWN] == 8
+    assert numbers.looks[DisplayState.UNKNOWN] == 8
 
 
 def said(states: str, reason: str | None = "dust [ann@2026]", age: timedelta = timedelta()) -> Any:
@@ -176,18 +176,18 @@ def said(states: str, reason: str | None = "dust [ann@2026]", age: timedelta = t
 def test_a_free_gpu_of_a_drained_node_is_out_of_service_and_neither_free_nor_failing() -> None:
     rows = [row(gpu(0)), row(gpu(1), 1, utilization_percent=0, compute_processes=0)]
     facts = replace(busy_fleet([node()], gpus=2), gpus=gpu_table(rows), allocations=())
-    assert [one.look for one in only(facts).cells] == [Look.ACTIVE, Look.FREE]
+    assert [one.look for one in only(facts).cells] == [DisplayState.ACTIVE, DisplayState.FREE]
     view = only(replace(facts, schedulers=said("MIXED DRAIN")))
     busy, idle = view.cells
-    assert (busy.look, idle.look) == (Look.ACTIVE, Look.OUT)
+    assert (busy.look, idle.look) == (DisplayState.ACTIVE, DisplayState.OUT)
     assert (idle.state, idle.reason) == (GpuState.UNAVAILABLE, "drained: dust [ann@2026]")
     assert (view.strip.gpus, view.strip.in_service) == (2, 1)
     assert only(facts).strip.in_service == 2
     # In service again, or said too long ago to be believed.
     for words in (said("MIXED"), said("MIXED DRAIN", age=timedelta(hours=1, seconds=1))):
-        assert only(replace(facts, schedulers=words)).cells[1].look is Look.FREE
+        assert only(replace(facts, schedulers=words)).cells[1].look is DisplayState.FREE
     old = said("MIXED DRAIN", age=timedelta(hours=1))
-    assert only(replace(facts, schedulers=old)).cells[1].look is Look.OUT
+    assert only(replace(facts, schedulers=old)).cells[1].look is DisplayState.OUT
 
 
 def test_a_gpu_that_counts_as_unavailable_is_not_in_service_though_it_computes() -> None:
@@ -195,11 +195,11 @@ def test_a_gpu_that_counts_as_unavailable_is_not_in_service_though_it_computes()
     for severity, failed in ((Severity.CRITICAL, 1), (Severity.WARNING, 0)):
         hot = incident("gpu_hot", gpu(0), severity)
         strip = only(replace(facts, incidents=(hot,))).strip
-        assert (strip.looks[Look.FAILED], strip.in_service) == (failed, 2 - failed)
+        assert (strip.looks[DisplayState.FAILED], strip.in_service) == (failed, 2 - failed)
 
 
 def test_a_scheduler_that_does_not_answer_takes_nothing_back() -> None:
-    book = Book()
+    book = RecordCache()
     (drained,) = said("IDLE DRAIN")
     silent = replace(drained, at=NOON + timedelta(minutes=1), why="away", nodes=None)
     book.apply([drained.to_record(), silent.to_record()])
@@ -211,9 +211,9 @@ def test_a_scheduler_that_does_not_answer_takes_nothing_back() -> None:
 
 def test_a_silent_node_that_its_scheduler_set_down_is_out_of_service() -> None:
     facts = replace(busy_fleet([node()]), heard={("simulated", "sim-001"): LONG_AGO})
-    assert (only(facts).strip.looks[Look.UNKNOWN], only(facts).strip.in_service) == (8, 0)
+    assert (only(facts).strip.looks[DisplayState.UNKNOWN], only(facts).strip.in_service) == (8, 0)
     view = only(replace(facts, schedulers=said("DOWN", "Not responding [slurm@2026]")))
-    assert (view.strip.looks[Look.OUT], view.strip.in_service) == (8, 0)
+    assert (view.strip.looks[DisplayState.OUT], view.strip.in_service) == (8, 0)
 
 
 def test_a_gpu_with_a_critical_fault_of_its_own_is_failing_on_a_drained_node_too() -> None:
@@ -224,12 +224,12 @@ def test_a_gpu_with_a_critical_fault_of_its_own_is_failing_on_a_drained_node_too
         schedulers=said("IDLE DRAIN"),
         incidents=(incident("gpu_lost", gpu(0), Severity.CRITICAL),),
     )
-    assert only(facts).cells[0].look is Look.FAILED
+    assert only(facts).cells[0].look is DisplayState.FAILED
 
 
 def test_a_gpu_of_the_inventory_without_a_row_is_unknown() -> None:
     view = only(replace(busy_fleet([node()]), gpus=gpu_table()))
-    assert view.strip.looks[Look.UNKNOWN] == 8
+    assert view.strip.looks[DisplayState.UNKNOWN] == 8
     assert view.cells[0].reason == "no data since 12:00:00 UTC on 31 Jan"
 
 
@@ -237,14 +237,14 @@ def test_a_row_that_lags_behind_its_node_is_no_data() -> None:
     facts = busy_fleet([node()], gpus=2)
     late = row(gpu(1), 1, LONG_AGO)
     view = only(replace(facts, gpus=gpu_table([*facts.gpus.to_pylist()[:1], late])))
-    assert [one.look for one in view.cells] == [Look.ACTIVE, Look.UNKNOWN]
+    assert [one.look for one in view.cells] == [DisplayState.ACTIVE, DisplayState.UNKNOWN]
     assert view.cells[1].reason == "no data since 11:59:00 UTC on 31 Jan"
 
 
 def test_a_node_with_a_wrong_clock_is_not_silent() -> None:
     facts = busy_fleet([node()], gpus=1)
     view = only(replace(facts, gpus=gpu_table([row(gpu(0), 0, NOON + timedelta(hours=3))])))
-    assert view.cells[0].look is Look.ACTIVE
+    assert view.cells[0].look is DisplayState.ACTIVE
     assert not view.silent_nodes
 
 
@@ -327,24 +327,29 @@ def test_a_lost_gpu_is_failed_and_keeps_its_index_and_holder() -> None:
         allocations=(allocation(gpu(0)),),
     )
     one = cell(facts)
-    assert (one.look, one.index, one.holder, one.held) == (Look.FAILED, 0, "pid 7 (ann)", True)
+    assert (one.look, one.index, one.holder, one.held) == (
+        DisplayState.FAILED,
+        0,
+        "pid 7 (ann)",
+        True,
+    )
     assert one.power_watts is None
 
 
 def test_a_gpu_that_works_with_a_fault_of_its_own_is_degraded() -> None:
     facts = replace(one_gpu(), incidents=(incident("gpu_xid", gpu(0), Severity.WARNING),))
-    assert (cell(facts).look, cell(facts).state) == (Look.DEGRADED, GpuState.ACTIVE)
+    assert (cell(facts).look, cell(facts).state) == (DisplayState.DEGRADED, GpuState.ACTIVE)
 
 
 def test_a_gpu_that_works_with_a_critical_fault_of_its_own_is_failing() -> None:
     facts = replace(one_gpu(), incidents=(incident("gpu_memory", gpu(0), Severity.CRITICAL),))
-    assert (cell(facts).look, cell(facts).state) == (Look.FAILED, GpuState.ACTIVE)
+    assert (cell(facts).look, cell(facts).state) == (DisplayState.FAILED, GpuState.ACTIVE)
     silent = replace(facts, heard=heard([node()], LONG_AGO))
-    assert (cell(silent).look, cell(silent).state) == (Look.FAILED, GpuState.UNKNOWN)
+    assert (cell(silent).look, cell(silent).state) == (DisplayState.FAILED, GpuState.UNKNOWN)
     hangs = replace(one_gpu(), incidents=(incident("gpu_silent", gpu(0), Severity.CRITICAL),))
-    assert (cell(hangs).look, cell(hangs).hung) == (Look.UNKNOWN, "gpu_silent")
+    assert (cell(hangs).look, cell(hangs).hung) == (DisplayState.UNKNOWN, "gpu_silent")
     of_node = replace(one_gpu(), incidents=(incident("host_disk", node(), Severity.CRITICAL),))
-    assert cell(of_node).look is Look.ACTIVE
+    assert cell(of_node).look is DisplayState.ACTIVE
 
 
 @pytest.mark.parametrize(("seconds", "silent"), [(80.0, 0), (80.1, 1)])
@@ -368,25 +373,25 @@ def test_a_page_without_rows_says_when_its_nodes_were_heard() -> None:
 
 def test_a_critical_xid_makes_a_gpu_fail() -> None:
     facts = replace(one_gpu(), incidents=(incident("gpu_xid", gpu(0), Severity.CRITICAL),))
-    assert cell(facts).look is Look.FAILED
+    assert cell(facts).look is DisplayState.FAILED
 
 
 def test_an_idle_incident_is_no_defect() -> None:
     found = incident("gpu_idle_held", gpu(0), Severity.INFO)
     facts = replace(one_gpu(utilization_percent=0), incidents=(found,))
-    assert cell(facts).look is Look.IDLE
+    assert cell(facts).look is DisplayState.IDLE
 
 
 def test_a_silent_driver_makes_the_gpus_of_its_node_unknown() -> None:
     found = incident("driver_silent", node(), Severity.CRITICAL)
     view = only(replace(busy_fleet([node()]), incidents=(found,)))
-    assert view.strip.looks[Look.UNKNOWN] == 8
+    assert view.strip.looks[DisplayState.UNKNOWN] == 8
     assert view.cells[0].reason == "NVIDIA driver does not answer"
 
 
 def test_a_member_that_cannot_be_read_hides_nothing_else() -> None:
     found = replace(incident("gpu_lost", gpu(0), Severity.CRITICAL), members=("a/b/c", ""))
-    assert cell(replace(one_gpu(), incidents=(found,))).look is Look.FAILED
+    assert cell(replace(one_gpu(), incidents=(found,))).look is DisplayState.FAILED
 
 
 def test_a_gpu_that_many_hold_names_the_first_and_how_many_more() -> None:
@@ -397,7 +402,7 @@ def test_a_gpu_that_many_hold_names_the_first_and_how_many_more() -> None:
 def test_held_and_free_are_told_apart_without_allocations() -> None:
     held = one_gpu(utilization_percent=0, compute_processes=1)
     free = one_gpu(utilization_percent=0, compute_processes=0)
-    assert (cell(held).look, cell(free).look) == (Look.IDLE, Look.FREE)
+    assert (cell(held).look, cell(free).look) == (DisplayState.IDLE, DisplayState.FREE)
 
 
 def test_a_link_finds_a_gpu_by_index_and_by_uuid() -> None:
@@ -490,7 +495,7 @@ def by_the_rules(facts: Facts, one: Cell) -> tuple[GpuState, str]:
     faults: dict[str, Severity] = {}
     for about in (here, one.subject):
         for found in facts.incidents:
-            if about.key in struck(found):
+            if about.key in affected_keys(found):
                 faults[found.fault] = found.severity
     held = any(a.subject == one.subject for a in facts.allocations)
     state, reason = gpu_state(mine[-1] if young else None, held=held, faults=faults)

@@ -16,7 +16,7 @@ from dashboard.incidents import drawing, story_drawing
 from dashboard.incidents.acknowledgement import LONGEST_NOTE, acknowledgement
 from dashboard.incidents.covers import covered, members
 from dashboard.incidents.filters import Filters
-from dashboard.incidents.hub_queries import Past, Similar, Story
+from dashboard.incidents.hub_queries import PastIncidents, Similar, Story
 from dashboard.incidents.listing import (
     LONGEST_CHIP,
     MOST_SHOWN,
@@ -198,7 +198,7 @@ def test_choosing_what_is_chosen_takes_it_back() -> None:
 def test_whether_all_of_a_span_was_read_is_known(
     ends: tuple[int, ...], cut: bool, hours: int, reaches: bool
 ) -> None:
-    past = Past(entries=tuple(over("a", REAL, n * HOUR) for n in ends), cut=cut)
+    past = PastIncidents(entries=tuple(over("a", REAL, n * HOUR) for n in ends), cut=cut)
     assert past.reaches(NOON - hours * HOUR) is reaches
 
 

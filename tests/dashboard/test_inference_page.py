@@ -9,7 +9,7 @@ import pytest
 from dashboard.inference.drawing import page
 from dashboard.inference.hub_queries import Tables
 from dashboard.lists import inference, serving
-from dashboard.lists.fleet_now import Moment, moment_of
+from dashboard.lists.fleet_now import FleetNow, moment_of
 from dashboard.lists.table import Grid
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Allocation, Holder
@@ -29,7 +29,7 @@ def held(index: int, command: str, job: str, user: str) -> Allocation:
 
 
 @pytest.fixture(name="moment")
-def moment_fixture() -> Moment:
+def moment_fixture() -> FleetNow:
     allocations = (
         held(0, VLLM, "job 1", "ann"),
         held(1, VLLM, "job 1", "ann"),
@@ -46,7 +46,9 @@ def drawn(found: Grid, models: Grid | None = None) -> str:
     return json.dumps(page(tables), ensure_ascii=False)
 
 
-def test_a_server_is_known_by_its_command_and_what_nobody_measures_is_said(moment: Moment) -> None:
+def test_a_server_is_known_by_its_command_and_what_nobody_measures_is_said(
+    moment: FleetNow,
+) -> None:
     found = serving.grid(moment, frozenset())
     ((row,), columns) = found.rows, [column.key for column in found.columns]
     shown = dict(zip(columns, row, strict=True))
@@ -62,7 +64,7 @@ def test_a_server_is_known_by_its_command_and_what_nobody_measures_is_said(momen
     assert "No server was asked." in said
 
 
-def test_a_server_that_answers_is_found_by_any_name(moment: Moment) -> None:
+def test_a_server_that_answers_is_found_by_any_name(moment: FleetNow) -> None:
     found = serving.grid(moment, {gpu(3, node("n-1", "prod")).key})
     by = {row[1]: row[2] for row in found.rows}
     assert by == {"job 1": "command", "job 3": serving.ANSWERS}
@@ -77,7 +79,7 @@ def test_a_server_that_answers_is_found_by_any_name(moment: Moment) -> None:
     assert "unknown for" not in drawn(every)
 
 
-def test_where_nobody_serves_it_is_said(moment: Moment) -> None:
+def test_where_nobody_serves_it_is_said(moment: FleetNow) -> None:
     alone = replace(moment, allocations={})
     said = drawn(serving.grid(alone, frozenset()))
     assert "No holder serves inference, by its command or what Kubernetes says." in said

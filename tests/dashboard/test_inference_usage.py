@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from accounting.cost.money import Prices
 from dashboard.data.activity import ACTIVITY, activity, pieces
-from dashboard.data.series import Course, courses
+from dashboard.data.series import TimeSeries, time_series
 from dashboard.lists import inference
-from dashboard.lists.fleet_now import Moment, moment_of
+from dashboard.lists.fleet_now import FleetNow, moment_of
 from dashboard.lists.inference_usage import (
     GAUGES,
     PLACE,
@@ -48,7 +48,7 @@ PRICES = Prices(
 )
 
 
-def moment() -> Moment:
+def moment() -> FleetNow:
     held = tuple(allocation(gpu(i, FIRST), "pod serve/llm", "ann") for i in range(4))
     return moment_of(replace(busy_fleet([FIRST], 4), allocations=held), AnalyzerSettings())
 
@@ -76,13 +76,13 @@ def told(**of_last: float | None) -> InferenceTelemetry:
         amounts = {"requests_increase": 100.0, "preemptions_increase": 0.0}
         counted.append({**tags, **amounts, "queue_seconds_increase": 50.0})
     of_gpus = {gpu(place, FIRST).key: active(AT) for place in range(4)}
-    found = courses([pa.Table.from_pylist(series, _SERIES)], PLACE, GAUGES)
+    found = time_series([pa.Table.from_pylist(series, _SERIES)], PLACE, GAUGES)
     return InferenceTelemetry(span=SPAN, step=STEP, series=found, counted=counted, gpus=of_gpus)
 
 
-def active(steps: Sequence[datetime]) -> Course:
+def active(steps: Sequence[datetime]) -> TimeSeries:
     at = np.array([micros(one) for one in steps], np.int64)
-    return Course(at=at, values={ACTIVITY: np.full(len(at), 15.0)})
+    return TimeSeries(at=at, values={ACTIVITY: np.full(len(at), 15.0)})
 
 
 def only(found: list[Service]) -> Service:
@@ -136,7 +136,7 @@ def test_what_is_declared_to_stand_by_is_not_blamed() -> None:
 def test_a_gap_of_one_replica_says_nothing_of_how_many_would_do() -> None:
     whole = told()
     kept = {
-        key: Course(one.at[:9], {name: it[:9] for name, it in one.values.items()})
+        key: TimeSeries(one.at[:9], {name: it[:9] for name, it in one.values.items()})
         if "127.0.0.1:8002" in key
         else one
         for key, one in whole.series.items()
@@ -245,7 +245,7 @@ def test_courses_are_the_same_as_row_by_row(
 
     ordered = sorted(lines, key=lambda one: one[:3])
     pieces_of = [[one for one in ordered if (one[2] < cut) is early] for early in (True, False)]
-    found = courses(map(rows, pieces_of), ("node",), ("x",))
+    found = time_series(map(rows, pieces_of), ("node",), ("x",))
     steps = np.array([micros(at) for at in AT[:6]], np.int64)
     assert {key for (key,) in found} == {node for node, *_ in lines}
     for (name,), one in found.items():

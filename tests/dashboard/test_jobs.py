@@ -44,7 +44,7 @@ from gpuvigil.hub_client.seen import FilteredHub
 from gpuvigil.hub_client.tls import Trust
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import Allocation, Holder, HolderKind, Impact, Incident, Severity
-from gpuvigil.store.external import Heard, HubBeside
+from gpuvigil.store.external import HubWithExternalStore, NodesHeardByStore
 from gpuvigil.store.memory import MemoryStore
 from gpuvigil.web import page_links
 from tests.accounting.jobs.test_measured import row
@@ -213,7 +213,9 @@ def test_of_one_job_only_its_nodes_rows_are_read_and_the_span_is_that_of_all() -
             encode("node", tags, {"cpu_milliseconds": 1}, at) or "",
         ]
         store.write("\n".join(lines).encode())
-    hub = HubBeside("http://127.0.0.1:9", lambda: "token", Trust(), store, Heard(store))
+    hub = HubWithExternalStore(
+        "http://127.0.0.1:9", lambda: "token", Trust(), store, NodesHeardByStore(store)
+    )
     mine, everybody = asked(hub, NOON, ["n-2", "n-9"]), asked(hub, NOON)
     assert set(everybody.gpus) == set(everybody.before) == {gpu(0, of).key for of in NODES[:2]}
     assert set(mine.gpus) == set(mine.before) == {gpu(0, NODES[1]).key}
@@ -224,7 +226,9 @@ def test_of_one_job_only_its_nodes_rows_are_read_and_the_span_is_that_of_all() -
 
 def test_that_numbers_are_elsewhere_is_seen_by_whoever_looks() -> None:
     store = MemoryStore()
-    beside = HubBeside("http://127.0.0.1:9", lambda: "token", Trust(), store, Heard(store))
+    beside = HubWithExternalStore(
+        "http://127.0.0.1:9", lambda: "token", Trust(), store, NodesHeardByStore(store)
+    )
     plain = Hub("http://127.0.0.1:9", lambda: "token")
     for hub, elsewhere in ((beside, True), (plain, False)):
         assert is_elsewhere(hub) is elsewhere

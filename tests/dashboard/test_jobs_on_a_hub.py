@@ -17,7 +17,7 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.hub_client.tls import Trust
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import Job, Severity, Subject
-from gpuvigil.store.external import Heard, HubBeside
+from gpuvigil.store.external import HubWithExternalStore, NodesHeardByStore
 from gpuvigil.store.hub import HubStore
 from gpuvigil.store.influxdb import InfluxStore
 from tests.cli.test_commands import run
@@ -142,7 +142,9 @@ def test_a_store_that_does_not_answer_is_said(hub: HubProcess) -> None:
     )
 
     def beside() -> Hub:
-        return HubBeside(hub.url, lambda: hub.service_token, Trust(), store, Heard(store))
+        return HubWithExternalStore(
+            hub.url, lambda: hub.service_token, Trust(), store, NodesHeardByStore(store)
+        )
 
     known = live.shared()
     questions = QueryCache(beside, SystemClock())

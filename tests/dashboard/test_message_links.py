@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from dashboard.auth.auth_middleware import AuthMiddleware
 from dashboard.auth.keys import Keys
-from dashboard.incidents.message_links import Answering
+from dashboard.incidents.message_links import MessageLinkRoutes
 from gpuvigil.clock import ManualClock
 from gpuvigil.hub_client import Hub
 from gpuvigil.matching.matchers import covered, labels_of
@@ -69,7 +69,7 @@ def served(
     connect: Callable[[], Hub], clock: ManualClock, directory: Path
 ) -> Iterator[httpx.Client]:
     """Who is not signed in, at the door of a dashboard that has these routes."""
-    app = Starlette(routes=Answering(SEAL, connect, clock).routes())
+    app = Starlette(routes=MessageLinkRoutes(SEAL, connect, clock).routes())
     keys = Keys(directory / "secrets")
     door = AuthMiddleware(app, keys=keys, clock=clock, policy="default-src 'none'", signed=True)
     config = uvicorn.Config(door, log_config=None, lifespan="off")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dashboard.lists.fleet_now import Moment, moment_of
+from dashboard.lists.fleet_now import FleetNow, moment_of
 from dashboard.lists.links import ASKED, SPAN, measured
 from dashboard.lists.network import COLUMNS, Network, network
 from dashboard.lists.table import text
@@ -68,7 +68,7 @@ def told(
     return store.window("port", ASKED, NOW - SPAN, NOW)
 
 
-def moment(*incidents: Incident, racks: int = 2, switch: str | None = None) -> Moment:
+def moment(*incidents: Incident, racks: int = 2, switch: str | None = None) -> FleetNow:
     identities = tuple(
         PortIdentity(
             device=device, port="1", kind="roce", role="fabric", was_up=True, switch=switch,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from dashboard.layout.not_found import Astray, said
+from dashboard.layout.not_found import NotFoundMiddleware, said
 
 PAGE = "text/html,application/xhtml+xml,*/*;q=0.8"
 
@@ -32,7 +32,7 @@ def answered(address: str, accept: str = PAGE) -> tuple[int, str]:
         "query_string": query.encode(),
         "headers": [(b"accept", accept.encode())],
     }
-    asyncio.run(Astray(page, {"/", "/gpu"})(scope, receive, send))
+    asyncio.run(NotFoundMiddleware(page, {"/", "/gpu"})(scope, receive, send))
     return sent[0]["status"], dict(sent[0]["headers"]).get(b"location", b"").decode()
 
 

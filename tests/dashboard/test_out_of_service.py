@@ -9,7 +9,7 @@ import pytest
 from dashboard.handover.page import body, end_of
 from dashboard.handover.summary import SHIFT, Records, sentence, shift
 from dashboard.out_of_service import drawing
-from dashboard.out_of_service.rows import Known, Silent, rows, ticket, unknown
+from dashboard.out_of_service.rows import OutOfServiceRecords, Silent, rows, ticket, unknown
 from gpuvigil.model import (
     Acceptance,
     Acknowledgement,
@@ -36,10 +36,10 @@ HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 DRAINED = "bad fan OPS-12 [ada@2026-01-31T11:00:00]"
 
 
-def known(*nodes: ScheduledNode, **values: Any) -> Known:
+def known(*nodes: ScheduledNode, **values: Any) -> OutOfServiceRecords:
     scheduler = Scheduler(told_by=node("ctl", "lab"), at=NOON, nodes=nodes)
     given: dict[str, Any] = {"schedulers": (scheduler,), **values}
-    return Known(inventories=(inventory(N1), inventory(N2)), **given)
+    return OutOfServiceRecords(inventories=(inventory(N1), inventory(N2)), **given)
 
 
 def drained(reason: str | None = DRAINED, state: str = "DRAIN", name: str = "n1") -> ScheduledNode:
@@ -172,9 +172,9 @@ def test_a_ticket_is_found_in_a_reason(text: str, found: str) -> None:
 
 
 def test_where_no_scheduler_answers_it_is_said() -> None:
-    assert "No scheduler is connected" in unknown(Known())[0]
+    assert "No scheduler is connected" in unknown(OutOfServiceRecords())[0]
     silent = Scheduler(told_by=node("ctl", "lab"), at=NOON, nodes=None, why="timeout")
-    assert unknown(Known(schedulers=(silent,))) == [
+    assert unknown(OutOfServiceRecords(schedulers=(silent,))) == [
         "The scheduler of lab does not answer: timeout."
     ]
     assert unknown(known(drained())) == []

@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard.data import live
 from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
-from dashboard.model.cluster import Look
+from dashboard.model.cluster import DisplayState
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.model import Severity
@@ -226,7 +226,7 @@ def test_after_the_hub_was_away_the_old_picture_stays_until_its_nodes_are_heard_
         """Whether data catch up, and how many GPUs are unknown; from one view."""
         view = snapshot.view()
         (cluster,) = [one for one in view.clusters if one.name == "simulated"]
-        return "catching up" in " ".join(view.warnings), cluster.strip.looks[Look.UNKNOWN]
+        return "catching up" in " ".join(view.warnings), cluster.strip.looks[DisplayState.UNKNOWN]
 
     with Feed(hub):
         wait_until("data", lambda: all_known(snapshot))

@@ -13,7 +13,7 @@ from dashboard.data.past_hub import Moment, PastHub
 from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from dashboard.data.views import FleetView
-from dashboard.model.cluster import Look
+from dashboard.model.cluster import DisplayState
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.errors import HubRefused, StoreError
@@ -184,7 +184,7 @@ def test_the_map_is_of_then_and_a_gpu_that_fell_off_has_no_numbers_from_before(
     assert view.now == THEN
     assert view.rows_at == THEN
     assert cluster.strip.gpus == 2 * GPUS  # none of the node that came later
-    assert cluster.strip.looks[Look.FAILED] == 1
+    assert cluster.strip.looks[DisplayState.FAILED] == 1
     assert cluster.strip.power_watts == 400.0 * (2 * GPUS - 1)
     fell = cluster.find("a", gpu(1, A).gpu or "")
     assert fell is not None

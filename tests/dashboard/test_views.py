@@ -13,9 +13,9 @@ from dashboard.data.fleet_map import encoded
 from dashboard.data.views import FleetView, fleet_view
 from dashboard.fleet import clusters, silent_nodes
 from dashboard.layout.panels import attention_items, attention_title, header, ports, strip, warnings
-from dashboard.model.cluster import Look
+from dashboard.model.cluster import DisplayState
 from dashboard.model.delivery_status import delivery_statuses
-from dashboard.model.facts import Book, Facts
+from dashboard.model.facts import Facts, RecordCache
 from dashboard.model.newest_rows import gpu_table, port_table
 from dashboard.overview.deep_link import place
 from gpuvigil.clock import to_text
@@ -151,7 +151,7 @@ def test_a_channel_that_fails_is_said_also_when_its_incident_is_over() -> None:
     first = replace(notice(one, LONG_AGO, **waiting), due_at=due)
     second = replace(notice(one, NOON, **{**waiting, "first_due_at": to_text(NOON)}), due_at=due)
     reminder = notice(one, NOON, channel="pager", state="due", verdict="reminder", sent_at=None)
-    book = Book()
+    book = RecordCache()
     book.apply([one.to_record(), first, second, reminder])
     book.apply([replace(one, state="resolved", version=2).to_record()])
     facts = book.onto(busy_fleet([node()]))
@@ -193,7 +193,7 @@ def test_gpus_that_a_hang_hides_stand_beside_those_that_fail() -> None:
     lost = incident("gpu_lost", gpu(0, node("b")), Severity.CRITICAL)
     view = view_of(replace(busy_fleet([node("a"), node("b")]), incidents=(hang, lost)))
     numbers = view.clusters[0].strip
-    assert (numbers.looks[Look.FAILED], numbers.looks[Look.UNKNOWN]) == (1, 8)
+    assert (numbers.looks[DisplayState.FAILED], numbers.looks[DisplayState.UNKNOWN]) == (1, 8)
     text = strip(numbers)
     assert (
         '<div class="tile failed"><div class="name">Unavailable GPUs</div><div class="value">1'
@@ -285,7 +285,7 @@ def test_what_flaps_says_how_it_is_now_and_when_it_closes() -> None:
         inventories=(inventory(node(), ports=ports),),
         ports=port_table([port_row(node(), "eth0", 1)]),
     )
-    book = Book()
+    book = RecordCache()
     book.apply([one.to_record(), last.to_record(), inventory(node(), ports=ports).to_record()])
     (item,) = attention_items(view_of(replace(book.onto(facts), pulses=pulses())))
     assert item["impact"][-1][0].endswith(f"flapping: {unbroken(up)}")
@@ -350,7 +350,7 @@ def test_while_data_catch_up_the_last_picture_stays_and_its_time_is_said() -> No
         "The hub is back after an outage, and data is catching up: 1 node not heard yet."
         " The numbers below are of 12:00:00 UTC on 31 Jan.",
     )
-    assert view.clusters[0].strip.looks[Look.ACTIVE] == 8
+    assert view.clusters[0].strip.looks[DisplayState.ACTIVE] == 8
     assert view.rows_at == NOON
 
 
@@ -383,7 +383,7 @@ def test_the_map_holds_every_cell_and_unmeasured_is_no_number() -> None:
     assert told["blocks"] == [["a", [["a", 2]]], ["b", [["b", 2]]]]
     rest = data[4 + length :]
     assert len(rest) == 4 * (4 + 6)
-    assert list(rest[:4]) == [Look.ACTIVE] * 4
+    assert list(rest[:4]) == [DisplayState.ACTIVE] * 4
     assert list(rest[4:8]) == [90] * 4
     assert list(rest[8:12]) == [0, 1, 0, 1]
     assert list(rest[12:16]) == [255, 60, 60, 60]
@@ -462,7 +462,7 @@ def test_a_value_is_written_with_the_unit_of_its_name() -> None:
 
 def test_a_book_keeps_what_stands_and_drops_what_ended() -> None:
     one = incident("gpu_lost", gpu(5), Severity.CRITICAL)
-    book = Book()
+    book = RecordCache()
     book.apply([one.to_record(), notice(one), allocation(gpu(1)).to_record()])
     kept = book.onto(Facts(now=NOON))
     assert (len(kept.incidents), len(kept.notices), len(kept.allocations)) == (1, 1, 1)
@@ -474,7 +474,7 @@ def test_a_book_keeps_what_stands_and_drops_what_ended() -> None:
 
 def test_a_record_that_cannot_be_read_takes_no_other_down() -> None:
     strange = Record(kind=RecordKind.INVENTORY, id="x", at=NOON, subject="a/b", body={"new": 1})
-    book = Book()
+    book = RecordCache()
     book.apply([strange, inventory(node()).to_record()])
     assert len(book.onto(Facts(now=NOON)).inventories) == 1
 
@@ -493,7 +493,7 @@ def test_pages_look_back_as_far_as_there_is_something(
 def test_the_selftest_is_on_no_page() -> None:
     marked = node("t1.gpu-lost", cluster=SELFTEST_CLUSTER)
     stands = incident("gpu_lost", gpu(0, marked), Severity.CRITICAL)
-    book = Book()
+    book = RecordCache()
     book.apply([stands.to_record(), inventory(marked).to_record()])
     facts = book.onto(busy_fleet([node(), marked]))
     assert (facts.incidents, facts.inventories) == ((), ())

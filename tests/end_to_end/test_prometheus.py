@@ -19,7 +19,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard.data import live
 from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
-from dashboard.model.cluster import Look
+from dashboard.model.cluster import DisplayState
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import Config, StoreSettings, load
 from gpuvigil.errors import StoreError
@@ -220,7 +220,8 @@ def _page(config: Config) -> None:
         wait_until(
             "every GPU has a state",
             lambda: any(
-                it.strip.looks[Look.ACTIVE] == len(NODES) * GPUS for it in snapshot.view().clusters
+                it.strip.looks[DisplayState.ACTIVE] == len(NODES) * GPUS
+                for it in snapshot.view().clusters
             ),
             30,
         )

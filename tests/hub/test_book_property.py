@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 
 from gpuvigil.config import HubSettings
 from gpuvigil.model import Record, RecordKind
-from hub.records import Book, LeaseLostError, open_records
+from hub.records import LeaseLostError, RecordBook, open_records
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
@@ -25,9 +25,9 @@ class Hubs:
     """Two hubs' books on one database, which can be emptied."""
 
     engines: list[Engine]
-    books: list[Book] = field(default_factory=list)
+    books: list[RecordBook] = field(default_factory=list)
 
-    def emptied(self) -> list[Book]:
+    def emptied(self) -> list[RecordBook]:
         with self.engines[0].execution_options(writes=True).begin() as connection:
             connection.execute(text("DELETE FROM record"))
             connection.execute(text("UPDATE counter SET sequence = 0"))
@@ -47,7 +47,7 @@ def hubs(
     engines = [
         open_records(HubSettings(data_directory=directory, records_url=url)) for _ in range(2)
     ]
-    made = Hubs(engines, [Book(engine) for engine in engines])
+    made = Hubs(engines, [RecordBook(engine) for engine in engines])
     yield made
     for book in made.books:
         book.close()
@@ -161,7 +161,7 @@ def test_two_hubs_are_one_book(hubs: Hubs, story: list[tuple[int, tuple[object, 
 
 
 def _finished(
-    book: Book, kind: RecordKind, owner: str, ids: list[str], written: list[Record]
+    book: RecordBook, kind: RecordKind, owner: str, ids: list[str], written: list[Record]
 ) -> bool:
     try:
         book.finish(kind, owner, ids, written, NOON)

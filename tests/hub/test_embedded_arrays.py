@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hub.embedded import dense_arrays, line_arrays
 from hub.embedded.aggregates import Piece
-from hub.embedded.dense_arrays import Dense, dense
-from hub.embedded.line_arrays import Parts, known_of_lines, nothing, ones, reduced, runs
+from hub.embedded.dense_arrays import SlotAggregates, dense
+from hub.embedded.line_arrays import PartialAggregates, known_of_lines, nothing, ones, reduced, runs
 
 STEP = 10
 # A subject, a time, and a value of a field of floats and one of whole numbers.
@@ -46,11 +46,11 @@ def unlike(split: Sequence[Sequence[Line]]) -> list[list[Line]]:
     return found
 
 
-def parts_of(lines: Iterable[Line], *, stepped: bool) -> Parts:
+def parts_of(lines: Iterable[Line], *, stepped: bool) -> PartialAggregates:
     """A row for each line."""
     rows = list(lines)
     at = np.array([it[1] for it in rows], np.int64)
-    return Parts(
+    return PartialAggregates(
         subject=np.array([it[0] for it in rows], np.int64),
         step_ns=at // STEP * STEP if stepped else None,
         lines=np.ones(len(rows), np.int64),
@@ -84,7 +84,7 @@ def _pieces(rows: Sequence[Line], column: int, kind: Any) -> dict[Piece, Any]:
     return pieces
 
 
-def rows_of(parts: Parts | None) -> list[Row]:
+def rows_of(parts: PartialAggregates | None) -> list[Row]:
     """What parts say, row by row; of a field without a value only that."""
     if parts is None:
         return []
@@ -206,11 +206,13 @@ def test_numbers_are_packed_into_the_fewest_bytes(least: float, most: float, kin
 
 
 def packed(values: Any) -> Any:
-    return Dense(lines=values, first_ns=values, last_ns=values, fields={}).packed().lines
+    return SlotAggregates(lines=values, first_ns=values, last_ns=values, fields={}).packed().lines
 
 
 def test_equal_numbers_are_packed_into_one_and_none_stay_none() -> None:
-    same = Dense(lines=np.full(9, 2**40), first_ns=np.zeros(9), last_ns=np.zeros(9), fields={})
+    same = SlotAggregates(
+        lines=np.full(9, 2**40), first_ns=np.zeros(9), last_ns=np.zeros(9), fields={}
+    )
     assert same.packed().bytes == 3 * 8
     assert same.packed().lines.tolist() == [2**40] * 9
     assert packed(np.array([], np.int64)).tolist() == []

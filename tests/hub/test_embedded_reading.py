@@ -20,10 +20,10 @@ from hub.embedded import Embedded, Series, TooLarge, Window
 from hub.embedded.aggregates import BUCKET_NS
 from hub.embedded.bounded_answer import BoundedAnswer, bounded
 from hub.embedded.footer_cache import FooterCache
-from hub.embedded.line_arrays import Parts
-from hub.embedded.open_readers import Readers
+from hub.embedded.line_arrays import PartialAggregates
+from hub.embedded.open_readers import OpenReaders
 from hub.embedded.query import ROLLED_FROM_NS, stretches
-from hub.embedded.scan import Stretch
+from hub.embedded.scan import ScanRange
 from hub.embedded.sealed_files import Unit
 from hub.embedded.subject_run_cache import SubjectRunCache, SubjectRuns, joined
 
@@ -70,7 +70,7 @@ def series(start_ns: int, end_ns: int, step_ns: int, **where: str) -> Series:
     )
 
 
-def read(units: Sequence[Unit], question: Window | Series) -> list[Stretch]:
+def read(units: Sequence[Unit], question: Window | Series) -> list[ScanRange]:
     return list(stretches(units, FOLDER, question))
 
 
@@ -173,9 +173,9 @@ def test_an_answer_may_have_as_many_bytes_as_it_may_and_no_more(rows: int) -> No
             answer(whole.nbytes - 1)
 
 
-def parts(subject: int) -> Parts:
+def parts(subject: int) -> PartialAggregates:
     one = np.array([subject], np.int64)
-    return Parts(
+    return PartialAggregates(
         subject=one, step_ns=None, lines=one, first_ns=one, last_ns=one, offset_ns=None, fields={}
     )
 
@@ -254,7 +254,7 @@ def test_the_footers_asked_longest_ago_are_read_again(tmp_path: Path) -> None:
 
 def head(rows: int, starts: Sequence[int]) -> SubjectRuns:
     of = np.arange(len(starts))
-    parts = Parts(
+    parts = PartialAggregates(
         subject=of, step_ns=None, lines=of, first_ns=of, last_ns=of, offset_ns=None, fields={}
     )
     return SubjectRuns(rows=rows, starts=np.array(starts, np.int64), parts=parts)
@@ -289,7 +289,7 @@ def test_the_heads_asked_longest_ago_are_read_again(short: int, kept: list[bool]
 def test_a_file_stays_while_somebody_reads_who_came_before_it_was_doomed(
     steps: list[tuple[str, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder, readers = tmp_path_factory.mktemp("read"), Readers()
+    folder, readers = tmp_path_factory.mktemp("read"), OpenReaders()
     reading, began = dict[int, ExitStack](), dict[int, int]()
     doomed = dict[Path, set[int]]()
     for number, (what, who) in enumerate(steps):

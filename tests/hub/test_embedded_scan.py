@@ -19,8 +19,8 @@ from hub.embedded import Series, Window
 from hub.embedded.aggregates import Piece
 from hub.embedded.damage import Unreadable
 from hub.embedded.footer_cache import FooterCache
-from hub.embedded.line_arrays import Parts, together
-from hub.embedded.scan import Scan, Stretch
+from hub.embedded.line_arrays import PartialAggregates, together
+from hub.embedded.scan import ScanRange, SealedFileScan
 from hub.embedded.subject_run_cache import SubjectRunCache
 from hub.embedded.subjects import Subjects, subjects
 
@@ -84,17 +84,21 @@ def series(step_ns: int, where: dict[str, str]) -> Series:
     )
 
 
-def stretch(path: Path, *spans: tuple[int, int], whole: bool = False) -> Stretch:
-    return Stretch(path=path, rolled=False, spans=spans, whole=whole)
+def stretch(path: Path, *spans: tuple[int, int], whole: bool = False) -> ScanRange:
+    return ScanRange(path=path, rolled=False, spans=spans, whole=whole)
 
 
-def rows(scan: Scan, of: Stretch) -> dict[tuple[str, int | None], tuple[int, int, float]]:
+def rows(
+    scan: SealedFileScan, of: ScanRange
+) -> dict[tuple[str, int | None], tuple[int, int, float]]:
     """By node and step: lines, values and their sum."""
     parts = together(list(scan.read(of)))
     return {} if parts is None else _rows(parts, KNOWN)
 
 
-def _rows(parts: Parts, known: Subjects) -> dict[tuple[str, int | None], tuple[int, int, float]]:
+def _rows(
+    parts: PartialAggregates, known: Subjects
+) -> dict[tuple[str, int | None], tuple[int, int, float]]:
     steps = [None] * len(parts.subject) if parts.step_ns is None else parts.step_ns.tolist()
     field = parts.fields[FIELDS[0]]
     told = zip(parts.lines, field[Piece.COUNT], field[Piece.SUM], strict=True)
@@ -151,7 +155,7 @@ def test_only_the_row_groups_are_read_that_may_have_a_line_of_the_subjects_and_t
         ours = any(least <= it <= most for it in wanted)
         if not ours or not any(first < end and last >= start for start, end in spans):
             garble(path, metadata.row_group(number), ("subject", "at", *FIELDS))
-    scan = Scan(question, KNOWN, footers, SubjectRunCache())
+    scan = SealedFileScan(question, KNOWN, footers, SubjectRunCache())
     found = rows(scan, stretch(path, *spans))
     assert found.keys() == expected([it for it in lines if counts(it)], step_ns).keys()
     for key, of in expected([it for it in lines if counts(it)], step_ns).items():
@@ -169,7 +173,7 @@ def test_of_a_file_that_was_read_whole_only_the_fields_are_read_the_next_time(
     parts = [replace(of, share=(n, 2)) for n in (0, 1)] if halves else [of]
 
     def read(question: Window | Series) -> dict[tuple[str, int | None], tuple[int, int, float]]:
-        scan = Scan(question, KNOWN, footers, heads)
+        scan = SealedFileScan(question, KNOWN, footers, heads)
         whole = together([it for some in parts for it in scan.read(some)])
         assert whole is not None
         return _rows(whole, KNOWN)
@@ -197,7 +201,7 @@ def test_more_lines_than_are_read_at_a_time_are_each_counted_once(
     pq.write_table(pa.table(columns), path, row_group_size=20_480)
     question = window(FIELDS[:fields])
     for _ in range(2):
-        scan = Scan(question, KNOWN, footers, heads)
+        scan = SealedFileScan(question, KNOWN, footers, heads)
         parts = together(list(scan.read(stretch(path, (0, count), whole=True))))
         assert parts is not None
         assert parts.lines.tolist() == [count // 3] * 3
@@ -212,7 +216,7 @@ def test_a_file_that_is_another_than_it_was_is_told(tmp_path: Path) -> None:
     path, heads = tmp_path / "lines.parquet", SubjectRunCache()
     for lines, is_told in (([(1, 2, 3.0), (1, 3, 4.0)], False), ([(1, 2, 3.0)], True)):
         written(path, lines)
-        scan = Scan(window(), KNOWN, FooterCache(), heads)
+        scan = SealedFileScan(window(), KNOWN, FooterCache(), heads)
         if not is_told:
             assert rows(scan, stretch(path, (0, 100), whole=True)) == expected(lines, None)
             continue
@@ -220,4 +224,7 @@ def test_a_file_that_is_another_than_it_was_is_told(tmp_path: Path) -> None:
             rows(scan, stretch(path, (0, 100), whole=True))
     path.unlink()
     with pytest.raises(Unreadable):
-        rows(Scan(window(), KNOWN, FooterCache(), SubjectRunCache()), stretch(path, (0, 100)))
+        rows(
+            SealedFileScan(window(), KNOWN, FooterCache(), SubjectRunCache()),
+            stretch(path, (0, 100)),
+        )

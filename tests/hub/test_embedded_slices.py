@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
 from hub.embedded import Series, Window
-from hub.embedded.dense_arrays import Dense
+from hub.embedded.dense_arrays import SlotAggregates
 from hub.embedded.manifest import Contents, Manifest, Span
-from hub.embedded.rollup_cache import Change, Kind, Plan, Slices, seconds_of
+from hub.embedded.rollup_cache import Change, Kind, Plan, RollupCache, seconds_of
 
 SECOND = 1_000_000_000
 GPU = MEASUREMENTS["gpu"]
@@ -30,26 +30,26 @@ def asked(end_ns: int, length_ns: int = LENGTH) -> Window:
     return Window(measurement=GPU, aggregates=(MEAN,), start_ns=end_ns - length_ns, end_ns=end_ns)
 
 
-def planned(slices: Slices, question: Window | Series, *, keep: bool = True) -> Plan:
+def planned(slices: RollupCache, question: Window | Series, *, keep: bool = True) -> Plan:
     with slices.planned(question) as plan:
         if keep:
             plan.made = {start: dense() for start, _ in plan.making}
     return plan
 
 
-def dense(count: int = 1) -> Dense:
+def dense(count: int = 1) -> SlotAggregates:
     # Not all alike: equal numbers would take the room of one.
     none = np.arange(count, dtype=np.int64)
-    return Dense(lines=none, first_ns=none, last_ns=none, fields={})
+    return SlotAggregates(lines=none, first_ns=none, last_ns=none, fields={})
 
 
-def commit(slices: Slices, change: Change) -> None:
+def commit(slices: RollupCache, change: Change) -> None:
     with slices.changing(change):
         pass
 
 
 def test_of_a_kind_that_comes_again_all_settled_slices_are_read_and_known_the_next_time() -> None:
-    slices = Slices(1 << 30)
+    slices = RollupCache(1 << 30)
     first = planned(slices, asked(END))
     assert (first.kind, first.rest, first.making) == (None, [(END - LENGTH, END)], ())
     second = planned(slices, asked(END))
@@ -69,14 +69,14 @@ def test_of_a_kind_that_comes_again_all_settled_slices_are_read_and_known_the_ne
 def test_a_slice_is_kept_when_more_than_five_seconds_have_gone_by_since_it_ended(
     after: int, settled: bool
 ) -> None:
-    slices, end = Slices(1 << 30), START + LENGTH + SETTLED + after
+    slices, end = RollupCache(1 << 30), START + LENGTH + SETTLED + after
     planned(slices, asked(end))
     last = planned(slices, asked(end)).making[-1]
     assert (last[1] == START + LENGTH) is settled
 
 
 def test_a_range_of_five_minutes_is_a_kind_and_a_shorter_one_or_a_series_is_none() -> None:
-    slices = Slices(1 << 30)
+    slices = RollupCache(1 << 30)
     shortest = 300 * SECOND
     for length, is_kind in ((shortest, True), (shortest - 1, False)):
         found = [planned(slices, asked(END, length)).kind for _ in range(3)]
@@ -93,14 +93,14 @@ def test_a_range_of_five_minutes_is_a_kind_and_a_shorter_one_or_a_series_is_none
 
 
 def test_where_none_is_known_few_are_read_but_for_each_tenth_question() -> None:
-    slices = Slices(1 << 30)
+    slices = RollupCache(1 << 30)
     planned(slices, asked(END))
     counts = [len(planned(slices, asked(END), keep=False).making) for _ in range(12)]
     assert counts == [15, *[4] * 9, 15, 4]
 
 
 def test_those_that_a_commit_has_touched_are_read_again_the_newest_first() -> None:
-    slices = Slices(1 << 30)
+    slices = RollupCache(1 << 30)
     for _ in range(2):
         planned(slices, asked(END))
     # The first and the last nanosecond of slices, and one of another measurement.
@@ -117,7 +117,7 @@ def test_those_that_a_commit_has_touched_are_read_again_the_newest_first() -> No
 
 
 def test_a_slice_that_a_commit_touched_meanwhile_is_not_kept() -> None:
-    slices = Slices(1 << 30)
+    slices = RollupCache(1 << 30)
     planned(slices, asked(END))
     with slices.planned(asked(END)) as plan:
         plan.made = {start: dense() for start, _ in plan.making}
@@ -136,7 +136,7 @@ def test_a_slice_that_a_commit_touched_meanwhile_is_not_kept() -> None:
 
 
 def test_a_plan_begun_beside_a_commit_trusts_nothing_of_it() -> None:
-    slices = Slices(1 << 30)
+    slices = RollupCache(1 << 30)
     for _ in range(2):
         planned(slices, asked(END))
     with slices.changing({"gpu": np.array([START])}), slices.planned(asked(END)) as plan:
@@ -163,7 +163,7 @@ def test_a_plan_begun_beside_a_commit_trusts_nothing_of_it() -> None:
 def test_whatever_is_known_every_moment_of_a_range_is_in_one_part_of_the_plan(
     looks: list[tuple[int, list[int]]],
 ) -> None:
-    slices, end, kept = Slices(1 << 30), END, set[int]()
+    slices, end, kept = RollupCache(1 << 30), END, set[int]()
     for later, ago in looks:
         end += later
         plan = planned(slices, asked(end))
@@ -183,7 +183,7 @@ def test_whatever_is_known_every_moment_of_a_range_is_in_one_part_of_the_plan(
 
 
 def test_of_slices_before_the_range_none_is_kept() -> None:
-    slices = Slices(1 << 30)
+    slices = RollupCache(1 << 30)
     for end in (END, END, END + 2 * LENGTH, END + 2 * LENGTH):
         planned(slices, asked(end))
     # Twice four were read of the later range, and the 15 of the first are gone.
@@ -194,14 +194,14 @@ def test_of_slices_before_the_range_none_is_kept() -> None:
 def test_a_slice_stays_until_a_range_begins_after_its_end_for_one_whose_clock_is_behind(
     after: int, count: int
 ) -> None:
-    slices, end = Slices(1 << 30), START + LENGTH
+    slices, end = RollupCache(1 << 30), START + LENGTH
     for ahead in (0, 0, STEP + after):
         planned(slices, asked(end + ahead))
     assert len(planned(slices, asked(end)).known) == count
 
 
 def test_where_there_is_no_room_left_what_is_known_stays_and_no_more_is_read() -> None:
-    slices = Slices(15 * dense().bytes)
+    slices = RollupCache(15 * dense().bytes)
     for _ in range(2):
         planned(slices, asked(END))
     plan = planned(slices, asked(END + STEP))
@@ -219,7 +219,7 @@ def kinds(count: int) -> list[Window]:
 def test_of_kinds_that_came_once_the_last_64_are_known_when_they_come_again(
     count: int, first: bool
 ) -> None:
-    slices = Slices(1 << 30)
+    slices = RollupCache(1 << 30)
     for question in kinds(count):
         assert planned(slices, question).kind is None
     assert planned(slices, kinds(count)[-1]).kind is not None
@@ -228,7 +228,7 @@ def test_of_kinds_that_came_once_the_last_64_are_known_when_they_come_again(
 
 @pytest.mark.parametrize(("times", "is_gone"), [(437, False), (438, True)])
 def test_a_kind_gives_up_its_place_once_500_others_were_asked(times: int, is_gone: bool) -> None:
-    slices, asking = Slices(1 << 30), kinds(65)
+    slices, asking = RollupCache(1 << 30), kinds(65)
     for question in asking[:64]:
         for _ in range(2):
             planned(slices, question, keep=False)
@@ -343,14 +343,14 @@ def test_what_was_put_together_beside_a_commit_in_it_is_not_kept(change: Change)
     assert planned(slices, asked(END), keep=False).summed is None
 
 
-def _read(question: Window) -> Slices:
-    slices = Slices(1 << 30)
+def _read(question: Window) -> RollupCache:
+    slices = RollupCache(1 << 30)
     for _ in range(2):
         planned(slices, question)
     return slices
 
 
-def _put_together(slices: Slices) -> Dense:
+def _put_together(slices: RollupCache) -> SlotAggregates:
     with slices.planned(asked(END)) as plan:
         assert plan.summed is None
         plan.summed = sum_ = dense(3)

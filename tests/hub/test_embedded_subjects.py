@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpuvigil.errors import StoreError
 from gpuvigil.metrics import MEASUREMENTS
 from hub.embedded.continue_on_failure import ContinueOnFailure
-from hub.embedded.subject_slots import Slots
+from hub.embedded.subject_slots import SubjectSlots
 from hub.embedded.subjects import subjects
 
 NODE = MEASUREMENTS["node"]
@@ -69,7 +69,7 @@ def table(chunks: Sequence[Sequence[tuple[str, str]]]) -> pa.Table:
 def test_a_subject_has_one_slot_for_good_and_each_slot_the_place_of_its_subject(
     tables: list[list[list[tuple[str, str]]]], numbered: dict[int, tuple[str, str]]
 ) -> None:
-    slots, slot_of = Slots(2), dict[tuple[str, str], int]()
+    slots, slot_of = SubjectSlots(2), dict[tuple[str, str], int]()
     known = subjects(numbered.items(), numbered.values(), 2)
     for chunks in tables:
         names = [name for some in chunks for name in some]

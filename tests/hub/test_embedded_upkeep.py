@@ -16,7 +16,7 @@ from gpuvigil.errors import StoreError
 from gpuvigil.store import Aggregate, Function
 from hub.bodies.deduplication import Arrival, Lane
 from hub.bodies.tables import TIME
-from hub.embedded import Dropped, Embedded, Series, Window
+from hub.embedded import DroppedLines, Embedded, Series, Window
 from hub.embedded.database import Database
 from hub.embedded.newest import Newest
 from hub.embedded.statistics import held_bytes, reclaim
@@ -121,11 +121,11 @@ def test_room_is_given_up_also_when_somebody_was_reading_the_time_before(tmp_pat
 
 
 def test_what_was_dropped_adds_up() -> None:
-    none, some = Dropped(), Dropped(lines=3, until_ns=10)
+    none, some = DroppedLines(), DroppedLines(lines=3, until_ns=10)
     assert none.and_then(none) == none
     assert none.and_then(some) == some == some.and_then(none)
-    assert some.and_then(Dropped(lines=4, until_ns=5)) == Dropped(lines=7, until_ns=10)
-    assert some.and_then(Dropped(lines=4, until_ns=15)) == Dropped(lines=7, until_ns=15)
+    assert some.and_then(DroppedLines(lines=4, until_ns=5)) == DroppedLines(lines=7, until_ns=10)
+    assert some.and_then(DroppedLines(lines=4, until_ns=15)) == DroppedLines(lines=7, until_ns=15)
 
 
 @pytest.mark.medium

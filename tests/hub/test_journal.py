@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import HubSettings
 from gpuvigil.model import Record, RecordKind
-from hub.records import Book, RevocationFile, ends_file, merge_ends, open_kept
+from hub.records import RecordBook, RevocationFile, ends_file, merge_ends, open_kept
 from hub.records.backups import FOLDER, backups, prune, put_back, take
 from hub.records.journal import Changes, Journal, newest_sequence, segments
 
@@ -27,12 +27,12 @@ def transition(name: str, version: int = 1) -> Record:
     )
 
 
-def opened(folder: Path) -> Book:
+def opened(folder: Path) -> RecordBook:
     kept = open_kept(HubSettings(data_directory=folder), SystemClock())
-    return Book(kept.engine, kept.journal)
+    return RecordBook(kept.engine, kept.journal)
 
 
-def state(book: Book) -> list[tuple[object, ...]]:
+def state(book: RecordBook) -> list[tuple[object, ...]]:
     with book.transactions.read() as connection:
         query = "SELECT kind, id, sequence, version, body, due_at FROM record ORDER BY sequence"
         return [tuple(row) for row in connection.exec_driver_sql(query)]
@@ -119,7 +119,7 @@ def test_a_garbled_commit_in_the_middle_is_a_missing_span_and_the_rest_is_there(
     one.path.write_bytes(text.replace(b"bbbb", b"bbxb", 1))
     os.truncate(tmp_path / "records.sqlite", 0)
     kept = open_kept(HubSettings(data_directory=tmp_path), SystemClock())
-    with closing(Book(kept.engine, kept.journal)) as book:
+    with closing(RecordBook(kept.engine, kept.journal)) as book:
         assert [str(row[1])[:1] for row in state(book)] == ["a", "c"]
     (repair,) = kept.repairs
     assert repair.missing_since is not None

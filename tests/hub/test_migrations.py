@@ -14,7 +14,7 @@ from sqlalchemy.engine.interfaces import ReflectedIndex
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import ConfigError, StoreError
 from gpuvigil.model import Record, RecordKind
-from hub.records import Book, open_records
+from hub.records import RecordBook, open_records
 from hub.records.migrations.by_alembic import config_of
 from hub.records.tables import metadata
 from hub.records.upgrade import NEWEST
@@ -109,7 +109,7 @@ def test_tables_of_somebody_elses_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_file_from_before_the_layouts_had_numbers_is_taken_over(old: HubSettings) -> None:
-    book = Book(open_records(old))
+    book = RecordBook(open_records(old))
     found, sequence = book.changes(0, tuple(RecordKind))
     assert [(it["id"], it["sequence"]) for it in found] == [
         ("an event", 1),

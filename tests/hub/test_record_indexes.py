@@ -10,7 +10,7 @@ from sqlalchemy import event
 
 from gpuvigil.config import HubSettings
 from gpuvigil.model import Record, RecordKind
-from hub.records import Book, open_records
+from hub.records import RecordBook, open_records
 from hub.records.tables import record
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -18,8 +18,8 @@ NOTICE = RecordKind.NOTICE
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Iterator[Book]:
-    made = Book(open_records(HubSettings(data_directory=tmp_path)))
+def book(tmp_path: Path) -> Iterator[RecordBook]:
+    made = RecordBook(open_records(HubSettings(data_directory=tmp_path)))
     made.write(_notice(number) for number in range(60))
     yield made
     made.close()
@@ -37,7 +37,7 @@ def _notice(number: int) -> Record:
     )
 
 
-def _plans(book: Book) -> list[str]:
+def _plans(book: RecordBook) -> list[str]:
     """How SQLite goes about each question from now on."""
     plans: list[str] = []
 
@@ -50,14 +50,14 @@ def _plans(book: Book) -> list[str]:
     return plans
 
 
-def test_an_incidents_notices_are_found_among_all(book: Book) -> None:
+def test_an_incidents_notices_are_found_among_all(book: RecordBook) -> None:
     plans = _plans(book)
     wanted = [record.c.kind == NOTICE.value, record.c.parent == "i3"]
     assert [it["id"] for it in book.find(wanted, 2, few=True)] == ["n23", "n43"]
     assert "record_by_parent (kind=? AND parent=?)" in plans[0]
 
 
-def test_the_newest_of_several_states_are_found_without_the_others(book: Book) -> None:
+def test_the_newest_of_several_states_are_found_without_the_others(book: RecordBook) -> None:
     plans = _plans(book)
     wanted = [record.c.kind == NOTICE.value]
     found = book.find(wanted, 3, states=["sent", "held", "no such"])
@@ -66,7 +66,9 @@ def test_the_newest_of_several_states_are_found_without_the_others(book: Book) -
     assert [it["id"] for it in book.find(wanted, 1, states=["due"])] == ["n57"]
 
 
-def test_what_is_due_next_is_known_without_a_look_at_all_that_is_due_later(book: Book) -> None:
+def test_what_is_due_next_is_known_without_a_look_at_all_that_is_due_later(
+    book: RecordBook,
+) -> None:
     assert book.due_in(NOTICE, NOON - timedelta(minutes=1)) == timedelta(minutes=1)
     claimed = book.claim(NOTICE, "me", NOON + timedelta(seconds=2), timedelta(seconds=9), 10)
     assert [it["id"] for it in claimed] == ["n0", "n1", "n2"]

@@ -15,12 +15,12 @@ from starlette.applications import Starlette
 from gpuvigil.clock import ManualClock, to_text
 from gpuvigil.config import HubSettings
 from gpuvigil.model import AllocationState, Record, RecordKind
-from hub.auth.viewing import Viewing
+from hub.auth.viewing import RecordFilter
 from hub.endpoints.records import RecordsEndpoint
 from hub.http.bearer import Bearer, Scope
 from hub.http.long_poll import CommitNotifier
 from hub.http.responses import EXCEPTION_HANDLERS, MemoryBudget
-from hub.records import Book, open_records
+from hub.records import RecordBook, open_records
 from hub.telemetry.counters import Counters
 from tests.hub.talk import Reply, identity
 
@@ -42,7 +42,7 @@ class Endpoint:
         large: dict[str, Any] = {"body_bytes": 256 * MIB, "body_lines_count": 200_000}
         settings = HubSettings(data_directory=directory, records_url="", **{**large, **more})
         self.clock, self.news, self.counters = ManualClock(NOON), CommitNotifier(), Counters()
-        self.book = Book(open_records(settings))
+        self.book = RecordBook(open_records(settings))
         self.sent: list[tuple[tuple[str, str], timedelta]] = []
         records = RecordsEndpoint(
             self.book,
@@ -52,7 +52,7 @@ class Endpoint:
             self.counters,
             leaving=MemoryBudget(64 * MIB),
             sent=lambda node, ahead: self.sent.append((node, ahead)),
-            viewing=Viewing(self.book, self.clock, lambda: "secret"),
+            viewing=RecordFilter(self.book, self.clock, lambda: "secret"),
         )
         self.app = Starlette(routes=records.routes(), exception_handlers=EXCEPTION_HANDLERS)
 

@@ -13,7 +13,7 @@ from gpuvigil.clock import to_text
 from gpuvigil.config import HubSettings
 from gpuvigil.model import Record, RecordKind
 from hub.http.responses import Refused
-from hub.records import Book, LeaseLostError, open_records
+from hub.records import LeaseLostError, RecordBook, open_records
 from hub.records.record_book import under
 from hub.records.validation import record_of
 from tests.hub.in_process import HubThread
@@ -31,8 +31,8 @@ def one(name: str = "a", **more: Any) -> Record:
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Iterator[Book]:
-    found = Book(open_records(HubSettings(data_directory=tmp_path, records_url="")))
+def book(tmp_path: Path) -> Iterator[RecordBook]:
+    found = RecordBook(open_records(HubSettings(data_directory=tmp_path, records_url="")))
     yield found
     found.close()
 
@@ -50,7 +50,7 @@ def names(found: list[dict[str, Any]]) -> list[str]:
 # --- leases ---------------------------------------------------------------------------------------
 
 
-def test_a_lease_is_somebody_elses_until_its_end_and_free_from_then_on(book: Book) -> None:
+def test_a_lease_is_somebody_elses_until_its_end_and_free_from_then_on(book: RecordBook) -> None:
     book.write([one(due_at=NOON)])
     assert names(book.claim(NOTICE, "a", NOON - SECOND, HOUR, 10)) == []
     assert names(book.claim(NOTICE, "a", NOON, HOUR, 10)) == ["a"]
@@ -58,7 +58,7 @@ def test_a_lease_is_somebody_elses_until_its_end_and_free_from_then_on(book: Boo
     assert names(book.claim(NOTICE, "b", NOON + HOUR, HOUR, 10)) == ["a"]
 
 
-def test_a_claim_that_has_become_stale_cannot_be_finished(book: Book) -> None:
+def test_a_claim_that_has_become_stale_cannot_be_finished(book: RecordBook) -> None:
     book.write([one(due_at=NOON), one("other", due_at=NOON)])
     book.claim(NOTICE, "a", NOON, HOUR, 10)
     result = one("result", kind=EVENT)
@@ -75,7 +75,7 @@ def test_a_claim_that_has_become_stale_cannot_be_finished(book: Book) -> None:
         book.finish(NOTICE, "a", ["a", "of which nobody knows"], [], NOON)
 
 
-def test_who_waits_for_work_knows_when_the_next_is_due_or_free_again(book: Book) -> None:
+def test_who_waits_for_work_knows_when_the_next_is_due_or_free_again(book: RecordBook) -> None:
     assert book.due_in(NOTICE, NOON) is None
     book.write([one(due_at=NOON + HOUR)])
     assert book.due_in(NOTICE, NOON) == HOUR
@@ -90,14 +90,14 @@ def test_who_waits_for_work_knows_when_the_next_is_due_or_free_again(book: Book)
 # --- what is kept, and asked for ------------------------------------------------------------------
 
 
-def test_of_one_version_twice_in_a_body_the_first_is_kept(book: Book) -> None:
+def test_of_one_version_twice_in_a_body_the_first_is_kept(book: RecordBook) -> None:
     book.write([one(body={"n": 1}), one(body={"n": 2}), one("b", version=2), one("b")])
     found = {it["id"]: it for it in book.find([true()], 10)}
     assert '"n":1' in found["a"]["body"].replace(" ", "")
     assert found["b"]["version"] == 2
 
 
-def test_changes_begin_after_what_is_known_and_the_newest_are_found_first(book: Book) -> None:
+def test_changes_begin_after_what_is_known_and_the_newest_are_found_first(book: RecordBook) -> None:
     sequence, kept = book.write([one(name) for name in "abc"])
     assert (sequence, kept, book.sequence()) == (3, 3, 3)
     assert (names(book.changes(2, [NOTICE])[0]), book.changes(2, [NOTICE])[1]) == (["c"], 3)
@@ -106,14 +106,14 @@ def test_changes_begin_after_what_is_known_and_the_newest_are_found_first(book: 
         assert names(book.find([true()], 2, few=few)) == ["b", "c"]
 
 
-def test_a_state_is_asked_for_with_others_or_alone(book: Book) -> None:
+def test_a_state_is_asked_for_with_others_or_alone(book: RecordBook) -> None:
     states = {"a": "open", "b": "held", "c": "open", "d": "sent"}
     book.write([one(name, body={"state": state}) for name, state in states.items()])
     assert names(book.find([true()], 10, states=["open"])) == ["a", "c"]
     assert names(book.find([true()], 2, states=["open", "held"])) == ["b", "c"]
 
 
-def test_under_a_node_are_its_gpus_and_not_those_of_one_that_begins_alike(book: Book) -> None:
+def test_under_a_node_are_its_gpus_and_not_those_of_one_that_begins_alike(book: RecordBook) -> None:
     for subject in ("c/n1", "c/n1/gpu/1", "c/n10", "c/n10/gpu/1", "c"):
         book.write([one(subject, subject=subject)])
     assert names(book.find([under("c/n1")], 10)) == ["c/n1", "c/n1/gpu/1"]
@@ -121,7 +121,7 @@ def test_under_a_node_are_its_gpus_and_not_those_of_one_that_begins_alike(book: 
 
 
 @pytest.mark.slow
-def test_an_answer_of_changes_has_ten_thousand_and_says_where_to_go_on(book: Book) -> None:
+def test_an_answer_of_changes_has_ten_thousand_and_says_where_to_go_on(book: RecordBook) -> None:
     book.write([one(f"{number:05}") for number in range(10_001)])
     found, sequence = book.changes(0, [NOTICE])
     assert (len(found), sequence) == (10_000, 10_000)
@@ -144,7 +144,7 @@ def of_bytes(name: str, size: int) -> Record:
     ],
 )
 def test_an_answer_of_changes_has_32_mib_or_one_record_and_says_where_to_go_on(
-    book: Book, sizes: tuple[int, ...], first: list[str]
+    book: RecordBook, sizes: tuple[int, ...], first: list[str]
 ) -> None:
     book.write([of_bytes(str(number), max(size, 32)) for number, size in enumerate(sizes)])
     found, sequence = book.changes(0, [NOTICE])

@@ -11,7 +11,7 @@ from gpuvigil.clock import SystemClock, to_text
 from gpuvigil.config import HubSettings
 from gpuvigil.model import Record, RecordKind
 from hub.embedded import Embedded
-from hub.records import Book, open_records
+from hub.records import RecordBook, open_records
 from hub.records.retention import LOOK
 from hub.telemetry.body import Body
 from hub.telemetry.committer import Committer
@@ -24,11 +24,11 @@ EVERY = tuple(RecordKind)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
-def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Book]:
+def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordBook]:
     url = ""
     if request.param == "postgresql":
         url = request.getfixturevalue("postgresql").database()
-    made = Book(open_records(HubSettings(data_directory=tmp_path, records_url=url)))
+    made = RecordBook(open_records(HubSettings(data_directory=tmp_path, records_url=url)))
     yield made
     made.close()
 
@@ -37,7 +37,7 @@ def a_record(kind: RecordKind, name: str, at: datetime = BEFORE, **more: Any) ->
     return Record(**{"kind": kind, "id": name, "at": at, "subject": "c/n1", **more})
 
 
-def left(book: Book) -> set[str]:
+def left(book: RecordBook) -> set[str]:
     return {it["id"] for it in book.changes(0, EVERY)[0]}
 
 
@@ -46,7 +46,7 @@ def incident(name: str, state: str, resolved_at: datetime | None = None, **more:
     return a_record(RecordKind.INCIDENT, name, body=body, **more)
 
 
-def test_events_and_ended_allocations_are_forgotten_and_held_ones_are_not(book: Book) -> None:
+def test_events_and_ended_allocations_are_forgotten_and_held_ones_are_not(book: RecordBook) -> None:
     allocation, event = RecordKind.ALLOCATION, RecordKind.EVENT
     book.write(
         [
@@ -66,7 +66,7 @@ def test_events_and_ended_allocations_are_forgotten_and_held_ones_are_not(book: 
     assert left(book) == {"young event", "held", "ended lately", "inventory", *pulses}
 
 
-def test_a_node_that_is_gone_is_forgotten_with_what_never_ended_on_it(book: Book) -> None:
+def test_a_node_that_is_gone_is_forgotten_with_what_never_ended_on_it(book: RecordBook) -> None:
     nodes = {"c/n1": BEFORE, "c/n10": AFTER, "c/n2": BEFORE, "c/n3": BEFORE, "selftest/n": BEFORE}
     book.write(a_record(RecordKind.INVENTORY, key, at, subject=key) for key, at in nodes.items())
     lately = {"ended_at": to_text(AFTER)}
@@ -88,7 +88,7 @@ def test_a_node_that_is_gone_is_forgotten_with_what_never_ended_on_it(book: Book
 
 
 def test_what_a_node_ran_on_stays_until_something_else_was_there_before_the_limit(
-    book: Book,
+    book: RecordBook,
 ) -> None:
     just_before = LIMIT - timedelta(microseconds=1)
     times = {
@@ -109,20 +109,22 @@ def test_what_a_node_ran_on_stays_until_something_else_was_there_before_the_limi
     assert not any(name.startswith("c/n10") for name in left(book))
 
 
-def test_what_gpus_usually_are_of_a_node_that_is_gone_is_forgotten(book: Book) -> None:
+def test_what_gpus_usually_are_of_a_node_that_is_gone_is_forgotten(book: RecordBook) -> None:
     kind = RecordKind.USUAL
     book.write([a_record(kind, "c/n1", subject="c/n1"), a_record(kind, "c/n2", AFTER)])
     assert book.forget(LIMIT) == 1
     assert left(book) == {"c/n2"}
 
 
-def test_usage_is_forgotten_by_its_quarter(book: Book) -> None:
+def test_usage_is_forgotten_by_its_quarter(book: RecordBook) -> None:
     book.write([a_record(RecordKind.USAGE, "old"), a_record(RecordKind.USAGE, "young", AFTER)])
     assert book.forget(LIMIT) == 1
     assert left(book) == {"young"}
 
 
-def test_a_resolved_incident_goes_with_its_steps_notices_and_acknowledgements(book: Book) -> None:
+def test_a_resolved_incident_goes_with_its_steps_notices_and_acknowledgements(
+    book: RecordBook,
+) -> None:
     book.write([incident("over", "resolved", BEFORE), incident("lately", "resolved", AFTER)])
     for parent in ("over", "lately"):
         for kind in (RecordKind.TRANSITION, RecordKind.NOTICE, RecordKind.ACKNOWLEDGEMENT):
@@ -133,7 +135,7 @@ def test_a_resolved_incident_goes_with_its_steps_notices_and_acknowledgements(bo
 
 
 def test_what_alerts_says_without_an_incident_is_forgotten_and_what_may_stand_is_not(
-    book: Book,
+    book: RecordBook,
 ) -> None:
     step, notice = RecordKind.TRANSITION, RecordKind.NOTICE
     for parent in ("idle-1-notice-1", "self-digest-mail-2026-01-01", "self-analyzer", "i-1"):
@@ -154,7 +156,7 @@ def test_what_alerts_says_without_an_incident_is_forgotten_and_what_may_stand_is
 
 
 @pytest.mark.parametrize("state", ["open", "acknowledged", "flapping"])
-def test_a_standing_incident_keeps_the_events_it_rests_on(book: Book, state: str) -> None:
+def test_a_standing_incident_keeps_the_events_it_rests_on(book: RecordBook, state: str) -> None:
     below = "c/n1/gpu/GPU-1"
     book.write(
         [
@@ -169,7 +171,7 @@ def test_a_standing_incident_keeps_the_events_it_rests_on(book: Book, state: str
 
 
 @pytest.mark.medium
-def test_any_number_is_forgotten(book: Book) -> None:
+def test_any_number_is_forgotten(book: RecordBook) -> None:
     lately = {"ended_at": to_text(AFTER)}
     book.write(a_record(RecordKind.ALLOCATION, f"a{n}", body=lately) for n in range(LOOK))
     book.write(a_record(RecordKind.EVENT, f"e{n}") for n in range(LOOK + 1))
@@ -179,7 +181,7 @@ def test_any_number_is_forgotten(book: Book) -> None:
 
 @pytest.mark.medium
 def test_records_are_forgotten_in_the_pass_that_forgets_telemetry(
-    book: Book, tmp_path: Path
+    book: RecordBook, tmp_path: Path
 ) -> None:
     now = SystemClock().now()
     two_days_ago = now - timedelta(days=2)

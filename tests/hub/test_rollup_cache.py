@@ -18,9 +18,9 @@ from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.store import Aggregate, Function
 from gpuvigil.store.memory import MemoryStore
 from hub.embedded import Embedded, Window
-from hub.embedded.dense_arrays import Dense
-from hub.embedded.rollup_cache import Plan, Slices
-from hub.embedded.subject_slots import Slots
+from hub.embedded.dense_arrays import SlotAggregates
+from hub.embedded.rollup_cache import Plan, RollupCache
+from hub.embedded.subject_slots import SubjectSlots
 
 from .test_embedded_property import Store, assert_alike
 
@@ -163,7 +163,7 @@ def store(tmp_path: Path) -> Iterator[Embedded]:
 
 
 def test_what_was_read_is_kept_until_a_line_comes_that_is_in_it() -> None:
-    slices, times = Slices(1 << 20), np.array([START - 100 * SECOND])
+    slices, times = RollupCache(1 << 20), np.array([START - 100 * SECOND])
     for _ in range(2):
         with slices.planned(asked(START - LENGTH, START)) as plan:
             pass
@@ -184,7 +184,7 @@ def test_what_was_read_is_kept_until_a_line_comes_that_is_in_it() -> None:
 
 
 def test_what_was_read_beside_a_commit_is_not_kept_nor_believed() -> None:
-    slices = Slices(1 << 20)
+    slices = RollupCache(1 << 20)
     _read_all(slices)
     late = {"gpu": np.array([START - 100 * SECOND])}
     with slices.planned(asked(START - LENGTH, START)) as plan:
@@ -202,21 +202,21 @@ def test_what_was_read_beside_a_commit_is_not_kept_nor_believed() -> None:
 
 
 def test_kinds_that_find_no_room_are_not_kept() -> None:
-    slices = Slices(0)
+    slices = RollupCache(0)
     for _ in range(3):
         assert _planned(slices).kind is None
 
 
-def _planned(slices: Slices, keep: bool = False) -> Plan:
+def _planned(slices: RollupCache, keep: bool = False) -> Plan:
     with slices.planned(asked(START - LENGTH, START)) as plan:
         if keep:
             none = np.zeros(2, np.int64)
-            made = Dense(lines=none, first_ns=none, last_ns=none, fields={})
+            made = SlotAggregates(lines=none, first_ns=none, last_ns=none, fields={})
             plan.made = {start: made for start, _ in plan.making}
     return plan
 
 
-def _read_all(slices: Slices) -> Plan:
+def _read_all(slices: RollupCache) -> Plan:
     return [_planned(slices, keep=True) for _ in range(10)][-1]
 
 
@@ -262,7 +262,7 @@ def test_what_is_kept_and_was_sealed_since_is_there_once(store: Embedded) -> Non
 
 
 def test_subjects_whose_names_are_one_text_are_told_apart() -> None:
-    slots, tags = Slots(2), ("cluster", "node")
+    slots, tags = SubjectSlots(2), ("cluster", "node")
     first = pa.table({"cluster": ["a", "a\x1fb"], "node": ["b\x1fc", "d"]})
     other = pa.table({"cluster": ["a\x1fb", "a"], "node": ["c", "b\x1fc"]})
     assert slots.of(first, tags).tolist() == [0, 1]

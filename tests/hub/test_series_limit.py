@@ -6,13 +6,13 @@ import pytest
 
 from hub.telemetry.batch import read_bodies
 from hub.telemetry.body import Body
-from hub.telemetry.series_limit import Series, head_of, node_of
+from hub.telemetry.series_limit import SeriesLimiter, head_of, node_of
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
 
-def series(most: int = 3, nodes: int = 2) -> Series:
-    return Series(most, nodes, lambda: NOON)
+def series(most: int = 3, nodes: int = 2) -> SeriesLimiter:
+    return SeriesLimiter(most, nodes, lambda: NOON)
 
 
 def a_body(*rows: str) -> Body:
@@ -84,7 +84,7 @@ def test_names_of_which_no_record_could_speak_are_refused(odd: str, more: str) -
 
 def test_what_does_not_come_for_a_day_makes_room_and_what_comes_keeps_its_place() -> None:
     now = [NOON]
-    known = Series(2, 9, lambda: now[0])
+    known = SeriesLimiter(2, 9, lambda: now[0])
     heads = [f"gpu,node=n,uuid={i}" for i in range(4)]
     assert [known.admit(head) is None for head in heads] == [True, True, False, False]
     now[0] += timedelta(hours=12)

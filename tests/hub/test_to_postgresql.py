@@ -10,14 +10,14 @@ from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.model import Record, RecordKind
 from hub.http.bearer import Scope
-from hub.records import Book, IssuedTokens, move_records, open_records
+from hub.records import IssuedTokens, RecordBook, move_records, open_records
 from tests.postgresql import Postgresql
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
 
 def fill(settings: HubSettings, name: str) -> None:
-    book = Book(open_records(settings))
+    book = RecordBook(open_records(settings))
     book.write([Record(kind=RecordKind.EVENT, id=name, at=NOON, subject="c")])
     book.close()
 
@@ -43,7 +43,7 @@ def test_records_are_never_mixed_with_others(tmp_path: Path, postgresql: Postgre
     with pytest.raises(StoreError, match="there are some already"):
         move_records(shared)
     assert (tmp_path / "records.sqlite").exists()
-    book = Book(open_records(shared))
+    book = RecordBook(open_records(shared))
     assert [it["id"] for it in book.changes(0, [RecordKind.EVENT])[0]] == ["another's"]
     book.close()
 
@@ -52,10 +52,10 @@ def test_records_are_never_mixed_with_others(tmp_path: Path, postgresql: Postgre
 def test_issued_tokens_are_taken_along(tmp_path: Path, postgresql: Postgresql) -> None:
     shared = HubSettings(data_directory=tmp_path, records_url=postgresql.database())
     fill(HubSettings(data_directory=tmp_path), "mine")
-    with closing(Book(open_records(HubSettings(data_directory=tmp_path)))) as old:
+    with closing(RecordBook(open_records(HubSettings(data_directory=tmp_path)))) as old:
         _, token = IssuedTokens(old.transactions, lambda: NOON).create(Scope.READER, "grafana")
     move_records(shared)
-    with closing(Book(open_records(shared))) as new:
+    with closing(RecordBook(open_records(shared))) as new:
         bearer = IssuedTokens(new.transactions, lambda: NOON).bearer(token.encode())
     assert bearer is not None
     assert bearer.name == "grafana"

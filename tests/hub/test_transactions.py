@@ -11,7 +11,7 @@ from gpuvigil.clock import SystemClock
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 from gpuvigil.model import Record, RecordKind
-from hub.records import Book, open_kept
+from hub.records import RecordBook, open_kept
 from hub.records.backups import FOLDER
 from hub.records.journal import segments
 from hub.records.transactions import Transactions
@@ -75,7 +75,7 @@ def test_a_file_that_is_no_database_is_made_anew_at_the_next_start(tmp_path: Pat
 
 def test_the_journal_hears_of_each_commit_from_where_to_where(tmp_path: Path) -> None:
     kept = open_kept(HubSettings(data_directory=tmp_path), SystemClock())
-    with closing(Book(kept.engine, kept.journal)) as book:
+    with closing(RecordBook(kept.engine, kept.journal)) as book:
         start = book.sequence()
         for name in ("a", "b"):
             book.write([Record(kind=RecordKind.EVENT, id=name, at=NOON, subject="c")])
@@ -92,7 +92,7 @@ def open_below(folder: Path) -> set[str]:
 
 def test_a_book_that_is_closed_holds_no_file(tmp_path: Path) -> None:
     kept = open_kept(HubSettings(data_directory=tmp_path), SystemClock())
-    book = Book(kept.engine, kept.journal)
+    book = RecordBook(kept.engine, kept.journal)
     book.write([Record(kind=RecordKind.EVENT, id="a", at=NOON, subject="c")])
     assert {"records.sqlite", segments(tmp_path / FOLDER)[-1].path.name} <= open_below(tmp_path)
     book.close()
@@ -101,7 +101,7 @@ def test_a_book_that_is_closed_holds_no_file(tmp_path: Path) -> None:
 
 def test_a_turn_is_over_also_when_something_fails_in_it(tmp_path: Path) -> None:
     kept = open_kept(HubSettings(data_directory=tmp_path), SystemClock())
-    with closing(Book(kept.engine, kept.journal)) as book:
+    with closing(RecordBook(kept.engine, kept.journal)) as book:
         for turn in (book.transactions.turn, book.transactions.write):
             with pytest.raises(KeyError), turn():
                 raise KeyError
@@ -111,6 +111,6 @@ def test_a_turn_is_over_also_when_something_fails_in_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("journal", [True, False])
 def test_a_critical_step_is_kept_with_a_journal_and_without(tmp_path: Path, journal: bool) -> None:
     kept = open_kept(HubSettings(data_directory=tmp_path), SystemClock())
-    with closing(Book(kept.engine, kept.journal if journal else None)) as book:
+    with closing(RecordBook(kept.engine, kept.journal if journal else None)) as book:
         step = Record(kind=RecordKind.TRANSITION, id="a", at=NOON, subject="c", due_at=NOON)
         assert book.write([step])[1] == 1

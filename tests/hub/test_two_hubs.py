@@ -18,7 +18,7 @@ from gpuvigil.config import HubSettings
 from gpuvigil.errors import HubUnavailable
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Record, RecordKind
-from hub.records import Book, open_records
+from hub.records import RecordBook, open_records
 from tests.alerts.examples import a_transition
 from tests.alerts.process import AlertsProcess
 from tests.hub.talk import ask
@@ -189,7 +189,7 @@ def test_a_hub_whose_clock_is_ahead_takes_nobodys_lease(
     tmp_path: Path, postgresql: Postgresql
 ) -> None:
     settings = HubSettings(data_directory=tmp_path, records_url=postgresql.database())
-    book = Book(open_records(settings))
+    book = RecordBook(open_records(settings))
     lease, now = timedelta(seconds=60), datetime.now(timezone.utc)
     book.write([a_record("leased", TRANSITION, due_at=NOON)])
     assert book.claim(TRANSITION, "a", now, lease, 1)

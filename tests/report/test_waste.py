@@ -19,7 +19,7 @@ from gpuvigil.model import Impact, Job, Rma, RmaState, Severity, Subject
 from report import formatting
 from report.build import build
 from report.content import Report
-from report.inputs import Past
+from report.inputs import SpanData
 from report.waste import Wasted, advice, wasted
 from tests.report.week_of_jobs import SAID, numbers, week
 from tests.report.weeks import (
@@ -173,7 +173,7 @@ def test_nobody_wastes_more_than_he_held(
         bucket(start + n * BUCKET, one, gpus=16) for n, one in enumerate(held) if n not in {5, 6}
     )
     wastes = tuple(not_filled(n, hours, advice) for n, hours in enumerate(unfilled))
-    past = Past(usage=replace(usage(), buckets=buckets), wastes=wastes)
+    past = SpanData(usage=replace(usage(), buckets=buckets), wastes=wastes)
     for one in wasted(past, facts()):
         assert one.hours <= one.held.allocated + 1e-6
         assert one.little >= 0.0
@@ -198,7 +198,7 @@ def test_few_minutes_at_a_jobs_ends_are_as_the_hour_beside_them(
     buckets = tuple(bucket(START + (3 + n) * BUCKET, [one]) for n, one in enumerate(held))
     wastes = tuple(not_filled(1 + n, 2.0, advice) for n in range(3))
     gpus_of_four = tuple(replace(it, wastes=(replace(it.wastes[0], gpus=4),)) for it in wastes)
-    past = Past(usage=replace(usage(), buckets=buckets), wastes=gpus_of_four)
+    past = SpanData(usage=replace(usage(), buckets=buckets), wastes=gpus_of_four)
     (found,) = wasted(past, facts())
     assert found.little == pytest.approx(6.0 + 0.5 * 4 * more / 3600)
 
@@ -221,7 +221,7 @@ def test_a_pause_that_is_most_of_what_a_job_had_of_an_hour_is_no_waste(
         *([not_filled(0, 6.0, Advice.GATHER)] if beside else ()),
         not_filled(1, 3.0, Advice.GATHER),
     ]
-    past = Past(usage=replace(usage(), buckets=buckets), wastes=tuple(wastes))
+    past = SpanData(usage=replace(usage(), buckets=buckets), wastes=tuple(wastes))
     (found,) = wasted(past, facts())
     assert found.little == pytest.approx(little)
 
@@ -231,7 +231,7 @@ def test_quiet_quarters_of_a_poorly_fed_job_are_idle_and_not_unfilled_besides() 
     parts = [share(gpus=8, quiet=1.0, used=0.0), share(gpus=8, used=0.09, idle=0.0)]
     buckets = tuple(bucket(START + n * BUCKET, [parts[n % 4 == 3]]) for n in range(96))
     wastes = tuple(not_filled(n, 7.5, Advice.GATHER) for n in range(24))
-    (found,) = wasted(Past(usage=replace(usage(), buckets=buckets), wastes=wastes), facts())
+    (found,) = wasted(SpanData(usage=replace(usage(), buckets=buckets), wastes=wastes), facts())
     assert (found.held.allocated, found.idle, found.little) == (192.0, 144.0, 36.0)
 
 
@@ -253,7 +253,7 @@ def test_what_is_left_of_an_idle_hour_is_judged_by_itself(
     parts = [share(gpus=8, quiet=1.0, used=0.0), share(gpus=8, used=busy, idle=0.0)]
     buckets = tuple(bucket(START + n * BUCKET, [parts[n % 4 == 3]]) for n in range(96))
     wastes = tuple(not_filled(n, gpu_hours, Advice.GATHER) for n in range(24))
-    (found,) = wasted(Past(usage=replace(usage(), buckets=buckets), wastes=wastes), facts())
+    (found,) = wasted(SpanData(usage=replace(usage(), buckets=buckets), wastes=wastes), facts())
     assert found.little == pytest.approx(24 * little)
 
 
@@ -405,7 +405,7 @@ def test_hours_are_excused_as_the_idle_rule_excuses(
         seen_at=END,
         nodes=nodes,
     )
-    (found,) = wasted(Past(usage=week, incidents=(stood,), jobs=(job,)), facts(week))
+    (found,) = wasted(SpanData(usage=week, incidents=(stood,), jobs=(job,)), facts(week))
     assert found.held.excused == excused
 
 

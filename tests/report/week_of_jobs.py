@@ -17,7 +17,7 @@ from accounting.usage import BUCKET, Bucket, Share, Usage
 from gpuvigil.config.pricing import CostSettings, PriceSettings
 from gpuvigil.model import Impact, Job, Subject
 from report.build import build
-from report.inputs import Facts, Past
+from report.inputs import Facts, SpanData
 from report.json_format import json_text
 
 from .weeks import END, START, WEEK, bucket, facts, incident, share
@@ -38,7 +38,7 @@ _FAULT = START + timedelta(days=5, hours=1), START + timedelta(days=5, hours=9, 
 def week() -> Facts:
     """Two weeks of jobs, some over midnight, over the end of the week before and over that of this one."""
     past = [
-        Past(
+        SpanData(
             usage=_usage(start),
             wastes=tuple(_wastes(start)),
             incidents=(

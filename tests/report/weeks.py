@@ -18,7 +18,7 @@ from gpuvigil.model import (
     Subject,
     fingerprint,
 )
-from report.inputs import Facts, Past
+from report.inputs import Facts, SpanData
 
 END = datetime(2026, 11, 21, tzinfo=timezone.utc)
 WEEK = timedelta(days=7)
@@ -155,8 +155,8 @@ def facts(
         before = nothing(now.cluster, now.start - length, now.start)
     return Facts(
         cluster=now.cluster,
-        now=Past(usage=now, incidents=tuple(incidents)),
-        earlier=Past(usage=before, incidents=tuple(incidents_before)),
+        now=SpanData(usage=now, incidents=tuple(incidents)),
+        earlier=SpanData(usage=before, incidents=tuple(incidents_before)),
         lately=tuple(incidents),
         opinions=tuple(opinions),
         inventories=(inventory(now.cluster), inventory(now.cluster, "login", gpus=0)),

@@ -11,9 +11,9 @@ from gpuvigil.clock import ManualClock, to_ns, to_text
 from gpuvigil.hub_client.tls import Trust
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import GpuIdentity, Inventory, Record, RecordKind, Subject
-from gpuvigil.store.external import Heard, HubBeside
+from gpuvigil.store.external import HubWithExternalStore, NodesHeardByStore
 from gpuvigil.store.memory import MemoryStore
-from hub.records import Book
+from hub.records import RecordBook
 from hub.records.database import open_sqlite
 from tests.alerts.month.outbox import Ledger as Due
 from tests.alerts.month.outbox import SimulatedHub
@@ -23,20 +23,20 @@ LONG_AGO = NOON - timedelta(days=90)
 MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
 
 
-class HubAtHand(HubBeside):
+class HubAtHand(HubWithExternalStore):
     """What the tests write is there at once; `nodes` are heard when a test says so."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock(NOON)
         self._records = SimulatedHub(
-            Book(open_sqlite(folder / "records.sqlite")), self.clock, Due()
+            RecordBook(open_sqlite(folder / "records.sqlite")), self.clock, Due()
         )
         self.begin()
 
     def begin(self) -> None:
         """Nothing has been measured or heard yet; records stay."""
         store = MemoryStore(ManualClock(NOON + timedelta(days=9)))
-        super().__init__("http://127.0.0.1:1", str, Trust(), store, Heard(store))
+        super().__init__("http://127.0.0.1:1", str, Trust(), store, NodesHeardByStore(store))
         self.started_at = NOON
         self.heard: list[tuple[str, str, datetime]] = []
 

@@ -33,7 +33,7 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
 from gpuvigil.model import Record, RecordKind
 from gpuvigil.model.subject import SIMULATED_CLUSTER
-from hub.records import Book, LeaseLostError
+from hub.records import LeaseLostError, RecordBook
 from hub.records.database import open_sqlite
 from hub.records.record_book import held_by, under
 from hub.records.tables import record
@@ -80,7 +80,7 @@ class Ledger:
 class SimulatedHub(Hub):
     """The hub's records at hand, by a clock of one's own."""
 
-    def __init__(self, book: Book, clock: ManualClock, ledger: Ledger) -> None:
+    def __init__(self, book: RecordBook, clock: ManualClock, ledger: Ledger) -> None:
         super().__init__("http://127.0.0.1:1", str)
         self._book = book
         self._clock = clock
@@ -241,7 +241,7 @@ def run(played: Played, settings: AlertsSettings, folder: Path | None = None) ->
     if folder is None:
         shelves = Shelves()
         return _run(played, settings, clock, ledger, lambda: NotedHub(shelves, clock, ledger))
-    book = Book(open_sqlite(folder / "records.sqlite"))
+    book = RecordBook(open_sqlite(folder / "records.sqlite"))
     try:
         return _run(played, settings, clock, ledger, lambda: SimulatedHub(book, clock, ledger))
     finally:
@@ -320,5 +320,5 @@ def _unless_taken(dispatcher: Dispatcher) -> None:
 
 
 def _records(found: Iterable[Mapping[str, Any]]) -> tuple[Record, ...]:
-    """What `Book` found; it leaves bodies as the text that they are kept as."""
+    """What `RecordBook` found; it leaves bodies as the text that they are kept as."""
     return tuple(Record.from_json({**one, "body": json.loads(one["body"])}) for one in found)

@@ -8,7 +8,7 @@ import pytest
 from collector.nccl.awaited_rank import AwaitedRank, awaited_ranks, with_earlier_cost
 from collector.nccl.inspector import Op
 from collector.nccl.repeat_filter import SECOND_LOOK_SECONDS, TOLD_AGAIN_SECONDS, RepeatFilter
-from gpuvigil.model import Source, Stand
+from gpuvigil.model import RankState, Source
 
 SLOW, EVERY = 2, 10_000
 Took = Callable[[int, int], int]
@@ -44,7 +44,7 @@ def test_the_rank_that_is_in_collectives_for_the_shortest_time_is_waited_for() -
     assert (found.op.rank, found.compared, found.percent, found.cost) == (SLOW, 40, 100, 100)
     told = replace(found, cost_before=7).collective("job 7", "GPU-2")
     assert (told.by, told.stand, told.size, told.operation, told.cost, told.cost_before) == (
-        *(Source.INSPECTOR, Stand.FIRST, 4, "AllReduce", 100, 7),
+        *(Source.INSPECTOR, RankState.FIRST, 4, "AllReduce", 100, 7),
     )
     assert (told.ranks[0].microseconds, told.microseconds) == (2000, 3000)
 

@@ -19,7 +19,7 @@ from collector.nccl import containers, dump_files, flight_recorder
 from collector.nccl.dump_files import StartRank
 from collector.nccl.flight_recorder import Dump, collectives, parse
 from collector.nccl.unreadable import UnreadableError
-from gpuvigil.model import MOST_RANKS, Collective, Stand
+from gpuvigil.model import MOST_RANKS, Collective, RankState
 from tests.sources import ROOT
 
 REAL = ROOT / "tests/fixtures/flight_recorder"
@@ -44,7 +44,7 @@ def test_real_dumps_say_who_never_came() -> None:
         "1": ("together", 1, {0: 1, 1: 1}),
     }
     assert {of.operation for of in found} == {"all_reduce", "all_gather"}
-    assert [it.stand for it in found[0].ranks] == [Stand.TOGETHER, *[Stand.WAITING] * 3]
+    assert [it.stand for it in found[0].ranks] == [RankState.TOGETHER, *[RankState.WAITING] * 3]
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -111,25 +111,25 @@ def of(*dumps: Mapping[str, Any]) -> Sequence[Collective]:
 def test_a_rank_of_nccl_waits_in_what_is_not_completed() -> None:
     waits, done = dumped(entry(1), entry(2, "scheduled")), dumped(entry(1))
     (found,) = of(waits, done, waits)
-    assert (found.stand, found.entered, found.size, found.count) == (Stand.WAITING, 2, 3, 3)
+    assert (found.stand, found.entered, found.size, found.count) == (RankState.WAITING, 2, 3, 3)
     assert [(it.rank, it.reached, it.stand) for it in found.ranks] == [
-        (1, 1, Stand.TOGETHER),
-        (0, 2, Stand.WAITING),
-        (2, 2, Stand.WAITING),
+        (1, 1, RankState.TOGETHER),
+        (0, 2, RankState.WAITING),
+        (2, 2, RankState.WAITING),
     ]
     assert "ada" not in repr(found)
 
 
 def test_what_timed_out_is_still_waited_in() -> None:
     (found,) = of(dumped(entry(1, "started", retired=True)))
-    assert found.stand is Stand.WAITING
+    assert found.stand is RankState.WAITING
 
 
 def test_what_the_ring_has_lost_was_entered_all_the_same() -> None:
     """The last of the group is in the ring no more, as its status says; another group's are."""
     late = entry(3, record_id=7)
     (found,) = of(dumped(late, last=5))
-    assert (found.entered, found.stand) == (5, Stand.WAITING)
+    assert (found.entered, found.stand) == (5, RankState.WAITING)
     other = entry(9, record_id=3000, process_group=("1", "pair"), pg_id=1)
     assert [it.group for it in of(dumped(other))] == ["1"]
     assert {it.group: it.entered for it in of(dumped(other | {"record_id": 0}, last=9))} == {
@@ -141,13 +141,13 @@ def test_what_the_ring_has_lost_was_entered_all_the_same() -> None:
 def test_sends_count_for_nothing_and_coalesced_ones_once() -> None:
     sent = entry(1, "scheduled", is_p2p=True, collective_seq_id=9)
     (found,) = of(dumped(entry(1), entry(2), entry(2, op_id=3), sent, last=2))
-    assert (found.entered, found.stand) == (2, Stand.TOGETHER)
+    assert (found.entered, found.stand) == (2, RankState.TOGETHER)
 
 
 def test_ranks_that_call_different_things_at_one_place_are_told() -> None:
     one, other = entry(2, "scheduled"), entry(2, "scheduled", profiling_name="nccl:broadcast")
     (found,) = of(*(dumped(entry(1), it) for it in (one, other, one)))
-    assert (found.stand, found.entered) == (Stand.DIFFERENT, 2)
+    assert (found.stand, found.entered) == (RankState.DIFFERENT, 2)
     assert [it.rank for it in found.ranks] == [1]
 
 

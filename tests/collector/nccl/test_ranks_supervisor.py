@@ -32,7 +32,7 @@ from collector.rows.events import EventMaker
 from gpuvigil.clock import Clock, ManualClock, SystemClock
 from gpuvigil.config import CollectorSettings
 from gpuvigil.metrics import GPU
-from gpuvigil.model import Allocation, Collective, Event, Holder, Source, Stand, Subject
+from gpuvigil.model import Allocation, Collective, Event, Holder, RankState, Source, Subject
 from tests.collector.nccl.inspector_lines import line
 from tests.collector.nccl.statuses import communicator, rank, status
 from tests.polling import wait_until
@@ -189,7 +189,7 @@ def test_the_missing_rank_is_told_as_the_job_s_own_nccl_says_it(node: Node) -> N
     node.watch()
     found = node.until_told()
     assert (found.stand, found.holder, found.entered, found.size) == (
-        Stand.BEHIND,
+        RankState.BEHIND,
         "job 7",
         4711,
         2,
@@ -222,7 +222,7 @@ def test_dumps_are_read_without_a_question(node: Node, tmp_path: Path) -> None:
     node.watch(nccl_ras=(), flight_recorder_directories=(dumps,))
     found = node.until_told()
     assert (found.by, found.stand, found.group, found.entered) == (
-        *(Source.FLIGHT_RECORDER, Stand.WAITING, "0", 6),
+        *(Source.FLIGHT_RECORDER, RankState.WAITING, "0", 6),
     )
     assert [(it.rank, it.reached) for it in found.ranks] == [(2, 5), (0, 6), (1, 6), (3, 6)]
     assert [of.group for of in node.told[0].collectives] == ["0", "1"]
@@ -253,7 +253,7 @@ def test_dumps_are_told_anew_that_differ_or_of_a_job_that_went_on_and_twice_a_da
     settings = CollectorSettings(flight_recorder_directories=(Path("/none"),))
     them = Ranks(settings, maker, clock, _at_once, lambda _: None)
     by = Source.FLIGHT_RECORDER
-    one = (Collective(by=by, holder="job 7", stand=Stand.WAITING, entered=6),)
+    one = (Collective(by=by, holder="job 7", stand=RankState.WAITING, entered=6),)
 
     def tick(fields: Mapping[str, Any]) -> None:
         tags = {"cluster": "c", "node": "n1", "uuid": "GPU-0"}
@@ -320,7 +320,11 @@ def test_whom_the_others_wait_for_is_told_of_a_job_that_goes_on_and_not_at_once_
     assert node.ranks is not None
     node.ranks.take([], {}, [])  # the driver has just started
     found = node.until_told(MOVES)
-    assert (found.by, found.stand, found.ranks[0].gpu) == (Source.INSPECTOR, Stand.FIRST, "GPU-0")
+    assert (found.by, found.stand, found.ranks[0].gpu) == (
+        Source.INSPECTOR,
+        RankState.FIRST,
+        "GPU-0",
+    )
     node.until_no_child()
     other = replace(found, holder="job 8")
     assert node.ranks.lasting([found, other]) == []
@@ -522,7 +526,7 @@ def question_of(node: Node, **more: Any) -> Asked:
 def test_a_version_is_read_from_the_library_s_own_text(node: Node) -> None:
     node.run(library="libnccl.so.2", said="x" * (1 << 20) + "NCCL version 2.30.7+cuda13.0")
     (found,) = ranks_child.look(question_of(node)).found
-    assert found.stand is Stand.BEHIND
+    assert found.stand is RankState.BEHIND
 
 
 @pytest.mark.server
@@ -530,10 +534,10 @@ def test_a_stopped_process_is_said_to_be_silent_and_goes_on_as_before(node: Node
     job = node.run()
     job.process.send_signal(signal.SIGSTOP)
     (found,) = ranks_child.look(question_of(node)).found
-    assert found == Collective(by=Source.RAS, holder="job 7", stand=Stand.SILENT)
+    assert found == Collective(by=Source.RAS, holder="job 7", stand=RankState.SILENT)
     job.process.send_signal(signal.SIGCONT)
     (found,) = ranks_child.look(question_of(node)).found
-    assert found.stand is Stand.BEHIND
+    assert found.stand is RankState.BEHIND
     assert job.process.poll() is None
 
 

@@ -13,7 +13,7 @@ from collector.nccl import ras_status, versions
 from collector.nccl.ras_status import Place, parse
 from collector.nccl.ras_verdict import verdict
 from collector.nccl.unreadable import UnreadableError
-from gpuvigil.model import MOST_RANKS, Collective, Stand
+from gpuvigil.model import MOST_RANKS, Collective, RankState
 from tests.collector.nccl.statuses import communicator, missing, rank, status
 
 HERE = frozenset({"10.0.0.1"})
@@ -247,4 +247,4 @@ def test_the_gravest_is_told_first() -> None:
     ranks = [rank(0, 5), rank(1, 4), rank(2, 5, error=1)]
     assert told(of(status(communicator(ranks, [missing(3)]), timeouts=1))) == ("unreachable", [3])
     assert told(of(status(communicator(ranks)))) == ("failed", [2])
-    assert [it.value for it in Stand][:4] == ["dead", "unreachable", "failed", "behind"]
+    assert [it.value for it in RankState][:4] == ["dead", "unreachable", "failed", "behind"]
