@@ -201,7 +201,8 @@ def merged(
         for event in alike:
             state = by_place.get((fault, event.subject))
             if state is None:
-                changed[event.fingerprint] = _in_known_words(event, standing)
+                known = _in_known_words(event, standing)
+                changed[event.fingerprint] = _as_its_state(known, fault, standing)
                 continue
             first, second = (state, event)
             if event.fingerprint in standing or (
@@ -302,6 +303,18 @@ def _in_known_words(event: Finding, standing: Mapping[str, Incident]) -> Finding
         source=known.source,
         own_limit=known.own_limit,
     )
+
+
+def _as_its_state(event: Finding, fault: str, standing: Mapping[str, Incident]) -> Finding:
+    """Return an Xid as the standing incident of its state, if that was told in this Xid's words.
+
+    The state may be over, as where errors of a link stop, and the Xid stands until a reset: that is no second matter.
+    """
+    state = replace(event, fault=fault)
+    told = standing.get(state.fingerprint)
+    if told is None or event.fingerprint in standing or told.xid is None or told.xid != event.xid:
+        return event
+    return state
 
 
 def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:

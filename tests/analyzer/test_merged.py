@@ -67,6 +67,26 @@ def test_the_graver_speaks_first_and_both_began_with_the_earlier(
         assert [it.value for it in both.evidence] == sorted(["state", "xid"], key=title.__ne__)
 
 
+@pytest.mark.parametrize(
+    ("spoke_of", "stands", "goes_on_as"),
+    [
+        (48, (), "gpu_memory"),
+        (94, (), "gpu_xid"),
+        (None, (), "gpu_xid"),
+        (48, (incident("gpu_xid", gpu()),), "gpu_xid"),
+    ],
+)
+def test_an_xid_whose_state_is_over_goes_on_as_the_incident_that_spoke_of_it(
+    spoke_of: int | None, stands: tuple[Incident, ...], goes_on_as: str
+) -> None:
+    state = replace(incident("gpu_memory", gpu()), xid=spoke_of)
+    (one,) = one_of([XID], state, *stands)
+    assert (one.fault, one.title, one.xid) == (goes_on_as, "xid", 48)
+    # Of another GPU nothing was told.
+    (other,) = one_of([XID], replace(incident("gpu_memory", gpu(1, 1)), xid=spoke_of))
+    assert other.fault == "gpu_xid"
+
+
 def test_a_counter_that_has_grown_says_less_than_an_xid() -> None:
     counted = replace(STATE, condition="uncorrected_growth")
     assert [it.title for it in one_of([counted, XID])] == ["xid"]
