@@ -24,6 +24,7 @@ from .sensors import (
     SLOWER,
     is_down,
     nvlink_errors,
+    slowed_by_heat,
     times_down,
 )
 
@@ -185,6 +186,12 @@ def _node_silent(hit: _Hit) -> Iterator[_Bend]:
     yield On.DELIVERY, "silent", hit.node, How.SET, 1.0
 
 
+def _host_hot(hit: _Hit) -> Iterator[_Bend]:
+    for name, count in slowed_by_heat(hit.fault, hit.at).items():
+        yield On.NODE, name, hit.node, How.STEP, float(count)
+    yield On.PHYSICS, "speed", hit.gpus, How.TIMES, 1.0 / (1.0 + SLOWER)
+
+
 def _port(hit: _Hit) -> Iterator[_Bend]:
     yield On.PORT, "link_downed", hit.port, How.STEP, float(times_down(hit.fault, hit.at))
     if is_down(hit.fault, hit.at):
@@ -215,6 +222,7 @@ _BENDS: Mapping[Effect, Callable[[_Hit], Iterator[_Bend]]] = {
     Effect.PORT_FLAP: _port,
     Effect.PORT_NUMBERS: _port_numbers,
     Effect.NODE_SILENT: _node_silent,
+    Effect.HOST_HOT: _host_hot,
     Effect.UPLINK: lambda _: iter(()),
     Effect.SPINE: lambda _: iter(()),
 }
