@@ -42,6 +42,7 @@ class Effect(str, Enum):
     UPLINK = "uplink"
     SPINE = "spine"
     NODE_SILENT = "node silent"
+    HOST_HOT = "host hot"
 
     @property
     def is_beyond_hosts(self) -> bool:
@@ -132,6 +133,11 @@ KINDS: dict[str, Kind] = {
     ),
     "node-silent": Kind(
         target=Target.NODE, effect=Effect.NODE_SILENT, sentence="the node sends nothing any more"
+    ),
+    "host-hot": Kind(
+        target=Target.NODE,
+        effect=Effect.HOST_HOT,
+        sentence="heat slows the processors down for two fifths of the time, and jobs wait for the node",
     ),
     "port-down": Kind(
         target=Target.PORT,

@@ -28,9 +28,11 @@ from .cluster import Node
 from .faults import InjectedFault
 from .fleet import Block, FaultOrder, Fleet, FleetSettings, build
 from .fleet.changes import Change, Quantity
+from .fleet.holding import RequestedLoad
 from .fleet.plan import Plan
 from .fleet.play import Playing
 from .fleet.records import RecordReporter
+from .fleet.sensors import Moment, NodeSensors, Numbers
 from .fleet.steps import ReportLevel, report_level
 from .fleet.switches import LOOK_SECONDS, SwitchLooks
 from .fleet.topology import Topology
@@ -166,12 +168,21 @@ def _nodes(topology: Topology) -> Sequence[Node]:
     ]
 
 
+class _Hosts(NodeSensors):
+    """Hosts whose processors count how often and how long heat slows them down."""
+
+    def read(self, asked: RequestedLoad, moment: Moment) -> Numbers:
+        numbers = super().read(asked, moment)
+        return {**numbers, **dict.fromkeys(("cpu_throttled_milliseconds", "cpu_throttles"), 0)}
+
+
 class _Playing(Playing):
     """A fleet that can be changed while it is played."""
 
     def __init__(self, settings: FleetSettings, plan: Plan, tick_seconds: float) -> None:
         super().__init__(settings, plan, tick_seconds)
         self._planned = plan
+        self._nodes = _Hosts(plan.topology, host=False, at_work=settings.steps)
 
     def use_changes(self, found: Sequence[Change]) -> None:
         """Add these changes to the plan, in place of those given before."""

@@ -24,6 +24,7 @@ from .sensors import (
     SLOWER,
     is_down,
     nvlink_errors,
+    slowed_by_heat,
     times_down,
 )
 
@@ -185,6 +186,12 @@ def _node_silent(hit: _Hit) -> Iterator[_Bend]:
     yield Quantity.DELIVERY, "silent", hit.node, Operation.SET, 1.0
 
 
+def _host_hot(hit: _Hit) -> Iterator[_Bend]:
+    for name, count in slowed_by_heat(hit.fault, hit.at).items():
+        yield Quantity.NODE, name, hit.node, Operation.STEP, float(count)
+    yield Quantity.PHYSICS, "speed", hit.gpus, Operation.TIMES, 1.0 / (1.0 + SLOWER)
+
+
 def _port(hit: _Hit) -> Iterator[_Bend]:
     yield (
         Quantity.PORT,
@@ -227,6 +234,7 @@ _BENDS: Mapping[Effect, Callable[[_Hit], Iterator[_Bend]]] = {
     Effect.PORT_FLAP: _port,
     Effect.PORT_NUMBERS: _port_numbers,
     Effect.NODE_SILENT: _node_silent,
+    Effect.HOST_HOT: _host_hot,
     Effect.UPLINK: lambda _: iter(()),
     Effect.SPINE: lambda _: iter(()),
 }

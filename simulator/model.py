@@ -250,6 +250,8 @@ def node_fields(node: Node, busy: float, tick: int) -> Fields:
         "load_average": round(0.8 + 26.0 * busy + 0.6 * abs(wobble), 2),
         "memory_available_bytes": int(_HOST_MEMORY_BYTES * (1.0 - used)),
         "memory_total_bytes": _HOST_MEMORY_BYTES,
+        "cpu_throttled_milliseconds": 0,
+        "cpu_throttles": 0,
     }
 
 

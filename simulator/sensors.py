@@ -51,6 +51,8 @@ HOT_COUNTERS = ("hardware_thermal_slowdown_seconds", "thermal_violation_seconds"
 BAD_LINK = 3
 # The extra work of a slow rank, and the longest step, as shares of the usual.
 SLOWER, _LONGEST_STEP = 1.0 / 3.0, 1.25
+# Of the time, and how often a second, where heat slows a host's processors down.
+SLOWED_SHARE, SLOWED_A_SECOND = 0.4, 20.0
 NVLINK_COUNTERS = ("nvlink_crc_errors", "nvlink_errors", "nvlink_worst_link_errors")
 
 
@@ -346,6 +348,15 @@ def times_down(fault: InjectedFault, now: datetime) -> int:
     return math.floor((end - fault.at).total_seconds() / _FLAP_SECONDS) + 1
 
 
+def slowed_by_heat(fault: InjectedFault, now: datetime) -> Mapping[str, int]:
+    """Return what the fault has added by now to the counts of how long and how often processors were slowed down."""
+    seconds = fault.lasted_seconds(now)
+    return {
+        "cpu_throttled_milliseconds": math.floor(1000.0 * SLOWED_SHARE * seconds),
+        "cpu_throttles": math.floor(SLOWED_A_SECOND * seconds),
+    }
+
+
 def _host(
     node: Node, gpus: Sequence[Fields], moment: Moment, faults: Sequence[InjectedFault]
 ) -> Fields:
@@ -356,6 +367,9 @@ def _host(
     fields["spool_oldest_seconds"] = moment.spool_oldest_seconds
     fields["spool_bytes"] = moment.spool_bytes
     for fault in faults:
+        if fault.kind.effect is Effect.HOST_HOT:
+            for name, count in slowed_by_heat(fault, moment.at).items():
+                fields[name] = int(fields[name] or 0) + count
         hang = fault.kind.target is Target.NODE and fault.kind.effect is Effect.SILENT
         if hang and fault.active(moment.at):
             silent_seconds = (moment.at - fault.at).total_seconds()

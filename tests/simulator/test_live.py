@@ -269,6 +269,22 @@ def test_counters_keep_what_an_injected_fault_has_given_them() -> None:
         assert value(line(played(cleared, seconds=60), "gpu", uuid), counter) - before == 10.0
 
 
+def test_heat_slows_a_host_down_for_two_fifths_of_the_time_until_it_is_cleared() -> None:
+    fault = injected("host-hot")
+    for counter, in_20_seconds in {
+        "cpu_throttled_milliseconds": 8_000,
+        "cpu_throttles": 400,
+    }.items():
+        assert value(line(played(), "node", ""), counter) == 0
+        at_20, at_40 = (
+            value(line(played(fault, seconds=s), "node", ""), counter) for s in (22, 42)
+        )
+        assert at_40 - at_20 == in_20_seconds
+        cleared = replace(fault, cleared_at=NOON + timedelta(seconds=10))
+        late = value(line(played(cleared, seconds=60), "node", ""), counter)
+        assert late == in_20_seconds / 2
+
+
 def test_what_an_injected_fault_does_is_told_once_and_by_a_silent_node_never() -> None:
     told = [one for one in records(played(injected("xid79", 5.0, gpu=2))) if one["kind"] == "event"]
     assert {one["id"].rsplit(":", 2)[1] for one in told} == {"xid", "gpu_lost"}
