@@ -1,7 +1,8 @@
-"""A node that went down without notice again and again within a day, and came back each time.
+"""A node whose kernel crashed, or that went down without notice again and again within a day, and came back.
 
 While it is down it counts as silent, which ends when it is heard again, and an absence of minutes is not
-reported. What remains is a machine that takes down every job that it gets.
+reported. What remains is a machine that takes down every job that it gets. Once is enough where the kernel left a
+dump of its end: nobody's power button does that.
 """
 
 from collections import defaultdict
@@ -11,7 +12,8 @@ from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import Allocation, EventKind, Evidence, Finding, Severity, Subject
+from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.model import Allocation, Event, EventKind, Evidence, Finding, Severity, Subject
 
 from ..evidence.planned_silence import GOES
 from ..evidence.taken_along import held_on, was_cut_off
@@ -20,7 +22,7 @@ from ..window.holdings import name
 from ..window.window import Window
 from . import Detector
 
-_FAULT = FAULTS["node_crashes"]
+_FAULT, _ONCE = FAULTS["node_crashes"], CONDITIONS["kernel_crashed"]
 _DAY = timedelta(hours=24)
 # Twice under jobs of a scheduler, or once under one and three times in all: this finding makes people keep
 # jobs off the node, and a machine that somebody works on also goes down without notice, with no job.
@@ -39,23 +41,29 @@ _ORDERED = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class _Crash:
-    """When the machine started again, and the jobs that went down with it."""
+    """When the machine started again, the jobs that went down with it, and what is said of the dump it left."""
 
     at: datetime
     jobs: Sequence[Allocation]
+    dump: str
 
 
 def crashing_nodes(window: Window) -> list[Finding]:
     """Return one finding per crashing node, until it has stayed up for hours."""
-    boots: dict[Subject, list[datetime]] = defaultdict(list)
+    boots: dict[Subject, list[Event]] = defaultdict(list)
     for event in window.all_events(EventKind.BOOT):
         if window.now - event.at < _DAY:
-            boots[event.subject.of_node()].append(event.at)
+            boots[event.subject.of_node()].append(event)
     found = []
-    for node in sorted(node for node, them in boots.items() if len(them) >= _UNDER_JOBS):
-        crashes = list(_crashes(window, node, _starts(boots[node])))
-        if _is_again(crashes) and window.now - crashes[-1].at < _STAYS_UP:
+    for node, them in sorted(boots.items()):
+        if len(them) < _UNDER_JOBS and not any(event.crashed for event in them):
+            continue
+        crashes = list(_crashes(window, node, them))
+        lately = [crash for crash in crashes if window.now - crash.at < _STAYS_UP]
+        if _is_again(crashes) and lately:
             found.append(_finding(node, crashes))
+        elif dumped := [crash for crash in lately if crash.dump]:
+            found.append(_of_dump(node, dumped[-1]))
     return found
 
 
@@ -73,13 +81,16 @@ def _is_again(crashes: Sequence[_Crash]) -> bool:
     return under_jobs >= _UNDER_JOBS or (under_jobs > 0 and len(crashes) >= _IN_ALL)
 
 
-def _crashes(window: Window, node: Subject, starts: Sequence[datetime]) -> Iterator[_Crash]:
+def _crashes(window: Window, node: Subject, boots: Sequence[Event]) -> Iterator[_Crash]:
+    starts = _starts(event.at for event in boots)
     words = [event.at for event in window.node_events(node, *GOES)]
     for before, at in zip((None, *starts), starts, strict=False):
         since = at - _ORDERED if before is None else max(before, at - _ORDERED)
         if any(since <= word <= at for word in words) or _was_repaired(window, node, at):
             continue
-        yield _Crash(at, [a for a in held_on(window, node) if _was_lost(a, at)])
+        dumps = [it.message for it in boots if it.crashed and at <= it.at < at + _ONE_START]
+        jobs = [a for a in held_on(window, node) if _was_lost(a, at)]
+        yield _Crash(at, jobs, dumps[0] if dumps else "")
 
 
 def _was_lost(job: Allocation, boot: datetime) -> bool:
@@ -132,12 +143,35 @@ def _finding(node: Subject, crashes: Sequence[_Crash]) -> Finding:
     )
 
 
+def _of_dump(node: Subject, crash: _Crash) -> Finding:
+    jobs = sorted({name(job) for job in crash.jobs})[:_SHOWN]
+    lost = [Evidence(name="jobs that it took along", value=", ".join(jobs))] if jobs else []
+    return Finding(
+        fault="node_crashes",
+        subject=node,
+        severity=_ONCE.severity,
+        since=crash.at,
+        evidence=(
+            Evidence(name="went down without a word", value=f"up again at {moment(crash.at)}"),
+            Evidence(name="the collector says", value=crash.dump),
+            *lost,
+        ),
+        detector="node_crashes",
+        title=_ONCE.title,
+        condition=_ONCE.key,
+        action=_ONCE.action,
+        source=_ONCE.source,
+        own_limit=_ONCE.own_limit,
+        certain=True,
+    )
+
+
 DETECTOR = Detector(
     name="node_crashes",
     find=crashing_nodes,
     faults=found_by("node_crashes"),
     needs=(),
     reads_events=True,
-    sentence="A node that went down again and again within a day without a word, with jobs on it, and came back.",
+    sentence="A node whose kernel crashed, or that went down again and again within a day without a word, with jobs on it, and came back.",
     source="when the machine was started, its last words, and the jobs that it had",
 )

@@ -7,6 +7,7 @@ events go through the spool to the hub; rows also go to `/metrics`.
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +34,7 @@ from ..rows.info_rows import Page
 from ..rows.port_rows import PortBook
 from ..samples.messages import NO_DRIVER, STARTING, Tick, XidSeen
 from ..sensors.addressing import with_addressing
+from ..sensors.crash_dumps import left_behind
 from ..sensors.firmware import with_firmware
 from ..sensors.host import boot_id, booted_at
 from ..sensors.kernel_log import Source
@@ -270,8 +272,11 @@ class Agent:
         """Record the boot time: a boot ends faults that a mere restart of this agent does not."""
         at = booted_at(self._settings.proc_root)
         if at is not None:
-            boot = self._events.make(EventKind.BOOT, self._node, at, "the node was booted")
-            self._record([boot.to_record()])
+            # Until it is saved anew, the file is of the boot before.
+            dump = left_behind(self._settings, self._file) if self._known.rebooted else None
+            words = "the node was booted" + (f" after its kernel crashed: {dump}" if dump else "")
+            boot = self._events.make(EventKind.BOOT, self._node, at, words)
+            self._record([replace(boot, crashed=dump is not None).to_record()])
 
     def _kernel_source(self) -> Source:
         settings = self._settings

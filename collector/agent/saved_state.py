@@ -42,6 +42,7 @@ class Remembered:
     `boot_id`.
     `missing`: since when GPUs are lost, by UUID. `released_until`: the driver is left alone until then.
     `driverless_since`: since when, in this boot, GPUs are on the bus and no driver is loaded.
+    `rebooted`: whether `enter` was told of another boot; it is not saved.
     `complete`: whether everything that the hub knows of this node is known here, too.
     """
 
@@ -54,13 +55,15 @@ class Remembered:
     released_until: datetime | None = None
     driverless_since: datetime | None = None
     complete: bool = False
+    rebooted: bool = False
 
     def enter(self, boot_id: str | None) -> None:
         """Continue in this boot of the machine; after a reboot, hardware registers restart at 0.
 
         Nothing is concluded when either boot is unknown.
         """
-        if None not in {boot_id, self.boot_id} and boot_id != self.boot_id:
+        self.rebooted = None not in {boot_id, self.boot_id} and boot_id != self.boot_id
+        if self.rebooted:
             self.counters.restart(lambda name: name.rpartition(" ")[2] in _VOLATILE)
             self.driverless_since = None
         self.boot_id = boot_id or self.boot_id

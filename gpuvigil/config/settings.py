@@ -209,6 +209,10 @@ class CollectorSettings:
         "mount points that are watched, which also says that they are to be mounted; empty takes"
         " network file systems and local disks",
     )
+    crash_directories: tuple[str, ...] = _setting(
+        ("/var/crash", "/var/lib/systemd/pstore"),
+        "directories that kdump and systemd-pstore write dumps of a crashed kernel to; empty: nobody looks",
+    )
     kubelet_socket: Path | None = _setting(
         Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
         "where the kubelet says which pod has which GPU, if there is one",

@@ -99,6 +99,15 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Drain the node; check seating, riser and power.",
         "DCGM: a bit error rate of 1e-12, per lane and generation",
     ),
+    # node_crashes
+    (
+        "kernel_crashed",
+        _WARNING,
+        "Node's kernel crashed",
+        "Read why at the end of the log in its dump, and its service processor's event log (ipmitool sel list), before"
+        " it gets another job.",
+        "a dump of kdump or of the firmware, newer than the boot before, and no word that the node goes down",
+    ),
     # driver_silent
     (
         "driver_unread",

@@ -54,7 +54,8 @@ class Event:
     `count` is how often the event happened since the previous one of its kind, when it is too frequent
     to be reported each time; then `at` and `message` are those of the last occurrence. A higher
     `version` says the same thing in better words. `gone`: the port is down because its device has left
-    the system, as while its driver is reloaded. `collectives`: from one look at one job, one for each
+    the system, as while its driver is reloaded. `crashed`: the kernel that ran before this boot left a
+    dump of its end. `collectives`: from one look at one job, one for each
     of its groups that reports something.
     """
 
@@ -68,6 +69,7 @@ class Event:
     count: int = 1
     version: int = 1
     gone: bool = False
+    crashed: bool = False
     collectives: tuple[Collective, ...] = ()
 
     @property
@@ -85,6 +87,8 @@ class Event:
             body["count"] = self.count
         if self.gone:
             body["gone"] = True
+        if self.crashed:
+            body["crashed"] = True
         if self.collectives:
             body["collectives"] = [one.to_json() for one in self.collectives]
         return Record(
@@ -111,6 +115,7 @@ class Event:
             count=int(record.body.get("count", 1)),
             version=record.version,
             gone=record.body.get("gone") is True,
+            crashed=record.body.get("crashed") is True,
             collectives=tuple(map(Collective.from_json, record.body.get("collectives", ()))),
         )
 

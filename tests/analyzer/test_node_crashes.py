@@ -29,6 +29,51 @@ def crashed(*hours: float, jobs: tuple[Allocation, ...] = (LONG,)) -> Scene:
     return replace(healthy(nodes=2).with_events(*boots), allocations=jobs)
 
 
+def dumped(*hours: float, jobs: tuple[Allocation, ...] = ()) -> Scene:
+    """A node whose kernel left a dump before each of these starts."""
+    boots = (
+        replace(
+            event(EventKind.BOOT, node(), NOON - ago * HOUR),
+            crashed=True,
+            message="the node was booted after a crash",
+        )
+        for ago in hours
+    )
+    return replace(healthy(nodes=2).with_events(*boots), allocations=jobs)
+
+
+def test_a_kernel_that_left_a_dump_is_told_the_first_time_with_a_job_or_without() -> None:
+    (it,) = found(dumped(1.0))
+    assert (it.subject, it.severity, it.condition) == (node(), Severity.WARNING, "kernel_crashed")
+    assert it.title == "Node's kernel crashed"
+    assert told(it) == (
+        "warning; went down without a word: up again at 11:00:00 UTC on 31 Jan;"
+        " the collector says: the node was booted after a crash"
+    )
+    (it,) = found(dumped(1.0, jobs=(LONG,)))
+    assert told(it).endswith("jobs that it took along: job 7 of alice")
+
+
+@pytest.mark.parametrize(("ago", "count"), [(5.999, 1), (6.0, 0)])
+def test_a_dump_is_told_until_the_node_has_stayed_up_for_six_hours(ago: float, count: int) -> None:
+    assert len(found(dumped(ago))) == count
+
+
+@pytest.mark.parametrize("kind", [EventKind.SHUTDOWN, EventKind.STOPPED])
+@pytest.mark.parametrize(("before", "count"), [(1.0, 0), (1.001, 1)])
+def test_a_dump_is_an_old_one_where_the_node_said_that_it_goes(
+    kind: EventKind, before: float, count: int
+) -> None:
+    word = event(kind, node(), NOON - (1.0 + before) * HOUR)
+    assert len(found(dumped(1.0).with_events(word))) == count
+
+
+def test_two_starts_of_which_one_left_a_dump_are_told_as_that_one() -> None:
+    scene = dumped(2.0).with_events(event(EventKind.BOOT, node(), NOON - 1.0 * HOUR))
+    (it,) = found(scene)
+    assert (it.condition, it.since) == ("kernel_crashed", NOON - 2 * HOUR)
+
+
 def found(scene: Scene) -> list[Finding]:
     return crashing_nodes(scene.window())
 
