@@ -2,6 +2,8 @@
 
 import os
 import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import ConfigError
@@ -23,6 +25,20 @@ def refuse_root_for(folder: Path, program: str) -> None:
         f"{folder} is {name}'s, who could not read what root writes there; run it as"
         f" 'runuser -u {name} -- {program} ...'"
     )
+
+
+@contextmanager
+def owned_as(folder: Path) -> Iterator[None]:
+    """Give what root makes in another user's folder to that user, however the block ends."""
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists()).stat()
+    try:
+        yield
+    finally:
+        if os.geteuid() == 0 and there.st_uid != 0:
+            for made in (folder, *folder.rglob("*")):
+                with suppress(FileNotFoundError):
+                    if made.lstat().st_uid == 0:
+                        os.chown(made, there.st_uid, there.st_gid, follow_symlinks=False)
 
 
 def write_private(path: Path, text: str) -> None:

@@ -14,7 +14,7 @@ from gpuvigil.config.startup import configured_anywhere, parser, run_command
 from gpuvigil.errors import HubUnavailable, StoreError
 from gpuvigil.hub_client import Hub
 from gpuvigil.hub_client.tls import trust
-from gpuvigil.private_files import UMASK
+from gpuvigil.private_files import UMASK, owned_as
 
 from .embedded import Embedded
 from .endpoints import store as store_endpoint
@@ -48,7 +48,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(config: Config, chosen: argparse.Namespace) -> int:
     os.umask(UMASK)
-    return _VERBS[chosen.verb](config.hub, chosen)
+    with owned_as(config.hub.data_directory):
+        return _VERBS[chosen.verb](config.hub, chosen)
 
 
 def _backup(settings: HubSettings, chosen: argparse.Namespace) -> int:

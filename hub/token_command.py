@@ -16,7 +16,7 @@ from gpuvigil.config import Config, HubSettings
 from gpuvigil.config.startup import configured_anywhere, parser, run_command
 from gpuvigil.errors import ConfigError, GpuvigilError, HubUnavailable, StoreError
 from gpuvigil.hub_client import Hub, addresses, service_hubs
-from gpuvigil.private_files import UMASK, write_private
+from gpuvigil.private_files import UMASK, owned_as, write_private
 
 from .http.bearer import Issued, Scope, tokens_file
 from .records import IssuedTokens, RevocationFile, Transactions, ends_file, open_records
@@ -84,7 +84,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(config: Config, chosen: argparse.Namespace) -> None:
     os.umask(UMASK)
-    _VERBS[chosen.verb](_tokens_of(config.hub), config, chosen)
+    with owned_as(config.hub.data_directory):
+        _VERBS[chosen.verb](_tokens_of(config.hub), config, chosen)
 
 
 def _add_join(add_parser: Callable[..., argparse.ArgumentParser]) -> None:

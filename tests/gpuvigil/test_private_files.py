@@ -5,14 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from gpuvigil.errors import ConfigError
 from gpuvigil.model import Record, RecordKind
-from gpuvigil.private_files import write_private
+from gpuvigil.private_files import owned_as, write_private
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 
@@ -150,3 +150,19 @@ def test_a_private_file_replaces_a_wide_one_and_an_unwritable_place_is_one_line(
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("new\n", 0o600)
     with pytest.raises(ConfigError, match="cannot write"):
         write_private(tmp_path / "nowhere" / "token", "x")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files for others")
+def test_what_root_makes_in_anothers_folder_is_the_others(tmp_path: Path) -> None:
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    for folder, owner in ((theirs, 65534), (ours, 0)):
+        folder.mkdir()
+        os.chown(folder, owner, owner)
+        with suppress(KeyError), owned_as(folder / "data"):
+            (folder / "data/deep").mkdir(parents=True)
+            (folder / "data/deep/file").touch()
+            (folder / "data/link").symlink_to("/etc/passwd")
+            raise KeyError
+        for made in ("data", "data/deep", "data/deep/file", "data/link"):
+            assert (folder / made).lstat().st_uid == owner
+    assert Path("/etc/passwd").stat().st_uid == 0

@@ -13,7 +13,7 @@ update-alternatives --install /usr/bin/gpuvigil gpuvigil $own/bin/gpuvigil 20 \
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload
     # Only those that run: units are enabled by `gpuvigil server init`. The hub first, the others ask it.
-    for name in hub analyze alert dashboard report; do
+    for name in hub analyze alert dashboard report slurm infiniband switches influxdb act; do
         systemctl try-restart "gpuvigil@$name.service" || true
     done
 fi
