@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,7 +30,10 @@ def refuse_root_for(folder: Path, program: str) -> None:
 
 @contextmanager
 def owned_as(folder: Path) -> Iterator[None]:
-    """Give what root makes in another user's folder to that user, however the block ends."""
+    """Give what root makes in another user's folder to that user, however the block ends.
+
+    A file with a second name is left alone: that user may have linked one of root's there.
+    """
     there = next(one for one in (folder, *folder.absolute().parents) if one.exists()).stat()
     try:
         yield
@@ -37,7 +41,8 @@ def owned_as(folder: Path) -> Iterator[None]:
         if os.geteuid() == 0 and there.st_uid != 0:
             for made in (folder, *folder.rglob("*")):
                 with suppress(FileNotFoundError):
-                    if made.lstat().st_uid == 0:
+                    found = made.lstat()
+                    if found.st_uid == 0 and (found.st_nlink == 1 or stat.S_ISDIR(found.st_mode)):
                         os.chown(made, there.st_uid, there.st_gid, follow_symlinks=False)
 
 

@@ -154,7 +154,8 @@ def test_a_private_file_replaces_a_wide_one_and_an_unwritable_place_is_one_line(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files for others")
 def test_what_root_makes_in_anothers_folder_is_the_others(tmp_path: Path) -> None:
-    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs, ours, secret = (tmp_path / name for name in ("theirs", "ours", "secret"))
+    secret.touch()
     for folder, owner in ((theirs, 65534), (ours, 0)):
         folder.mkdir()
         os.chown(folder, owner, owner)
@@ -162,7 +163,8 @@ def test_what_root_makes_in_anothers_folder_is_the_others(tmp_path: Path) -> Non
             (folder / "data/deep").mkdir(parents=True)
             (folder / "data/deep/file").touch()
             (folder / "data/link").symlink_to("/etc/passwd")
+            (folder / "data/second").hardlink_to(secret)
             raise KeyError
         for made in ("data", "data/deep", "data/deep/file", "data/link"):
             assert (folder / made).lstat().st_uid == owner
-    assert Path("/etc/passwd").stat().st_uid == 0
+    assert [it.stat().st_uid for it in (Path("/etc/passwd"), secret)] == [0, 0]
