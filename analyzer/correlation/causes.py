@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import reduce
 from typing import Protocol, TypeVar
 
-from gpuvigil.faults import FAULTS, Explains, Halts, Mended, Reach
+from gpuvigil.faults import FAULTS, Explains, Mended, Reach
 from gpuvigil.model import Finding, Incident, Severity, Subject
 from gpuvigil.silence_conditions import PLAIN
 
@@ -24,7 +24,6 @@ from ..window.fault_kinds import (
     SWITCHES_FULL,
     TOLD_BY_XID,
 )
-from ..window.holdings import holder_key
 from ..window.window import Window
 from .known_switches import first_port, standing_switch
 
@@ -474,33 +473,3 @@ def _is_mendable(what: FindingOrIncident) -> bool:
     mended = FAULTS[what.fault].mended if what.fault in FAULTS else Mended.NO
     critical = what.severity is Severity.CRITICAL
     return mended is Mended.ALWAYS or (critical and mended is Mended.IF_CRITICAL)
-
-
-def halts_job(what: FindingOrIncident) -> bool:
-    """Tell whether a job with this fault on one of its GPUs or nodes waits everywhere."""
-    fault = present_fault(what)
-    halts = FAULTS[fault].halts if fault in FAULTS else Halts.NO
-    if halts is Halts.UNLESS_NOTE:
-        return what.severity is not Severity.INFO
-    return halts is not Halts.NO
-
-
-def stalled_by(
-    window: Window, hung: Finding, halted: Mapping[Subject, Finding | Incident]
-) -> Finding | Incident | None:
-    """Return what halts the job of spinning GPUs, None if nothing does; `halted` is by GPU or node.
-
-    A dead rank hides its peers. A job on one node needs no network: a port that is down there halts
-    only other jobs.
-    """
-    gpus = {hung.subject, *hung.members}
-    holders = {holder_key(a) for gpu in gpus if gpu.kind == "gpu" for a in window.held(gpu)}
-    of_job = {gpu for key in holders if key in window.holdings for gpu in window.holdings[key].gpus}
-    is_alone = len({gpu.of_node() for gpu in of_job}) == 1
-    for gpu in sorted(of_job | {gpu for gpu in gpus if gpu.kind == "gpu"}):
-        cause = halted.get(gpu) or halted.get(gpu.of_node())
-        if cause is not None and not (
-            is_alone and FAULTS[present_fault(cause)].halts is Halts.SPREAD
-        ):
-            return cause
-    return None

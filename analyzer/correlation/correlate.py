@@ -31,18 +31,17 @@ from .breaker import fold, hide, is_cluster_wide, silence_of
 from .causes import (
     FindingOrIncident,
     by_root,
-    halts_job,
     is_apart,
     is_of_gpus,
     merged,
     multi_node,
     rebooted_for,
     root_of,
-    stalled_by,
     stood_before,
 )
 from .full_leaves import slowed_by_leaves
 from .grown_links import grown
+from .halted_jobs import halts_job, stalled_by
 from .hindsight import hindsights, nodes_of, silent_nodes_of
 from .impact import gpus_of_finding, impact, with_max_loss
 from .late_causes import with_late_causes

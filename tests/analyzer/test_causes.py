@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.correlation.causes import halts_job
 from analyzer.correlation.correlate import observe
+from analyzer.correlation.halted_jobs import halts_job
 from analyzer.incidents.book import Book
 from gpuvigil.faults import FAULTS
 from gpuvigil.faults.conditions import CONDITIONS

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from analyzer.correlation.causes import halts_job, hides
+from analyzer.correlation.causes import hides
 from analyzer.correlation.grown_links import grown
+from analyzer.correlation.halted_jobs import halts_job
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Evidence, Finding, Incident, Subject
 

@@ -14,9 +14,9 @@ from analyzer.correlation.causes import (
     multi_node,
     rebooted_for,
     root_of,
-    stalled_by,
     stood_before,
 )
+from analyzer.correlation.halted_jobs import stalled_by
 from gpuvigil.model import Finding, Severity, Subject
 from gpuvigil.silence_conditions import NodeSilence
 
