@@ -49,7 +49,7 @@ def claim(fault: str, subject: Subject, minute: float, **more: Any) -> Claim:
         "fault": fault,
         "subject": subject,
         "severity": Severity.CRITICAL,
-        "words": ((at, IncidentText(title=fault)),),
+        "texts": ((at, IncidentText(title=fault)),),
         "action": "look",
         "spans": ((at, at + 10 * MINUTE),),
         "pages": (at,),
