@@ -23,6 +23,8 @@ from .usage.ownership import NOBODY_KNOWN
 _HOUR = 3600.0
 # A smaller share of the held hours is no habit; less than an hour is not worth mentioning.
 IDLE_SHARE, LEAST_HOURS = 0.1, 1.0
+# With a smaller share of the hours of now, counting began within the span before, and nothing is compared [own].
+COMPARABLE = 0.1
 RELEASE = "release GPUs that idle"
 
 Span = tuple[datetime, datetime]
@@ -42,7 +44,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """A user or a team; `before` is the span before, None where nothing was counted then."""
+    """A user or a team; `before` is the span before, None where too little was counted then."""
 
     name: str
     teams: tuple[str, ...]  # of a user
@@ -142,7 +144,7 @@ def people(  # noqa: PLR0913 - each is one source
         for one in hour.wastes:
             for it in _of(now, one.holder, one.user or ""):
                 it.helps[one.advice] += one.gpu_hours
-    known = was.all.held > 0
+    known = was.all.held > 0 and was.all.held >= COMPARABLE * now.all.held
     return People(
         cluster=cluster,
         span=span,

@@ -15,6 +15,7 @@ from .share_bar import bar, legend
 
 _WHERE, _UTILISATION = "Where it went", "Utilisation"
 MOST_PERSONS, MOST_JOBS, MOST_LINKED = 60, 40, 4
+_TENFOLD = 900.0  # percent more
 _NOTE = (
     "Idle: allocated and at 0 %, however short, and not blocked. Blocked: allocated while an incident kept it from computing."
     " Utilisation: its mean while allocated, blocked hours included, where a job that hangs may read 100 %; the bar has"
@@ -49,7 +50,7 @@ def _change(one: Person) -> str:
     if one.before is None:
         return ""
     change = change_percent(one.now.idle, one.before.idle)
-    return "" if change is None else f" ({change:+.0f} %)"
+    return "" if change is None else f" ({_signed(change)})"
 
 
 def page(found: Sequence[People], asked: Asked, money: Mapping[str, Money]) -> list[Node]:
@@ -163,9 +164,9 @@ def _tiles(one: Person, money: Money | None, cluster: str) -> Node:
 
 def _against(now: float, before: float | None) -> str:
     if before is None:
-        return "nothing was counted before"
+        return "too little was counted before"
     change = change_percent(now, before)
-    return f"before {before:,.1f}" + ("" if change is None else f", {change:+.0f} %")
+    return f"before {before:,.1f}" + ("" if change is None else f", {_signed(change)}")
 
 
 def _help(one: Person, jobs: Sequence[JobUse], cluster: str) -> Node | None:
@@ -248,7 +249,12 @@ def _money(now: Amounts, money: Money | None) -> list[Node]:
 
 def _percent(now: float, before: float | None) -> str:
     change = None if before is None else change_percent(now, before)
-    return "–" if change is None else f"{change:+.0f} %"
+    return "–" if change is None else _signed(change)
+
+
+def _signed(percent: float) -> str:
+    """Return a change in words; a multiple from tenfold on, which nobody reads as a percentage."""
+    return f"× {1.0 + percent / 100.0:,.0f}" if percent >= _TENFOLD else f"{percent:+.0f} %"
 
 
 def _number(text: str) -> Node:

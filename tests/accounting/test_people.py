@@ -142,6 +142,16 @@ def test_the_span_before_is_nothing_only_where_it_was_counted() -> None:
     assert change_percent(bob.now.held, bob.before.held) is None
 
 
+@pytest.mark.parametrize(("hours", "is_compared"), [(0.99, False), (1.01, True)])
+def test_a_tenth_of_the_hours_of_now_is_enough_to_compare_with(
+    hours: float, is_compared: bool
+) -> None:
+    was = [ledger(share("job 0", "ann", hours), start=SPAN[0] - 7 * DAY)]
+    found = made(share("job 1", "ann", 10.0), before=was)
+    assert (found.everybody.before is not None) is is_compared
+    assert (found.users[0].before is not None) is is_compared
+
+
 @pytest.mark.parametrize(
     ("held", "idle", "text"),
     [

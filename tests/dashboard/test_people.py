@@ -76,6 +76,13 @@ def test_where_nothing_was_counted_before_no_column_compares_with_it() -> None:
     assert "vs before" in texts(["div", {}, *page([found()], Asked(), {})])
 
 
+@pytest.mark.parametrize(("hours", "said"), [(49.4, "+888 %"), (50.1, "× 10")])
+def test_from_tenfold_on_a_change_is_a_multiple(hours: float, said: str) -> None:
+    was = [ledger(share("job 0", "ann", 5.0), share("job 9", "eve", 95.0), start=SPAN[0] - 7 * DAY)]
+    one = made(share("job 1", "ann", hours), before=was)
+    assert f"before 5.0, {said}" in texts(["div", {}, *page([one], Asked(user="ann"), {})])
+
+
 def test_users_that_have_no_room_are_counted() -> None:
     many = made(*(share(f"job {n}", f"u{n}", 1.0) for n in range(MOST_PERSONS + 2)))
     said = texts(["div", {}, *page([many], Asked(), {})])
