@@ -194,6 +194,8 @@ def _directory(keep: Path | None) -> Iterator[Path]:
 
 
 def _asker(chosen: argparse.Namespace) -> Asker:
+    if not chosen.prometheus.startswith(("http://", "https://")):
+        raise ConfigError(f"--prometheus is not like http://prometheus:9090: {chosen.prometheus!r}")
     for file, what in ((chosen.token_file, "token"), (chosen.password_file, "password")):
         if file is not None:
             read_secret(file, what)

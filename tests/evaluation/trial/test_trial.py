@@ -115,6 +115,8 @@ def test_where_nothing_is_known_one_line_says_so(
     assert "no metric of dcgm-exporter" in capsys.readouterr().err
     assert trial_command.main(["--prometheus", "http://127.0.0.1:9", "--last", "2h"]) == 1
     assert "does not answer" in capsys.readouterr().err
+    assert trial_command.main(["--prometheus", "prometheus:9090"]) == 2
+    assert "is not like http://prometheus:9090: 'prometheus:9090'" in capsys.readouterr().err
     secret = ["--token-file", str(tmp_path / "none")]
     assert trial_command.main(["--prometheus", tried.server.url, *secret]) == 2
     assert str(tmp_path / "none") in capsys.readouterr().err
