@@ -244,7 +244,7 @@ NAMES: dict[type[Any], set[str]] = {
 }
 NO_NAMES: dict[type[Any], set[str]] = {
     Record: {"at", "body", "version", "sequence"},
-    Event: {"kind", "at", "xid", "sxid", "count", "version", "gone", "collectives"},
+    Event: {"kind", "at", "xid", "sxid", "count", "version", "gone", "collectives", "crashed"},
     Allocation: {
         *("command", "started_at", "ended_at", "partition", "array", "exit_code", "place", "part"),
         "began_before",
