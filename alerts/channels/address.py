@@ -3,9 +3,8 @@
 import ipaddress
 import os
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from gpuvigil.config import PROXY_EXAMPLE, PostSettings, is_proxy, read_secret
+from gpuvigil.config import PROXY_EXAMPLE, PostSettings, is_proxy, read_secret, web_parts
 from gpuvigil.errors import ConfigError
 
 from .retired import retired
@@ -63,12 +62,9 @@ def is_forbidden(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool
 def check(url: str, settings: PostSettings) -> None:
     """Raise ConfigError for what is wrong with the URL itself, without quoting the URL."""
     channel = settings.name
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError:
-        host = None
-    if not host or parts.scheme not in {"http", "https"}:
+    parts = web_parts(url)
+    host = parts.hostname if parts else None
+    if parts is None or host is None:
         raise ConfigError(f"the URL of the channel {channel!r} is not an http or https address")
     gone = retired(host, parts.path)
     if gone is not None:

@@ -48,7 +48,9 @@ def start() -> None:
         if code != 0:
             # The first line names the unit and why, the others where to look for more.
             first = said.splitlines()[0] if said else f"exit code {code}"
-            raise GpuvigilError(f"systemctl {verb}: {first} See journalctl -u 'gpuvigil@*' -n 20")
+            raise GpuvigilError(
+                f"systemctl {verb}: {first.rstrip('.')}. See journalctl -u 'gpuvigil@*' -n 20"
+            )
 
 
 def wait_until_ready(config: Config, seconds: float = _SECONDS) -> None:

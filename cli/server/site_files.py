@@ -7,9 +7,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from gpuvigil.config import Config, PostSettings, load
+from gpuvigil.config import Config, PostSettings, load, web_parts
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client.authority import certificate_in, pin_of
 
@@ -101,16 +100,13 @@ def prepare(site: Site) -> tuple[Config, list[str]]:
 def _check_receivers(site: Site) -> None:
     """Raise ConfigError for an address to which alerts would not post, without quoting its path."""
     for kind, url in site.receivers.items():
-        try:
-            parts = urlsplit(url)
-            host = parts.hostname
-        except ValueError:
-            host = None
-        if not host or parts.scheme not in {"http", "https"}:
+        parts = web_parts(url)
+        if parts is None:
             raise ConfigError(f"--{kind} is not an address like https://example.com/hook")
-        if parts.scheme == "http" and host not in {"localhost", "127.0.0.1", "::1"}:
+        local = parts.hostname in {"localhost", "127.0.0.1", "::1"}
+        if parts.scheme == "http" and not local:
             raise ConfigError(
-                f"--{kind} is http, which anybody on the way to {host} can read: give an https address, or leave"
+                f"--{kind} is http, which anybody on the way to {parts.hostname} can read: give an https address, or leave"
                 f" it away and put [[alerts.{RECEIVERS[kind]}]] with allow_http = true into"
                 f" {site.directory / CONFIGURATION} afterwards"
             )

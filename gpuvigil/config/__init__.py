@@ -33,6 +33,7 @@ from .channels import (
     TeamsSettings,
     WebhookSettings,
     is_proxy,
+    web_parts,
 )
 from .checks import check, without_secret
 from .guesses import documented, in_unit, meant, other_number
@@ -117,6 +118,7 @@ __all__ = [
     "secret_source",
     "text_of",
     "tree_of",
+    "web_parts",
     "without_secret",
 ]
 

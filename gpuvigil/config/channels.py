@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from .routing import IdleSettings, InhibitSettings, RouteSettings, TimesSettings
 from .setting import setting
@@ -394,6 +394,16 @@ def _is_web_address(text: str) -> bool:
     """Return whether the text works as a link everywhere: nothing in it ends the link or adds to it."""
     written = text.startswith(("https://", "http://")) and text.isascii() and text.isprintable()
     return written and not set(' "<>|\\') & set(text) and len(text) <= 1000
+
+
+def web_parts(text: str) -> SplitResult | None:
+    """Return the parts of an http or https address with a host; None for any other text."""
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname
+    except ValueError:
+        return None
+    return parts if host and parts.scheme in {"http", "https"} else None
 
 
 def is_proxy(text: str) -> bool:
