@@ -90,6 +90,7 @@ bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (o
 # Fleets drawn from the hash of the commit, 35 of them a week of 1,000 nodes; each is played once.
 RELEASE_FLEETS ?= 35
 accuracy: $(VENV)/dev ## play fleets that nobody has seen with the committed code, write docs/accuracy.md (hours; goes on where it was)
+	$(BIN)/python -m evaluation.run crowded --workers $(WORKERS)
 	$(BIN)/python -m evaluation.run release --fleets $(RELEASE_FLEETS) --workers $(WORKERS)
 	$(BIN)/python -m scripts.docs
 

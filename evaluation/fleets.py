@@ -7,6 +7,7 @@ from random import Random
 
 from simulator.fleet import FaultOrder, FleetSettings
 from simulator.fleet.kinds import KINDS
+from simulator.fleet.model import WorldSettings
 from simulator.fleet.world import NATURAL_RATE, world
 
 MODEL = "H100"
@@ -25,19 +26,38 @@ NODES, DAYS = 100, 2.0
 # Twice the rate of a cluster of A100s, so that half the node-days do; about four of the faults have to be
 # inferred. Faults still touch less than a hundredth of the windows.
 FAULTS_PER_1000_NODE_DAYS = 2.0 * NATURAL_RATE
+# A hundred times as many faults, on about a sixth of all quarter hours: a dozen of these fleets hold hundreds of
+# faults of which recall is known, where fleets like the world would need years. Wrong messages are counted in those.
+CROWDED_DAYS = 1.0
+_CROWDING = 100.0
+_CROWDED_SHARE = 0.5  # no limit: what fits without touching another fault
 _NODES_PER_RACK = 4
 # This kind has no beginning: the node was installed that way.
 _FROM_THE_START = frozenset({"missing since installation"})
 
 
-def release_seed(commit: str, number: int) -> int:
-    """Return the seed of a commit's fleet of that number: nobody can know it before the code is final."""
-    return int.from_bytes(hashlib.sha256(f"{commit} {number}".encode()).digest()[:4]) // 2
+def release_seed(commit: str, number: int, of: str = "") -> int:
+    """Return the seed of a commit's fleet of that number: nobody can know it before the code is final.
+
+    `of` are fleets of another make, which get other seeds.
+    """
+    return int.from_bytes(hashlib.sha256(f"{commit} {of}{number}".encode()).digest()[:4]) // 2
 
 
 def like_the_world(seed: int) -> FleetSettings:
     """Return a realistic fleet: healthy nearly everywhere, with all that only looks like a fault."""
     return world(seed, nodes=NODES, days=DAYS, faults_per_1000_node_days=FAULTS_PER_1000_NODE_DAYS)
+
+
+def crowded(seed: int) -> FleetSettings:
+    """Return a fleet like the world in all but the number of its faults, for recall alone."""
+    return world(
+        seed,
+        nodes=NODES,
+        days=CROWDED_DAYS,
+        faults_per_1000_node_days=_CROWDING * FAULTS_PER_1000_NODE_DAYS,
+        settings=WorldSettings(faulty_share=_CROWDED_SHARE),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """`docs/accuracy.md` from `evaluation/plays.jsonl`: every figure with its basis and its interval."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 from accounting.chance import Interval
@@ -13,9 +13,10 @@ from .judge import measures
 from .judge.matching import Outcome, Verdict
 from .judge.measures import BUDGETS, ENOUGH, FAULT_RATE, PER_NODE_DAYS, Point, Rate, Share
 from .judge.tally import Message, Tally
-from .plays import Play, Tallies, for_tuning, newest, tallies
+from .plays import CROWDED, Play, Tallies, for_tuning, newest, tallies
 
 _WEEK = 7 * PER_NODE_DAYS
+_SORTS = (("inferred", measures.inferred), ("names itself", measures.conformance))
 
 
 def page(plays: Sequence[Play]) -> Iterator[str]:
@@ -31,6 +32,7 @@ def page(plays: Sequence[Play]) -> Iterator[str]:
         same, before = tallies(counted), tallies(for_tuning(plays))
         yield from _first(ours)
         yield from _headline(same, before)
+        yield from _many(newest(plays, CROWDED))
         yield from _details(same, before)
         yield from _conformance(same, before)
         yield from _week(ours)
@@ -209,23 +211,55 @@ def _mark(verdict: str) -> str:
 def _kinds(ours: Sequence[Tally]) -> Iterator[str]:
     yield f"## Fault by fault: {OURS}"
     yield ""
-    yield "| fault | found | right cause | one incident | median s |"
-    yield "|---|---|---|---|---|"
-    for title, of in (("inferred", measures.inferred), ("names itself", measures.conformance)):
-        faults = of(ours)
-        for kind in sorted({it.fault for it in faults}):
-            own = [it for it in faults if it.fault == kind]
-            cells = (
-                _plain(measures.found(own)),
-                _plain(_of(own, [it.cause for it in own])),
-                _plain(_of(own, [it.exactly_one for it in own])),
-                _number(measures.seconds(own, 50)),
-            )
-            yield f"| {kind} ({title}) | {' | '.join(cells)} |"
+    yield from _by_kind(ours)
     wrong = sum((Counter(one.wrong) for one in ours), Counter[str]())
     names = ", ".join(f"`{fault}` {count}" for fault, count in wrong.most_common())
     yield ""
     yield f"Wrong messages by what they said: {names or 'none'}."
+    yield ""
+
+
+def _by_kind(ours: Sequence[Tally]) -> Iterator[str]:
+    yield "| fault | found | right cause | one incident | median s |"
+    yield "|---|---|---|---|---|"
+    for title, of in _SORTS:
+        faults = of(ours)
+        for kind in sorted({it.fault for it in faults}):
+            own = [it for it in faults if it.fault == kind]
+            yield f"| {kind} ({title}) | {' | '.join(_outcomes(own, _plain))} |"
+
+
+def _outcomes(faults: Sequence[Outcome], written: Callable[[Share], str]) -> tuple[str, ...]:
+    """Return what became of some faults: found, right cause, one incident, and the median of the seconds."""
+    return (
+        written(measures.found(faults)),
+        written(_of(faults, [it.cause for it in faults])),
+        written(_of(faults, [it.exactly_one for it in faults])),
+        _number(measures.seconds(faults, 50)),
+    )
+
+
+def _many(plays: Sequence[Play]) -> Iterator[str]:
+    """Yield how many of hundreds of faults were found, in fleets that have far more than the world."""
+    if not plays:
+        return
+    ours = [Tally.from_json(one["tallies"][OURS]) for one in plays]
+    node_days = sum(one.node_days for one in ours)
+    yield "## Recall on many faults"
+    yield ""
+    yield f"Fleets like the world have too few faults for a share. These have the same nodes, jobs and look-alikes with a hundred times as many faults: {len(ours)} fleets of {NODES} nodes and a day. How many are found, and how they are named, is known from here; how often a message is wrong is not, since nobody has such a fleet."
+    yield ""
+    yield "| | found | right cause | one incident | median s |"
+    yield "|---|---|---|---|---|"
+    for title, of in _SORTS:
+        yield f"| {title} | {' | '.join(_outcomes(of(ours), _share))} |"
+    yield ""
+    yield from _by_kind(ours)
+    yield ""
+    first = plays[0]
+    seeds = ", ".join(str(one["seed"]) for one in plays)
+    cost = sum(one["cpu_seconds"] for one in plays) / node_days
+    yield f"`python -m evaluation.run crowded`, {node_days:,.0f} node-days, {cost:.2f} s of CPU time each: detectors as of commit `{first['detectors'][:12]}`, fleet `{first['fleet']}`, judge `{first['judge']}`. Seeds that follow from the hash of the commit: {seeds}."
     yield ""
 
 

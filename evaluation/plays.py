@@ -14,7 +14,7 @@ from .fingerprint import ROOT
 from .judge.tally import Tally
 
 PLAYS = ROOT / "evaluation/plays.jsonl"
-RELEASE, TUNING = "release", "tuning"
+RELEASE, CROWDED, TUNING = "release", "crowded", "tuning"
 Play = Mapping[str, Any]
 # What each set of detectors did on each fleet, by the set's name.
 Tallies = Mapping[str, Sequence[Tally]]
@@ -40,9 +40,9 @@ def seen(plays: Iterable[Play]) -> frozenset[int]:
     return frozenset(one["seed"] for one in plays)
 
 
-def newest(plays: Sequence[Play]) -> list[Play]:
-    """Return the plays for the page since the detectors last changed, with the same fleet and judge."""
-    published = [one for one in plays if one["use"] == RELEASE]
+def newest(plays: Sequence[Play], use: str = RELEASE) -> list[Play]:
+    """Return the plays of a use since the detectors last changed, with the same fleet and judge."""
+    published = [one for one in plays if one["use"] == use]
     if not published:
         return []
     last = published[-1]
@@ -51,7 +51,7 @@ def newest(plays: Sequence[Play]) -> list[Play]:
 
 def for_tuning(plays: Sequence[Play]) -> list[Play]:
     """Return all other plays: those made to tune, or for detectors that have changed since."""
-    counted = {one["seed"] for one in newest(plays)}
+    counted = {one["seed"] for use in (RELEASE, CROWDED) for one in newest(plays, use)}
     return [one for one in plays if one["seed"] not in counted]
 
 

@@ -2,14 +2,15 @@
 
 The seeds are drawn from the hash of the commit, so nobody knows them before the code is final; a tree with changes is
 refused. Each fleet is played once, every tenth by all sets, and each play is added to `evaluation/plays.jsonl`, good
-or not. `tuning` plays seeds of one's choice, which are kept as such.
+or not. `crowded` plays fleets of the commit with a hundred times as many faults, for recall. `tuning` plays seeds of
+one's choice, which are kept as such.
 """
 
 import argparse
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from datetime import timedelta
 from pathlib import Path
@@ -18,21 +19,22 @@ from typing import Any
 from analyzer.correlation.all_detectors import Detector
 from analyzer.detectors import gpu_hung
 from gpuvigil.model import Subject
-from simulator.fleet import Fleet, build
+from simulator.fleet import Fleet, FleetSettings, build
 
 from .baselines import ALWAYS, NEVER, OURS, SETS, SETTINGS, variant_of, variants
 from .baselines.trivial import always
 from .fingerprint import ROOT, checked_out, commit_of_detectors, fleet_hash, judge_hash
-from .fleets import like_the_world, release_seed
+from .fleets import crowded, like_the_world, release_seed
 from .judge.claims import Claim, claims
 from .judge.tally import Tally, tally
-from .plays import RELEASE, TUNING, append, read, seen
+from .plays import CROWDED, RELEASE, TUNING, append, read, seen
 from .replay import Replay
 from .workers import pool
 
 # Memory for an hour of a large fleet is a few hundred MB in each process.
 _BLOCK = timedelta(minutes=30)
 _OTHERS_EVERY = 10
+_MAKES: Mapping[str, Callable[[int], FleetSettings]] = {CROWDED: crowded}
 # What the analyzer itself reads through our own detectors' needs: an incident of a whole cluster shows how many of its
 # GPUs are at work. Other detector sets do not ask for it.
 _ASKED = Detector(
@@ -94,7 +96,7 @@ def stamp(root: Path = ROOT) -> dict[str, str]:
 def run(use: str, seed: int, sets: Sequence[str], stamped: Mapping[str, str]) -> dict[str, Any]:
     """Play one fleet and return its line of the results."""
     begun = time.process_time()
-    found = play(build(like_the_world(seed)), sets)
+    found = play(build(_MAKES.get(use, like_the_world)(seed)), sets)
     return {
         "use": use,
         "seed": seed,
@@ -108,16 +110,11 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     """Play what is asked for and has not been played; return 2 when the tree at `root` has changes."""
     chosen = _chosen(arguments)
     stamped = stamp(root)
-    if chosen.use == RELEASE:
-        if stamped["commit"].endswith("-dirty") or stamped["commit"] == "unknown":
-            print("figures are published of a commit: commit the changes first", file=sys.stderr)
-            return 2
-        wanted = {
-            release_seed(stamped["commit"], number): sets_of(number, chosen.sets)
-            for number in range(chosen.fleets)
-        }
-    else:
-        wanted = dict.fromkeys(chosen.seeds, chosen.sets)
+    commit = stamped["commit"]
+    if chosen.use != TUNING and (commit.endswith("-dirty") or commit == "unknown"):
+        print("figures are published of a commit: commit the changes first", file=sys.stderr)
+        return 2
+    wanted = _wanted(chosen, commit)
     known = seen(read())
     todo = {seed: sets for seed, sets in wanted.items() if seed not in known}
     if len(todo) < len(wanted):
@@ -128,15 +125,28 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     return 0
 
 
+def _wanted(chosen: argparse.Namespace, commit: str) -> dict[int, Sequence[str]]:
+    """Return the seeds to play, each with the sets that play it."""
+    if chosen.use == TUNING:
+        return dict.fromkeys(chosen.seeds, chosen.sets)
+    numbers = range(chosen.fleets)
+    if chosen.use == CROWDED:
+        return {release_seed(commit, number, CROWDED): (OURS,) for number in numbers}
+    return {release_seed(commit, number): sets_of(number, chosen.sets) for number in numbers}
+
+
 def _chosen(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m evaluation.run", description=__doc__)
     uses = parser.add_subparsers(dest="use", required=True)
     release = uses.add_parser(RELEASE, help="fleets drawn from the commit, for the page")
     release.add_argument("--fleets", type=int, default=35, help="35 are 1,000 nodes for a week")
+    full = uses.add_parser(CROWDED, help="fleets of the commit with many faults, for recall")
+    full.add_argument("--fleets", type=int, default=12, help="12 have some 300 inferred faults")
     tuning = uses.add_parser(TUNING, help="fleets to look at before the code stands")
     tuning.add_argument("seeds", type=int, nargs="+")
     for one in (release, tuning):
         one.add_argument("--sets", nargs="*", choices=list(SETS), default=list(SETS))
+    for one in (release, full, tuning):
         one.add_argument("--workers", type=int, default=1, help="fleets played at a time")
     return parser.parse_args(arguments)
 

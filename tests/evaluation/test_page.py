@@ -104,3 +104,13 @@ def test_a_limit_is_chosen_on_tuning_seeds(best: str) -> None:
     tuned["tallies"][best] = found.to_json()
     assert chosen("Mahalanobis", tallies([tuned])) == best
     assert chosen("gpud", {}) == "gpud"
+
+
+def test_recall_of_many_faults_stands_apart_from_the_week_of_the_world() -> None:
+    enough = play(2, use="crowded")
+    said = OURS_SAID.to_json()
+    enough["tallies"] = {OURS: said | {"outcomes": said["outcomes"][:2] * 150}}
+    lines = list(page([play(), enough]))
+    assert "| inferred | 0.50 (0.44 to 0.56, 150 of 300) |" in "\n".join(lines)
+    assert "In 700 node-days an operator was told of 1 of 2 faults" in lines[2]
+    assert "## Recall on many faults" not in list(page([play()]))

@@ -9,7 +9,16 @@ import pytest
 
 from evaluation.baselines import OURS
 from evaluation.fingerprint import DETECTORS, ROOT, checked_out, commit_of_detectors
-from evaluation.fleets import OF_EACH, dense, like_the_world, release_seed
+from evaluation.fleets import (
+    CROWDED_DAYS,
+    FAULTS_PER_1000_NODE_DAYS,
+    NODES,
+    OF_EACH,
+    crowded,
+    dense,
+    like_the_world,
+    release_seed,
+)
 from evaluation.judge.inferred import is_inferred
 from evaluation.judge.intervals import mcnemar
 from evaluation.judge.matching import Outcome
@@ -17,6 +26,7 @@ from evaluation.judge.tally import Tally
 from evaluation.plays import PLAYS, append, for_tuning, newest, read, seen, tallies
 from evaluation.regression import SIGNIFICANT
 from evaluation.run import main, sets_of
+from simulator.fleet import build
 
 
 def play(seed: int, *sets: str, use: str = "release", **more: str) -> dict[str, Any]:
@@ -120,13 +130,26 @@ def test_detectors_are_of_the_last_commit_that_changed_one(tmp_path: Path) -> No
     assert [it for it in DETECTORS if not (ROOT / it).exists()] == []
 
 
+def test_crowded_fleets_count_apart_and_have_a_hundred_times_as_many_faults() -> None:
+    plays = [play(1), play(2, use="crowded"), play(3, use="crowded", detectors="before")]
+    assert [one["seed"] for one in newest(plays)] == [1]
+    assert [one["seed"] for one in newest(plays[:2], "crowded")] == [2]
+    assert [one["seed"] for one in for_tuning(plays)] == [2]
+    assert release_seed("abc", 0, "crowded") != release_seed("abc", 0)
+    truths = [truth for truth in build(crowded(7)).truths() if not truth.hidden]
+    node_days = NODES * CROWDED_DAYS
+    assert len(truths) > 40.0 * FAULTS_PER_1000_NODE_DAYS * node_days / 1000.0
+    assert sum(is_inferred(it.fault) for it in truths) > 10
+
+
+@pytest.mark.parametrize("use", ["release", "crowded"])
 def test_nothing_is_published_of_a_tree_that_no_commit_holds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], use: str
 ) -> None:
     before = PLAYS.read_bytes() if PLAYS.exists() else b""
     repository = Repository(tmp_path)
     repository.write("analyzer/code.py", "changed")
-    assert main(["release", "--fleets", "1"], repository.folder) == 2
+    assert main([use, "--fleets", "1"], repository.folder) == 2
     assert "commit the changes first" in capsys.readouterr().err
     assert (PLAYS.read_bytes() if PLAYS.exists() else b"") == before
 
