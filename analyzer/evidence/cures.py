@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, XID_FAULTS, Scope
@@ -10,7 +10,7 @@ from gpuvigil.faults.sxids import sxid
 from gpuvigil.faults.xid_messages import read
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
 
-from ..window.window import Window
+from ..window.window import Span, Window
 
 
 def last_cure(window: Window, fault: str, subject: Subject) -> Event | None:
@@ -37,7 +37,21 @@ def _counts(window: Window, event: Event, subject: Subject) -> bool:
     if event.kind is not EventKind.BOOT or subject.kind != "gpu":
         return True
     row = window.newest(subject)
-    return row is not None and row.get("up") == 1 and row["at"] > event.at
+    if row is None:
+        return _was_back(window, subject.of_node(), event.at)
+    return bool(row.get("up") == 1 and row["at"] > event.at)
+
+
+def _was_back(window: Window, node: Subject, boot: datetime) -> bool:
+    """Tell whether a node that says nothing now told its state for a while after a boot.
+
+    Its numbers are late: what the boot ended does not begin anew because of that.
+    """
+    if len(window.get("gpu", Span.NOW).of_node(node)):
+        return False
+    told = timedelta(seconds=window.settings.window_seconds)
+    heard = window.heard.get(node.key)
+    return heard is not None and heard >= boot + told
 
 
 # What people do about a fault; the return of a GPU or a driver only follows from it.

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from analyzer.detectors.gpu_xid import xid_faults
 from analyzer.evidence.cures import cured_at, failed_cures, last_cure, with_failed_cures
 from gpuvigil.model import Event, EventKind, Finding, Severity, Subject
 
@@ -182,6 +183,26 @@ def test_a_boot_ends_a_gpus_fault_once_it_has_answered(
     assert cured_at(window, "driver_silent", node()) == boot.at
     unread = healthy().without(lambda s: s.subject == gpu()).with_events(boot)
     assert cured_at(unread.window(), "gpu_lost", gpu()) is None
+
+
+@pytest.mark.parametrize(
+    ("heard", "is_over"),
+    [(MINUTE, True), (MINUTE - MICROSECOND, False), (None, False)],
+)
+def test_what_a_boot_ended_does_not_begin_anew_while_the_node_is_late(
+    heard: timedelta | None, is_over: bool
+) -> None:
+    boot = event(EventKind.BOOT, node(), NOON - 90 * MINUTE)
+    xid = event(EventKind.XID, gpu(), NOON - 300 * MINUTE, 74)
+    late = healthy().without(lambda s: s.subject.of_node() == node()).with_events(xid, boot)
+    window = late.window()
+    told = {} if heard is None else {node().key: boot.at + heard}
+    window = replace(window, heard=told)
+    assert cured_at(window, "gpu_xid", gpu()) == (boot.at if is_over else None)
+    assert [found.subject for found in xid_faults(window)] == ([] if is_over else [gpu()])
+    # One of its GPUs alone says nothing: that GPU has not answered.
+    alone = healthy().without(lambda s: s.subject == gpu()).with_events(xid, boot).window()
+    assert cured_at(alone, "gpu_xid", gpu()) is None
 
 
 def test_a_fault_ends_with_the_newest_of_its_own_events() -> None:
