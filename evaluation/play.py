@@ -13,7 +13,7 @@ from simulator.fleet import Block, Fleet, FleetSettings, Truth, build
 from simulator.fleet.sensors import SORTS
 
 from .judge.claims import Claim, claims
-from .judge.matching import Judged, Outcome, Verdict, judge
+from .judge.matching import Judged, Outcome, Verdict, judge, with_hidden
 from .replay import Replay, read_every
 
 # Memory for an hour of a large fleet is a few hundred MB.
@@ -168,15 +168,6 @@ def look_alikes(no_faults: Sequence[Truth], judged: Iterable[Judged]) -> list[Lo
         LookAlike(what=one, said=tuple(claim for truth, claim in about if truth == one.id))
         for one in no_faults
     ]
-
-
-def with_hidden(judged: Iterable[Judged], hidden: Sequence[Truth]) -> list[Judged]:
-    """Return the same verdicts, but a claim that names a hidden fault is right."""
-    kept = []
-    for one in judged:
-        again = judge(hidden, [one.claim])[1] if one.verdict is Verdict.FALSE else []
-        kept.append(next((it for it in again if it.verdict is Verdict.RIGHT), one))
-    return kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,6 +88,15 @@ def judge(truths: Sequence[Truth], claims: Iterable[Claim]) -> tuple[list[Outcom
     return [_outcome(truth, belonging[truth.id]) for truth in truths], judged
 
 
+def with_hidden(judged: Iterable[Judged], hidden: Sequence[Truth]) -> list[Judged]:
+    """Return the same verdicts, but a claim that names a hidden fault is right."""
+    kept = []
+    for one in judged:
+        again = judge(hidden, [one.claim])[1] if one.verdict is Verdict.FALSE else []
+        kept.append(next((it for it in again if it.verdict is Verdict.RIGHT), one))
+    return kept
+
+
 def _about_it(claim: Claim, truths: Sequence[Truth]) -> Sequence[Truth]:
     """Return the faults that a claim may be about; on a switch, only those of the exact port."""
     if claim.subject.device != SWITCH_DEVICE:

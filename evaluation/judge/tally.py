@@ -10,7 +10,7 @@ from gpuvigil.model import Severity
 from simulator.fleet import Truth
 
 from .claims import Claim
-from .matching import Judged, Outcome, Verdict, judge
+from .matching import Judged, Outcome, Verdict, judge, with_hidden
 
 _READ = (Severity.CRITICAL, Severity.WARNING)
 
@@ -79,9 +79,10 @@ def tally(
     nodes: int,
     span: tuple[datetime, datetime],
 ) -> Tally:
-    """Return what a set of detectors did on a fleet; a fault that nobody can find is not counted."""
-    truths = [truth for truth in truths if not truth.hidden]
-    outcomes, judged = judge(truths, claims)
+    """Return what a set of detectors did on a fleet; a fault that nobody can find is not counted, nor is who names it wrong."""
+    seen = [truth for truth in truths if not truth.hidden]
+    outcomes, judged = judge(seen, claims)
+    judged = with_hidden(judged, [truth for truth in truths if truth.hidden])
     kinds = {truth.id: truth.fault for truth in truths}
     read = [one for one in judged if one.claim.read_at is not None]
     counts: dict[str, Counter[str]] = defaultdict(Counter)

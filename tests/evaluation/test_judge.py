@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from evaluation.judge.claims import Claim, IncidentText, claims
 from evaluation.judge.fault_names import names
-from evaluation.judge.matching import ECHO, Verdict, judge
+from evaluation.judge.matching import ECHO, Verdict, judge, with_hidden
 from evaluation.judge.tally import Tally, tally
-from evaluation.play import with_hidden
 from gpuvigil.model import SWITCH_DEVICE, Severity, Subject
 from simulator.fleet import Truth
 from tests.alerts.examples import opened
@@ -280,6 +279,8 @@ def test_a_tally_counts_messages_and_survives_json() -> None:
 def test_nobody_is_asked_for_what_nobody_can_find() -> None:
     hidden = truth(detectable_from=NOON + timedelta(hours=3))
     assert tally([hidden], [], 1, DAY).outcomes == ()
+    named = tally([hidden], [claim(1.5)], 1, DAY)
+    assert (named.outcomes, named.counts) == ((), {"critical": {"right": 1}})
 
 
 TRUTHS = [
