@@ -8,7 +8,9 @@ from random import Random
 from simulator.fleet import FaultOrder, FleetSettings
 from simulator.fleet.kinds import KINDS
 from simulator.fleet.model import WorldSettings
-from simulator.fleet.world import NATURAL_RATE, world
+from simulator.fleet.world import NATURAL_RATE, WEIGHTS, world
+
+from .judge.inferred import is_inferred
 
 MODEL = "H100"
 WORKLOADS = (
@@ -26,10 +28,12 @@ NODES, DAYS = 100, 2.0
 # Twice the rate of a cluster of A100s, so that half the node-days do; about four of the faults have to be
 # inferred. Faults still touch less than a hundredth of the windows.
 FAULTS_PER_1000_NODE_DAYS = 2.0 * NATURAL_RATE
-# A hundred times as many faults, on about a sixth of all quarter hours: a dozen of these fleets hold hundreds of
-# faults of which recall is known, where fleets like the world would need years. Wrong messages are counted in those.
+# A hundred times as many faults, on about a sixth of all quarter hours: a handful of these fleets hold hundreds of
+# faults, where fleets like the world would need years. What has to be inferred is drawn more often than in life, so
+# that both sorts are many; within a sort each kind is as frequent as it is there.
 CROWDED_DAYS = 1.0
 _CROWDING = 100.0
+_MORE_INFERRED = 4.0
 _CROWDED_SHARE = 0.5  # no limit: what fits without touching another fault
 _NODES_PER_RACK = 4
 # This kind has no beginning: the node was installed that way.
@@ -56,6 +60,10 @@ def crowded(seed: int) -> FleetSettings:
         nodes=NODES,
         days=CROWDED_DAYS,
         faults_per_1000_node_days=_CROWDING * FAULTS_PER_1000_NODE_DAYS,
+        weights=tuple(
+            (kind, weight * _MORE_INFERRED if is_inferred(kind) else weight)
+            for kind, weight in WEIGHTS
+        ),
         settings=WorldSettings(faulty_share=_CROWDED_SHARE),
     )
 

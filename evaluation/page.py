@@ -247,7 +247,7 @@ def _many(plays: Sequence[Play]) -> Iterator[str]:
     node_days = sum(one.node_days for one in ours)
     yield "## Recall on many faults"
     yield ""
-    yield f"Fleets like the world have too few faults for a share. These have the same nodes, jobs and look-alikes with a hundred times as many faults: {len(ours)} fleets of {NODES} nodes and a day. How many are found, and how they are named, is known from here; how often a message is wrong is not, since nobody has such a fleet."
+    yield f"Fleets like the world have too few faults for a share. These have the same nodes, jobs and look-alikes with a hundred times as many faults, more of them to be inferred than in life: {len(ours)} fleets of {NODES} nodes and a day. How many are found, and how they are named, is known from here; how often a message is wrong is not, since nobody has such a fleet."
     yield ""
     yield "| | found | right cause | one incident | median s |"
     yield "|---|---|---|---|---|"

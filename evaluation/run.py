@@ -141,7 +141,7 @@ def _chosen(arguments: Sequence[str]) -> argparse.Namespace:
     release = uses.add_parser(RELEASE, help="fleets drawn from the commit, for the page")
     release.add_argument("--fleets", type=int, default=35, help="35 are 1,000 nodes for a week")
     full = uses.add_parser(CROWDED, help="fleets of the commit with many faults, for recall")
-    full.add_argument("--fleets", type=int, default=12, help="12 have some 300 inferred faults")
+    full.add_argument("--fleets", type=int, default=6, help="6 have some 300 inferred faults")
     tuning = uses.add_parser(TUNING, help="fleets to look at before the code stands")
     tuning.add_argument("seeds", type=int, nargs="+")
     for one in (release, tuning):

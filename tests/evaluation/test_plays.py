@@ -139,7 +139,7 @@ def test_crowded_fleets_count_apart_and_have_a_hundred_times_as_many_faults() ->
     truths = [truth for truth in build(crowded(7)).truths() if not truth.hidden]
     node_days = NODES * CROWDED_DAYS
     assert len(truths) > 40.0 * FAULTS_PER_1000_NODE_DAYS * node_days / 1000.0
-    assert sum(is_inferred(it.fault) for it in truths) > 10
+    assert sum(is_inferred(it.fault) for it in truths) > 30
 
 
 @pytest.mark.parametrize("use", ["release", "crowded"])
