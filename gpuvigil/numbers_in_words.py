@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from .clock import duration
 from .metrics import Kind, Metric
+from .state_words import state_words
 
 NOT_MEASURED = "not measured"
 
@@ -147,11 +148,11 @@ _LONG = 120.0  # seconds; longer spans are given in minutes or hours
 
 
 def measured(metric: Metric, value: float | None) -> str:
-    """Format a value with its unit, or say that it was not measured."""
+    """Format a value with its unit, a state in words; or say that it was not measured."""
     if value is None:
         return NOT_MEASURED
-    if metric.name == "clock_event_reasons":
-        return f"0x{int(value):x}"
+    if metric.kind is Kind.STATE and (words := state_words(metric.name, int(value))) is not None:
+        return words
     if metric.name.endswith("_seconds") and (metric.kind is Kind.COUNTER or value >= 1):
         return f"{value:,.1f} s" if value < _LONG else duration(timedelta(seconds=value))
     for ending, (factor, unit, form) in _UNITS.items():

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuvigil.faults import FAULTS, Stops
 from gpuvigil.faults.affected import affected_keys
+from gpuvigil.faults.stopping import only_slows
 from gpuvigil.model import Incident, Severity, Subject
 from gpuvigil.silence_conditions import WAS_UP
 from gpuvigil.store import Aggregate, Function
@@ -120,7 +121,10 @@ def is_spread(gpus: Iterable[Subject]) -> bool:
 
 
 def excuses(incidents: Iterable[Incident], since: datetime | None = None) -> Excuses:
-    """Return the excuses of incidents that stand or ended after `since`: a job stopped by a fault may stay stopped."""
+    """Return the excuses of incidents that stand or ended after `since`: a job stopped by a fault may stay stopped.
+
+    Any critical fault excuses, whether it stops work or only slows it: nobody is blamed in doubt.
+    """
     broken: set[str] = set()
     cut_off: set[str] = set()
     stuck: set[str] = set()
@@ -149,6 +153,8 @@ def held_up(one: Incident, alone: Collection[str] = ()) -> tuple[str, ...]:
     `alone` are holders known to be on one node. Which nodes all other holders have is not known, so a node
     that is cut off excuses them.
     """
+    if only_slows(one):
+        return ()
     found = excuses((one,), since=one.since)
     if found.broken or found.stuck:
         return one.impact.holders

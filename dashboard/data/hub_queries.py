@@ -104,10 +104,11 @@ def clocks(status: Mapping[str, Any]) -> dict[tuple[str, str], tuple[float, str]
 
 
 def _heard(status: Mapping[str, Any]) -> dict[tuple[str, str], datetime]:
+    """Return when each node was last heard live: what it had buffered says nothing about now."""
     heard: dict[tuple[str, str], datetime] = {}
     for node in status["nodes"]:
-        if node.get("lane", "live") == "live":
-            key = (node["cluster"], node["node"])
-            at = from_text(node["received_at"])
+        live_at = node.get("live_at", node["received_at"])  # not every store tells lanes apart
+        if live_at is not None:
+            key, at = (node["cluster"], node["node"]), from_text(live_at)
             heard[key] = max(heard.get(key, at), at)
     return heard

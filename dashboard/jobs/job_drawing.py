@@ -18,8 +18,7 @@ from ..layout.tree import Node, each, el, wide
 from ..lists.job_losses import Reliability, advice
 from ..lists.jobs import JobNow
 from ..lists.not_reporting import not_reporting
-from ..lists.one_job_now import checkpoint_words
-from ..model.short_label import short_label
+from ..lists.one_job_now import checkpoint_words, has_incidents, where_and_since
 from .job_query import Ending
 from .ranks import Line, Ranks, ordered
 
@@ -71,12 +70,11 @@ def _facts(job: JobNow, now: datetime) -> Iterable[Node]:
 
 
 def _why(one: Incident) -> Node:
-    where = short_label(one) or one.subject.node
     return el(
         "p",
         el("b", "Held up by "),
-        el("a", one.title, href=page_links.incident_page(one.id)),
-        f" ({where}), since {time_of(one.since)}. ",
+        _link(one),
+        f"{where_and_since(one)}. ",
         *([el("b", "Do now: "), one.action] if one.action else []),
         class_="action",
     )
@@ -85,16 +83,19 @@ def _why(one: Incident) -> Node:
 def _calm(job: JobNow) -> Sequence[Node]:
     silent = job.unheard
     if silent is not None:
-        title = el("a", silent.title, href=page_links.incident_page(silent.id))
-        where = short_label(silent) or silent.subject.node
-        return (
-            title,
-            f" ({where}), since {time_of(silent.since)}: whether it runs there is not known.",
-        )
+        said = f"{where_and_since(silent)}: whether it runs there is not known."
+        return _link(silent), said
     if job.not_reporting:
         return (not_reporting(job),)
-    some = counted(len(job.incidents), "incident")
-    return (f"No incident holds it up{f'; {some} on its nodes' if job.incidents else ''}.",)
+    if not job.incidents:
+        return ("No incident holds it up.",)
+    worst = job.incidents[0]
+    said = f"No incident holds it up. {has_incidents(job)}"
+    return said, _link(worst), f"{where_and_since(worst)}."
+
+
+def _link(one: Incident) -> Node:
+    return el("a", one.title, href=page_links.incident_page(one.id))
 
 
 def _bound(job: JobNow) -> str:

@@ -33,6 +33,7 @@ from gpuvigil.clock import moment as time_of
 from gpuvigil.faults import FAULTS, Stops
 from gpuvigil.faults.affected import affected_keys
 from gpuvigil.faults.gpu_states import UNHEARD
+from gpuvigil.faults.stopping import only_slows, stops_work
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
     Allocation,
@@ -55,6 +56,10 @@ from .fleet_now import FleetNow
 # The span for what a job does now, and the longer one that its pace is compared with.
 SPAN, BEFORE = timedelta(minutes=5), timedelta(hours=1)
 _SHORTEST = timedelta(minutes=1)
+# A pace within these limits, in percent of the earlier one, counts as the same [ours].
+SAME_PACE = (95.0, 105.0)
+# How long before the span a fault may have begun, so that most of the hour was still without it [ours].
+_COMPARED = timedelta(minutes=30)
 JOB_KINDS = frozenset({HolderKind.JOB, HolderKind.POD})
 Key = tuple[str, Holder]  # cluster, holder
 _Rows = Mapping[str, Mapping[str, Any]]
@@ -121,6 +126,7 @@ class JobNow:
     ranks: Sequence[Rank] = ()
     ports: Mapping[str, Ports] = field(default_factory=dict)  # by node
     pace_percent: float | None = None
+    measured_from: datetime | None = None  # the begin of the span of all that
     checkpoint_age: timedelta | None = None
     cost: float | None = None
     incidents: Sequence[Incident] = ()  # those that hold it up first
@@ -140,7 +146,7 @@ class JobNow:
     @property
     def holds_up(self) -> Incident | None:
         """The incident that keeps the job from its work, if any."""
-        return next((one for one in self.incidents if stops(one) and self._reaches(one)), None)
+        return next(filter(self._is_kept_by, self.incidents), None)
 
     def is_held_up_by(self, one: Incident) -> bool:
         """Return whether this incident, which may be over, keeps or kept the job from its work."""
@@ -149,7 +155,7 @@ class JobNow:
         is_hit = str(self.holder) in one.impact.holders or any(
             it.key in own if it.gpu else it.of_node().key in nodes for it in hit
         )
-        return is_hit and stops(one) and self._reaches(one)
+        return is_hit and self._is_kept_by(one)
 
     @property
     def unheard(self) -> Incident | None:
@@ -160,6 +166,23 @@ class JobNow:
     def is_known(self) -> bool:
         """Whether all of its nodes are heard; otherwise nobody can say that the job is well."""
         return self.unheard is None and not self.not_reporting
+
+    def _is_kept_by(self, one: Incident) -> bool:
+        """Return whether an incident that hits the job keeps it from its work, as far as its pace tells.
+
+        What only slows a GPU holds the job up where its pace has fallen. What stops work does so unless the
+        job has gone on at its usual pace since the fault; only within the hour is that pace one before it.
+        """
+        pace = self.pace_percent
+        if only_slows(one):
+            slower = pace is not None and pace < SAME_PACE[0]
+            return slower and one.severity is Severity.CRITICAL and one.resolved_at is None
+        if not stops(one) or not self._reaches(one):
+            return False
+        start = self.measured_from
+        if pace is None or start is None or one.resolved_at is not None:
+            return True
+        return pace < SAME_PACE[0] or not start - _COMPARED <= one.since <= start
 
     def _reaches(self, one: Incident) -> bool:
         """Return whether an incident can affect the job: port faults do not affect a job on one node."""
@@ -313,8 +336,7 @@ def _standing(
 
 def stops(one: Incident) -> bool:
     """Return whether an incident is known to keep the jobs that it hits from their work."""
-    critical, slight = one.severity is Severity.CRITICAL, one.severity is Severity.INFO
-    return (critical or (_halts(one) and not slight)) and not is_only_silent(one)
+    return stops_work(one) and not is_only_silent(one)
 
 
 def is_only_silent(one: Incident) -> bool:
@@ -340,20 +362,24 @@ def _with_numbers(job: JobNow, measured: Measured, ticks: Mapping[str, float]) -
     ]
     nodes = [(job.cluster, name) for name in job.nodes]
     did = activity(ranks, nodes, measured.ports, measured.hosts)
-    return replace(
+    paced = replace(
         job,
-        ranks=ranks,
-        ports={it[1]: measured.ports[it] for it in nodes if it in measured.ports},
-        activity=did,
-        decision=decided(job, did, measured.span, _watched_since(job, measured))
-        if job.holds_up is None
-        else None,
+        measured_from=measured.span[0],
         pace_percent=pace(
             [(measured.gpus.get(it.key), measured.before.get(it.key)) for it in job.gpus]
         )
         if not job.shared
         and not job.on_call
         and whole_span(job.started_at, (measured.span[1] - BEFORE, measured.span[1]))
+        else None,
+    )
+    return replace(
+        paced,
+        ranks=ranks,
+        ports={it[1]: measured.ports[it] for it in nodes if it in measured.ports},
+        activity=did,
+        decision=decided(job, did, measured.span, _watched_since(job, measured))
+        if paced.holds_up is None
         else None,
         checkpoint_age=checkpoint_age(ranks),
     )

@@ -18,12 +18,10 @@ from gpuvigil.schedulers.jobs import by_holder
 from ..model.short_label import short_label
 from . import fleet_now, job_losses
 from .job_losses import Reliability, incidents_of
-from .jobs import Fleet, JobNow, asked, running
+from .jobs import SAME_PACE, Fleet, JobNow, asked, running
 from .not_reporting import not_reporting, with_silence
 from .one_job import Told
 
-# A pace within these limits, in percent of the earlier one, counts as the same [ours].
-_SAME_PACE = (95.0, 105.0)
 _MOST = 100_000
 
 
@@ -107,14 +105,16 @@ def _first(job: JobNow, now: datetime) -> Iterator[str]:
         else f"{runs}{_bound_words(job.decision)}"
     )
     if (silent := job.unheard) is not None:
-        where = short_label(silent) or silent.subject.node
-        yield f"{silent.title} ({where}), since {time_of(silent.since)}: whether it runs there is not known."
+        yield f"{silent.title}{where_and_since(silent)}: whether it runs there is not known."
         return
     if job.not_reporting:
         yield not_reporting(job)
         return
-    more = f"; {counted(len(job.incidents), 'incident')} on its nodes" if job.incidents else ""
-    yield f"No incident holds it up{more}."
+    if job.incidents:
+        worst = job.incidents[0]
+        yield f"No incident holds it up. {has_incidents(job)}{worst.title}{where_and_since(worst)}."
+        return
+    yield "No incident holds it up."
 
 
 def _bound_words(found: Decision | None) -> str:
@@ -129,14 +129,25 @@ def _bound_words(found: Decision | None) -> str:
     return f", bound by {found.bound.value} ({sure}): {found.said}."
 
 
+def has_incidents(job: JobNow) -> str:
+    """Return the words before the title of the worst incident of a job that none holds up."""
+    if len(job.incidents) == 1:
+        return "It has an incident: "
+    return f"It has {counted(len(job.incidents), 'incident')}, first: "
+
+
+def where_and_since(one: Incident) -> str:
+    """Return where an incident is and since when, as it follows the title."""
+    return f" ({short_label(one) or one.subject.node}), since {time_of(one.since)}"
+
+
 def _held_up_by(one: Incident) -> str:
-    where = short_label(one) or one.subject.node
     todo = f" Do now: {one.action.rstrip('.')}." if one.action else ""
-    return f"{one.title} ({where}), since {time_of(one.since)}.{todo} Incident {one.id}."
+    return f"{one.title}{where_and_since(one)}.{todo} Incident {one.id}."
 
 
 def _pace_words(job: JobNow) -> Iterator[str]:
-    low, high = _SAME_PACE
+    low, high = SAME_PACE
     pace = job.pace_percent
     if pace is not None and not low <= pace <= high:
         yield f"Its pace is {pace:.0f} % of the hour before."

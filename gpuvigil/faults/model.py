@@ -39,7 +39,7 @@ class About(str, Enum):
 class Stops(str, Enum):
     """The holders that a fault keeps from computing, whatever their program does: they are not blamed.
 
-    A critical fault of any row keeps its GPU or node from computing.
+    A critical fault of any row keeps its GPU or node from computing, except one that only slows it.
     """
 
     NOBODY = "nobody"

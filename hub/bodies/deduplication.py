@@ -60,6 +60,7 @@ MOST_LANES = 256
 SILENT_LANE = timedelta(minutes=10)
 SILENT_NODE = timedelta(hours=12)
 
+LIVE = "live"  # the lane of fresh bodies
 BACKLOG = "backlog"  # the lane of bodies that a collector has buffered
 Node = tuple[str, str]
 
@@ -89,7 +90,7 @@ def _lane(cluster: str, node: str, boot: str, lane: str) -> Lane:
             )
         if value in {".", ".."}:
             raise ValueError(f"Gpuvigil-{key.capitalize()} is {value!r}, which is no name")
-    if lane not in {"live", BACKLOG}:
+    if lane not in {LIVE, BACKLOG}:
         raise ValueError("Gpuvigil-Lane is neither live nor backlog")
     return Lane(**names)
 
@@ -262,3 +263,13 @@ class Deduplicator:
             if key not in newest or known.newest.received_at > newest[key].received_at:
                 newest[key] = known.newest
         return [newest[key] for key in sorted(newest)]
+
+    def live_at(self) -> dict[Node, datetime]:
+        """Return when the newest live body of each node came; a node that sent only backlog is left out."""
+        newest: dict[Node, datetime] = {}
+        for known in list(self._lanes.values()):
+            lane, at = known.newest.lane, known.newest.received_at
+            if lane.lane == LIVE:
+                node = (lane.cluster, lane.node)
+                newest[node] = max(newest.get(node, at), at)
+        return newest

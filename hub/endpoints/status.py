@@ -18,7 +18,7 @@ from gpuvigil.clock import Clock, from_ns, to_text
 from gpuvigil.config import HubSettings
 from gpuvigil.errors import StoreError
 
-from ..bodies.deduplication import Arrival
+from ..bodies.deduplication import Arrival, Node
 from ..embedded import DroppedLines, Embedded
 from ..http.limits import FairQueue, SharedRun
 from ..http.responses import failure
@@ -118,8 +118,9 @@ class Status:
 
     def _status_json(self) -> str:
         """Return the status as JSON, written node by node: thousands at once block all threads."""
-        clocks = self._committer.clocks
-        nodes = ",".join(_json(_node(it, clocks)) for it in self._committer.seen.nodes())
+        clocks, seen = self._committer.clocks, self._committer.seen
+        live_at = seen.live_at()
+        nodes = ",".join(_json(_node(it, live_at, clocks)) for it in seen.nodes())
         return f'{_json(self._describe())[:-1]},"nodes":[{nodes}]}}'
 
     def _describe(self) -> dict[str, Any]:
@@ -207,9 +208,10 @@ def _damaged(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"at": to_text(from_ns(row["at_ns"])), **{k: row[k] for k in row if k != "at_ns"}}
 
 
-def _node(arrival: Arrival, clocks: Clocks) -> dict[str, Any]:
+def _node(arrival: Arrival, live_at: Mapping[Node, datetime], clocks: Clocks) -> dict[str, Any]:
     sent_at = arrival.sent_at
     node = (arrival.lane.cluster, arrival.lane.node)
+    live = live_at.get(node)
     ahead, state = clocks.offset(node), clocks.state(node)
     if ahead is None and sent_at is not None:
         # No live body has come since the hub started: the last body before is all there is.
@@ -222,6 +224,7 @@ def _node(arrival: Arrival, clocks: Clocks) -> dict[str, Any]:
         "sequence": arrival.last,
         "sent_at": None if sent_at is None else to_text(sent_at),
         "received_at": to_text(arrival.received_at),
+        "live_at": None if live is None else to_text(live),
         "offset_seconds": None if ahead is None else ahead.total_seconds(),
         "clock": None if state is None else state.value,
         "version": arrival.version,

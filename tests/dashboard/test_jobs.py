@@ -120,6 +120,50 @@ def test_a_job_is_told_with_what_bounds_it_and_what_holds_it_up() -> None:
     assert told.at_risk_gpu_hours == pytest.approx(8.0)
 
 
+HOT = replace(LOST, fault="gpu_hot", id="hot", title="GPU is too hot")
+
+
+def paced(percent: float | None, *incidents: Incident) -> JobNow:
+    """A job that goes at this pace over the five minutes until noon, beside these incidents."""
+    return replace(
+        with_incidents(one(NOTE), incidents),
+        pace_percent=percent,
+        measured_from=None if percent is None else NOON - SPAN,
+    )
+
+
+def test_what_only_slows_a_gpu_holds_a_job_up_where_its_pace_has_fallen() -> None:
+    assert paced(60.0, HOT).holds_up == HOT
+    assert paced(60.0, replace(HOT, severity=Severity.WARNING)).holds_up is None
+    assert not stops(HOT)
+    for calm in (paced(100.0, HOT), paced(None, HOT)):
+        assert calm.holds_up is None
+        assert not calm.is_held_up_by(replace(HOT, resolved_at=NOON))
+        said = sentences(Running(job=calm, now=NOON, reliability=site(LOST)))
+        assert said[1].startswith(
+            "No incident holds it up. It has an incident: GPU is too hot (n-1), since "
+        )
+        on_page = json.dumps(job_drawing.head(calm, NOON))
+        assert "It has an incident: " in on_page
+        assert page_links.incident_page(HOT.id) in on_page
+        assert "Held up by" not in on_page
+
+
+def test_who_goes_on_at_the_usual_pace_since_a_fault_is_not_held_up_by_it() -> None:
+    """A pace compared with an hour that was all after the fault says nothing: its peers may spin."""
+
+    def began(minutes: float) -> Incident:
+        return replace(LOST, since=NOON - timedelta(minutes=minutes))
+
+    assert paced(99.0, began(10)).holds_up is None
+    assert paced(80.0, began(10)).holds_up == began(10)
+    assert paced(None, began(10)).holds_up == began(10)
+    assert paced(99.0, began(1)).holds_up == began(1)
+    assert paced(99.0, began(50)).holds_up == began(50)
+    both = paced(99.0, began(10), NOTE)
+    assert "It has 2 incidents, first: " in json.dumps(job_drawing.head(both, NOON))
+
+
 def test_what_stands_now_holds_a_job_up_whatever_an_older_answer_said() -> None:
     old = one(NOTE)
     found = with_incidents(old, (LOST, NOTE))
@@ -457,7 +501,7 @@ def test_why_begins_with_what_bounds_a_job_and_names_what_holds_it_up() -> None:
     assert calm[0].startswith(
         "job 7 of ann runs on 16 GPUs of 2 nodes for 3 h, bound by compute (confidence 0.70):"
     )
-    assert calm[1] == "No incident holds it up; 1 incident on its nodes."
+    assert calm[1].startswith("No incident holds it up. It has an incident: gpu_ecc (n-1), since ")
     assert "faster kernels" in " ".join(calm)
     assert "A step takes 2.00 s, by 16 ranks." in calm
     for words in sentences(replace(now, job=replace(one(NOTE), decision=None))):

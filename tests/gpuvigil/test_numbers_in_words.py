@@ -38,6 +38,35 @@ def test_a_long_time_is_not_said_in_milliseconds(seconds: float | None, said: st
     assert measured(BY_NAME["checkpoint_age_seconds"], seconds) == said
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("fabric_state", 3, "completed"),
+        ("fabric_state", 7, "7"),  # a state of a newer driver
+        ("fabric_health", 3, "limited capacity"),
+        ("fabric_status", 0, "success"),
+        ("fabric_status", 999, "999"),
+        ("fabric_health_mask", 0b0001_10_10_10_10, "none"),
+        ("fabric_health_mask", 0b0101_10_10_10_01, "degraded bandwidth, too few NVLinks"),
+        ("fabric_health_mask", 0b1111_00_01_00_00, "route unhealthy, configuration 15"),
+        ("recovery_action", 0, "none"),
+        ("recovery_action", 2, "reboot the node"),
+        ("recovery_action", 42, "take action 42"),
+        ("clock_event_reasons", 0, "none"),
+        ("clock_event_reasons", 0x48, "hardware slowdown, hardware thermal slowdown"),
+        ("clock_event_reasons", 0x2001, "idle, 0x2000"),
+        ("performance_state", 0, "P0"),
+        ("compute_mode", 3, "exclusive process"),
+        ("mig_mode", 1, "on"),
+        ("remap_pending", 0, "no"),
+        ("step_phase", 2, "with the other ranks"),
+        ("pcie_width", 16, "16"),
+    ],
+)
+def test_a_state_is_said_in_words(name: str, value: int, said: str) -> None:
+    assert measured(BY_NAME[name], value) == said
+
+
 def test_utilisation_is_spelled_in_one_way() -> None:
     assert title(BY_NAME["utilization_percent"]) == "Utilisation"
     assert title(BY_NAME["memory_utilization_percent"]) == "Memory utilisation"

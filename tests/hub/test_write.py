@@ -174,6 +174,23 @@ def test_the_status_names_every_node_and_its_last_body(hub: HubProcess) -> None:
     assert from_text(status["store"]["oldest_at"]) <= from_text(status["now"])
 
 
+def test_the_status_says_when_a_node_was_last_heard_live_also_after_its_backlog(
+    hub: HubProcess,
+) -> None:
+    def of(name: str) -> dict[str, Any]:
+        return next(it for it in hub.hub().status()["nodes"] if it["node"] == name)
+
+    put(hub, line("silent").encode(), headers=identity(1, node="silent"))
+    live = of("silent")
+    assert live["live_at"] == live["received_at"]
+    put(hub, line("silent").encode(), headers=identity(1, "backlog", node="silent"))
+    after = of("silent")
+    assert (after["lane"], after["live_at"]) == ("backlog", live["received_at"])
+    assert from_text(after["received_at"]) > from_text(live["received_at"])
+    put(hub, line("buffered").encode(), headers=identity(1, "backlog", node="buffered"))
+    assert of("buffered")["live_at"] is None
+
+
 def test_a_clock_that_is_an_hour_ahead_is_named_and_its_lines_count_from_their_arrival(
     hub: HubProcess, store: Store
 ) -> None:
