@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gpuvigil.clock import duration
 from gpuvigil.metrics import GPU
 from gpuvigil.numbers_in_words import title
 
@@ -197,7 +198,9 @@ def errors(read: Callable[[str], Floats], names: Mapping[str, str], numbers: Num
     )
     counts = {names[name]: count for name, count in grown.items() if count}
     said = ", ".join(f"{count:,.0f} {name}" for name, count in counts.items())
-    chart = Chart(key="errors", title="Errors", unit="per step", curves=curves)
+    # A step of the chart, not of a job: 1,000 errors say nothing without the time they took.
+    unit = f"per {duration(numbers.grid.step)}"
+    chart = Chart(key="errors", title="Errors", unit=unit, curves=curves)
     return Errors(text=f"In this window: {said}.", chart=chart, counts=counts)
 
 

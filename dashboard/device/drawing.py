@@ -110,7 +110,7 @@ def control(
     earlier, later, live = (
         _choice(device, one, kept) for one in windows.moves(window, now, past=past)
     )
-    fixed = Choice(name="Fix", query=page_links.window(window.start, window.end))
+    fixed = Choice(name="Freeze", query=page_links.window(window.start, window.end))
     hold = _choice(device, fixed, kept) if window.live else joined()
     beside = Choice(name="A week ago", query=window.query, chosen=compared)
     week = _choice(device, beside, {} if compared else _WEEK)

@@ -34,8 +34,8 @@ ERRORS = {
 }
 # Counters of congestion, which do no harm by themselves: as a share of the time, and per second.
 _STOPPED = {
-    "receive_pause_microseconds": "stopped by others",
-    "transmit_pause_microseconds": "stops others",
+    "receive_pause_microseconds": "waits",
+    "transmit_pause_microseconds": "makes others wait",
 }
 _MARKED = {
     "transmit_held_back": "times held back by a shaper",
@@ -138,7 +138,7 @@ def _congestion(port: Port, numbers: Numbers) -> tuple[str, ...] | None:
             for name, said in _STOPPED.items()
             if shares[name] >= _LEAST_SHARE
         ),
-        *([f"waits for credit {times:.0f} times as long as its peers here"] if times else []),
+        *([f"waits {times:.0f} times as long as its peers here"] if times else []),
         *(
             f"{known[name]:,.1f} {said} a second"
             for name, said in _MARKED.items()

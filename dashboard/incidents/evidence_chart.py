@@ -80,10 +80,16 @@ def _candidates(numbers: Numbers, subject: Subject, *, of_collector: bool) -> li
             lambda name: numbers.of(subject.gpu or "", name), curves.ERRORS, numbers
         )
         shown = [wrong.chart] if wrong.chart else []
-        return [*shown, *curves.charts(numbers, subject.gpu)]
+        return [*shown, *curves.charts(numbers, subject.gpu), _of_rank(numbers, subject.gpu)]
     if subject.device is not None:
         return _of_port(numbers, (subject.device, subject.port or ""))
     return _of_node(numbers, of_collector=of_collector)
+
+
+def _of_rank(numbers: Numbers, uuid: str) -> Chart:
+    """Return a chart of the rank's own work in a step; without peers, as other GPUs may run other jobs."""
+    own = Curve(name="this rank", values=numbers.of(uuid, "step_own_seconds"))
+    return Chart(key="step", title="Own work in a step", unit="s", curves=(own,), digits=2)
 
 
 def _of_port(numbers: Numbers, port: tuple[str, str]) -> list[Chart]:

@@ -121,7 +121,10 @@ def _tiles(
     yield _tile("Pace", _DASH if pace is None else f"{pace:.0f} %", "of the hour before")
     steps = None if did is None else did.steps
     if steps is not None:
-        yield _tile("Step", f"{steps.seconds:.2f} s", f"told by {counted(steps.ranks, 'rank')}")
+        # A job that is held up makes no step now, and its ranks go on reporting their last one.
+        name = "Step" if job.holds_up is None else "Last step"
+        beside = f"reported by {counted(steps.ranks, 'rank')}"
+        yield _tile(name, f"{steps.seconds:.2f} s", beside)
     sm = None if did is None else did.sm_percent
     used = None if did is None else did.utilization_percent
     beside = "" if used is None else f"a kernel runs {used:.0f} % of the time"
@@ -163,7 +166,7 @@ def ranks(job: JobNow, inventories: Mapping[Subject, Inventory], now: datetime) 
     told = _told_of(job)
     found, places = ordered(job.ranks, told), _Places(job, inventories)
     said = (
-        f"{found.apart:,} of {len(found.lines):,} stand apart"
+        f"{found.apart:,} of {len(found.lines):,} {'stands' if found.apart == 1 else 'stand'} apart"
         if found.apart
         else "none stands apart"
     )
@@ -286,7 +289,7 @@ def network(job: JobNow, now: datetime) -> Node | None:
     ordered_nodes = sorted(job.ports.items(), key=lambda it: -_strain(it[1]))
     lines = (_node(job, name, ports, now) for name, ports in ordered_nodes[:MOST_NODES])
     more = len(ordered_nodes) - MOST_NODES
-    names = ("Moved", "Of its speed", "Stopped by others")
+    names = ("Moved", "Load", "Wait")
     head = [el("th", "Node", scope="col")]
     head += [el("th", name, scope="col", class_="number") for name in names]
     return el(

@@ -218,8 +218,8 @@ def _measured(links: Links, here: int) -> Iterator[tuple[str, str]]:
     for name, column, shown in (
         ("Speed", links.gbits, "{:,.0f} Gbit/s"),
         ("Load", links.load, "{:.0f} %"),
-        ("Stopped by others", links.wait, "{:.0f} % of the time"),
-        ("Waits for credit", links.ticks, "{:.1f} times its peers"),
+        ("Wait", links.wait, "{:.0f} % of the time"),
+        ("Wait vs peers", links.ticks, "{:.1f} ×"),
         ("Errors", links.errors, "{:,.0f} an hour"),
         ("Packets lost", links.losses, "{:,.0f} an hour"),
     ):

@@ -16,6 +16,7 @@ from .share_bar import bar, legend
 _WHERE, _UTILISATION = "Where it went", "Utilisation"
 MOST_PERSONS, MOST_JOBS, MOST_LINKED = 60, 40, 4
 _TENFOLD = 900.0  # percent more
+_LEAST_SHOWN = 0.05  # GPU-hours; what is less would be rounded to 0.0
 _NOTE = (
     "Idle: allocated and at 0 %, however short, and not blocked. Blocked: allocated while an incident kept it from computing."
     " Utilisation: its mean while allocated, blocked hours included, where a job that hangs may read 100 %; the bar has"
@@ -43,7 +44,8 @@ def sentence(one: People, money: Money | None) -> Sequence[Node]:
 
 
 def _hours(amount: float) -> str:
-    return f"{amount:,.1f}"
+    """Return GPU-hours; a little is not nothing, as the bar beside it shows."""
+    return "< 0.1" if 0.0 < amount < _LEAST_SHOWN else f"{amount:,.1f}"
 
 
 def _change(one: Person) -> str:
@@ -80,7 +82,7 @@ def _spans(asked: Asked) -> Node:
     )
     back = el("a", "All users and teams", href=asked.everybody) if asked.one else None
     said = el("span", "Last", class_="name")
-    before = el("span", "compared with the span before", class_="name")
+    before = el("span", "compared with the period before", class_="name")
     return el("div", said, *chips, before, back, class_="row", key="spans")
 
 
@@ -131,7 +133,7 @@ def _tiles(one: Person, money: Money | None, cluster: str) -> Node:
     amounts = [
         (
             "Allocated, GPU-hours",
-            f"{now.held:,.1f}",
+            _hours(now.held),
             _against(now.held, None if was is None else was.held),
         ),
         (
@@ -141,10 +143,10 @@ def _tiles(one: Person, money: Money | None, cluster: str) -> Node:
         ),
         (
             "Idle, GPU-hours",
-            f"{now.idle:,.1f}",
+            _hours(now.idle),
             _against(now.idle, None if was is None else was.idle),
         ),
-        ("Blocked, GPU-hours", f"{now.blocked:,.1f}", ""),
+        ("Blocked, GPU-hours", _hours(now.blocked), ""),
     ]
     if money:
         before = None if was is None else was.cost
@@ -228,13 +230,13 @@ def _person(one: Person, money: Money | None, *, team: bool, compared: bool) -> 
     return el(
         "tr",
         el("th", person_link(one.name, team=team), scope="row"),
-        _number(f"{now.held:,.1f}"),
+        _number(_hours(now.held)),
         _number(_percent(now.held, None if was is None else was.held)) if compared else None,
         el("td", bar(now)),
         _number("–" if now.used_percent is None else f"{now.used_percent:.0f} %"),
-        _number(f"{now.idle:,.1f}"),
+        _number(_hours(now.idle)),
         _number(_percent(now.idle, None if was is None else was.idle)) if compared else None,
-        _number(f"{now.blocked:,.1f}"),
+        _number(_hours(now.blocked)),
         *_money(now, money),
         el("td", one.help or "–"),
         key=one.name or "-",
@@ -270,10 +272,10 @@ def _jobs(jobs: Sequence[JobUse], cluster: str, money: Money | None) -> Node:
             "tr",
             el("th", holder_link(cluster, it.holder), scope="row"),
             el("td", person_link(it.user, team=False)),
-            _number(f"{it.now.held:,.1f}"),
+            _number(_hours(it.now.held)),
             _number("–" if it.now.used_percent is None else f"{it.now.used_percent:.0f} %"),
-            _number(f"{it.now.idle:,.1f}"),
-            _number(f"{it.now.blocked:,.1f}"),
+            _number(_hours(it.now.idle)),
+            _number(_hours(it.now.blocked)),
             *_money(it.now, money),
             el("td", it.help or "–"),
             key=f"{it.holder} {it.user}",

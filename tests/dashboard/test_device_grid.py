@@ -15,7 +15,7 @@ from dashboard.device.grid import Floats, Grid, grid, increase, laid, median, ra
 from dashboard.device.hub_queries import Numbers
 from dashboard.device.small_multiples import NARROW, of_gpus
 from dashboard.device.window import Window
-from gpuvigil.clock import to_ns
+from gpuvigil.clock import duration, to_ns
 
 from .scene import NOON
 
@@ -225,6 +225,7 @@ def test_error_counters_that_did_not_move_are_one_line_and_those_that_did_are_a_
     assert moved.text == "In this window: 6 PCIe replays."
     assert moved.chart is not None
     assert [curve.name for curve in moved.chart.curves] == ["PCIe replays"]
+    assert moved.chart.unit == f"per {duration(GRID.step)}", "a step is a job's"
     assert errors(read, {"c": "NVLink"}, numbers).text == "Errors were not measured in this window."
 
 

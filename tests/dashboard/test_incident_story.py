@@ -219,6 +219,13 @@ def test_what_all_do_alike_is_no_evidence_and_what_falls_silent_is() -> None:
     assert evidence_chart.charts(numbers(), SUBJECT, NOON) == ()
 
 
+def test_a_rank_that_turned_slow_is_shown_by_its_own_work_in_a_step() -> None:
+    was = {"utilization_percent": 97.0, "step_own_seconds": 3.5}
+    slow, other_job = {**was, "step_own_seconds": 4.7}, {**was, "step_own_seconds": 0.1}
+    found = evidence_chart.charts(numbers(A=(was, slow), B=(other_job, other_job)), SUBJECT, NOON)
+    assert evidence_chart.said(found, GRID, NOON) == ["Own work in a step: 3.50 s → 4.70 s"]
+
+
 def test_errors_of_a_port_are_shown_first_and_a_switch_says_why_it_has_no_curve() -> None:
     steps = np.arange(20.0)
     fields = {"symbol_errors": np.maximum(steps - 10, 0) * 60, "receive_bytes": steps * 6e9}

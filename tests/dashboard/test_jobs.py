@@ -439,6 +439,10 @@ def test_the_jobs_own_page_says_why_ranks_and_what_to_do() -> None:
     assert '"Held up by "' in said
     assert '"8.0 GPU-hours"' in said
     assert '"Mean time to failure"' in said
+    assert '"Last step"' in said, "a job that is held up makes none now"
+    assert '"Step"' in json.dumps(
+        job_drawing.tiles(one(NOTE, step_seconds_mean=2.0), site(), PRICES, NOON)
+    )
     of_team = json.dumps(job_drawing.head(replace(job, account="vision"), NOON))
     assert f'"href": "{page_links.team_page("vision")}"' in of_team
     assert '"team vision"' in of_team

@@ -79,8 +79,8 @@ def test_a_host_s_link_is_found_from_either_end_by_what_the_switch_says() -> Non
     assert [it.subject for it in ends(found, there)] == [there, here]
     said = facts(ends(found, here)[0])
     assert (said["Kind"], said["Speed"], said["Load"]) == ("roce, fabric", "400 Gbit/s", "50 %")
-    assert said["Stopped by others"] == "3 % of the time"
-    assert "Waits for credit" not in said
+    assert said["Wait"] == "3 % of the time"
+    assert "Wait vs peers" not in said
 
 
 def test_a_host_s_link_is_found_by_what_the_host_heard() -> None:

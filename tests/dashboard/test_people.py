@@ -163,6 +163,12 @@ def test_utilisation_and_what_the_bar_calls_used_are_two_words_for_two_numbers()
     assert "Used" not in texts(["div", {}, *page([found()], Asked(user="ann"), EUROS)])
 
 
+def test_a_few_minutes_are_not_told_as_nothing() -> None:
+    said = texts(["div", {}, *page([made(share("job 1", "ann", 10.0, 0.04))], Asked(), {})])
+    assert "< 0.1" in said
+    assert "0.0" in said, "blocked, which is nothing"
+
+
 @pytest.mark.parametrize("now", [Amounts(), Amounts(held=1.0), Amounts(used_percent=5.0)])
 def test_where_use_was_not_measured_there_is_no_bar(now: Amounts) -> None:
     assert bar(now) == "–"

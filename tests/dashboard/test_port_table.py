@@ -42,7 +42,7 @@ def test_ticks_without_credit_of_a_sound_port_are_no_word() -> None:
 @pytest.mark.parametrize(
     ("times", "others", "said"),
     [
-        (3.0, 2, ("waits for credit 3 times as long as its peers here",)),
+        (3.0, 2, ("waits 3 times as long as its peers here",)),
         (2.9, 2, ()),
         (9.0, 1, ()),
     ],
@@ -59,9 +59,9 @@ def test_one_that_waits_three_times_as_long_as_two_others_says_so(
 @pytest.mark.parametrize(
     ("name", "per_second", "said"),
     [
-        ("receive_pause_microseconds", 1_000.0, ("stopped by others 0.1 % of the time",)),
+        ("receive_pause_microseconds", 1_000.0, ("waits 0.1 % of the time",)),
         ("receive_pause_microseconds", 999.0, ()),
-        ("transmit_pause_microseconds", 42_000.0, ("stops others 4.2 % of the time",)),
+        ("transmit_pause_microseconds", 42_000.0, ("makes others wait 4.2 % of the time",)),
         ("ecn_marked_packets", 0.1, ("0.1 packets marked by ECN a second",)),
         ("ecn_marked_packets", 0.09, ()),
     ],
