@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from .errors import ConfigError
@@ -12,6 +12,9 @@ from .errors import ConfigError
 CONFIG_NAME, LOCK_NAME = "gpuvigil.toml", "lock"
 SITE_CONFIG = Path("/etc/gpuvigil/gpuvigil.toml")
 """The configuration that a site's systemd units read."""
+SERVICE_UNIT = "gpuvigil@.service"
+# systemd.unit(5), "Unit File Load Path": a package's, and an administrator's.
+UNIT_DIRECTORIES = (Path("/usr/lib/systemd/system"), Path("/etc/systemd/system"))
 
 
 def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
@@ -24,7 +27,12 @@ def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
     return home / "gpuvigil"
 
 
-def config_of_up(chosen: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
+def config_of_up(
+    chosen: Path | None,
+    environment: Mapping[str, str] = os.environ,
+    site: Path = SITE_CONFIG,
+    units: Sequence[Path] = UNIT_DIRECTORIES,
+) -> Path | None:
     """Return the chosen configuration, else the one that `up` wrote, else the site's.
 
     None means that environment variables alone configure everything, as in a container. ConfigError
@@ -36,12 +44,19 @@ def config_of_up(chosen: Path | None, environment: Mapping[str, str] = os.enviro
     if not _is_there(written):
         if "GPUVIGIL_HUB_URL" in environment:
             return None
-        if _is_there(SITE_CONFIG):
-            return SITE_CONFIG
-        raise ConfigError(
-            f"there is no {written}: start 'gpuvigil up' first, or name a file with --config"
+        if _is_there(site):
+            return site
+        missing, first = (
+            (site, "run 'gpuvigil server init'")
+            if _has_unit(units)
+            else (written, "start 'gpuvigil up'")
         )
+        raise ConfigError(f"there is no {missing}: {first} first, or name a file with --config")
     return written
+
+
+def _has_unit(directories: Iterable[Path]) -> bool:
+    return any(_is_there(one / SERVICE_UNIT) for one in directories)
 
 
 def _is_there(file: Path) -> bool:
@@ -50,6 +65,19 @@ def _is_there(file: Path) -> bool:
         return file.is_file()
     except OSError:
         return False
+
+
+def is_run_by_systemd(
+    environment: Mapping[str, str] = os.environ,
+    site: Path = SITE_CONFIG,
+    units: Sequence[Path] = UNIT_DIRECTORIES,
+) -> bool:
+    """Return whether commands here read the site's configuration, and units start its services."""
+    try:
+        read = config_of_up(None, environment, site)
+    except ConfigError:
+        return False
+    return read == site and _has_unit(units)
 
 
 def is_at_rest(config: Path | None) -> bool:

@@ -16,6 +16,7 @@ from gpuvigil.state_directory import SITE_CONFIG
 from . import services
 from .certificate import names
 from .firewall import opening
+from .places import check_place
 from .site_files import PORT, Site, check_settings, pin, prepare, renew
 
 USER = "gpuvigil-hub"
@@ -99,6 +100,8 @@ def _init(chosen: argparse.Namespace) -> None:
     services.check()
     _check_user()
     site = _site(chosen)
+    for folder in (SITE_CONFIG.parent, STATE):
+        check_place(folder)
     check_settings(SITE_CONFIG, {one: getattr(chosen, one.replace("-", "_")) for one in _KEPT})
     if not SITE_CONFIG.exists():
         services.check_port(site.port)

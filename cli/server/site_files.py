@@ -175,12 +175,17 @@ def _private(site: Site, name: str, text: str) -> str:
 def _write(file: Path, text: str, mode: int, group: int | None) -> None:
     draft = file.with_name(f".{file.name}.new")
     draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-        stream.write(text)
-        if group is not None:
-            os.fchown(stream.fileno(), -1, group)
-        os.fchmod(stream.fileno(), mode)
-    draft.replace(file)
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            stream.write(text)
+            if group is not None:
+                os.fchown(stream.fileno(), -1, group)
+            os.fchmod(stream.fileno(), mode)
+        draft.replace(file)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        # A full disk is told of without the file's name.
+        raise OSError(error.errno, error.strerror, str(file)) from None
 
 
 def _certified(site: Site, config: Config) -> list[str]:

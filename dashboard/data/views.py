@@ -14,6 +14,7 @@ from ..fleet import Fleet, IdentityCache
 from ..model.cluster import ClusterView, NodeView
 from ..model.delivery_status import failing_channels, is_failing
 from ..model.facts import Facts
+from ..model.service_start import still_starting
 from .attention import Attention, attention
 from .flapping import comes_and_goes, flapping
 from .fleet_map import encoded
@@ -168,7 +169,12 @@ def _pulse(facts: Facts, service: str, lost: str, patience: timedelta, now: date
     """Return a warning if a service is silent, since an empty incident list then means nothing."""
     pulses = [pulse.at for pulse in facts.pulses if pulse.id.partition(":")[0] == service]
     if not pulses:
-        return [f"No {service} service has reported: {lost}."]
+        early = still_starting(facts.listening_since, service, now)
+        return [
+            f"{early[:1].upper()}{early[1:]}: {lost} until then."
+            if early
+            else f"No {service} service has reported: {lost}."
+        ]
     silent = now - max(pulses)
     if silent <= patience:
         return []

@@ -10,6 +10,7 @@ from gpuvigil.clock import duration, moment
 from gpuvigil.numbers_in_words import counted
 
 from ..model.cluster import ClusterView
+from ..model.service_start import still_starting
 from .clusters import CLOCK_LIMIT_SECONDS, ClusterHealth, NodeHealth, clusters
 from .hub_queries import Sources
 from .services import HubHealth, Outbox, Pulse, hub_health, outboxes, pulse
@@ -76,7 +77,7 @@ def pipeline(sources: Sources, now: datetime, shown: Iterable[ClusterView] = ())
     analyzer, alerts = (pulse(sources.pulses, name, now) for name in ("analyzer", "alerts"))
     boxes = outboxes(sources.notices, alerts, now)
     problems = [
-        *_services(analyzer, alerts, now),
+        *_services(analyzer, alerts, hub.started_at, now),
         *_channels(boxes, alerts, now),
         *(problem for cluster in found for problem in _collectors(cluster, now)),
         *_store(hub, now),
@@ -95,14 +96,19 @@ def pipeline(sources: Sources, now: datetime, shown: Iterable[ClusterView] = ())
     )
 
 
-def _services(analyzer: Pulse | None, alerts: Pulse | None, now: datetime) -> Iterable[Problem]:
+def _services(
+    analyzer: Pulse | None, alerts: Pulse | None, hub_since: datetime | None, now: datetime
+) -> Iterable[Problem]:
     for service, found, lost, command in (
         ("analyzer", analyzer, "faults are not being looked for", "gpuvigil analyze"),
         ("alerts", alerts, "nobody is told of incidents", "gpuvigil alert"),
     ):
         if found is None:
-            text = f"no {service} service has ever reported: {lost}."
-            yield Problem(level=Level.WRONG, text=text, action=f"Start `{command}`.")
+            early = still_starting(hub_since, service, now)
+            text = early or f"no {service} service has ever reported"
+            action = "Wait a minute." if early else f"Start `{command}`."
+            text += f": {lost} until then." if early else f": {lost}."
+            yield Problem(level=Level.WRONG, text=text, action=action)
         elif found.silent:
             since = f"has been silent for {duration(now - found.at)}, since {moment(found.at)}"
             text = f"the {service} service {since}: {lost}."

@@ -21,6 +21,7 @@ from ..clock import to_text
 from ..config import HubSettings, secret_source, without_secret
 from ..errors import ConfigError, HubRefused, HubUnavailable
 from ..model import Record, RecordKind, Subject
+from ..state_directory import is_run_by_systemd
 from .tls import Trust, reason, trust
 
 # The hub is stopping, or cannot reach its database or what is behind a proxy: another hub may answer.
@@ -372,11 +373,18 @@ class Hub:
             return "check hub.url"
         host = self._parts.hostname or ""
         if host in {"localhost", "::1"} or host.startswith("127."):
-            return "is it running? 'gpuvigil up' starts everything"
+            return local_todo(is_run_by_systemd())
         return "is it running there, and is hub.url right?"
 
     def _place(self) -> str:
         return f"{self.name} at {self._parts.scheme}://{self._parts.netloc.rpartition('@')[2]}"
+
+
+def local_todo(by_systemd: bool) -> str:
+    """Return what to do about a hub on this machine that does not answer."""
+    if by_systemd:
+        return "'systemctl status gpuvigil@hub' and 'journalctl -u gpuvigil@hub -n 20' say why"
+    return "is it running? 'gpuvigil up' starts everything"
 
 
 def addresses(url: str) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 """What `gpuvigil server init` makes, and that it keeps what is there."""
 
+import resource
 import shlex
+import signal
 import socket
 import ssl
 import subprocess
@@ -12,11 +14,12 @@ import pytest
 
 from cli.server.certificate import alternative, names
 from cli.server.firewall import opening
+from cli.server.places import check_place
 from cli.server.server_command import join_line, told
 from cli.server.services import check_port
 from cli.server.site_files import Site, check_settings, pin, prepare, renew
 from gpuvigil.config import load, read_secret
-from gpuvigil.errors import ConfigError
+from gpuvigil.errors import ConfigError, GpuvigilError
 
 
 @pytest.fixture
@@ -145,6 +148,36 @@ def test_a_taken_port_is_told_and_a_free_one_is_not() -> None:
         with pytest.raises(ConfigError, match=f"port {port} .*Address already in use.*--port"):
             check_port(port)
     check_port(port)
+
+
+def test_a_place_that_cannot_take_a_site_is_refused_in_one_line(tmp_path: Path) -> None:
+    check_place(tmp_path / "new" / "deeper")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for place, least_bytes, why in (
+        ("file", 0, "file is not a directory"),
+        ("file/deeper", 0, "file is not a directory, and .*deeper has to be one"),
+        ("link", 0, "leads nowhere"),
+        ("new", 2**60, "MB free, and at least 1,152,921,504,607 MB are needed"),
+    ):
+        with pytest.raises(ConfigError, match=why) as raised:
+            check_place(tmp_path / place, least_bytes)
+        assert "\n" not in str(raised.value)
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(site: Site) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    # The kernel ends a write there as it does on a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
+    try:
+        with pytest.raises(GpuvigilError, match=r"cannot write .*/webhook-url: File too large"):
+            prepare(site)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert list(site.directory.iterdir()) == []
 
 
 def test_nobody_to_tell_is_said(site: Site) -> None:

@@ -20,7 +20,13 @@ from cli.up.settings import Ports, address, choices, effective, given, to_toml, 
 from cli.up.terminal_text import banner, where
 from gpuvigil.config import Config, load
 from gpuvigil.errors import ConfigError
-from gpuvigil.state_directory import config_of_up, state_directory
+from gpuvigil.hub_client import local_todo
+from gpuvigil.state_directory import (
+    SERVICE_UNIT,
+    config_of_up,
+    is_run_by_systemd,
+    state_directory,
+)
 from tests.polling import wait_until
 
 PORTS = Ports(hub=8428, dashboard=8501, metrics=9431)
@@ -268,6 +274,24 @@ def test_the_state_directory_follows_the_xdg_rules() -> None:
     assert config_of_up(Path("mine.toml"), {}) == Path("mine.toml")
     in_a_container = {"GPUVIGIL_HUB_URL": "http://hub:8428", "XDG_STATE_HOME": "/nowhere"}
     assert config_of_up(None, in_a_container) is None
+
+
+def test_where_units_start_the_services_nobody_is_sent_to_up(tmp_path: Path) -> None:
+    site, units, home = tmp_path / "site.toml", [tmp_path], {"XDG_STATE_HOME": str(tmp_path)}
+    with pytest.raises(ConfigError, match="start 'gpuvigil up' first"):
+        config_of_up(None, home, site, units)
+    (tmp_path / SERVICE_UNIT).touch()
+    with pytest.raises(ConfigError, match=r"no .*site\.toml: run 'gpuvigil server init' first"):
+        config_of_up(None, home, site, units)
+    assert not is_run_by_systemd(home, site, units)
+    site.touch()
+    assert is_run_by_systemd(home, site, units)
+    assert not is_run_by_systemd(home, site, [tmp_path / "none"])
+    # A person who runs `gpuvigil up` beside the site reads that one's configuration.
+    (tmp_path / "gpuvigil").mkdir()
+    (tmp_path / "gpuvigil/gpuvigil.toml").touch()
+    assert not is_run_by_systemd(home, site, units)
+    assert "journalctl -u gpuvigil@hub" in local_todo(by_systemd=True)
 
 
 def test_steps_are_noted_once_and_only_for_what_has_started(tmp_path: Path) -> None:

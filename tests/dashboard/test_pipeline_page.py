@@ -165,6 +165,10 @@ def test_when_nothing_is_known_yet_nothing_is_zero() -> None:
     assert "Store not known" in text
     assert "Lines refused since its start not known" in text
     assert "never heard" in text
+    young = {**bare, "started_at": to_text(NOON - timedelta(seconds=20))}
+    first = pipeline(replace(empty, status=young), NOON)
+    assert "the hub started 20 s ago, and the analyzer service has yet to report" in first.verdict
+    assert first.problems[0].action == "Wait a minute."
     quiet = pipeline(replace(empty, pulses=(ANALYZER, ALERTS)), NOON)
     assert quiet.verdict == "Nothing is known yet: no collector has reported."
 

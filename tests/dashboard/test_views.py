@@ -339,6 +339,13 @@ def test_a_silent_analyzer_is_said() -> None:
     facts = busy_fleet([node()])
     (old, *_) = view_of(replace(facts, pulses=pulses(NOON - timedelta(minutes=5)))).warnings
     assert old.startswith("The analyzer service has been silent for 5 min, since 11:55:00 UTC")
+    for age, said in (
+        (5, "The hub started 5 s ago, and the analyzer service has yet to report: faults are not"),
+        (61, "No analyzer service has reported: faults are not being looked for."),
+    ):
+        young = replace(facts, pulses=(), listening_since=NOON - timedelta(seconds=age))
+        (never, *_) = view_of(young).warnings
+        assert never.startswith(said)
     (never, *_) = view_of(replace(facts, pulses=())).warnings
     assert never.startswith("No analyzer service has reported")
 
