@@ -176,6 +176,7 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         title=fault.title if unmanaged else "",
         condition=fault.key if unmanaged else "",
         certain=event is not None,
+        halted=bool(stopped),
         late=row is None and window.came_late([event] if event else []),
     )
 
@@ -275,6 +276,7 @@ def _without_fabric(window: Window, node: Subject, lost: Sequence[Finding]) -> F
         evidence=(first.evidence[0], left, Evidence(name="ports", value=names)),
         members=tuple(ports),
         certain=all(finding.certain for finding in lost),
+        halted=any(finding.halted for finding in lost),
         late=all(finding.late for finding in lost),
     )
 
