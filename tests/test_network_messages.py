@@ -1,6 +1,6 @@
 """What somebody who is woken reads of a network fault, and how often, from its begin to its end."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -23,6 +23,7 @@ from gpuvigil.faults import FAULTS, About
 from gpuvigil.lifecycle import Patience
 from gpuvigil.model import Event, EventKind, PortIdentity, Severity, Subject
 from tests.analyzer.scene import (
+    GPU_FIELDS,
     NODE_FIELDS,
     NOON,
     PORT_FIELDS,
@@ -31,6 +32,7 @@ from tests.analyzer.scene import (
     Sample,
     allocation,
     event,
+    gpu,
     healthy,
     node,
     port,
@@ -77,6 +79,7 @@ class Shift:
     spells: Sequence[Spell]
     events: Sequence[Event] = ()
     rails: Sequence[str] = ("mlx5_0", "mlx5_1")
+    halts: float | None = None  # the minute from which on the job's GPUs only spin
     read: list[Message] = field(default_factory=list)
 
     def run(self, until: float = AFTER) -> "Shift":
@@ -129,6 +132,7 @@ class Shift:
             for n in range(1, 7)
             for tick in range(-2, int(until * MINUTE / TICK))
         ]
+        found += self._gpus(until)
         subjects = [replace(port(n), device=name) for n in range(1, 7) for name in self.rails]
         first, last = -int(BEFORE * MINUTE / TICK), int(until * MINUTE / TICK)
         for subject in subjects:
@@ -147,6 +151,17 @@ class Shift:
                     fields |= it.shows
                 found.append(Sample(subject=subject, at=_at(tick * TICK / MINUTE), fields=fields))
         return found
+
+    def _gpus(self, until: float) -> Iterator[Sample]:
+        for number in (1, 2, 3, 4) if self.halts is not None else ():
+            for tick in range(-60, int(until * MINUTE / TICK)):
+                spins = (self.halts or 0.0) <= tick * TICK / MINUTE < END
+                watts = {"power_watts": 200.0 if spins else 550.0}
+                yield Sample(
+                    subject=gpu(number),
+                    at=_at(tick * TICK / MINUTE),
+                    fields={**GPU_FIELDS, **watts},
+                )
 
 
 def _at(minutes: float) -> datetime:
@@ -197,6 +212,11 @@ STORIES: Mapping[str, tuple[Shift, str]] = {
         Shift(CABLE, told_of(CABLE)),
         f"Network port is down: node-2 port mlx5_0/1 to leaf-0 port 7 (warning). {SUFFERS}"
         " Do now: Check the cable and the switch port at the other end.",
+    ),
+    "a link is gone, and its job stands still": (
+        Shift(CABLE, told_of(CABLE), halts=0.0),
+        "Network port is down: node-2 port mlx5_0/1 to leaf-0 port 7 (warning). Impact: job 7 of alice:"
+        " 4 GPUs on 4 nodes wait for this port. Do now: Check the cable and the switch port at the other end.",
     ),
     "all links of a node are gone": (
         Shift(NODE, told_of(NODE)),

@@ -226,6 +226,6 @@ def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
     if gpus == 1 and finding.subject in standing[0].gpus:
         return "waits for this GPU" if finding.fault in STOPPING else "may suffer from it"
     verb = "may suffer from"
-    if finding.fault in STOPPING:
+    if finding.halted or finding.fault in STOPPING:
         verb = "waits for" if gpus == 1 else "wait for"
     return f"{counted(gpus, 'GPU')} on {counted(nodes, 'node')} {verb} {place}"

@@ -2,7 +2,7 @@
 
 A port that is back within half a minute alerts nobody: a cable was moved, a driver reloaded, a switch
 restarted. By then it is also known whether its switch went down, and whether somebody switched the port off,
-which only its measurements show.
+which only its measurements show. Where a job stopped with the link, people already wait, and are told at once.
 """
 
 from collections import defaultdict
@@ -19,7 +19,9 @@ from gpuvigil.store import Aggregate, Function
 
 from ..evidence.back_with_switch import is_awaited
 from ..evidence.cures import cured_at
-from ..evidence.port_drops import drop_of, fabric_ports, is_leaving
+from ..evidence.port_drops import OTHER_NAME, drop_of, fabric_ports, is_leaving
+from ..evidence.stopped_job import NEEDS as STOPPED
+from ..evidence.stopped_job import is_alone, stopped_jobs
 from ..evidence.uplinks_down import cables_down
 from ..window.holdings import holder_key
 from ..window.index import Numbers
@@ -33,6 +35,7 @@ _DOWN_IN = (
     Aggregate(function=Function.MIN, field="enabled"),
 )
 NEEDS = (
+    *STOPPED,
     Need(measurement="port", span=Span.NOW, fields=("up", "enabled", "physical_state")),
     Need(measurement="port", span=Span.TREND, aggregates=(_TIMES,)),
     Need(
@@ -154,7 +157,9 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         return None
     since = window.now if row is None else _down_since(window, port, row)
     since = since if event is None else event.at
-    if window.now < _told_from(window, port, event, row, since) or is_awaited(window, port, since):
+    stopped = _stopped(window, downs, event, row)
+    told_from = since if stopped else _told_from(window, port, event, row, since)
+    if window.now < told_from or is_awaited(window, port, since):
         return None
     unmanaged = _is_unmanaged(window, port, row)
     fault = _UNMANAGED if unmanaged else FAULTS["port_down"]
@@ -163,7 +168,7 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         subject=port,
         severity=fault.severity,
         since=since,
-        evidence=_evidence(window, port, event, row),
+        evidence=(*_evidence(window, port, event, row), *stopped),
         detector="port_down",
         action=fault.action,
         source=fault.source,
@@ -171,8 +176,27 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
         title=fault.title if unmanaged else "",
         condition=fault.key if unmanaged else "",
         certain=event is not None,
+        halted=bool(stopped),
         late=row is None and window.came_late([event] if event else []),
     )
+
+
+def _stopped(
+    window: Window, downs: Sequence[Event], event: Event | None, row: Row | None
+) -> tuple[Evidence, ...]:
+    """Return evidence that a job stands still since the port went down, so that nobody need wait for the link.
+
+    The port must be measured as down since, which shows that nobody switched it off, and must not have gone
+    together with others, as at a switch, nor shortly after it came back from another loss.
+    """
+    if event is None or row is None or row["at"] <= event.at:
+        return ()
+    drop = drop_of(window, event)
+    again = len(_within(window, downs, window.settings.port_flap_events_seconds)) > 1
+    if again or window.now < drop.at + OTHER_NAME or not is_alone(window, drop):
+        return ()
+    told = stopped_jobs(window, drop)
+    return () if told is None else (told,)
 
 
 def _is_unmanaged(window: Window, port: Subject, row: Row | None) -> bool:
@@ -252,6 +276,7 @@ def _without_fabric(window: Window, node: Subject, lost: Sequence[Finding]) -> F
         evidence=(first.evidence[0], left, Evidence(name="ports", value=names)),
         members=tuple(ports),
         certain=all(finding.certain for finding in lost),
+        halted=any(finding.halted for finding in lost),
         late=all(finding.late for finding in lost),
     )
 

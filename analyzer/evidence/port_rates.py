@@ -52,7 +52,8 @@ _IDLE_BYTES = 10e6
 # ticks, whose length no vendor of a card publishes, only the latter counts [own].
 PAUSED_SHARE, _TIMES_SHARE, _TIMES_TICKS = 0.05, 3.0, 4.0
 _EXPLAINS = 0.5
-# By which share of ten minutes the loss may begin after the waits that cause it [own].
+# By which share of ten minutes the loss and the waits that cause it may begin apart: a job that was slow long
+# before its ports waited changed by itself [own].
 _APART = 0.5
 # A node queues if packets wait this long in its own queue: a round trip through a fabric takes some
 # tens of microseconds, and TCP keeps at most a millisecond of each connection there (Linux,
@@ -258,10 +259,10 @@ def queue_begins(window: Window, rates: Rates) -> Mask:
 
 
 def still_slow(window: Window, rates: Rates) -> Mask:
-    """Tell whose traffic is still low in the last minute, and fell soon after the waits began.
+    """Tell whose traffic is still low in the last minute, and fell at about the time when the waits began.
 
     `rates` are over `Span.STEADY`. A job's own pause of minutes, such as an evaluation, may fall by
-    chance into waits that cost nothing.
+    chance into waits that cost nothing, and so may waits into minutes in which a job is slow by itself.
     """
     share = window.settings.window_seconds / window.settings.steady_seconds
 
@@ -279,7 +280,7 @@ def still_slow(window: Window, rates: Rates) -> Mask:
         (rates.paused_before, rates.paused, paused, paused >= PAUSED_SHARE),
         (rates.ticks_before, rates.ticks, ticks, ticks >= _TIMES_TICKS * rates.ticks_before),
     ):
-        found &= ~(waits & (of_rest(before, now, last) - slow > _APART))
+        found &= ~(waits & (np.abs(of_rest(before, now, last) - slow) > _APART))
     return found
 
 

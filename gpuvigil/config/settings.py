@@ -314,8 +314,8 @@ class AnalyzerSettings:
     )
     port_down_seconds: float = _setting(
         30.0,
-        "a port that went down is down for this long before it is an incident; six times as long where"
-        " no numbers of it have come since, ten times where these are late",
+        "a port that went down is down for this long before it is an incident, or 5 s where a job stopped"
+        " with it; six times as long where no numbers of it have come since, ten times where these are late",
     )
     port_flap_count: int = _setting(
         3, "times down within the flap window that make a flapping port"

@@ -96,6 +96,7 @@ class Finding:
     group: Group | None = None  # the nodes, where it is about what they share
     confined: bool = False  # to one program: the rest of its holder's work goes on
     lost: float = 0.0  # for a port: share of its jobs' traffic that no longer gets through
+    halted: bool = False  # a job behind the port is known to stand still since
     # The fingerprint of the incident that this continues, if that began as another fault.
     goes_on: str = ""
 

@@ -141,6 +141,41 @@ def test_links_may_take_their_time_after_a_boot(minutes: int, count: int) -> Non
     assert len(found(scene.with_events(booted))) == count
 
 
+def stopped(*gpus: Subject, watts: float = 200.0, seconds: float = 20.0) -> Scene:
+    """Let a port go down so long ago, and a job of two nodes with these GPUs spin in the last line."""
+    scene = healthy(nodes=3, seconds=300.0).changed(port(), DOWN, 15).with_events(went(seconds))
+    for one in gpus:
+        scene = scene.changed(one, {"power_watts": watts}, 15)
+    job = tuple(allocation(gpu(n, i), "job 7") for n in (1, 2) for i in (0, 1))
+    return replace(scene, allocations=job, settings=replace(SETTINGS, port_down_seconds=30.0))
+
+
+JOB = [gpu(n, i) for n in (1, 2) for i in (0, 1)]
+
+
+def test_a_port_is_told_at_once_where_a_job_stopped_with_it() -> None:
+    (it,) = found(stopped(*JOB))
+    assert it.certain
+    said = "its job stopped: job 7 of alice: 4 of its 4 GPUs draw at least 30 % less power"
+    assert said in told(it)
+
+
+@pytest.mark.parametrize("scene", [
+    stopped(*JOB, watts=500.0),  # the job works on
+    stopped(*JOB[:3]),  # not all of it waits
+    stopped(*JOB[:2]),  # only those of the port's own node do
+    stopped(*JOB, seconds=10.5),  # less than a second before the line
+    replace(stopped(*JOB), allocations=()),
+    replace(stopped(*JOB), allocations=stopped().allocations[:2]),  # on one node
+    stopped(*JOB).changed(port(), {"enabled": 0}, 15),
+    stopped(*JOB).without(lambda s: s.subject == port() and s.at > NOON - 15 * SECOND),
+    stopped(*JOB).with_events(went(600)),  # it came back from another loss
+    stopped(*JOB).with_events(replace(went(19), subject=port(3), id="another port of the rail")),
+])  # fmt: skip
+def test_elsewhere_a_link_may_come_back(scene: Scene) -> None:
+    assert found(scene) == []
+
+
 LIMIT, SPAN = SETTINGS.port_flap_count, SETTINGS.port_flap_events_seconds
 
 

@@ -225,6 +225,13 @@ def test_a_pause_of_the_jobs_own_long_after_a_port_began_to_wait_is_no_congestio
     assert bool(congested(slowed(waits, 0.4, 200.0, counter=counter))) is is_told
 
 
+@pytest.mark.parametrize(("seconds", "is_told"), [(440.0, True), (500.0, False)])
+def test_a_job_that_was_slow_long_before_its_port_waits_changed_by_itself(
+    seconds: float, is_told: bool
+) -> None:
+    assert bool(congested(slowed(200.0, 0.4, seconds, counter=TICKS))) is is_told
+
+
 def standing(fault: str, subject: Subject, members: Iterable[Subject] = ()) -> Incident:
     keys = tuple(one.key for one in (subject, *members))
     return replace(incident(fault, subject), members=keys)
