@@ -100,7 +100,7 @@ def _only(value: Object, known: set[str]) -> Object:
 
 
 def _with_map(found: Sequence[Object], generator: Object, folder: Path) -> list[Object]:
-    _only(generator, {"name", "files", "behavior", "options"})
+    _only(generator, {"name", "namespace", "files", "behavior", "options"})
     if generator["options"] != {"disableNameSuffixHash": True}:
         raise ValueError("names with a hash are not known here")
     name = generator["name"]

@@ -18,6 +18,8 @@ from gpuvigil.model import Severity
 PROMETHEUS = Path(__file__).parent.parent / "packaging/prometheus"
 RULES = PROMETHEUS / "gpuvigil.rules.yml"
 INCIDENTS = PROMETHEUS / "gpuvigil-incidents.rules.yml"
+ITSELF = PROMETHEUS / "gpuvigil-itself.rules.yml"
+FILES = (RULES, INCIDENTS, ITSELF)
 HUB = "hub_busy_answers hub_dropped_lines hub_failed_commits hub_failed_tidying"
 # What the other services show, each with a test of its own there.
 OTHERS = {f"gpuvigil_{name}_total" for name in HUB.split()} | {
@@ -246,17 +248,20 @@ def given(node: str, series: Series) -> list[dict[str, str]]:
 
 
 def test_promtool_finds_nothing_wrong(promtool: Callable[..., str]) -> None:
-    said = promtool("check", "rules", RULES, INCIDENTS)
-    assert f"SUCCESS: {len(read(RULES))} rules found" in said
+    said = promtool("check", "rules", *FILES)
+    for file in FILES:
+        assert f"SUCCESS: {len(read(file))} rules found" in said
     config = PROMETHEUS / "scrape.yml"
     assert "SUCCESS" in promtool("check", "config", "--syntax-only", config)
+    named = yaml.safe_load(config.read_text(encoding="utf-8"))["rule_files"]
+    assert {Path(it).name for it in named} == {INCIDENTS.name, ITSELF.name}
 
 
 @pytest.mark.medium
 def test_each_rule_fires_above_its_limit_and_not_below(
     promtool: Callable[..., str], tmp_path: Path
 ) -> None:
-    every = [rule["alert"] for file in (RULES, INCIDENTS) for rule in read(file)]
+    every = [rule["alert"] for file in FILES for rule in read(file)]
     assert {case.alert for case in CASES} == set(every)
     assert len(every) == len(set(every))
     tests = [
@@ -279,7 +284,7 @@ def test_each_rule_fires_above_its_limit_and_not_below(
     file = tmp_path / "tests.yml"
     # YAML holds JSON.
     whole = {
-        "rule_files": [str(RULES), str(INCIDENTS)],
+        "rule_files": list(map(str, FILES)),
         "evaluation_interval": "1m",
         "tests": tests,
     }
@@ -289,7 +294,7 @@ def test_each_rule_fires_above_its_limit_and_not_below(
 
 def test_every_metric_that_a_rule_asks_for_is_shown_somewhere() -> None:
     shown = {metric.prometheus for one in metrics.EXPORTED for metric in one.metrics} | OTHERS
-    for file in (RULES, INCIDENTS):
+    for file in FILES:
         for rule in read(file):
             asked = set(re.findall(r"gpuvigil_\w+", rule["expr"]))
             assert asked or rule["expr"].startswith("up{job=")

@@ -29,6 +29,41 @@ def rendered(request: pytest.FixtureRequest) -> list[Object]:
     return render(request.param)
 
 
+@pytest.fixture(params=["driver-runtime-class", "driver-gke"])
+def a_sites_own(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy as a site makes it: with how the collector comes to the driver, over two overlays at once."""
+    shutil.copytree(FOLDER, tmp_path / "k")
+    overlays = tmp_path / "k/overlays"
+    for name, before, after in (
+        ("site", "../../base", "../actions"),
+        ("site", f"# - path: {request.param}.yaml", f"- path: {request.param}.yaml"),
+        ("actions", "../../base", "../unprivileged"),
+    ):
+        file = overlays / name / "kustomization.yaml"
+        text = file.read_text(encoding="utf-8")
+        assert text.count(before) == 1
+        file.write_text(text.replace(before, after), encoding="utf-8")
+    return overlays / "site"
+
+
+def test_overlays_stand_upon_each_other(a_sites_own: Path) -> None:
+    found = render(a_sites_own)
+    assert len({container(one)["image"] for one, _ in templates(found)}) == 1
+    collector = only(found, "DaemonSet", "gpuvigil-collector")
+    spec = collector["spec"]["template"]["spec"]
+    assert "privileged" not in container(collector)["securityContext"]
+    assert ("runtimeClassName" in spec) is ("nodeSelector" in spec) is ("affinity" not in spec)
+    mounts = {it["name"] for it in container(collector)["volumeMounts"]}
+    assert mounts == {it["name"] for it in spec["volumes"]}
+    assert only(found, "Deployment", "gpuvigil-actions")
+
+
+@pytest.mark.server
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is missing")
+def test_kubectl_renders_a_sites_own_the_same(a_sites_own: Path) -> None:
+    test_kubectl_renders_the_same(a_sites_own)
+
+
 @pytest.mark.server
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is missing")
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda it: it.name)
@@ -206,6 +241,26 @@ def test_the_servers_parts_are_configured_with_what_is_mounted(
         config.hub.url
         == f"http://gpuvigil-hub.{namespace}.svc:{service['spec']['ports'][0]['port']}"
     )
+
+
+def test_telemetry_leaves_room_on_the_hubs_volume(rendered: list[Object], tmp_path: Path) -> None:
+    file = tmp_path / "gpuvigil.toml"
+    file.write_text(only(rendered, "ConfigMap", "gpuvigil")["data"][file.name], encoding="utf-8")
+    (claim,) = only(rendered, "StatefulSet", "gpuvigil-hub")["spec"]["volumeClaimTemplates"]
+    size = claim["spec"]["resources"]["requests"]["storage"]
+    assert size.endswith("Gi")
+    share = load(file, {}).hub.store_bytes / (int(size.removesuffix("Gi")) * 1024**3)
+    # A fifth for records, their backups, and files that are merged: ours.
+    assert 0.7 <= share <= 0.8
+
+
+def test_a_quota_names_the_class_of_collectors(rendered: list[Object]) -> None:
+    spec = only(rendered, "DaemonSet", "gpuvigil-collector")["spec"]["template"]["spec"]
+    (scope,) = only(rendered, "ResourceQuota", "gpuvigil-collector")["spec"]["scopeSelector"][
+        "matchExpressions"
+    ]
+    assert (scope["scopeName"], scope["operator"]) == ("PriorityClass", "In")
+    assert scope["values"] == [spec["priorityClassName"]]
 
 
 def test_a_site_says_its_image_and_lets_prometheus_ask_collectors() -> None:
