@@ -15,8 +15,12 @@ ROOT = Path(__file__).parent.parent
 PACKAGING = ROOT / "packaging"
 UNIT = PACKAGING / "gpuvigil-collector.service"
 INSTALL = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+INFINIBAND = (ROOT / "docs/infiniband.md").read_text(encoding="utf-8")
 SERVICES = (PACKAGING / "gpuvigil@.service").read_text(encoding="utf-8")
-SCHEDULE = PACKAGING / "gpuvigil@report.service.d/schedule.conf"
+DROP_INS = {
+    "report": PACKAGING / "gpuvigil@report.service.d/schedule.conf",
+    "infiniband": PACKAGING / "gpuvigil@infiniband.service.d/devices.conf",
+}
 _PROGRAM = "/usr/lib/gpuvigil/server/bin/gpuvigil"
 # What the page has systemd read: the drop-in with a node's other secrets, and root's units that collect logs.
 SECRETS, LOGS = re.findall(r"^```ini\n(.*?)^```$", INSTALL, re.MULTILINE | re.DOTALL)
@@ -52,10 +56,21 @@ def test_the_units_are_little_exposed(analyze: Analyze, tmp_path: Path) -> None:
     limit = f"--threshold={MOST_EXPOSED}"
     done = analyze("security", "--offline=true", limit, str(UNIT))
     assert done.returncode == 0, done.stdout
-    services = tmp_path / "gpuvigil@hub.service"
-    services.write_text(SERVICES)
-    done = analyze("security", "--offline=true", limit, str(services))
-    assert done.returncode == 0, done.stdout
+    for name in ("hub", "infiniband"):
+        services = tmp_path / f"gpuvigil@{name}.service"
+        services.write_text(SERVICES)
+        if name in DROP_INS:
+            drop_in(tmp_path, name)
+        done = analyze("security", "--offline=true", limit, str(services))
+        assert done.returncode == 0, done.stdout
+
+
+def drop_in(directory: Path, name: str) -> None:
+    """Put the unit's drop-in beside it."""
+    shipped = DROP_INS[name]
+    place = directory / shipped.parent.name / shipped.name
+    place.parent.mkdir()
+    place.write_text(shipped.read_text().replace(_PROGRAM, sys.executable))
 
 
 def test_the_unit_and_its_configuration_fit_the_collector(tmp_path: Path) -> None:
@@ -107,19 +122,20 @@ def test_the_unit_hands_over_every_secret_that_the_page_names(
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("command", ["hub", "analyze", "alert", "dashboard", "report"])
+@pytest.mark.parametrize(
+    "command", ["hub", "analyze", "alert", "dashboard", "report", "infiniband"]
+)
 def test_the_unit_of_the_services_runs_a_command_that_exists(
     analyze: Analyze, tmp_path: Path, command: str
 ) -> None:
     assert command in COMMANDS
-    assert f"@{command}`" in INSTALL
+    page = INSTALL if command != "infiniband" else INFINIBAND
+    assert f"@{command}" in page
     unit = tmp_path / f"gpuvigil@{command}.service"
     # The environment that the page makes is not here.
     unit.write_text(SERVICES.replace(_PROGRAM, sys.executable))
-    if command == "report":
-        drop_in = tmp_path / SCHEDULE.parent.name / SCHEDULE.name
-        drop_in.parent.mkdir()
-        drop_in.write_text(SCHEDULE.read_text().replace(_PROGRAM, sys.executable))
+    if command in DROP_INS:
+        drop_in(tmp_path, command)
     done = analyze("verify", str(unit))
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     (file,) = re.findall(r"^ExecStart=\S+ %i --config (\S+)$", SERVICES, re.MULTILINE)
@@ -146,9 +162,10 @@ def test_what_a_site_runs_beside_the_services_writes_where_its_unit_may() -> Non
 def test_reports_are_made_by_the_service_and_not_once() -> None:
     """What `ExecStart=` of all services is for @report, but for the verb."""
     (of_all,) = re.findall(r"^ExecStart=(.+)$", SERVICES, re.MULTILINE)
-    emptied, own = re.findall(r"^ExecStart=(.*)$", SCHEDULE.read_text(), re.MULTILINE)
+    emptied, own = re.findall(r"^ExecStart=(.*)$", DROP_INS["report"].read_text(), re.MULTILINE)
     assert (emptied, own) == ("", of_all.replace("%i", "report schedule"))
-    assert f"install -D -m 644 {SCHEDULE.relative_to(ROOT)} /etc/systemd/system/" in INSTALL
+    for shipped in DROP_INS.values():
+        assert f"install -D -m 644 {shipped.relative_to(ROOT)} /etc/systemd/system/" in INSTALL
 
 
 def test_systemd_reads_the_units_that_collect_logs(analyze: Analyze, tmp_path: Path) -> None:
