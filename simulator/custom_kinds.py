@@ -91,6 +91,11 @@ class Fault:
         """The duration of the fault."""
         return self.site.order.seconds
 
+    @property
+    def gpu_count(self) -> int:
+        """How many GPUs its node has."""
+        return self.site.topology.per_node
+
     def random(self, low: float = 0.0, high: float = 1.0) -> float:
         """Return a number between the two, the same for the same seed."""
         return self.site.dice.between(low, high)
@@ -197,7 +202,13 @@ class Fault:
         """Return the fault's own GPU, those named by `gpus=` (0 is the node's first), or all of the node."""
         chosen: Iterable[int] | None = how.pop("gpus", None)
         if chosen is not None:
-            return tuple(self.site.gpus()[number] for number in chosen)
+            numbers, places = tuple(chosen), range(self.gpu_count)
+            if not set(numbers) <= set(places):
+                last = self.gpu_count - 1
+                raise KindsError(
+                    f"gpus={list(numbers)}: the GPUs of this fleet's nodes are 0 to {last}"
+                )
+            return tuple(self.site.gpus()[number] for number in numbers)
         if self.site.order.gpu is not None:
             return (self.site.gpu,)
         return (self.site.gpu_of_port,) if self.site.order.port is not None else self.site.gpus()

@@ -180,6 +180,10 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(
         ('fault.event("sxid")', "event 'sxid' needs a code: say fault.sxid(code)"),
         ("fault.costs(1.5)", "a share from 0 to 1, not 1.5"),
         ("fault.size", "a kind that asks for fault.size needs sizes"),
+        (
+            'fault.physics("inlet", add=5, gpus=[2, fault.gpu_count])',
+            "gpus=[2, 8]: the GPUs of this fleet's nodes are 0 to 7",
+        ),
         ("1 / 0", "ZeroDivisionError"),
     ],
 )
