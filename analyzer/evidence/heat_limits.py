@@ -84,6 +84,7 @@ class Limits:
     share: float  # the share of one GPU's limit that several on the way there need
     able: Mask  # which rows draw enough for a heat of their own
     far: Floats  # kelvins of its own that each row must have whatever its power explains
+    grew: Mask  # which rows are hotter than what they are compared with, whatever their node is
     few: float = _RISE  # instead of `rise` with fewer than `many` GPUs
     many: int = _TELL
 
@@ -107,6 +108,7 @@ def limits_of(rows: Rows, found: Heat, than: str) -> tuple[Limits, Limits]:
             share=_ON_THE_WAY,
             able=is_awake(rows),
             far=np.where(works(rows), 0.0, _LIGHT_KELVIN),
+            grew=np.ones(len(rows), np.bool_),
         )
         return limits, replace(limits, share=1.0)
     told = comparable_in_node(rows, found)
@@ -123,6 +125,7 @@ def limits_of(rows: Rows, found: Heat, than: str) -> tuple[Limits, Limits]:
         share=1.0,
         able=works(rows),
         far=np.zeros(len(rows)),
+        grew=np.ones(len(rows), np.bool_),
         few=_FEW_RISE,
         many=_MANY,
     )
@@ -138,6 +141,9 @@ def limits_of(rows: Rows, found: Heat, than: str) -> tuple[Limits, Limits]:
         share=_ON_THE_WAY,
         able=is_awake(rows),
         far=np.where(works(rows) & (full >= _CREPT_CELSIUS), 0.0, _LIGHT_KELVIN),
+        # What became known in warm air makes most of a node look cool once that is over: a GPU
+        # beside them that is as it always was is not hot.
+        grew=found.kelvin >= BESIDE_RACK,
         few=_RISE,
         many=_TELL,
     )
@@ -165,7 +171,8 @@ def own_heat(
     uncooled = is_awake(rows) & (beside >= _uncooled_from(found))
     own = limits.able & (beside >= limits.share * far)
     own = (uncooled | own) & is_left(beside, beside_lately)
-    return own | _beyond_its_mates(rows, found, limits), uncooled
+    own |= _beyond_its_mates(rows, found, limits)
+    return own & limits.grew, uncooled
 
 
 def _beyond_its_mates(rows: Rows, found: Heat, limits: Limits) -> Mask:

@@ -121,6 +121,17 @@ def test_what_would_stay_under_70_degrees_at_its_power_limit_is_not_hot(
     assert bool(hot_gpus(window_of(hot, usual))) is is_told
 
 
+@pytest.mark.parametrize(("kelvin", "is_told"), [(0.0, False), (3.9, False), (4.1, True)])
+def test_a_gpu_that_is_as_it_always_was_is_not_hot_beside_others_that_cooled_down(
+    kelvin: float, is_told: bool
+) -> None:
+    """The others became known in warm air, which is over."""
+    usual = after(*[fleet(dict.fromkeys(HALF, 12.0), air=30.0)] * 3)
+    elsewhere = {gpu(2): 5.0}  # too little by itself, but enough to look closer
+    now = fleet({gpu(1, 3): kelvin, **elsewhere}, hours=8.0, air=30.0)
+    assert [it.subject for it in hot_gpus(window_of(now, usual))] == [gpu(1, 3)] * is_told
+
+
 def test_a_power_at_which_it_was_not_seen_for_half_an_hour_tells_nothing() -> None:
     hot = {gpu(): 9.0}
     assert found(hot, after(*[fleet({})] * 2)) == []
