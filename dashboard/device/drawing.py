@@ -147,9 +147,7 @@ def standing(items: Sequence[Attention], what: str, *, loaded: bool = True) -> H
             tag("p", f"No incident stands on {what}.", class_="gv-empty"),
             class_="gv-standing",
         )
-    return tag(
-        "section", *map(_standing, items), class_="gv-standing", aria_label="Standing incidents"
-    )
+    return tag("section", *map(_standing, items), class_="gv-standing", aria_label="Open incidents")
 
 
 def _standing(item: Attention) -> Html:
