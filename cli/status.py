@@ -14,7 +14,7 @@ _LOOKS = (
     (DisplayState.IDLE, "idle"),
     (DisplayState.FREE, "free"),
     (DisplayState.DEGRADED, "degraded"),
-    (DisplayState.FAILED, "unavailable"),
+    (DisplayState.FAILED, "unavailable or failing"),
     (DisplayState.OUT, "out of service"),
     (DisplayState.UNKNOWN, "unknown"),
 )

@@ -3,7 +3,7 @@
 
 const NAMES = ["free", "busy", "allocated but idle", "degraded", "UNAVAILABLE", "unknown", "out of service"];
 const LEGEND = [
-  [FAILED, "unavailable"], [DEGRADED, "degraded"], [IDLE, "allocated but idle"], [ACTIVE, "busy 0 to 100 %"],
+  [FAILED, "unavailable or failing"], [DEGRADED, "degraded"], [IDLE, "allocated but idle"], [ACTIVE, "busy 0 to 100 %"],
   [FREE, "free"], [OUT, "out of service"], [UNKNOWN, "unknown"],
 ];
 const ALWAYS = [FAILED, DEGRADED, UNKNOWN];

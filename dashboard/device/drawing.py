@@ -1,10 +1,11 @@
 """The parts of the GPU's and the node's page that are plain HTML."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from gpuvigil.clock import duration, moment, to_text
-from gpuvigil.model import Event, Incident
+from gpuvigil.model import Allocation, Event, Incident, Subject
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 from gpuvigil.web.markup import Html, joined, tag
@@ -21,6 +22,7 @@ from .window import Choice, Window
 
 MOST_LISTED = 12
 MOST_EVIDENCE = 6
+MOST_HOLDERS = 6
 _LOOKS = {
     DisplayState.FREE: "free",
     DisplayState.ACTIVE: "active",
@@ -49,6 +51,23 @@ def stamp(view: FleetView, at: datetime | None, drawn: datetime) -> Html:
     text = text if is_loaded(view) else "Loading …"
     when = None if at is None else to_text(at)
     return tag("div", tag("time", text, datetime=when, data_drawn=to_text(drawn)), class_="data")
+
+
+def holders(node: Subject, allocations: Iterable[Allocation]) -> Html | None:
+    """Return to whom a node's GPUs are allocated, most GPUs first, as links; None if no holder is known."""
+    gpus = Counter(
+        (str(it.holder), it.user or "")
+        for it in allocations
+        if it.subject.node == node.node and it.subject.cluster == node.cluster
+    )
+    shown = gpus.most_common(MOST_HOLDERS)
+    said = ", ".join(
+        f"{holder}{f' of {user}' if user else ''} ({counted(count, 'GPU')})"
+        for (holder, user), count in shown
+    )
+    more = f" and {len(gpus) - len(shown)} more" if len(gpus) > len(shown) else ""
+    names, users = zip(*(it for it, _ in shown), strict=True) if shown else ((), ())
+    return job_links.html(f"{said}{more}", node.cluster, names, users) if shown else None
 
 
 def head(
@@ -147,9 +166,7 @@ def standing(items: Sequence[Attention], what: str, *, loaded: bool = True) -> H
             tag("p", f"No incident stands on {what}.", class_="gv-empty"),
             class_="gv-standing",
         )
-    return tag(
-        "section", *map(_standing, items), class_="gv-standing", aria_label="Standing incidents"
-    )
+    return tag("section", *map(_standing, items), class_="gv-standing", aria_label="Open incidents")
 
 
 def _standing(item: Attention) -> Html:

@@ -67,7 +67,9 @@ def _now() -> None:
     with right:
         clock = view.clocks.get((found.node.cluster, found.node.node))
         failed = device_query.failed_before(found, view.now)
-        st.html(details.described((*_identity(found), ("Clock", of_clock(clock)), *failed)))
+        holders = drawing.holders(found.node, live.current().allocations())
+        known = (("Allocated to", holders), *_identity(found))
+        st.html(details.described((*known, ("Clock", of_clock(clock)), *failed)))
 
 
 def _amounts(found: Device) -> str:

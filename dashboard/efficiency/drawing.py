@@ -15,9 +15,9 @@ from .hub_queries import Tables
 # The page's column titles, which are longer than a terminal's, by column key.
 _IDLE = {
     "user": "User",
-    "holder": "Holder",
+    "holder": "Allocated to",
     "idle_gpus": "Idle GPUs",
-    "gpus": "Of",
+    "gpus": "Of its GPUs",
     "idle_for_seconds": "Idle for",
     "why": "Why",
     "idle_cost": "Cost",
@@ -27,7 +27,7 @@ _IDLE = {
 }
 _LITTLE = {
     "user": "User",
-    "holder": "Holder",
+    "holder": "Allocated to",
     "gpus": "GPUs",
     "wasted_gpu_hours": "GPU-hours not filled",
     "wasted_cost": "Cost",
@@ -60,8 +60,9 @@ def _who_idles(found: Tables) -> Node | None:
     if not rows:
         return None
     gpus = sum(int(str(row["idle_gpus"])) for row in rows)
-    have = "has" if len(rows) == 1 else "have"
-    said = f"{counted(len(rows), 'holder')} {have} {counted(gpus, 'GPU')} at 0 % now. "
+    whose = "one job or user" if len(rows) == 1 else f"{len(rows):,} jobs or users"
+    are = "is" if gpus == 1 else "are"
+    said = f"{counted(gpus, 'GPU')} allocated to {whose} {are} at 0 % now. "
     longest = max(rows, key=lambda row: _span(row["idle_for_seconds"]))
     if not _span(longest["idle_for_seconds"]):
         rest: list[Node] = [f"None of them has been idle for {duration(found.idle_after)} yet."]

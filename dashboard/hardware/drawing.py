@@ -168,7 +168,7 @@ _RACK_HEADS = (
     "Rack",
     "Nodes",
     "GPUs",
-    "Unavailable",
+    "Unavailable or failing",
     "Allocated",
     "Power",
     "Limit",

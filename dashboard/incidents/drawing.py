@@ -5,7 +5,6 @@ from datetime import datetime
 
 from gpuvigil.clock import duration, moment
 from gpuvigil.lifecycle import State
-from gpuvigil.numbers_in_words import counted
 from gpuvigil.web.page_links import INCIDENTS
 
 from ..layout.job_links import nodes
@@ -72,7 +71,9 @@ def _spans(asked: Filters) -> Node:
         )
         for value, name in SPAN_NAMES.items()
     )
-    return el("div", el("span", "Past of", class_="name"), *chips, class_="row", key="spans")
+    return el(
+        "div", el("span", "Resolved in the last", class_="name"), *chips, class_="row", key="spans"
+    )
 
 
 def _search(asked: Filters) -> Node:
@@ -84,7 +85,7 @@ def _search(asked: Filters) -> Node:
         name="q",
         value=asked.q,
         maxlength=str(LONGEST_TEXT),
-        placeholder="Title, node, GPU, holder, user",
+        placeholder="Title, node, GPU, job, user",
         aria_label="Text in incidents",
     )
     clear = (
@@ -100,7 +101,7 @@ def _search(asked: Filters) -> Node:
 def entries(found: Listing, now: datetime, cut: bool) -> list[Node]:
     """Return open incidents, then ended ones; `cut`: more may have ended than were read."""
     span = SPAN_NAMES[found.filters.last]
-    nodes = [_section("Standing", found.standing, found.filters, now, "No open incident matches.")]
+    nodes = [_section("Open", found.standing, found.filters, now, "No open incident matches.")]
     shown = sum(one.simulated for one in found.standing)
     real, simulated = found.real - (len(found.standing) - shown), found.simulated - shown
     rest = [f"{real:,}"] if real else []
@@ -110,7 +111,7 @@ def entries(found: Listing, now: datetime, cut: bool) -> list[Node]:
         nodes.append(el("p", said, class_="more"))
     if found.filters.show not in {"standing", "open"}:
         empty = f"No incident that matches ended in the last {span}."
-        nodes.append(_section("Past", found.past, found.filters, now, empty))
+        nodes.append(_section("Resolved", found.past, found.filters, now, empty))
     if found.more or cut:
         more = f"{found.more:,} more" if found.more else "more"
         least = "at least " if cut and found.more else ""
@@ -171,8 +172,8 @@ def amounts(found: Listing) -> str:
 
     On the page of a single incident the ended ones are not counted, as no list is shown.
     """
-    said = [f"{found.real:,} standing"] if found.real or not found.simulated else []
-    said += [f"{found.simulated:,} simulated standing"] if found.simulated else []
+    said = [f"{found.real:,} open"] if found.real or not found.simulated else []
+    said += [f"{found.simulated:,} simulated open"] if found.simulated else []
     if not found.filters.incident:
-        said.append(f"{counted(len(found.past), 'past incident')} shown")
+        said.append(f"{len(found.past):,} resolved shown")
     return " · ".join(said)

@@ -123,11 +123,11 @@ def standing_entry(item: Attention) -> Entry:
 
 SHOWS: dict[str, tuple[str, Callable[[Entry], bool]]] = {
     "": ("All", lambda _: True),
-    "standing": ("Standing", lambda one: one.stands),
-    "open": ("Nobody has taken", lambda one: one.stands and one.state != State.ACKNOWLEDGED.value),
+    "standing": ("Open", lambda one: one.stands),
+    "open": ("Not acknowledged", lambda one: one.stands and one.state != State.ACKNOWLEDGED.value),
     "acknowledged": ("Acknowledged", lambda one: one.state == State.ACKNOWLEDGED.value),
     "flapping": ("Flapping", lambda one: one.state == State.FLAPPING.value),
-    "past": ("Past", lambda one: not one.stands),
+    "past": ("Resolved", lambda one: not one.stands),
 }
 
 

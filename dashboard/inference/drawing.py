@@ -12,7 +12,7 @@ from .hub_queries import Tables
 # The page's column titles, which are longer than a terminal's, by column key.
 _SERVING = {
     "user": "User",
-    "holder": "Holder",
+    "holder": "Allocated to",
     "gpus": "GPUs",
     "idle_gpus": "Idle now",
     "idle_for_seconds": "Idle for",
@@ -67,10 +67,9 @@ def _answer(found: Tables) -> Node | None:
         for key in ("gpus", "idle_gpus", "unmeasured_gpus")
     )
     asked = sum(row["known_by"] == ANSWERS for row in rows)
-    serve = "serves" if len(rows) == 1 else "serve"
     measured = "all" if asked == len(rows) else f"{asked:,} of {len(rows):,}" if asked else "none"
     said = (
-        f"{counted(len(rows), 'holder')} {serve} inference on {counted(gpus, 'GPU')},"
+        f"{counted(len(rows), 'inference server')} on {counted(gpus, 'GPU')},"
         f" {_at_rest(gpus, idle, unmeasured)}. Requests are measured for {measured}."
     )
     return el("p", el("b", said), class_="impact", key="answer")

@@ -107,7 +107,7 @@ def strip(numbers: Strip, hour: Before | None = None, day: Before | None = None)
 
     tiles = (
         _tile(
-            "Unavailable GPUs",
+            "Unavailable or failing",
             counted_as(DisplayState.FAILED),
             joined(
                 f"of {known:,} known{unknown}" if unknown else f"of {known:,}{all_in}",
@@ -184,7 +184,7 @@ def _hung(numbers: Strip) -> Html:
     why = ", ".join(
         cause if len(causes) == 1 else f"{count:,} {cause}" for cause, count in causes.items()
     )
-    return tag("strong", f"+ {total:,} unknown: {why}", class_="hung")
+    return tag("strong", f"{total:,} of the unknown: {why}", class_="hung")
 
 
 def _tile(name: str, value: str, below: str, was: str, kind: str = "") -> Html:

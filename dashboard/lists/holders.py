@@ -196,7 +196,7 @@ def serving(moment: FleetNow, known_by: Mapping[HolderKey, str], notes: Sequence
         )
         for one, by in found
     ]
-    nothing = "No holder serves inference, by its command or what Kubernetes says."
+    nothing = "No inference server is known, by its command or from Kubernetes."
     return Grid(columns=SERVING, rows=rows, empty=_empty(moment, nothing), notes=notes)
 
 

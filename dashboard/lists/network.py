@@ -178,7 +178,7 @@ def _answer(links: Links, cables: int, findings: Sequence[Incident], jobs: Seque
 
 def _who_suffers(findings: Sequence[Incident], jobs: Sequence[str]) -> str:
     if jobs:
-        return f"Yes: {counted(len(jobs), 'job')} may suffer"
+        return f"Possibly: {counted(len(jobs), 'job')} may suffer"
     if any(one.subject.device == SWITCH_DEVICE for one in findings):
         return "Whose jobs suffer is not known"
     return "No job suffers now"

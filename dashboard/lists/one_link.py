@@ -237,11 +237,8 @@ def _switch(switch: Switch) -> Iterator[tuple[str, str]]:
 
 def _port(port: SwitchPort) -> Iterator[tuple[str, str]]:
     yield "State", f"{'up' if port.up else 'down'} since {time_of(port.since)}"
-    if port.bits_per_second is not None:
-        best = port.best_bits_per_second
-        slow = best is not None and port.bits_per_second < best
-        of = f" of {best / 1e9:,.0f}" if slow and best is not None else ""
-        yield "Speed", f"{port.bits_per_second / 1e9:,.0f}{of} Gbit/s"
+    if speed := port_speed(port):
+        yield "Speed", speed
     if port.lanes is not None:
         yield "Lanes", str(port.lanes)
     for field, name in _COUNTED.items():
@@ -249,6 +246,21 @@ def _port(port: SwitchPort) -> Iterator[tuple[str, str]]:
         if more is not None:
             yield name, f"{more:,} in the last hour"
     yield from _traffic(port.counts)
+
+
+def port_speed(port: SwitchPort) -> str:
+    """Return a port's speed, and its best one where it was faster once; "" if it is not known."""
+    if port.bits_per_second is None:
+        return ""
+    best = port.best_bits_per_second
+    of = f" of {best / 1e9:,.0f}" if best is not None and is_slow(port) else ""
+    return f"{port.bits_per_second / 1e9:,.0f}{of} Gbit/s"
+
+
+def is_slow(port: SwitchPort) -> bool:
+    """Return whether a port was faster once."""
+    now, best = port.bits_per_second, port.best_bits_per_second
+    return now is not None and best is not None and now < best
 
 
 def _traffic(counts: Sequence[ErrorCount]) -> Iterator[tuple[str, str]]:

@@ -150,7 +150,7 @@ _RATES = {
     "Wait": "wait_percent",
     "Wait vs peers": "wait_times_usual",
     "Errors/h": "errors_per_hour",
-    "Lost/h": "losses_per_hour",
+    "Packets lost/h": "losses_per_hour",
 }
 _MEANT = (
     "Wait: the share of the time in which a port had data and was not allowed to send."
@@ -234,7 +234,7 @@ def _matrix(found: Network) -> Node | None:
     )
     head = (el("th", name, scope="col") for name in ("Rack", *found.rails))
     more = len(racks) - MOST_RACKS
-    said = " the worst port of each: down, else the time it waits, or × as long as its peers, else its load"
+    said = " the worst port of each: whether it is down, else how long it waits, else its load"
     return el(
         "section",
         el("h2", "Rack × rail", el("small", said)),

@@ -12,7 +12,7 @@ from gpuvigil.web import page_links
 from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el, wide
 from ..lists.network import Network
-from ..lists.one_link import End, Link
+from ..lists.one_link import End, Link, is_slow, port_speed
 
 _ALL = el("p", el("a", "All links", href=page_links.NETWORK))
 _MOST_PORTS = 256
@@ -112,13 +112,14 @@ def _ports(found: Network, link: Link) -> Node | None:
         el(
             "tr",
             el("td", el("a", it.id, href=page_links.link_page(replace(switch, port=it.id)))),
-            el("td", "up" if it.up else "down"),
+            el("td", "up" if it.up else "down", class_=None if it.up else "apart"),
+            el("td", port_speed(it) or "–", class_="apart" if is_slow(it) else None),
             el("td", *_at_the_end(switch.cluster, it)),
             key=it.id,
         )
         for it in ports[:_MOST_PORTS]
     )
-    head = (el("th", name, scope="col") for name in ("Port", "State", "Other end"))
+    head = (el("th", name, scope="col") for name in ("Port", "State", "Speed", "Other end"))
     up = sum(it.up for it in ports)
     return el(
         "section",

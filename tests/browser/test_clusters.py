@@ -56,7 +56,7 @@ def test_where_nobody_says_who_holds_gpus_the_legend_counts_neither_free_nor_hel
     visit.page.get_by_role("radio", name="exported").click()
     legend = visit.page.get_by_role("list", name="Legend")
     expect(legend).to_contain_text("unknown 1")
-    for said in ("free –", "allocated but idle –", "unavailable 0"):
+    for said in ("free –", "allocated but idle –", "unavailable or failing 0"):
         expect(legend).to_contain_text(said)
     visit.page.get_by_role("radio", name="simulated").click()
     expect(legend).to_contain_text(re.compile(r"free [1-9]"))

@@ -1,5 +1,6 @@
 """A GPU's identity and newest numbers, drawn from a small fleet at noon."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -19,8 +20,9 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.metrics import GPU
 from gpuvigil.model import GpuIdentity, Severity, Subject, Unmeasured
 from gpuvigil.numbers_in_words import NOT_MEASURED, of_clock, of_many, title
+from gpuvigil.web.page_links import job_page
 
-from .scene import NOON, busy_fleet, gpu, incident, inventory, node, row
+from .scene import NOON, allocation, busy_fleet, gpu, incident, inventory, node, row
 
 HOSTILE = '<img src=x onerror="alert(1)">'
 
@@ -170,3 +172,21 @@ def test_what_is_known_by_its_plural_is_one_where_it_is_one() -> None:
     for things in ERRORS.values():
         assert not of_many(1, things).endswith("s"), things
         assert " times" not in of_many(1, things), things
+
+
+def test_a_node_says_to_whom_its_gpus_are_allocated_most_first() -> None:
+    here, elsewhere = node("a"), node("b")
+    held = [
+        allocation(gpu(2, here), "job 8", None),
+        *(allocation(gpu(n, here), "job 7") for n in range(2)),
+        allocation(gpu(0, elsewhere), "job 9"),
+    ]
+    said = drawing.holders(here, held)
+    assert said is not None
+    assert re.sub("<[^>]*>", "", said) == "job 7 of ann (2 GPUs), job 8 (1 GPU)"
+    assert f'href="{job_page(here.cluster, held[0].holder).replace("&", "&amp;")}"' in said
+    assert drawing.holders(node("c"), held) is None
+    many = [allocation(gpu(n, here), f"job {n}") for n in range(drawing.MOST_HOLDERS + 2)]
+    assert "and 2 more" in (drawing.holders(here, many) or "")
+    hostile = drawing.holders(here, [allocation(gpu(0, here), f"job {HOSTILE}", HOSTILE)])
+    assert "<img" not in (hostile or "<img")

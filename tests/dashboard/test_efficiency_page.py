@@ -61,12 +61,12 @@ def test_who_idles_longest_is_said_first_and_what_idles_for_less_than_counts_say
     longest, young = list(idle("<b>ann", None)), list(idle("bob", None))
     young[2] = None
     said = drawn(Grid(columns=holders.IDLE, rows=[tuple(young), tuple(longest)]))
-    assert "2 holders have 4 GPUs at 0 % now. " in said
+    assert "4 GPUs allocated to 2 jobs or users are at 0 % now. " in said
     assert ', for 1 h 30 min."' in said
     assert '{"href": "/people?user=%3Cb%3Eann"}, "<b>ann"' in said
     assert '"under 30 min"' in said
     said = drawn(Grid(columns=holders.IDLE, rows=[tuple(young)]))
-    assert "1 holder has 2 GPUs at 0 % now. " in said
+    assert "2 GPUs allocated to one job or user are at 0 % now. " in said
     assert "None of them has been idle for 30 min yet." in said
     assert "at 0 %" not in drawn(Grid(columns=holders.IDLE, rows=[], empty="None."))
 

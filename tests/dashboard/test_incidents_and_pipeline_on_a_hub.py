@@ -279,7 +279,7 @@ def test_the_incidents_say_once_since_when_they_are_old_once_the_hub_is_gone(
     wait_until("the banner", is_old, 15)
     text = said(open_page("incidents", incident=LOST.id))
     assert text.count("No answer from the hub") == 1
-    assert "1 past incident shown" in said(open_page("incidents"))
+    assert "1 resolved shown" in said(open_page("incidents"))
     assert LOST.action in text
 
 

@@ -157,10 +157,10 @@ def test_all_that_stand_are_counted_simulated_ones_apart_however_few_are_shown()
     played = [incident("gpu_lost", gpu(n), Severity.INFO) for n in range(50)]
     found = listing(standing(*real, *played), [over("gpu_lost", REAL, timedelta())], Filters())
     assert drawing.amounts(found) == (
-        f"{MOST_SHOWN + 50} standing · 50 simulated standing · 1 past incident shown"
+        f"{MOST_SHOWN + 50} open · 50 simulated open · 1 resolved shown"
     )
     one = listing(standing(*real), [], Filters(incident="x"))
-    assert drawing.amounts(one) == f"{MOST_SHOWN + 50} standing"
+    assert drawing.amounts(one) == f"{MOST_SHOWN + 50} open"
     assert (len(found.standing), len(found.past)) == (MOST_SHOWN, 1)
     assert "and 50 and 50 simulated more open" in texts(
         ["div", {}, *drawing.entries(found, NOON, cut=False)]

@@ -55,10 +55,7 @@ def test_a_server_is_known_by_its_command_and_what_nobody_measures_is_said(
     assert (shown["user"], shown["holder"], shown["known_by"]) == ("ann", "job 1", "command")
     assert (shown["gpus"], shown["idle_gpus"]) == (2, 0)
     said = drawn(found)
-    assert (
-        "1 holder serves inference on 2 GPUs, none at 0 % now. Requests are measured for none."
-        in said
-    )
+    assert "1 inference server on 2 GPUs, none at 0 % now. Requests are measured for none." in said
     assert "unknown for 1 of 1: their servers are not scraped" in said
     assert f'"{VLLM}"' in said  # as text
     assert "No server was asked." in said
@@ -70,8 +67,7 @@ def test_a_server_that_answers_is_found_by_any_name(moment: FleetNow) -> None:
     assert by == {"job 1": "command", "job 3": serving.ANSWERS}
     said = drawn(found)
     assert (
-        "2 holders serve inference on 3 GPUs, none at 0 % now. Requests are measured for 1 of 2."
-        in said
+        "2 inference servers on 3 GPUs, none at 0 % now. Requests are measured for 1 of 2." in said
     )
     assert "unknown for 1 of 2" in said
     every = serving.grid(moment, {gpu(i, node("n-1", "prod")).key for i in (0, 1, 3)})
@@ -82,7 +78,7 @@ def test_a_server_that_answers_is_found_by_any_name(moment: FleetNow) -> None:
 def test_where_nobody_serves_it_is_said(moment: FleetNow) -> None:
     alone = replace(moment, allocations={})
     said = drawn(serving.grid(alone, frozenset()))
-    assert "No holder serves inference, by its command or what Kubernetes says." in said
+    assert "No inference server is known, by its command or from Kubernetes." in said
     assert "at 0 % now" not in said
 
 
@@ -101,8 +97,8 @@ def test_gpus_of_a_silent_node_are_not_measured_and_none_of_them_is_counted_as_b
     assert (shown["job 1"]["idle_gpus"], shown["job 1"]["unmeasured_gpus"]) == (0, 0)
     assert (shown["job 2"]["idle_gpus"], shown["job 2"]["unmeasured_gpus"]) == (None, 4)
     said = drawn(found)
-    assert "2 holders serve inference on 6 GPUs, none at 0 % now, 4 not measured." in said
+    assert "2 inference servers on 6 GPUs, none at 0 % now, 4 not measured." in said
     assert said.count('"not measured"') == 1
     away = replace(facts, heard=heard([near, silent], NOON - timedelta(minutes=10)))
     told = drawn(serving.grid(moment_of(away, AnalyzerSettings()), frozenset()))
-    assert "2 holders serve inference on 6 GPUs, none of them measured now." in told
+    assert "2 inference servers on 6 GPUs, none of them measured now." in told

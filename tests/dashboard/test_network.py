@@ -168,7 +168,7 @@ def test_the_gravest_finding_comes_first_whatever_it_costs() -> None:
     assert [one.severity for one in found.findings] == [Severity.CRITICAL, Severity.WARNING]
     assert found.worst == grave
     assert found.said.startswith("First: n-2 mlx5_0: ")
-    assert found.answer == "Yes: 1 job may suffer; 2 findings."
+    assert found.answer == "Possibly: 1 job may suffer; 2 findings."
 
 
 def test_of_findings_as_grave_what_costs_a_job_comes_first_with_the_job() -> None:
@@ -178,7 +178,7 @@ def test_of_findings_as_grave_what_costs_a_job_comes_first_with_the_job() -> Non
         moment(idle, costs),
         measured(told((port(NODES[0]), BUSY), (port(NODES[1]), BUSY)), ["prod"]),
     )
-    assert found.answer == "Yes: 1 job may suffer; 2 findings."
+    assert found.answer == "Possibly: 1 job may suffer; 2 findings."
     assert found.said.startswith("First: n-1 mlx5_0: <b>Bad cable</b>, since ")
     assert found.worst is not None
     assert found.worst.subject == port(NODES[0])
@@ -198,7 +198,7 @@ def test_whose_jobs_go_over_a_cable_between_switches_nobody_says() -> None:
     assert "/network?link=prod%2Fleaf1%2Fport%2Fswitch%2F21" in said(found)
     assert '"Jobs that may suffer"], ["dd", {}, "not known"]' in said(found)
     both = network(moment(cable, bad(port(NODES[0]), "job 7")), found.links)
-    assert both.answer == "Yes: 1 job may suffer; 2 findings."
+    assert both.answer == "Possibly: 1 job may suffer; 2 findings."
 
 
 def test_links_that_nobody_judged_have_no_column_of_verdicts() -> None:
@@ -331,7 +331,7 @@ def test_the_command_says_what_to_do_below_its_answer_as_the_page_does() -> None
     one = bad(port(NODES[0]), "job 7", action="Replace the cable.")
     found = network(moment(one), links)
     answer, to_do = found.grid.head
-    assert answer == f"Yes: 1 job may suffer; 1 finding. {found.said}"
+    assert answer == f"Possibly: 1 job may suffer; 1 finding. {found.said}"
     assert to_do == "Do now: Replace the cable."
     assert list(network(moment(), links).grid.head) == ["No: the only link has no finding."]
 

@@ -86,7 +86,7 @@ def lines(of: Subject) -> Iterator[str]:
 
 def test_the_page_names_the_link_the_job_and_what_to_do(hub: HubProcess) -> None:
     text = said(open_page("network"))
-    assert "Yes: 1 job may suffer; 1 finding." in text
+    assert "Possibly: 1 job may suffer; 1 finding." in text
     assert "n-1 port mlx5_0/1" in text
     assert '["a", {"href": "/job?cluster=prod&job=7"}, "job 7"], " of ann: 8 GPUs' in text
     assert "Swap the cable." in text
@@ -100,7 +100,7 @@ def test_the_command_says_what_the_page_says_and_programs_get_every_link(hub: Hu
     done = run(hub, "network")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
-        "Yes: 1 job may suffer; 1 finding. First: n-1 port mlx5_0/1 → leaf-1 port Ethernet7: "
+        "Possibly: 1 job may suffer; 1 finding. First: n-1 port mlx5_0/1 → leaf-1 port Ethernet7: "
     )
     assert "\nDo now: Swap the cable." in done.stdout
     assert "2 fabric ports of 2 tell no waits" in done.stdout

@@ -129,6 +129,12 @@ def test_a_switch_itself_is_shown_with_its_ports() -> None:
     leads_to = {switch_page("prod", "spine1"), node_page("prod", "n11")}
     leads_to.add(link_page(replace(LEAF, port="3")))
     assert all(f'"{href}"' in drawn for href in leads_to)
+    # Which of them is slow is seen without opening each.
+    slow = changed(fine, "leaf1", 3, bits_per_second=FAST // 4)
+    assert '["td", {"class": "apart"}, "100 of 400 Gbit/s"]' in json.dumps(
+        page(seen(switches=slow), replace(LEAF, port="0").key, NOW)
+    )
+    assert '"apart"' not in drawn
     # The page of one of its ports does not list the others.
     port = json.dumps(page(seen(switches=fine), replace(LEAF, port="3").key, NOW))
     assert link_page(replace(LEAF, port="5")) not in port

@@ -196,21 +196,27 @@ def test_gpus_that_a_hang_hides_stand_beside_those_that_fail() -> None:
     assert (numbers.looks[DisplayState.FAILED], numbers.looks[DisplayState.UNKNOWN]) == (1, 8)
     text = strip(numbers)
     assert (
-        '<div class="tile failed"><div class="name">Unavailable GPUs</div><div class="value">1'
+        '<div class="tile failed"><div class="name">Unavailable or failing</div><div class="value">1'
         in text
     )
-    assert '<strong class="hung">+ 8 unknown: driver hangs</strong>' in text
+    assert '<strong class="hung">8 of the unknown: driver hangs</strong>' in text
     hung = incident("gpu_silent", gpu(1, node("b")), Severity.CRITICAL)
     view = view_of(replace(busy_fleet([node("a"), node("b")]), incidents=(hang, hung)))
     text = strip(view.clusters[0].strip)
-    assert "+ 9 unknown: 8 driver hangs, 1 GPU hangs" in text
+    assert "9 of the unknown: 8 driver hangs, 1 GPU hangs" in text
 
 
 def test_of_gpus_that_nobody_knows_none_is_counted_as_well() -> None:
     facts = busy_fleet([node("a"), node("b")])
     silent = replace(facts, heard=heard([node("a"), node("b")], LONG_AGO))
     text = strip(view_of(silent).clusters[0].strip)
-    for name in ("Unavailable GPUs", "Degraded", "Allocated but idle", "GPUs allocated", "Power"):
+    for name in (
+        "Unavailable or failing",
+        "Degraded",
+        "Allocated but idle",
+        "GPUs allocated",
+        "Power",
+    ):
         assert f'<div class="name">{name}</div><div class="value">–</div>' in text
     partly = replace(facts, heard={**facts.heard, **heard([node("b")], LONG_AGO)})
     text = strip(view_of(partly).clusters[0].strip)
