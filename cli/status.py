@@ -32,6 +32,8 @@ COLUMNS = (
 )
 # The columns that fit in 80 characters; programs get all of them.
 _FOR_PEOPLE = 5
+_WELL = "Nothing needs attention."
+_NO_NODE = "No node has reported yet: 'gpuvigil join' on each makes it report."
 
 
 def grid(moment: FleetNow) -> Grid:
@@ -57,18 +59,18 @@ def grid(moment: FleetNow) -> Grid:
         for_people=_FOR_PEOPLE,
         head=[*moment.view.warnings, *map(sentence, moment.clusters)],
         notes=[f"First: {one.label}: {one.action}" for one in standing[:1]],
-        empty="Nothing needs attention.",
+        empty=_WELL if moment.view.clusters else _NO_NODE,
     )
 
 
 def exit_code(moment: FleetNow) -> int:
-    """Return 2 if an open incident is critical, 1 if one is a warning, 3 if the view has gaps, else 0."""
+    """Return 2 if an open incident is critical, 1 if one is a warning, 3 if the view has gaps or no node, else 0."""
     standing = {one.severity for one in _standing(moment)}
     if Severity.CRITICAL in standing:
         return 2
     if Severity.WARNING in standing:
         return 1
-    return 3 if moment.view.warnings else 0
+    return 3 if moment.view.warnings or not moment.view.clusters else 0
 
 
 def _standing(moment: FleetNow) -> Sequence[Attention]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from gpuvigil.config import load
 from gpuvigil.errors import ConfigError
 from gpuvigil.file_sync import sync
+from gpuvigil.hub_client.authority import certificate_in
+from gpuvigil.state_directory import SITE_CONFIG
 
 CONFIGURATION, TOKEN, AUTHORITY = "collector.toml", "collector-token", "ca.pem"
 PENDING = "collector-token.joining"
@@ -70,11 +72,38 @@ def write(joining: Joining, directory: Path, *, replace: bool) -> list[str]:
 
 
 def check(joining: Joining, directory: Path, *, replace: bool) -> None:
-    """Raise ConfigError when a different configuration exists and may not be replaced."""
+    """Raise ConfigError when a different configuration exists and may not be replaced.
+
+    Files that a hub on this machine reads are never replaced: no node could reach it any more.
+    """
+    _check_hubs_own(joining, directory)
     file = directory / CONFIGURATION
     before = _read(file)
     if not replace and before is not None and before != configuration(joining, directory):
         raise ConfigError(_refusal(file))
+
+
+def _check_hubs_own(joining: Joining, directory: Path) -> None:
+    site = directory / SITE_CONFIG.name
+    try:
+        hub = load(site, {}).hub
+    except ConfigError:  # no hub's machine, or one whose hub does not start either
+        return
+    token, authority = directory / TOKEN, directory / AUTHORITY
+    known = certificate_in(_read(authority) or "")
+    replaced = {
+        token: hub.collector_token_file == token
+        and kept(directory, TOKEN) not in {"", joining.token},
+        authority: hub.ca_file == authority
+        and None not in {known, joining.authority}
+        and known != joining.authority,
+    }
+    for file, is_replaced in replaced.items():
+        if is_replaced:
+            raise ConfigError(
+                f"{file} is the hub's of this machine ({site}), and a join would replace it: join"
+                " this machine with the line that 'gpuvigil server init' prints here"
+            )
 
 
 def kept(directory: Path, name: str) -> str:

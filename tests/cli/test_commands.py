@@ -112,6 +112,14 @@ def test_status_names_the_worst_first_and_what_to_do_about_it(moment: FleetNow) 
     assert calm.splitlines()[-1] == "Nothing needs attention."
 
 
+def test_a_site_without_a_node_is_not_called_well() -> None:
+    moment = moment_of(Facts(now=NOON, pulses=pulses(NOON)), AnalyzerSettings())
+    assert text(status.grid(moment), 80).splitlines() == [
+        "No node has reported yet: 'gpuvigil join' on each makes it report."
+    ]
+    assert status.exit_code(moment) == 3
+
+
 def test_monitoring_reads_how_bad_it_is_from_the_exit_code(moment: FleetNow) -> None:
     critical, warning = moment.view.attention
     info = replace(warning, incident=replace(warning.incident, severity=Severity.INFO))

@@ -61,3 +61,24 @@ def test_a_file_that_is_no_configuration_is_kept_too(tmp_path: Path) -> None:
         write(JOINING, tmp_path, replace=False)
     with pytest.raises(ConfigError, match=r"cannot write .*: File exists"):
         write(JOINING, tmp_path / "collector.toml", replace=True)
+
+
+def test_what_the_hub_of_the_same_machine_reads_is_never_replaced(tmp_path: Path) -> None:
+    token, authority = tmp_path / "collector-token", tmp_path / "ca.pem"
+    site = tmp_path / "gpuvigil.toml"
+    site.write_text(f'[hub]\ncollector_token_file = "{token}"\nca_file = "{authority}"\n')
+    token.write_text("secret\n")
+    authority.write_text(PEM)
+    said = write(JOINING, tmp_path, replace=False)
+    assert [line.split()[0] for line in said] == ["written", "unchanged", "unchanged"]
+    for other in (
+        replace(JOINING, token="own"),
+        replace(JOINING, authority=PEM.replace("MAA", "MAE")),
+    ):
+        with pytest.raises(ConfigError, match=r"is the hub's of this machine .*server init"):
+            write(other, tmp_path, replace=True)
+    assert (token.read_text(), authority.read_text()) == ("secret\n", PEM)
+    # A machine that only asks the hub, as for Slurm, has no hub's token.
+    site.write_text(f'[hub]\nca_file = "{authority}"\n')
+    write(replace(JOINING, token="own"), tmp_path, replace=True)
+    assert token.read_text() == "own\n"
