@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gpuvigil.faults import FAULTS
 from gpuvigil.model import Allocation, Incident
 from gpuvigil.model.holder import HolderKind
 from gpuvigil.web.metrics_page import Sample, family
@@ -70,6 +71,7 @@ def _incidents(standing: Sequence[Incident]) -> tuple[list[Sample], int]:
                 "cluster": cluster,
                 "node": node,
                 "fault": fault,
+                "title": FAULTS[fault].title if fault in FAULTS else fault,
                 "severity": severities[rank],
                 "held": "yes" if held else "no",
             },

@@ -292,6 +292,71 @@ def test_each_rule_fires_above_its_limit_and_not_below(
     assert "SUCCESS" in promtool("test", "rules", file)
 
 
+WORDS = (
+    (
+        INCIDENTS,
+        'gpuvigil_incidents{cluster="c",node="n1",fault="f",title="Fan failed",severity="critical",held="no"}',
+        "GpuvigilIncidentCritical",
+        "Fan failed: n1",
+        "Incidents of this kind (`f`) that stand on node n1 of cluster c: 2. gpuvigil's page *Incidents*,"
+        " or `gpuvigil why n1`, says since when, by what evidence, and what to do first.",
+    ),
+    (
+        INCIDENTS,
+        'gpuvigil_incidents{cluster="c",fault="f",title="Leaf is down",severity="critical",held="no"}',
+        "GpuvigilIncidentCritical",
+        "Leaf is down: c",
+        "Incidents of this kind (`f`) that stand on cluster c: 2. gpuvigil's page *Incidents*"
+        " says since when, by what evidence, and what to do first.",
+    ),
+    (
+        RULES,
+        'gpuvigil_node_fans_failed{cluster="c",node="n1"}',
+        "GpuvigilHostFails",
+        "A fan of n1 fails",
+        "The node itself tells of a fan that fails or does not answer. `ipmitool sel list` or the BMC names a"
+        " part of the machine, the kernel log a mount. With gpuvigil's services: `gpuvigil why n1`.",
+    ),
+)
+
+
+@pytest.mark.parametrize(("file", "series", "alert", "summary", "description"), WORDS)
+def test_an_alert_alone_says_what_is_wrong_and_where(
+    promtool: Callable[..., str],
+    tmp_path: Path,
+    file: Path,
+    series: str,
+    alert: str,
+    summary: str,
+    description: str,
+) -> None:
+    (rule,) = [it for it in read(file) if it["alert"] == alert]
+    named = dict(re.findall(r'(\w+)="([^"]*)"', series)) | rule["labels"]
+    if file is RULES:
+        named["part"] = "fan"
+    expected = {
+        "exp_labels": named,
+        "exp_annotations": {"summary": summary, "description": description},
+    }
+    whole = {
+        "rule_files": [str(file)],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": series, "values": "2x10"}],
+                "alert_rule_test": [
+                    {"eval_time": "5m", "alertname": alert, "exp_alerts": [expected]}
+                ],
+            }
+        ],
+    }
+    tests = tmp_path / "tests.yml"
+    # YAML holds JSON.
+    tests.write_text(json.dumps(whole), encoding="utf-8")
+    assert "SUCCESS" in promtool("test", "rules", tests)
+
+
 def test_every_metric_that_a_rule_asks_for_is_shown_somewhere() -> None:
     shown = {metric.prometheus for one in metrics.EXPORTED for metric in one.metrics} | OTHERS
     for file in FILES:

@@ -36,6 +36,7 @@ _SLOW_SECONDS = 300
 _BATCH_SERIES = 200
 _USUAL_GPUS = 8
 _UNAME = "node_uname_info"
+_MOST_NAMED = 5
 Holders = list[tuple[int, int, Labels]]  # first and last moment, and the labels that name a holder
 
 
@@ -101,16 +102,15 @@ class _Gatherer:
         there = frozenset(self.asker.names("__name__", [selector], whole)) & wanted
         exporters = tuple(one for one in exporters if _is_asked(one, there))
         if not any(one.measurement is GPU for one in exporters):
-            raise StoreError(
-                "it has no metric of dcgm-exporter or nvidia_gpu_exporter in this span"
-                f" ({' '.join(sorted(there)) or 'nothing that is known here'})"
-            )
+            raise self._without_gpus(whole)
         targets = [self._targets(one, there, whole) for one in exporters]
         both = list(zip(exporters, targets, strict=True))
         gpus = sum(sum(them.values()) for one, them in both if one.measurement is GPU)
         fast, slow = self._spans(max(gpus, 1))
         self._ask_hosts(there, fast)
         told = [self._of(one, them, there, fast, slow) for one, them in both]
+        if not any(one.rows for one in told if one.exporter.measurement is GPU):
+            raise self._without_whole_gpus(exporters, there, whole)
         return CollectedMetrics(
             fast=fast,
             slow=slow,
@@ -119,6 +119,30 @@ class _Gatherer:
             missing=tuple(missing(there)),
             notes=self.notes,
             nodes=self.nodes,
+        )
+
+    def _without_gpus(self, whole: Span) -> StoreError:
+        """Return why nothing can be judged, with what else the server has that looks like GPUs."""
+        alike = ['__name__=~"(?i).*(dcgm|nvidia|gpu).*"', *self.bounds.matchers]
+        other = self.asker.names("__name__", [f"{{{','.join(alike)}}}"], whole)
+        names = f"; it has {' '.join(other[:_MOST_NAMED])}" if other else ""
+        return StoreError(
+            "no GPU is known by dcgm-exporter's names (DCGM_FI_DEV_GPU_UTIL) or nvidia_gpu_exporter's"
+            f" (nvidia_smi_utilization_gpu_ratio) in this span{names}. Names that were changed by"
+            " relabelling are not known here"
+        )
+
+    def _without_whole_gpus(
+        self, exporters: Sequence[Exporter], there: frozenset[str], whole: Span
+    ) -> StoreError:
+        """Return which metric has no series of a whole GPU, and which labels its series have."""
+        (metric, *_) = (it for one in exporters if (it := presence_of(one, there)))
+        found = self.asker.now(matching([metric], self.bounds.matchers), whole.last)
+        labels = sorted({name for one, _ in found for name in one} - {"__name__"})
+        has = f"; they have {' '.join(labels)}" if labels else ""
+        return StoreError(
+            f"{metric} has no series of a whole GPU in this span: gpuvigil needs the label UUID, and"
+            f" takes none of a slice (GPU_I_ID){has}"
         )
 
     def _spans(self, gpus: int) -> tuple[Span, Span]:

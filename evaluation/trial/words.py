@@ -16,6 +16,11 @@ from .asking import Cost
 from .questions import XID
 
 _MOST = 8  # lines of a list
+# What is missing where no metric begins so; the wider first.
+_ABSENT = {
+    "node_": "node_exporter (node_*)",
+    "node_infiniband_": "node_exporter's InfiniBand ports (node_infiniband_*)",
+}
 _LESS, _MISSING = "Judged with less: ", ". Missing: "
 # The seconds of each reason are computed from the mask of reasons.
 _REASONS = "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"
@@ -33,7 +38,7 @@ def limits(
     """Return sentences on what could not be judged; `there` are the metrics that the Prometheus has."""
     told = {*given, *({"events"} if XID in there else ())}
     found = unjudged(told)
-    lines = [*_without_metrics(found), *_with_less(found)]
+    lines = [*_without_use(given), *_without_metrics(found, there), *_with_less(found)]
     if named == 0:
         lines.insert(0, _nobody(gpus))
     only = sorted(
@@ -51,10 +56,25 @@ def _nobody(gpus: int) -> str:
     )
 
 
-def _without_metrics(found: Sequence[Unjudged]) -> Iterator[str]:
+def _without_use(given: Collection[str]) -> Iterator[str]:
+    field = "gpu.utilization_percent"
+    if field not in given:
+        yield f"Not judged: which GPUs are idle{_MISSING}{_by_field()[field]}."
+
+
+def _without_metrics(found: Sequence[Unjudged], there: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each set of missing metrics; an exporter that is missing as a whole has one alone."""
+    absent = {
+        prefix: what
+        for prefix, what in _ABSENT.items()
+        if not any(name.startswith(prefix) for name in there)
+    }
+    of: dict[str, list[str]] = {}
     for one in found:
         if one.wholly and (metrics := _metrics(one)):
-            yield f"Not judged: {_titles(one)}{_MISSING}{', '.join(metrics)}."
+            whole = next((it for it in absent if all(name.startswith(it) for name in metrics)), "")
+            of.setdefault(absent.get(whole) or f"{', '.join(metrics)}", []).append(_titles(one))
+    yield from (f"Not judged: {', '.join(titles)}{_MISSING}{what}." for what, titles in of.items())
 
 
 def _with_less(found: Sequence[Unjudged]) -> Iterator[str]:

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from analyzer.exporter import MOST_HOLDERS, MOST_INCIDENTS, Passes, exposition
+from gpuvigil.faults import FAULTS
 from gpuvigil.model import SELFTEST_CLUSTER, Allocation, Incident, Severity, Subject
 from gpuvigil.model.holder import Holder, job_holder, pod_holder, process_holder
 
@@ -49,14 +50,29 @@ def shown(
     }
 
 
+def named(fault: str) -> dict[str, str]:
+    return {"fault": fault, "title": FAULTS[fault].title}
+
+
 def test_incidents_are_counted_by_node_fault_and_severity() -> None:
     other = replace(INCIDENT, fault="gpu_hot", severity=Severity.WARNING, held="drained: fan")
     marked = replace(INCIDENT, subject=Subject(cluster=SELFTEST_CLUSTER, node="n9"))
-    found = shown([INCIDENT, INCIDENT, other, marked])
+    older = replace(INCIDENT, fault="of_before", severity=Severity.WARNING)  # in no table any more
+    found = shown([INCIDENT, INCIDENT, other, marked, older])
     node = {"cluster": "c", "node": "n1"}
     assert found["gpuvigil_incidents"] == [
-        ({**node, "fault": "gpu_lost", "severity": "critical", "held": "no"}, 2),
-        ({**node, "fault": "gpu_hot", "severity": "warning", "held": "yes"}, 1),
+        ({**node, **named("gpu_lost"), "severity": "critical", "held": "no"}, 2),
+        ({**node, **named("gpu_hot"), "severity": "warning", "held": "yes"}, 1),
+        (
+            {
+                **node,
+                "fault": "of_before",
+                "title": "of_before",
+                "severity": "warning",
+                "held": "no",
+            },
+            1,
+        ),
     ]
     assert found["gpuvigil_incidents_not_shown"] == [({}, 0)]
 

@@ -108,11 +108,12 @@ def site(
     length: timedelta,
     every: int = 60,
     without: Sequence[str] = (),
+    relabelled: Callable[[str], str] = str,
 ) -> Prometheus:
-    """A Prometheus that has the last days before a midnight; to be entered."""
+    """A Prometheus that has the last days before a midnight, `relabelled` line by line; to be entered."""
     end = int(until.timestamp())
     file = directory / "past.txt"
-    lines = openmetrics(end - int(length.total_seconds()), end, every, without)
+    lines = map(relabelled, openmetrics(end - int(length.total_seconds()), end, every, without))
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     server = Prometheus(directory / "server", "", {})
     command = ["promtool", "tsdb", "create-blocks-from", "--max-block-duration=768h"]

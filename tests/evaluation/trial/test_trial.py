@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.trial import trial_command
+from evaluation.trial import trial_command, words
 from evaluation.trial.asking import Asker, Load
 from evaluation.trial.gathering import Bounds
 from evaluation.trial.trial_command import Found
 from gpuvigil.config import Config, StoreSettings
+from gpuvigil.errors import StoreError
 from tests.evaluation.trial.made import IDLE, site
 from tests.timeseries import Prometheus
 
@@ -112,7 +113,7 @@ def test_where_nothing_is_known_one_line_says_so(
 ) -> None:
     given = ["--prometheus", tried.server.url, "--last", "2d", "--match", 'cluster="other"']
     assert trial_command.main(given) == 1
-    assert "no metric of dcgm-exporter" in capsys.readouterr().err
+    assert "no GPU is known by dcgm-exporter's names" in capsys.readouterr().err
     assert trial_command.main(["--prometheus", "http://127.0.0.1:9", "--last", "2h"]) == 1
     assert "does not answer" in capsys.readouterr().err
     assert trial_command.main(["--prometheus", "prometheus:9090"]) == 2
@@ -120,3 +121,49 @@ def test_where_nothing_is_known_one_line_says_so(
     secret = ["--token-file", str(tmp_path / "none")]
     assert trial_command.main(["--prometheus", tried.server.url, *secret]) == 2
     assert str(tmp_path / "none") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("DCGM_FI", "site_dcgm_fi", "it has site_dcgm_fi_DEV_FB_USED .* changed by relabelling"),
+        (
+            "UUID=",
+            "uuid=",
+            "DCGM_FI_DEV_GPU_UTIL has no series of a whole GPU .* Hostname .*gpu .*uuid",
+        ),
+        ("gpu=", 'GPU_I_ID="1",gpu=', "takes none of a slice .* GPU_I_ID"),
+    ],
+)
+def test_whoever_relabels_is_told_what_is_not_known_here(
+    before: str, after: str, said: str, tmp_path: Path
+) -> None:
+    hour = DAY / 24
+    past = site(tmp_path, midnight(), hour, relabelled=lambda it: it.replace(before, after))
+    with past as server, pytest.raises(StoreError, match=said):
+        look(server, tmp_path / "kept", Load(), hour)
+
+
+def test_without_utilisation_the_first_thing_missing_is_that() -> None:
+    first, *others = words.limits({"gpu.up"}, {"DCGM_FI_DEV_GPU_TEMP"}, 1, 8)
+    assert first == "Not judged: which GPUs are idle. Missing: DCGM_FI_DEV_GPU_UTIL."
+    assert not [it for it in others if it.startswith("Not judged: which")]
+    assert words.limits({"gpu.utilization_percent"}, {"DCGM_FI_DEV_GPU_UTIL"}, 1, 8)[0] != first
+
+
+def test_an_exporter_that_is_not_there_is_named_once_and_not_by_each_metric() -> None:
+    def lines(*there: str) -> list[str]:
+        known = {"DCGM_FI_DEV_GPU_UTIL", *there}
+        found = words.limits({"gpu.utilization_percent"}, known, 1, 8)
+        return [it for it in found if it.startswith("Not judged") and "node_" in it]
+
+    (nothing,) = [it for it in lines() if "_*" in it]
+    assert "Node's memory is full, " in nothing
+    assert "Network link runs below its speed" in nothing
+    assert nothing.endswith(" Missing: node_exporter (node_*).")
+    ports = [it for it in lines("node_load1") if "_*" in it]
+    assert len(ports) == 1
+    assert ports[0].endswith(" Missing: node_exporter's InfiniBand ports (node_infiniband_*).")
+    assert "Network link runs below its speed" in ports[0]
+    some = lines("node_load1", "node_infiniband_state_id")
+    assert not [it for it in some if "_*" in it]
