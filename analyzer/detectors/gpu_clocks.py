@@ -1,8 +1,7 @@
 """A GPU whose clocks stay low under load, without anything that explains it."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence.grouping import one_of_node
 from ..evidence.job_pace import PEERS, held_since, jobs, stands_out
 from ..evidence.node_clocks import NEEDS as OF_NODES
 from ..evidence.node_clocks import NodeBelow, nodes_below_their_jobs
@@ -121,30 +121,10 @@ def stuck_clocks(window: Window) -> list[Finding]:
             np.flatnonzero(found).tolist(), rows.where(found), strict=True
         )
     ]
-    told = _by_node(stuck)
+    told = one_of_node(stuck, _SEVERAL)
     known = {one.subject.of_node() for one in told}
     below = nodes_below_their_jobs(window, _stand(window))
     return [*told, *(_set(window, one) for one in below if one.node not in known)]
-
-
-def _by_node(stuck: Iterable[Finding]) -> list[Finding]:
-    """Merge the findings of several GPUs on a node into one, worded as the most severe."""
-    of_node: dict[Subject, list[Finding]] = defaultdict(list)
-    for one in sorted(stuck, key=lambda one: (one.severity.rank, one.subject)):
-        of_node[one.subject.of_node()].append(one)
-    return [
-        them[0]
-        if len(them) == 1
-        else replace(
-            them[0],
-            subject=node,
-            title=_SEVERAL,
-            since=min(one.since for one in them),
-            evidence=(Evidence(name="GPUs", value=str(len(them))), *them[0].evidence),
-            members=tuple(sorted(one.subject for one in them)),
-        )
-        for node, them in sorted(of_node.items())
-    ]
 
 
 def _stand(window: Window) -> frozenset[Subject]:

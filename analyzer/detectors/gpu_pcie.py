@@ -11,6 +11,7 @@ from gpuvigil.model import Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
+from ..evidence.grouping import one_of_node
 from ..window.columns import Floats, Mask, divided, seconds
 from ..window.rows import Row, Rows
 from ..window.window import Need, Span, Window
@@ -40,6 +41,10 @@ NEEDS = (
     Need(measurement="gpu", span=Span.STEADY, aggregates=(*_LINK, *_WIDTHS)),
 )
 
+_SEVERAL = "PCIe links of several GPUs of the node are degraded"
+_SEVERAL_ACTION = (
+    "Drain the node; look at what these GPUs share: a riser, a PCIe switch, its power."
+)
 # DCGM: replays per lane and minute at a bit error rate of 1e-12, by generation; the next doubles.
 _PER_LANE = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 _SAMPLES = 3
@@ -52,7 +57,8 @@ _LINES_OF_SPARSE = 2.5
 
 
 def degraded_links(window: Window) -> list[Finding]:
-    """Return one finding per GPU: lanes lost, a lower generation under load, or too many replays.
+    """Return one finding per GPU, or per node with several: lanes lost, a lower generation under load, or too many
+    replays.
 
     A node that is read seldom is also judged by the steady span: at one line a minute the recent one shows no
     increase.
@@ -66,7 +72,7 @@ def degraded_links(window: Window) -> list[Finding]:
         *_of_replays(rows, any_row, window.settings.window_seconds / 60.0),
         *_of_replays(long, seldom, window.settings.steady_seconds / 60.0),
     ]
-    return findings("gpu_pcie", claims)
+    return one_of_node(findings("gpu_pcie", claims), _SEVERAL, _SEVERAL_ACTION)
 
 
 def _of_link(rows: Rows, asked: Mask) -> Iterator[Claim]:
@@ -135,19 +141,24 @@ def _claim(condition: str, subject: Subject, row: Row, said: Evidence) -> Claim:
 
 
 def would_show_degraded_link(window: Window, incident: Incident) -> bool:
-    """Return whether the last minute would show the fault, or the steady span on a node that is read seldom.
+    """Return whether the last minute of any GPU of the incident would show the fault, or the steady span on a node
+    that is read seldom.
 
     The first lines after a gap would not, and a lower generation shows only under load: an idle link saves
     power.
     """
-    long = window.get("gpu", Span.STEADY).of_subject(incident.subject)
+    gpus = {incident.subject, *map(Subject.parse, incident.members)}
+    return any(_would_show(window, gpu, incident.condition) for gpu in gpus)
+
+
+def _would_show(window: Window, gpu: Subject, condition: str) -> bool:
+    long = window.get("gpu", Span.STEADY).of_subject(gpu)
     is_sparse = bool(_is_sparse(window, long, long).any())
-    rows = long if is_sparse else window.get("gpu", Span.RECENT)
-    row = rows.get(incident.subject)
+    row = (long if is_sparse else window.get("gpu", Span.RECENT)).get(gpu)
     if row is None or row["samples"] < _SAMPLES:
         return False
     least = row["utilization_percent_min"]
-    return incident.condition != "pcie_slow" or (least is not None and least >= WORKING_PERCENT)
+    return condition != "pcie_slow" or (least is not None and least >= WORKING_PERCENT)
 
 
 def _is_sparse(window: Window, long: Rows, of: Rows) -> Mask:

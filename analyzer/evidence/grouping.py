@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gpuvigil.model import Evidence, Subject
+from gpuvigil.model import Evidence, Finding, Subject
 
 from ..window.window import Window
 from .claims import Claim
@@ -51,6 +51,30 @@ def _of_node(node: Subject, claims: Sequence[Claim], condition: str, gpus: int) 
         severity=min((claim.urgency for claim in claims), key=lambda s: s.rank),
         members=tuple(sorted(claim.subject for claim in claims)),
     )
+
+
+def one_of_node(found: Iterable[Finding], title: str, action: str | None = None) -> list[Finding]:
+    """Merge the findings of several GPUs on a node into one about the node, worded as the gravest.
+
+    `action` is what to do where the node has several, if that differs.
+    """
+    of_node: dict[Subject, list[Finding]] = defaultdict(list)
+    for one in sorted(found, key=lambda one: (one.severity.rank, one.subject)):
+        of_node[one.subject.of_node()].append(one)
+    return [
+        them[0]
+        if len(them) == 1
+        else replace(
+            them[0],
+            subject=node,
+            title=title,
+            since=min(one.since for one in them),
+            evidence=(Evidence(name="GPUs", value=str(len(them))), *them[0].evidence),
+            action=action or them[0].action,
+            members=tuple(sorted(one.subject for one in them)),
+        )
+        for node, them in sorted(of_node.items())
+    ]
 
 
 def by_rack(

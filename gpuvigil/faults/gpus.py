@@ -197,7 +197,7 @@ ROWS = (
         loses_data=False,
         signs=frozenset({Sign.GPU_BROKEN}),
         explains=Explains(reach=Reach.HERE, signs=frozenset({Sign.SLOW_JOB})),
-        shared=Shared.NO,
+        shared=Shared.NODE,
         told_by=frozenset(),
         xids_alike=frozenset(),
         cured_by=frozenset(),

@@ -28,9 +28,10 @@ def seen(standing: list[Incident], *findings: Finding) -> Observation:
 
 BOTH = (gpu(), gpu(1, 1))
 CLOCKS, HOT = of_node("gpu_clocks", *BOTH), of_node("gpu_hot", *BOTH, condition="node_hot")
+LINKS = of_node("gpu_pcie", *BOTH, condition="pcie_slow")
 
 
-@pytest.mark.parametrize("several", [CLOCKS, HOT])
+@pytest.mark.parametrize("several", [CLOCKS, HOT, LINKS])
 def test_it_goes_on_as_the_incident_of_the_first(several: Finding) -> None:
     old = incident(several.fault, gpu(1, 1))
     found = seen([old], several)
@@ -49,7 +50,7 @@ def test_it_goes_on_as_the_incident_of_the_first(several: Finding) -> None:
     assert (set(found.candidates), set(found.covered)) == ({old.fingerprint}, {young.fingerprint})
 
 
-@pytest.mark.parametrize("several", [CLOCKS, HOT])
+@pytest.mark.parametrize("several", [CLOCKS, HOT, LINKS])
 def test_it_is_the_nodes_own_where_none_of_its_gpus_stood_for_it(several: Finding) -> None:
     for other in (
         incident(several.fault, gpu(1, 2)),  # not one of those
@@ -63,7 +64,7 @@ def test_it_is_the_nodes_own_where_none_of_its_gpus_stood_for_it(several: Findin
     assert set(found.candidates) == {own.fingerprint}
 
 
-@pytest.mark.parametrize("fault", ["gpu_clocks", "gpu_hot"])
+@pytest.mark.parametrize("fault", ["gpu_clocks", "gpu_hot", "gpu_pcie"])
 def test_while_it_stands_for_several_no_other_gpu_of_the_node_opens_one(fault: str) -> None:
     alone, other = slowness(fault, gpu(1, 2)), slowness(fault, gpu(2))
     grown = incident(fault, gpu(), members=tuple(it.key for it in BOTH))

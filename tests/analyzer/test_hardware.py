@@ -15,7 +15,7 @@ from analyzer.detectors.gpu_hung import hung_jobs
 from analyzer.detectors.gpu_memory import failing_memory, would_show_corrections
 from analyzer.detectors.gpu_memory_held import held_memory
 from analyzer.detectors.gpu_nvlink import broken_links
-from analyzer.detectors.gpu_pcie import degraded_links
+from analyzer.detectors.gpu_pcie import degraded_links, would_show_degraded_link
 from analyzer.detectors.gpu_power import held_back
 from analyzer.detectors.gpu_settings import odd_settings
 from analyzer.detectors.gpus_missing import nodes_with_too_few
@@ -214,6 +214,23 @@ def test_an_idle_link_saves_power_and_a_working_one_does_not() -> None:
     assert degraded_links(slow.changed(gpu(), {"utilization_percent": 0}).window()) == []
     # One sample at full speed is enough.
     assert degraded_links(slow.changed(gpu(), {"pcie_generation": 5}, 25).window()) == []
+
+
+def test_links_of_several_gpus_of_a_node_are_one_finding_about_the_node() -> None:
+    """What is above both of them, such as a PCIe switch or a riser, is the nearest cause."""
+    scene = healthy(nodes=2, gpus=4).changed(gpu(), {"pcie_generation": 1})
+    scene = scene.changed(gpu(1, 2), {"pcie_width": 8}).changed(gpu(2), {"pcie_width": 8})
+    both, alone = degraded_links(scene.window())
+    assert (both.subject, both.members) == (node(), (gpu(), gpu(1, 2)))
+    assert (alone.subject, alone.members) == (gpu(2), ())
+    assert both.title != alone.title
+    assert both.action != alone.action
+    # It is over when one of them would show it and does not: another may rest.
+    stands = incident("gpu_pcie", gpu(), condition="pcie_slow", members=(gpu(1, 2).key,))
+    rests = scene.changed(gpu(), {"utilization_percent": 0})
+    assert would_show_degraded_link(rests.window(), stands)
+    rest = rests.changed(gpu(1, 2), {"utilization_percent": 0})
+    assert not would_show_degraded_link(rest.window(), stands)
 
 
 def test_replays_count_per_lane_and_generation() -> None:
