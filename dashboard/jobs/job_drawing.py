@@ -30,8 +30,9 @@ _HOUR = timedelta(hours=1)
 
 def head(job: JobNow, now: datetime) -> Node:
     """Return the head: the job, its user, its GPUs and its start; then what holds it up or bounds it."""
-    up, found = job.holds_up, job.decision
-    kind = up.severity.value if up is not None else "good" if job.is_known else ""
+    up, slow, found = job.holds_up, job.slowed_by, job.decision
+    worst = up or slow
+    kind = worst.severity.value if worst is not None else "good" if job.is_known else ""
     return el(
         "section",
         el(
@@ -41,7 +42,11 @@ def head(job: JobNow, now: datetime) -> Node:
             *([" ", _SIMULATED] if job.cluster == SIMULATED_CLUSTER else []),
         ),
         el("p", *_joined(_facts(job, now)), class_="sub"),
-        el("p", *_calm(job)) if up is None else _why(up),
+        _why("Held up by ", up)
+        if up
+        else _why("Slowed down: ", slow)
+        if slow
+        else el("p", *_calm(job)),
         el("p", el("b", "Bound by: "), _bound(job), class_="impact") if found else None,
         class_=f"story-head {kind}".strip(),
         key="head",
@@ -69,10 +74,10 @@ def _facts(job: JobNow, now: datetime) -> Iterable[Node]:
         yield f"limit {time_of(job.started_at + timedelta(seconds=job.told.limit_seconds))}"
 
 
-def _why(one: Incident) -> Node:
+def _why(what: str, one: Incident) -> Node:
     return el(
         "p",
-        el("b", "Held up by "),
+        el("b", what),
         _link(one),
         f"{where_and_since(one)}. ",
         *([el("b", "Do now: "), one.action] if one.action else []),
@@ -155,7 +160,7 @@ def _at_risk(job: JobNow, hours: float) -> Node:
     if age is None or risk is None:
         # Its start is not known, so the hours that were seen are no upper limit.
         most = "all that it did" if job.began_before else f"≤ {hours:,.1f} GPU-hours"
-        return _tile("Work at risk", most, "it reports no checkpoints")
+        return _tile("Work at risk", most, "no checkpoint is known")
     return _tile("Work at risk", f"{risk:,.1f} GPU-hours", f"last checkpoint {duration(age)} ago")
 
 
@@ -327,7 +332,7 @@ def _shown(value: float | None, show: Callable[[float], str]) -> str:
 
 def to_do(job: JobNow) -> Node | None:
     """Return what the operator and the job's owner can do; None if there is nothing."""
-    up, found = job.holds_up, job.decision
+    up, found = job.holds_up or job.slowed_by, job.decision
     said = [
         el("li", el("b", "Operator: "), up.action) if up is not None and up.action else None,
         el("li", el("b", "Job's owner: "), job.advice) if job.advice else None,

@@ -33,6 +33,7 @@ from gpuvigil.clock import moment as time_of
 from gpuvigil.faults import FAULTS, Stops
 from gpuvigil.faults.affected import affected_keys
 from gpuvigil.faults.gpu_states import UNHEARD
+from gpuvigil.faults.relations import Sign
 from gpuvigil.faults.stopping import only_slows, stops_work
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
@@ -140,13 +141,20 @@ class JobNow:
 
     @property
     def advice(self) -> str:
-        """Advice on how to make it faster, or ""."""
-        return "" if self.decision is None else self.decision.advice
+        """Advice on how to make it faster, or ""; none while an incident slows it down."""
+        return "" if self.decision is None or self.slowed_by else self.decision.advice
 
     @property
     def holds_up(self) -> Incident | None:
         """The incident that keeps the job from its work, if any."""
         return next(filter(self._is_kept_by, self.incidents), None)
+
+    @property
+    def slowed_by(self) -> Incident | None:
+        """The incident that says that the job goes on at less pace, if any."""
+        began = (one for one in self.incidents if one.since >= self.started_at)
+        known = self.holds_up is None and self.is_known
+        return next(filter(slows, began), None) if known else None
 
     def is_held_up_by(self, one: Incident) -> bool:
         """Return whether this incident, which may be over, keeps or kept the job from its work."""
@@ -337,6 +345,12 @@ def _standing(
 def stops(one: Incident) -> bool:
     """Return whether an incident is known to keep the jobs that it hits from their work."""
     return stops_work(one) and not is_only_silent(one)
+
+
+def slows(one: Incident) -> bool:
+    """Return whether an incident says that a job makes less pace, and not only that one GPU is slow."""
+    row = FAULTS.get(one.fault)
+    return row is not None and Sign.SLOW_JOB in row.signs and one.severity is not Severity.INFO
 
 
 def is_only_silent(one: Incident) -> bool:

@@ -92,12 +92,13 @@ def sentences(found: Running) -> Sequence[str]:
 
 
 def _first(job: JobNow, now: datetime) -> Iterator[str]:
-    """Yield `job 7 of ann runs on 16 GPUs of 2 nodes for 3 h, bound by compute: SM activity is 88 %`."""
+    """Yield `job 7 of ann has been running on 8 GPUs of 1 node for 3 h, bound by compute: SM activity is 88 %`."""
     whose = f" of {job.user}" if job.user else ""
     where = f"{counted(len(job.gpus), 'GPU')} of {counted(len(job.nodes), 'node')}"
-    runs = f"{job.holder}{whose} runs on {where} for {duration(max(now - job.started_at, timedelta()))}"
+    ran = duration(max(now - job.started_at, timedelta()))
+    runs = f"{job.holder}{whose} has been running on {where} for {ran}"
     if job.holds_up is not None:
-        yield f"{runs}, held up by {_held_up_by(job.holds_up)}"
+        yield f"{runs}, held up by {_in_words(job.holds_up)}"
         return
     yield (
         f"{runs}."
@@ -109,6 +110,9 @@ def _first(job: JobNow, now: datetime) -> Iterator[str]:
         return
     if job.not_reporting:
         yield not_reporting(job)
+        return
+    if job.slowed_by is not None:
+        yield f"It is slowed down: {_in_words(job.slowed_by)}"
         return
     if job.incidents:
         worst = job.incidents[0]
@@ -141,7 +145,7 @@ def where_and_since(one: Incident) -> str:
     return f" ({short_label(one) or one.subject.node}), since {time_of(one.since)}"
 
 
-def _held_up_by(one: Incident) -> str:
+def _in_words(one: Incident) -> str:
     todo = f" Do now: {one.action.rstrip('.')}." if one.action else ""
     return f"{one.title}{where_and_since(one)}.{todo} Incident {one.id}."
 
@@ -152,17 +156,18 @@ def _pace_words(job: JobNow) -> Iterator[str]:
     if pace is not None and not low <= pace <= high:
         yield f"Its pace is {pace:.0f} % of the hour before."
     if (steps := job.activity.steps if job.activity else None) is not None:
-        yield f"A step takes {steps.seconds:.2f} s, by {counted(steps.ranks, 'rank')}."
+        takes = "A step takes" if job.holds_up is None else "Its last steps took"
+        yield f"{takes} {steps.seconds:.2f} s, as {counted(steps.ranks, 'rank')} told."
 
 
 def checkpoint_words(job: JobNow, now: datetime) -> str:
     """Say how much work a failure now would lose."""
     age, risk = job.checkpoint_age, job.at_risk_gpu_hours
     if (age is None or risk is None) and job.began_before:
-        return "It does not report checkpoints, and when it began is not known: all its work is at risk."
+        return "No checkpoint of it is known, nor when it began: all its work is at risk."
     if age is None or risk is None:
         most = len(job.gpus) * ((now - job.started_at) / timedelta(hours=1))
-        return f"It does not report checkpoints: up to {max(most, 0.0):,.1f} GPU-hours are at risk."
+        return f"No checkpoint of it is known: up to {max(most, 0.0):,.1f} GPU-hours are at risk."
     return f"Its last checkpoint is {duration(age)} old: {risk:,.1f} GPU-hours are at risk."
 
 

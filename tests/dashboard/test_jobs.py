@@ -4,7 +4,7 @@ import json
 import re
 import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -494,22 +494,53 @@ def test_why_begins_with_what_bounds_a_job_and_names_what_holds_it_up() -> None:
     mine = held("job 7", nodes=2)
     told = Told(holder=Holder.parse("job 7"), cluster="prod", job=None, allocations=tuple(mine))
     now = Running(job=one(), now=NOON, reliability=site(LOST))
-    said = text(why_grid(told, verdict(told.ending, ()), [LOST], {}, now), 100)
+    said = text(why_grid(told, verdict(told.ending, ()), [LOST], {}, now), 120)
     assert said.startswith(
-        "job 7 of ann runs on 16 GPUs of 2 nodes for 3 h, held up by GPU fell off the bus (n-1), since"
+        "job 7 of ann has been running on 16 GPUs of 2 nodes for 3 h, held up by GPU fell off the bus (n-1), since"
     )
     assert "bound by" not in said.split("AT ")[0]
     assert "it is running" not in said.split("AT ")[0]
     assert "faster kernels" not in said
     calm = sentences(replace(now, job=one(NOTE, step_seconds_mean=2.0)))
     assert calm[0].startswith(
-        "job 7 of ann runs on 16 GPUs of 2 nodes for 3 h, bound by compute (confidence 0.70):"
+        "job 7 of ann has been running on 16 GPUs of 2 nodes for 3 h, bound by compute (confidence 0.70):"
     )
     assert calm[1].startswith("No incident holds it up. It has an incident: gpu_ecc (n-1), since ")
     assert "faster kernels" in " ".join(calm)
-    assert "A step takes 2.00 s, by 16 ranks." in calm
+    assert "A step takes 2.00 s, as 16 ranks told." in calm
     for words in sentences(replace(now, job=replace(one(NOTE), decision=None))):
         assert words
+
+
+@pytest.mark.parametrize(
+    ("severity", "since", "is_slowed"),
+    [
+        (Severity.WARNING, HOUR_AGO, True),
+        (Severity.INFO, HOUR_AGO, False),
+        (Severity.WARNING, HOUR_AGO - timedelta(seconds=1), False),  # of a job before it
+    ],
+)
+def test_of_a_job_that_a_slow_gpu_slows_down_that_is_said_and_not_that_all_is_well(
+    severity: Severity, since: datetime, is_slowed: bool
+) -> None:
+    slow = incident("gpu_slow", gpu(3, NODES[0]), severity)
+    job = one(replace(slow, since=since, action="Run a benchmark on it."))
+    said = " ".join(sentences(Running(job=job, now=NOON, reliability=site())))
+    assert ("It is slowed down: gpu_slow (n-1" in said) is is_slowed
+    assert ("No incident holds it up; 1 incident on its nodes." in said) is not is_slowed
+    # Faster kernels would not help.
+    assert ("faster kernels" in said) is not is_slowed
+    head = json.dumps(job_drawing.head(job, NOON))
+    assert ("Slowed down: " in head) is is_slowed
+    assert ("No incident holds it up" in head) is not is_slowed
+    assert ("Operator: " in json.dumps(job_drawing.to_do(job))) is is_slowed
+
+
+def test_the_steps_of_a_job_that_is_held_up_were_its_last() -> None:
+    job = one(LOST, step_seconds_mean=2.0)
+    now = Running(job=job, now=NOON, reliability=site(LOST))
+    assert "Its last steps took 2.00 s, as 16 ranks told." in sentences(now)
+    assert '"Last steps"' in json.dumps(job_drawing.tiles(job, None, PRICES, NOON))
 
 
 def test_a_job_is_named_by_its_number_or_as_records_have_it() -> None:

@@ -178,6 +178,6 @@ def test_the_terminal_tells_the_same(hub: HubProcess) -> None:
     # Fifteen and a half minutes of eight GPUs.
     assert "Lost within a day by time limit: 1 job, 2.1 GPU-hours." in run(hub, "jobs").stdout
     assert why.returncode == 0, why.stderr
-    assert why.stdout.startswith("job 7 of ann runs on 8 GPUs of 1 node for 2 h")
+    assert why.stdout.startswith("job 7 of ann has been running on 8 GPUs of 1 node for 2 h")
     assert ", held up by GPU fell off the bus" in why.stdout
     assert "bound by" not in why.stdout
