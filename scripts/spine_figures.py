@@ -47,7 +47,7 @@ def of_ports(result: dict[str, Any]) -> Iterator[str]:
     yield f"From a port that loses its link to the webhook, {found['runs']} ports one after the other on {leaf['nodes']} nodes with collectors of their own,"
     yield f"all settings as shipped (`{about['command']}`, commit `{about['commit'][:12]}`, {about['measured_at']}, load {load['before']} to {load['after']} on {about['machine']['cpus']} CPUs):"
     yield f"median {median:.2f} s (bar 2 s, {'holds' if median <= 2 else 'missed'}), worst {worst:.2f} s (bar 5 s, {'holds' if worst <= 5 else 'missed'}):"
-    yield f"a port has {AnalyzerSettings().port_down_seconds:.0f} s to come back (`analyzer.port_down_seconds`), and the next pass of the analyzer tells of it."
+    yield f"no job runs on these nodes, so a port has {AnalyzerSettings().port_down_seconds:.0f} s to come back (`analyzer.port_down_seconds`), and the next pass of the analyzer tells of it."
     yield f"When all ports of the {leaf['nodes']} nodes went down at once, as with their leaf, {leaf['messages']} message came in the minute after, {leaf['critical']} of them critical, after {leaf['seconds']:.0f} s (bar: one, critical, within 60 s, {'holds' if one and leaf['seconds'] <= 60 else 'missed'})."
 
 

@@ -19,7 +19,7 @@ from gpuvigil.store import Aggregate, Function
 
 from ..evidence.back_with_switch import is_awaited
 from ..evidence.cures import cured_at
-from ..evidence.port_drops import OTHER_NAME, drop_of, fabric_ports, is_leaving
+from ..evidence.port_drops import OTHER_NAME, drop_of, fabric_ports, is_leaving, role_of
 from ..evidence.stopped_job import NEEDS as STOPPED
 from ..evidence.stopped_job import is_alone, stopped_jobs
 from ..evidence.uplinks_down import cables_down
@@ -186,10 +186,12 @@ def _stopped(
 ) -> tuple[Evidence, ...]:
     """Return evidence that a job stands still since the port went down, so that nobody need wait for the link.
 
-    The port must be measured as down since, which shows that nobody switched it off, and must not have gone
+    Jobs communicate over fabric ports. The port must be measured as down since, which shows that nobody switched it off, and must not have gone
     together with others, as at a switch, nor shortly after it came back from another loss.
     """
     if event is None or row is None or row["at"] <= event.at:
+        return ()
+    if role_of(window.inventories.get(event.subject.of_node().key), event.subject) != "fabric":
         return ()
     drop = drop_of(window, event)
     again = len(_within(window, downs, window.settings.port_flap_events_seconds)) > 1

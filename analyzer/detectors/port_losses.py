@@ -76,7 +76,9 @@ def _lossy(window: Window) -> list[_Lossy]:
         losing, usual = _losing(window, rates)
         lasts = losing & (rates.resent_before >= _PER_SECOND) & (look.now is Span.STEADY)
         lasts &= lately(window, rates, RESENT) >= _PER_SECOND
-        felt = losing & (rates.resent >= _FELT_PER_SECOND) & (rates.fall >= look.least_fall)
+        # What a whole fabric begins to lose is no port's, and still costs the job.
+        more = losing | (rates.resent >= _TIMES_PEERS * rates.resent_before)
+        felt = more & (rates.resent >= _FELT_PER_SECOND) & (rates.fall >= look.least_fall)
         share = resent_for(window, rates)
         for number in np.flatnonzero(lasts | felt).tolist():
             port = rates.rows.subjects[number]

@@ -150,6 +150,16 @@ def stopped(*gpus: Subject, watts: float = 200.0, seconds: float = 20.0) -> Scen
     return replace(scene, allocations=job, settings=replace(SETTINGS, port_down_seconds=30.0))
 
 
+def of_role(scene: Scene, role: str) -> Scene:
+    return replace(
+        scene,
+        inventories=tuple(
+            replace(it, ports=tuple(replace(p, role=role) for p in it.ports))
+            for it in scene.inventories
+        ),
+    )
+
+
 JOB = [gpu(n, i) for n in (1, 2) for i in (0, 1)]
 
 
@@ -169,6 +179,7 @@ def test_a_port_is_told_at_once_where_a_job_stopped_with_it() -> None:
     replace(stopped(*JOB), allocations=stopped().allocations[:2]),  # on one node
     stopped(*JOB).changed(port(), {"enabled": 0}, 15),
     stopped(*JOB).without(lambda s: s.subject == port() and s.at > NOON - 15 * SECOND),
+    of_role(stopped(*JOB), "storage"),  # jobs do not communicate over it
     stopped(*JOB).with_events(went(600)),  # it came back from another loss
     stopped(*JOB).with_events(replace(went(19), subject=port(3), id="another port of the rail")),
 ])  # fmt: skip

@@ -353,6 +353,18 @@ def test_what_all_ports_send_again_is_no_port() -> None:
     assert losses(scene) == []
 
 
+@pytest.mark.parametrize(("before", "lost", "is_told"), [
+    (4.9, 0.16, True), (5.1, 0.16, False), (4.9, 0.14, False),
+])  # fmt: skip
+def test_what_all_ports_of_a_job_begin_to_send_again_is_told_where_it_feels_that(
+    before: float, lost: float, is_told: bool
+) -> None:
+    scene = carrying(FLEET, EVERY, lost, 60.0)
+    for one in EVERY:
+        scene = scene.turned(one, "retransmits", before, 51.0, 60.0)
+    assert [sorted({it.subject, *it.members}) for it in losses(scene)] == [EVERY] * is_told
+
+
 def degraded(scene: Scene) -> list[Finding]:
     return DEGRADED.find(scene.window((DEGRADED,)))
 
