@@ -527,7 +527,7 @@ def test_of_a_job_that_a_slow_gpu_slows_down_that_is_said_and_not_that_all_is_we
     job = one(replace(slow, since=since, action="Run a benchmark on it."))
     said = " ".join(sentences(Running(job=job, now=NOON, reliability=site())))
     assert ("It is slowed down: gpu_slow (n-1" in said) is is_slowed
-    assert ("No incident holds it up; 1 incident on its nodes." in said) is not is_slowed
+    assert ("No incident holds it up. It has an incident: " in said) is not is_slowed
     # Faster kernels would not help.
     assert ("faster kernels" in said) is not is_slowed
     head = json.dumps(job_drawing.head(job, NOON))
@@ -540,7 +540,7 @@ def test_the_steps_of_a_job_that_is_held_up_were_its_last() -> None:
     job = one(LOST, step_seconds_mean=2.0)
     now = Running(job=job, now=NOON, reliability=site(LOST))
     assert "Its last steps took 2.00 s, as 16 ranks told." in sentences(now)
-    assert '"Last steps"' in json.dumps(job_drawing.tiles(job, None, PRICES, NOON))
+    assert '"Last step"' in json.dumps(job_drawing.tiles(job, None, PRICES, NOON))
 
 
 def test_a_job_is_named_by_its_number_or_as_records_have_it() -> None:

@@ -460,7 +460,7 @@ def test_a_value_is_written_with_the_unit_of_its_name() -> None:
         "memory_used_bytes": "60.00 GiB",
         "sm_clock_hertz": "1,980 MHz",
         "power_watts": "500 W",
-        "clock_event_reasons": "0x4",
+        "clock_event_reasons": "software power cap",
         "compute_processes": "2",
     }
     values = {
