@@ -126,7 +126,7 @@ STORIES: Mapping[str, tuple[Callable[[], Window], str]] = {
     ),
     "a port is missing": (
         lambda: railed({2: SHORT}, usual=RAILS).window(FINDERS),
-        "Node lacks a network port that its peers have: node-2. Impact: not held by anybody. Do now:"
+        "Node lacks a network port that its peers have: node-2. Impact: not allocated to anybody. Do now:"
         " Look for the card (lspci, ibdev2netdev); a port that was never up lacks its cable, or its"
         " switch port is off.",
     ),

@@ -313,7 +313,7 @@ def _who(impact: Impact) -> str:
     if impact.gpus == 0:
         return "no GPU is blocked"
     blocked = f"{impact.gpus} GPU{'s' if impact.gpus > 1 else ''} blocked"
-    held = f"; held by {listed(impact.holders)}" if impact.holders else "; held by nobody"
+    held = f"; allocated to {listed(impact.holders)}" if impact.holders else "; not allocated"
     users = f" ({listed(impact.users)})" if impact.users else ""
     return blocked + held + users
 

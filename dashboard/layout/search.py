@@ -149,13 +149,13 @@ def _jobs(allocations: Iterable[Allocation], asked: str) -> Iterator[Hit]:
         if asked in names and href:
             yield Hit(
                 title=str(holder),
-                detail=f"holds GPUs of cluster {cluster}",
+                detail=f"has GPUs of cluster {cluster}",
                 href=href,
                 group="Jobs",
             )
     if _JOB.fullmatch(asked) and not any(asked == str(holder).casefold() for _, holder in holders):
         href = page_links.job_page(None, Holder.parse(asked))
-        yield Hit(title=asked, detail="a job that holds no GPU now", href=href, group="Jobs")
+        yield Hit(title=asked, detail="a job that has no GPU now", href=href, group="Jobs")
 
 
 def _nodes(view: FleetView, inventories: Mapping[Subject, Inventory]) -> list[Subject]:
