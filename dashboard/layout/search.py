@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from gpuvigil.link_names import device_name
 from gpuvigil.model import SWITCH_DEVICE, Allocation, GpuIdentity, Holder, Inventory, Subject
 from gpuvigil.numbers_in_words import counted, natural
 from gpuvigil.web import page_links
@@ -266,7 +267,7 @@ def _hit(gpu: _Gpu, said: str, span: Span) -> Hit:
 def _port(node: Subject, device: str, port: str, span: Span) -> Hit:
     subject = Subject(cluster=node.cluster, node=node.node, device=device, port=port)
     href = page_links.subject_page(subject, *span)
-    title = f"{node.node} · {device}/{port}"
+    title = f"{node.node} · {device_name(device, port)}"
     return Hit(title=title, detail="network port", href=href, group="Ports")
 
 

@@ -124,7 +124,7 @@ def test_the_gpus_of_a_node_are_not_listed_beside_it() -> None:
 
 def test_a_port_is_named_once() -> None:
     port = Subject(cluster="lab", node="n1", device="mlx5_1", port="1")
-    assert told(subject=port, label="n1 port mlx5_1/1").where == "n1 port mlx5_1/1, cluster lab"
+    assert told(subject=port, label="n1 mlx5_1").where == "n1 mlx5_1, cluster lab"
 
 
 def test_peers_and_hidden_symptoms_are_evidence() -> None:

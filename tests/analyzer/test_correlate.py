@@ -160,7 +160,7 @@ def test_of_a_silent_node_only_what_it_said_last_is_known() -> None:
 def test_a_port_that_is_down_touches_the_jobs_of_its_node() -> None:
     scene = healthy().with_events(event(EventKind.PORT_DOWN, port(), NOON - SECOND))
     (free,) = seen(scene).candidates.values()
-    assert (free.impact.gpus, free.label) == (0, "node-1 port mlx5_0/1")
+    assert (free.impact.gpus, free.label) == (0, "node-1 mlx5_0")
     held = (allocation(gpu(), "job 9"), allocation(gpu(2), "job 9"))
     (found,) = seen(replace(scene, allocations=held)).candidates.values()
     assert found.impact.text == "job 9 of alice: 2 GPUs on 2 nodes may suffer from this port"
@@ -196,7 +196,7 @@ def test_a_silent_node_hides_everything_below_it_and_is_as_urgent_as_what_it_hid
     assert candidate.severity is Severity.CRITICAL
     assert candidate.covers == (
         "node-1 GPU 0: GPU fell off the bus",
-        "node-1 port mlx5_0/1: Network port is down",
+        "node-1 mlx5_0: Network port is down",
     )
     assert set(candidate.members) == {s.key for s in (node(), gpu(), gpu(1, 1), port())}
     silence = fingerprint("node_silent", node())
