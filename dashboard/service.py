@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import contextlib
 import gc
-import re
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -21,7 +20,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 from streamlit import config as streamlit_config
-from streamlit import file_util
 from streamlit.runtime.pages_manager import PagesManager
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -55,6 +53,7 @@ from .data.snapshot import Snapshot
 from .incidents.message_links import MessageLinkRoutes
 from .layout.frame import PAGES
 from .layout.not_found import NotFoundMiddleware
+from .layout.page_shell import inline_scripts, page_routes, page_shell
 from .overview import page as _overview  # noqa: F401 - loaded now, so that the first visitor does not wait for it
 
 SCRIPT = Path(__file__).parent / "app.py"
@@ -217,8 +216,9 @@ def _server(config: Config, keys: Keys, more: Sequence[Route], ways: SignInWays)
     # Otherwise the first page requested after a start would run without the frame of all pages, as
     # files in a folder called `pages` once did in Streamlit.
     PagesManager.uses_pages_directory = False
-    routes = [Route("/healthz", _alive), *more]
-    paths = {*(page.path for page in PAGES), "/healthz", *PATHS}
+    pages = [page.path for page in PAGES]
+    routes = [Route("/healthz", _alive), *more, *page_routes(pages)]
+    paths = {*pages, "/healthz", *PATHS}
     app = NotFoundMiddleware(st.App(SCRIPT, routes=routes), paths)
     door = AuthMiddleware(
         app,
@@ -283,10 +283,8 @@ def _public_url(config: Config) -> str:
 
 
 def _policy() -> str:
-    """Return the content security policy, which allows Streamlit's inline bootstrap script by its hash."""
-    index = Path(file_util.get_static_dir()) / "index.html"
-    inline = re.findall(r"<script>(.*?)</script>", index.read_text(encoding="utf-8"), re.DOTALL)
-    hashes = " ".join(source_hash(script) for script in inline)
+    """Return the content security policy, which allows the pages' inline scripts by their hashes."""
+    hashes = " ".join(source_hash(script) for script in inline_scripts(page_shell()))
     return (
         f"default-src 'self'; script-src 'self' blob: {hashes}; style-src 'self' 'unsafe-inline';"
         " img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self';"

@@ -8,12 +8,12 @@ from .rounding import energy_kwh, near
 from .sheet import Cell, Column, Kind, Sheet, exact
 from .waste import MOST_GROUPS, NO_NAME, Wasted
 
-NOBODY = "held by nobody"
+NOBODY = "not allocated"
 _JOULES = 3.6e6
 
 
 def energy(facts: Facts, rows: Sequence[Wasted], before: Sequence[Wasted] | None) -> Sheet | None:
-    """Return a row per team, the largest first, and energy held by nobody; None if nothing was measured."""
+    """Return a row per team, the largest first, and energy of GPUs that nobody had; None if nothing was measured."""
     seconds = facts.usage.seconds
     if seconds.powered <= 0:
         return None

@@ -70,7 +70,7 @@ def _allocated(usage: Usage, cover: Coverage) -> Figure:
         value=rounded(usage.allocated_percent),
         low=low,
         high=high,
-        note="of GPU-hours held by somebody",
+        note="of GPU-hours allocated to somebody",
     )
 
 

@@ -42,7 +42,7 @@ def _definitions(facts: Facts) -> tuple[tuple[str, str], ...]:
     return (
         (
             "Allocated",
-            "held by a job, where Slurm or Kubernetes say so, else by a process since it was first "
+            "to a job, where Slurm or Kubernetes say so, else to a process since it was first "
             "seen on that GPU. "
             "In percent of the GPU-hours whose state was known.",
         ),
@@ -54,12 +54,12 @@ def _definitions(facts: Facts) -> tuple[tuple[str, str], ...]:
         ("Unused share", "100 % less used: short pauses and waiting count into it."),
         (
             "Allocated but idle",
-            f"held and under {counted:g} % at every sample for at least {span} (the idle rule), from "
+            f"allocated and under {counted:g} % at every sample for at least {span} (the idle rule), from "
             f"the beginning of that time. Part of the unused share, and never the whole of it.{others}",
         ),
         (
             "Allocated, at 0 %",
-            "held while nothing ran at that moment, however short: what the idle rule found is "
+            "allocated while nothing ran at that moment, however short: what the idle rule found is "
             "mostly in it.",
         ),
         (

@@ -18,6 +18,7 @@ from accounting.people.records_view import WITHHELD
 from gpuvigil.faults.sxids import sxid
 from gpuvigil.faults.xid_messages import read
 from gpuvigil.lifecycle import STANDING, Signal, State
+from gpuvigil.link_names import device_name, port_name
 from gpuvigil.model import (
     Allocation,
     Event,
@@ -235,7 +236,7 @@ def _about(inputs: RootCauseInputs, part: str | None) -> str:
 def _where(subject: Subject, inputs: RootCauseInputs) -> str:
     """Return a part's name for people."""
     if subject.device is not None:
-        return f"{subject.node} {subject.device} port {subject.port or ''}".rstrip()
+        return port_name(subject)
     if subject.gpu is None:
         return subject.node
     gpus = () if inputs.inventory is None else inputs.inventory.gpus
@@ -265,7 +266,7 @@ def versions(setups: Iterable[Setup], inventory: Inventory | None) -> Iterator[V
 def _ports(inventory: Inventory | None) -> tuple[Port, ...]:
     found = () if inventory is None else inventory.ports
     return tuple(
-        Port(name=f"{one.device} port {one.port}", kind=one.kind, firmware=one.firmware)
+        Port(name=device_name(one.device, one.port), kind=one.kind, firmware=one.firmware)
         for one in found
     )
 

@@ -23,7 +23,7 @@ FAULTS_FIRST_PERCENT = 5.0
 IDLE_FIRST_PERCENT = 10.0
 LOW_USE_PERCENT = 50.0
 EMPTY_PERCENT = 50.0
-_NOTHING_WRONG = "No GPU was held idle and no hardware fault was found."
+_NOTHING_WRONG = "No allocated GPU was idle, and no hardware fault was found."
 # This much of the end of a span may not be counted yet.
 LAST_COUNTED = timedelta(minutes=5)
 
@@ -173,7 +173,7 @@ def _idle_first(case: Case) -> tuple[str, str]:
     share = formatting.percent(_share(idle, case.allocated_hours))
     first = (
         f"{case.hours('idle_held_gpu_hours')} GPU-hours, {share} of what was allocated, "
-        f"were held and computed nothing{case.idle_cost}"
+        f"computed nothing{case.idle_cost}"
     )
     who = _most_of_idle(case)
     return f"{first}{f'; {who}' if who else ''}.", f"{_start(_use(case))}."
@@ -206,7 +206,7 @@ def _low_use(case: Case) -> tuple[str, str]:
 
 def _empty(case: Case) -> tuple[str, str]:
     return (
-        f"Only {case.text('allocated_percent')} of GPU-hours were held by anybody"
+        f"Only {case.text('allocated_percent')} of GPU-hours were allocated"
         f"{case.against('allocated_percent')}: there was room for much more work.",
         f"Of what was allocated, {case.text('used_of_allocated_percent')} was used"
         f"{case.against('used_of_allocated_percent')}; {formatting.small(_rest(case))}",

@@ -210,7 +210,7 @@ SUFFERS = "Impact: job 7 of alice: 4 GPUs on 4 nodes may suffer from this port."
 STORIES: Mapping[str, tuple[Shift, str]] = {
     "a link is gone": (
         Shift(CABLE, told_of(CABLE)),
-        f"Network port is down: node-2 port mlx5_0/1 to leaf-0 port 7 (warning). {SUFFERS}"
+        f"Network port is down: node-2 mlx5_0 → leaf-0 port 7 (warning). {SUFFERS}"
         " Do now: Check the cable and the switch port at the other end.",
     ),
     "a link is gone, and its job stands still": (
@@ -226,7 +226,7 @@ STORIES: Mapping[str, tuple[Shift, str]] = {
     ),
     "a link flaps": (
         Shift(FLAPS, told_of(FLAPS)),
-        f"Network port flaps: node-2 port mlx5_0/1 to leaf-0 port 7 (warning). {SUFFERS} Do now: Reseat or replace the"
+        f"Network port flaps: node-2 mlx5_0 → leaf-0 port 7 (warning). {SUFFERS} Do now: Reseat or replace the"
         " cable or transceiver; check the switch port's error counters.",
     ),
     "a leaf is gone": (
@@ -237,23 +237,23 @@ STORIES: Mapping[str, tuple[Shift, str]] = {
     ),
     "a cable is bad": (
         Shift(hit({BAD: 1.0})),
-        f"Network link has physical errors: node-2 port mlx5_0/1 to leaf-0 port 7 (warning). {SUFFERS} Do now: Reseat"
+        f"Network link has physical errors: node-2 mlx5_0 → leaf-0 port 7 (warning). {SUFFERS} Do now: Reseat"
         " or replace the cable or transceiver; check the switch port's counters.",
     ),
     "a link trained anew with fewer lanes": (
         Shift(hit({PAUSED: 225_000.0}, 0.3, {"speed_bits_per_second": 10**11, "width_lanes": 1})),
-        f"Network link runs below its speed: node-2 port mlx5_0/1 to leaf-0 port 7 (warning). {SUFFERS} Do now: Reseat"
+        f"Network link runs below its speed: node-2 mlx5_0 → leaf-0 port 7 (warning). {SUFFERS} Do now: Reseat"
         " or replace the cable or transceiver, then check that the link comes up at full speed.",
     ),
     "a host takes too little": (
         Shift(hit({UNTAKEN: 300_000.0}, 0.3)),
-        f"Host cannot keep up with what its network port receives: node-2 port mlx5_0/1 to leaf-0 port 7 (warning)."
+        f"Host cannot keep up with what its network port receives: node-2 mlx5_0 → leaf-0 port 7 (warning)."
         f" {SUFFERS} Do now: Check the host: PCIe link of the network card, CPU and memory load,"
         " receive buffers, PFC settings.",
     ),
     "packets are lost": (
         Shift(hit({RESENT: 200.0}, 0.3)),
-        "Network path loses packets: node-2 port mlx5_0/1 to leaf-0 port 7 (warning). Impact: job 7 of alice moves 30 %"
+        "Network path loses packets: node-2 mlx5_0 → leaf-0 port 7 (warning). Impact: job 7 of alice moves 30 %"
         " less data (4 GPUs on 4 nodes). Do now: Check the port's cable, then the error counters of"
         " the switch ports along the path.",
     ),
@@ -265,12 +265,12 @@ STORIES: Mapping[str, tuple[Shift, str]] = {
     ),
     "a module is hot": (
         Shift(hit({}, shows={"module_celsius": 82})),
-        f"Transceiver is too hot or broken: node-2 port mlx5_0/1 to leaf-0 port 7 (warning). {SUFFERS} Do now: Check"
+        f"Transceiver is too hot or broken: node-2 mlx5_0 → leaf-0 port 7 (warning). {SUFFERS} Do now: Check"
         " the airflow and the cage; replace the transceiver.",
     ),
     "a port waits for others": (
         Shift([congested(HIT), *less([HIT], 0.4)]),
-        "Network congestion slows a port: node-2 port mlx5_0/1 to leaf-0 port 7 (warning). Impact: job 7 of alice moves"
+        "Network congestion slows a port: node-2 mlx5_0 → leaf-0 port 7 (warning). Impact: job 7 of alice moves"
         " 35 % less data (4 GPUs on 4 nodes). Do now: Check whether the uplinks of its leaf switch are"
         " full, then what else sends through them.",
     ),
@@ -335,7 +335,7 @@ def test_a_second_port_of_a_leaf_long_after_the_first_makes_one_matter_of_both()
     spells = [congested(it, at, 20.0, 0.12) for it, at in ((EVERY[0], 0.0), (EVERY[1], 11.0))]
     read = Shift(spells).run(50.0).read
     assert [(it.firing, it.fault, it.summary) for it in read] == [
-        (True, "port_congested", "Network congestion slows a port: node-1 port mlx5_0/1 to leaf-0 port 7"),
+        (True, "port_congested", "Network congestion slows a port: node-1 mlx5_0 → leaf-0 port 7"),
         (True, "switch_congested", "Update: Leaf switch is congested: switch leaf-0 (mlx5_0 of node-1, node-2)"),
         (False, "switch_congested", "Resolved after 21 min: Leaf switch is congested: switch leaf-0 (mlx5_0 of node-1, node-2)"),
     ]  # fmt: skip
@@ -352,11 +352,11 @@ BAD_THEN_LOST = [
 def test_a_bad_cable_that_loses_its_link_is_one_matter_of_three_messages() -> None:
     read = Shift(BAD_THEN_LOST, told_of([lost_link(2, 5.0)])).run(40.0).read
     assert [(it.firing, it.summary) for it in read] == [
-        (True, "Network link has physical errors: node-2 port mlx5_0/1 to leaf-0 port 7"),
-        (True, "Update: Network port is down: node-2 port mlx5_0/1 to leaf-0 port 7"),
+        (True, "Network link has physical errors: node-2 mlx5_0 → leaf-0 port 7"),
+        (True, "Update: Network port is down: node-2 mlx5_0 → leaf-0 port 7"),
         (
             False,
-            "Resolved after 19 min: Network link has physical errors: node-2 port mlx5_0/1 to leaf-0 port 7",
+            "Resolved after 19 min: Network link has physical errors: node-2 mlx5_0 → leaf-0 port 7",
         ),
     ]
     assert len({it.incident for it in read}) == 1

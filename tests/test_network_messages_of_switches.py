@@ -80,7 +80,7 @@ def deaf() -> Window:
 STORIES: Mapping[str, tuple[Callable[[], Window], str]] = {
     "a link between switches is down": (
         lambda: window(cut(("leaf1", 1)), JOB),
-        "Link between two switches is down: leaf1 port 21 to spine1 port 1 (warning). Impact: job 1 of"
+        "Link between two switches is down: leaf1 port 21 → spine1 port 1 (warning). Impact: job 1 of"
         " alice may be slower (3 GPUs on 3 nodes). Do now: Check the cable between these two switch"
         " ports.",
     ),
@@ -98,13 +98,13 @@ STORIES: Mapping[str, tuple[Callable[[], Window], str]] = {
     ),
     "a link between switches is slow": (
         lambda: window(slow(), JOB),
-        "Network link runs below its speed: leaf1 port 21 to spine1 port 1 (warning). Impact: job 1 of"
+        "Network link runs below its speed: leaf1 port 21 → spine1 port 1 (warning). Impact: job 1 of"
         " alice may be slower (3 GPUs on 3 nodes). Do now: Reseat or replace the cable or transceiver,"
         " then check that the link comes up at full speed.",
     ),
     "a link between switches is bad": (
         lambda: window(bad(), JOB),
-        "Network link has physical errors: leaf1 port 21 to spine1 port 1 (warning). Impact: job 1 of"
+        "Network link has physical errors: leaf1 port 21 → spine1 port 1 (warning). Impact: job 1 of"
         " alice may be slower (3 GPUs on 3 nodes). Do now: Reseat or replace the cable or transceiver;"
         " check the switch port's counters.",
     ),
@@ -120,25 +120,25 @@ STORIES: Mapping[str, tuple[Callable[[], Window], str]] = {
     ),
     "two cables are swapped": (
         lambda: wired({2: SWAPPED}),
-        "Network cable is at the wrong leaf switch: node-2 port mlx5_0/1 to leaf1 port swp0. Impact: no"
+        "Network cable is at the wrong leaf switch: node-2 mlx5_0 → leaf1 port swp0. Impact: no"
         " job over several nodes runs there. Do now: Move the cable to the leaf that the evidence"
         " names; exchange two that are swapped. Confirm with gpuvigil topology.",
     ),
     "a port is missing": (
         lambda: railed({2: SHORT}, usual=RAILS).window(FINDERS),
-        "Node lacks a network port that its peers have: node-2. Impact: not held by anybody. Do now:"
+        "Node lacks a network port that its peers have: node-2. Impact: not allocated to anybody. Do now:"
         " Look for the card (lspci, ibdev2netdev); a port that was never up lacks its cable, or its"
         " switch port is off.",
     ),
     "PFC is set up at one end": (
         one_sided,
-        "PFC is set up on one side of a link only: node-1 port mlx5_0/1 to leaf1 port Ethernet1/1."
+        "PFC is set up on one side of a link only: node-1 mlx5_0 → leaf1 port Ethernet1/1."
         " Impact: no job over several nodes runs there. Do now: Set up PFC for the same priorities at"
         " both ends of the link; the evidence says which end lacks it.",
     ),
     "ECN is not answered": (
         deaf,
-        "RoCE port ignores congestion marks (ECN): node-1 port mlx5_0/1. Impact: no job over several"
+        "RoCE port ignores congestion marks (ECN): node-1 mlx5_0. Impact: no job over several"
         " nodes runs there. Do now: Enable ECN on the host (DCQCN: notification point), as it is on"
         " the switches.",
     ),

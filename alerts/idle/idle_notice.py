@@ -252,7 +252,7 @@ def notice(
             gpus=count,
             holders=(str(held.holder),),
             users=(held.user,),
-            text=f"{many} of {len(held.gpus)} that you hold; {hours:.1f} GPU-hours idle until now",
+            text=f"{many} of {len(held.gpus)} that are allocated to you; {hours:.1f} GPU-hours idle until now",
             accounts=(held.account,) if held.account else (),
             partitions=(held.partition,) if held.partition else (),
         ),

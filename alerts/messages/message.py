@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from gpuvigil.clock import duration, moment
 from gpuvigil.faults import FAULTS, Shared
+from gpuvigil.link_names import port_name
 from gpuvigil.model import SWITCH_DEVICE, Impact, Incident, Severity, Subject
 from gpuvigil.web import page_links
 from gpuvigil.web.signed_links import PATH, Seal
@@ -236,10 +237,7 @@ def _action(incident: Incident, notice: Notice) -> str:
 
 
 def _label(incident: Incident) -> str:
-    subject = incident.subject
-    return clean(incident.label) or " ".join(
-        part for part in (subject.node, subject.gpu, subject.device, subject.port) if part
-    )
+    return clean(incident.label) or _name(incident.subject)
 
 
 def _where(incident: Incident) -> str:
@@ -283,12 +281,13 @@ def _subject(key: str) -> Subject | None:
 
 def _short(key: str) -> str:
     subject = _subject(key)
-    if subject is None:
-        return key
-    if subject.device == SWITCH_DEVICE:
-        return f"{subject.node} port {subject.port}" if subject.port != "0" else subject.node
-    port = f"{subject.device}/{subject.port}" if subject.port else subject.device
-    return " ".join(part for part in (subject.node, subject.gpu, port) if part)
+    return key if subject is None else _name(subject)
+
+
+def _name(subject: Subject) -> str:
+    if subject.device is not None:
+        return port_name(subject)
+    return f"{subject.node} {subject.gpu}" if subject.gpu else subject.node
 
 
 def _since(since: datetime, now: datetime, ends_at: datetime | None) -> str:
@@ -313,7 +312,7 @@ def _who(impact: Impact) -> str:
     if impact.gpus == 0:
         return "no GPU is blocked"
     blocked = f"{impact.gpus} GPU{'s' if impact.gpus > 1 else ''} blocked"
-    held = f"; held by {listed(impact.holders)}" if impact.holders else "; held by nobody"
+    held = f"; allocated to {listed(impact.holders)}" if impact.holders else "; not allocated"
     users = f" ({listed(impact.users)})" if impact.users else ""
     return blocked + held + users
 

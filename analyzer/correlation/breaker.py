@@ -400,11 +400,11 @@ def _impact(window: Window, alike: Sequence[Candidate]) -> Impact:
         gpus |= holding.gpus
     holders = sorted({holder for c in alike for holder in c.impact.holders})
     users = sorted({user for c in alike for user in c.impact.users})
-    held = f"held by {len(holders)} jobs or programs of {len(users)} users" if holders else ""
+    held = f"allocated to {len(holders)} jobs or programs of {len(users)} users" if holders else ""
     return Impact(
         gpus=len(gpus),
         holders=tuple(holders),
         users=tuple(users),
-        text=f"{len(gpus)} GPUs, {held or 'held by nobody'}",
+        text=f"{len(gpus)} GPUs, {held or 'not allocated'}",
         running=any(c.impact.running for c in alike),
     )

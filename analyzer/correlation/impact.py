@@ -46,7 +46,7 @@ def impact(window: Window, finding: Finding) -> Impact:
         text=_between_switches(window, finding)
         if not gpus and finding.subject.device == SWITCH_DEVICE
         else _text(finding, now, ended, standing.values())
-        or (_NEEDS_NONE if _is_of_fabric(window, finding) else "not held by anybody"),
+        or (_NEEDS_NONE if _is_of_fabric(window, finding) else "not allocated to anybody"),
         running=bool(now),
     )
 
@@ -185,10 +185,10 @@ def _text(
     """Return who is hit in words; empty if nobody holds it now, nor held it when it began."""
     standing = sorted(holdings, key=_largest)
     names = _names([holding.name for holding in standing])
-    own = f"{counted(len({a.subject for a in now}), 'GPU')} held by {names}"
+    own = f"{counted(len({a.subject for a in now}), 'GPU')} allocated to {names}"
     # The node's jobs may run on: only what it held when last heard is known.
     if finding.fault in SILENCES:
-        return f"{own} when last heard" if names else "held by nobody when last heard"
+        return f"{own} when last heard" if names else "not allocated when last heard"
     if names and finding.fault in _HELD_FOR_NOTHING:
         return own
     if names and finding.confined:
@@ -196,7 +196,7 @@ def _text(
     if names:
         return f"{names}{'' if finding.lost > 0.0 else ':'} {_loss(finding, standing)}"
     was = _names(sorted({name(a) for a in ended}))
-    return f"was held by {was}, ended since" if was else ""
+    return f"was allocated to {was}, ended since" if was else ""
 
 
 def _largest(holding: Holding) -> tuple[int, str]:

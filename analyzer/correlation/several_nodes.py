@@ -4,6 +4,7 @@ are, and how people call them.
 
 from collections.abc import Sequence
 
+from gpuvigil.link_names import link_name, switch_link_name, switch_port_name
 from gpuvigil.model import SWITCH_DEVICE, Finding, GroupKind, Incident, Subject
 from gpuvigil.numbers_in_words import natural
 
@@ -60,17 +61,15 @@ def display_name(window: Window, finding: Finding) -> str:
     seen, own = window.whole or window, label(window, finding.subject)
     if finding.subject.device != SWITCH_DEVICE:
         known = plugged_into(window, finding.subject)
-        return own if known is None else f"{own} to {_at_switch(*known)}"
+        return own if known is None else link_name(own, switch_port_name(*known))
     others = [it for it in finding.members if it.device == SWITCH_DEVICE]
     if others:
         return _links(seen, finding.subject, others)
     cable = fabric.cable_at(seen, finding.subject)
     far = None if cable is None else cable.beyond(finding.subject)
-    return f"{own} to {far}" if far else own
-
-
-def _at_switch(switch: str, port: str | None) -> str:
-    return f"{switch} port {port}" if port else switch
+    if not far or cable is None:
+        return own
+    return switch_link_name(own, far) if cable.at_switches else link_name(far, own)
 
 
 def _links(window: Window, first: Subject, others: Sequence[Subject]) -> str:

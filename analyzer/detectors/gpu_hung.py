@@ -230,7 +230,7 @@ def _without_steps(window: Window, gpus: list[tuple[Subject, Row]]) -> Finding:
             *job_steps.culprits(window, gpus),
             Evidence(
                 name="GPUs",
-                value=f"{len(subjects)} on {counted(len(nodes), 'node')}, held by {name}",
+                value=f"{len(subjects)} on {counted(len(nodes), 'node')}, allocated to {name}",
             ),
         ),
         detector="gpu_hung",
@@ -473,7 +473,8 @@ def _finding(
                 limit=f"over {_POWER_SHARE * limit:.0f} W for a GPU at work",
             ),
             Evidence(
-                name="GPUs", value=f"{len(gpus)} on {counted(len(nodes), 'node')}, held by {name}"
+                name="GPUs",
+                value=f"{len(gpus)} on {counted(len(nodes), 'node')}, allocated to {name}",
             ),
         ),
         detector="gpu_hung",

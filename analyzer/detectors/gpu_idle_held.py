@@ -150,7 +150,7 @@ def _joined(
         members=members,
         holder="|".join(holders),
         since=min(finding.since for finding in group),
-        title=f"{len(members)} GPUs held by {names} and idle",
+        title=f"{len(members)} GPUs allocated to {names} and idle",
         condition="several_gpus",
         evidence=(
             Evidence(name="utilisation", value=f"{under} on each of them in {span}"),
@@ -293,7 +293,7 @@ DETECTOR = Detector(
     find=idle_held_gpus,
     faults=found_by("gpu_idle_held"),
     needs=NEEDS,
-    sentence="A GPU that was held and computed nothing over the whole idle span.",
+    sentence="A GPU that was allocated and computed nothing over the whole idle span.",
     source="job_defense_shield: 0 % at every sample",
     would_show=would_show_idle_held,
 )

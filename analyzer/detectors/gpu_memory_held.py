@@ -61,7 +61,7 @@ def _finding(window: Window, subject: Subject, row: Row) -> Finding | None:
         since=ended,
         evidence=(
             Evidence(name="memory", value=f"{row[_USED.column] / 1024**3:.1f} GiB in use"),
-            Evidence(name="last held by", value=f"{last.holder}, ended {moment(ended)}"),
+            Evidence(name="last allocated to", value=f"{last.holder}, ended {moment(ended)}"),
         ),
         detector="gpu_memory_held",
         action=_FAULT.action,

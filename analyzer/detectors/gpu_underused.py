@@ -271,7 +271,7 @@ def _joined(window: Window, node: Subject, holder: str, group: Sequence[Finding]
         members=tuple(finding.subject for finding in group),
         holder=holder,
         since=min(finding.since for finding in group),
-        title=f"{len(group)} GPUs held by {name(held)} for hours, and little of them used",
+        title=f"{len(group)} GPUs allocated to {name(held)} for hours, and little of them used",
         condition="several_gpus",
         evidence=(replace(of_first, value=f"the first of them {of_first.value}"), *others),
     )
@@ -282,7 +282,7 @@ DETECTOR = Detector(
     find=underused_gpus,
     faults=found_by("gpu_underused"),
     needs=NEEDS,
-    sentence="A GPU that was held for hours and of which little was used.",
+    sentence="A GPU that was allocated for hours and of which little was used.",
     source="what is little of a GPU's time and of its multiprocessors, as reports have it",
     would_show=would_show_underuse,
     lapsed=lapsed,

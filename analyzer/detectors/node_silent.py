@@ -342,7 +342,7 @@ def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Findi
     told, evidence = verdict or (None, ())
     if went.free and is_scaled_down(alike):
         told, severity = NodeSilence.SCALED_DOWN, Severity.INFO
-        value = f"held by nobody; {alike} such nodes left one by one within an hour"
+        value = f"not allocated; {alike} such nodes left one by one within an hour"
         evidence = (Evidence(name="its GPUs", value=value),)
     return Finding(
         fault="node_silent",

@@ -14,6 +14,7 @@ from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.symptoms import PORT_DOWN, STARTS_WITHIN_SECONDS
+from gpuvigil.link_names import device_name
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
@@ -267,7 +268,7 @@ def _without_fabric(window: Window, node: Subject, lost: Sequence[Finding]) -> F
     left = Evidence(name="fabric ports up", value=f"0 of {len(ports)}")
     if len(lost) == 1:
         return replace(first, severity=severity, evidence=(*first.evidence, left))
-    names = ", ".join(f"{port.device}/{port.port}" for port in ports)
+    names = ", ".join(device_name(port.device, port.port) for port in ports)
     return replace(
         first,
         subject=node,

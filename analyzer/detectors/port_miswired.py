@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.link_names import switch_port_name
 from gpuvigil.model import Evidence, Finding, Incident, Subject, Switch
 from gpuvigil.model.switch_hosts import neighbour
 from gpuvigil.topology import Doubt, Question
@@ -111,8 +112,7 @@ def _finding(window: Window, cluster: str, doubt: Doubt) -> Finding:
 def _partner(window: Window, port: Subject, other: Subject, at: str) -> Evidence:
     name = name_of(other) if other.node == port.node else f"{other.node} {name_of(other)}"
     _, number = plugged_into(window, other) or ("", None)
-    where = f"{at} port {number}" if number else at
-    return Evidence(name="swapped with", value=f"{name}, at {where}")
+    return Evidence(name="swapped with", value=f"{name}, at {switch_port_name(at, number)}")
 
 
 def would_show(window: Window, incident: Incident) -> bool:

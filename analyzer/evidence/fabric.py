@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
+from gpuvigil.link_names import port_name, switch_port_name
 from gpuvigil.model import Inventory, Subject, Switch, SwitchPort, without_domain
 from gpuvigil.model.switch_hosts import Place, hosts_by_switch, neighbour
 from gpuvigil.numbers_in_words import natural
@@ -35,7 +36,7 @@ class End:
     @property
     def name(self) -> str:
         """The end's name, such as `leaf1 port 40`."""
-        return f"{self.switch.subject.node} port {self.port.id}"
+        return port_name(self.subject)
 
     @property
     def is_confirmed(self) -> bool:
@@ -67,9 +68,9 @@ class Cable:
         if len(self.ends) > 1 and not self.guessed:
             return self.ends[1].name
         if port.at_switch and port.peer_id:
-            return f"{port.peer} port {port.peer_id}"
+            return switch_port_name(port.peer, port.peer_id)
         if self.host is not None and not port.peer:
-            return f"{self.host.node} {self.host.device}"
+            return port_name(self.host)
         return port.peer or _NOT_KNOWN
 
     def beyond(self, end: Subject) -> str:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from gpuvigil.link_names import switch_port_name
 from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Subject
 
 from ..window.fault_kinds import AT_SWITCHES, SWITCHES
@@ -32,8 +33,7 @@ def other_end(window: Window, finding: Finding) -> Iterator[Evidence]:
     elif finding.subject.kind == "port":
         known = plugged_into(window, finding.subject)
         if known is not None:
-            switch, port = known
-            yield Evidence(name="other end", value=f"{switch} port {port}" if port else switch)
+            yield Evidence(name="other end", value=switch_port_name(*known))
 
 
 def _switches(window: Window, ports: Iterable[Subject]) -> Counter[str]:

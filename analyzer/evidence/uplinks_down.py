@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from gpuvigil.faults import Fault
 from gpuvigil.faults.conditions import CONDITIONS
+from gpuvigil.link_names import switch_link_name
 from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Severity, Subject
 
 from ..window.window import Window
@@ -114,7 +115,7 @@ def _finding(
 
 def _of_several(window: Window, group: Sequence[CableTrouble]) -> Iterator[Evidence]:
     yield from (it for it in group[0].evidence if it.name == group[0].evidence[0].name)
-    shown = [f"{it.cable.near.name} to {it.cable.far}" for it in group[:_SHOWN]]
+    shown = [switch_link_name(it.cable.near.name, it.cable.far) for it in group[:_SHOWN]]
     more = f" and {len(group) - _SHOWN} more" if len(group) > _SHOWN else ""
     yield Evidence(name="links down", value=f"{', '.join(shown)}{more}")
     every, up = _counted(window)

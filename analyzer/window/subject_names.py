@@ -2,20 +2,19 @@
 
 from collections.abc import Iterable
 
-from gpuvigil.model import SWITCH_DEVICE, Subject
+from gpuvigil.link_names import port_name
+from gpuvigil.model import Subject
 from gpuvigil.numbers_in_words import ranges
 
 from .window import Window
 
 
 def label(window: Window, subject: Subject) -> str:
-    """Return a name like `sim-003`, `sim-003 GPU 5`, `node-7 port mlx5_0/1` or `leaf1 port 40`."""
+    """Return a name like `sim-003`, `sim-003 GPU 5`, `node-7 mlx5_0` or `leaf1 port 40`."""
     if subject.kind == "node":
         return subject.node
-    if subject.device == SWITCH_DEVICE:
-        return subject.node if subject.port == "0" else f"{subject.node} port {subject.port}"
     if subject.kind == "port":
-        return f"{subject.node} port {subject.device}/{subject.port}"
+        return port_name(subject)
     index = _index(window, subject)
     return f"{subject.node} GPU {subject.gpu if index is None else index}"
 

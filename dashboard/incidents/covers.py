@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from gpuvigil.link_names import ITSELF, device_name
 from gpuvigil.model import SWITCH_DEVICE, Incident, Subject
 from gpuvigil.numbers_in_words import natural, ranges
 
@@ -12,7 +13,7 @@ MOST_PLACES = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
-    """One node or switch and its parts, as `GPU 0-7` or `port mlx5_0/1`; empty for the whole."""
+    """One node or switch and its parts, as `GPU 0-7` or `port mlx5_0`; empty for the whole."""
 
     node: Subject
     parts: str
@@ -65,5 +66,5 @@ def _parts(subjects: Sequence[Subject], index: Callable[[Subject], int | None]) 
 def _port(one: Subject) -> str:
     """Return a port's name; empty for a whole switch, which is its port 0."""
     if one.device == SWITCH_DEVICE:
-        return "" if one.port == "0" else one.port or ""
-    return f"{one.device}/{one.port}"
+        return "" if one.port == ITSELF else one.port or ""
+    return device_name(one.device, one.port)

@@ -119,5 +119,5 @@ def whose(incident: Incident) -> str:
     holders = ", ".join(impact.holders[:5])
     more = f" and {len(impact.holders) - 5} more" if len(impact.holders) > 5 else ""
     users = f" ({', '.join(impact.users[:5])})" if impact.users else ""
-    held = f"held by {holders}{more}{users}" if holders else "held by nobody"
+    held = f"allocated to {holders}{more}{users}" if holders else "not allocated"
     return f"{counted(impact.gpus, 'GPU')} blocked; {held}"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from gpuvigil.link_names import device_name
 from gpuvigil.model import SWITCH_DEVICE, Allocation, GpuIdentity, Holder, Inventory, Subject
 from gpuvigil.numbers_in_words import counted, natural
 from gpuvigil.web import page_links
@@ -149,13 +150,13 @@ def _jobs(allocations: Iterable[Allocation], asked: str) -> Iterator[Hit]:
         if asked in names and href:
             yield Hit(
                 title=str(holder),
-                detail=f"holds GPUs of cluster {cluster}",
+                detail=f"has GPUs of cluster {cluster}",
                 href=href,
                 group="Jobs",
             )
     if _JOB.fullmatch(asked) and not any(asked == str(holder).casefold() for _, holder in holders):
         href = page_links.job_page(None, Holder.parse(asked))
-        yield Hit(title=asked, detail="a job that holds no GPU now", href=href, group="Jobs")
+        yield Hit(title=asked, detail="a job that has no GPU now", href=href, group="Jobs")
 
 
 def _nodes(view: FleetView, inventories: Mapping[Subject, Inventory]) -> list[Subject]:
@@ -266,7 +267,7 @@ def _hit(gpu: _Gpu, said: str, span: Span) -> Hit:
 def _port(node: Subject, device: str, port: str, span: Span) -> Hit:
     subject = Subject(cluster=node.cluster, node=node.node, device=device, port=port)
     href = page_links.subject_page(subject, *span)
-    title = f"{node.node} · {device}/{port}"
+    title = f"{node.node} · {device_name(device, port)}"
     return Hit(title=title, detail="network port", href=href, group="Ports")
 
 

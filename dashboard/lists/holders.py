@@ -122,7 +122,7 @@ def top(moment: FleetNow) -> Grid:
         columns=TOP,
         rows=rows,
         for_people=_TOP_FOR_PEOPLE,
-        empty=_empty(moment, "Nobody holds a GPU."),
+        empty=_empty(moment, "No GPU is allocated."),
     )
 
 
@@ -166,7 +166,7 @@ def idle(
         columns=columns,
         rows=rows,
         for_people=people,
-        empty=_empty(moment, "No held GPU is idle now."),
+        empty=_empty(moment, "No allocated GPU is idle now."),
         notes=[*([said] if young else []), *_cannot_judge(moment)],
     )
 

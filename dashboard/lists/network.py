@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gpuvigil.clock import moment as time_of
 from gpuvigil.faults import About, Sign, where
 from gpuvigil.hub_client import Hub
+from gpuvigil.link_names import device_name, link_name, port_name, switch_port_name
 from gpuvigil.model import (
     SWITCH_DEVICE,
     Incident,
@@ -287,15 +288,7 @@ def _called(one: Incident, plug: Plug | None) -> str:
     if plug is None:
         return short_label(one) or one.subject.key
     port, *_ = _ports(one)
-    return f"{port.node} port {port.device}/{port.port}{_other_end(plug)}"
-
-
-def _other_end(plug: Plug | None) -> str:
-    """Return ` → leaf-1 port 12`, or "" if the other end is not known."""
-    if plug is None:
-        return ""
-    switch, port = plug
-    return f" → {switch} port {port}" if port else f" → {switch}"
+    return link_name(port_name(port), switch_port_name(*plug))
 
 
 def _some(holders: Sequence[str]) -> str | None:
@@ -318,7 +311,10 @@ def _quiet(
         plug = switches.get(name)
         load = measured_[0]
         yield (
-            f"{node} {device}{_other_end(plug)}",
+            link_name(
+                f"{node} {device_name(device, port)}",
+                None if plug is None else switch_port_name(*plug),
+            ),
             _FULL if load is not None and load >= _FULL_LOAD else None,
             None,
             None,

@@ -7,6 +7,7 @@ from datetime import timedelta
 import numpy as np
 
 from gpuvigil.clock import moment as time_of
+from gpuvigil.link_names import ITSELF, link_name, port_name
 from gpuvigil.model import (
     SWITCH_DEVICE,
     ErrorCount,
@@ -18,6 +19,7 @@ from gpuvigil.model import (
     SwitchPort,
     without_domain,
 )
+from gpuvigil.numbers_in_words import natural
 
 from .links import Links, Port
 from .wiring import gained
@@ -25,8 +27,6 @@ from .wiring import gained
 Facts = Sequence[tuple[str, str]]
 Plug = tuple[str, str]  # a switch and its port; the port is empty if not known
 _SPAN = timedelta(minutes=10)
-# The port number that stands for the switch itself in InfiniBand.
-_ITSELF = "0"
 _COUNTED = {
     "symbol_errors": "Symbol errors",
     "receive_errors": "Receive errors",
@@ -59,8 +59,10 @@ class Link:
 
     @property
     def name(self) -> str:
-        """The link's name, as `n1 mlx5_0 → leaf1 port 12`."""
-        return " → ".join(end.name for end in self.ends)
+        """The link's name, the same from either end."""
+        hosts = [end.name for end in self.ends if end.subject.device != SWITCH_DEVICE]
+        switches = [end.name for end in self.ends if end.subject.device == SWITCH_DEVICE]
+        return link_name(*hosts, *sorted(switches, key=natural))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class LinkInventory:
     def _at_switch(self, asked: Subject) -> set[str]:
         """Return the keys of a switch's ports and of the hosts' ports plugged into it; empty for a single port."""
         switch = self.switches.get((asked.cluster, asked.node))
-        if switch is None or asked.device != SWITCH_DEVICE or asked.port != _ITSELF:
+        if switch is None or asked.device != SWITCH_DEVICE or asked.port != ITSELF:
             return set()
         hosts = plugged(self.inventories.values(), [switch])
         return {replace(asked, port=it.id).key for it in switch.ports} | {
@@ -114,19 +116,19 @@ class LinkInventory:
         if identity is None and here is None:
             return None
         facts = [*_identified(identity), *(_measured(self.links, here) if here is not None else ())]
-        return End(subject=port, name=f"{port.node} {port.device}", facts=facts)
+        return End(subject=port, name=port_name(port), facts=facts)
 
     def _of_switch(self, port: Subject) -> End | None:
         switch = self.switches.get((port.cluster, port.node))
         if switch is None:
             return None
-        if port.port == _ITSELF:
+        if port.port == ITSELF:
             return End(subject=port, name=port.node, facts=list(_switch(switch)))
         found = [it for it in switch.ports if it.id == port.port]
         if not found:
             return None
         facts = list(_port(found[0]))
-        return End(subject=port, name=f"{port.node} port {port.port}", facts=facts)
+        return End(subject=port, name=port_name(port), facts=facts)
 
     def _identity(self, port: Subject) -> PortIdentity | None:
         inventory = self.inventories.get((port.cluster, port.node))

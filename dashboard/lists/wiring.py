@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gpuvigil.link_names import switch_link_name, switch_port_name
 from gpuvigil.model import ERROR_COUNTS, ErrorCount, Switch, SwitchPort
 from gpuvigil.model.switch_hosts import hosts_by_switch, neighbour
 from gpuvigil.numbers_in_words import natural
@@ -35,8 +36,8 @@ class Cable:
     @property
     def name(self) -> str:
         """The cable's name, as `leaf1 port 40 → spine2 port 3`."""
-        far = f" port {self.spine_port}" if self.spine_port else ""
-        return f"{self.leaf} port {self.leaf_port} → {self.spine}{far}"
+        near = switch_port_name(self.leaf, self.leaf_port)
+        return switch_link_name(near, switch_port_name(self.spine, self.spine_port))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ..link_names import device_name
+
 
 class Source(str, Enum):
     """The source of a fact. If two sources contradict each other, the earlier one here counts."""
@@ -103,7 +105,7 @@ class Link:
     @property
     def name(self) -> str:
         """The port's name: `mlx5_0`, or `mlx4_0/2` for a device with several ports."""
-        return self.device if self.port == "1" else f"{self.device}/{self.port}"
+        return device_name(self.device, self.port)
 
 
 class Question(str, Enum):

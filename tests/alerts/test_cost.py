@@ -43,7 +43,7 @@ def test_it_stands_between_who_is_hit_and_on_whose_account() -> None:
     notice = draft(step, "chat", NOON)
     said = message(notice, LATER, "http://x", cost="costs 32.00 EUR/h")
     assert said.impact == (
-        "8 GPUs blocked; held by job 1234 (alice); costs 32.00 EUR/h; account physics"
+        "8 GPUs blocked; allocated to job 1234 (alice); costs 32.00 EUR/h; account physics"
     )
     end = draft(resolved(subject=REAL, impact=EIGHT), "chat", NOON)
     assert end.kind is Kind.RESOLVED

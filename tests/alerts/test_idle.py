@@ -220,7 +220,9 @@ def test_a_notice_is_for_its_owner_alone_says_what_to_do_and_is_not_repeated() -
     said = message(draft(step, "owners", NOON), NOON, "https://gpus.example.org")
     assert (said.for_owners, said.owners_only, said.answer_link) == (("alice",), True, None)
     assert said.summary == "Your job 12 holds 2 GPUs that compute nothing"
-    assert said.impact.startswith("2 GPUs of 4 that you hold; 2.0 GPU-hours idle until now")
+    assert said.impact.startswith(
+        "2 GPUs of 4 that are allocated to you; 2.0 GPU-hours idle until now"
+    )
     assert "scancel 12" in said.action
     assert said.action.endswith("This is the last notice about it.")
     assert "cluster=lab&node=n1" in said.link

@@ -38,7 +38,7 @@ def test_somebody_who_is_woken_reads_what_matters_in_order() -> None:
         "GPU fell off the bus: n1 GPU 5",
         "Where: n1 GPU 5 (GPU-1), cluster lab",
         "Since: 12:00:00 UTC on 20 Nov (4 min ago)",
-        "Impact: 1 GPU blocked; held by job 1234 (alice)",
+        "Impact: 1 GPU blocked; allocated to job 1234 (alice)",
         "Evidence: Xid: 79 (normal: none)",
         "Do now: Drain the node and reboot it.",
         "Page: https://gpus.example.org/gpu?cluster=lab&node=n1&gpu=GPU-1"
@@ -124,7 +124,7 @@ def test_the_gpus_of_a_node_are_not_listed_beside_it() -> None:
 
 def test_a_port_is_named_once() -> None:
     port = Subject(cluster="lab", node="n1", device="mlx5_1", port="1")
-    assert told(subject=port, label="n1 port mlx5_1/1").where == "n1 port mlx5_1/1, cluster lab"
+    assert told(subject=port, label="n1 mlx5_1").where == "n1 mlx5_1, cluster lab"
 
 
 def test_peers_and_hidden_symptoms_are_evidence() -> None:
@@ -155,7 +155,7 @@ def test_details_are_for_the_page() -> None:
     [
         (Impact(text="8 GPUs of job 7 wait"), "8 GPUs of job 7 wait"),
         (Impact(), "no GPU is blocked"),
-        (Impact(gpus=8), "8 GPUs blocked; held by nobody"),
+        (Impact(gpus=8), "8 GPUs blocked; not allocated"),
     ],
 )
 def test_impact_is_said_in_words(impact: Impact, text: str) -> None:

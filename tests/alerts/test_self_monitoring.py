@@ -409,9 +409,9 @@ def test_a_digest_counts_what_was_held_for_its_channel_and_goes_there_alone() ->
 
 def test_a_digest_counts_how_gpus_are_held_by_what_it_is_and_not_by_holder() -> None:
     records = [
-        held("chat", "2 GPUs held by job 7 of alice and idle", 1, fault="gpu_idle_held"),
+        held("chat", "2 GPUs allocated to job 7 of alice and idle", 1, fault="gpu_idle_held"),
         held("chat", "GPU is allocated but idle", 2, fault="gpu_idle_held"),
-        held("chat", "8 GPUs held by job 8 of bob for hours ...", 3, fault="gpu_underused"),
+        held("chat", "8 GPUs allocated to job 8 of bob for hours ...", 3, fault="gpu_underused"),
         held("chat", "Xid 13: a program's", 4, fault="gpu_program"),
     ]
     step = digest("chat", records, NOON - timedelta(days=1), NOON + seconds(1))

@@ -67,7 +67,7 @@ def test_somebody_who_is_woken_reads_what_matters_in_order() -> None:
     assert lines(value) == [
         "Where: n1 GPU 5 (GPU-1), cluster lab",
         "Since: 12:00:00 UTC on 20 Nov (12 min ago)",
-        "Impact: 1 GPU blocked; held by job 1234 (alice)",
+        "Impact: 1 GPU blocked; allocated to job 1234 (alice)",
         "Evidence: Xid: 79 (normal: none)",
         "Do now: Drain the node and reboot it.",
         f"<{URL}/gpu?cluster=lab&amp;node=n1&amp;gpu=GPU-1"
@@ -78,7 +78,7 @@ def test_somebody_who_is_woken_reads_what_matters_in_order() -> None:
 
 def test_a_phone_shows_what_where_who_is_hit_and_what_to_do() -> None:
     assert payload(told())["text"] == (
-        "GPU fell off the bus: n1 GPU 5 (critical). Impact: 1 GPU blocked; held by job 1234 (alice)."
+        "GPU fell off the bus: n1 GPU 5 (critical). Impact: 1 GPU blocked; allocated to job 1234 (alice)."
         " Do now: Drain the node and reboot it."
     )
 
@@ -149,7 +149,7 @@ HOSTILE = [
 def test_what_strangers_named_their_jobs_stays_text(name: str) -> None:
     value = payload(told(impact=Impact(gpus=1, holders=(name,), users=(name,))))
     where_it_is = [line for line in lines(value) if line.startswith("Impact: ")]
-    assert html.unescape(where_it_is[0]) == f"Impact: 1 GPU blocked; held by {name} ({name})"
+    assert html.unescape(where_it_is[0]) == f"Impact: 1 GPU blocked; allocated to {name} ({name})"
     assert "<" not in where_it_is[0]
     # Only our own links are markup; the notification's text is told to be none.
     blocks = attachment(value)["blocks"]

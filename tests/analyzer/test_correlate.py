@@ -124,12 +124,12 @@ def test_the_sentence_fits_the_number_of_holders_and_gpus() -> None:
     (found,) = seen(
         replace(healthy().changed(gpu(), idle), allocations=tuple(both))
     ).candidates.values()
-    assert (found.impact.gpus, found.impact.text) == (1, "1 GPU held by job 1 of alice")
+    assert (found.impact.gpus, found.impact.text) == (1, "1 GPU allocated to job 1 of alice")
 
 
 def test_a_gpu_that_nobody_holds_blocks_itself() -> None:
     (found,) = seen(lost(healthy())).candidates.values()
-    assert (found.impact.gpus, found.impact.text) == (1, "not held by anybody")
+    assert (found.impact.gpus, found.impact.text) == (1, "not allocated to anybody")
 
 
 def test_the_holder_that_ended_with_the_fault_is_still_named() -> None:
@@ -137,7 +137,7 @@ def test_the_holder_that_ended_with_the_fault_is_still_named() -> None:
     before = allocation(gpu(), "job 6", user="bob", ended_at=NOON - 500 * SECOND)
     (found,) = seen(replace(lost(healthy()), allocations=(ended, before))).candidates.values()
     assert found.impact.holders == ("job 7",)
-    assert found.impact.text == "was held by job 7 of alice, ended since"
+    assert found.impact.text == "was allocated to job 7 of alice, ended since"
     assert found.impact.gpus == 1
 
 
@@ -151,16 +151,16 @@ def test_simulated_and_real_holders_are_never_counted_together() -> None:
 def test_of_a_silent_node_only_what_it_said_last_is_known() -> None:
     scene = replace(healthy(), heard={**healthy().heard, node().key: NOON - 60 * SECOND})
     (free,) = seen(scene).candidates.values()
-    assert free.impact.text == "held by nobody when last heard"
+    assert free.impact.text == "not allocated when last heard"
     held = (allocation(gpu(), "job 9"), allocation(gpu(2), "job 9"))
     (found,) = seen(replace(scene, allocations=held)).candidates.values()
-    assert found.impact.text == "1 GPU held by job 9 of alice when last heard"
+    assert found.impact.text == "1 GPU allocated to job 9 of alice when last heard"
 
 
 def test_a_port_that_is_down_touches_the_jobs_of_its_node() -> None:
     scene = healthy().with_events(event(EventKind.PORT_DOWN, port(), NOON - SECOND))
     (free,) = seen(scene).candidates.values()
-    assert (free.impact.gpus, free.label) == (0, "node-1 port mlx5_0/1")
+    assert (free.impact.gpus, free.label) == (0, "node-1 mlx5_0")
     held = (allocation(gpu(), "job 9"), allocation(gpu(2), "job 9"))
     (found,) = seen(replace(scene, allocations=held)).candidates.values()
     assert found.impact.text == "job 9 of alice: 2 GPUs on 2 nodes may suffer from this port"
@@ -196,7 +196,7 @@ def test_a_silent_node_hides_everything_below_it_and_is_as_urgent_as_what_it_hid
     assert candidate.severity is Severity.CRITICAL
     assert candidate.covers == (
         "node-1 GPU 0: GPU fell off the bus",
-        "node-1 port mlx5_0/1: Network port is down",
+        "node-1 mlx5_0: Network port is down",
     )
     assert set(candidate.members) == {s.key for s in (node(), gpu(), gpu(1, 1), port())}
     silence = fingerprint("node_silent", node())
@@ -466,10 +466,13 @@ def test_idle_gpus_of_one_holder_are_one_incident_that_names_them() -> None:
     scene = replace(idle(healthy(), gpu(), gpu(1, 1)), allocations=held)
     found = seen(scene, [incident("gpu_idle_held", gpu())])
     (candidate,) = found.candidates.values()
-    assert candidate.title == "2 GPUs held by job 9 of judy and idle"
+    assert candidate.title == "2 GPUs allocated to job 9 of judy and idle"
     assert (candidate.finding.subject, candidate.label) == (node(), "node-1")
     assert (candidate.gpus, candidate.covers) == ("2 GPUs (GPU 0-1)", ())
-    assert (candidate.impact.gpus, candidate.impact.text) == (2, "2 GPUs held by job 9 of judy")
+    assert (candidate.impact.gpus, candidate.impact.text) == (
+        2,
+        "2 GPUs allocated to job 9 of judy",
+    )
     assert candidate.members == (node().key, gpu().key, gpu(1, 1).key)
     assert candidate.finding.fingerprint == fingerprint("gpu_idle_held", node(), "job 9")
     assert set(found.covered) == {fingerprint("gpu_idle_held", gpu(1, i)) for i in (0, 1)}

@@ -165,7 +165,7 @@ def test_memory_is_of_the_last_job_that_held_it() -> None:
     )
     (it,) = held_memory(replace(FOUR, allocations=jobs).window())
     assert told(it) == (
-        "warning; memory: 8.0 GiB in use; last held by: job 8, ended 11:54:00 UTC on 31 Jan"
+        "warning; memory: 8.0 GiB in use; last allocated to: job 8, ended 11:54:00 UTC on 31 Jan"
     )
     assert it.since == NOON - 360 * SECOND
 

@@ -159,7 +159,7 @@ def test_the_holder_is_named_and_asked() -> None:
 def test_a_begin_that_nobody_saw_is_not_told_as_one(began_before: bool) -> None:
     held = replace(allocation(gpu(), "pid 7", "alice"), began_before=began_before)
     (finding,) = idle_held_gpus(replace(idle(healthy()), allocations=(held,)).window())
-    (said,) = [item.value for item in finding.evidence if item.name == "held by"]
+    (said,) = [item.value for item in finding.evidence if item.name == "allocated to"]
     assert said.endswith(" or earlier") is began_before
 
 

@@ -119,12 +119,12 @@ def test_one_gpu_that_spins_is_told_in_numbers() -> None:
     (it,) = found(one(65.0, {}))
     power = "power: 130 W at most in 1 min (limit over 280 W for a GPU at work)"
     busy = "utilisation: 98 % or more at every sample"
-    assert told(it) == f"info; {busy}; {power}; GPUs: 1 on 1 node, held by a process"
+    assert told(it) == f"info; {busy}; {power}; GPUs: 1 on 1 node, allocated to a process"
     assert (it.subject, it.members, it.holder) == (gpu(), (), "")
     assert (NOON - it.since).total_seconds() == SETTINGS.window_seconds
     (it,) = found(one(ALL, {}, job="job 7"))
     assert told(it) == (
-        f"warning; {busy}; {power.replace('1 min', '5 min')}; GPUs: 1 on 1 node, held by job 7"
+        f"warning; {busy}; {power.replace('1 min', '5 min')}; GPUs: 1 on 1 node, allocated to job 7"
     )
     assert (it.subject, it.members, it.holder) == (gpu(), (), "")
     assert (NOON - it.since).total_seconds() == SETTINGS.steady_seconds
@@ -150,7 +150,7 @@ def test_a_job_on_two_nodes_is_told_once_about_the_first_of_them() -> None:
     assert (it.subject, it.members, it.holder) == (node(1), gpus, "c|job 7")
     assert told(it).endswith(
         "power: 132 W at most in 1 min (limit over 280 W for a GPU at work);"
-        " GPUs: 3 on 2 nodes, held by job 7"
+        " GPUs: 3 on 2 nodes, allocated to job 7"
     )
 
 
@@ -274,14 +274,14 @@ def test_a_job_without_steps_is_told_in_numbers() -> None:
     (it,) = found(scene)
     limit = "limit 65 s: 5 times its longest steps, 60 s at least"
     assert told(it) == (
-        f"warning; its steps: none for 70 s ({limit}); GPUs: 2 on 2 nodes, held by job 7"
+        f"warning; its steps: none for 70 s ({limit}); GPUs: 2 on 2 nodes, allocated to job 7"
     )
     assert (it.subject, it.members, it.holder) == (node(1), (gpu(1), gpu(2)), "c|job 7")
     # The limit is ours, and nobody's who makes GPUs.
     assert (it.own_limit, it.source.partition(":")[0]) == (True, "ours")
     assert (NOON - it.since).total_seconds() == 80.0  # its line is ten seconds old
     (it,) = found(replace(of_steps((70.0, 2.0)), allocations=()))
-    assert told(it).endswith("60 s at least); GPUs: 1 on 1 node, held by a process")
+    assert told(it).endswith("60 s at least); GPUs: 1 on 1 node, allocated to a process")
     assert (it.subject, it.members, it.holder) == (gpu(1), (), "")
 
 

@@ -166,13 +166,15 @@ def test_one_gpu_is_told_with_what_was_measured() -> None:
     assert told(it) == (
         "info; utilisation: 0 % at most in 5 min (limit 1 % or more); memory held: 0.8 GiB;"
         " clocks: idle, as the driver says;"
-        " held by: job 7 of alice: train.py, since 10:00:00 UTC on 31 Jan"
+        " allocated to: job 7 of alice: train.py, since 10:00:00 UTC on 31 Jan"
     )
     assert it.since == BEGIN
     assert it.action == "Ask alice whether the GPU is still needed (job 7 of alice: train.py)."
     fields |= {"sm_activity_percent": 0.7, "memory_used_bytes": None, "clock_event_reasons": 0x2}
     (it,) = found(idle(ALICE, fields=fields))
-    assert told(it).startswith("info; utilisation: 1 % at most in 5 min (limit 1 % or more); held")
+    assert told(it).startswith(
+        "info; utilisation: 1 % at most in 5 min (limit 1 % or more); allocated to"
+    )
 
 
 def test_what_nobody_measured_is_not_said() -> None:
@@ -232,12 +234,12 @@ def test_several_gpus_are_told_together() -> None:
     *_, it = found(scene)
     assert told(it) == (
         "info; utilisation: under 1 % on each of them in 5 min;"
-        " held by: job 7 of alice: train.py, since 09:00:00 UTC on 31 Jan;"
+        " allocated to: job 7 of alice: train.py, since 09:00:00 UTC on 31 Jan;"
         " idle or hung: cannot be told apart: the job tells no steps"
     )
     assert it.evidence[-1].detail  # on its page, and in no message
     assert (it.title, it.condition, it.holder) == (
-        "3 GPUs held by job 7 of alice and idle",
+        "3 GPUs allocated to job 7 of alice and idle",
         "several_gpus",
         "job 7",
     )

@@ -82,7 +82,7 @@ def test_one_that_is_low_and_steady_is_told_by_how_much_and_whose_it_is() -> Non
     (it,) = found(scene(LOW))
     assert told(it) == (
         "info; feed it faster, or take a slice: is used for 6.0 % of the time in the mean, and never"
-        " for more than 6 %, over 6 min; held by: job 7 of alice: train.py, since 10:00:00 UTC on 31 Jan"
+        " for more than 6 %, over 6 min; allocated to: job 7 of alice: train.py, since 10:00:00 UTC on 31 Jan"
     )
     assert it.action == (
         "Ask alice to load data faster (more workers, local copies), or take a slice (MIG) or fewer"
@@ -248,7 +248,10 @@ def test_several_gpus_of_one_holder_are_one_finding_more(holders: str, nodes: in
     assert len(them) == len(held) + nodes
     for it in them[len(held) :]:
         assert (it.subject, it.condition) == (node(), "several_gpus")
-        assert it.title == f"2 GPUs held by {it.holder} of alice for hours, and little of them used"
+        assert (
+            it.title
+            == f"2 GPUs allocated to {it.holder} of alice for hours, and little of them used"
+        )
         assert it.evidence[0].value.startswith("the first of them is used for 6.0 %")
         assert len(it.members) == 2
 

@@ -414,7 +414,7 @@ def test_memory_that_a_job_left_behind_is_a_gibibyte_at_least(bytes_: int, count
     scene = replace(of("gpu", memory_used_bytes=bytes_), allocations=(ended,))
     found = held_memory(scene.window())
     assert [told(it) for it in found] == [
-        "warning; memory: 1.0 GiB in use; last held by: job 7, ended 11:55:00 UTC on 31 Jan"
+        "warning; memory: 1.0 GiB in use; last allocated to: job 7, ended 11:55:00 UTC on 31 Jan"
     ] * count
     early = replace(ended, ended_at=NOON - 5 * MINUTE + SECOND)
     assert held_memory(replace(scene, allocations=(early,)).window()) == []

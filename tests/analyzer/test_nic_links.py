@@ -226,7 +226,7 @@ def test_one_incident_with_the_jobs_beside_the_card_and_nothing_that_follows_fro
     for one in held:
         watch.analysis.take(one.to_record())
     confirmed(watch, scene)
-    assert standing(watch) == [("port_degraded", "node-1 port mlx5_0/1")]
+    assert standing(watch) == [("port_degraded", "node-1 mlx5_0")]
     (incident_,) = watch.standing()
     assert incident_.members == (port().key,)
     assert incident_.impact.holders == ("job 7",)

@@ -437,7 +437,7 @@ def test_of_a_node_without_an_inventory_or_a_word_nobody_knows_whether_it_was_fr
     assert [it.severity for it in found(never)] == [Severity.WARNING]
 
 
-ALIKE = "held by nobody; 3 such nodes left one by one within an hour"
+ALIKE = "not allocated; 3 such nodes left one by one within an hour"
 
 
 @pytest.mark.parametrize(

@@ -272,10 +272,10 @@ def test_a_switch_names_the_ports_and_nodes_that_it_took_and_covers_what_is_else
     bad, gone = finding("port_errors", port(1)), finding("node_silent", node(3))
     lost = finding("port_down", port(1))
     assert covers(SWITCH, lost, gone) == []
-    assert covers(SWITCH, bad, lost, gone) == ["node-1 port mlx5_0/1"]
+    assert covers(SWITCH, bad, lost, gone) == ["node-1 mlx5_0"]
     old = [incident(it.fault, it.subject, label=it.fault) for it in (bad, lost, gone)]
     assert followers(SWITCH, *old) == ["port_errors"]
     # A port that flaps, and a rack that is silent, cover what is down.
     flaps = finding("port_flapping", port())
-    assert covers(flaps, finding("port_down", port())) == ["node-1 port mlx5_0/1"]
-    assert covers(SILENT_RACK, finding("port_down", port())) == ["node-1 port mlx5_0/1"]
+    assert covers(flaps, finding("port_down", port())) == ["node-1 mlx5_0"]
+    assert covers(SILENT_RACK, finding("port_down", port())) == ["node-1 mlx5_0"]

@@ -357,7 +357,7 @@ def test_a_node_without_fabric_is_critical_where_a_job_of_it_is_on_another_node_
     (it,) = found(scene)
     assert (it.subject, it.members, it.title) == (node(), (port(), other), NO_FABRIC)
     assert it.severity.value == ("critical" if nodes == (1, 2) else "warning")
-    assert told(it).endswith("fabric ports up: 0 of 2; ports: mlx5_0/1, mlx5_1/1")
+    assert told(it).endswith("fabric ports up: 0 of 2; ports: mlx5_0, mlx5_1")
     alone = healthy(nodes=2, seconds=300.0).changed(port(), DOWN, 15)
     (it,) = found(replace(alone, allocations=held))
     assert (it.subject, it.members, it.title) == (port(), (), "")

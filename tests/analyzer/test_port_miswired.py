@@ -216,7 +216,7 @@ def test_it_ends_once_the_cables_are_where_they_belong_and_stands_while_nobody_c
     (one,) = watch.standing()
     assert (one.fault, one.label) == (
         "port_miswired",
-        "node-2 port mlx5_0/1 to leaf1 port swp0",
+        "node-2 mlx5_0 → leaf1 port swp0",
     )
     told_anew({}, usual=[None] * 4)
     assert [it.id for it in watch.standing()] == [one.id]

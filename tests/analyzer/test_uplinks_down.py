@@ -89,7 +89,7 @@ def test_several_links_of_a_spine_say_which_and_what_is_left() -> None:
     assert (it.severity, it.condition, ends(it)) == (
         Severity.WARNING, "uplinks_down", ["leaf1 21", "leaf2 21"],
     )  # fmt: skip
-    assert of(it)["links down"] == "leaf1 port 21 to spine1 port 1, leaf2 port 21 to spine1 port 2"
+    assert of(it)["links down"] == "leaf1 port 21 → spine1 port 1, leaf2 port 21 → spine1 port 2"
     assert of(it)["links of spine1 to other switches that are up"] == "0 of 2"
     assert told(seen, it) == (
         "2 links of spine1 (to leaf1, leaf2)",

@@ -162,7 +162,7 @@ def test_on_a_phone_a_finding_of_the_network_is_read_without_scrolling_sideways(
     browser: Browser, dashboard: DashboardProcess, feed: Feed
 ) -> None:
     of = Subject(cluster="simulated", node="sim-001", device="mlx5_0", port="1")
-    slow = incident("port_degraded", of, Severity.WARNING, label="sim-001 port mlx5_0/1")
+    slow = incident("port_degraded", of, Severity.WARNING, label="sim-001 mlx5_0")
     slow = replace(slow, title="Port runs below its speed")
     feed.hub.write_records([slow.to_record()])
     with browser.new_context(viewport=PHONE) as context:

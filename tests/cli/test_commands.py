@@ -161,7 +161,7 @@ def test_idle_says_how_long_only_where_an_incident_does(moment: FleetNow) -> Non
     assert (second["user"], second["idle_gpus"], second["idle_for_seconds"]) == ("ann", 1, None)
     assert "not long enough" in text(holders.idle(moment, {}), 80)
     busy = moment_of(busy_fleet([node("n-1", "prod")]), AnalyzerSettings())
-    assert "No held GPU is idle now." in text(holders.idle(busy, {}), 80)
+    assert "No allocated GPU is idle now." in text(holders.idle(busy, {}), 80)
 
 
 def test_idle_says_of_which_gpus_it_cannot_judge_and_what_is_missing(moment: FleetNow) -> None:
@@ -186,7 +186,7 @@ def test_idle_does_not_say_that_no_holder_is_known_where_some_are() -> None:
 
     assert "Who holds the GPUs is not known: a collector" in said()
     some = said(0, 1)
-    assert "No held GPU is idle now. Who holds 2 of 4 GPUs is not known: a collector" in some
+    assert "No allocated GPU is idle now. Who holds 2 of 4 GPUs is not known: a collector" in some
     assert "Who holds the GPUs" not in some
     assert "is not known" not in said(0, 1, 2, 3)
 

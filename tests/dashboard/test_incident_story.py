@@ -105,7 +105,7 @@ def test_what_it_covers_is_told_node_by_node_in_ranges() -> None:
     assert [(it.node.node, it.parts) for it in places] == [
         ("sim-001", "GPU 0-3, 5-6"),
         ("sim-2", ""),
-        ("sim-010", "port mlx5_0/1"),
+        ("sim-010", "port mlx5_0"),
     ]
     # What is one part leads to its page.
     assert [it.only for it in places] == [None, None, port]

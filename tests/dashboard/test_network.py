@@ -308,9 +308,9 @@ def test_a_link_says_where_its_cable_ends() -> None:
     assert cell(found, 0, "switch") == "leaf-1"
     assert cell(network(moment(), links), 0, "link") == "n-1 mlx5_0"
     standing = network(moment(bad(port(NODES[0])), switch="leaf-1"), links)
-    assert cell(standing, 0, "link") == "n-1 port mlx5_0/1 → leaf-1 port Ethernet7"
+    assert cell(standing, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
     assert cell(standing, 0, "switch") == "leaf-1"
-    assert standing.said.startswith("First: n-1 port mlx5_0/1 → leaf-1 port Ethernet7: ")
+    assert standing.said.startswith("First: n-1 mlx5_0 → leaf-1 port Ethernet7: ")
 
 
 def test_where_no_host_heard_it_a_switch_says_where_a_cable_ends() -> None:

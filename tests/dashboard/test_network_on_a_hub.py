@@ -35,7 +35,7 @@ BAD = replace(
         "port_errors",
         replace(NODE, device="mlx5_0", port="1"),
         Severity.WARNING,
-        label="n-1 port mlx5_0/1",
+        label="n-1 mlx5_0",
         action="Swap the cable.",
     ),
     impact=Impact(gpus=8, holders=("job 7",), text="job 7 of ann: 8 GPUs", running=True),
@@ -87,7 +87,7 @@ def lines(of: Subject) -> Iterator[str]:
 def test_the_page_names_the_link_the_job_and_what_to_do(hub: HubProcess) -> None:
     text = said(open_page("network"))
     assert "Possibly: 1 job may suffer; 1 finding." in text
-    assert "n-1 port mlx5_0/1" in text
+    assert "n-1 mlx5_0" in text
     assert '["a", {"href": "/job?cluster=prod&job=7"}, "job 7"], " of ann: 8 GPUs' in text
     assert "Swap the cable." in text
     assert f"/incidents?incident={BAD.id}" in text
@@ -100,7 +100,7 @@ def test_the_command_says_what_the_page_says_and_programs_get_every_link(hub: Hu
     done = run(hub, "network")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
-        "Possibly: 1 job may suffer; 1 finding. First: n-1 port mlx5_0/1 → leaf-1 port Ethernet7: "
+        "Possibly: 1 job may suffer; 1 finding. First: n-1 mlx5_0 → leaf-1 port Ethernet7: "
     )
     assert "\nDo now: Swap the cable." in done.stdout
     assert "2 fabric ports of 2 tell no waits" in done.stdout

@@ -114,7 +114,7 @@ def test_what_stands_about_either_end_is_on_the_page_with_what_to_do() -> None:
     errors = replace(bad(port(NODES[0]), "job 7"), action="Swap the cable.")
     found = seen(errors, bad(port(NODES[1])), switches=[leaf])
     drawn = json.dumps(page(found, replace(LEAF, port="7").key, NOW), ensure_ascii=False)
-    assert "leaf1 port 7 → n-1 mlx5_0" in drawn
+    assert "n-1 mlx5_0 → leaf1 port 7" in drawn
     assert "Swap the cable." in drawn
     assert drawn.count("/incidents?incident=") == 1
 

@@ -119,7 +119,7 @@ def test_racks_switches_and_ports_are_found_by_name() -> None:
     (switch,) = find(VIEW, told, "leaf7")
     assert (switch.group, switch.href.startswith("/network?link=")) == ("Switches", True)
     (found,) = find(VIEW, told, "mlx5_9")
-    assert (found.group, found.title) == ("Ports", "n9 · mlx5_9/1")
+    assert (found.group, found.title) == ("Ports", "n9 · mlx5_9")
 
 
 @pytest.mark.parametrize(("text", "found"), [("gpu_", True), ("gp", False)])

@@ -52,7 +52,7 @@ def test_energy_is_the_teams_and_what_nobody_held_and_adds_up_to_all() -> None:
     assert found == {
         "vision": ["268.8 kWh", "403.2 kWh", "121 kg", "0 kWh"],
         "speech": ["134.4 kWh", "201.6 kWh", "60 kg", "+134.4 kWh"],
-        "held by nobody": ["134.4 kWh", "201.6 kWh", "60 kg", "−134.4 kWh"],
+        "not allocated": ["134.4 kWh", "201.6 kWh", "60 kg", "−134.4 kWh"],
         "all": ["537.6 kWh", "806.4 kWh", "242 kg", "0 kWh"],
     }
 

@@ -308,7 +308,7 @@ def test_the_verdict_and_the_method_are_in_every_output(report: Report, shown: P
         for note in report.method.notes:
             assert note in plain, name
         assert "login" in plain, name
-        assert "held by a job, where Slurm or Kubernetes say so, else by a process" in plain, name
+        assert "to a job, where Slurm or Kubernetes say so, else to a process" in plain, name
 
 
 def test_nowhere_is_money(report: Report, document: str) -> None:

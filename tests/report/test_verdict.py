@@ -46,11 +46,16 @@ CASES: Sequence[tuple[str, Callable[[], Facts], str, str]] = (
         "the worst: GPU fell off the bus on n1 GPU 0.",
         "50\u00a0% of GPU-hours were allocated and 80\u00a0% of that was used.",
     ),
-    ("nobody", lambda: facts(usage()), "Nobody held any of the 8 GPUs", "No GPU was held idle"),
+    (
+        "nobody",
+        lambda: facts(usage()),
+        "Nobody held any of the 8 GPUs",
+        "No allocated GPU was idle",
+    ),
     (
         "idle first",
         lambda: facts(usage([share("job 7", "carol", 1, quiet=0.5), share(gpus=3)])),
-        "84.0 GPU-hours, 12\u00a0% of what was allocated, were held and computed nothing; "
+        "84.0 GPU-hours, 12\u00a0% of what was allocated, computed nothing; "
         "carol holds 100\u00a0% of them.",
         "50\u00a0% of GPU-hours were allocated and 80\u00a0% of that was used.",
     ),
@@ -63,8 +68,8 @@ CASES: Sequence[tuple[str, Callable[[], Facts], str, str]] = (
     (
         "mostly free",
         lambda: facts(usage([share(gpus=2)])),
-        "Only 25\u00a0% of GPU-hours were held by anybody: there was room for much more work.",
-        "Of what was allocated, 80\u00a0% was used; no GPU was held idle",
+        "Only 25\u00a0% of GPU-hours were allocated: there was room for much more work.",
+        "Of what was allocated, 80\u00a0% was used; no allocated GPU was idle",
     ),
     (
         "as it should be",
@@ -73,7 +78,7 @@ CASES: Sequence[tuple[str, Callable[[], Facts], str, str]] = (
             usage([share(gpus=6)], start=START - WEEK, end=START),
         ),
         "88\u00a0% of GPU-hours were allocated (+13 pts) and 80\u00a0% of that was used (no change).",
-        "No GPU was held idle and no hardware fault was found.",
+        "No allocated GPU was idle, and no hardware fault was found.",
     ),
     (
         "with troubles",

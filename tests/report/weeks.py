@@ -292,7 +292,7 @@ def eventful() -> Facts:
                 Subject(cluster="alpha", node="n2", device="mlx5_0", port="1"),
                 severity=Severity.WARNING,
                 title="Network port is down",
-                label="n2 port mlx5_0/1",
+                label="n2 mlx5_0",
             ),
             incident("gpu_xid", gpu(4), severity=Severity.INFO, title="Xid 13: a program's"),
             idle(gpu(2), gpu(3), until=None),
