@@ -84,7 +84,9 @@ def sentence(cluster: ClusterView) -> str:
     counts = [f"{strip.looks[look]:,} {word}" for look, word in _LOOKS if strip.looks[look]]
     if not strip.gpus:
         return f"{cluster.name}{marked}: no GPUs on {counted(len(cluster.layout.nodes), 'node')}"
-    use = f"{percent(strip.held_percent)} allocated, {percent(strip.used_percent)} of that used"
+    use = f"{percent(strip.held_percent)} allocated"
+    if strip.used_percent is not None:
+        use += f", {percent(strip.used_percent)} of that used"
     if not strip.holders_known:
         use = "holders not known"
     power = "" if strip.power_watts is None else f"; {watts(strip.power_watts)}"

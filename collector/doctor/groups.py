@@ -11,7 +11,11 @@ from .diagnosis import Diagnosis, limited, ok
 
 # The first match takes a metric; "" holds what the collector or a program makes, not the driver.
 _GROUPS: tuple[tuple[str, str], ...] = (
-    ("", r"up|unmeasured_.*|pcie_present|index|read_seconds|nvlink_worst_.*|step(_.*)?|rank"),
+    (
+        "",
+        r"up|unmeasured_.*|pcie_present|index|read_seconds|nvlink_worst_.*|step(_.*)?|rank(_gone_seconds)?"
+        r"|checkpoint_age_seconds|(longest_)?spin_seconds",
+    ),
     ("profiling counters (GPM)", r".*_activity_percent|sm_occupancy_percent|.*_bytes_per_second"),
     ("utilisation", r".*utilization_percent"),
     ("memory", r"memory_.*_bytes|bar1_.*"),

@@ -110,6 +110,9 @@ def test_status_names_the_worst_first_and_what_to_do_about_it(moment: FleetNow) 
     quiet = replace(facts(), incidents=())
     calm = text(status.grid(moment_of(quiet, AnalyzerSettings())), 80)
     assert calm.splitlines()[-1] == "Nothing needs attention."
+    cluster = moment.clusters[0]
+    free = replace(cluster.strip, held_percent=0.0, used_percent=None)
+    assert "; 0 % allocated; " in status.sentence(replace(cluster, strip=free))
 
 
 def test_a_site_without_a_node_is_not_called_well() -> None:
