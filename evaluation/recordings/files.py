@@ -218,7 +218,9 @@ def _unknown(kind: str, raw: Raw, name: str, problems: Problems) -> None:
     word = next((it for it in _WORDS.get(name.lower(), ()) if it in names(kind)), None)
     if word == "index" and "uuid" in given:
         word = None  # the GPUs are already named by UUID
-    if foreign is not None and foreign[0] not in given:
+    if (instead := _instead(name)) is not None:
+        problems.note(path, f"is ignored: {instead}", line, name)
+    elif foreign is not None and foreign[0] not in given:
         field, times = foreign
         factor = "" if times == 1 else f", times {times:.15g}"
         problems.error(path, f"is an exporter's name: call it {field}{factor}", line, name)
@@ -230,6 +232,21 @@ def _unknown(kind: str, raw: Raw, name: str, problems: Problems) -> None:
         problems.note(path, "is no column of the layout: ignored", line, name)
 
 
+def _instead(name: str) -> str | None:
+    """Return where the layout has what a column says that no field of the catalogue can hold."""
+    if (file := _OF_RECORDS.get(name)) is not None:
+        return f"what it says belongs in {file}.csv"
+    is_part = name.startswith(_OF_REASONS) and not name.endswith(".active")
+    return "clocks_event_reasons.active has all of these reasons" if is_part else None
+
+
+# Columns beside numbers that say what happened, or who held a GPU: dcgm-exporter's metric and labels.
+_OF_RECORDS: dict[str, str] = {
+    "DCGM_FI_DEV_XID_ERRORS": "events",
+    **dict.fromkeys(("hpc_job", "pod"), "jobs"),
+}
+# nvidia-smi has a column for each reason, too.
+_OF_REASONS = ("clocks_event_reasons.", "clocks_throttle_reasons.")
 # Names that people make up, and the layout's names for them: the first that the file may have.
 _WORDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("power", "watts", "power_w"), ("power_watts",)),

@@ -17,7 +17,7 @@ from simulator.fleet.kinds import KINDS
 
 from ..judge.claims import Claim, IncidentText, claims
 from ..judge.fault_names import NAMING, OF_USE, is_named, names
-from ..judge.matching import Judged, Outcome, Verdict, judge
+from ..judge.matching import Judged, Outcome, Verdict, began, judge, named_for_good
 from ..replay import Replay
 from .recording import HOUR, Recording
 
@@ -86,21 +86,44 @@ def played(
 def judged(truths: Sequence[Truth], said: Sequence[Claim]) -> Verdicts:
     """Compare each incident with what was wrong.
 
-    How a GPU is used is no fault, so incidents about it count only where a truth asks for them.
+    How a GPU is used is no fault, so incidents about it count only where a truth asks for them, and are compared with
+    such truths alone.
     """
     wanted = {truth.fault for truth in truths}
     codes = {int(cause[4:]) for cause in wanted if cause in _XIDS}
-    those = [_named(one, codes) for one in said if one.fault not in OF_USE or one.fault in wanted]
-    outcomes, found = judge([_with_lists(truth, those) for truth in truths], those)
-    pairs = zip(truths, outcomes, strict=True)
+    outcomes: dict[str, Outcome] = {}
+    found: list[Judged] = []
+    for of_use in (False, True):
+        some = [truth for truth in truths if (truth.fault in OF_USE) == of_use]
+        those = [one for one in said if (one.fault in OF_USE) == of_use]
+        if of_use and not some:
+            continue
+        told, messages = _compared(some, [_named(one, codes) for one in those])
+        outcomes |= told
+        found += messages
     return Verdicts(
-        outcomes=tuple((truth, _with_notes(truth, outcome, found)) for truth, outcome in pairs),
-        judged=tuple(found),
+        outcomes=tuple((truth, outcomes[truth.id]) for truth in truths), judged=tuple(found)
     )
 
 
+def _compared(
+    truths: Sequence[Truth], said: Sequence[Claim]
+) -> tuple[dict[str, Outcome], list[Judged]]:
+    """Return the outcome of each truth by its id, and a verdict for each message."""
+    told, messages = judge([_with_lists(truth, said) for truth in truths], said)
+    any_will_do = {truth.id for truth in truths if not truth.fault}
+    found = [
+        replace(one, verdict=Verdict.RIGHT)
+        if one.verdict is Verdict.OTHER and one.truth in any_will_do
+        else one
+        for one in messages
+    ]
+    pairs = zip(truths, told, strict=True)
+    return {truth.id: _with_notes(truth, outcome, found) for truth, outcome in pairs}, found
+
+
 def _with_lists(truth: Truth, said: Iterable[Claim]) -> Truth:
-    """Add to a truth the subjects of incidents that name its cause and have its node among their members.
+    """Add to a truth the subjects of incidents on other nodes that name its cause and list its node.
 
     For a job that hangs on several nodes, the incident is about the first, while the truth may name any of them.
     """
@@ -108,7 +131,10 @@ def _with_lists(truth: Truth, said: Iterable[Claim]) -> Truth:
     more = [
         one.subject
         for one in said
-        if truth.fault and is_named(truth, one.fault, one.text) and _lists(one, node)
+        if truth.fault
+        and one.subject.of_node() != node
+        and is_named(truth, one.fault, one.text)
+        and _lists(one, node)
     ]
     return replace(truth, also=(*truth.also, *more))
 
@@ -118,14 +144,31 @@ def _lists(one: Claim, node: Subject) -> bool:
 
 
 def _with_notes(truth: Truth, outcome: Outcome, found: Iterable[Judged]) -> Outcome:
-    """Let a note find a cause that was asked for, since the product may only make a note of it."""
-    right = [one.claim for one in found if one.truth == truth.id and one.verdict is Verdict.RIGHT]
+    """Let a note find a cause that was asked for, since the product may only make a note of it.
+
+    So does an incident that names the cause and lists the very subject beside others: it can stand for several truths.
+    """
+    right = [
+        one.claim
+        for one in found
+        if one.verdict is Verdict.RIGHT and (one.truth == truth.id or _stands_for(one.claim, truth))
+    ]
     if outcome.found or not truth.fault or not right:
         return outcome
     first = min(claim.opened_at for claim in right)
     place = any(truth.subject.key in claim.members for claim in right)
     seconds = max((first - truth.detectable_from).total_seconds(), 0.0)
-    return replace(outcome, seconds=seconds, place=place)
+    named = any(named_for_good(claim, truth) for claim in right)
+    return replace(outcome, seconds=seconds, place=place, cause=outcome.cause or named)
+
+
+def _stands_for(one: Claim, truth: Truth) -> bool:
+    """Return whether an incident that names the truth's cause lists its subject, and began while it lasted."""
+    return (
+        truth.subject.key in one.members
+        and is_named(truth, one.fault, one.text)
+        and began(one, truth, truth.end) is not None
+    )
 
 
 def _named(one: Claim, codes: Collection[int]) -> Claim:

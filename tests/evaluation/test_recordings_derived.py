@@ -3,13 +3,8 @@
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-import pytest
-
-from evaluation.judge.claims import Claim, IncidentText
-from evaluation.recordings.play import CAUSES, judged
+from evaluation.recordings.play import CAUSES
 from evaluation.recordings.recording import read
-from gpuvigil.model import Severity, Subject
-from simulator.fleet import Truth
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 RATE, MOVED = "nvlink_receive_bytes_per_second", "nvlink_receive_bytes"
@@ -39,43 +34,3 @@ def test_bytes_per_second_come_together_but_not_over_a_gap(tmp_path: Path) -> No
 def test_a_counter_that_is_told_is_kept(tmp_path: Path) -> None:
     rows = "".join(row(seconds, 0, 100, 7) for seconds in (0, 10, 20))
     assert moved(tmp_path / "it", rows, f",{MOVED}") == [7, 7, 7]
-
-
-@pytest.mark.parametrize(
-    ("members", "cause", "is_found"),
-    [
-        (("c/n2/gpu/A", "c/n1/gpu/B"), "gpu_hung", True),
-        (("c/n2/gpu/A", "c/n3/gpu/B"), "gpu_hung", False),
-        (("c/n2/gpu/A", "c/n1/gpu/B"), "gpu_slow", False),
-        (("c/n2/gpu/A", "c/n1/gpu/B"), "", False),
-    ],
-)
-def test_an_incident_that_lists_a_machine_and_names_the_cause_is_about_it(
-    members: tuple[str, ...], cause: str, is_found: bool
-) -> None:
-    """A job that hangs on several nodes is told about the first of them."""
-    truth = Truth(
-        id="1",
-        fault=cause,
-        subject=Subject(cluster="c", node="n1"),
-        start=NOON,
-        end=NOON + timedelta(hours=1),
-        detectable_from=NOON,
-        cause="the job hangs",
-        symptoms=(),
-        severity=Severity.WARNING,
-        action="",
-    )
-    at = NOON + timedelta(minutes=10)
-    said = Claim(
-        id="i",
-        fault="gpu_hung",
-        subject=Subject(cluster="c", node="n2"),
-        severity=Severity.WARNING,
-        texts=((at, IncidentText(title="it hangs")),),
-        action="",
-        spans=((at, None),),
-        members=members,
-        loud_from=at,
-    )
-    assert (judged([truth], [said]).missed == 0) is is_found

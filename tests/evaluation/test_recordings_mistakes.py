@@ -137,6 +137,17 @@ def test_an_exporters_name_beside_our_own_is_ignored(tmp_path: Path) -> None:
     ]
 
 
+def test_a_column_that_no_number_can_hold_names_what_can(tmp_path: Path) -> None:
+    names = "DCGM_FI_DEV_XID_ERRORS,hpc_job,clocks_event_reasons.sw_power_cap"
+    more = HEAD.strip() + f",{names}\n" + gpus().replace(",97\n", ",97,79,1234,Active\n")
+    found = read(put(tmp_path, "gpu.csv", more), CAUSES)
+    assert [note.partition(": ")[2] for note in found.notes] == [
+        "column DCGM_FI_DEV_XID_ERRORS: is ignored: what it says belongs in events.csv",
+        "column hpc_job: is ignored: what it says belongs in jobs.csv",
+        "column clocks_event_reasons.sw_power_cap: is ignored: clocks_event_reasons.active has all of these reasons",
+    ]
+
+
 JOBS = "node,gpu,holder,started_at,ended_at\n"
 SINCE = f"{text(NOON)},"
 
