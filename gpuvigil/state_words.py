@@ -7,8 +7,16 @@ Sources: nvml.h, `nvmlGpuFabricState_t`, `NVML_GPU_FABRIC_HEALTH_*`, `nvmlComput
 
 from collections.abc import Callable, Iterator, Mapping
 
-from .faults.recovery import NOTHING, advice
-
+# From 1 on; 0 asks for nothing.
+_RECOVERY_ACTIONS = (
+    "reset the GPU",
+    "reboot the node",
+    "drain peer-to-peer traffic",
+    "drain and reset",
+    "recover the IMEX domain",
+    "reset the bus",
+    "reboot the system",
+)
 _ON, _YES = ("off", "on"), ("no", "yes")
 _ENUMS: Mapping[str, tuple[str, ...]] = {
     "fabric_state": ("not supported", "not started", "in progress", "completed"),
@@ -71,8 +79,13 @@ def state_words(name: str, value: int) -> str | None:
 
 
 def _recovery(value: int) -> str:
-    asked = None if value == NOTHING else advice(value)
-    return "none" if asked is None else asked.words
+    return "none" if value == 0 else recovery_words(value)
+
+
+def recovery_words(action: int) -> str:
+    """Return what the driver asks to do about a GPU, as it follows "asks to"."""
+    known = 0 < action <= len(_RECOVERY_ACTIONS)
+    return _RECOVERY_ACTIONS[action - 1] if known else f"take action {action}"
 
 
 def _clock_reasons(value: int) -> str:

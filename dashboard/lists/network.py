@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuvigil.clock import moment as time_of
-from gpuvigil.faults import About, Sign, where
+from gpuvigil.faults import FAULTS, About, Sign, Stops, where
 from gpuvigil.hub_client import Hub
 from gpuvigil.link_names import device_name, link_name, port_name, switch_port_name
 from gpuvigil.model import (
@@ -69,6 +69,7 @@ _WORTH_WAIT, _WORTH_LOAD, WORTH_TIMES = 1.0, 50.0, 4.0
 # From this load on, in percent of its speed, a link is full: the rest is the protocol's share [own].
 _FULL_LOAD, _FULL = 95.0, "Carries all that it can"
 _MOST_SWITCHES = 10_000
+_FELT = frozenset({Sign.LINK_WAITS, Sign.HOST_WAITED_FOR})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +164,12 @@ def _suffering(one: Incident) -> Sequence[str]:
     return one.impact.holders if one.impact.running else ()
 
 
+def _is_felt(one: Incident) -> bool:
+    """Return whether an incident is told only where jobs get less through, or stops those that span nodes."""
+    row = FAULTS.get(one.fault)
+    return row is not None and (row.stops is Stops.SPREAD or not _FELT.isdisjoint(row.signs))
+
+
 def _answer(links: Links, cables: int, findings: Sequence[Incident], jobs: Sequence[str]) -> str:
     """Say in one sentence whether the network is the bottleneck; `cables` is the number between switches."""
     if findings:
@@ -178,6 +185,11 @@ def _answer(links: Links, cables: int, findings: Sequence[Incident], jobs: Seque
 
 
 def _who_suffers(findings: Sequence[Incident], jobs: Sequence[str]) -> str:
+    felt = {job for one in findings if _is_felt(one) for job in _suffering(one)}
+    if felt:
+        more = len(jobs) - len(felt)
+        suffer = "suffers" if len(felt) == 1 else "suffer"
+        return f"Yes: {counted(len(felt), 'job')} {suffer}{f', {more:,} more may' if more else ''}"
     if jobs:
         return f"Possibly: {counted(len(jobs), 'job')} may suffer"
     if any(one.subject.device == SWITCH_DEVICE for one in findings):

@@ -6,44 +6,42 @@ asks for. Repairing an IMEX domain leaves the GPU itself usable.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..model import Severity
+from ..state_words import recovery_words
 from .model import with_release
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One recovery action: its words after "asks to", its severity, and what to do."""
+    """What to do about a recovery action, its severity, and its words after "asks to"."""
 
-    words: str
     severity: Severity
     action: str
+    words: str = ""
 
 
 NOTHING = 0
 _RESET = with_release("Drain the node, then reset the GPU.")
 _REBOOT = "Drain the node and reboot it."
 _ADVICE: Mapping[int, Advice] = {
-    1: Advice("reset the GPU", Severity.CRITICAL, _RESET),
-    2: Advice("reboot the node", Severity.CRITICAL, _REBOOT),
+    1: Advice(Severity.CRITICAL, _RESET),
+    2: Advice(Severity.CRITICAL, _REBOOT),
     3: Advice(
-        "drain peer-to-peer traffic",
         Severity.WARNING,
         "Let the programs that use this GPU's peer-to-peer traffic end; then the driver says what it needs.",
     ),
-    4: Advice("drain and reset", Severity.CRITICAL, _RESET),
+    4: Advice(Severity.CRITICAL, _RESET),
     5: Advice(
-        "recover the IMEX domain",
         Severity.WARNING,
         "Restart nvidia-imex on the nodes of this NVLink domain when no job runs there.",
     ),
     6: Advice(
-        "reset the bus",
         Severity.CRITICAL,
         with_release("Drain the node, then reset the GPU's PCIe bus or reboot."),
     ),
-    7: Advice("reboot the system", Severity.CRITICAL, _REBOOT),
+    7: Advice(Severity.CRITICAL, _REBOOT),
 }
 
 
@@ -51,5 +49,5 @@ def advice(number: int) -> Advice | None:
     """Return what a recovery action asks for; None for nothing. An unknown number is worth a look."""
     if number == NOTHING:
         return None
-    unknown = Advice(f"take action {number}", Severity.WARNING, _RESET)
-    return _ADVICE.get(number, unknown)
+    known = _ADVICE.get(number, Advice(Severity.WARNING, _RESET))
+    return replace(known, words=recovery_words(number))

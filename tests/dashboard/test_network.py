@@ -190,6 +190,17 @@ def test_of_findings_as_grave_what_costs_a_job_comes_first_with_the_job() -> Non
     assert network(moment(idle), found.links).answer == "No job suffers now; 1 finding."
 
 
+@pytest.mark.parametrize("fault", ["port_congested", "port_slow_receiver", "port_down"])
+def test_a_job_that_gets_less_through_does_suffer(fault: str) -> None:
+    felt = bad(port(NODES[0]), "job 7", fault=fault)
+    links = measured(told((port(NODES[0]), BUSY)), ["prod"])
+    assert network(moment(felt), links).answer == "Yes: 1 job suffers; 1 finding."
+    also = bad(port(NODES[1]), "job 7", "job 8", "job 9")
+    assert (
+        network(moment(felt, also), links).answer == "Yes: 1 job suffers, 2 more may; 2 findings."
+    )
+
+
 def test_whose_jobs_go_over_a_cable_between_switches_nobody_says() -> None:
     switch = Subject(cluster="prod", node="leaf1", device=SWITCH_DEVICE, port="21")
     cable = replace(bad(port(NODES[0])), subject=switch, members=(switch.key,))
