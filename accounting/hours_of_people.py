@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from gpuvigil.faults.stopping import only_slows
 from gpuvigil.model import Incident
 
 from .cost.money import Prices
@@ -139,7 +140,10 @@ def people(  # noqa: PLR0913 - each is one source
     now, was = _summed(parts, prices), _summed(before, prices)
     known_faults = tuple(incidents)
     for sums, times in (now, span), (was, (span[0] - (span[1] - span[0]), span[0])):
-        _block(sums, blocked(known_faults, cluster, times, _on_one_gpu(sums)))
+        alone = _on_one_gpu(sums)
+        stopping = [one for one in known_faults if not only_slows(one)]
+        excused = blocked(known_faults, cluster, times, alone)
+        _block(sums, blocked(stopping, cluster, times, alone), excused)
     for hour in wastes:
         for one in hour.wastes:
             for it in _of(now, one.holder, one.user or ""):
@@ -201,7 +205,7 @@ def _on_one_gpu(sums: _Sums) -> frozenset[str]:
 def blocked(
     incidents: Iterable[Incident], cluster: str, span: Span, alone: Collection[str] = ()
 ) -> Mapping[str, float]:
-    """Return the GPU-hours for which incidents kept each holder's GPUs from computing, within a span."""
+    """Return the GPU-hours in which incidents stood that held up or excuse each holder, within a span."""
     times: defaultdict[str, list[Span]] = defaultdict(list)
     gpus: defaultdict[str, int] = defaultdict(int)
     for one in incidents:
@@ -226,13 +230,14 @@ def union_hours(times: list[Span]) -> float:
     return total
 
 
-def _block(sums: _Sums, hours: Mapping[str, float]) -> None:
+def _block(sums: _Sums, hours: Mapping[str, float], excuses: Mapping[str, float]) -> None:
+    """Add the hours in which holders could not compute, and take from their idle ones those with an excuse."""
     for (holder, user), job in list(sums.jobs.items()):
         # No more than it held, since an incident may outlive its job.
         lost = min(hours.get(holder, 0.0), job.held / _HOUR)
-        excused = min(lost * _HOUR, job.idle)
+        excused = min(excuses.get(holder, 0.0) * _HOUR, job.held, job.idle)
         cost = job.idle_cost * excused / job.idle if job.idle else 0.0
-        for it in _of(sums, holder, user) if lost else ():
+        for it in _of(sums, holder, user) if lost or excused else ():
             it.blocked += lost
             # A job of two teams counts with both; nothing goes below zero.
             it.idle = max(it.idle - excused, 0.0)

@@ -7,7 +7,6 @@ from typing import Any
 
 from gpuvigil.faults import FAULTS, Stops
 from gpuvigil.faults.affected import affected_keys
-from gpuvigil.faults.stopping import only_slows
 from gpuvigil.model import Incident, Severity, Subject
 from gpuvigil.silence_conditions import WAS_UP
 from gpuvigil.store import Aggregate, Function
@@ -148,13 +147,11 @@ def _nodes_of(one: Incident) -> set[str]:
 
 
 def held_up(one: Incident, alone: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the holders that an incident kept from computing while it stood.
+    """Return the holders that an incident excuses for the time in which it stood.
 
     `alone` are holders known to be on one node. Which nodes all other holders have is not known, so a node
     that is cut off excuses them.
     """
-    if only_slows(one):
-        return ()
     found = excuses((one,), since=one.since)
     if found.broken or found.stuck:
         return one.impact.holders

@@ -229,6 +229,14 @@ def test_nobody_is_blamed_for_what_a_fault_left_idle(
     assert (made(one, incidents=[long]).users[0].help == RELEASE) is (idle == 10.0)
 
 
+def test_what_only_slows_a_gpu_blocks_no_hours_and_excuses_what_is_idle() -> None:
+    hot = replace(fault(NOON - HOUR, None, "job 1"), fault="gpu_hot")
+    (user,) = made(share("job 1", "ann", 20.0, 10.0), incidents=[hot]).users
+    assert (user.now.blocked, user.now.idle) == (0.0, 2.0)
+    busy = made(share("job 1", "ann", 20.0), incidents=[hot]).everybody.now
+    assert (busy.blocked, busy.idle) == (0.0, 0.0)
+
+
 def test_the_span_before_is_excused_as_this_one_is() -> None:
     was = [ledger(share("job 0", "ann", 20.0, 10.0), start=SPAN[0] - 7 * DAY)]
     stood = fault(SPAN[0] - HOUR, SPAN[0], "job 0")

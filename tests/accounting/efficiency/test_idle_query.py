@@ -11,13 +11,12 @@ from accounting.efficiency.idle_query import (
     ASKED_OF_SERVERS,
     Measurements,
     excuses,
-    held_up,
     measured,
     why_idle,
     with_requests,
 )
 from accounting.efficiency.idle_reason import IdleContext, Idleness, idleness
-from gpuvigil.model import Impact, Severity, Subject
+from gpuvigil.model import Severity, Subject
 from tests.dashboard.scene import NOON, gpu, incident
 
 PARKED: dict[str, Any] = {
@@ -123,23 +122,3 @@ def test_a_silence_of_which_it_is_known_that_the_node_was_up_excuses_nobody_any_
     assert not excuses([over], since).hold_up([gpu(0)])
     assert excuses([replace(over, condition="was_down")], since).hold_up([gpu(0)])
     assert excuses([replace(over, condition="cut_off")], since).hold_up([gpu(0)])
-
-
-@pytest.mark.parametrize(
-    ("fault", "severity", "is_held_up"),
-    [
-        ("gpu_lost", Severity.CRITICAL, True),
-        ("gpu_memory", Severity.CRITICAL, True),
-        ("gpu_memory", Severity.WARNING, False),
-        ("gpu_hot", Severity.CRITICAL, False),
-        ("gpu_power", Severity.CRITICAL, False),
-    ],
-)
-def test_no_hours_are_lost_to_what_only_slows_a_gpu(
-    fault: str, severity: Severity, is_held_up: bool
-) -> None:
-    hit = Impact(gpus=1, holders=("job 7",))
-    stood = replace(incident(fault, gpu(0), severity), impact=hit)
-    assert held_up(stood) == (("job 7",) if is_held_up else ())
-    excused = excuses([stood]).hold_up([gpu(0)])
-    assert excused is (severity is Severity.CRITICAL)  # in doubt nobody is blamed
