@@ -170,7 +170,9 @@ def _answer(links: Links, cables: int, findings: Sequence[Incident], jobs: Seque
         return "Not known: no network port was measured in the last five minutes."
     fabric, waits = _fabric(links)
     if fabric.any() and not (fabric & waits).any():
-        return "No link has a finding, but congestion is not measured: no fabric port tells waits."
+        return (
+            "No link has a finding, but congestion is not measured: no fabric port reports waits."
+        )
     if len(links) + cables == 1:
         return "No: the only link has no finding."
     return f"No: none of {counted(len(links) + cables, 'link')} has a finding."
@@ -401,14 +403,14 @@ def _unseen(moment: FleetNow, links: Links, unread: int, read: bool) -> Iterator
     blind = int((fabric & ~waits).sum())
     if blind:
         yield (
-            f"{counted(blind, 'fabric port')} of {int(fabric.sum()):,} tell no waits: their counters"
+            f"{counted(blind, 'fabric port')} of {int(fabric.sum()):,} report no waits: their counters"
             " are full or their driver has none. Congestion there shows only as a slower job."
         )
     if unread:
         were = "was" if unread == 1 else "were"
         yield (
-            f"{counted(unread, 'link')} that {were} up before told nothing in the last five"
-            " minutes: what is wrong there is not seen."
+            f"{counted(unread, 'link')} that {were} up before reported nothing in the last five"
+            " minutes: faults there are not seen."
         )
     silent = sum(len(one.silent_nodes) for one in moment.clusters)
     if silent:
