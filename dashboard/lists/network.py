@@ -26,7 +26,7 @@ from .fleet_now import FleetNow
 from .links import ASKED, SPAN, Floats, Links, Mask, Port, measured
 from .one_link import LinkInventory, Plug, plugged
 from .table import Column, Grid, Value, percents, whole
-from .wiring import OLD, Wiring, wirings
+from .wiring import MOST_SWITCHES, OLD, Wiring, wirings
 
 # The faults that are about ports or switches.
 OF_LINKS = where(lambda row: row.about in {About.PORT, About.SWITCH})
@@ -67,7 +67,6 @@ _ROWS_FOR_PEOPLE = 20
 _WORTH_WAIT, _WORTH_LOAD, WORTH_TIMES = 1.0, 50.0, 4.0
 # From this load on, in percent of its speed, a link is full: the rest is the protocol's share [own].
 _FULL_LOAD, _FULL = 95.0, "Carries all that it can"
-_MOST_SWITCHES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +106,7 @@ def look(hub: Hub, moment: FleetNow, most: int | None = None) -> Network:
     """
     shown = {one.name for one in moment.clusters}
     told = store_of(hub).window("port", ASKED, moment.now - SPAN, moment.now)
-    switches = hub.records(RecordKind.SWITCH, since=moment.now - OLD, limit=_MOST_SWITCHES)
+    switches = hub.records(RecordKind.SWITCH, since=moment.now - OLD, limit=MOST_SWITCHES)
     read = [one for one in readable(switches, Switch.from_record) if one.subject.cluster in shown]
     return network(moment, measured(told, shown), most, read)
 
