@@ -131,7 +131,7 @@ def _notes(told: Told, others: Sequence[Sequence[Value]]) -> Sequence[str]:
         return ()
     if told.ending.ended_at is None:
         return ("Nothing stands on its nodes.",)
-    return ("Its nodes told nothing from 10 minutes before its end to 5 after.",)
+    return ("Its nodes reported nothing from 10 minutes before its end to 5 after.",)
 
 
 def _sentence(told: Told, found: Verdict, user: str | None) -> str:

@@ -36,7 +36,8 @@ def steps(
     actions: Iterable[NodeAction] = (),
 ) -> tuple[Moment, ...]:
     """Return everything that happened, oldest first; the first is when the fault began."""
-    told = [_step(step) for step in transitions]
+    ordered = sorted(transitions, key=lambda step: step.number)
+    told = [_step(step, before) for before, step in zip((None, *ordered), ordered, strict=False)]
     said = {step.text for step in told}
     notes = [_note(one) for one in acknowledgements if _reason(one) not in said]
     began = Moment(at=incident.since, kind="began", title="Began", text="the first sign of it")
@@ -44,10 +45,17 @@ def steps(
     return (began, *sorted([*told, *notes, *done], key=lambda it: it.at))
 
 
-def _step(step: Transition) -> Moment:
+def _step(step: Transition, before: Transition | None) -> Moment:
     covered = step.to_state == State.RESOLVED.value and isinstance(step.cause, CoveredBy)
-    title = "Told with another incident" if covered else _TITLES.get(step.signal, step.signal)
-    return Moment(at=step.at, kind=step.to_state, title=title, text=step.reason)
+    title = "Covered by another incident" if covered else _TITLES.get(step.signal, step.signal)
+    old, new = _severity(before), _severity(step)
+    text = f"{step.reason}: {old} → {new}" if old and new and old != new else step.reason
+    return Moment(at=step.at, kind=step.to_state, title=title, text=text)
+
+
+def _severity(step: Transition | None) -> str:
+    """Return how severe the incident was after a step; "" if that was not written down."""
+    return "" if step is None else str(step.snapshot.get("body", {}).get("severity", ""))
 
 
 def _note(one: Acknowledgement) -> Moment:

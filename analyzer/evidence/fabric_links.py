@@ -291,7 +291,7 @@ def _elsewhere(window: Window, end: End) -> Iterator[Evidence]:
     ]
     most = sorted(grown, key=lambda it: (-it[0], natural(it[1])))[:_SHOWN]
     if most:
-        shown = ", ".join(f"{label} {count}" for count, label in most)
+        shown = ", ".join(f"{count:,} at port {label}" for count, label in most)
         minutes = _SPAN.total_seconds() / 60
         yield Evidence(name="packets dropped elsewhere", value=f"{shown} in {minutes:g} min")
 
@@ -313,14 +313,14 @@ def grown_lately(end: End, name: str, until: datetime | None = None) -> int | No
 
 
 def _most_of(switch: Switch, name: str) -> str:
-    """Return a text like `Ethernet1/49 12345, Ethernet1/3 20 in 10 min`; empty if not measured."""
+    """Return a text like `12,345 at port 49, 20 at port 3 in 10 min`; empty if not measured."""
     start = switch.at - _SPAN
     measured = [it for it in switch.ports if it.counts and getattr(it.counts[-1], name) is not None]
     grown = [(_growth(it.counts, name, start), it.id) for it in measured]
     most = sorted((it for it in grown if it[0]), key=lambda it: (-it[0], natural(it[1])))
     if not most:
         return "none" if measured else ""
-    shown = ", ".join(f"{label} {count}" for count, label in most[:_SHOWN])
+    shown = ", ".join(f"{count:,} at port {label}" for count, label in most[:_SHOWN])
     left = len(most) - _SHOWN
     more = f" and {left} more port{'s' if left > 1 else ''}" if left > 0 else ""
     return f"{shown}{more} in {_SPAN.total_seconds() / 60:g} min"

@@ -153,7 +153,7 @@ def _evidence(one: Incident) -> Node:
 
 
 def _rule(one: Incident) -> str:
-    whose = " (ours: a limit of gpuvigil's own, no vendor's)" if one.own_limit else ""
+    whose = " (this limit is gpuvigil's own, not a vendor's)" if one.own_limit else ""
     return f"Rule: {one.source}{whose}"
 
 

@@ -1,6 +1,6 @@
 """The frame of every page: the bar with the pages and the search, and moving between pages."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -8,11 +8,15 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import streamlit as st
 
 from gpuvigil.clock import SystemClock
+from gpuvigil.errors import HubError
+from gpuvigil.model import Subject
 from gpuvigil.web import page_links
 from gpuvigil.web.markup import joined, tag
 
 from ..components import component, style
 from ..data import live
+from ..data.questions import PATIENCE_SECONDS
+from ..lists.wiring import switch_names
 from . import panels, search
 
 _SHELL = (
@@ -34,6 +38,7 @@ _SHELL = (
 THEMES = ("auto", "dark", "light")
 # A page says that it is stale after this many missed refreshes, and at least this many seconds.
 RENEWALS, LEAST_SECONDS = 3, 10.0
+_SWITCHES_SECONDS = 60.0
 # A search that found one page, with that page. It is repeated until the browser has left, as a single message
 # may be overtaken.
 _LEAVE = "gv-leave"
@@ -135,7 +140,10 @@ def _search(current: Page, number: str, text: str) -> None:
     if not text or (answered == number and where != here):
         return
     snapshot = live.current()
-    hits = search.find(snapshot.view(), snapshot.inventories(), text, snapshot.allocations())
+    view = snapshot.view()
+    hits = search.find(
+        view, snapshot.inventories(), text, snapshot.allocations(), _switches(view.now)
+    )
     if len(hits) == 1 and answered != number:
         # The browser follows a link there, so that "back" returns here.
         st.session_state[_LEAVE] = [number, hits[0].href]
@@ -144,6 +152,21 @@ def _search(current: Page, number: str, text: str) -> None:
     st.session_state[_ANSWERED] = (number, here)
     style("search")
     st.html(search.results(text, hits))
+
+
+def _switches(now: datetime) -> Sequence[Subject]:
+    """Return the switches that are read; none while the hub does not answer, as all else is found without it."""
+    try:
+        said = live.shared().questions.ask(
+            "switch names",
+            lambda hub: switch_names(hub, now),
+            _SWITCHES_SECONDS,
+            first_seconds=PATIENCE_SECONDS,
+        )
+    except HubError:
+        return ()
+    names: Sequence[Subject] = said.value
+    return names
 
 
 def is_fresh() -> bool:

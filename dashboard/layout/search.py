@@ -67,8 +67,12 @@ def find(
     inventories: Mapping[Subject, Inventory],
     text: str,
     allocations: Iterable[Allocation] = (),
+    switches: Iterable[Subject] = (),
 ) -> tuple[Hit, ...]:
-    """Return everything that `text` may mean: exact matches, or else partial ones."""
+    """Return everything that `text` may mean: exact matches, or else partial ones.
+
+    `switches` are those that are read; those that hosts hear of are found without.
+    """
     asked = " ".join(text.casefold().split())
     if not asked:
         return ()
@@ -77,16 +81,17 @@ def find(
     nodes = _nodes(view, inventories)
     gpus = list(_gpus(view, inventories))
     held, span = tuple(allocations), view.span
+    named = list(_named(held, inventories, switches))
     exact = [_node(node, span) for node in nodes if node.node.casefold() == asked]
     exact += [_hit(gpu, said, span) for gpu in gpus if (said := _exactly(gpu, asked))]
     exact += _on_node(nodes, gpus, inventories, asked, span)
     exact += _jobs(held, asked)
-    exact += [hit for name, hit in _named(held, inventories) if name == asked]
+    exact += [hit for name, hit in named if name == asked]
     if exact:
         return tuple(dict.fromkeys(exact))
     part = [_node(node, span) for node in nodes if asked in node.node.casefold()]
     part += [_hit(gpu, said, span) for gpu in gpus if (said := _partly(gpu, asked))]
-    part += [hit for name, hit in _named(held, inventories) if asked in name]
+    part += [hit for name, hit in named if asked in name]
     part += _ports(inventories, asked, span)
     part += _incidents(view, asked)
     # A number without any match may be a job's.
@@ -94,7 +99,9 @@ def find(
 
 
 def _named(
-    allocations: Iterable[Allocation], inventories: Mapping[Subject, Inventory]
+    allocations: Iterable[Allocation],
+    inventories: Mapping[Subject, Inventory],
+    read: Iterable[Subject],
 ) -> Iterator[tuple[str, Hit]]:
     """Yield users and teams that hold GPUs now, switches and racks, each by its name in lower case."""
     users = {one.user for one in allocations if one.user}
@@ -105,7 +112,7 @@ def _named(
     for name in sorted(teams):
         href = page_links.team_page(name)
         yield name.casefold(), Hit(title=name, detail="team", href=href, group="Teams")
-    switches, racks = set(), set()
+    switches, racks = {(one.cluster, one.node) for one in read}, set()
     for node, inventory in inventories.items():
         switches |= {(node.cluster, port.switch) for port in inventory.ports if port.switch}
         racks |= {(node.cluster, inventory.rack)} if inventory.rack else set()

@@ -27,7 +27,7 @@ from .fleet_now import FleetNow
 from .links import ASKED, SPAN, Floats, Links, Mask, Port, measured
 from .one_link import LinkInventory, Plug, plugged
 from .table import Column, Grid, Value, percents, whole
-from .wiring import OLD, Wiring, wirings
+from .wiring import MOST_SWITCHES, OLD, Wiring, wirings
 
 # The faults that are about ports or switches.
 OF_LINKS = where(lambda row: row.about in {About.PORT, About.SWITCH})
@@ -68,7 +68,6 @@ _ROWS_FOR_PEOPLE = 20
 _WORTH_WAIT, _WORTH_LOAD, WORTH_TIMES = 1.0, 50.0, 4.0
 # From this load on, in percent of its speed, a link is full: the rest is the protocol's share [own].
 _FULL_LOAD, _FULL = 95.0, "Carries all that it can"
-_MOST_SWITCHES = 10_000
 _FELT = frozenset({Sign.LINK_WAITS, Sign.HOST_WAITED_FOR})
 
 
@@ -109,7 +108,7 @@ def look(hub: Hub, moment: FleetNow, most: int | None = None) -> Network:
     """
     shown = {one.name for one in moment.clusters}
     told = store_of(hub).window("port", ASKED, moment.now - SPAN, moment.now)
-    switches = hub.records(RecordKind.SWITCH, since=moment.now - OLD, limit=_MOST_SWITCHES)
+    switches = hub.records(RecordKind.SWITCH, since=moment.now - OLD, limit=MOST_SWITCHES)
     read = [one for one in readable(switches, Switch.from_record) if one.subject.cluster in shown]
     return network(moment, measured(told, shown), most, read)
 
@@ -178,7 +177,9 @@ def _answer(links: Links, cables: int, findings: Sequence[Incident], jobs: Seque
         return "Not known: no network port was measured in the last five minutes."
     fabric, waits = _fabric(links)
     if fabric.any() and not (fabric & waits).any():
-        return "No link has a finding, but congestion is not measured: no fabric port tells waits."
+        return (
+            "No link has a finding, but congestion is not measured: no fabric port reports waits."
+        )
     if len(links) + cables == 1:
         return "No: the only link has no finding."
     return f"No: none of {counted(len(links) + cables, 'link')} has a finding."
@@ -409,14 +410,14 @@ def _unseen(moment: FleetNow, links: Links, unread: int, read: bool) -> Iterator
     blind = int((fabric & ~waits).sum())
     if blind:
         yield (
-            f"{counted(blind, 'fabric port')} of {int(fabric.sum()):,} tell no waits: their counters"
+            f"{counted(blind, 'fabric port')} of {int(fabric.sum()):,} report no waits: their counters"
             " are full or their driver has none. Congestion there shows only as a slower job."
         )
     if unread:
         were = "was" if unread == 1 else "were"
         yield (
-            f"{counted(unread, 'link')} that {were} up before told nothing in the last five"
-            " minutes: what is wrong there is not seen."
+            f"{counted(unread, 'link')} that {were} up before reported nothing in the last five"
+            " minutes: faults there are not seen."
         )
     silent = sum(len(one.silent_nodes) for one in moment.clusters)
     if silent:

@@ -5,13 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gpuvigil.hub_client import Hub
 from gpuvigil.link_names import switch_link_name, switch_port_name
-from gpuvigil.model import ERROR_COUNTS, ErrorCount, Switch, SwitchPort
+from gpuvigil.model import ERROR_COUNTS, ErrorCount, RecordKind, Subject, Switch, SwitchPort
 from gpuvigil.model.switch_hosts import hosts_by_switch, neighbour
 from gpuvigil.numbers_in_words import natural
 
 # A reader reports a fabric at least every five minutes; older reports are ignored.
 OLD = timedelta(minutes=15)
+MOST_SWITCHES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,13 @@ class Wiring:
     def links(self) -> int:
         """The number of cables between switches."""
         return sum(map(len, self.cables.values()))
+
+
+def switch_names(hub: Hub, now: datetime) -> tuple[Subject, ...]:
+    """Ask for the switches that are read now; HubUnavailable or HubRefused if the hub does not answer."""
+    told = hub.records(RecordKind.SWITCH, since=now - OLD, limit=MOST_SWITCHES)
+    # Without ports, a switch has another name now, or was forgotten.
+    return tuple(Subject.parse(one.subject) for one in told if one.body.get("ports"))
 
 
 def wirings(switches: Iterable[Switch], now: datetime) -> list[Wiring]:

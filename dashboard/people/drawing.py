@@ -196,9 +196,10 @@ def _table(
     title: str, persons: Sequence[Person], asked: Asked, money: Money | None, *, team: bool
 ) -> Node:
     compared = any(it.before is not None for it in persons)
-    against = ["vs before"] if compared else []
-    names = [title[:-1], "Allocated", *against, _WHERE, _UTILISATION, "Idle", *against, "Blocked"]
-    names += [f"Cost, {money.currency}", f"Idle, {money.currency}"] if money else []
+    # What is asked most comes first: a phone shows only the first few columns.
+    names = [title[:-1], "Allocated", "Idle", *([f"Idle, {money.currency}"] if money else [])]
+    names += [_WHERE, _UTILISATION, "Blocked", *([f"Cost, {money.currency}"] if money else [])]
+    names += ["Allocated vs before", "Idle vs before"] if compared else []
     names += ["What would help"]
     rows = [_person(it, money, team=team, compared=compared) for it in persons[:MOST_PERSONS]]
     more = len(persons) - len(rows)
@@ -231,13 +232,14 @@ def _person(one: Person, money: Money | None, *, team: bool, compared: bool) -> 
         "tr",
         el("th", person_link(one.name, team=team), scope="row"),
         _number(_hours(now.held)),
-        _number(_percent(now.held, None if was is None else was.held)) if compared else None,
+        _number(_hours(now.idle)),
+        _number(money.said(now.idle_cost)) if money else None,
         el("td", bar(now)),
         _number("–" if now.used_percent is None else f"{now.used_percent:.0f} %"),
-        _number(_hours(now.idle)),
-        _number(_percent(now.idle, None if was is None else was.idle)) if compared else None,
         _number(_hours(now.blocked)),
-        *_money(now, money),
+        _number(money.said(now.cost)) if money else None,
+        _number(_percent(now.held, None if was is None else was.held)) if compared else None,
+        _number(_percent(now.idle, None if was is None else was.idle)) if compared else None,
         el("td", one.help or "–"),
         key=one.name or "-",
     )

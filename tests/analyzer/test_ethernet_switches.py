@@ -290,7 +290,7 @@ def test_what_a_switch_drops_and_pauses_is_evidence_of_its_hosts_ports() -> None
     most = counted(transmit_discards=12_345, pause_frames_sent=0)
     those = changed(those, "leaf1", "Ethernet1/49", counts=most)
     assert {it.name: it.value for it in switch_port_drops(window(those), port(2))} == {
-        "packets dropped at leaf1": "Ethernet1/49 12345, Ethernet1/2 20 in 10 min",
+        "packets dropped at leaf1": "12,345 at port Ethernet1/49, 20 at port Ethernet1/2 in 10 min",
         "pause frames sent at leaf1": "none",
     }
     # What is over, not measured, or at a switch that nobody knows.
@@ -303,7 +303,10 @@ def test_what_a_switch_drops_and_pauses_is_evidence_of_its_hosts_ports() -> None
     for n in range(1, HOSTS + 1):
         many = changed(many, "leaf1", f"Ethernet1/{n}", counts=counted(transmit_discards=n))
     (shown,) = switch_port_drops(window(many), port(2))
-    assert shown.value == "Ethernet1/4 4, Ethernet1/3 3, Ethernet1/2 2 and 1 more port in 10 min"
+    assert (
+        shown.value
+        == "4 at port Ethernet1/4, 3 at port Ethernet1/3, 2 at port Ethernet1/2 and 1 more port in 10 min"
+    )
 
 
 def test_detectors_of_congestion_and_losses_say_it() -> None:
@@ -318,7 +321,9 @@ def test_detectors_of_congestion_and_losses_say_it() -> None:
         scene.window((CONGESTED, LOSSES)), switches=known.switches, inventories=known.inventories
     )
     found = CONGESTED.find(seen)
-    assert [of(it).get("packets dropped at leaf1") for it in found] == ["Ethernet1/49 77 in 10 min"]
+    assert [of(it).get("packets dropped at leaf1") for it in found] == [
+        "77 at port Ethernet1/49 in 10 min"
+    ]
     assert all("beyond the port" not in of(it) for it in found)
 
 

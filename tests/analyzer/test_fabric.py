@@ -525,7 +525,7 @@ def test_a_look_at_one_node_says_nothing_of_the_fabric() -> None:
 
 @pytest.mark.parametrize(("dropped", "said"), [
     (0, [("beyond the port", "not observable without switch counters")]),
-    (1, [("packets dropped at leaf1", "21 1 in 10 min")]),
+    (1, [("packets dropped at leaf1", "1 at port 21 in 10 min")]),
 ])  # fmt: skip
 def test_what_an_infiniband_leaf_drops_is_evidence_and_that_it_drops_nothing_is_none(
     dropped: int, said: list[tuple[str, str]]

@@ -283,7 +283,19 @@ def test_the_timeline_has_steps_and_notes_in_the_order_of_time() -> None:
         "Opened",
         "Ann wrote",
         "Resolved",
-        "Told with another incident",
+        "Covered by another incident",
+    ]
+
+
+def test_a_step_that_changed_the_severity_says_from_what_to_what() -> None:
+    first = told(LOST).transitions
+    mild = replace(LOST, severity=Severity.INFO)
+    milder = step(mild, 2, State.OPEN, Signal.CHANGED, reason="severity changed")
+    other = step(mild, 3, State.OPEN, Signal.CHANGED, reason="members changed")
+    moments = timeline(told(mild, transitions=(*first, milder, other)))
+    assert [one.text for one in moments[-2:]] == [
+        f"severity changed: {LOST.severity.value} → info",
+        "members changed",
     ]
 
 

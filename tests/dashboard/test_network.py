@@ -157,7 +157,7 @@ def test_without_any_port_it_is_not_known() -> None:
     assert found.answer == "Not known: no network port was measured in the last five minutes."
     assert found.unread == 8
     (unread,) = found.unseen
-    assert unread.startswith("8 links that were up before told nothing")
+    assert unread.startswith("8 links that were up before reported nothing")
     assert text(found.grid, 100) == f"{found.answer}\n"
 
 
@@ -400,7 +400,7 @@ def test_what_is_not_seen_is_said() -> None:
     found = network(
         moment(), measured(told((port(NODES[0]), BUSY), (port(NODES[1]), blind)), ["prod"])
     )
-    assert found.unseen[0].startswith("1 fabric port of 2 tell no waits")
+    assert found.unseen[0].startswith("1 fabric port of 2 report no waits")
     assert "switches" in found.unseen[-1]
 
 

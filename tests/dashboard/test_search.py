@@ -9,6 +9,7 @@ from dashboard.data.views import fleet_view
 from dashboard.layout.search import EXPLAINED, MOST_OF_GROUP, MOST_SHOWN, Hit, find, results
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import GpuIdentity, Inventory, Severity, Subject
+from gpuvigil.web.page_links import switch_page
 
 from .scene import NOON, allocation, busy_fleet, gpu, incident, inventory, node, port
 
@@ -118,6 +119,9 @@ def test_racks_switches_and_ports_are_found_by_name() -> None:
     assert (rack.href, rack.group) == ("/hardware?cluster=simulated&rack=row-b", "Racks")
     (switch,) = find(VIEW, told, "leaf7")
     assert (switch.group, switch.href.startswith("/network?link=")) == ("Switches", True)
+    read = Subject(cluster="simulated", node="spine-1", device="switch", port="0")
+    (switch,) = find(VIEW, told, "spine-1", (), [read])
+    assert (switch.group, switch.href) == ("Switches", switch_page("simulated", "spine-1"))
     (found,) = find(VIEW, told, "mlx5_9")
     assert (found.group, found.title) == ("Ports", "n9 · mlx5_9")
 
