@@ -1,5 +1,6 @@
 """The store over HTTP, for `gpuvigil store` with a running hub; only a service's token may use it."""
 
+import errno
 import sqlite3
 from contextlib import closing
 from functools import partial
@@ -21,6 +22,7 @@ from ..records import ends_file, in_postgresql, merge_ends
 RECORDS = "records.sqlite"
 TOKENS = "tokens.json"  # of a backup that an older gpuvigil made
 _LARGEST_BYTES = 10_000
+_NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
 _MOST_ASKING_BYTES = 1024 * 1024
 
 
@@ -98,7 +100,10 @@ def backup(store: Embedded, settings: HubSettings, to: Path) -> dict[str, Any]:
         if ended.exists():
             merge_ends(ended, ends_file(to))
     except OSError as error:
-        raise StoreError(f"cannot write to {to}: {error.strerror or error}") from error
+        why = f"cannot write to {to}: {error.strerror or error}"
+        if error.errno in _NOT_ALLOWED:
+            why += "; a hub under systemd writes where its unit and its user may (docs/stores.md)"
+        raise StoreError(why) from error
     return {"directory": str(to), "bytes": size, "records": in_sqlite}
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from tests.polling import wait_until
 pytestmark = [pytest.mark.site, pytest.mark.timeout(1500)]
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+SLURM = ROOT / "tests/integrations/slurm/outputs"
 # The version before packages there were: its services with the packages of now around them.
 OLDER = "da980943"
 MOST_SECONDS_TO_A_MESSAGE = 300.0
@@ -45,10 +45,11 @@ http.server.HTTPServer(("127.0.0.1", 9000), Handler).serve_forever()
 """
 
 
-def page_command(begin: str) -> str:
-    """The one command of the page that begins so."""
-    found = [line.strip() for line in PAGE.splitlines() if line.strip().startswith(begin)]
-    assert len(set(found)) == 1, f"{begin!r} stands in docs/install.md as {found}"
+def page_command(begin: str, page: str = "install") -> str:
+    """The one command of a page, by default the one on installing, that begins so."""
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    found = [line.strip() for line in text.splitlines() if line.strip().startswith(begin)]
+    assert len(set(found)) == 1, f"{begin!r} stands in docs/{page}.md as {found}"
     return found[0]
 
 
@@ -292,6 +293,139 @@ def test_a_join_token_gets_a_node_a_token_of_its_own(site: Site, node: Node) -> 
     )
     assert "kept       this node's token" in node.machine.ok(*words, "--replace")
     node.machine.ok(*shlex.split(site.join), "--replace")
+
+
+# An InfluxDB, which takes every line, and a Prometheus that has one switch with one port.
+BESIDE = """
+import http.server, json, urllib.parse
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if self.path.startswith("/api/v1/query"):
+            query = urllib.parse.parse_qs(body.decode())["query"][0]
+            port = {"metric": {"instance": "leaf1:9116", "ifName": "Ethernet1"}, "value": [0, "1"]}
+            found = [port] if query.startswith("ifOperStatus") else []
+            answer = {"status": "success", "data": {"resultType": "vector", "result": found}}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+            return
+        with open("/tmp/influxdb", "ab") as out:
+            out.write(body if self.headers["content-encoding"] != "gzip" else __import__("gzip").decompress(body))
+        self.send_response(204)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", 9001), Handler).serve_forever()
+"""
+BESIDE_SETTINGS = """
+[switches]
+url = "http://127.0.0.1:9001"
+mappings = ["/etc/gpuvigil/snmp_exporter.toml"]
+[influxdb]
+url = "http://127.0.0.1:9001"
+"""
+STATE = "/var/lib/gpuvigil-hub"
+SWITCHES = """
+import ssl, urllib.request
+token = open("/etc/gpuvigil/service-token").read().strip()
+asked = urllib.request.Request(
+    "https://127.0.0.1:8428/api/v1/records?kind=switch", headers={"Authorization": f"Token {token}"}
+)
+with urllib.request.urlopen(asked, context=ssl.create_default_context(cafile="/etc/gpuvigil/ca.pem")) as answer:
+    print(answer.read().decode())
+"""
+
+
+def test_what_runs_beside_the_services_is_started_as_its_page_says(site: Site, node: Node) -> None:
+    server = site.server
+    node.machine.ok(*shlex.split(site.join), "--replace")
+    for name, file in (("squeue", "squeue-22.05.8.json"), ("scontrol", "nodes-22.05.8.txt")):
+        told = (SLURM / file).read_text(encoding="utf-8")
+        server.ok("sh", "-c", f"cat >/opt/{name}.told", given=told)
+        script = f"#!/bin/sh\ncat /opt/{name}.told\n"
+        server.ok("sh", "-c", f"cat >/usr/local/bin/{name}", given=script)
+        server.sh(f"chmod 755 /usr/local/bin/{name}")
+    server.ok("systemd-run", "--unit=beside", "/usr/bin/python3", "-c", BESIDE)
+    server.sh(page_command("gpuvigil token create --scope scheduler", "slurm"))
+    server.sh(page_command("chown gpuvigil-hub:", "slurm"))
+    server.sh(page_command("cp /usr/share/doc/gpuvigil-server/examples/switches", "switches"))
+    server.ok("sh", "-c", "cat >>/etc/gpuvigil/gpuvigil.toml", given=BESIDE_SETTINGS)
+    names = ("slurm", "switches", "influxdb", "infiniband")
+    for name in names:
+        server.sh(page_command(f"systemctl enable --now gpuvigil@{name}", name))
+
+    def holds(file: str, text: str) -> Callable[[], bool]:
+        return lambda: text in server.run("cat", file).stdout
+
+    wait_until("what Slurm said", holds(f"{STATE}/slurm/jobs.json", "{"), SECONDS)
+    wait_until("a switch", holds(f"{STATE}/switches/switches.json", "leaf1"), SECONDS)
+    wait_until("its place", holds(f"{STATE}/influxdb/sequence", "9001"), SECONDS)
+    states = "gpuvigil_gpu_states,cluster=main,node=gpu-001"
+    wait_until("states in InfluxDB", holds("/tmp/influxdb", states), SECONDS)
+    queue = ("gpuvigil", "queue")
+    wait_until("a queue", lambda: "1 job waits for 8 GPUs" in server.run(*queue).stdout, SECONDS)
+    asked = (HUB_PYTHON, "-P", "-c", SWITCHES)
+    wait_until("the switch at the hub", lambda: "leaf1" in server.run(*asked).stdout, SECONDS)
+    for name in names:
+        shown = "ActiveState", "NRestarts", "ProtectSystem", "User"
+        said = server.ok(
+            "systemctl", "show", "--value", *(f"-p{one}" for one in shown), f"gpuvigil@{name}"
+        )
+        assert sorted(said.split()) == ["0", "active", "gpuvigil-hub", "strict"], name
+        assert server.run("test", "-d", f"{STATE}/{name}").returncode == 0
+    assert server.sh(f"find {STATE} ! -user gpuvigil-hub") == ""
+    server.sh(
+        "systemctl disable --now gpuvigil@slurm gpuvigil@switches gpuvigil@influxdb gpuvigil@infiniband"
+    )
+    server.sh(
+        "systemctl stop beside; rm -f /opt/*.told /usr/local/bin/squeue /usr/local/bin/scontrol"
+    )
+    server.sh("rm /etc/gpuvigil/snmp_exporter.toml")
+
+
+def test_root_restores_what_was_backed_up_and_the_hub_starts_with_its_data(
+    site: Site, node: Node
+) -> None:
+    server = site.server
+
+    def starts_with_its_data(of: Sequence[str]) -> None:
+        for command in of:
+            server.sh(command)
+        wait_until(
+            "the node", lambda: server.run("gpuvigil", "who", "gpu-001").returncode == 0, SECONDS
+        )
+        assert "gpu-001" in server.ok(HUB_PYTHON, "-P", "-c", HEARD)
+        assert server.sh(f"find {STATE} ! -user gpuvigil-hub") == ""
+        assert server.ok("systemctl", "show", "--value", "-pNRestarts", "gpuvigil@hub") == "0\n"
+
+    newest = server.sh(f"ls {STATE}/hub/records.backups/*.sqlite").split()[-1]
+    command = page_command("gpuvigil store restore /var/lib", "stores")
+    of_records = " ".join([*command.split()[:-1], newest])
+    stop, start = (
+        page_command(f"systemctl {verb} gpuvigil@hub", "stores") for verb in ("stop", "start")
+    )
+    running = server.run(*shlex.split(of_records))
+    assert (running.returncode, "stop it first" in running.stderr) == (1, True), running.stderr
+    starts_with_its_data([stop, of_records, start])
+    # All of it, by another disk, into a hub that has nothing.
+    backup = page_command("gpuvigil store backup /mnt", "stores")
+    refused = server.run(*shlex.split(backup))
+    assert refused.returncode == 1
+    assert "where its unit and its user may (docs/stores.md)" in refused.stderr
+    for begin in ("install -d -o gpuvigil-hub", "mkdir -p /etc/systemd", "printf '[Service]"):
+        server.sh(page_command(begin, "stores"))
+    server.sh(page_command("systemctl daemon-reload && systemctl restart", "stores"))
+    wait_until("a backup", lambda: server.run(*shlex.split(backup)).returncode == 0, SECONDS)
+    server.sh(stop)
+    away = server.run("gpuvigil", "status")
+    assert away.returncode == 1
+    assert (
+        "'systemctl status gpuvigil@hub' and 'journalctl -u gpuvigil@hub -n 20' say why"
+        in away.stderr
+    )
+    assert "gpuvigil up" not in away.stderr
+    server.sh(f"mv {STATE}/hub {STATE}/before")
+    starts_with_its_data([backup.replace("backup", "restore", 1), start])
+    server.sh("rm -r /mnt/backup")
 
 
 # Nodes of whom the hub has numbers.
