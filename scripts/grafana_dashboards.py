@@ -96,11 +96,11 @@ def _panel(number: int, panel: Panel, at: dict[str, int]) -> dict[str, Any]:
         "gridPos": at,
         "targets": targets,
         "fieldConfig": {
-            "defaults": {"unit": panel.unit, "links": [_of_node(table)]},
+            "defaults": _defaults(panel),
             "overrides": [],
         },
         "options": _OPTIONS[panel.kind],
-        **({"transformations": [_COLUMNS]} if table else {}),
+        **({"transformations": [_columns(panel)]} if table else {}),
     }
 
 
@@ -112,11 +112,44 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "table": {"showHeader": True},
 }
-# The columns that a table of instant values need not show.
-_COLUMNS = {
-    "id": "organize",
-    "options": {"excludeByName": {"Time": True, "__name__": True, "job": True, "instance": True}},
-}
+# Labels of the scrape and not of what is shown; the last ones are those of Prometheus's operator.
+_OF_SCRAPE = ("job", "instance", "namespace", "pod", "container", "endpoint", "service")
+_PERCENT = {"percent": 100, "percentunit": 1}
+# What is drawn from zero says nothing there.
+_FROM_ANYWHERE = {"celsius", "hertz"}
+
+
+def _defaults(panel: Panel) -> dict[str, Any]:
+    """Return a panel's field options.
+
+    Without thresholds Grafana colours each number from 80 on red (its "Configure thresholds", "Default thresholds").
+    """
+    usual = "green" if panel.bad_from else "text"
+    steps: list[dict[str, Any]] = [{"color": usual, "value": None}]
+    steps += [{"color": colour, "value": value} for value, colour in panel.bad_from]
+    found: dict[str, Any] = {
+        "unit": panel.unit,
+        "links": [_of_node(panel.kind == "table")],
+        "noValue": panel.nothing,
+        "color": {"mode": "palette-classic" if panel.kind == "timeseries" else "thresholds"},
+        "thresholds": {"mode": "absolute", "steps": steps},
+    }
+    if panel.kind == "timeseries" and panel.unit not in _FROM_ANYWHERE:
+        found["min"] = 0
+        found |= {"max": _PERCENT[panel.unit]} if panel.unit in _PERCENT else {}
+    return found
+
+
+def _columns(panel: Panel) -> dict[str, Any]:
+    """Return the columns of a table of instant values, without those that need not be shown."""
+    hidden = ("Time", "__name__", *_OF_SCRAPE, *(() if panel.value else ("Value",)))
+    return {
+        "id": "organize",
+        "options": {
+            "excludeByName": dict.fromkeys(hidden, True),
+            "renameByName": {"Value": panel.value} if panel.value else {},
+        },
+    }
 
 
 def _of_node(table: bool) -> dict[str, Any]:
@@ -162,7 +195,10 @@ def _variable(name: str, query: str, several: bool) -> dict[str, Any]:
         "sort": 1,
         "multi": several,
         "includeAll": several,
-        **({"current": {"text": ["All"], "value": ["$__all"]}} if several else {}),
+        # All of them by no more than this, and not by the names of a thousand nodes in each query.
+        **(
+            {"current": {"text": ["All"], "value": ["$__all"]}, "allValue": ".*"} if several else {}
+        ),
     }
 
 

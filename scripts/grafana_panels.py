@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Joins with the GPUs of a job: each GPU once, whatever other labels its holder has.
-_OF_JOB = '* on (cluster, node, uuid) group_left () max by (cluster, node, uuid) (gpuvigil_gpu_held{cluster="$cluster", holder="$holder"})'
+# Joins with the GPUs of a job and their index: each GPU once, whatever other labels its holder has.
+_OF_JOB = '* on (cluster, node, uuid) group_left (index) max by (cluster, node, uuid, index) (gpuvigil_gpu_info{cluster="$cluster"} and on (cluster, node, uuid) gpuvigil_gpu_held{cluster="$cluster", holder="$holder"})'
 # Joins with the index of a GPU on its node.
 _NAMED = '* on (cluster, node, uuid) group_left (index) max by (cluster, node, uuid, index) (gpuvigil_gpu_info{cluster="$cluster", node="$node"})'
 _HERE, _PORTS = '{cluster="$cluster", node="$node"}', '{cluster="$cluster", node=~"$node"}'
@@ -21,10 +21,27 @@ class Panel:
     unit: str = "short"
     kind: str = "timeseries"  # or stat, table
     width: int = 8
+    nothing: str = "not measured here"  # where the query has no answer
+    bad_from: Sequence[tuple[float, str]] = ()  # from which value on it has which colour
+    value: str = ""  # what the column of values is called in a table; none without
 
 
-def _stat(title: str, expr: str, text: str, unit: str = "short") -> Panel:
-    return Panel(title=title, text=text, queries=((expr, ""),), unit=unit, kind="stat", width=4)
+def _stat(
+    title: str,
+    expr: str,
+    text: str,
+    unit: str = "short",
+    bad_from: Sequence[tuple[float, str]] = (),
+) -> Panel:
+    return Panel(
+        title=title,
+        text=text,
+        queries=((expr, ""),),
+        unit=unit,
+        kind="stat",
+        width=4,
+        bad_from=bad_from,
+    )
 
 
 def _lines(title: str, expr: str, legend: str, unit: str, text: str) -> Panel:
@@ -61,8 +78,9 @@ FLEET = (
     ),
     _stat(
         "Incidents",
-        'sum(gpuvigil_incidents{cluster=~"$cluster", held="no"}) or vector(0)',
+        'sum(gpuvigil_incidents{cluster=~"$cluster", held="no"}) or 0 * max(gpuvigil_incidents_not_shown)',
         "What stands now, without nodes that are out of service on purpose.",
+        bad_from=((1, "orange"),),
     ),
     _lines(
         "Utilisation",
@@ -104,12 +122,16 @@ FLEET = (
         "percent",
         "Nodes whose held GPUs are used least.",
     ),
-    _lines(
-        "Incidents by severity",
-        'sum by (severity) (gpuvigil_incidents{cluster=~"$cluster", held="no"})',
-        "{{severity}}",
-        "short",
-        "What stood over time.",
+    Panel(
+        title="Incidents by severity",
+        text="What stood over time.",
+        queries=(
+            (
+                'sum by (severity) (gpuvigil_incidents{cluster=~"$cluster", held="no"})',
+                "{{severity}}",
+            ),
+        ),
+        nothing="none",
     ),
     Panel(
         title="What stands",
@@ -117,6 +139,8 @@ FLEET = (
         queries=(('gpuvigil_incidents{cluster=~"$cluster"}', ""),),
         kind="table",
         width=12,
+        nothing="none",
+        value="incidents",
     ),
     Panel(
         title="Xids",
@@ -124,6 +148,8 @@ FLEET = (
         queries=(('gpuvigil_gpu_xids_total{cluster=~"$cluster"}', ""),),
         kind="table",
         width=12,
+        nothing="none",
+        value="times",
     ),
     _lines(
         "Lines into the hub",
@@ -177,6 +203,7 @@ NODE = (
         f"time() - gpuvigil_node_last_tick_timestamp_seconds{_HERE}",
         "Seconds since the last tick.",
         "s",
+        ((60, "orange"), (120, "red")),  # GpuvigilCollectorStands fires from 120 s on
     ),
     _stat("Power", f"sum(gpuvigil_gpu_power_watts{_HERE})", "Drawn by its GPUs together.", "watt"),
     _stat("Load", f"gpuvigil_node_load_average{_HERE}", "Runnable tasks, mean of a minute."),
@@ -308,14 +335,14 @@ NODE = (
 )
 
 _J = '{cluster="$cluster"}'
-_RANK = "{{node}} {{uuid}}"
+_RANK = "{{node}} GPU {{index}}"
 JOB = (
     _stat("GPUs", 'count(max by (cluster, node, uuid) (gpuvigil_gpu_held{cluster="$cluster", holder="$holder"}))', "That it holds now."),
     _stat("Nodes", 'count(count by (node) (gpuvigil_gpu_held{cluster="$cluster", holder="$holder"}))', "On which they are."),
     _stat("Utilisation now", f"avg(gpuvigil_gpu_utilization_percent{_J} {_OF_JOB})", "Mean of its GPUs.", "percent"),
     _stat("Power now", f"sum(gpuvigil_gpu_power_watts{_J} {_OF_JOB})", "Drawn by its GPUs.", "watt"),
     _stat("Memory now", f"sum(gpuvigil_gpu_memory_used_bytes{_J} {_OF_JOB})", "Device memory in use.", "bytes"),
-    _stat("Idle GPUs", f"count((gpuvigil_gpu_utilization_percent{_J} {_OF_JOB}) < 1) or vector(0)", "That compute nothing now."),
+    _stat("Idle GPUs", f"count((gpuvigil_gpu_utilization_percent{_J} {_OF_JOB}) < 1) or 0 * count(gpuvigil_gpu_utilization_percent{_J} {_OF_JOB})", "That compute nothing now.", bad_from=((1, "orange"),)),
     _lines("Utilisation", f"gpuvigil_gpu_utilization_percent{_J} {_OF_JOB}", _RANK, "percent", "Share of time in which a kernel ran."),
     _lines("SM activity", f"gpuvigil_gpu_sm_activity_percent{_J} {_OF_JOB}", _RANK, "percent", "Share of the multiprocessors that had work."),
     _lines("Tensor activity", f"gpuvigil_gpu_tensor_activity_percent{_J} {_OF_JOB}", _RANK, "percent", "Share of time in which a tensor pipe was busy."),
@@ -341,11 +368,11 @@ def _rate(name: str) -> str:
 
 NETWORK = (
     _stat("Ports up", f"sum(gpuvigil_port_up{_PORTS})", "With a link."),
-    _stat("Ports down", f"count(gpuvigil_port_up{_PORTS} == 0) or vector(0)", "Without; also those that have no cable."),
+    _stat("Ports down", f"count(gpuvigil_port_up{_PORTS} == 0) or 0 * count(gpuvigil_port_up{_PORTS})", "Without; also those that have no cable."),
     _stat("Received", f"sum({_rate('receive_bytes')})", "By all ports together.", "Bps"),
     _stat("Sent", f"sum({_rate('transmit_bytes')})", "By all ports together.", "Bps"),
     _stat("Slowest link", 'min(gpuvigil_port_speed_bits_per_second{cluster="$cluster", node=~"$node", role="fabric"})', "Of the fabric's, as negotiated.", "bps"),
-    _stat("Links lost", f"sum(increase(gpuvigil_port_link_downed_total{_PORTS}[1h]))", "Within an hour."),
+    _stat("Links lost", f"round(sum(increase(gpuvigil_port_link_downed_total{_PORTS}[1h])))", "Within an hour.", bad_from=((1, "orange"),)),
     _port("Received by port", _rate("receive_bytes"), "Bps", "Data received."),
     _port("Sent by port", _rate("transmit_bytes"), "Bps", "Data sent."),
     _port("Waiting to send", _rate("transmit_wait_ticks"), "cps", "Ticks without credit, of InfiniBand."),

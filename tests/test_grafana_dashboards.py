@@ -89,6 +89,50 @@ def test_panels_lie_side_by_side_and_say_what_they_show(dashboard: Any) -> None:
         assert references == sorted(set(references))
 
 
+def test_a_number_is_coloured_only_where_it_is_said_from_which_on(dashboard: Any) -> None:
+    for panel in dashboard["panels"]:
+        thresholds = panel["fieldConfig"]["defaults"]["thresholds"]
+        first, *others = thresholds["steps"]
+        assert thresholds["mode"] == "absolute"
+        assert first == {"color": "green" if others else "text", "value": None}
+        values = [it["value"] for it in others]
+        assert values == sorted(values)
+        assert {it["color"] for it in others} <= {"orange", "red"}
+
+
+def test_a_percentage_is_drawn_on_a_scale_of_its_own(dashboard: Any) -> None:
+    whole = {"percent": 100, "percentunit": 1}
+    for panel in dashboard["panels"]:
+        defaults = panel["fieldConfig"]["defaults"]
+        if panel["type"] == "timeseries" and defaults["unit"] in whole:
+            assert (defaults["min"], defaults["max"]) == (0, whole[defaults["unit"]])
+
+
+def test_what_is_not_measured_is_said_to_be_and_is_no_zero(dashboard: Any) -> None:
+    for panel in dashboard["panels"]:
+        assert panel["fieldConfig"]["defaults"]["noValue"]
+        for target in panel["targets"]:
+            assert "vector(" not in target["expr"], panel["title"]
+
+
+def test_all_nodes_are_one_short_expression(dashboard: Any) -> None:
+    for one in dashboard["templating"]["list"]:
+        if one.get("includeAll"):
+            assert one["allValue"] == ".*"
+            expressions = [it["expr"] for panel in dashboard["panels"] for it in panel["targets"]]
+            assert not [it for it in expressions if f'="${one["name"]}"' in it]
+
+
+def test_a_table_shows_no_label_of_its_scrape(dashboard: Any) -> None:
+    # Prometheus's operator sets these on what a PodMonitor scrapes (its api.md, PodMonitor).
+    operators = {"job", "instance", "namespace", "pod", "container", "endpoint"}
+    for panel in dashboard["panels"]:
+        if panel["type"] == "table":
+            ((columns,),) = [[it["options"] for it in panel["transformations"]]]
+            assert operators <= set(columns["excludeByName"])
+            assert ("Value" in columns["excludeByName"]) is not bool(columns["renameByName"])
+
+
 def test_every_metric_that_a_panel_asks_for_is_shown_somewhere(dashboard: Any) -> None:
     known = {metric.prometheus for one in metrics.EXPORTED for metric in one.metrics}
     for panel in dashboard["panels"]:

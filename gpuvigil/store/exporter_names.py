@@ -60,12 +60,15 @@ def holder_of(labels: Labels) -> tuple[Holder, str | None] | None:
         return job_holder(job), None
     for pod, namespace in _PODS:
         name = labels.get(pod)
-        if name and "dcgm-exporter" not in name:
+        if name and not any(own in name for own in _EXPORTERS_OWN):
             named = f"{labels.get(namespace, '')}/{name}"
             return pod_holder(named), named
     return None
 
 
+# In the names of pods of dcgm-exporter, of nvidia_gpu_exporter (which names no holder, so that each of its series would
+# have its own pod), and of gpuvigil's collector with `metrics_dcgm`.
+_EXPORTERS_OWN = ("dcgm-exporter", "gpu-exporter", "gpuvigil-collector")
 _PODS = (
     ("exported_pod", "exported_namespace"),
     ("pod_name", "pod_namespace"),

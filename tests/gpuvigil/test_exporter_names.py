@@ -21,6 +21,8 @@ OWN = {"pod": "nvidia-dcgm-exporter-x7k2p", "namespace": "gpu-operator"}
             ("pod train/llama-0", "train/llama-0"),
         ),
         (OWN, None),
+        ({"pod": "nvidia-gpu-exporter-x7k2p", "namespace": "monitoring"}, None),
+        ({"pod": "gpuvigil-collector-x7k2p", "namespace": "gpuvigil"}, None),
         ({"hpc_job": "", "pod": ""}, None),
         ({}, None),
     ],
