@@ -26,9 +26,9 @@ from gpuvigil.silence_conditions import PLAIN
 from ..correlation.breaker import is_cluster_wide
 from ..correlation.observation import Candidate, Hindsight, Observation
 from ..evidence.raised import raised_at
-from ..window.fault_kinds import REPAIRED, SILENCES, SLOW_JOBS
+from ..window.fault_kinds import SILENCES, SLOW_JOBS
 from ..window.out_of_service import Away, why_held
-from .returning import comes_back_within
+from .returning import comes_back_within, is_repaired
 
 # A standing incident's numbers are updated at most this often, without a transition.
 _REFRESH = timedelta(seconds=60)
@@ -266,7 +266,7 @@ def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Pat
 
 def _again(old: Incident, said: Incident) -> Incident:
     """Add the previous time it began to `earlier`, if it is a fault that a repair was to end."""
-    if old.fault not in REPAIRED:
+    if not is_repaired(old):
         return said
     return replace(said, earlier=(*old.earlier, old.since)[-_MOST_EARLIER:])
 

@@ -63,8 +63,9 @@ TOLD_BY_XID = where(lambda row: EventKind.XID in row.told_by)
 # One cause for several nodes, or GPUs of a node: if one of them is silent, that explains nothing
 # about the others.
 SHARED = where(lambda row: row.shared is not Shared.NO)
-# Faults that people end by a reset or a reboot, which may not hold.
+# Faults that people end by a reset or a reboot, which may not hold; and those only where they are critical.
 REPAIRED = where(lambda row: row.mended is Mended.ALWAYS)
+REPAIRED_IF_CRITICAL = where(lambda row: row.mended is Mended.IF_CRITICAL)
 OF_RACKS = where(lambda row: row.shared is Shared.RACK)
 
 

@@ -81,6 +81,7 @@ def of_fault(fault: str, since: datetime) -> Candidate:
 # What somebody boots a node for may come back for longer.
 WINDOWS = (
     ("gpu_lost", PATIENCE.repair_window, "2 h"),
+    ("gpu_xid", PATIENCE.repair_window, "2 h"),
     ("gpu_hot", PATIENCE.flap_window, "30 min"),
 )
 
@@ -251,6 +252,23 @@ def test_returns_count_for_as_long_as_it_may_come_back(
         (back,) = keeper.look(found(of_fault(fault, keeper.now)), wait - 10 * SECOND)
     assert back.signal == ("flapped" if flaps else "returned")
     assert back.reason == (f"came back 3 times in {said}" if flaps else "came back")
+
+
+@pytest.mark.parametrize("severity", [Severity.CRITICAL, Severity.WARNING])
+def test_an_xid_that_nobody_resets_for_is_another_one_after_half_an_hour(
+    severity: Severity,
+) -> None:
+    def again() -> Candidate:
+        one = of_fault("gpu_xid", keeper.now)
+        return replace(one, severity=severity, finding=replace(one.finding, severity=severity))
+
+    keeper = Keeper()
+    keeper.look(found(again()))
+    keeper.look(Observation(cured={fingerprint("gpu_xid", gpu()): BACK}))
+    (back,) = keeper.look(found(again()), PATIENCE.flap_window + MINUTE)
+    is_the_same = severity is Severity.CRITICAL
+    assert back.signal == ("returned" if is_the_same else "confirmed")
+    assert len(keeper.incidents) == (1 if is_the_same else 2)
 
 
 def test_what_a_repair_did_not_hold_keeps_when_it_was_there_before() -> None:
