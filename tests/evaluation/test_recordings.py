@@ -561,13 +561,13 @@ def test_what_cannot_be_judged_is_said_by_what_is_missing() -> None:
     everything = {
         f"{name}.{metric.name}" for name, it in MEASUREMENTS.items() for metric in it.metrics
     }
-    assert unjudged({*everything, *MEASUREMENTS, "events", "kernel"}) == []
+    assert unjudged({*everything, *MEASUREMENTS, "events", "kernel", "jobs"}) == []
     ports = {it for it in everything if it.startswith("port.")}
     found = {it.detector: it for it in unjudged({*ports, "port", "node", "kernel"})}
     assert not {"port_down", "port_errors"} & set(found)
     assert found["gpu_hot"].wholly
     assert "gpu.temperature_celsius" in found["gpu_hot"].missing
-    without = {*everything, *MEASUREMENTS, "events"} - {"port.receive_errors"}
+    without = {*everything, *MEASUREMENTS, "events", "jobs"} - {"port.receive_errors"}
     (one,) = unjudged(without)
     assert (one.detector, one.missing, one.wholly) == (
         "port_errors",
@@ -575,6 +575,18 @@ def test_what_cannot_be_judged_is_said_by_what_is_missing() -> None:
         False,
     )
     assert {it.detector for it in unjudged({"node"})} < {it.name for it in DETECTORS}
+    nobody = unjudged({*everything, *MEASUREMENTS, "events"})
+    assert {(it.detector, it.missing, it.wholly) for it in nobody} == {
+        (name, ("jobs",), True) for name in ("gpu_memory_held", "gpu_slow", "gpu_underused")
+    }
+
+
+def test_what_is_missed_by_its_rows_needs_no_column() -> None:
+    def wholly(*given: str) -> set[str]:
+        return {it.detector for it in unjudged(given) if it.wholly}
+
+    assert not {"gpu_lost", "node_silent"} & wholly("gpu", "gpu.temperature_celsius")
+    assert {"gpu_lost", "node_silent"} & wholly("port", "port.up") == {"gpu_lost"}
 
 
 @pytest.fixture(scope="module")
