@@ -557,6 +557,14 @@ def test_inventories_say_what_no_row_can(tmp_path: Path) -> None:
     assert "inventory.jsonl:1: is no inventory: it lacks 'node'" in refused(where)
 
 
+@pytest.mark.parametrize(("event", "tells"), [("boot", True), ("port_up", False)])
+def test_a_recording_tells_boots_where_it_has_one(event: str, tells: bool, tmp_path: Path) -> None:
+    """Else a node that comes back without one would be taken to have been up all along."""
+    events = f"at,node,device,event\n{text(NOON)},n0,mlx5_0,{event}\n"
+    found = loaded(written(tmp_path, gpu=GPU + "".join(gpus(2)), events=events))
+    assert {it.collected for it in found.inventories} == {tells}
+
+
 def test_what_cannot_be_judged_is_said_by_what_is_missing() -> None:
     everything = {
         f"{name}.{metric.name}" for name, it in MEASUREMENTS.items() for metric in it.metrics
