@@ -39,6 +39,10 @@ class Detector:
     sentence: str
     source: str
     reads_events: bool = False
+    # Whether it finds nothing where no record says who holds a GPU.
+    needs_holders: bool = False
+    # Whether it also judges by which subjects have rows at all, whatever these hold.
+    judges_absence: bool = False
     # For faults that show only under load or over a span: whether the window would show an open incident's
     # fault if it still existed. None: any line of its subject is enough.
     would_show: Callable[[Window, Incident], bool | None] | None = None

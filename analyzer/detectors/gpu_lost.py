@@ -172,6 +172,7 @@ DETECTOR = Detector(
     faults=found_by("gpu_lost"),
     needs=NEEDS,
     reads_events=True,
+    judges_absence=True,
     sentence="A GPU that the driver lost, that reported an Xid which says so, or that alone of its node is not read any more.",
     source="NVIDIA Xid catalogue, Xid 79; NVML_ERROR_GPU_IS_LOST",
 )

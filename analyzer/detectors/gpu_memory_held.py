@@ -77,4 +77,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A GPU whose memory is in use although the scheduler has ended its job.",
     source="memory in use, and no allocation for five minutes",
+    needs_holders=True,
 )

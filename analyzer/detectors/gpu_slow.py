@@ -70,9 +70,8 @@ def slow_gpus(window: Window) -> list[Finding]:
     found = {finding.subject: finding for finding in ([] if told is None else _sick(window, told))}
     for it in host_waited_for.hosts_waited_for(window):
         found.setdefault(it.node, _by_host(it))
-    for look in LOOKS:
-        for finding in _seen(window, look):
-            found.setdefault(finding.subject, finding)
+    for finding in (it for look in LOOKS for it in _seen(window, look)):
+        found.setdefault(finding.subject, finding)
     for finding in [] if told is None else _turned(told, found.values()):
         found.setdefault(finding.subject, finding)
     for finding in (*_unusual(window), *_last(window)):
@@ -494,6 +493,7 @@ DETECTOR = Detector(
     needs=(*NEEDS, *host_waited_for.NEEDS, *own_steps.NEEDS, *draws_least.NEEDS, *set_clocks.NEEDS),
     sentence="A GPU that its job's other GPUs began to wait for.",
     source="what a GPU draws at its clock, against its job's others and its own past",
+    needs_holders=True,
     would_show=would_show_slow_gpu,
     lapsed=lapsed,
     learns={draws_least.DRAWS.name: draws_least.learned},

@@ -284,6 +284,7 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A GPU that was allocated for hours and of which little was used.",
     source="what is little of a GPU's time and of its multiprocessors, as reports have it",
+    needs_holders=True,
     would_show=would_show_underuse,
     lapsed=lapsed,
 )

@@ -480,4 +480,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A node that reported before and of which the hub hears nothing any more.",
     source="three ticks without a body",
+    judges_absence=True,
 )

@@ -14,7 +14,15 @@ import pyarrow.compute as pc
 
 from gpuvigil.clock import EPOCH
 from gpuvigil.metrics import MEASUREMENTS, NODE, NVLINK
-from gpuvigil.model import Allocation, Event, GpuIdentity, Inventory, PortIdentity, Subject
+from gpuvigil.model import (
+    Allocation,
+    Event,
+    EventKind,
+    GpuIdentity,
+    Inventory,
+    PortIdentity,
+    Subject,
+)
 from gpuvigil.store.schema import latest_schema
 from simulator.fleet import Block, Truth
 
@@ -171,7 +179,7 @@ class _Reader:
             tick_seconds=float(np.median(list(ticks.values()))),
             slowest_seconds=_slowest(apart),
             gaps=_gaps(table, max(_SHORTEST_GAP, timedelta(seconds=3 * max(ticks.values())))),
-            inventories=tuple(inventories),
+            inventories=tuple(_as_told(inventories, every)),
             allocations=tuple(allocations),
             events=tuple(every),
             kernel_lines=len(lines),
@@ -280,13 +288,23 @@ def _inventories(
                     at=min(since for since, _ in new),
                     boot="recorded",
                     tick_seconds=ticks.get(node, _USUAL_TICK),
-                    version="recorded",
+                    version=records.RECORDED,
                     gpus=tuple(sorted(gpus, key=records.place)),
                     ports=tuple(ports),
                     driver_state="loaded" if gpus else "no driver",
                 )
             )
     return sorted(made, key=lambda it: (it.at, it.subject))
+
+
+def _as_told(inventories: Iterable[Inventory], events: Iterable[Event]) -> Iterator[Inventory]:
+    """Yield inventories that say whether boots are told: that none was, says nothing where none ever is.
+
+    Exporters tell of none, and their inventories have no version of a collector.
+    """
+    boots = any(event.kind is EventKind.BOOT for event in events)
+    for one in inventories:
+        yield one if boots or one.version != records.RECORDED else replace(one, version="")
 
 
 def _begins(

@@ -39,6 +39,7 @@ from .values import Raw, texts, times
 Cells = Mapping[str, Any]  # a row's texts and times; None for an empty cell
 _TIMES = frozenset({"at", "started_at", "ended_at", "from", "to"})
 _NAMED = 5
+RECORDED = "recorded"  # the version of an inventory that no collector wrote
 _OF_JOURNAL = "-- "  # journalctl's own words: `-- Boot 0f3... --`
 # `3`; `3.0`, as a column of numbers with empty cells is written; and `gpu3` or `nvidia3`.
 _INDEX = re.compile(r"(?:(?:gpu|nvidia)[ _-]?)?(\d+)(?:\.0+)?", re.IGNORECASE | re.ASCII)
@@ -353,7 +354,7 @@ def inventories(directory: Path, problems: Problems) -> list[Inventory]:
 
 def inventory(values: Mapping[str, Any]) -> Inventory:
     """Return the inventory in an object of `inventory.jsonl`; an invalid object raises an error."""
-    body = {"boot": "recorded", "tick_seconds": 0.0, "version": "recorded", "ports": [], **values}
+    body = {"boot": "recorded", "tick_seconds": 0.0, "version": RECORDED, "ports": [], **values}
     node = Subject(cluster=body.get("cluster") or CLUSTER, node=body["node"])
     body["gpus"] = [
         {"index": None, "pci_address": None, "model": "unknown", **gpu}

@@ -8,6 +8,7 @@ from analyzer.correlation.all_detectors import DETECTORS, Detector
 # Rows of GPUs imply these, whatever columns they have.
 _ALWAYS = frozenset({"gpu.up", "gpu.index", "node.driver_answering", "gpu.unmeasured_reason"})
 _MOST = 4  # columns in a line for people
+HOLDERS = "jobs"  # who holds which GPU
 # What only gpuvigil's own collector reports about itself.
 _OF_COLLECTOR = frozenset(
     {"node.dropped_bodies", "node.spool_oldest_seconds", "gpu.unmeasured_seconds"}
@@ -20,7 +21,7 @@ class Unjudged:
 
     detector: str
     faults: tuple[str, ...]
-    missing: tuple[str, ...]  # `gpu.power_watts`; or `events` and `kernel`
+    missing: tuple[str, ...]  # `gpu.power_watts`; `events or kernel`; `jobs`
     wholly: bool  # whether nothing that it reads is there
 
 
@@ -41,14 +42,21 @@ def _of(detector: Detector, given: Collection[str]) -> Unjudged | None:
     told = {"events", "kernel"} & set(given)
     if detector.reads_events and not told:
         missing.append("events or kernel")
+    nobody = detector.needs_holders and HOLDERS not in given
+    if nobody:
+        missing.insert(0, HOLDERS)
     if not missing:
         return None
-    useful = (asked & set(given)) - _ALWAYS
+    # A row of anything also says that its node is there.
+    by_absence = detector.judges_absence and any(
+        need.measurement in {*given, "node"} for need in detector.needs
+    )
+    judged = (asked & set(given)) - _ALWAYS or by_absence or (detector.reads_events and told)
     return Unjudged(
         detector=detector.name,
         faults=detector.faults,
         missing=tuple(missing),
-        wholly=not useful and not (detector.reads_events and told),
+        wholly=nobody or not judged,
     )
 
 

@@ -1,6 +1,6 @@
 """The trial's texts: what could not be judged and which metric is missing, and a page for the terminal."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from accounting.efficiency.idle_reason import IDLE
 from gpuvigil.clock import duration
@@ -11,7 +11,7 @@ from gpuvigil.store.exporter_names import EXPORTERS
 from report.content import Report
 from report.sheet import Cell
 
-from ..recordings.unjudged import Unjudged, unjudged
+from ..recordings.unjudged import HOLDERS, Unjudged, unjudged
 from .asking import Cost
 from .questions import XID
 
@@ -37,10 +37,12 @@ def limits(
 ) -> tuple[str, ...]:
     """Return sentences on what could not be judged; `there` are the metrics that the Prometheus has."""
     told = {*given, *({"events"} if XID in there else ())}
-    found = unjudged(told)
+    every = unjudged(told)
+    of_holders = [one for one in every if HOLDERS in one.missing]
+    found = [one for one in every if one not in of_holders]
     lines = [*_without_use(given), *_without_metrics(found, there), *_with_less(found)]
     if named == 0:
-        lines.insert(0, _nobody(gpus))
+        lines.insert(0, f"{_nobody(gpus)} {_unblamed(of_holders)}")
     only = sorted(
         {_title(key) for one in found if one.wholly and not _metrics(one) for key in one.faults}
     )
@@ -54,6 +56,10 @@ def _nobody(gpus: int) -> str:
         f"Who holds {'the GPU' if gpus == 1 else f'the {gpus} GPUs'}: no series has a label hpc_job or"
         " pod (dcgm-exporter: --hpc-job-mapping-dir, or --kubernetes)."
     )
+
+
+def _unblamed(found: Iterable[Unjudged]) -> str:
+    return f"Not judged without: {', '.join(sorted(_titles(one) for one in found))}."
 
 
 def _without_use(given: Collection[str]) -> Iterator[str]:

@@ -434,6 +434,11 @@ def test_these_look_again_as_soon_as_an_event_comes() -> None:
     }
 
 
+@pytest.mark.parametrize("fault", [f for f in CASES if BY_FAULT[f].needs_holders])
+def test_these_find_nothing_where_nobody_is_known_to_hold_a_gpu(fault: str) -> None:
+    assert find(fault, replace(faulty(fault), allocations=())) == []
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("fault", [f for f in CASES if BY_FAULT[f].reads_events])
 def test_looking_at_one_node_finds_what_looking_at_all_finds_there(fault: str) -> None:

@@ -557,17 +557,25 @@ def test_inventories_say_what_no_row_can(tmp_path: Path) -> None:
     assert "inventory.jsonl:1: is no inventory: it lacks 'node'" in refused(where)
 
 
+@pytest.mark.parametrize(("event", "tells"), [("boot", True), ("port_up", False)])
+def test_a_recording_tells_boots_where_it_has_one(event: str, tells: bool, tmp_path: Path) -> None:
+    """Else a node that comes back without one would be taken to have been up all along."""
+    events = f"at,node,device,event\n{text(NOON)},n0,mlx5_0,{event}\n"
+    found = loaded(written(tmp_path, gpu=GPU + "".join(gpus(2)), events=events))
+    assert {it.collected for it in found.inventories} == {tells}
+
+
 def test_what_cannot_be_judged_is_said_by_what_is_missing() -> None:
     everything = {
         f"{name}.{metric.name}" for name, it in MEASUREMENTS.items() for metric in it.metrics
     }
-    assert unjudged({*everything, *MEASUREMENTS, "events", "kernel"}) == []
+    assert unjudged({*everything, *MEASUREMENTS, "events", "kernel", "jobs"}) == []
     ports = {it for it in everything if it.startswith("port.")}
     found = {it.detector: it for it in unjudged({*ports, "port", "node", "kernel"})}
     assert not {"port_down", "port_errors"} & set(found)
     assert found["gpu_hot"].wholly
     assert "gpu.temperature_celsius" in found["gpu_hot"].missing
-    without = {*everything, *MEASUREMENTS, "events"} - {"port.receive_errors"}
+    without = {*everything, *MEASUREMENTS, "events", "jobs"} - {"port.receive_errors"}
     (one,) = unjudged(without)
     assert (one.detector, one.missing, one.wholly) == (
         "port_errors",
@@ -575,6 +583,18 @@ def test_what_cannot_be_judged_is_said_by_what_is_missing() -> None:
         False,
     )
     assert {it.detector for it in unjudged({"node"})} < {it.name for it in DETECTORS}
+    nobody = unjudged({*everything, *MEASUREMENTS, "events"})
+    assert {(it.detector, it.missing, it.wholly) for it in nobody} == {
+        (name, ("jobs",), True) for name in ("gpu_memory_held", "gpu_slow", "gpu_underused")
+    }
+
+
+def test_what_is_missed_by_its_rows_needs_no_column() -> None:
+    def wholly(*given: str) -> set[str]:
+        return {it.detector for it in unjudged(given) if it.wholly}
+
+    assert not {"gpu_lost", "node_silent"} & wholly("gpu", "gpu.temperature_celsius")
+    assert {"gpu_lost", "node_silent"} & wholly("port", "port.up") == {"gpu_lost"}
 
 
 @pytest.fixture(scope="module")
