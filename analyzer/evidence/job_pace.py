@@ -40,10 +40,15 @@ _MOVED = Aggregate(function=Function.INCREASE, field="nvlink_receive_bytes")
 _BUSY = Aggregate(function=Function.MIN, field="utilization_percent")
 _USED = Aggregate(function=Function.MEAN, field="utilization_percent")
 _STEP = Aggregate(function=Function.MEAN, field="step_seconds")
+# How far power and clocks go up and down within a minute.
+_SWINGS = tuple(
+    (Aggregate(function=Function.MAX, field=field), Aggregate(function=Function.MIN, field=field))
+    for field in ("power_watts", "sm_clock_hertz")
+)
 _MEANS = (_WATTS, _CLOCK, _ACTIVE, _USED, _STEP)
 _ASKED = (*_MEANS, _MOVED)
 NEEDS = (
-    Need(measurement="gpu", span=Span.RECENT, aggregates=(*_ASKED, _BUSY)),
+    Need(measurement="gpu", span=Span.RECENT, aggregates=(*_ASKED, _BUSY, *sum(_SWINGS, ()))),
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
     Need(measurement="gpu", span=Span.TREND, aggregates=_ASKED),
 )
@@ -85,6 +90,14 @@ _POWER_OF_CLOCK = 2.0
 _BUSY_PERCENT, NVLINK_BYTES, _ACTIVE_PERCENT = 10.0, 1e6, 2.0
 _COVERAGE, _LINES = 0.8, 5.0
 _NO_CLOCK = 1.0  # in hertz: no GPU has it
+# From so few GPUs nobody learns how much they scatter. In a minute they may be apart by as much as power and clocks
+# went up and down within it: six samples of a normal distribution have a range of 2.5 deviations (d2 of control
+# charts, ASTM E2587), so that this is six deviations of their mean, and more where all GPUs move together. The least
+# distances, and how many times as far as any other it must be, are ours.
+_LEAST_OF_FEW, _LEAST_CLOCK_OF_FEW, _FEW_STAND_OUT = 0.05, 0.06, 3.0
+# A GPU that was used by this many points less than the others saved or evaluated for them; once it no longer does,
+# it draws more beside them than before.
+_RESTED_PERCENT = 3.0
 # Means are compared only if they are of the same moments: of nearly as many lines as those of the
 # job's other GPUs. A node that was read less often, or with gaps, saw other steps.
 _OTHER_LINES, _ONE_LINE = 0.05, 1.0
@@ -99,10 +112,11 @@ class Look:
     least: float  # of power at its clock
     least_clock: float
     least_loss: float  # of the job's pace
-    peers: int  # how many GPUs of the job must be known
+    peers: int  # from how many GPUs on the job's own scatter says what is far
 
 
-# Over a minute, few GPUs scatter as much as a fault shows.
+# Over a minute, few GPUs scatter as much as a fault shows: for fewer than `peers` the limits of a few
+# apply.
 LOOKS = (
     Look(now=Span.STEADY, long=Span.TREND, least=0.015, least_clock=0.02, least_loss=0.03, peers=4),
     Look(now=Span.RECENT, long=Span.STEADY, least=0.03, least_clock=0.04, least_loss=0.07, peers=8),
@@ -175,24 +189,20 @@ def change_of(window: Window, look: Look) -> Change | None:
     if not len(some):
         return None
     before, now, lately = (_picked(it, some) for it in (before, now, lately))
-    changes = [
-        change
-        for then in (now, lately)
-        for change in (_draws(then, before), _ratio(then, before, _CLOCK.column))
-    ]
     one, lost = job[some], -pace[some]
     one.flags.writeable = False
-    least = np.array([[look.least], [look.least_clock]] * 2)
-    (draws, clock, *late), (far, far_clock, *_), (peers, *_) = _apart(one, np.stack(changes), least)
-    far = np.fmax(far, _LEAST_OF_LOSS * lost)
-    below = (draws <= -far) & ~_is_no_rank(lost, draws) & (late[0] <= draws / 2.0)
-    slower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (late[1] <= clock / 2.0)
-    slow = (below | slower) & (peers >= look.peers) & _is_lost_by_one(look, lost, draws)
-    slow &= _goes_on(one, lost, _pace(lately, before))
-    slow &= (below & stands_out(one, draws, slow)) | (slower & stands_out(one, clock, slow))
+    apart, limits, (peers, *_) = _apart(one, _changes(before, now, lately), _least(look))
+    if (few := peers < look.peers).any():
+        limits[:2] = np.where(few, _far_of_few(one, recent, rows, some), limits[:2])
+    limits[0] = np.fmax(limits[0], _LEAST_OF_LOSS * lost)
+    off = _Off(job=one, lost=lost, apart=apart, limits=limits, few=few)
+    may_be = (peers >= PEERS) & _is_lost_by_one(look, lost, apart[0])
+    may_be &= _goes_on(one, lost, _pace(lately, before))
+    slow = _slower(off, before, may_be) & ~(few & _rests(one, now))
     slow &= recent.beside(rows, _BUSY.column)[some] >= _BUSY_PERCENT
     slow &= (group_count(one, slow) <= _MOST_SHARE * peers) & ~_pauses(one, lost, now, before)
-    back = ((draws >= far) | (clock >= far_clock)) & (peers >= PEERS) & (lost <= -look.least_loss)
+    back = (apart[:2] >= limits[:2]).any(axis=0) & (peers >= PEERS) & (lost <= -look.least_loss)
+    draws, clock, *late = apart
     part = np.where(clock <= -look.least_clock, _share(clock, late[1]), _share(draws, late[0]))
     hertz = np.where(now[_CLOCK.column] == _NO_CLOCK, np.nan, now[_CLOCK.column])
     told = [draws, clock, peers, now[_WATTS.column], hertz, slow, back, part]
@@ -210,6 +220,48 @@ def change_of(window: Window, look: Look) -> Change | None:
         hertz=hertz,
         part=part,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Off:
+    """How far GPUs are from their job's median by power at its clock and by clock, each then in the last minute too."""
+
+    job: Codes
+    lost: Floats  # of the job's pace
+    apart: Floats
+    limits: Floats
+    few: Mask  # whether the job has too few GPUs for its own scatter to say what is far
+
+
+def _slower(off: _Off, before: "Numbers", may_be: Mask) -> Mask:
+    """Tell which GPUs draw less at their clock than the others of their job, or run at a lower clock."""
+    draws, clock, draws_lately, clock_lately = off.apart
+    far, far_clock = off.limits[:2]
+    below = (draws <= -far) & ~_is_no_rank(off.lost, draws) & (draws_lately <= draws / 2.0)
+    lower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (clock_lately <= clock / 2.0)
+    times = np.where(off.few, _FEW_STAND_OUT, _STANDS_OUT)
+    # One that rested before, and does not now, only seems to draw more.
+    by_power = np.where(_rests(off.job, before) & (draws > 0.0), 0.0, draws)
+    slow = (below | lower) & may_be
+    found: Mask = below & stands_out(off.job, by_power, slow, times)
+    found |= lower & stands_out(off.job, clock, slow, times)
+    found &= slow
+    return found
+
+
+def _changes(before: "Numbers", now: "Numbers", lately: "Numbers") -> Floats:
+    """Return the changes of power at its clock and of the clock, over the look and in the last minute."""
+    return np.stack(
+        [
+            change
+            for then in (now, lately)
+            for change in (_draws(then, before), _ratio(then, before, _CLOCK.column))
+        ]
+    )
+
+
+def _least(look: Look) -> Floats:
+    return np.array([[look.least], [look.least_clock]] * 2)
 
 
 def _is_no_rank(lost: Floats, draws: Floats) -> Mask:
@@ -378,10 +430,28 @@ def _pauses(job: Codes, lost: Floats, now: Numbers, before: Numbers) -> Mask:
     return found
 
 
-def stands_out(job: Codes, apart: Floats, slow: Mask) -> Mask:
+def stands_out(job: Codes, apart: Floats, slow: Mask, times: Floats | float = _STANDS_OUT) -> Mask:
     """Tell whether each is much further below its job's median than any not slow one is off it."""
     others = group_maximum(job, np.where(slow, 0.0, np.abs(np.nan_to_num(apart))))
-    found: Mask = -apart >= _STANDS_OUT * others
+    found: Mask = -apart >= times * others
+    return found
+
+
+def _far_of_few(job: Codes, recent: Rows, rows: Rows, some: Codes) -> Floats:
+    """Return how far power at its clock, and the clock, must be from few GPUs' medians in a minute."""
+    watts, clock = (
+        per_group(job, np.log(divided(*(recent.beside(rows, it.column)[some] for it in ends))))[0]
+        for ends in _SWINGS
+    )
+    clock = np.nan_to_num(clock)
+    far = watts + _POWER_OF_CLOCK * clock
+    return np.stack([np.fmax(_LEAST_OF_FEW, far), np.fmax(_LEAST_CLOCK_OF_FEW, clock)])
+
+
+def _rests(job: Codes, of: "Numbers") -> Mask:
+    """Tell which GPUs were used less than their job's others, as one that saves for them is."""
+    used = of[_USED.column]
+    found: Mask = used - per_group(job, used)[0] <= -_RESTED_PERCENT
     return found
 
 

@@ -258,14 +258,77 @@ def test_the_mean_of_a_longer_look_says_when_it_turned_slow(
     assert (NOON - it.since).total_seconds() == pytest.approx(seconds, abs=11.0)
 
 
-@pytest.mark.parametrize(("gpus", "seconds", "count"), [(7, 65, 0), (8, 65, 1), (4, 105, 1)])
-def test_a_minute_needs_eight_gpus_and_a_longer_look_four(
-    gpus: int, seconds: float, count: int
+def of_few(scene: Scene, gpus: int = 4) -> Scene:
+    return replace(
+        scene, allocations=tuple(a for a in scene.allocations if a.subject in GPUS[:gpus])
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "watts", "seconds", "count"),
+    [
+        (8, 530.0, 65, 1),
+        (7, 530.0, 65, 0),
+        (7, 522.0, 65, 1),
+        (4, 522.0, 65, 1),
+        (4, 524.0, 65, 0),
+        (3, 450.0, 65, 0),
+        (4, 530.0, 105, 1),
+    ],
+)
+def test_a_minute_tells_of_fewer_than_eight_gpus_five_percent_and_a_longer_look_less(
+    gpus: int, watts: float, seconds: float, count: int
 ) -> None:
-    scene = slowed(QUIET.changed(gpu(), LESS, seconds), seconds=seconds)
-    few = tuple(a for a in scene.allocations if a.subject in GPUS[:gpus])
+    scene = slowed(QUIET.changed(gpu(), {"power_watts": watts}, seconds), seconds=seconds)
     settings = FAR if seconds > 100 else SETTINGS
-    assert len(found(replace(scene, allocations=few, settings=settings))) == count
+    assert len(found(replace(of_few(scene, gpus), settings=settings))) == count
+
+
+@pytest.mark.parametrize(("gpus", "swing", "count"), [(4, 0.03, 1), (4, 0.05, 0), (8, 0.05, 1)])
+def test_few_gpus_are_apart_by_as_much_as_they_go_up_and_down(
+    gpus: int, swing: float, count: int
+) -> None:
+    """8 % less; all go up and down together by so much on either side."""
+    scene = slowed(QUIET.changed(gpu(), {"power_watts": 506.0}, 65))
+    samples = tuple(
+        replace(
+            s, fields={**s.fields, "power_watts": s.fields["power_watts"] * (1.0 + way * swing)}
+        )
+        if s.subject in GPUS
+        else s
+        for s in scene.samples
+        for way in (1 if s.at.second % 20 < 10 else -1,)
+    )
+    assert len(found(of_few(replace(scene, samples=samples), gpus))) == count
+
+
+@pytest.mark.parametrize(("watts", "count"), [(525.0, 1), (523.0, 0)])
+def test_of_few_gpus_who_is_slow_is_three_times_as_far_away_as_any_other(
+    watts: float, count: int
+) -> None:
+    """It draws 9.1 % less; of four the other one that draws less moves the median by half of that."""
+    scene = QUIET.changed(gpu(), {"power_watts": 500.0}, 65)
+    scene = slowed(scene.changed(GPUS[1], {"power_watts": watts}, 65))
+    assert len(found(of_few(scene))) == count
+
+
+@pytest.mark.parametrize(("percent", "count"), [(91, 1), (89, 0)])
+def test_of_few_gpus_one_that_rests_more_than_the_others_is_not_slow(
+    percent: int, count: int
+) -> None:
+    """Used for 93 %: it may save for them."""
+    scene = slowed(QUIET.changed(gpu(), {**LESS, "utilization_percent": percent}, 65))
+    assert len(found(of_few(scene))) == count
+
+
+@pytest.mark.parametrize(("percent", "count"), [(85, 1), (93, 0)])
+def test_one_that_saved_before_and_draws_more_since_hides_no_slow_gpu(
+    percent: int, count: int
+) -> None:
+    """It rested while it saved; otherwise one that draws more says that work was dealt anew."""
+    scene = QUIET.changed(GPUS[1], {"power_watts": 480.0, "utilization_percent": percent})
+    scene = scene.changed(GPUS[1], {"power_watts": 550.0, "utilization_percent": 93}, 65)
+    assert len(found(slowed(scene.changed(gpu(), LESS, 65)))) == count
 
 
 def read_at(scene: Scene, subject: Subject, lines: Collection[int]) -> Scene:
