@@ -203,6 +203,11 @@ def _losing(window: Window, rates: Rates) -> tuple[Mask, Floats]:
     return rates.resent >= np.fmax(_PER_SECOND, _TIMES_PEERS * usual), usual
 
 
+def _rate(per_second: float) -> str:
+    """Return a rate as people write it: 0.25, 3.1, 2,400."""
+    return f"{per_second:.2g}" if per_second < 10.0 else f"{per_second:,.0f}"
+
+
 def _finding(window: Window, rates: Rates, number: int, usual: float) -> Finding:
     row = Row(rates.rows, number)
     fall = rates.fall[number]
@@ -221,7 +226,7 @@ def _finding(window: Window, rates: Rates, number: int, usual: float) -> Finding
                 name="packets sent again",
                 value=f"{rates.resent[number]:.1f} per second",
                 limit=f"{_PER_SECOND:g} per second",
-                peers=None if np.isnan(usual) else f"{usual:.2g}",
+                peers=None if np.isnan(usual) else _rate(usual),
             ),
             *less,
             *switch_port_drops(window, rates.rows.subjects[number]),

@@ -362,7 +362,9 @@ def test_what_all_ports_of_a_job_begin_to_send_again_is_told_where_it_feels_that
     scene = carrying(FLEET, EVERY, lost, 60.0)
     for one in EVERY:
         scene = scene.turned(one, "retransmits", before, 51.0, 60.0)
-    assert [sorted({it.subject, *it.members}) for it in losses(scene)] == [EVERY] * is_told
+    found = losses(scene)
+    assert [sorted({it.subject, *it.members}) for it in found] == [EVERY] * is_told
+    assert all("(limit 1 per second, peers 51)" in told(it) for it in found)
 
 
 def degraded(scene: Scene) -> list[Finding]:
