@@ -18,7 +18,6 @@ from accounting.people.records_view import WITHHELD
 from gpuvigil.faults.sxids import sxid
 from gpuvigil.faults.xid_messages import read
 from gpuvigil.lifecycle import STANDING, Signal, State
-from gpuvigil.link_names import device_name, port_name
 from gpuvigil.model import (
     Allocation,
     Event,
@@ -31,6 +30,7 @@ from gpuvigil.model import (
     Subject,
     Transition,
 )
+from gpuvigil.model.link_names import device_name, port_name
 from gpuvigil.model.setup import TITLES
 
 from .root_cause_gaps import unmeasured

@@ -14,8 +14,8 @@ from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.symptoms import PORT_DOWN, STARTS_WITHIN_SECONDS
-from gpuvigil.link_names import device_name
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Severity, Subject
+from gpuvigil.model.link_names import device_name
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.back_with_switch import is_awaited

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.faults.conditions import CONDITIONS
-from gpuvigil.link_names import switch_port_name
 from gpuvigil.model import Evidence, Finding, Incident, Subject, Switch
+from gpuvigil.model.link_names import switch_port_name
 from gpuvigil.model.switch_hosts import neighbour
 from gpuvigil.topology import Doubt, Question
 

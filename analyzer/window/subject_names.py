@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from gpuvigil.link_names import port_name
 from gpuvigil.model import Subject
+from gpuvigil.model.link_names import port_name
 from gpuvigil.numbers_in_words import ranges
 
 from .window import Window

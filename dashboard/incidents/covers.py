@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuvigil.link_names import ITSELF, device_name
 from gpuvigil.model import SWITCH_DEVICE, Incident, Subject
+from gpuvigil.model.link_names import ITSELF, device_name
 from gpuvigil.numbers_in_words import natural, ranges
 
 # The most places that are listed one by one.

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from gpuvigil.clock import moment as time_of
 from gpuvigil.faults import FAULTS, About, Sign, Stops, where
 from gpuvigil.hub_client import Hub
-from gpuvigil.link_names import device_name, link_name, port_name, switch_port_name
 from gpuvigil.model import (
     SWITCH_DEVICE,
     Incident,
@@ -19,6 +18,7 @@ from gpuvigil.model import (
     Switch,
     readable,
 )
+from gpuvigil.model.link_names import device_name, link_name, port_name, switch_port_name
 from gpuvigil.numbers_in_words import counted, natural
 from gpuvigil.store.external import store_of
 

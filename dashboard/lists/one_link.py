@@ -7,7 +7,6 @@ from datetime import timedelta
 import numpy as np
 
 from gpuvigil.clock import moment as time_of
-from gpuvigil.link_names import ITSELF, link_name, port_name
 from gpuvigil.model import (
     SWITCH_DEVICE,
     ErrorCount,
@@ -19,6 +18,7 @@ from gpuvigil.model import (
     SwitchPort,
     without_domain,
 )
+from gpuvigil.model.link_names import ITSELF, link_name, port_name
 from gpuvigil.numbers_in_words import natural
 
 from .links import Links, Port
