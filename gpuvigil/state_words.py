@@ -7,16 +7,8 @@ Sources: nvml.h, `nvmlGpuFabricState_t`, `NVML_GPU_FABRIC_HEALTH_*`, `nvmlComput
 
 from collections.abc import Callable, Iterator, Mapping
 
-# From 1 on; 0 asks for nothing.
-_RECOVERY_ACTIONS = (
-    "reset the GPU",
-    "reboot the node",
-    "drain peer-to-peer traffic",
-    "drain and reset",
-    "recover the IMEX domain",
-    "reset the bus",
-    "reboot the system",
-)
+from .recovery_actions import recovery_words
+
 _ON, _YES = ("off", "on"), ("no", "yes")
 _ENUMS: Mapping[str, tuple[str, ...]] = {
     "fabric_state": ("not supported", "not started", "in progress", "completed"),
@@ -80,12 +72,6 @@ def state_words(name: str, value: int) -> str | None:
 
 def _recovery(value: int) -> str:
     return "none" if value == 0 else recovery_words(value)
-
-
-def recovery_words(action: int) -> str:
-    """Return what the driver asks to do about a GPU, as it follows "asks to"."""
-    known = 0 < action <= len(_RECOVERY_ACTIONS)
-    return _RECOVERY_ACTIONS[action - 1] if known else f"take action {action}"
 
 
 def _clock_reasons(value: int) -> str:

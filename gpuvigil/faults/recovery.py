@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..model import Severity
-from ..state_words import recovery_words
+from ..recovery_actions import recovery_words
 from .model import with_release
 
 
