@@ -215,7 +215,7 @@ STORIES: Mapping[str, tuple[Shift, str]] = {
     ),
     "a link is gone, and its job stands still": (
         Shift(CABLE, told_of(CABLE), halts=0.0),
-        "Network port is down: node-2 port mlx5_0/1 to leaf-0 port 7 (warning). Impact: job 7 of alice:"
+        "Network port is down: node-2 mlx5_0 → leaf-0 port 7 (warning). Impact: job 7 of alice:"
         " 4 GPUs on 4 nodes wait for this port. Do now: Check the cable and the switch port at the other end.",
     ),
     "all links of a node are gone": (

@@ -174,7 +174,7 @@ def test_it_is_told_once_with_both_ends_who_is_slower_and_what_to_do(name: str) 
 
 def test_other_ports_and_switches_are_named_as_people_name_them() -> None:
     (swapped,) = read(wired({2: SWAPPED}))
-    assert swapped.where.endswith("cluster c; also node-2 mlx5_1/1")
+    assert swapped.where.endswith("cluster c; also node-2 mlx5_1")
     (links,) = read(window(cut(("leaf1", 1), ("leaf2", 1))))
     assert links.where.endswith("cluster c; also leaf2 port 21")
     assert Subject.parse(links.subject.key) == links.subject

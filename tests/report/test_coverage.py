@@ -150,5 +150,5 @@ def test_a_span_without_holes_says_so_and_one_with_a_hole_counts_it() -> None:
 def test_the_idle_rule_s_words_say_the_limit_that_hours_are_counted_by(set_to: float) -> None:
     report = build(replace(facts(), idle_below_percent=set_to))
     said = dict(report.method.definitions)["Allocated but idle"]
-    assert said.startswith("held and under 1 % at every sample for at least 30 min")
+    assert said.startswith("allocated and under 1 % at every sample for at least 30 min")
     assert ("Incidents are told by another limit, 5 %." in said) == (set_to != 1.0)
