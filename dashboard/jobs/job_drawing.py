@@ -398,7 +398,7 @@ def incidents(found: Sequence[Incident], holding: Iterable[str], now: datetime) 
 def _lasted(one: Incident, now: datetime) -> str:
     since = f"since {time_of(one.since)}"
     if one.resolved_at is None:
-        return f"{since}, stands for {duration(now - one.since)}"
+        return f"{since}, for {duration(now - one.since)}"
     return f"{since}, lasted {duration(one.resolved_at - one.since)}"
 
 

@@ -142,7 +142,7 @@ def _incidents(view: FleetView, asked: str) -> Iterator[Hit]:
         if asked in words.casefold():
             yield Hit(
                 title=words,
-                detail=f"{item.severity.value}, stands",
+                detail=f"{item.severity.value}, open",
                 href=page_links.incident_page(item.id),
                 group="Incidents",
             )
