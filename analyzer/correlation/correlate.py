@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import Patience
@@ -45,8 +46,9 @@ from .halted_jobs import halts_job, stalled_by
 from .hindsight import hindsights, nodes_of, silent_nodes_of
 from .impact import gpus_of_finding, impact, with_max_loss
 from .late_causes import with_late_causes
-from .observation import Candidate, Observation
+from .observation import Candidate, Observation, by_incident
 from .several_nodes import display_name, is_of_rack, is_of_several, rack_of, shared_name
+from .unseen_causes import by_unseen
 from .vendor_report import case
 
 # A node that is more ticks late may be silent: what it no longer shows need not be over.
@@ -157,6 +159,8 @@ def _explained(
         covered |= _hidden(window, found, causes, here)
         covered |= _stalled(window, found, halted)
         covered |= _of_others(found, shared)
+        left = [it for it in found if it.fingerprint not in covered]
+        covered |= by_unseen(left, here, partial(is_visible, window))
         left = [cause for cause in found if cause.fingerprint not in covered]
         hidden = by_root(found if left else (), causes)
         followers = by_root(here if left else (), causes)
@@ -218,7 +222,7 @@ def _in_the_dark(
     """Return the covers of what the nodes of such racks show: the rack's own incident goes on."""
     racks = {node: rack for rack in dark for node in silent_nodes_of(rack)}
     return {
-        print_: _by_incident(racks[node])
+        print_: by_incident(racks[node])
         for print_, one in candidates.items()
         if (node := one.finding.subject.of_node()) in racks
         and not (one.finding.fault in SHARED and multi_node(one.finding))
@@ -281,7 +285,7 @@ def _hidden(
     """
     standing = list(standing)
     repairs = [(finding, rebooted_for(window, finding, standing)) for finding in found]
-    covered = {f.fingerprint: _by_incident(repair) for f, repair in repairs if repair is not None}
+    covered = {f.fingerprint: by_incident(repair) for f, repair in repairs if repair is not None}
     causes = [cause for cause in causes if cause.fingerprint not in covered]
     told: list[FindingOrIncident] = [*standing, *found]
     for what in told:
@@ -314,7 +318,7 @@ def _of_others(
     A graver finding gets an incident of its own.
     """
     return {
-        finding.fingerprint: _by_incident(one)
+        finding.fingerprint: by_incident(one)
         for finding in found
         for place in (finding.subject.of_node(), finding.subject)
         if (one := shared.get((finding.fault, place.key))) is not None
@@ -459,10 +463,6 @@ def _covered_by(window: Window, root: Finding) -> CoveredBy:
     is_named = is_of_several(root) and not rack_of(root)
     place = shared_name(window, root) if is_named else label(window, root.subject)
     return CoveredBy(fingerprint=root.fingerprint, what=f"{place}: {title(root)}")
-
-
-def _by_incident(one: Incident) -> CoveredBy:
-    return CoveredBy(fingerprint=one.fingerprint, what=f"{one.label}: {one.title}")
 
 
 def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, Ended]:

@@ -9,6 +9,7 @@ from gpuvigil.model import (
     Evidence,
     Finding,
     Impact,
+    Incident,
     OutOfService,
     Severity,
     Subject,
@@ -70,3 +71,8 @@ class Observation:
             return self.only is None
         node = subject.of_node()
         return node not in self.without and self.only in {None, node}
+
+
+def by_incident(one: Incident) -> CoveredBy:
+    """Return the cover of what an incident explains."""
+    return CoveredBy(fingerprint=one.fingerprint, what=f"{one.label}: {one.title}")

@@ -8,6 +8,7 @@ import pytest
 from analyzer.correlation.correlate import observe
 from analyzer.correlation.observation import Observation
 from analyzer.incidents.book import Book
+from analyzer.window.window import Window
 from gpuvigil.model import Finding, Incident, Severity, Subject
 
 from .scene import gpu, healthy, incident, node
@@ -121,3 +122,21 @@ def test_a_file_system_without_room_explains_that_its_collector_cannot_write(
         )
     assert seen([], disk).candidates
     assert len(seen([], space, slowness("host_disk", node(2))).candidates) == 2
+
+
+def test_what_stands_explains_as_much_while_its_own_numbers_are_missing() -> None:
+    disk = slowness("host_disk", node())
+    space = replace(incident("host_space", node()), severity=Severity.WARNING)
+    unread = SCENE.without(lambda sample: sample.subject == node()).window()
+
+    def covers(window: Window, found: Finding, stands: Incident) -> bool:
+        look = observe(window, [found], [stands], {found.fingerprint})
+        assert (found.fingerprint in look.candidates) is (found.fingerprint not in look.covered)
+        return found.fingerprint in look.covered
+
+    assert covers(unread, disk, space)
+    assert not covers(SCENE.window(), disk, space)  # its numbers say that there is room again
+    assert not covers(unread, replace(disk, severity=Severity.CRITICAL), space)
+    elsewhere = replace(incident("host_space", node(2)), severity=Severity.WARNING)
+    assert not covers(unread, disk, elsewhere)
+    assert not covers(unread, slowness("gpu_hot", gpu()), space)
