@@ -291,7 +291,7 @@ def _elsewhere(window: Window, end: End) -> Iterator[Evidence]:
     ]
     most = sorted(grown, key=lambda it: (-it[0], natural(it[1])))[:_SHOWN]
     if most:
-        shown = ", ".join(f"{count:,} at port {label}" for count, label in most)
+        shown = ", ".join(f"{count:,} at {label}" for count, label in most)
         minutes = _SPAN.total_seconds() / 60
         yield Evidence(name="packets dropped elsewhere", value=f"{shown} in {minutes:g} min")
 

@@ -352,7 +352,7 @@ def test_a_shallow_buffer_that_drops_bursts_is_told_by_what_is_sent_again_and_by
     assert (lost.fault, lost.subject) == ("port_packet_loss", port(1))
     assert of(lost)["packets dropped at leaf1"] == "none"
     assert of(lost)["packets dropped elsewhere"] == (
-        "leaf2 port Ethernet1/9 (node-9 mlx5_0) 50000 in 10 min"
+        "50,000 at leaf2 port Ethernet1/9 (node-9 mlx5_0) in 10 min"
     )
 
 
