@@ -19,7 +19,14 @@ from gpuvigil.private_files import UMASK, owned_as
 from .embedded import Embedded
 from .endpoints import store as store_endpoint
 from .http.bearer import tokens_file
-from .records import ends_file, in_postgresql, merge_ends, set_records_aside, wrong_inside
+from .records import (
+    ends_file,
+    in_postgresql,
+    mark_restored,
+    merge_ends,
+    set_records_aside,
+    wrong_inside,
+)
 
 # Request timeout: copying a year of telemetry takes long.
 _PATIENCE_SECONDS = 3600.0
@@ -109,6 +116,7 @@ def _restore_records(settings: HubSettings, source: Path) -> int:
             print(f"set {file} aside as {aside}")
         shutil.copyfile(source, place)
         place.chmod(0o600)
+        mark_restored(place)
     except OSError as error:
         raise StoreError(f"cannot write {place}: {error.strerror or error}") from error
     finally:

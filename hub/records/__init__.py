@@ -6,7 +6,7 @@ from .database import in_postgresql, open_records
 from .issued_tokens import IssuedTokens, TokenRefresher
 from .join_tokens import NotGivenError, Wanted
 from .record_book import LeaseLostError, RecordBook
-from .repair import Opened, open_kept, set_records_aside
+from .repair import Opened, mark_restored, open_kept, set_records_aside
 from .revoked import RevocationFile, ends_file, merge_ends
 from .to_postgresql import move_records
 from .transactions import Transactions
@@ -24,6 +24,7 @@ __all__ = [
     "Wanted",
     "ends_file",
     "in_postgresql",
+    "mark_restored",
     "merge_ends",
     "move_records",
     "open_kept",

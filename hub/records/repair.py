@@ -31,7 +31,7 @@ from .tables import counter, record, token
 _LOG = Log("hub")
 
 _NOTES = "repairs.jsonl"
-_SUSPECT = ".suspect"
+_SUSPECT, _RESTORED = ".suspect", ".restored"
 # A repair is reported as long as the file that was set aside exists; without one, for this long.
 TOLD_FOR = timedelta(days=1)
 _MOST_NOTES = 20
@@ -103,6 +103,11 @@ def suspect(path: Path, reason: str) -> None:
         _marker(path).write_text(reason, encoding="utf-8")
 
 
+def mark_restored(path: Path) -> None:
+    """Have the next start take the records for what a person has put there, and not for damaged."""
+    _mark_of_restore(path).touch(mode=0o600)
+
+
 def set_records_aside(path: Path, now: datetime | None = None) -> dict[Path, Path]:
     """Rename the existing files of a SQLite database; return where each is now."""
     files = [path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))]
@@ -153,6 +158,8 @@ def _replay_journal(
 ) -> Opened:
     """Replay from the journal what the database lacks, record the repair, and begin a new segment."""
     repair, log = before
+    mark = _mark_of_restore(Path(str(engine.url.database)))
+    restored = repair is None and mark.exists()
     found = segments(folder)
     with writing(engine).begin() as connection:
         lineage = _lineage(connection, found)
@@ -179,8 +186,11 @@ def _replay_journal(
     journal.begin(sequence)
     # Also the tokens that `gpuvigil token` has changed while no hub ran.
     journal.append(Changes(before=sequence, after=sequence, tokens=tokens))
-    if repair is not None:
+    if repair is not None and restored and repair.missing_since is None:
+        _LOG.info("records restored, and their journal added", commits=repair.commits)
+    elif repair is not None:
         _note(folder, repair)
+    mark.unlink(missing_ok=True)
     if log is not None:
         log.unlink(missing_ok=True)
     return Opened(
@@ -338,6 +348,10 @@ def _log_of(path: Path) -> Path:
 
 def _marker(path: Path) -> Path:
     return path.with_name(path.name + _SUSPECT)
+
+
+def _mark_of_restore(path: Path) -> Path:
+    return path.with_name(path.name + _RESTORED)
 
 
 def _origin(error: BaseException) -> BaseException | None:

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import HubSettings
 from gpuvigil.model import Record, RecordKind
-from hub.records import RecordBook, RevocationFile, ends_file, merge_ends, open_kept
+from hub.records import (
+    RecordBook,
+    RevocationFile,
+    ends_file,
+    mark_restored,
+    merge_ends,
+    open_kept,
+    set_records_aside,
+)
 from hub.records.backups import FOLDER, backups, prune, put_back, take
 from hub.records.journal import Changes, Journal, newest_sequence, segments
 
@@ -125,6 +133,32 @@ def test_a_garbled_commit_in_the_middle_is_a_missing_span_and_the_rest_is_there(
     assert repair.missing_since is not None
     assert repair.missing_until is not None
     assert repair.missing_since <= repair.missing_until
+
+
+@pytest.mark.parametrize(("by_hand", "is_garbled"), [(True, False), (False, False), (True, True)])
+def test_what_a_person_restored_is_told_as_damage_only_if_something_is_missing(
+    tmp_path: Path, by_hand: bool, is_garbled: bool
+) -> None:
+    path = tmp_path / "records.sqlite"
+    with closing(opened(tmp_path)) as book:
+        book.write([transition("a")])
+        with sqlite3.connect(path) as here, closing(sqlite3.connect(tmp_path / "copy")) as there:
+            here.backup(there)
+        for name in "bc":
+            book.write([transition(name * 500)])
+    set_records_aside(path)
+    (tmp_path / "copy").rename(path)
+    if by_hand:
+        mark_restored(path)
+    if is_garbled:
+        (one,) = segments(tmp_path / FOLDER)
+        one.path.write_bytes(one.path.read_bytes().replace(b"bbbb", b"bbxb", 1))
+    kept = open_kept(HubSettings(data_directory=tmp_path), SystemClock())
+    with closing(RecordBook(kept.engine, kept.journal)) as book:
+        names = [str(row[1])[:1] for row in state(book)]
+    assert names == (["a", "c"] if is_garbled else ["a", "b", "c"])
+    assert len(kept.repairs) == (by_hand == is_garbled)
+    assert not list(tmp_path.glob("*.restored"))
 
 
 def test_records_of_another_hub_take_nothing_from_this_ones_journal(tmp_path: Path) -> None:

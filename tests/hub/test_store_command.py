@@ -110,6 +110,8 @@ def test_one_backup_of_the_records_is_put_back_and_what_was_there_is_set_aside(
             assert (hub.data / "records.sqlite").stat().st_uid == 65534
         hub.start()
         assert [it.id for it in hub.hub().records(RecordKind.EVENT)] == ["e1"]
+        # What a person has put there is not told as damage.
+        assert hub.hub().status()["records"]["repairs"] == []
 
 
 def test_files_of_a_stopped_hub_are_read_and_what_is_damaged_is_named(tmp_path: Path) -> None:
