@@ -185,7 +185,7 @@ def merged(
     found: Sequence[Finding],
     standing: Mapping[str, Incident],
     believed: Collection[str] = (),
-    over: Iterable[Incident] = (),
+    over: Collection[Incident] = (),
 ) -> list[Finding]:
     """Return the findings with those of one problem merged; a standing incident keeps its name.
 
@@ -211,7 +211,8 @@ def merged(
             gone.add(second.fingerprint)
             changed[first.fingerprint] = _both(first, second)
     left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
-    left = _with_gpus_names(_with_switches_names(left, standing, over, believed), standing)
+    left = _with_switches_names(left, standing, over, believed)
+    left = _with_gpus_names(left, standing, over)
     return [_of_its_rack(one, standing) for one in _with_names(left, standing, believed)]
 
 
@@ -249,24 +250,37 @@ def _with_switches_names(
     return [named.get(one.fingerprint, one) for one in found]
 
 
-def _with_gpus_names(found: Sequence[Finding], standing: Mapping[str, Incident]) -> list[Finding]:
+def _with_gpus_names(
+    found: Sequence[Finding], standing: Mapping[str, Incident], over: Collection[Incident]
+) -> list[Finding]:
     """Let a finding about several GPUs of a node continue the incident of the first such GPU.
 
-    A failing fan warms one GPU before the others: that is one problem, and makes one incident.
+    A failing fan warms one GPU before the others: that is one problem, and makes one incident, also
+    where the first one's ended so recently that it may come back.
     """
-    stands = sorted(
-        (i for i in standing.values() if i.subject.kind == "gpu"), key=lambda i: (i.since, i.id)
+    stands, ended = (
+        sorted((i for i in them if i.subject.kind == "gpu"), key=lambda i: (i.since, i.id))
+        for them in (standing.values(), over)
     )
-    return [
-        one
-        if one.fingerprint in standing or (first := _first_of(one, stands)) is None
-        else replace(
-            one,
-            subject=first.subject,
-            members=tuple(member for member in one.members if member != first.subject),
-        )
-        for one in found
-    ]
+    known = {*standing, *(i.fingerprint for i in over)}
+    return [_as_first_of(one, stands, ended, standing, known) for one in found]
+
+
+def _as_first_of(
+    one: Finding,
+    stands: Sequence[Incident],
+    ended: Sequence[Incident],
+    standing: Collection[str],
+    known: Collection[str],
+) -> Finding:
+    """Return the finding under the name of the first GPU's incident; its own incident comes before an ended one."""
+    first = None if one.fingerprint in standing else _first_of(one, stands)
+    if first is None and one.fingerprint not in known:
+        first = _first_of(one, [i for i in ended if i.fault == one.fault])
+    if first is None:
+        return one
+    others = tuple(member for member in one.members if member != first.subject)
+    return replace(one, subject=first.subject, members=others)
 
 
 def _first_of(one: Finding, stands: Sequence[Incident]) -> Incident | None:

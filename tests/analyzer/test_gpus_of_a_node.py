@@ -11,7 +11,7 @@ from analyzer.incidents.book import Book
 from analyzer.window.window import Window
 from gpuvigil.model import Finding, Incident, Severity, Subject
 
-from .scene import gpu, healthy, incident, node
+from .scene import NOON, gpu, healthy, incident, node
 from .test_book import Keeper
 from .test_causes import look, slowness
 
@@ -63,6 +63,25 @@ def test_it_is_the_nodes_own_where_none_of_its_gpus_stood_for_it(several: Findin
     own = incident(several.fault, node(), members=(gpu().key,))
     found = seen([own, incident(several.fault, gpu())], several)
     assert set(found.candidates) == {own.fingerprint}
+
+
+@pytest.mark.parametrize("several", [CLOCKS, HOT, LINKS])
+def test_it_comes_back_as_what_ended_lately(several: Finding) -> None:
+    def seen_after(*over: Incident, standing: tuple[Incident, ...] = ()) -> set[str]:
+        ended = tuple(replace(it, resolved_at=NOON) for it in over)
+        scene = replace(SCENE, recent_incidents=ended)
+        prints = {several.fingerprint, *(it.fingerprint for it in standing)}
+        return set(observe(scene.window(), [several], list(standing), prints).candidates)
+
+    first, own = incident(several.fault, gpu(1, 1)), incident(several.fault, node())
+    assert seen_after(first) == {first.fingerprint}
+    # Its own incident is nearer, and one that stands is nearer than any that ended.
+    assert seen_after(first, own) == {own.fingerprint}
+    stands = incident(several.fault, gpu())
+    assert seen_after(first, own, standing=(stands,)) == {stands.fingerprint}
+    # Neither another GPU's nor another fault's.
+    others = (incident(several.fault, gpu(1, 2)), incident("gpu_slow", gpu()))
+    assert seen_after(*others) == {several.fingerprint}
 
 
 @pytest.mark.parametrize("fault", ["gpu_clocks", "gpu_hot", "gpu_pcie"])
