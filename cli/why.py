@@ -87,7 +87,7 @@ def grid(
     own: tuple[Value, ...] = (
         ending.ended_at,
         str(told.holder),
-        _end(ending) or found.said,
+        _end(ending) or _goes_on(now) or found.said,
         found.why.value,
     )
     rows = [(*_clue(one), *of_job) for one in found.clues]
@@ -123,6 +123,18 @@ def _does(now: Running | None) -> tuple[Value, ...]:
         job.checkpoint_age,
         job.at_risk_gpu_hours,
     )
+
+
+def _goes_on(now: Running | None) -> str:
+    """Say in short how a running job gets on; empty where it just runs."""
+    if now is None:
+        return ""
+    job = now.job
+    if job.holds_up is not None:
+        return "it is held up"
+    if not job.is_known:
+        return "it is not known whether it runs"
+    return "it is slowed down" if job.slowed_by is not None else ""
 
 
 def _notes(told: Told, others: Sequence[Sequence[Value]]) -> Sequence[str]:
