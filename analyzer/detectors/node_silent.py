@@ -27,7 +27,7 @@ from ..evidence.cluster_wide import heard_lately, racks
 from ..evidence.planned_silence import GOES, Departure, departure, lived_until
 from ..evidence.scaled_down import WITHIN, is_scaled_down, one_by_one
 from ..evidence.silent_racks import of_racks
-from ..evidence.taken_along import jobs, lost_jobs, was_cut_off, was_free
+from ..evidence.taken_along import got_work, jobs, lost_jobs, was_cut_off, was_free
 from ..window.fault_kinds import SILENCES
 from ..window.holdings import holder_key
 from ..window.window import DEFAULT_TICK_SECONDS, Need, Span, Window
@@ -274,6 +274,8 @@ def _went(window: Window, node: Subject, clusters: Collection[str]) -> _Went:
     gone = departure(window, node, since, has_jobs=bool(lost))
     told = heard is not None and gone is None and node.cluster in clusters
     free = told and not lost and was_free(window, node, since)
+    # A node that was removed, or that reboots for a job that waits for it, is silent for no longer than that.
+    free = free and not got_work(window, node, since, window.now - _REBOOT)
     return _Went(node=node, since=since, lost=lost, gone=gone, free=free)
 
 

@@ -42,6 +42,11 @@ def was_free(window: Window, node: Subject, since: datetime) -> bool:
     )
 
 
+def got_work(window: Window, node: Subject, since: datetime, until: datetime) -> bool:
+    """Tell whether a scheduler gave a node a job between these times, so that it was there for it."""
+    return any(since < a.started_at <= until for a in _held(window, node))
+
+
 def was_cut_off(allocation: Allocation) -> bool:
     """Tell whether an allocation failed; a job with an unknown exit code may have been done."""
     return allocation.exit_code not in {None, _SUCCESS}

@@ -480,6 +480,15 @@ def test_who_left_without_a_word_left_as_those_did_that_had_one(
     assert [it.subject for it in them if it.subject == node(1)] == [node(number) for number in told]
 
 
+@pytest.mark.parametrize(("minutes", "told"), [(19.9, []), (20.0, [1])])
+def test_a_node_that_got_work_since_was_not_scaled_down(minutes: float, told: list[int]) -> None:
+    """Its scheduler finds it, and it had the time that a reboot takes."""
+    work = replace(allocation(gpu(1), "job 9"), started_at=ago(60.0 * minutes))
+    silent = {1: 9000.0, 2: 8700.0, 3: 8400.0, 4: 8100.0}
+    scene = quiet(healthy(nodes=8, seconds=60.0), silent, allocation(gpu(8), "job 8"), work)
+    assert [it.subject for it in found(scene)] == [node(number) for number in told]
+
+
 def test_a_node_that_was_told_of_before_it_was_one_of_several_says_so() -> None:
     silent = {1: 9000.0, 2: 8700.0, 3: 8400.0}
     scene = quiet(healthy(nodes=8, seconds=60.0), silent, allocation(gpu(8), "job 8"))
