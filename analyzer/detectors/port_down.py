@@ -28,6 +28,7 @@ from ..window.window import Need, Span, Window
 from . import Detector
 
 _TIMES = Aggregate(function=Function.INCREASE, field="link_downed")
+_LAST_UP = Aggregate(function=Function.LAST, field="up")
 _DOWN_IN = (
     Aggregate(function=Function.MAX, field="up"),
     Aggregate(function=Function.MIN, field="enabled"),
@@ -41,7 +42,7 @@ NEEDS = (
         aggregates=(
             _TIMES,
             Aggregate(function=Function.MAX, field="speed_bits_per_second"),
-            *_DOWN_IN,
+            *(*_DOWN_IN, _LAST_UP),
         ),
     ),
     Need(measurement="port", span=Span.RECENT, aggregates=_DOWN_IN),
@@ -296,7 +297,11 @@ def _stands(window: Window, event: Event, up_at: datetime | None) -> bool:
     if up_at is not None and event.at < up_at:
         return False
     row = window.newest(event.subject)
-    return row is None or row.get("up") != 1 or row["at"] <= event.at
+    if row is not None:
+        return bool(row.get("up") != 1 or row["at"] <= event.at)
+    # In a gap the last line before it tells: not everybody reports that a port is up again.
+    lines = window.get("port", Span.FLAP).get(event.subject)
+    return lines is None or bool(lines[_LAST_UP.column] != 1 or lines["last_at"] <= event.at)
 
 
 def _was_up(window: Window, port: Subject, downs: list[Event]) -> bool:

@@ -94,6 +94,16 @@ def test_a_port_that_was_switched_off_is_so_while_its_numbers_have_a_gap(
     assert len(found(gap)) == count
 
 
+@pytest.mark.parametrize(("until", "count"), [(100, 0), (210, 1)])
+def test_an_event_is_over_in_a_gap_where_the_last_line_before_it_said_up(
+    until: int, count: int
+) -> None:
+    """Not everybody reports that a port is up again: its event must not come back with each gap."""
+    told_once = CALM.with_events(went(200))
+    gap = told_once.without(lambda s: s.subject == port() and s.at > NOON - until * SECOND)
+    assert len(found(gap)) == count
+
+
 @pytest.mark.parametrize(
     ("lines", "seconds", "count"), [(15, 1.6, 1), (15, 1.7, 0), (65, 49.0, 1), (65, 51.0, 0)]
 )
