@@ -326,7 +326,7 @@ def _stands(window: Window, event: Event, up_at: datetime | None) -> bool:
         return False
     row = window.newest(event.subject)
     if row is not None:
-        return row.get("up") != 1 or row["at"] <= event.at
+        return bool(row.get("up") != 1 or row["at"] <= event.at)
     # In a gap the last line before it tells: not everybody reports that a port is up again.
     lines = window.get("port", Span.FLAP).get(event.subject)
     return lines is None or bool(lines[_LAST_UP.column] != 1 or lines["last_at"] <= event.at)
