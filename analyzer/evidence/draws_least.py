@@ -3,7 +3,8 @@
 This also finds GPUs that are slow from a job's start on. Chips differ, so each GPU is compared with
 its own place beside the others in earlier jobs. A GPU with less work draws less, too: so it must
 move as many bytes over NVLink as the others, which ranks of one collective do and pipeline stages
-do not. One that was idle while the others spun saves or evaluates for them. What ranks report of
+do not. One that was idle while the others spun saves or evaluates for them. At rest, chips differ
+otherwise than at work, so a job that pauses shows nothing and teaches nothing. What ranks report of
 their own work says more (`own_steps.py`).
 """
 
@@ -30,17 +31,19 @@ from ..window.usual import Usual
 from ..window.window import Need, Span, Window
 from .job_pace import NVLINK_BYTES, PEERS, held_since, jobs, stands_out
 from .own_steps import OWN, draws_less
+from .power import least_at_work, limits
 from .usual import Teaching
 
 WATTS = Aggregate(function=Function.MEAN, field="power_watts")
 CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
 _MOVED = Aggregate(function=Function.INCREASE, field="nvlink_receive_bytes")
 _USED = Aggregate(function=Function.MEAN, field="utilization_percent")
+_LIMIT = Aggregate(function=Function.MAX, field="power_limit_watts")
 _MEANS = (WATTS, CLOCK)
 NEEDS = (
     Need(measurement="gpu", span=Span.NOW, fields=(OWN,)),
     Need(measurement="gpu", span=Span.RECENT, aggregates=(*_MEANS, _USED)),
-    Need(measurement="gpu", span=Span.STEADY, aggregates=(*_MEANS, _USED, _MOVED)),
+    Need(measurement="gpu", span=Span.STEADY, aggregates=(*_MEANS, _USED, _MOVED, _LIMIT)),
 )
 
 # The least loss of power at its clock [ours]. At 4 % there were ten wrong messages in 200
@@ -92,8 +95,10 @@ def power_among_peers(window: Window, _asked: None = None) -> PowerAmongPeers | 
     known &= _moves_the_same(job, rows, known)
     known &= _is_as_busy(job, known, rows, rows) & _is_as_busy(job, known, rows, recent)
     usual = DRAWS.usual(window, rows, np.zeros(len(rows), np.int64))
+    at_work = (known & _works(window, job, rows, known, it) for it in (rows, recent))
     mean, last = (
-        _apart(job, np.where(known, _at_clock(job, rows, it), np.nan)) for it in (rows, recent)
+        _apart(job, np.where(told, _at_clock(job, rows, it), np.nan))
+        for told, it in zip(at_work, (rows, recent), strict=True)
     )
     draws, lately = (_apart(job, it - usual) for it in (mean, last))
     least, peers = -np.log1p(-LEAST), per_group(job, lately)[1]
@@ -143,6 +148,14 @@ def _known(window: Window, job: Codes, rows: Rows) -> Mask:
     usual, _ = per_group(job, np.where(known, lines, np.nan))
     known &= (lines >= _LINES) & (np.abs(lines - usual) <= np.fmax(_OTHER_LINES * usual, 1.0))
     found: Mask = known & (job != 0)
+    return found
+
+
+def _works(window: Window, job: Codes, rows: Rows, known: Mask, of: Rows) -> Mask:
+    """Tell for each row whether the middle GPU of its job draws what none at rest does."""
+    watts = np.where(known, of.beside(rows, WATTS.column), np.nan)
+    least = least_at_work(limits(window, rows, _LIMIT.column))
+    found: Mask = per_group(job, watts)[0] >= least
     return found
 
 

@@ -52,6 +52,14 @@ def found(scene: Scene, usual: Mapping[str, Usual] = SOUND) -> list[Finding]:
     return slow_gpus(window_of(scene, usual))
 
 
+@pytest.mark.parametrize(("of_job", "count"), [(209.0, 0), (211.0, 1)])  # of 700 W
+def test_nobody_is_waited_for_in_a_job_that_rests(of_job: float, count: int) -> None:
+    scene = job({"power_watts": 0.9 * of_job}, {"power_watts": of_job})
+    assert len(found(scene)) == count
+    taught = learned(scene.window((DETECTOR,)))
+    assert (taught.looks > 0.0).sum() == count * len(GPUS)
+
+
 @pytest.mark.parametrize(
     ("share", "count"), [(0.9401, 0), (0.9399, 1), (0.7047, 1), (0.7046, 0)]
 )  # from 6 % on, and up to where it does something else than they do
