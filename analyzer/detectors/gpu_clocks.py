@@ -15,6 +15,7 @@ from ..evidence.job_pace import PEERS, held_since, jobs, stands_out
 from ..evidence.node_clocks import NEEDS as OF_NODES
 from ..evidence.node_clocks import NodeBelow, nodes_below_their_jobs
 from ..evidence.own_steps import runs_lower
+from ..evidence.power import limits
 from ..evidence.set_clocks import ACTION, CONDITION, HEAT_OR_BRAKE, REASONS, SOMEBODY_SET, TITLE
 from ..window.columns import (
     Floats,
@@ -32,6 +33,8 @@ from ..window.window import Need, Span, Window
 from . import Detector
 
 _CAP = Aggregate(function=Function.INCREASE, field="power_cap_seconds")
+_WATTS = Aggregate(function=Function.MAX, field="power_watts")
+_LIMIT = Aggregate(function=Function.MAX, field="power_limit_watts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,7 @@ NEEDS = (
         measurement="gpu",
         span=Span.STEADY,
         aggregates=(
-            *(_BUSY, REASONS, _CAP, *HEAT_OR_BRAKE),
+            *(_BUSY, REASONS, _CAP, _WATTS, _LIMIT, *HEAT_OR_BRAKE),
             *(it for c in _CLOCKS for it in (c.at, c.highest)),
         ),
     ),
@@ -79,6 +82,9 @@ _LOW, _BUSY_PERCENT = 0.9, 10.0
 # node's other GPUs under load must be higher by this factor.
 _PEERS_HIGHER, _PEERS = 1.08, 3
 _EXPLAINED_SHARE, _COVERAGE = 0.1, 0.8
+# Where nobody reads how long the power limit held a GPU's clock down, as with dcgm-exporter by default, one that
+# drew this share of its limit may have been held down all the time (ours).
+_AT_LIMIT = 0.95
 # A job's GPUs do the same work, so a smaller gap between them is reported; the node's other GPUs must then be
 # higher by this factor.
 _NODE_HIGHER = 1.04
@@ -219,7 +225,10 @@ def _explained(window: Window, rows: Rows, clock: _Clock) -> Floats:
 
     The power limit counts only where it lowers this clock.
     """
-    capped = np.nan_to_num(rows.values(_CAP.column))
+    capped = rows.values(_CAP.column)
+    at_limit = rows.values(_WATTS.column) >= _AT_LIMIT * limits(window, rows, _LIMIT.column)
+    unread = np.where(at_limit, window.settings.steady_seconds, 0.0)
+    capped = np.where(np.isnan(capped), unread, capped)
     if clock.of_memory:
         capped = np.where(stacked_memory(window, rows), 0.0, capped)
     held: Floats = capped + sum(np.nan_to_num(rows.values(it.column)) for it in HEAT_OR_BRAKE)

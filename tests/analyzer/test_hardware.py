@@ -544,6 +544,24 @@ def test_low_clocks_that_something_explains_are_none() -> None:
     assert stuck_clocks(low.window()) == []
 
 
+@pytest.mark.parametrize("limit", [700.0, None])
+@pytest.mark.parametrize(("watts", "count"), [(664.0, 1), (666.0, 0)])
+def test_a_gpu_at_its_power_limit_is_not_stuck_where_nobody_reads_the_cap(
+    limit: float | None, watts: float, count: int
+) -> None:
+    """95 % of 700 W, as read or as an H100 is sold with."""
+    low = healthy(nodes=2, gpus=4)
+    for number in (1, 2):
+        for index in range(4):
+            unread = {"power_cap_seconds": None, "power_limit_watts": limit}
+            low = low.changed(gpu(number, index), unread)
+    low = low.changed(gpu(), {"sm_clock_hertz": 1_200_000_000, "power_watts": watts})
+    assert len(stuck_clocks(low.window())) == count
+    # Where it is read that nothing held the clock down, that counts.
+    told = low.changed(gpu(), {"power_cap_seconds": 0.0})
+    assert len(stuck_clocks(told.window())) == 1
+
+
 def memory_at(share: float) -> Scene:
     scene = healthy(nodes=2, gpus=4)
     for number in (1, 2):
