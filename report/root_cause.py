@@ -30,8 +30,8 @@ from gpuvigil.model import (
     Subject,
     Transition,
 )
-from gpuvigil.model.link_names import device_name, port_name
 from gpuvigil.model.setup import TITLES
+from gpuvigil.topology.link_names import device_name, port_name
 
 from .root_cause_gaps import unmeasured
 from .root_cause_inputs import AROUND, RootCauseInputs, strikes

@@ -110,8 +110,8 @@ class Share:
     # Time of GPUs that it held for a whole quarter and that computed nothing in any minute of it; None for
     # a quarter that an earlier version counted.
     quiet: float | None = None
-    # Idle spells that have reached the idle threshold by the quarter's end: their time in this quarter, and,
-    # for those that had not reached it before, their time before (`spells`); None where it was not counted.
+    # Seconds in this quarter of spells that are as long as the idle rule asks by its end, and the earlier
+    # seconds of those that became that long in it (`spells`); None where they were not counted.
     idle_long: float | None = None
     idle_long_before: float | None = None
 

@@ -43,13 +43,13 @@ class Units:
 
     @property
     def still(self) -> Bools:
-        """The minutes in which nothing was computed, by the mean of the minute and the idle threshold."""
+        """The minutes whose mean utilisation was measured and under `QUIET_BELOW`."""
         still: Bools = self.measured & (self.used < QUIET_BELOW)
         return still
 
     @property
     def quiet(self) -> Bools:
-        """The units that computed nothing in any minute, by the mean of each."""
+        """The units that were still in every minute."""
         quiet: Bools = np.logical_and.reduce(self.still, axis=1)
         return quiet
 

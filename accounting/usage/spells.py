@@ -45,8 +45,9 @@ class Stretch:
 
 
 def spells(before: Stretch, now: Stretch, same: Ints, after: timedelta) -> Mapping[str, Floats]:
-    """Return the GPU-seconds of each row of `now.held`; of several rows for one unit and holder the first has all.
+    """Return the GPU-seconds of idle spells of each row of `now.held`.
 
+    Of several rows for one unit and holder the first has their sum, the others 0.
     `same` has each unit's number in `before`, -1 where it was not there.
     """
     size, names = len(now.units.used), dict[tuple[str, str], int]()

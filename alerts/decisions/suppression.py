@@ -1,8 +1,8 @@
 """Suppression: the rules that hold a message back, whatever its incident's history.
 
-They hold it for a while or for good. `decide` applies them in turn to notices that would be the
-first of a spell; an end is sent to whoever was notified of the beginning, also in a silence or at
-night.
+They hold it for a while or for good. `decide` applies them in turn to every notice but an end, which
+is sent to whoever was notified of the beginning, also in a silence or at night. Some let through what
+was told before.
 """
 
 from datetime import datetime, timedelta

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from gpuvigil.clock import duration, moment
 from gpuvigil.faults import FAULTS, Shared
 from gpuvigil.model import SWITCH_DEVICE, Impact, Incident, Severity, Subject
-from gpuvigil.model.link_names import port_name
+from gpuvigil.topology.link_names import port_name
 from gpuvigil.web import page_links
 from gpuvigil.web.signed_links import PATH, Seal
 

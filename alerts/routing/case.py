@@ -242,7 +242,7 @@ class Case:
         return sent[-1].sent_at if sent else None
 
     def reminder_from(self, verdict: Verdict) -> datetime | None:
-        """Return from when the next reminder counts after a message; None: from that message."""
+        """Return when the reminder interval began if this message does not restart it; None if it does."""
         return self.reminded_from if verdict in _NOT_COUNTED else None
 
 

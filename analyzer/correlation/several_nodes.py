@@ -5,8 +5,8 @@ are, and how people call them.
 from collections.abc import Sequence
 
 from gpuvigil.model import SWITCH_DEVICE, Finding, GroupKind, Incident, Subject
-from gpuvigil.model.link_names import link_name, switch_link_name, switch_port_name
 from gpuvigil.numbers_in_words import natural
+from gpuvigil.topology.link_names import link_name, switch_link_name, switch_port_name
 
 from ..evidence import fabric
 from ..evidence.switches import plugged_into, switch_of_all

@@ -15,8 +15,8 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.faults.symptoms import PORT_DOWN, STARTS_WITHIN_SECONDS
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Inventory, Severity, Subject
-from gpuvigil.model.link_names import device_name
 from gpuvigil.store import Aggregate, Function
+from gpuvigil.topology.link_names import device_name
 
 from ..evidence.back_with_switch import is_awaited
 from ..evidence.cures import cured_at

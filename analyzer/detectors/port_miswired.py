@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Evidence, Finding, Incident, Subject, Switch
-from gpuvigil.model.link_names import switch_port_name
 from gpuvigil.model.switch_hosts import neighbour
 from gpuvigil.topology import Doubt, Question
+from gpuvigil.topology.link_names import switch_port_name
 
 from ..evidence import fabric
 from ..evidence.cabling import contradicting, name_of, port_of

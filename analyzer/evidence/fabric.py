@@ -7,9 +7,9 @@ from datetime import timedelta
 from functools import partial
 
 from gpuvigil.model import Inventory, Subject, Switch, SwitchPort, without_domain
-from gpuvigil.model.link_names import port_name, switch_port_name
 from gpuvigil.model.switch_hosts import Place, hosts_by_switch, neighbour
 from gpuvigil.numbers_in_words import natural
+from gpuvigil.topology.link_names import port_name, switch_port_name
 
 from ..window.window import Window
 

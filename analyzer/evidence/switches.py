@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Subject
-from gpuvigil.model.link_names import switch_port_name
+from gpuvigil.topology.link_names import switch_port_name
 
 from ..window.fault_kinds import AT_SWITCHES, SWITCHES
 from ..window.window import Window

@@ -8,7 +8,7 @@ from datetime import timedelta
 from gpuvigil.faults import Fault
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Severity, Subject
-from gpuvigil.model.link_names import switch_link_name
+from gpuvigil.topology.link_names import switch_link_name
 
 from ..window.window import Window
 from . import fabric, fabric_links

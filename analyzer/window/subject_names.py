@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from gpuvigil.model import Subject
-from gpuvigil.model.link_names import port_name
 from gpuvigil.numbers_in_words import ranges
+from gpuvigil.topology.link_names import port_name
 
 from .window import Window
 

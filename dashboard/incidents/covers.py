@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuvigil.model import SWITCH_DEVICE, Incident, Subject
-from gpuvigil.model.link_names import ITSELF, device_name
 from gpuvigil.numbers_in_words import natural, ranges
+from gpuvigil.topology.link_names import ITSELF, device_name
 
 # The most places that are listed one by one.
 MOST_PLACES = 12

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpuvigil.model import SWITCH_DEVICE, Allocation, GpuIdentity, Holder, Inventory, Subject
-from gpuvigil.model.link_names import device_name
 from gpuvigil.numbers_in_words import counted, natural
+from gpuvigil.topology.link_names import device_name
 from gpuvigil.web import page_links
 from gpuvigil.web.markup import Html, joined, tag
 

@@ -18,9 +18,9 @@ from gpuvigil.model import (
     Switch,
     readable,
 )
-from gpuvigil.model.link_names import device_name, link_name, port_name, switch_port_name
 from gpuvigil.numbers_in_words import counted, natural
 from gpuvigil.store.external import store_of
+from gpuvigil.topology.link_names import device_name, link_name, port_name, switch_port_name
 
 from ..model.short_label import short_label
 from .fleet_now import FleetNow

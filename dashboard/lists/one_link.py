@@ -18,8 +18,8 @@ from gpuvigil.model import (
     SwitchPort,
     without_domain,
 )
-from gpuvigil.model.link_names import ITSELF, link_name, port_name
 from gpuvigil.numbers_in_words import natural
+from gpuvigil.topology.link_names import ITSELF, link_name, port_name
 
 from .links import Links, Port
 from .wiring import gained

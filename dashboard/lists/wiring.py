@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import ERROR_COUNTS, ErrorCount, RecordKind, Subject, Switch, SwitchPort
-from gpuvigil.model.link_names import switch_link_name, switch_port_name
 from gpuvigil.model.switch_hosts import hosts_by_switch, neighbour
 from gpuvigil.numbers_in_words import natural
+from gpuvigil.topology.link_names import switch_link_name, switch_port_name
 
 # A reader reports a fabric at least every five minutes; older reports are ignored.
 OLD = timedelta(minutes=15)

@@ -93,9 +93,11 @@ class HubSettings:
     hot_hours: float = _setting(
         2.0, "telemetry of the last hours is kept ready for change; whole hours before are sealed"
     )
-    telemetry_days: float = _setting(14.0, "lines of telemetry older than this are forgotten")
+    telemetry_days: float = _setting(
+        14.0, "samples older than this are deleted, a sealed hour or day once all of it is"
+    )
     rollup_days: float = _setting(
-        400.0, "counts, means and bounds over ten minutes are kept in their place for this long"
+        400.0, "roll-ups of ten minutes are kept this long, also where the samples are deleted"
     )
     store_bytes: int = _setting(
         64 * 1024**3, "most bytes of telemetry on disk; beyond, the oldest is dropped and counted"
@@ -310,7 +312,8 @@ class AnalyzerSettings:
     )
     silent_verdict_seconds: float = _setting(
         540.0,
-        "a silent node is told after this long where nothing else tells of it; it is late until then",
+        "a silent node becomes an incident after this long, unless its scheduler or its jobs show earlier"
+        " that it is down; until then it is late",
     )
     port_down_seconds: float = _setting(
         30.0,

@@ -57,7 +57,7 @@ class Shared(Enum):
 
 
 class Mended(Enum):
-    """Whether people who are notified drain and reboot the node, which is silent meanwhile."""
+    """Whether a repair of the fault reboots the node, so that half an hour of silence is put down to it."""
 
     NO = "no"
     IF_CRITICAL = "if critical"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ..model.link_names import device_name
+from .link_names import device_name
 
 
 class Source(str, Enum):

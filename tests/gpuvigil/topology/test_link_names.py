@@ -1,7 +1,7 @@
 """One name for a link, whichever of its ends asks."""
 
 from gpuvigil.model import SWITCH_DEVICE, Subject
-from gpuvigil.model.link_names import link_name, port_name, switch_link_name, switch_port_name
+from gpuvigil.topology.link_names import link_name, port_name, switch_link_name, switch_port_name
 
 
 def test_a_link_has_one_name_with_the_hosts_end_first() -> None:

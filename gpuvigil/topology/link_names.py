@@ -3,9 +3,8 @@
 The host's end comes first; of a cable between switches, the switch whose name sorts first.
 """
 
+from ..model import SWITCH_DEVICE, Subject
 from ..numbers_in_words import natural
-from .subject import Subject
-from .switch import SWITCH_DEVICE
 
 # The port number that stands for the switch itself in InfiniBand.
 ITSELF = "0"
