@@ -48,10 +48,14 @@ def would_show_heat(window: Window, incident: Incident) -> bool | None:
         return None
     if PAST in told and _became_cooler(window, numbers):
         return True
-    of, than = AGAINST[1] if USUAL in told else AGAINST[2]
-    found = of(window)
-    shows = _shows(rows, found, numbers, incident, than)
-    return shows and not still_hot(window, found, numbers, incident, than)
+    # Powers that became known in no other air tell nothing of a rack or node, where its peers may.
+    usual = AGAINST[1:2] if USUAL in told else ()
+    peers = AGAINST[2:] if not usual or incident.subject.kind == "node" else ()
+    for of, than in (*usual, *peers):
+        found = of(window)
+        if _shows(rows, found, numbers, incident, than):
+            return not still_hot(window, found, numbers, incident, than)
+    return False
 
 
 def _became_cooler(window: Window, numbers: list[int]) -> bool:

@@ -10,7 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..window.columns import Codes, nodes, per_group
+from gpuvigil.model import Subject
+
+from ..window.columns import Codes, Mask, nodes, per_group
 from ..window.rows import Rows
 from ..window.usual import Usual
 from ..window.window import Span, Window
@@ -33,6 +35,7 @@ from .usual_mates import learned as learned_of_mates
 # Where the levels of power begin, as shares of a GPU's limit: it is compared with its own values at
 # the same level. The first level is rest, at which its node's air shows.
 LEVELS = (0.0, 0.3, 0.5, 0.7)
+_AIR = frozenset({"node_hot", "rack_hot"})
 # A level is known after half an hour, as in `own_past.py`; `far` is in kelvins.
 HEAT = Teaching(name="heat", levels=len(LEVELS), known=3.0, far=2.0)
 BESIDE_MATES = Teaching(name="heat_mates", levels=len(LEVELS), known=3.0, far=2.0)
@@ -43,7 +46,25 @@ def learned(window: Window) -> Usual:
     rows = window.get("gpu", Span.STEADY)
     if not HEAT.is_due(window, rows):
         return HEAT.before(window)
-    return HEAT.learned(window, rows, heat_at_any_load(window).kelvin, _levels(rows))
+    level = _levels(rows)
+    # A power that a GPU first draws in warm air says nothing of its heat in usual air.
+    new = np.isnan(HEAT.usual(window, rows, level))
+    level = np.where(new & _in_warm_air(window, rows), -1, level)
+    return HEAT.learned(window, rows, heat_at_any_load(window).kelvin, level)
+
+
+def _in_warm_air(window: Window, rows: Rows) -> Mask:
+    """Tell for each row whether an open incident says that its node's or its rack's air is warm."""
+    keys = {
+        key
+        for one in window.recent_incidents
+        if one.condition in _AIR and one.resolved_at is None
+        for key in (one.subject.key, *one.members)
+    }
+    found = np.zeros(len(rows), np.bool_)
+    for node in {Subject.parse(key).of_node() for key in keys}:
+        found[rows.index.of_node(node)] = True
+    return found
 
 
 def learned_beside_mates(window: Window) -> Usual:

@@ -15,7 +15,7 @@ from analyzer.incidents.book import Book
 from analyzer.window.usual import Usual, nothing_usual
 from analyzer.window.window import Window
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.model import Evidence, Finding, RecordKind, Subject
+from gpuvigil.model import Evidence, Finding, Incident, RecordKind, Subject
 
 from .scene import GPU_FIELDS, NOON, Sample, Scene, gpu, incident, inventory, node
 
@@ -196,6 +196,33 @@ def test_it_is_over_only_where_it_could_be_told() -> None:
     assert would_show_heat(window_of(fleet({}), known({}, watts=600.0)), BY_USUAL) is True
     for unknown in (NOTHING, known({}, watts=450.0)):
         assert would_show_heat(window_of(fleet({}), unknown), BY_USUAL) is False
+
+
+@pytest.mark.parametrize("condition", ["node_hot", "rack_hot"])
+def test_a_power_first_drawn_in_warm_air_does_not_become_known(condition: str) -> None:
+    def looks(state: Incident, watts: float, subject: Subject) -> float:
+        before = known({})
+        window = replace(window_of(fleet({}, watts, hours=8.0), before), recent_incidents=(state,))
+        now = learned(window)
+        place = now.index.number(subject)
+        assert place is not None
+        return float(now.looks[place].sum() - before.looks[place].sum())
+
+    warm = incident("gpu_hot", node(), condition=condition, members=(node(2).key,))
+    assert [looks(warm, 450.0, gpu(n)) for n in (1, 2, 3)] == [0.0, 0.0, 1.0]
+    assert looks(warm, WATTS, gpu()) == 1.0  # slowly, a lasting change becomes usual
+    assert looks(replace(warm, resolved_at=NOON), 450.0, gpu()) == 1.0
+    assert looks(replace(warm, condition="heatsink"), 450.0, gpu()) == 1.0
+
+
+def test_of_a_node_whose_power_is_new_its_peers_tell_that_it_is_over() -> None:
+    of_node = replace(BY_USUAL, subject=node(), condition="node_hot")
+    assert would_show_heat(window_of(fleet({}), NOTHING), of_node) is True
+    warm = fleet({gpu(1, index): 12.0 for index in range(GPUS)})
+    assert would_show_heat(window_of(warm, NOTHING), of_node) is False
+    assert (
+        would_show_heat(window_of(fleet({}), NOTHING), BY_USUAL) is False
+    )  # for one GPU they do not
 
 
 def test_the_analyzer_remembers_from_pass_to_pass() -> None:
