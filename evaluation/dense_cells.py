@@ -208,8 +208,8 @@ class Cells:
             _copy(lines.columns.get(name), last, self._newest[name], places)
 
     def pass_over(self, step: int) -> None:
-        """Pass a step: its lines may be the newest ones."""
-        if not self._width:
+        """Pass a step: its lines may be the newest ones, unless they came so late that none was kept."""
+        if not self._width or (self._floor is not None and step < self._floor):
             return
         row = step % self._steps
         last_us = self._lines.arrays["last_us"][row]

@@ -15,7 +15,10 @@ ROOT = Path(__file__).parent.parent
 # The fleet, its parameter ranges, and the choice of fleets that are played.
 _FLEET = ("simulator/fleet", "simulator/fabric", "evaluation/fleets.py")
 # What decides what was right, and the baselines.
-_JUDGE = ("evaluation/baselines", "evaluation/judge", "evaluation/replay.py")
+_JUDGE = (
+    *("evaluation/baselines", "evaluation/judge", "evaluation/replay.py"),
+    *("evaluation/rolling_store.py", "evaluation/dense_cells.py", "evaluation/tables.py"),
+)
 DETECTORS = ("analyzer", "gpuvigil/faults", "gpuvigil/data", "gpuvigil/lifecycle.py")
 # Results, and the pages made from them: they are not code.
 _WRITTEN = (":(exclude)evaluation/*.json", ":(exclude)evaluation/*.jsonl", ":(exclude)docs")

@@ -137,3 +137,23 @@ def test_it_answers_what_a_store_with_the_same_lines_answers(
 
 def _us(found: list[Line]) -> Any:
     return np.array([micros(line.arrived) for line in found], np.int64)
+
+
+@pytest.mark.parametrize("late", range(100, 500, 10))
+def test_a_line_that_comes_too_late_to_be_kept_lets_nobody_see_ahead(late: int) -> None:
+    """Its step has no place any more: another one, whose time has not come, has that by now."""
+    need = {("gpu", Span.NOW): Need(measurement="gpu", span=Span.NOW, fields=("up",))}
+    ours = RollingStore(need, SETTINGS, STEP, 4 * STEP)
+    second = timedelta(seconds=1)
+    values = {"up": 1, **dict.fromkeys(FIELDS)}
+
+    def line(gpu: int, at: datetime, arrived: datetime) -> Line:
+        return Line(gpu=gpu, at=at, arrived=arrived, values=values)
+
+    ours.take("gpu", table([line(2, NOON - 700 * second, NOON - 700 * second)]))
+    ours.forward(NOON)
+    old = line(0, NOON + (5 - late) * second, NOON + 5 * second)
+    ahead = [line(1, NOON + n * second, NOON + n * second) for n in (15, 25, 35)]
+    ours.take("gpu", table([old, *ahead]), arrived_us=_us([old, *ahead]))
+    ours.forward(NOON + STEP)
+    assert ours.rows()["gpu", Span.NOW].subjects == ()
