@@ -51,7 +51,10 @@ def line(of: Measurement, changed: str = "", by: float = 1.0) -> dict[str, Any]:
 
 def of_gpu(changed: str) -> object:
     # Numbers of bytes, hertz and joules are as large as they are.
-    return details.numbers(None, line(GPU, changed, by=1e12 if "_" in changed else 1.0))
+    newest = line(GPU, changed, by=1e12 if "_" in changed else 1.0)
+    if changed == "fabric_health_mask":
+        newest[changed] = 0b01  # a pair of bits says yes by this alone
+    return details.numbers(None, newest)
 
 
 def of_link(changed: str) -> object:

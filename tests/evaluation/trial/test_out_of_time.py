@@ -45,7 +45,8 @@ def prometheus(slow: int) -> Iterator[str]:
             counts = [{"metric": {"instance": one}, "value": [0, "8"]} for one in NODES]
             if self.path.endswith("query_range"):
                 ranges.append(self.path)
-                counts = []
+                labels = {"instance": NODES[0], "gpu": "0", "UUID": "GPU-1", "modelName": "H100"}
+                counts = [{"metric": labels, "values": [[1_800_000_000, "8"]]}]
                 if len(ranges) == slow:
                     time.sleep(SECONDS)
             self.say({"resultType": "vector", "result": counts})
