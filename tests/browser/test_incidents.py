@@ -52,7 +52,7 @@ def page(visit: Visit, dashboard: DashboardProcess) -> Iterator[Page]:
     """The list, signed in."""
     visit.page.goto(dashboard.link())
     visit.page.get_by_role("link", name="Incidents").click()
-    expect(visit.page.get_by_role("heading", name=re.compile("^Standing"))).to_be_visible()
+    expect(visit.page.get_by_role("heading", name=re.compile("^Open"))).to_be_visible()
     yield visit.page
     assert visit.hosts == {urlsplit(dashboard.url).netloc}
     assert visit.complaints == []
@@ -101,7 +101,7 @@ def test_filters_are_in_the_address_and_back_leads_to_the_list_before(
     over = page.locator("li", has_text="sim-004")
     expect(standing).to_be_visible()
     expect(over).to_be_visible()
-    page.get_by_role("link", name=re.compile(r"^Past \d")).click()
+    page.get_by_role("link", name=re.compile(r"^Resolved \d")).click()
     expect(page).to_have_url(re.compile(r"/incidents\?show=past$"))
     expect(standing).to_be_hidden()
     page.get_by_label("Text in incidents").fill("sim-004")
