@@ -176,7 +176,7 @@ def channel_test_message(
 
 
 def _test(config: Config, chosen: argparse.Namespace) -> int:
-    channels = {one.route.name: one for one in configured(config.alerts)}
+    channels = {one.profile.name: one for one in configured(config.alerts)}
     channel = channels.get(chosen.channel)
     if channel is None:
         there = ", ".join(channels) or "none"
@@ -185,7 +185,9 @@ def _test(config: Config, chosen: argparse.Namespace) -> int:
         now = SystemClock().now()
         receipt = None
         for over in (False, True):
-            said = channel_test_message(channel.route.name, now, over, config.alerts, chosen.owner)
+            said = channel_test_message(
+                channel.profile.name, now, over, config.alerts, chosen.owner
+            )
             outcome, seconds = _timed(channel, replace(said, receipt=receipt))
             what = "the end of the test" if over else "the test"
             if not isinstance(outcome, Delivered):

@@ -34,7 +34,7 @@ from .delivery.hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Conte
 from .delivery.resend import Resend, Resending
 from .delivery.self_check import SelfChecker, call_dead_man
 from .messages.cost import LOOK_SECONDS
-from .routing.case import Route, writes_to_owners
+from .routing.case import ChannelProfile, writes_to_owners
 from .routing.notice import Notice, NoticeState, Verdict
 from .routing.situation import Situation, SituationReader
 
@@ -59,7 +59,7 @@ def run(config: Config, _: Namespace, stop: threading.Event) -> None:
         seal=seal(config.alerts),
         prices=Prices(settings=config.cost),
     )
-    dispatchers = {c.route.name: Dispatcher(c, context) for c in configured(config.alerts)}
+    dispatchers = {c.profile.name: Dispatcher(c, context) for c in configured(config.alerts)}
     steps = {**_steps(context, dispatchers), **_idle_steps(config, context, dispatchers)}
     with _metrics(context, list(dispatchers.values())):
         threads = [
@@ -81,17 +81,17 @@ def _steps(
 ) -> dict[str, Callable[[], None]]:
     """Return the step that each thread repeats, by the thread's name."""
     settings = context.settings
-    routes = [dispatcher.channel.route for dispatcher in dispatchers.values()]
+    profiles = [dispatcher.channel.profile for dispatcher in dispatchers.values()]
     deciding, claiming = context.connect(), context.connect()
     situations = SituationReader(deciding, settings)
     self_checker = SelfChecker(context, list(dispatchers.values()))
     steps: dict[str, Callable[[], None]] = {
-        "decide": lambda: tell(deciding, context, routes, situations),
+        "decide": lambda: tell(deciding, context, profiles, situations),
         "claim": lambda: hand_out(claiming, context, dispatchers),
         "watch": self_checker.step,
     }
-    if routes:
-        steps["new channels"] = _once_at_start(context, routes)
+    if profiles:
+        steps["new channels"] = _once_at_start(context, profiles)
     for name, dispatcher in dispatchers.items():
         steps[f"channel {name}"] = dispatcher.step
         if isinstance(dispatcher.channel, Resending):
@@ -105,13 +105,13 @@ def _steps(
     return steps
 
 
-def _once_at_start(context: Context, routes: Sequence[Route]) -> Callable[[], None]:
+def _once_at_start(context: Context, profiles: Sequence[ChannelProfile]) -> Callable[[], None]:
     """Return a step that tells new channels what stands, then waits: a process keeps its channels."""
     hub = context.connect()
     situations = SituationReader(hub, context.settings)
 
     def step() -> None:
-        tell_what_stands(hub, context, routes, situations)
+        tell_what_stands(hub, context, profiles, situations)
         context.stop.wait()
 
     return step
@@ -127,7 +127,7 @@ def _idle_steps(
     config: Config, context: Context, dispatchers: Mapping[str, Dispatcher]
 ) -> dict[str, Callable[[], None]]:
     """Return the step that looks at idle GPUs, if a channel writes to owners."""
-    if not writes_to_owners([dispatcher.channel.route for dispatcher in dispatchers.values()]):
+    if not writes_to_owners([dispatcher.channel.profile for dispatcher in dispatchers.values()]):
         return {}
     from gpuvigil.store.configured import hubs  # noqa: PLC0415 - only who asks the store needs Arrow
 
@@ -151,7 +151,9 @@ def _metrics(context: Context, dispatchers: Sequence[Dispatcher]) -> Iterator[No
         yield
 
 
-def tell(hub: Hub, context: Context, routes: Sequence[Route], situations: SituationReader) -> None:
+def tell(
+    hub: Hub, context: Context, profiles: Sequence[ChannelProfile], situations: SituationReader
+) -> None:
     """Claim transitions, and keep a decision for each in the commit that ends its claim."""
     claimed = hub.claim(
         RecordKind.TRANSITION,
@@ -165,7 +167,7 @@ def tell(hub: Hub, context: Context, routes: Sequence[Route], situations: Situat
     situation = situations.look(context.clock.monotonic())
 
     def finish(steps: Sequence[_Step]) -> None:
-        notices = _decided(hub, context, routes, situation, steps)
+        notices = _decided(hub, context, profiles, situation, steps)
         records = [notice.to_record() for notice in notices]
         hub.finish(RecordKind.TRANSITION, context.owner, [one.id for one, _ in steps], records)
         context.tally.add(notices)
@@ -186,7 +188,7 @@ def tell(hub: Hub, context: Context, routes: Sequence[Route], situations: Situat
 def _decided(
     hub: Hub,
     context: Context,
-    routes: Sequence[Route],
+    profiles: Sequence[ChannelProfile],
     situation: Situation,
     steps: Sequence[_Step],
 ) -> list[Notice]:
@@ -201,7 +203,7 @@ def _decided(
         fresh = {id_: notice for id_, notice in notices.items() if notice.incident == incident}
         earlier = {**notices_of(hub, incident), **fresh}.values()
         now = context.clock.now()
-        for notice in decide(transition, routes, list(earlier), now, context.settings, situation):
+        for notice in decide(transition, profiles, list(earlier), now, context.settings, situation):
             notices[notice.id] = notice
     return list(notices.values())
 

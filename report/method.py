@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from accounting.efficiency.idle_reason import IDLE
-from accounting.usage.sharing import QUIET_BELOW
+from accounting.usage.sharing import IDLE_BELOW
 from gpuvigil import __version__
 from gpuvigil.clock import duration
 from gpuvigil.model import Incident, Severity
@@ -36,7 +36,7 @@ def method(facts: Facts, cover: Coverage, incidents: Sequence[Incident], grain: 
 
 
 def _definitions(facts: Facts) -> tuple[tuple[str, str], ...]:
-    span, counted = duration(facts.idle_after), 100.0 * QUIET_BELOW
+    span, counted = duration(facts.idle_after), 100.0 * IDLE_BELOW
     told = facts.idle_below_percent
     others = "" if told == counted else f" Incidents are told by another limit, {told:g} %."
     return (

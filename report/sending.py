@@ -142,7 +142,7 @@ class ReportRunner:
         """Return whether every receiver has the report, or never will."""
         letters = letters_of(self.hub, run)
         began = time.monotonic()
-        channels = {one.route.name: one for one in configured(self.config.alerts)}
+        channels = {one.profile.name: one for one in configured(self.config.alerts)}
         bag = _Bag(run=run, settings=settings, channels=channels)
         try:
             for to in receivers(settings):

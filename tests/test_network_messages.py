@@ -12,7 +12,7 @@ from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide
 from alerts.messages.channel import Delivered
 from alerts.messages.message import Message, message
-from alerts.routing.case import Route
+from alerts.routing.case import ChannelProfile
 from alerts.routing.notice import Notice, NoticeState
 from analyzer.correlation.all_detectors import DETECTORS
 from analyzer.correlation.correlate import observe
@@ -39,7 +39,7 @@ from tests.analyzer.scene import (
 )
 
 # A webhook, which can mend nothing that it has said.
-CHAT = Route(name="chat", minimum_severity=Severity.WARNING, every_change=False)
+CHAT = ChannelProfile(name="chat", minimum_severity=Severity.WARNING, every_change=False)
 OF_NETWORK = [
     it
     for it in DETECTORS

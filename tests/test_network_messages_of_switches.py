@@ -10,7 +10,7 @@ from alerts.channels.shared_parts import headline
 from alerts.channels.slack import LONGEST_TEXT, payload
 from alerts.decisions.decide import decide
 from alerts.messages.message import Message, message
-from alerts.routing.case import Route
+from alerts.routing.case import ChannelProfile
 from analyzer.correlation.correlate import observe
 from analyzer.detectors import (
     Detector,
@@ -39,7 +39,7 @@ from tests.analyzer.test_rail_missing import SHORT
 from tests.analyzer.test_rail_missing import scene as railed
 from tests.analyzer.test_uplinks_down import cut, fabric, window
 
-CHAT = Route(name="chat", minimum_severity=Severity.INFO, every_change=False)
+CHAT = ChannelProfile(name="chat", minimum_severity=Severity.INFO, every_change=False)
 PASS = timedelta(seconds=30)
 FINDERS: Sequence[Detector] = tuple(
     it.DETECTOR

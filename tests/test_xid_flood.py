@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide
 from alerts.messages.channel import Delivered
-from alerts.routing.case import Route
+from alerts.routing.case import ChannelProfile
 from alerts.routing.notice import Notice, Verdict
 from analyzer.analysis import Analysis
 from analyzer.incidents.book import Book
@@ -230,7 +230,7 @@ def test_a_fatal_one_among_nonfatal_ones_is_told_as_worse(tmp_path: Path, at_onc
 
 def _messages(node: Node) -> list[Notice]:
     """What a channel that can be reached is sent, transition by transition."""
-    chat = Route(name="chat", minimum_severity=Severity.WARNING)
+    chat = ChannelProfile(name="chat", minimum_severity=Severity.WARNING)
     alerts = AlertsSettings(cause_wait_seconds=0.0)
     sent: list[Notice] = []
     for step in node.transitions:

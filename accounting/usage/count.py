@@ -402,7 +402,7 @@ def _shares(part: Part) -> Floats:
 def _seconds(units: _Units, service: _Service) -> dict[str, Floats]:
     """Return the amounts of `Seconds` by unit."""
     grid, width, holding = units.grid, units.width, units.holding
-    idle = units.known.idle
+    idle = units.known.at_zero
     rest = np.where(idle, width - holding, 0.0)
     known, powered = units.known.known, grid.power >= 0
     power = np.where(powered, grid.power, 0.0)

@@ -14,7 +14,7 @@ from .allocations import MOST_RECORDS
 from .grid import MINUTE
 from .ledger import DAY, HOUR, SIX_HOURS, STATES, Ledger, summed
 from .model import BUCKET, cluster_key, floor
-from .query import TELEMETRY, quarters_from_store
+from .query import COUNTED_HERE, quarters_from_store
 
 # Unrecorded quarters are counted on the spot up to this many GPU-minutes; for a larger fleet, a long span
 # ends with the newest recorded quarter.
@@ -104,7 +104,7 @@ def _worth_counting(
     gaps = [span]
     for one in found:
         gaps = [gap for of in gaps for gap in _without(of, [one.start], one.length)]
-    oldest = floor(now - TELEMETRY)
+    oldest = floor(now - COUNTED_HERE)
     rows = 0
     for since, until in sorted(gaps, reverse=True):
         since = max(since, oldest)  # noqa: PLW2901 - what is older was forgotten

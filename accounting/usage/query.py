@@ -13,8 +13,8 @@ from .allocations import MOST_RECORDS
 from .inputs import Reader
 from .model import BUCKET, Bucket, Usage, cluster_key, floor
 
-# Telemetry is kept this long by default: an older quarter was counted, or never will be.
-TELEMETRY = timedelta(hours=48)
+# A query itself counts quarters of this past that no record has; the analyzer counts further back.
+COUNTED_HERE = timedelta(hours=48)
 # Span of quarters checked at once for rows.
 _LOOK = timedelta(hours=6)
 # This few quarters are counted without a check: the newest ones mostly have rows.
@@ -38,7 +38,7 @@ def usage(
     """
     start, until = floor(start), min(_ceiling(end), now)
     found = {bucket.start: bucket for bucket in recorded(hub, cluster, start, until)}
-    oldest = max(start, floor(now - TELEMETRY))
+    oldest = max(start, floor(now - COUNTED_HERE))
     missing = [at for at in _quarters(oldest, until) if at not in found]
     found |= {bucket.start: bucket for bucket in _from_store(hub, cluster, missing, now, most_rows)}
     buckets = tuple(found[at] for at in sorted(found))
@@ -53,7 +53,7 @@ def quarters_from_store(
     now: datetime,
 ) -> Iterator[Bucket]:
     """Yield the quarters of a span that are not in `known`, counted by the rules of `usage`."""
-    oldest = max(span[0], floor(now - TELEMETRY))
+    oldest = max(span[0], floor(now - COUNTED_HERE))
     missing = [at for at in _quarters(oldest, span[1]) if at not in known]
     return _from_store(hub, cluster, missing, now, _MOST_ROWS)
 

@@ -15,7 +15,7 @@ from .ownership import Bools, Floats, Ints, Owner
 # In a bucket with more holders the smallest are merged.
 MOST_HOLDERS = 1000
 # The default of `analyzer.idle_below_percent`, as a share. That setting is for incidents; counts do not follow it.
-QUIET_BELOW = 0.01
+IDLE_BELOW = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,22 +42,22 @@ class Units:
     model: Ints  # of each unit
 
     @property
-    def still(self) -> Bools:
-        """The minutes whose mean utilisation was measured and under `QUIET_BELOW`."""
-        still: Bools = self.measured & (self.used < QUIET_BELOW)
-        return still
+    def under_limit(self) -> Bools:
+        """The minutes whose mean utilisation was measured and under `IDLE_BELOW`."""
+        under: Bools = self.measured & (self.used < IDLE_BELOW)
+        return under
 
     @property
-    def quiet(self) -> Bools:
-        """The units that were still in every minute."""
-        quiet: Bools = np.logical_and.reduce(self.still, axis=1)
-        return quiet
+    def under_limit_throughout(self) -> Bools:
+        """The units that were under it in every minute."""
+        throughout: Bools = np.logical_and.reduce(self.under_limit, axis=1)
+        return throughout
 
     @property
-    def idle(self) -> Bools:
+    def at_zero(self) -> Bools:
         """The minutes with a measured utilisation of 0, whether or not somebody holds the unit."""
-        idle: Bools = self.measured & (self.used == 0)
-        return idle
+        at_zero: Bools = self.measured & (self.used == 0)
+        return at_zero
 
 
 def shares(held: Held, units: Units, more: Mapping[str, Floats] | None = None) -> Sequence[Share]:
@@ -157,13 +157,13 @@ def _amounts(held: Held, units: Units) -> dict[str, Floats]:
     gpu, parts = held.gpu, held.parts
     power = np.maximum(np.nan_to_num(units.power), 0.0)
     allocated = _where(parts, units.known[gpu])
-    whole = units.quiet[gpu] & (parts > 0).all(axis=1)
+    whole = units.under_limit_throughout[gpu] & (parts > 0).all(axis=1)
     return {
         "allocated": allocated,
         "quiet": np.where(whole, allocated, 0.0),
         "measured": _where(parts, units.measured[gpu]),
         "used": _where(parts, units.used[gpu]),
-        "idle": _where(parts, units.idle[gpu]),
+        "idle": _where(parts, units.at_zero[gpu]),
         "shared": np.where(held.shared, allocated, 0.0),
         "energy_joules": _where(parts, power[gpu]),
     }

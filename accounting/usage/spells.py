@@ -18,7 +18,7 @@ import numpy as np
 
 from .grid import MINUTE, different
 from .ownership import Bools, Floats, Ints
-from .sharing import QUIET_BELOW, Held, Units
+from .sharing import IDLE_BELOW, Held, Units
 
 # A quarter reads no more of the store than this: a longer idle threshold is judged by whole quarters.
 LONGEST = timedelta(hours=2)
@@ -52,12 +52,12 @@ def spells(before: Stretch, now: Stretch, same: Ints, after: timedelta) -> Mappi
     """
     size, names = len(now.units.used), dict[tuple[str, str], int]()
     code = _holders(now.held, names) * size + now.held.gpu
-    still = now.units.still
-    # A spell may end with the quarter's first minute or the one before it, which are not still ones themselves;
+    under_limit = now.units.under_limit
+    # A spell may end with the quarter's first minute or the one before it, which are not under the limit themselves;
     # right before them may be minutes without data.
-    was = before.units.still[:, -_GAP_MINUTES - 2 :]
-    still[:, 0] |= _of(was, same).any(axis=1)
-    some = np.nonzero(((now.held.parts > 0) & still[now.held.gpu]).any(axis=1))[0]
+    was = before.units.under_limit[:, -_GAP_MINUTES - 2 :]
+    under_limit[:, 0] |= _of(was, same).any(axis=1)
+    some = np.nonzero(((now.held.parts > 0) & under_limit[now.held.gpu]).any(axis=1))[0]
     wanted = different(code[some])
     unit = wanted % size
     back = np.full(len(before.units.used), -1, np.int64)
@@ -134,11 +134,11 @@ class _Row:
     def _minutes(self) -> tuple[Bools, Bools, Bools, Floats]:
         """Return which minutes are in a spell, begin or end one, and the idle part of each; below 0 if unknown."""
         held = self.parts > 0
-        still = held & self.measured & (self.used < QUIET_BELOW)
-        bridged = _bridged(still, held & ~self.known)
-        whole = still | bridged
-        busy = held & self.measured & ~still
-        starts = busy & _next(still) & ~_last(whole)
+        under_limit = held & self.measured & (self.used < IDLE_BELOW)
+        bridged = _bridged(under_limit, held & ~self.known)
+        whole = under_limit | bridged
+        busy = held & self.measured & ~under_limit
+        starts = busy & _next(under_limit) & ~_last(whole)
         ends = busy & _last(whole) & ~_next(whole)
         ends[:, -1] = False
         level = np.where(starts, _last(busy) * _last(self.used), _next(busy) * _next(self.used))
@@ -147,7 +147,7 @@ class _Row:
         np.divide(self.used, level, out=part, where=level > 0)
         part = 1.0 - part
         part[part < _LEAST_PART] = 0.0
-        share = np.where(still, 1.0, np.where(bridged, -np.inf, part))
+        share = np.where(under_limit, 1.0, np.where(bridged, -np.inf, part))
         on = whole | starts | ends
         return on, on & (starts | ~_last(on)), ends, share
 
@@ -158,13 +158,13 @@ class _Row:
         return found
 
 
-def _bridged(still: Bools, missing: Bools) -> Bools:
-    """Return the minutes without data that follow a still minute within the allowed gap."""
-    column = np.arange(still.shape[1])
+def _bridged(under_limit: Bools, missing: Bools) -> Bools:
+    """Return the minutes without data that follow one under the limit within the allowed gap."""
+    column = np.arange(under_limit.shape[1])
     # Without one before the first minute that minute is taken, which is missing itself.
     last = np.maximum.accumulate(np.where(missing, 0, column), axis=1)
-    after_still = np.take_along_axis(still, last, axis=1)
-    found: Bools = missing & after_still & (column - last <= _GAP_MINUTES)
+    after_low = np.take_along_axis(under_limit, last, axis=1)
+    found: Bools = missing & after_low & (column - last <= _GAP_MINUTES)
     return found
 
 

@@ -39,7 +39,7 @@ def configured(settings: AlertsSettings) -> list[Channel]:
         for key, kind in CHANNELS.items()
         for entry in getattr(settings, key)
     ]
-    names = [channel.route.name for channel in made]
+    names = [channel.profile.name for channel in made]
     for name in names:
         if not name or ":" in name or name == "-":
             raise ConfigError(f"alerts: {name!r} cannot be the name of a channel")

@@ -13,7 +13,7 @@ from gpuvigil.errors import ConfigError
 from ..messages.channel import Delivered, Outcome, Pace, Retry
 from ..messages.message import Message
 from .address import url_of
-from .http_post import route_of
+from .http_post import profile_of
 from .shared_parts import LONGEST_TITLE, answers, links, title
 
 PACE = Pace(burst=1, per_second=1.0)
@@ -24,7 +24,7 @@ class Apprise:
 
     def __init__(self, settings: AppriseSettings) -> None:
         self._settings = settings
-        self.route, self.pace = route_of(settings), PACE
+        self.profile, self.pace = profile_of(settings), PACE
         # Apprise connects and reads with time-outs of its own, of four seconds each.
         self.timeout_seconds = settings.timeout_seconds
         try:

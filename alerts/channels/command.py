@@ -14,7 +14,7 @@ from gpuvigil.errors import ConfigError
 
 from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
 from ..messages.message import Message
-from .http_post import route_of
+from .http_post import profile_of
 from .webhook import payload
 
 NEVER = 65
@@ -27,7 +27,7 @@ class Command:
 
     def __init__(self, settings: CommandSettings, external_url: str) -> None:
         self._settings, self._external_url = settings, external_url
-        self.route, self.pace = route_of(settings), Pace()
+        self.profile, self.pace = profile_of(settings), Pace()
         self.timeout_seconds = settings.timeout_seconds
         if not os.access(settings.command[0], os.X_OK):
             raise ConfigError(

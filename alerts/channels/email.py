@@ -25,7 +25,7 @@ from gpuvigil.model import Severity
 from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
 from ..messages.message import Message
 from .address import in_ascii, is_forbidden
-from .http_post import route_of
+from .http_post import profile_of
 from .shared_parts import answers, links, title
 
 PACE = Pace(burst=20, per_second=2.0)
@@ -47,8 +47,8 @@ class Email:
     def __init__(self, settings: EmailSettings) -> None:
         self._settings, self.pace = settings, PACE
         owners = bool(settings.owner_template)
-        self.route = replace(
-            route_of(settings), owners=owners, owners_only=owners and not settings.to
+        self.profile = replace(
+            profile_of(settings), owners=owners, owners_only=owners and not settings.to
         )
         # Each of connecting, signing in and sending has the setting's time; there may be two letters.
         self.timeout_seconds = settings.timeout_seconds * (3 + (owners and bool(settings.to)))

@@ -28,7 +28,7 @@ from gpuvigil.model import Severity
 
 from ..messages.channel import Delivered, Outcome, Pace, Refused, Retry
 from ..messages.message import Message
-from ..routing.case import Route
+from ..routing.case import ChannelProfile
 from .address import ForbiddenAddressError, check, is_forbidden, proxy_of, url_of
 
 CONNECT_SECONDS = 5.0
@@ -113,7 +113,7 @@ class Posting:
         self._settings = settings
         self._posts = posts
         self._judge = judge
-        self.route, self.pace = route_of(settings), pace
+        self.profile, self.pace = profile_of(settings), pace
         self.timeout_seconds = settings.timeout_seconds
         self._sign = sign
         self._reads = reads
@@ -196,9 +196,9 @@ class Posting:
             return Refused(reason=f"the URL of the channel {self._settings.name} is not one")
 
 
-def route_of(settings: ReceiverSettings) -> Route:
+def profile_of(settings: ReceiverSettings) -> ChannelProfile:
     """Return what a channel wants to receive, by its settings."""
-    return Route(
+    return ChannelProfile(
         name=settings.name,
         minimum_severity=Severity(settings.minimum_severity),
         send_resolved=settings.send_resolved,

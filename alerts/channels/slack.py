@@ -66,7 +66,7 @@ class Slack(Posting):
         super().__init__(settings, self._posts, judge=judge, pace=PACE)
         self._slack = settings
         if settings.mentions_file is not None:
-            self.route = replace(self.route, owners=True)
+            self.profile = replace(self.profile, owners=True)
             mentions(settings.mentions_file)
 
     def deliver(self, message: Message) -> Outcome:

@@ -50,7 +50,7 @@ class SlackBot(Posting):
         super().__init__(api, self._posts, judge=judge, pace=PACE, reads=True)
         # Updates disturb nobody.
         owners = settings.mentions_file is not None
-        self.route = replace(self.route, every_change=True, owners=owners)
+        self.profile = replace(self.profile, every_change=True, owners=owners)
         self._bot = settings
         self._token()
 

@@ -18,7 +18,7 @@ from gpuvigil.config import AlertsSettings
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Severity, Transition
 
-from ..routing.case import Case, Route, Ruling
+from ..routing.case import Case, ChannelProfile, Ruling
 from ..routing.notice import (
     DIGESTED,
     NEUTRAL,
@@ -90,7 +90,7 @@ def _marked(case: Case) -> Ruling | None:
 
 
 def _simulated(case: Case) -> Ruling | None:
-    spared = case.route.pager or case.route.owners_only
+    spared = case.profile.pager or case.profile.owners_only
     if not (spared and case.notice.to_incident().simulated):
         return None
     return Ruling(verdict=Verdict.SIMULATED, state=NoticeState.HELD)
@@ -127,7 +127,7 @@ def _over(case: Case) -> Ruling | None:
             verdict=Verdict.NEVER_TOLD, state=NoticeState.HELD, reason=_why_never_told(case)
         )
     # A notice to an owner has no resolved message: the owner knows what became of the job.
-    if not case.route.send_resolved or is_idle_notice(case.notice.incident):
+    if not case.profile.send_resolved or is_idle_notice(case.notice.incident):
         return Ruling(verdict=Verdict.RESOLVED_OFF, state=NoticeState.HELD)
     return Ruling(verdict=Verdict.OVER)
 
@@ -141,7 +141,7 @@ def _why_never_told(case: Case) -> str:
         kept_back = _kept_back(case)
         return "" if kept_back is None else f"{Verdict.NEVER_TOLD.value}: {kept_back.value}"
     error = f": {tried[-1].last_error}" if tried[-1].last_error else ""
-    return f"it began and ended while {case.route.name} could not be reached{error}"
+    return f"it began and ended while {case.profile.name} could not be reached{error}"
 
 
 def _kept_back(case: Case) -> Verdict | None:
@@ -164,13 +164,13 @@ def _late(case: Case) -> Ruling | None:
 def _below_minimum(case: Case) -> Ruling | None:
     if case.path is not None and case.path.digest:
         return None  # a digest is where less severe incidents go
-    severity, minimum = case.notice.severity, case.route.minimum_severity
+    severity, minimum = case.notice.severity, case.profile.minimum_severity
     if case.believed_firing or severity.rank <= minimum.rank:
         return None
     return Ruling(
         verdict=Verdict.BELOW_MINIMUM,
         state=NoticeState.HELD,
-        reason=f"{severity.value}: {case.route.name} gets {minimum.value} and above",
+        reason=f"{severity.value}: {case.profile.name} gets {minimum.value} and above",
     )
 
 
@@ -220,7 +220,7 @@ def _unremarkable(case: Case) -> Ruling | None:
 
 
 def _is_unremarkable(case: Case) -> bool:
-    if case.route.every_change or case.last_sent is None or case.notice.repeat:
+    if case.profile.every_change or case.last_sent is None or case.notice.repeat:
         return False
     if case.incident.held or case.was_held:
         return False  # it is out of service, or in service again
@@ -339,7 +339,7 @@ def judge(case: Case) -> Ruling:
 
 def decide(
     transition: Transition,
-    routes: Sequence[Route],
+    profiles: Sequence[ChannelProfile],
     earlier: Sequence[Notice],
     now: datetime,
     settings: AlertsSettings,
@@ -350,21 +350,21 @@ def decide(
     `earlier` are the incident's notices so far, of all channels. Without a channel there is one
     notice that says so.
     """
-    if not routes:
+    if not profiles:
         none = draft(transition, None, now)
         return [_ruled(none, Ruling(verdict=Verdict.NO_CHANNEL, state=NoticeState.HELD))]
     decided: list[Notice] = []
-    for route in routes:
-        notice = draft(transition, route.name, now)
-        siblings = tuple(one for one in earlier if one.channel == route.name)
+    for profile in profiles:
+        notice = draft(transition, profile.name, now)
+        siblings = tuple(one for one in earlier if one.channel == profile.name)
         case = Case(
             notice=notice,
-            route=route,
+            profile=profile,
             siblings=siblings,
             now=now,
             settings=settings,
             situation=situation,
-            others=tuple(one for one in earlier if one.channel != route.name),
+            others=tuple(one for one in earlier if one.channel != profile.name),
         )
         fresh = _ruled(notice, judge(case))
         if fresh.verdict is Verdict.WAITS:

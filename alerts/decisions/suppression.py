@@ -27,7 +27,7 @@ def about_gpuvigil(case: Case) -> Ruling | None:
     subject = case.incident.subject
     if subject.cluster != OWN:
         return None
-    its_own = subject.node == case.route.name
+    its_own = subject.node == case.profile.name
     if case.incident.fault == DIGEST:
         if its_own and case.notice.repeat:
             return Ruling(verdict=Verdict.DIGEST, state=NoticeState.HELD)  # it was told there
@@ -42,10 +42,10 @@ def about_gpuvigil(case: Case) -> Ruling | None:
 def of_idle_gpus(case: Case) -> Ruling | None:
     """Send notices of the idle policy to owners only, who are notified of idle GPUs by them alone."""
     if is_idle_notice(case.notice.incident):
-        if case.route.owners:
+        if case.profile.owners:
             return None
         return Ruling(verdict=Verdict.FOR_OWNER, state=NoticeState.HELD)
-    if case.notice.fault == IDLE and case.route.owners_only and not case.believed_firing:
+    if case.notice.fault == IDLE and case.profile.owners_only and not case.believed_firing:
         return Ruling(verdict=Verdict.IDLE_POLICY, state=NoticeState.HELD)
     return None
 
@@ -70,7 +70,7 @@ def out_of_service(case: Case) -> Ruling | None:
 
 def no_owner(case: Case) -> Ruling | None:
     """Hold what nobody holds on a channel that writes to owners only: there is nobody to write to."""
-    if not case.route.owners_only or case.believed_firing or case.incident.impact.users:
+    if not case.profile.owners_only or case.believed_firing or case.incident.impact.users:
         return None
     return Ruling(verdict=Verdict.NO_OWNER, state=NoticeState.HELD)
 

@@ -17,7 +17,7 @@ from gpuvigil.model import Incident, RecordKind, Transition, readable
 from ..decisions.attempts import requeued
 from ..decisions.decide import decide
 from ..messages.self_monitoring import OWN, is_digest
-from ..routing.case import Route
+from ..routing.case import ChannelProfile
 from ..routing.notice import Notice, NoticeState, Verdict
 from ..routing.situation import SituationReader
 from .dispatcher import notices_of
@@ -32,31 +32,37 @@ def decided_last(notices: Iterable[Notice]) -> int | None:
     return max((one.number for one in notices), default=None)
 
 
-def newcomers(notices: Collection[Notice], routes: Sequence[Route]) -> list[Route]:
+def newcomers(
+    notices: Collection[Notice], profiles: Sequence[ChannelProfile]
+) -> list[ChannelProfile]:
     """Return the channels for which the newest decided step was not decided.
 
     A step that is not decided at all will be, for every channel, by whoever claims it.
     """
     newest = decided_last(notices)
     there = {one.channel for one in notices if one.number == newest}
-    return [] if newest is None else [one for one in routes if one.name not in there]
+    return [] if newest is None else [one for one in profiles if one.name not in there]
 
 
-def left_behind(notices: Collection[Notice], routes: Sequence[Route]) -> list[Route]:
+def left_behind(
+    notices: Collection[Notice], profiles: Sequence[ChannelProfile]
+) -> list[ChannelProfile]:
     """Return those of the new channels that have a due notice of an incident that is over.
 
     An attempt was cut off, and the end was decided while the channel was not configured.
     """
     waiting = {one.channel for one in notices if one.state is NoticeState.DUE}
-    return [one for one in newcomers(notices, routes) if one.name in waiting]
+    return [one for one in newcomers(notices, profiles) if one.name in waiting]
 
 
-def due_again(notices: Collection[Notice], routes: Sequence[Route], now: datetime) -> list[Notice]:
+def due_again(
+    notices: Collection[Notice], profiles: Sequence[ChannelProfile], now: datetime
+) -> list[Notice]:
     """Return notices that came due while their channel, now there again, was not configured."""
     last = [
         max(mine, key=lambda one: one.order)
-        for route in routes
-        if (mine := [one for one in notices if one.channel == route.name])
+        for profile in profiles
+        if (mine := [one for one in notices if one.channel == profile.name])
     ]
     newest = decided_last(notices)
     return [
@@ -67,7 +73,7 @@ def due_again(notices: Collection[Notice], routes: Sequence[Route], now: datetim
 
 
 def tell_what_stands(
-    hub: Hub, context: Context, routes: Sequence[Route], situations: SituationReader
+    hub: Hub, context: Context, profiles: Sequence[ChannelProfile], situations: SituationReader
 ) -> None:
     """Decide standing incidents for new channels, most severe first, and ended ones still due."""
     standing = _standing(hub)
@@ -77,8 +83,8 @@ def tell_what_stands(
         notices = list(notices_of(hub, incident).values())
         now = context.clock.now()
         stands = incident in standing
-        decided = due_again(notices, routes, now) if stands else []
-        new = newcomers(notices, routes) if stands else left_behind(notices, routes)
+        decided = due_again(notices, profiles, now) if stands else []
+        new = newcomers(notices, profiles) if stands else left_behind(notices, profiles)
         step = _step(hub, incident, decided_last(notices)) if new else None
         if step is not None:
             situation = situations.look(context.clock.monotonic())

@@ -111,7 +111,7 @@ class Dispatcher:
         """Return how the channel does, for people."""
         pause, sent_at = self._pause, self._last_sent_at
         return {
-            "name": self.channel.route.name,
+            "name": self.channel.profile.name,
             "waiting": self._queue.qsize(),
             "failures": pause.failures,
             "refusals": pause.refusals,
@@ -137,7 +137,7 @@ class Dispatcher:
         now = self._context.clock.now()
         case = Case(
             notice=notice,
-            route=self.channel.route,
+            profile=self.channel.profile,
             siblings=siblings,
             now=now,
             settings=self._context.settings,
@@ -224,7 +224,7 @@ def message_of(notice: Notice, case: Case, context: Context, now: datetime) -> M
         runbook_url=context.settings.runbook_url,
         notified_owners=notified_owners(case.sent),
         previous_title=title(case.last_sent) if case.last_sent else "",
-        owners_only=case.route.owners_only,
+        owners_only=case.profile.owners_only,
         cost=cost_words(context.prices, notice.to_incident(), context.models.known, now),
     )
 

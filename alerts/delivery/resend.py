@@ -10,7 +10,7 @@ from gpuvigil.model import Incident, RecordKind, readable
 
 from ..messages.channel import Delivered, Outcome, tried
 from ..messages.message import Message
-from ..routing.case import Case, Route
+from ..routing.case import Case, ChannelProfile
 from ..routing.notice import Notice, NoticeState
 from .dispatcher import message_of, notices_of
 from .hub_access import Context
@@ -28,7 +28,7 @@ class Resending(Protocol):
     ended_for: timedelta  # how long resolved alerts are repeated
 
     @property
-    def route(self) -> Route: ...
+    def profile(self) -> ChannelProfile: ...
 
     def resend(self, messages: Sequence[Message], now: datetime) -> Outcome:
         """Send all of these again."""
@@ -47,7 +47,7 @@ class Resend:
         context, channel = self._context, self._channel
         if context.clock.wait(context.stop, channel.resend_seconds):
             return
-        now, name = context.clock.now(), channel.route.name
+        now, name = context.clock.now(), channel.profile.name
         found = (
             self._last_case(one, now) for one in _incidents(self._hub, now - channel.ended_for)
         )
@@ -66,16 +66,16 @@ class Resend:
 
     def _last_case(self, incident: str, now: datetime) -> Case | None:
         """Return the case of the notice last sent to the channel about an incident, or None."""
-        route = self._channel.route
+        profile = self._channel.profile
         notices = [
-            one for one in notices_of(self._hub, incident).values() if one.channel == route.name
+            one for one in notices_of(self._hub, incident).values() if one.channel == profile.name
         ]
         last = last_sent(notices)
         if last is None:
             return None
         others = tuple(one for one in notices if one is not last)
         return Case(
-            notice=last, route=route, siblings=others, now=now, settings=self._context.settings
+            notice=last, profile=profile, siblings=others, now=now, settings=self._context.settings
         )
 
 

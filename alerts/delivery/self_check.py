@@ -30,7 +30,7 @@ from ..messages.self_monitoring import (
     reader_trouble,
     spool_trouble,
 )
-from ..routing.case import Route
+from ..routing.case import ChannelProfile
 from ..routing.route import path
 from ..routing.situation import SituationReader
 from .batches import all_of
@@ -184,7 +184,7 @@ class SelfChecker:
         at = self._context.clock.monotonic()
         if at - self._cleared < STATUS_SECONDS:
             return []
-        names = {one.channel.route.name for one in self._dispatchers}
+        names = {one.channel.profile.name for one in self._dispatchers}
         gone = sorted(channels_of(pulses) - names)
         steps = [last_step(self._hub, f"self-channel-{name}") for name in gone]
         self._cleared = at
@@ -192,9 +192,9 @@ class SelfChecker:
 
     def _undigested(self, end: datetime) -> list[str]:
         """Return the channels whose digest until `end` was not sent, as far as is known here."""
-        routes = [one.channel.route for one in self._dispatchers]
+        profiles = [one.channel.profile for one in self._dispatchers]
         return [
-            name for name in digesting(self._context, routes) if self._digested.get(name) != end
+            name for name in digesting(self._context, profiles) if self._digested.get(name) != end
         ]
 
     def _digest(self, channel: str, begin: datetime, end: datetime) -> Transition | None:
@@ -236,7 +236,7 @@ def last_day(digest_at: str, now: datetime) -> tuple[datetime, datetime]:
     return end - timedelta(days=1), end
 
 
-def digesting(context: Context, channels: Iterable[Route]) -> list[str]:
+def digesting(context: Context, channels: Iterable[ChannelProfile]) -> list[str]:
     """Return the channels that get a digest: by a route, or for what is on trial.
 
     The latter are all of `channels` but pagers, and those that write to owners only.

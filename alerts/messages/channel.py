@@ -8,7 +8,7 @@ from typing import Protocol
 
 from gpuvigil.errors import ConfigError
 
-from ..routing.case import Route
+from ..routing.case import ChannelProfile
 from .message import Message
 
 
@@ -97,7 +97,7 @@ class Channel(Protocol):
     """
 
     @property
-    def route(self) -> Route:
+    def profile(self) -> ChannelProfile:
         """The messages that this channel wants to receive."""
 
     @property

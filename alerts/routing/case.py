@@ -17,7 +17,7 @@ from .situation import NO_SITUATION, Situation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class ChannelProfile:
     """The messages that a channel wants to receive."""
 
     name: str
@@ -29,9 +29,9 @@ class Route:
     owners_only: bool = False  # and to nobody else
 
 
-def writes_to_owners(routes: Iterable[Route]) -> bool:
+def writes_to_owners(profiles: Iterable[ChannelProfile]) -> bool:
     """Return whether a channel sends information to owners: else nobody is told of idle GPUs."""
-    return any(one.owners and one.minimum_severity is Severity.INFO for one in routes)
+    return any(one.owners and one.minimum_severity is Severity.INFO for one in profiles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Case:
     """A notice and the others of its incident: `siblings` of its channel, `others` of the rest."""
 
     notice: Notice
-    route: Route
+    profile: ChannelProfile
     siblings: tuple[Notice, ...]
     now: datetime
     settings: AlertsSettings
@@ -73,7 +73,7 @@ class Case:
     @property
     def path(self) -> Path | None:
         """The path by which this channel is notified of such an incident; None when it is not."""
-        return path(self.settings, self.labels, self.route.name)
+        return path(self.settings, self.labels, self.profile.name)
 
     @property
     def feedback(self) -> trial.Feedback:

@@ -33,7 +33,7 @@ def news(case: Case) -> Verdict | None:
     largest = max(map(_size, case.sent_to_all), default=0)
     if _size(notice) >= max(GROWN_TIMES * largest, largest + GROWN_BY):
         return Verdict.GREW
-    if case.route.owners and set(owners(notice)) - notified_owners(sent):
+    if case.profile.owners and set(owners(notice)) - notified_owners(sent):
         return Verdict.NEWLY_HIT
     return None
 

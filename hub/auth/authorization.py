@@ -53,8 +53,8 @@ def check_subjects(
             _check_told_by_scheduler(it)
         elif it.parent is not None:
             raise Refused(403, f"{_named(it)} names a parent, which only services' records have")
-    own = _Own(bearer)
-    if not own.anybody:
+    own = _WritableSubjects(bearer)
+    if not own.unrestricted:
         for it in records:
             own.check_id(it)
             own.check(it.subject)
@@ -75,14 +75,14 @@ def check_reading(bearer: Bearer, kinds: Collection[RecordKind]) -> str | None:
     return cluster_key(bearer.cluster) if bearer.cluster else None
 
 
-class _Own:
+class _WritableSubjects:
     """The subjects a bearer may write about: all, those of one cluster, or those of one node."""
 
     def __init__(self, bearer: Bearer) -> None:
         self._bearer = bearer
-        self.anybody = bearer.writes_for_any_node
+        self.unrestricted = bearer.writes_for_any_node
         if bearer.scope is Scope.SCHEDULER:
-            self.anybody = not bearer.cluster
+            self.unrestricted = not bearer.cluster
             self._whole, self._below = "", (f"{cluster_key(bearer.cluster)}/",)
         else:
             self._whole = Subject(cluster=bearer.cluster, node=bearer.node).key

@@ -4,14 +4,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from alerts.routing.case import Route
+from alerts.routing.case import ChannelProfile
 from gpuvigil.config import AlertsSettings
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Evidence, Impact, Incident, Severity, Subject, Transition, fingerprint
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
 SETTINGS = AlertsSettings(update_seconds=300.0, repeat_seconds=14_400.0, give_up_seconds=86_400.0)
-CHAT = Route(name="chat", minimum_severity=Severity.WARNING)
+CHAT = ChannelProfile(name="chat", minimum_severity=Severity.WARNING)
 GPU = Subject(cluster="simulated", node="sim-003", gpu="GPU-00000000-0000-0000-0003-000000000005")
 REAL = Subject(cluster="lab", node="n1", gpu="GPU-1")
 MARKED = Subject(cluster="selftest", node="t1.gpu-lost", gpu="GPU-1")

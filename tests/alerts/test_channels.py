@@ -260,7 +260,7 @@ def test_a_bot_brings_up_to_date_who_is_hit_and_says_nothing(
 ) -> None:
     with Receiver() as receiver:
         channel = bot(receiver, monkeypatch)
-        assert channel.route.every_change
+        assert channel.profile.every_change
         receiver.answer(said(ok=True, ts="1.5"))
         quiet = replace(told(), receipt="1.5", news=False, loud=False)
         assert channel.deliver(quiet) == Delivered(receipt="1.5")

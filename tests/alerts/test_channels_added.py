@@ -14,7 +14,7 @@ from alerts.delivery.hub_access import Context
 from alerts.messages.channel import Delivered
 from alerts.messages.self_monitoring import analyzer_trouble, digest
 from alerts.messages.self_monitoring import opened as trouble_opened
-from alerts.routing.case import Route
+from alerts.routing.case import ChannelProfile
 from alerts.routing.notice import Kind, Notice, NoticeState
 from alerts.routing.situation import SituationReader
 from gpuvigil.clock import ManualClock
@@ -61,7 +61,7 @@ class Past:
         )
 
     def decided(
-        self, step: Transition, *routes: Route, told: bool = False, incident: bool = True
+        self, step: Transition, *routes: ChannelProfile, told: bool = False, incident: bool = True
     ) -> None:
         """It happened while these channels were configured."""
         earlier = list(self.notices())
@@ -77,7 +77,7 @@ class Past:
         kept += [Record.from_json(step.snapshot)] if incident else []
         self.hub.write_records([*kept, *(one.to_record() for one in notices)])
 
-    def start(self, *routes: Route) -> list[str]:
+    def start(self, *routes: ChannelProfile) -> list[str]:
         """What is decided when a process with these channels starts: `mail: first`."""
         before = {one.id: one.version for one in self.notices()}
         tell_what_stands(
@@ -128,12 +128,12 @@ def test_what_was_cut_off_and_ended_while_its_channel_was_away_is_told_as_over()
     ],
 )
 def test_the_ordinary_rules_decide(
-    steps: Sequence[Transition], route: Route, said: list[str]
+    steps: Sequence[Transition], profile: ChannelProfile, said: list[str]
 ) -> None:
     past = Past()
     for step in steps:
         past.decided(step)
-    assert past.start(route) == said
+    assert past.start(profile) == said
 
 
 def test_a_silence_and_the_routes_hold_for_what_stood_before() -> None:

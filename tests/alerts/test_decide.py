@@ -11,7 +11,7 @@ import pytest
 from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import RULES, decide, judge
 from alerts.messages.channel import Delivered, Outcome, Refused, Retry
-from alerts.routing.case import Case, Route
+from alerts.routing.case import Case, ChannelProfile
 from alerts.routing.notice import Kind, Notice, NoticeState, Verdict
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Severity, Transition
@@ -36,8 +36,8 @@ def flapped(**changes: Any) -> Transition:
     return a_transition(3, Signal.FLAPPED, State.FLAPPING, State.RESOLVED, **changes)
 
 
-PAGER = Route(name="chat", minimum_severity=Severity.WARNING, pager=True)
-QUIET = Route(name="chat", minimum_severity=Severity.WARNING, send_resolved=False)
+PAGER = ChannelProfile(name="chat", minimum_severity=Severity.WARNING, pager=True)
+QUIET = ChannelProfile(name="chat", minimum_severity=Severity.WARNING, send_resolved=False)
 UNREACHED = Retry(reason="refused the connection")
 UNCLEAR = Retry(reason="no answer within 10 s", perhaps_received=True)
 
@@ -46,10 +46,10 @@ def the_notice(
     transition: Transition,
     earlier: list[Notice] | None = None,
     now: datetime = NOON,
-    route: Route = CHAT,
+    profile: ChannelProfile = CHAT,
 ) -> Notice:
     """The newest of what is decided."""
-    return decide(transition, [route], earlier or [], now, SETTINGS)[-1]
+    return decide(transition, [profile], earlier or [], now, SETTINGS)[-1]
 
 
 def after(transition: Transition, outcome: Outcome, now: datetime = NOON) -> Notice:
@@ -169,12 +169,12 @@ def test_every_decision_has_its_named_reason(
     transition: Transition,
     earlier: list[Notice],
     now: datetime,
-    route: Route,
+    profile: ChannelProfile,
     verdict: str,
     kind: str,
     state: str,
 ) -> None:
-    notice = the_notice(transition, earlier, now, route)
+    notice = the_notice(transition, earlier, now, profile)
     assert (notice.verdict.name, notice.kind.value, notice.state.value) == (verdict, kind, state)
     assert notice.to_record().body["reason"]
 
@@ -186,7 +186,7 @@ def test_without_a_channel_the_decision_is_kept_and_says_so() -> None:
 
 
 def test_every_channel_is_decided_for_by_itself() -> None:
-    strict = Route(name="strict", minimum_severity=Severity.CRITICAL)
+    strict = ChannelProfile(name="strict", minimum_severity=Severity.CRITICAL)
     notices = decide(opened(severity=WARNING), [CHAT, strict], [], NOON, SETTINGS)
     assert [one.verdict for one in notices] == [Verdict.FIRST, Verdict.BELOW_MINIMUM]
     assert len({one.id for one in notices}) == 2
@@ -245,7 +245,7 @@ def test_what_changes_before_its_return_was_told_waits_as_the_return_does() -> N
     )
     assert (new.verdict, new.due_at) == (Verdict.TOLD_RECENTLY, LATER + seconds(300))
     assert new.due_at is not None
-    case = Case(notice=new, route=CHAT, siblings=tuple(told), now=new.due_at, settings=SETTINGS)
+    case = Case(notice=new, profile=CHAT, siblings=tuple(told), now=new.due_at, settings=SETTINGS)
     assert judge(case).verdict is Verdict.RETURNED
 
 
@@ -253,7 +253,7 @@ def test_what_came_back_and_stays_is_told_when_the_interval_ends() -> None:
     told = (sent(opened(severity=WARNING)), sent(resolved(severity=WARNING), LATER))
     back = the_notice(returned(severity=WARNING), list(told), LATER)
     assert back.due_at is not None
-    case = Case(notice=back, route=CHAT, siblings=told, now=back.due_at, settings=SETTINGS)
+    case = Case(notice=back, profile=CHAT, siblings=told, now=back.due_at, settings=SETTINGS)
     ruling = judge(case)
     assert (ruling.verdict, ruling.kind, ruling.send_now) == (Verdict.RETURNED, Kind.FIRED, True)
 
@@ -264,7 +264,9 @@ def test_what_began_and_ended_while_the_receiver_was_away_says_so() -> None:
     waiting = replace(tried, due_at=LATER + seconds(60))
     old, end = decide(resolved(), [CHAT], [waiting], LATER, SETTINGS)
     assert old.reason == "it resolved before this could be sent; refused the connection"
-    case = Case(notice=end, route=CHAT, siblings=(old,), now=LATER + seconds(61), settings=SETTINGS)
+    case = Case(
+        notice=end, profile=CHAT, siblings=(old,), now=LATER + seconds(61), settings=SETTINGS
+    )
     ruling = judge(case)
     assert ruling.verdict is Verdict.NEVER_TOLD
     assert ruling.reason == (
@@ -291,7 +293,7 @@ def test_a_critical_incident_that_stands_is_told_again() -> None:
     assert reminder.due_at == NOON + seconds(14_400)
     case = Case(
         notice=reminder,
-        route=CHAT,
+        profile=CHAT,
         siblings=(told,),
         now=NOON + seconds(14_400),
         settings=SETTINGS,
@@ -327,7 +329,7 @@ def test_the_last_rule_always_speaks_and_no_rule_is_listed_twice() -> None:
     told = sent(opened())
     case = Case(
         notice=the_notice(changed()),
-        route=CHAT,
+        profile=CHAT,
         siblings=(told,),
         now=MUCH_LATER,
         settings=SETTINGS,

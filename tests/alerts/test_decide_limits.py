@@ -11,7 +11,7 @@ from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide, judge, ruled
 from alerts.idle.idle_notice import notice
 from alerts.messages.channel import Delivered, Retry
-from alerts.routing.case import Case, Route, Ruling
+from alerts.routing.case import Case, ChannelProfile, Ruling
 from alerts.routing.notice import Notice, NoticeState, Verdict
 from gpuvigil.model import Impact, Severity, Transition
 
@@ -22,9 +22,9 @@ MAIL = replace(CHAT, name="mail")
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def one(step: Transition, route: Route = CHAT, *earlier: Notice) -> Notice:
+def one(step: Transition, profile: ChannelProfile = CHAT, *earlier: Notice) -> Notice:
     """What is decided about a step."""
-    return decide(step, [route], earlier, NOON, SETTINGS)[-1]
+    return decide(step, [profile], earlier, NOON, SETTINGS)[-1]
 
 
 def sent(step: Transition, now: datetime = NOON) -> Notice:
@@ -42,7 +42,7 @@ def ruling(about: Notice, *beside: Notice, now: datetime = NOON) -> Ruling:
     siblings = tuple(it for it in beside if it.channel == about.channel)
     others = tuple(it for it in beside if it.channel != about.channel)
     case = Case(
-        notice=about, route=CHAT, siblings=siblings, others=others, now=now, settings=SETTINGS
+        notice=about, profile=CHAT, siblings=siblings, others=others, now=now, settings=SETTINGS
     )
     return judge(case)
 
@@ -178,7 +178,7 @@ def test_a_minor_change_of_what_somebody_took_since_is_theirs(
     hook, mild = replace(CHAT, every_change=False), {"severity": Severity.WARNING}
     beside = (sent(opened(1, **mild)), replace(one(changed(3, **mild)), verdict=newer))
     minor = one(changed(2, **mild))
-    case = Case(notice=minor, route=hook, siblings=beside, now=NOON + HOUR, settings=SETTINGS)
+    case = Case(notice=minor, profile=hook, siblings=beside, now=NOON + HOUR, settings=SETTINGS)
     assert judge(case).verdict is verdict
 
 
@@ -193,7 +193,12 @@ def of_owner(most: int, *hours: float, stage: str = "first notice") -> Ruling:
     told = tuple(NOON - timedelta(hours=it) for it in hours)
     return judge(
         Case(
-            notice=made, route=OWNERS, siblings=(), now=NOON, settings=settings, sent_to_owner=told
+            notice=made,
+            profile=OWNERS,
+            siblings=(),
+            now=NOON,
+            settings=settings,
+            sent_to_owner=told,
         )
     )
 

@@ -162,7 +162,7 @@ def test_the_longer_an_older_message_takes_the_later_the_next_is_looked_at(
     older = replace(going(), due_at=NOON)
     newer = decide(changed(), [CHAT], [older], NOON, SETTINGS)[-1]
     now = NOON + seconds(waited)
-    case = Case(notice=newer, route=CHAT, siblings=(older,), now=now, settings=SETTINGS)
+    case = Case(notice=newer, profile=CHAT, siblings=(older,), now=now, settings=SETTINGS)
     ruling = judge(case)
     assert (ruling.verdict, ruling.due_at) == (Verdict.WAITS, NOON + seconds(until))
 

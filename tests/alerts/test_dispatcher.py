@@ -17,7 +17,7 @@ from alerts.idle.idle_notice import notice
 from alerts.messages.channel import Delivered, Outcome, Pace, Refused
 from alerts.messages.message import Message
 from alerts.messages.self_monitoring import REFUSALS, channel_trouble
-from alerts.routing.case import Route
+from alerts.routing.case import ChannelProfile
 from alerts.routing.notice import Notice, Verdict
 from gpuvigil.clock import ManualClock
 from gpuvigil.config.pricing import CostSettings, PriceSettings
@@ -34,7 +34,7 @@ from .test_idle import OWNERS, a_holder
 class Ear:
     """A channel that writes down what it is given."""
 
-    route: Route
+    profile: ChannelProfile
     timeout_seconds: float = 10.0
     pace: Pace = field(default_factory=Pace)
     heard: list[Message] = field(default_factory=list)
@@ -60,8 +60,8 @@ class Ear:
 class Days:
     """One channel's dispatcher, and a clock that stands still until it is moved."""
 
-    def __init__(self, route: Route) -> None:
-        self.clock, self.ear = ManualClock(NOON), Ear(route)
+    def __init__(self, profile: ChannelProfile) -> None:
+        self.clock, self.ear = ManualClock(NOON), Ear(profile)
         self._hub = ShelfHub(Shelves(), self.clock)
         self._context = Context(
             connect=lambda: self._hub,
@@ -81,7 +81,7 @@ class Days:
         """A step of the incident, and what is sent about it at once."""
         found = self._hub.records(RecordKind.NOTICE, parent=step.incident)
         known = [Notice.from_record(one) for one in found]
-        for one in decide(step, [self.ear.route], known, self.clock.now(), SETTINGS):
+        for one in decide(step, [self.ear.profile], known, self.clock.now(), SETTINGS):
             self._hub.write_records([one.to_record()])
         self.work()
 
@@ -92,7 +92,7 @@ class Days:
 
     def work(self) -> None:
         """Deal with all that is due now."""
-        hand_out(self._hub, self._context, {self.ear.route.name: self._courier})
+        hand_out(self._hub, self._context, {self.ear.profile.name: self._courier})
         while self._courier.pulse()["waiting"]:
             self._courier.step()
 
@@ -215,12 +215,12 @@ def test_what_is_said_again_says_all_that_was_said_at_first() -> None:
 def test_owners_alone_get_no_link_that_answers_without_a_sign_in() -> None:
     step = opened(subject=REAL, impact=Impact(gpus=1, holders=("job 1",), users=("alice",)))
     links = {}
-    for route in (CHAT, replace(CHAT, owners=True, owners_only=True)):
-        days = Days(route)
+    for profile in (CHAT, replace(CHAT, owners=True, owners_only=True)):
+        days = Days(profile)
         days.comes(step)
         (said,) = days.ear.heard
         assert said.for_owners == ("alice",)
-        links[route.owners_only] = said.answer_link
+        links[profile.owners_only] = said.answer_link
     assert links[False] is not None
     assert links[True] is None
 

@@ -21,7 +21,7 @@ from .month.shelf import ShelfHub, Shelves
 class Chat:
     """A channel that writes down what it is given."""
 
-    route, timeout_seconds, pace = CHAT, 10.0, Pace()
+    profile, timeout_seconds, pace = CHAT, 10.0, Pace()
 
     def __init__(self) -> None:
         self.told: list[str] = []

@@ -16,7 +16,7 @@ from alerts.delivery.hub_access import GATHER_SECONDS, POLL_SECONDS, Context
 from alerts.idle.idle_notice import notice
 from alerts.messages.channel import Delivered, Outcome, Pace, Retry
 from alerts.messages.message import Message
-from alerts.routing.case import Route
+from alerts.routing.case import ChannelProfile
 from alerts.routing.notice import Notice, NoticeState, Verdict
 from gpuvigil.clock import ManualClock, from_text
 from gpuvigil.config import AlertsSettings
@@ -32,7 +32,7 @@ from .test_idle import OWNERS, a_holder
 class Receiver:
     """A channel that does as it is told while it is told something."""
 
-    route: Route = CHAT
+    profile: ChannelProfile = CHAT
     timeout_seconds: float = 10.0
     # Four are in hand: one at once, and three more until the leases are half over.
     pace: Pace = Pace(burst=1, per_second=0.4)  # noqa: RUF009 - it is frozen
@@ -52,8 +52,8 @@ class Receiver:
 class Office:
     """One channel's dispatcher, and a clock that stands still until it is moved."""
 
-    def __init__(self, route: Route = CHAT, settings: AlertsSettings = SETTINGS) -> None:
-        self.clock, self.receiver = ManualClock(NOON), Receiver(route=route)
+    def __init__(self, profile: ChannelProfile = CHAT, settings: AlertsSettings = SETTINGS) -> None:
+        self.clock, self.receiver = ManualClock(NOON), Receiver(profile=profile)
         self.hub = ShelfHub(Shelves(), self.clock)
         self.context = Context(
             connect=lambda: self.hub,

@@ -28,7 +28,7 @@ from alerts.idle.idle_notice import (
 from alerts.idle.idle_samples import used_share
 from alerts.messages.message import message
 from alerts.messages.self_monitoring import OWN
-from alerts.routing.case import Route, writes_to_owners
+from alerts.routing.case import ChannelProfile, writes_to_owners
 from alerts.routing.notice import NoticeState, Verdict, draft
 from alerts.routing.update_policy import owners
 from gpuvigil.clock import ManualClock
@@ -60,7 +60,7 @@ from .process import AlertsProcess
 
 MINUTE = timedelta(minutes=1)
 HOUR_AGO = NOON - 61 * MINUTE
-OWNERS = Route(
+OWNERS = ChannelProfile(
     name="owners",
     minimum_severity=Severity.INFO,
     every_change=False,

@@ -15,7 +15,7 @@ from alerts.delivery.hub_access import Context
 from alerts.delivery.self_check import SelfChecker
 from alerts.messages.message import Message
 from alerts.messages.self_monitoring import digest
-from alerts.routing.case import Route
+from alerts.routing.case import ChannelProfile
 from alerts.routing.notice import NoticeState, Verdict
 from alerts.routing.situation import VOTES_SECONDS, Situation, SituationReader
 from alerts.service import tell
@@ -105,7 +105,7 @@ class Site:
     def __init__(self) -> None:
         self.clock = ManualClock(NOON)
         self.hub = ShelfHub(Shelves(), self.clock)
-        pager = Route(name="pager", minimum_severity=Severity.WARNING, pager=True)
+        pager = ChannelProfile(name="pager", minimum_severity=Severity.WARNING, pager=True)
         self.ears = {one.name: Ear(one) for one in (CHAT, pager)}
         self.start()
 
@@ -131,7 +131,7 @@ class Site:
 
     def goes_on(self) -> None:
         """What was written is decided, and what is due is delivered."""
-        routes = [one.channel.route for one in self._dispatchers.values()]
+        routes = [one.channel.profile for one in self._dispatchers.values()]
         tell(self.hub, self._context, routes, self._situations)
         hand_out(self.hub, self._context, self._dispatchers)
         for dispatcher in self._dispatchers.values():

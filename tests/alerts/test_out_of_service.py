@@ -12,7 +12,7 @@ from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide, judge
 from alerts.messages.channel import Delivered
 from alerts.messages.message import message
-from alerts.routing.case import Case, Route
+from alerts.routing.case import Case, ChannelProfile
 from alerts.routing.notice import Kind, Notice, NoticeState, Verdict
 from gpuvigil.config import AlertsSettings, RouteSettings
 from gpuvigil.lifecycle import Signal, State
@@ -20,8 +20,8 @@ from gpuvigil.model import Severity, Transition
 
 from .examples import NOON, a_transition, changed, opened, resolved
 
-PAGER = Route(name="pager", minimum_severity=Severity.WARNING)
-BOSS = Route(name="boss", minimum_severity=Severity.WARNING)
+PAGER = ChannelProfile(name="pager", minimum_severity=Severity.WARNING)
+BOSS = ChannelProfile(name="boss", minimum_severity=Severity.WARNING)
 DRAINED = "drained: fan [alice@2026-01-31T11:00:00]"
 HOUR = timedelta(hours=1)
 PLAIN = AlertsSettings()
@@ -89,7 +89,7 @@ def test_the_second_receiver_has_the_same_time_from_when_the_node_is_back() -> N
     )
     case = Case(
         notice=boss,
-        route=BOSS,
+        profile=BOSS,
         siblings=tuple(one for one in earlier if one.channel == "boss"),
         others=(*(one for one in earlier if one.channel == "pager"), by_channel["pager"]),
         now=NOON + HOUR + timedelta(seconds=901),

@@ -13,7 +13,7 @@ from alerts.decisions.attempts import attempt_ended, attempt_started, orphaned
 from alerts.decisions.decide import decide, judge, replaced, ruled
 from alerts.delivery.channels_added import decided_last, due_again, left_behind, newcomers
 from alerts.messages.channel import Delivered, Outcome, Retry
-from alerts.routing.case import Case, Route
+from alerts.routing.case import Case, ChannelProfile
 from alerts.routing.notice import Kind, Notice, NoticeState, Verdict
 from alerts.routing.situation import NO_SITUATION, Situation
 from gpuvigil.config import AlertsSettings, InhibitSettings, RouteSettings, TimesSettings
@@ -47,7 +47,7 @@ class World:
     killed is never recorded.
     """
 
-    route: Route
+    profile: ChannelProfile
     settings: AlertsSettings = SETTINGS
     situation: Situation = NO_SITUATION
     now: datetime = NOON
@@ -72,10 +72,10 @@ class World:
             return
         transition = self.claimed.pop(place % len(self.claimed))
         self.decided[transition.number] = transition
-        routes = [self.route] if self.there else []
+        routes = [self.profile] if self.there else []
         self._decide(transition, routes)
 
-    def _decide(self, transition: Transition, routes: list[Route]) -> None:
+    def _decide(self, transition: Transition, routes: list[ChannelProfile]) -> None:
         earlier = list(self.notices.values())
         decided = decide(transition, routes, earlier, self.now, self.settings, self.situation)
         self.keep(decided)
@@ -84,9 +84,9 @@ class World:
         """With the channel in the configuration; the incident stands, or is over."""
         self.there, notices = True, list(self.notices.values())
         if stands:
-            self.keep(due_again(notices, [self.route], self.now))
+            self.keep(due_again(notices, [self.profile], self.now))
         find = newcomers if stands else left_behind
-        if new := find(notices, [self.route]):
+        if new := find(notices, [self.profile]):
             self._decide(self.decided[decided_last(notices) or 0], new)
 
     def claim(self, place: int) -> bool:
@@ -110,7 +110,7 @@ class World:
         ruling = judge(
             Case(
                 notice=notice,
-                route=self.route,
+                profile=self.profile,
                 siblings=siblings,
                 now=self.now,
                 settings=self.settings,
@@ -226,7 +226,7 @@ def _next(
 def test_the_last_thing_a_receiver_hears_is_the_newest_state(
     story: list[Round],
 ) -> None:
-    world = World(route=Route(name="chat", minimum_severity=Severity.INFO))
+    world = World(profile=ChannelProfile(name="chat", minimum_severity=Severity.INFO))
     heard = play(world, story)
     world.settle()
     last = world.received[-1] if world.received else None
@@ -243,7 +243,7 @@ def test_the_last_thing_a_receiver_hears_is_the_newest_state(
 def test_nobody_is_left_with_an_incident_that_is_over_whatever_its_severity_was(
     story: list[Round],
 ) -> None:
-    world = World(route=Route(name="chat", minimum_severity=Severity.CRITICAL))
+    world = World(profile=ChannelProfile(name="chat", minimum_severity=Severity.CRITICAL))
     heard = play(world, story)
     world.settle()
     last = world.received[-1] if world.received else None
@@ -258,7 +258,7 @@ def test_nobody_is_left_with_an_incident_that_is_over_whatever_its_severity_was(
 def test_an_older_state_never_follows_a_newer_one_and_nothing_is_told_twice_without_need(
     story: list[Round],
 ) -> None:
-    world = World(route=Route(name="chat", minimum_severity=Severity.INFO))
+    world = World(profile=ChannelProfile(name="chat", minimum_severity=Severity.INFO))
     play(world, story)
     world.settle()
     orders = [one.order for one in world.received]
@@ -272,8 +272,8 @@ def test_an_older_state_never_follows_a_newer_one_and_nothing_is_told_twice_with
 def test_who_was_told_of_what_is_critical_and_stands_is_told_again_unless_somebody_has_it(
     story: list[Round], every_change: bool
 ) -> None:
-    route = Route(name="chat", minimum_severity=Severity.INFO, every_change=every_change)
-    world = World(route=route)
+    profile = ChannelProfile(name="chat", minimum_severity=Severity.INFO, every_change=every_change)
+    world = World(profile=profile)
     heard = play(world, story)
     world.settle()
     due = [one for one in world.notices.values() if one.state is NoticeState.DUE]
@@ -289,7 +289,7 @@ def test_who_was_told_of_what_is_critical_and_stands_is_told_again_unless_somebo
 def test_every_transition_leaves_a_decision_and_nothing_stays_due_but_reminders(
     story: list[Round],
 ) -> None:
-    world = World(route=Route(name="chat", minimum_severity=Severity.INFO))
+    world = World(profile=ChannelProfile(name="chat", minimum_severity=Severity.INFO))
     heard = play(world, story)
     world.settle()
     decided = {one.number for one in world.notices.values()}
@@ -324,7 +324,7 @@ def held_back(number: int) -> World:
     ]
     more, situation = worlds[number]
     return World(
-        route=Route(name="chat", minimum_severity=Severity.INFO),
+        profile=ChannelProfile(name="chat", minimum_severity=Severity.INFO),
         settings=replace(SETTINGS, **more),
         situation=situation,
     )
@@ -367,7 +367,7 @@ def test_what_was_kept_back_for_a_while_is_told_in_the_end_if_it_still_stands(
 def test_a_channel_that_comes_or_comes_back_ends_up_with_what_stands_and_nothing_else(
     before: list[Round], away: list[Round], late: int
 ) -> None:
-    world = World(route=Route(name="chat", minimum_severity=Severity.INFO))
+    world = World(profile=ChannelProfile(name="chat", minimum_severity=Severity.INFO))
     heard = play(world, before)
     while world.under_way:  # who stops waits for what is on its way
         world.end("taken")

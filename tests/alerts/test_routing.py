@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide, judge, ruled
 from alerts.messages.channel import Delivered, Refused, Retry
-from alerts.routing.case import Case, Route
+from alerts.routing.case import Case, ChannelProfile
 from alerts.routing.notice import Notice, NoticeState, Verdict
 from alerts.routing.route import fitting, path
 from alerts.routing.situation import NO_SITUATION, Situation
@@ -44,8 +44,8 @@ from gpuvigil.model import (
 from .examples import NOON, a_transition, an_incident, opened, resolved, seconds, taken
 
 ALL = (
-    Route(name="chat", minimum_severity=Severity.INFO),
-    Route(name="pager", minimum_severity=Severity.INFO),
+    ChannelProfile(name="chat", minimum_severity=Severity.INFO),
+    ChannelProfile(name="pager", minimum_severity=Severity.INFO),
 )
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=timezone.utc)
 NODE = Subject(cluster="lab", node="n1")
@@ -79,7 +79,7 @@ def verdicts(*args: Any, **more: Any) -> dict[str, Verdict]:
 def judged(notice: Notice, settings: AlertsSettings, now: datetime, *siblings: Notice) -> Verdict:
     """What becomes of a notice that was put off, once its time has come."""
     (route,) = [one for one in ALL if one.name == notice.channel]
-    case = Case(notice=notice, route=route, siblings=siblings, now=now, settings=settings)
+    case = Case(notice=notice, profile=route, siblings=siblings, now=now, settings=settings)
     return judge(case).verdict
 
 
@@ -341,7 +341,7 @@ ESCALATING = RouteSettings(receivers=("chat",), escalate_to=("pager",), escalate
 def escalated(notice: Notice, first: Notice, now: datetime) -> Notice:
     """The pager's notice when its time has come, beside the chat's."""
     way = settings(ESCALATING)
-    case = Case(notice=notice, route=ALL[1], siblings=(), now=now, settings=way, others=(first,))
+    case = Case(notice=notice, profile=ALL[1], siblings=(), now=now, settings=way, others=(first,))
     return ruled(notice, judge(case), now)
 
 
@@ -492,7 +492,7 @@ def test_what_the_selftest_makes_explains_nothing_else() -> None:
 
 def test_what_a_route_digests_need_not_reach_the_channels_minimum() -> None:
     way = settings(RouteSettings(match=('severity="info"',), receivers=("chat",), digest=True))
-    chat = Route(name="chat", minimum_severity=Severity.WARNING)
+    chat = ChannelProfile(name="chat", minimum_severity=Severity.WARNING)
     (notice,) = decide(opened(severity=Severity.INFO), [chat], [], NOON, way)
     assert notice.verdict is Verdict.DIGEST
 

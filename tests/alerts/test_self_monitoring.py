@@ -36,7 +36,7 @@ from alerts.messages.self_monitoring import (
     reader_trouble,
     spool_trouble,
 )
-from alerts.routing.case import Case, Route
+from alerts.routing.case import Case, ChannelProfile
 from alerts.routing.notice import NoticeState, Verdict
 from collector.spool.batches import WRITE_PATH
 from gpuvigil.clock import ManualClock, to_text
@@ -57,7 +57,9 @@ from .month.shelf import ShelfHub, Shelves
 from .process import AlertsProcess
 from .test_service import Story
 
-ROUTES = [Route(name=name, minimum_severity=Severity.WARNING) for name in ("chat", "pager")]
+ROUTES = [
+    ChannelProfile(name=name, minimum_severity=Severity.WARNING) for name in ("chat", "pager")
+]
 BROKEN = {
     "name": "chat",
     "failures": FAILURES,
@@ -371,7 +373,7 @@ def test_a_digest_is_told_once_also_where_a_route_repeats_what_stands() -> None:
     assert told.state is NoticeState.SENT
     reminder = replace(notice, repeat=1)  # as an earlier version left it
     case = Case(
-        notice=reminder, route=ROUTES[0], siblings=(told,), now=NOON, settings=AlertsSettings()
+        notice=reminder, profile=ROUTES[0], siblings=(told,), now=NOON, settings=AlertsSettings()
     )
     assert judge(case).state is NoticeState.HELD
 
@@ -381,7 +383,7 @@ def held(
 ) -> Record:
     step = a_transition(1, id=f"i-{number}", title=title, severity=Severity.INFO, fault=fault)
     route = RouteSettings(match=('severity="info"',), receivers=(channel,), digest=True)
-    info = [Route(name=channel, minimum_severity=Severity.INFO)]
+    info = [ChannelProfile(name=channel, minimum_severity=Severity.INFO)]
     (notice,) = decide(step, info, [], at, AlertsSettings(routes=(route,)))
     assert notice.state is NoticeState.HELD
     return replace(notice.to_record(), at=at)
@@ -473,12 +475,12 @@ def test_what_was_written_otherwise_is_left_out_of_a_digest_and_takes_nothing_do
 def test_what_waits_over_the_hour_of_a_digest_is_in_the_next_one() -> None:
     way = RouteSettings(receivers=("chat",), digest=True, wait_seconds=60.0)
     step = a_transition(1, severity=Severity.INFO)
-    info = Route(name="chat", minimum_severity=Severity.INFO)
+    info = ChannelProfile(name="chat", minimum_severity=Severity.INFO)
     settings = AlertsSettings(routes=(way,), digest_at="12:00")
     (waiting,) = decide(step, [info], [], NOON - seconds(30), settings)
     assert waiting.verdict is Verdict.WAITS_FOR_CAUSE
     later = NOON + seconds(30)
-    case = Case(notice=waiting, route=info, siblings=(), now=later, settings=settings)
+    case = Case(notice=waiting, profile=info, siblings=(), now=later, settings=settings)
     record = ruled(waiting, judge(case), later).to_record()
     first = last_day("12:00", NOON + seconds(60))
     second = last_day("12:00", NOON + timedelta(days=1, seconds=60))

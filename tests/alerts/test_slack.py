@@ -332,7 +332,7 @@ def test_owners_are_mentioned_by_their_member_ids_and_nobody_else(tmp_path: Path
     settings = SlackSettings(url="https://hooks.slack.com/services/x", mentions_file=file)
     said = replace(told(), for_owners=("alice", "<!channel>", "bob", "alice"))
     channel = slack(settings, URL)
-    assert channel.route.owners
+    assert channel.profile.owners
     channel.close()
     value = payload(said, mentioned(said, settings))
     assert value["blocks"][1]["text"] == {"type": "mrkdwn", "text": "For <@U0123ABCD> <@W0123ABCD>"}

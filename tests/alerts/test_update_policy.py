@@ -10,7 +10,7 @@ from alerts.decisions.attempts import attempt_ended, attempt_started
 from alerts.decisions.decide import decide, judge
 from alerts.messages.channel import Delivered, Outcome, Refused
 from alerts.messages.message import message
-from alerts.routing.case import Case, Route
+from alerts.routing.case import Case, ChannelProfile
 from alerts.routing.notice import Notice, NoticeState, Verdict
 from alerts.routing.update_policy import notified_owners
 from gpuvigil.lifecycle import Signal, State
@@ -19,7 +19,7 @@ from gpuvigil.web.signed_links import Seal
 
 from .examples import NOON, REAL, SETTINGS, a_transition, changed, opened, resolved, seconds, taken
 
-HOOK = Route(name="chat", minimum_severity=Severity.WARNING, every_change=False)
+HOOK = ChannelProfile(name="chat", minimum_severity=Severity.WARNING, every_change=False)
 MAIL = replace(HOOK, owners=True, owners_only=True)
 SEAL = Seal(lambda: "k" * 40)
 WARNING = Severity.WARNING
@@ -28,13 +28,18 @@ NODES = tuple(f"lab/n{number}" for number in range(40))
 
 
 def the_notice(
-    transition: Transition, earlier: list[Notice], route: Route = HOOK, after: float = 400.0
+    transition: Transition,
+    earlier: list[Notice],
+    profile: ChannelProfile = HOOK,
+    after: float = 400.0,
 ) -> Notice:
-    return decide(transition, [route], earlier, NOON + seconds(after), SETTINGS)[-1]
+    return decide(transition, [profile], earlier, NOON + seconds(after), SETTINGS)[-1]
 
 
-def sent(transition: Transition, route: Route = HOOK, earlier: tuple[Notice, ...] = ()) -> Notice:
-    fresh = the_notice(transition, list(earlier), route, after=400.0 if earlier else 0.0)
+def sent(
+    transition: Transition, profile: ChannelProfile = HOOK, earlier: tuple[Notice, ...] = ()
+) -> Notice:
+    fresh = the_notice(transition, list(earlier), profile, after=400.0 if earlier else 0.0)
     return attempt_ended(
         attempt_started(fresh, fresh.at, 15.0), Delivered(), fresh.at, 0.5, SETTINGS
     )[0]
@@ -81,7 +86,7 @@ def test_a_switch_that_takes_one_node_after_another_makes_a_message_and_one_that
         (Verdict.TOLD_RECENTLY, NOON + seconds(300))
     ]
     others = tuple(one for one in known.values() if one is not due[0])
-    case = Case(notice=due[0], route=HOOK, siblings=others, now=LATER, settings=SETTINGS)
+    case = Case(notice=due[0], profile=HOOK, siblings=others, now=LATER, settings=SETTINGS)
     assert judge(case).verdict is Verdict.GREW
 
 
@@ -115,7 +120,7 @@ def unremarkable() -> tuple[Notice, Notice]:
 def test_what_made_no_message_is_what_the_reminder_says() -> None:
     told, new = unremarkable()
     assert new.due_at == NOON + seconds(14_400)
-    case = Case(notice=new, route=HOOK, siblings=(told,), now=new.due_at, settings=SETTINGS)
+    case = Case(notice=new, profile=HOOK, siblings=(told,), now=new.due_at, settings=SETTINGS)
     ruling = judge(case)
     assert (ruling.verdict, ruling.send_now) == (Verdict.STILL_STANDING, True)
     going = attempt_started(replace(new, verdict=ruling.verdict), new.due_at, 15.0)
@@ -157,7 +162,7 @@ def test_who_is_newly_hit_hears_of_it_alone_and_all_who_were_told_hear_of_the_en
         changed(2, impact=hits("alice", "bob"), subject=REAL, severity=WARNING), MAIL, (first,)
     )
     assert more.verdict is Verdict.NEWLY_HIT
-    case = Case(notice=more, route=MAIL, siblings=(first,), now=LATER, settings=SETTINGS)
+    case = Case(notice=more, profile=MAIL, siblings=(first,), now=LATER, settings=SETTINGS)
     said = message(more, LATER, "http://x", notified_owners=notified_owners(case.sent))
     assert (said.for_owners, said.owners_only) == (("bob",), True)
     sealed = [message(one, LATER, "http://x", seal=SEAL) for one in (first, more)]
@@ -166,7 +171,7 @@ def test_who_is_newly_hit_hears_of_it_alone_and_all_who_were_told_hear_of_the_en
     over = resolved(3, impact=hits("carol"), subject=REAL, severity=WARNING)
     end = Case(
         notice=the_notice(over, [first, more], MAIL),
-        route=MAIL,
+        profile=MAIL,
         siblings=(first, more),
         now=LATER,
         settings=SETTINGS,
@@ -184,7 +189,7 @@ def test_who_is_newly_hit_hears_of_it_and_the_others_reminder_keeps_its_time(
     more = changed(2, impact=hits("alice", "bob"), subject=REAL)
     hit = the_notice(more, [told, reminder], MAIL)
     assert hit.verdict is Verdict.NEWLY_HIT
-    case = Case(notice=hit, route=MAIL, siblings=(told,), now=LATER, settings=SETTINGS)
+    case = Case(notice=hit, profile=MAIL, siblings=(told,), now=LATER, settings=SETTINGS)
     at = case.reminder_from(hit.verdict)
     ended, again = attempt_ended(
         attempt_started(hit, LATER, 15.0), outcome, LATER, 0.5, SETTINGS, reminder_from=at

@@ -10,7 +10,7 @@ from alerts.actions.job_end_loop import Found, IdleJobs
 from alerts.actions.slurm import Slurm as Commands
 from alerts.decisions.decide import decide
 from alerts.idle.idle_notice import holdings, notice
-from alerts.routing.case import Route
+from alerts.routing.case import ChannelProfile
 from alerts.routing.notice import NoticeState
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import ActionsSettings, AlertsSettings, CollectorSettings, Config, IdleSettings
@@ -31,7 +31,7 @@ from gpuvigil.store.external import store_of
 MINUTE = timedelta(minutes=1)
 USER = getpass.getuser()
 ACTIONS = ActionsSettings(enabled=True, end_idle=True, ends_percent=100.0, ends_per_hour=9)
-ROUTE = Route(
+ROUTE = ChannelProfile(
     name="owners",
     minimum_severity=Severity.INFO,
     every_change=False,

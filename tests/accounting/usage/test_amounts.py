@@ -12,7 +12,7 @@ from accounting.usage import BUCKET, Bucket, Seconds, Share, Usage, share_percen
 from accounting.usage.amounts import AMOUNTS, OTHERS, summed
 from accounting.usage.model import floor
 from accounting.usage.out_of_service import Part
-from accounting.usage.query import TELEMETRY
+from accounting.usage.query import COUNTED_HERE
 from gpuvigil.clock import EPOCH
 from gpuvigil.model import GpuState
 from gpuvigil.schedulers.out_of_service import LostTo
@@ -48,7 +48,7 @@ def test_nothing_is_counted_until_something_is() -> None:
     assert (bare.shared, bare.energy_joules) == (0.0, 0.0)
     assert not a_bucket().settled
     assert timedelta(minutes=15) == BUCKET
-    assert timedelta(hours=48) == TELEMETRY
+    assert timedelta(hours=48) == COUNTED_HERE
 
 
 @given(st.lists(st.integers(0, 9000).map(float), min_size=34, max_size=34))

@@ -161,10 +161,14 @@ class NotedHub(ShelfHub):
 
 
 class Recorder:
-    """What stands in for a configured channel: its route and its pace, and a list for its post."""
+    """What stands in for a configured channel: its profile and its pace, and a list for its post."""
 
     def __init__(self, real: Channel, clock: ManualClock) -> None:
-        self.route, self.timeout_seconds, self.pace = real.route, real.timeout_seconds, real.pace
+        self.profile, self.timeout_seconds, self.pace = (
+            real.profile,
+            real.timeout_seconds,
+            real.pace,
+        )
         self._clock = clock
         self.told: list[tuple[datetime, Message]] = []
         real.close()
@@ -200,13 +204,15 @@ class _Office:
 
     def __post_init__(self) -> None:
         self.hub = self.context.connect()
-        self.dispatchers = {one.route.name: Dispatcher(one, self.context) for one in self.recorders}
+        self.dispatchers = {
+            one.profile.name: Dispatcher(one, self.context) for one in self.recorders
+        }
         self.watch = SelfChecker(self.context, list(self.dispatchers.values()))
         self.situations = SituationReader(self.context.connect(), self.context.settings)
 
     def work(self) -> None:
         """Decide on everything that came, and deliver all that is due."""
-        routes = [one.route for one in self.recorders]
+        routes = [one.profile for one in self.recorders]
         while self._is_due(RecordKind.TRANSITION):
             tell(self.hub, self.context, routes, self.situations)
         while self._is_due(RecordKind.NOTICE) or self._waiting():
@@ -267,7 +273,7 @@ def _run(
     office = _Office(context=context, clock=clock, ledger=ledger, recorders=recorders)
     office.hub.write_records(as_real(one.to_record()) for one in played.inventories)
     _live(office, _coming(played), played.end + AFTER)
-    return Told(notices=ledger.notices, messages={one.route.name: one.told for one in recorders})
+    return Told(notices=ledger.notices, messages={one.profile.name: one.told for one in recorders})
 
 
 def _live(
