@@ -118,7 +118,7 @@ def test_what_was_cut_off_and_ended_while_its_channel_was_away_is_told_as_over()
 
 
 @pytest.mark.parametrize(
-    ("steps", "route", "said"),
+    ("steps", "profile", "said"),
     [
         ([opened(), resolved()], CHAT, []),
         ([opened(severity=Severity.INFO)], CHAT, ["chat: below_minimum"]),

@@ -78,7 +78,7 @@ MUCH_LATER = NOON + seconds(301)
 
 
 @pytest.mark.parametrize(
-    ("transition", "earlier", "now", "route", "verdict", "kind", "state"),
+    ("transition", "earlier", "now", "profile", "verdict", "kind", "state"),
     [
         (opened(), [], NOON, CHAT, "FIRST", "fired", "due"),
         (opened(), [], NOON, PAGER, "SIMULATED", "fired", "held"),
