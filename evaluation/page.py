@@ -30,7 +30,7 @@ def page(plays: Sequence[Play]) -> Iterator[str]:
     else:
         ours = [Tally.from_json(one["tallies"][OURS]) for one in counted if OURS in one["tallies"]]
         same, before = tallies(counted), tallies(for_tuning(plays))
-        yield from _first(ours)
+        yield from _first(ours, newest(plays, CROWDED))
         yield from _headline(same, before)
         yield from _many(newest(plays, CROWDED))
         yield from _details(same, before)
@@ -73,15 +73,19 @@ def _every_point(found: Tallies, name: str) -> list[Point]:
     return [it for one in variants(name) if one in found for it in measures.points(found[one])]
 
 
-def _first(ours: Sequence[Tally]) -> Iterator[str]:
+def _first(ours: Sequence[Tally], crowded: Sequence[Play]) -> Iterator[str]:
     whole = measures.shipped(ours)
     node_days, found, wrong = whole.wrong.node_days, whole.found, whole.wrong
-    if found.of < ENOUGH:
-        yield f"In {node_days:,.0f} node-days an operator was told of {found.hits:,} of {found.of:,} faults that no sensor names, and read {counted(wrong.count, 'wrong message')}: too few to say more."
-    else:
+    many = measures.shipped([Tally.from_json(one["tallies"][OURS]) for one in crowded]).found
+    heard = counted(wrong.count, "wrong message")
+    if found.of >= ENOUGH:
         yield f"An operator of 1,000 nodes is told of {_percent(found)} of the faults that no sensor names, and reads {(wrong.value or 0.0) * 7:,.0f} wrong messages a week."
+    elif many.of >= ENOUGH:
+        yield f"gpuvigil finds {_percent(many)} of the faults that no sensor names, of {many.of:,} on clusters with many faults, and sent {heard} in {node_days:,.0f} node-days of clusters with as few as in life."
+    else:
+        yield f"In {node_days:,.0f} node-days an operator was told of {found.hits:,} of {found.of:,} faults that no sensor names, and read {heard}: too few to say more."
     yield ""
-    yield f"Measured on simulated fleets ([what is modelled](fleet.md)): {node_days:,.0f} node-days with {found.of:,} such faults, on seeds that were drawn after the code stood. **No real fault is in here**: no public data set has labelled GPU faults over time. {_few(found)}A *message* is a warning or a critical; notes (info) are not counted, neither as found nor as wrong."
+    yield f"Measured on simulated clusters ([what is modelled](fleet.md)), on seeds that were drawn after the code stood. **No real fault is in here**: no public data set has labelled GPU faults over time. A *message* is a warning or a critical; notes (info) are not counted, neither as found nor as wrong. The {node_days:,.0f} node-days had {counted(found.of, 'such fault')}. {_few(found)}".rstrip()
     yield ""
 
 

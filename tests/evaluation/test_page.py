@@ -112,5 +112,10 @@ def test_recall_of_many_faults_stands_apart_from_the_week_of_the_world() -> None
     enough["tallies"] = {OURS: said | {"outcomes": said["outcomes"][:2] * 150}}
     lines = list(page([play(), enough]))
     assert "| inferred | 0.50 (0.44 to 0.56, 150 of 300) |" in "\n".join(lines)
-    assert "In 700 node-days an operator was told of 1 of 2 faults" in lines[2]
+    assert lines[2] == (
+        "gpuvigil finds 50 % of the faults that no sensor names, of 300 on clusters with many faults,"
+        " and sent 7 wrong messages in 700 node-days of clusters with as few as in life."
+    )
+    too_few = {**enough, "tallies": {OURS: said | {"outcomes": said["outcomes"][:2] * 149}}}
+    assert list(page([play(), too_few]))[2].startswith("In 700 node-days")
     assert "## Recall on many faults" not in list(page([play()]))
