@@ -265,15 +265,15 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     seeds = ", ".join(str(one["seed"]) for one in fleets)
     yield "## What switch counters add"
     yield ""
-    yield f"`{result['command']}`: {len(fleets)} fleets of {nodes} nodes and {_HOURS:g} hours ({node_days:.0f} node-days, {sum(one['roce'] for one in fleets)} of them RoCE), dense in faults of the network, each told to an analyzer that hears hosts alone and to one that hears also [who reads the switches](switches.md). Seeds {seeds} follow from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`, judge `{result['judge']}`. *Costly*: found of those that take at least {_COSTLY:.0%} of a job's pace. Of those that were found: *right element*, the very port, cable or switch, by either end; *right severity*; *says what it cannot see*, that what is to blame lies beyond a port where nobody counts. *One incident*: exactly one, of the right cause. *Precision*: of warnings and criticals about ports, those that are about a fault that is there, what follows from it included; and those of them that are as grave as it is. Intervals are of 95 % (Wilson)."
+    yield f"`{result['command']}`: {len(fleets)} fleets of {nodes} nodes and {_HOURS:g} hours ({node_days:.0f} node-days, {sum(one['roce'] for one in fleets)} of them RoCE), with many network faults. Each is played twice: to an analyzer that reads only hosts, and to one that also reads [switches](switches.md). Seeds {seeds} are drawn from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`, judge `{result['judge']}`. *Costly*: found, of faults that cost a job at least {_COSTLY:.0%} of its pace. Of the faults that were found: *right element*, the very port, cable (by either end) or switch; *right severity*; *says what it cannot see*, that the cause lies beyond a port where nothing is counted. *One incident*: exactly one, with the right cause. *Precision*: the share of warnings and criticals about ports that are about a real fault or its consequences; and the share that also has the right severity. Intervals are 95 % (Wilson)."
     yield ""
-    yield "| fault of | heard | found | costly | right cause | right element | right severity | one incident | says what it cannot see | median s |"
+    yield "| fault of | reads | found | costly | right cause | right element | right severity | one incident | says what it cannot see | median s |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for group, kinds in GROUPS.items():
         for name in (HOSTS, BOTH):
             yield f"| {group} | {name} | {' | '.join(_cells(fleets, name, kinds))} |"
     yield ""
-    yield "| heard | messages about ports | precision | severity included | wrong per node-day |"
+    yield "| reads | messages about ports | precision | severity included | wrong per node-day |"
     yield "|---|---|---|---|---|"
     for name in (HOSTS, BOTH):
         messages = [it for one in fleets for it in one[name]["messages"]]

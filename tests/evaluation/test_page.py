@@ -75,7 +75,7 @@ def test_every_message_of_a_week_is_marked_right_or_wrong() -> None:
     lines = list(page([play()]))
     assert "| 1 | warning: hot | right | fan |" in lines
     assert "| 2 | warning: a/b (7 times) | **wrong** |  |" in lines
-    assert "Never read of, among faults that must be inferred: dead node 1." in lines
+    assert "Not found, among faults that must be inferred: dead node 1." in lines
 
 
 def test_the_trivial_ones_are_the_last_of_the_table() -> None:
@@ -88,7 +88,7 @@ def test_the_trivial_ones_are_the_last_of_the_table() -> None:
 def test_what_was_seen_before_is_counted_as_tuning_and_shown_nowhere() -> None:
     text = "\n".join(page([play(1, detectors="older"), play(2)]))
     assert "Seeds: 2." in text
-    assert "1 more were played to tune" in text
+    assert "1 more were played for tuning" in text
 
 
 def test_without_a_play_the_page_says_how_to_make_one() -> None:
