@@ -87,9 +87,7 @@ def _of_others(fleets: Iterable[Any]) -> str:
     """Say how often a rank that was not slow was reported as last to join collectives."""
     others = [it for it in (it for one in fleets for it in one.get("last", ())) if it["id"] is None]
     uneven = sum(it["workload"] in UNEVEN for it in others)
-    return (
-        f"{counted(len(others), 'time')}, {uneven} of them in jobs split unevenly or with uneven data"
-    )
+    return f"{counted(len(others), 'time')}, {uneven} of them in jobs split unevenly or with uneven data"
 
 
 def _asked(fleets: Sequence[Any]) -> Iterator[str]:
