@@ -13,7 +13,7 @@ from .judge import measures
 from .judge.matching import Outcome, Verdict
 from .judge.measures import BUDGETS, ENOUGH, FAULT_RATE, PER_NODE_DAYS, Point, Rate, Share
 from .judge.tally import Message, Tally
-from .plays import CROWDED, Play, Tallies, for_tuning, newest, tallies
+from .plays import COSTLY, CROWDED, Play, Tallies, for_tuning, newest, tallies
 
 _WEEK = 7 * PER_NODE_DAYS
 _SORTS = (("inferred", measures.inferred), ("names itself", measures.conformance))
@@ -257,6 +257,8 @@ def _many(plays: Sequence[Play]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for title, of in _SORTS:
         yield f"| {title} | {' | '.join(_outcomes(of(ours), _share))} |"
+    if costly := _costly(plays):
+        yield f"| inferred, and costs a job {COSTLY:.0%} of its pace or more | {' | '.join(_outcomes(costly, _share))} |"
     yield ""
     yield from _by_kind(ours)
     yield ""
@@ -265,6 +267,16 @@ def _many(plays: Sequence[Play]) -> Iterator[str]:
     cost = sum(one["cpu_seconds"] for one in plays) / node_days
     yield f"`python -m evaluation.run crowded`, {node_days:,.0f} node-days, {cost:.2f} s of CPU time each. Detectors: commit `{first['detectors'][:12]}`; fleet `{first['fleet']}`; judge `{first['judge']}`. Seeds, from the hash of the commit: {seeds}."
     yield ""
+
+
+def _costly(plays: Sequence[Play]) -> list[Outcome]:
+    """Return the inferred faults that cost a job much of its pace, of plays that say so."""
+    found = []
+    for one in plays:
+        lost = one.get("lost", {})
+        faults = measures.inferred([Tally.from_json(one["tallies"][OURS])])
+        found += [it for it in faults if lost.get(it.id, 0.0) >= COSTLY]
+    return found
 
 
 def _how() -> Iterator[str]:

@@ -116,6 +116,12 @@ def test_recall_of_many_faults_stands_apart_from_the_week_of_the_world() -> None
         "gpuvigil finds 50 % of the faults that no sensor names, of 300 on clusters with many faults,"
         " and sent 7 wrong messages in 700 node-days of clusters with as few as in life."
     )
+    assert "costs a job" not in "\n".join(lines)
+    costly = {**enough, "lost": {"": 0.1}}
+    row = "| inferred, and costs a job 10% of its pace or more | 0.50 (0.44 to 0.56, 150 of 300) |"
+    assert row in "\n".join(page([play(), costly]))
+    cheap = {**enough, "lost": {"": 0.0999}}
+    assert "costs a job" not in "\n".join(page([play(), cheap]))
     too_few = {**enough, "tallies": {OURS: said | {"outcomes": said["outcomes"][:2] * 149}}}
     assert list(page([play(), too_few]))[2].startswith("In 700 node-days")
     assert "## Recall on many faults" not in list(page([play()]))
