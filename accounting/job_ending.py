@@ -173,16 +173,19 @@ def _of_itself(ending: Ending) -> tuple[EndCause, str]:
     code, _, signal = (ending.exit_code or "").partition(":")
     if signal.isdigit() and int(signal):
         if int(signal) in _KILLED:
-            return EndCause.NO_EVIDENCE, f"signal {signal} ended it, and nothing tells who sent it"
+            return (
+                EndCause.NO_EVIDENCE,
+                f"signal {signal} ended it, and it is not known who sent it",
+            )
         return EndCause.PROGRAM, f"it crashed with signal {signal}"
     if code.isdigit() and int(code):
         if int(code) - 128 in _KILLED:
             return (
                 EndCause.NO_EVIDENCE,
-                f"exit code {code}: signal {int(code) - 128} ended it, and nothing tells who sent it",
+                f"exit code {code}: signal {int(code) - 128} ended it, and it is not known who sent it",
             )
         return EndCause.PROGRAM, f"it ended by itself with exit code {code}"
-    return EndCause.NO_EVIDENCE, "nothing that was told says why"
+    return EndCause.NO_EVIDENCE, "nothing that was reported says why"
 
 
 _KILLED = frozenset({9, 15})  # SIGKILL, SIGTERM: sent by somebody else

@@ -94,7 +94,7 @@ def explained(
         yield f"silenced by {silence.by} until {moment(silence.ends_at)}: {silence.reason}"
     larger = situation.inhibitor(settings.inhibit, incident, labels)
     if larger is not None:
-        yield f"inhibited while this stands: {larger.title} ({larger.id})"
+        yield f"inhibited while this is open: {larger.title} ({larger.id})"
     for channel in settings.names() or ["-"]:
         way = path(settings, labels, channel)
         by = (

@@ -76,7 +76,7 @@ def explained(
     yield f"{incident.label or incident.subject.key}: {incident.title}"
     yield f"{incident.severity.value}, {incident.state}, since {moment(incident.since)}"
     if incident.held:
-        yield f"nobody is told while it is out of service: {incident.held}"
+        yield f"nobody is notified while it is out of service: {incident.held}"
     yield from _rule(incident)
     yield "what was measured:"
     yield from (f"  {item.text}" for item in incident.evidence)

@@ -186,7 +186,7 @@ def _notes(
     unknown = [row for one in them for row in one.rows if row.value is None]
     if unknown:
         yield (
-            f"{NOT_KNOWN}: nobody had told gpuvigil at that time; these node-days are compared with"
+            f"{NOT_KNOWN}: not reported to gpuvigil at that time; these node-days are compared with"
             " nothing."
         )
     until = min(one.until for one in them if one.rows)

@@ -99,7 +99,7 @@ def _list(accounts: Accounts, _: argparse.Namespace) -> str:
     for name in sorted(people):
         print(line(people[name]))
     if not people:
-        print("nobody signs in by name; 'gpuvigil person add NAME --role operator' adds the first")
+        print("no accounts yet; 'gpuvigil person add NAME --role operator' adds the first")
     return ""
 
 

@@ -105,7 +105,9 @@ def who_main(arguments: Sequence[str]) -> int:
 
 def why_main(arguments: Sequence[str]) -> int:
     """Run `gpuvigil why`, with the same exit codes; 2 also for an unknown job."""
-    what = "Say what bounds a job that runs, or how one ended and why, and what its nodes told."
+    what = (
+        "Show what bounds a running job, or how and why a job ended, and what its nodes reported."
+    )
     commands = _parser("why", what)
     commands.add_argument(
         "job", metavar="JOB", help="Slurm's number of a job, or of an array's task"

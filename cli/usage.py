@@ -176,12 +176,12 @@ def sentences(one: Answer, prices: Prices = _NO_PRICES) -> Sequence[str]:
 def _in_service(seconds: Seconds) -> str:
     """Say how many owned GPU-hours were in service and what the others were lost to; these add up."""
     if seconds.judged <= 0:
-        return "In service: -, nobody could say what was out of service"
+        return "In service: -, not known what was out of service"
     owned, lost = near(seconds.judged / _HOUR, 1), [seconds.lost(to) / _HOUR for to in LostTo]
     *hours, served = shared([*lost, max(seconds.judged / _HOUR - sum(lost), 0.0)], owned, 1)
     reasons = ", ".join(f"{hour:,.1f} {to.value}" for hour, to in zip(hours, LostTo, strict=True))
     unjudged = near((seconds.installed - seconds.judged) / _HOUR, 1)
-    rest = f"; of {unjudged:,.1f} nobody could say it" if unjudged else ""
+    rest = f"; for {unjudged:,.1f} it is not known" if unjudged else ""
     said = f"In service: {served:,.1f} of {owned:,.1f} owned GPU-hours"
     return f"{said} ({seconds.in_service_percent:.1f} %), lost: {reasons}{rest}"
 

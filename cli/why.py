@@ -142,7 +142,7 @@ def _notes(told: Told, others: Sequence[Sequence[Value]]) -> Sequence[str]:
     if others or not told.nodes:
         return ()
     if told.ending.ended_at is None:
-        return ("Nothing stands on its nodes.",)
+        return ("Its nodes have no open incident.",)
     return ("Its nodes reported nothing from 10 minutes before its end to 5 after.",)
 
 
@@ -150,7 +150,7 @@ def _sentence(told: Told, found: Verdict, user: str | None) -> str:
     ending = told.ending
     whose = f" of {user}" if user else ""
     if ending.ended_at is None:
-        unseen = "" if told.allocations else "; no node tells which GPUs it has"
+        unseen = "" if told.allocations else "; no node reports which GPUs it has"
         return f"{told.holder}{whose} has not ended: {found.said}{unseen}."
     when = to_text(ending.ended_at)[:19].replace("T", " ")
     return (
@@ -163,7 +163,7 @@ def _end(ending: Ending) -> str:
     if ending.ended_at is None:
         return ""
     code = f"exit code {ending.exit_code}" if ending.exit_code else ""
-    return ", ".join(filter(None, (ending.state, code))) or "no end state was told"
+    return ", ".join(filter(None, (ending.state, code))) or "no end state was reported"
 
 
 def _clue(one: Clue) -> tuple[Value, ...]:

@@ -162,11 +162,11 @@ def record(
 
 def section(kept: Mapping[str, Any]) -> Iterator[str]:
     """Yield the section on pages without a fault, as a table."""
-    yield "## A sound network"
+    yield "## A healthy network"
     yield ""
-    yield f"Fleets of {_NODES:,} nodes and {24.0 * _DAYS:g} hours without a fault, with all that only looks like one: bursts of collectives, of discards and of pauses, checkpoints, jobs that start and end, ports that are switched off or were never plugged in, maintenance of racks and spines, nodes that are late or reboot. The network's detectors hear nodes and ports alone, once a minute, and where it says so who reads the switches. Whatever is told is wrong. *Below*: with 95 % (Poisson)."
+    yield f"Fleets of {_NODES:,} nodes and {24.0 * _DAYS:g} hours without a fault, but with everything that looks like one: bursts of collectives, discards and pauses, checkpoints, jobs that start and end, ports that are switched off or were never plugged in, maintenance of racks and spines, nodes that are late or reboot. The network's detectors read nodes and ports once a minute, and switches where the row says so. Every report is wrong. *Below*: upper bound at 95 % (Poisson)."
     yield ""
-    yield "| heard | node-days | wrong criticals | below, per 1,000 node-days | wrong warnings | below, per 1,000 node-days | notes |"
+    yield "| reads | node-days | wrong criticals | below, per 1,000 node-days | wrong warnings | below, per 1,000 node-days | notes |"
     yield "|---|---|---|---|---|---|---|"
     for heard in HEARD:
         if heard in kept:
@@ -178,7 +178,7 @@ def section(kept: Mapping[str, Any]) -> Iterator[str]:
             told = _told(one["fleets"])
             said = ", ".join(f"{what} {count}" for what, count in sorted(told.items()))
             yield ""
-            yield f"{heard.capitalize()}: `{one['command']}`, seeds {seeds} follow from commit `{one['commit'][:12]}`; fleet `{one['fleet']}`. Told: {said or 'nothing'}."
+            yield f"{heard.capitalize()}: `{one['command']}`, seeds {seeds} are drawn from commit `{one['commit'][:12]}`; fleet `{one['fleet']}`. Reported: {said or 'nothing'}."
 
 
 def _told(fleets: Iterable[Mapping[str, Any]]) -> Counter[str]:

@@ -40,7 +40,7 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     seeds = ", ".join(str(one["seed"]) for one in fleets)
     yield "## What steps add"
     yield ""
-    yield f"`{result['command']}`: {len(fleets)} fleets of {NODES} nodes with {GPUS} GPUs and {HOURS:g} hours ({node_days:.0f} node-days) whose jobs [tell their steps](steps.md), each program all, some or nothing of it. Seeds {seeds} follow from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`. Detectors were tuned on other seeds of the same model, whose noise of steps is chosen and not measured. NCCL's and PyTorch's own word about ranks that hang is in none of it. Intervals are of 95 % (Wilson)."
+    yield f"`{result['command']}`: {len(fleets)} fleets of {NODES} nodes with {GPUS} GPUs and {HOURS:g} hours ({node_days:.0f} node-days) whose jobs [report their steps](steps.md), each program all of it, some or nothing. Seeds {seeds} are drawn from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`. Detectors were tuned on other seeds of the same model; its step noise is assumed, not measured. NCCL's RAS and PyTorch's dumps are not used here. Intervals are 95 % (Wilson)."
     yield ""
     yield from _asked(fleets)
     yield ""
@@ -56,26 +56,26 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
 
 def sound_section(result: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield the section about reports on healthy jobs; `result` is None where no play is kept."""
-    yield "## Jobs of which nothing is wrong"
+    yield "## Healthy jobs"
     yield ""
     if result is None:
-        yield "No play is kept. `python -m evaluation.healthy_jobs 1000` plays sound jobs, most of them cut unevenly, with uneven data or often at a pause, until the uneven ones have 1,000 job-hours and all of them 10,000 pauses."
+        yield "No play is kept. `python -m evaluation.healthy_jobs 1000` plays healthy jobs, most of them split unevenly, with uneven data or frequent pauses, until the uneven ones have 1,000 job-hours and all of them 10,000 pauses."
         return
     fleets = result["fleets"]
     node_days = sum(one["node_days"] for one in fleets)
     hears = (
-        "hear GPUs and nodes alone"
+        "read GPUs and nodes only"
         if not _read(fleets)
-        else f"hear GPUs and nodes, and of {100.0 * _read(fleets):.0f} % of them NCCL Inspector's files"
+        else f"read GPUs, nodes, and NCCL Inspector's files of {100.0 * _read(fleets):.0f} % of the jobs"
     )
-    yield f"`{result['command']}`: {counted(len(fleets), 'fleet')} of {HOURS:g} hours ({node_days:.0f} node-days) without a fault, most of whose jobs are cut unevenly, have uneven data or pause often; the jobs' detectors {hears}. Seeds follow from commit `{(result['commit'] or 'gone')[:12]}`; fleet `{result['fleet']}`."
+    yield f"`{result['command']}`: {counted(len(fleets), 'fleet')} of {HOURS:g} hours ({node_days:.0f} node-days) without a fault. Most of their jobs are split unevenly, have uneven data or pause often. The jobs' detectors {hears}. Seeds are drawn from commit `{(result['commit'] or 'gone')[:12]}`; fleet `{result['fleet']}`."
     yield ""
     yield from _table(_of_sound(fleets))
     yield ""
     yield from _healthy(fleets)
     if _read(fleets):
         yield ""
-        yield f"Where NCCL Inspector's files are read, ranks that were not slow were said to come last {_of_others(fleets)}."
+        yield f"If NCCL Inspector's files are read, ranks that were not slow were reported as last {_of_others(fleets)}."
 
 
 def _read(fleets: Sequence[Any]) -> float:
@@ -87,9 +87,7 @@ def _of_others(fleets: Iterable[Any]) -> str:
     """Say how often a rank that was not slow was reported as last to join collectives."""
     others = [it for it in (it for one in fleets for it in one.get("last", ())) if it["id"] is None]
     uneven = sum(it["workload"] in UNEVEN for it in others)
-    return (
-        f"{counted(len(others), 'time')}, {uneven} of them in jobs cut unevenly or with uneven data"
-    )
+    return f"{counted(len(others), 'time')}, {uneven} of them in jobs split unevenly or with uneven data"
 
 
 def _asked(fleets: Sequence[Any]) -> Iterator[str]:
@@ -98,7 +96,7 @@ def _asked(fleets: Sequence[Any]) -> Iterator[str]:
 
 
 def _table(bars: Iterable["_Bar"]) -> Iterator[str]:
-    yield "| asked for | found | |"
+    yield "| goal | found | |"
     yield "|---|---|---|"
     for asked, found, verdict in bars:
         yield f"| {asked} | {found} | {verdict} |"
@@ -115,14 +113,14 @@ def _word(met: bool) -> str:
 def _of_slow(fleets: Sequence[Any]) -> Iterator[_Bar]:
     own: Sequence[str] = ("own",)
     for what, is_one, least in (
-        ("told their own work", lambda it: it["tells"] in own, 0.95),
+        ("report their own work", lambda it: it["tells"] in own, 0.95),
         (
-            "told less, and NCCL Inspector is read",
+            "report less, and NCCL Inspector is read",
             lambda it: it["tells"] in _LESS and it.get("read", False),
             0.95,
         ),
         (
-            "told steps alone or nothing, and NCCL Inspector is not read",
+            "report only steps or nothing, and NCCL Inspector is not read",
             lambda it: it["tells"] in _LESS and not it.get("read", False),
             0.85,
         ),
@@ -142,8 +140,8 @@ def _of_hung(fleets: Sequence[Any]) -> Iterator[_Bar]:
     dead = [it for it in _all(fleets, "faults") if it["kind"] in DEAD and it["tells"] != "nothing"]
     one = [it for it in _all(fleets, "faults") if it["kind"] in ASYMMETRIC and it["tells"] == "own"]
     for what, mine, limit in (
-        ("a dead rank that told steps within 15 s", dead, 15.0),
-        ("a rank that hangs, of those that tell their own work, within 75 s", one, 75.0),
+        ("a dead rank that reported steps, within 15 s", dead, 15.0),
+        ("a rank that hangs and reported its own work, within 75 s", one, 75.0),
     ):
         hits = sum(it["loud"] is not None and it["loud"] <= limit for it in mine)
         yield f"all: {what}", share(hits, len(mine)), _word(hits == len(mine))
@@ -158,7 +156,7 @@ def _of_hung(fleets: Sequence[Any]) -> Iterator[_Bar]:
 
 def _of_well(fleets: Sequence[Any]) -> Iterator[_Bar]:
     yield from _of_sound(fleets)
-    for what, groups in (("tell their own work", ("own",)), ("tell less", _LESS)):
+    for what, groups in (("report their own work", ("own",)), ("report less", _LESS)):
         mine = [it for it in _all(fleets, "bounds") if it["tells"] in groups]
         hits = sum(it["said"] == it["truth"] for it in mine)
         met = hits >= 0.9 * len(mine)
@@ -212,9 +210,9 @@ def _all(fleets: Iterable[Any], what: str) -> list[Any]:
 
 
 def _stragglers(fleets: Sequence[Any]) -> Iterator[str]:
-    yield "Stragglers are ranks that work 5 to 50 % longer, of which a third did so from their job's start. *Precision* is of warnings that a GPU or a rank is slow, those on healthy jobs included; *named* is told at all, notes included. *Onset*: of those that turned slow while the job ran, the time that the finding gives for it is within three steps or 60 s, counted from the first steps after a pause that it began in or less than three steps before; *median s* is when it was first said, a note's included."
+    yield "Stragglers are ranks that work 5 to 50 % longer, a third of them from the start of their job. *Named*: reported at all, notes included. *Precision*: of warnings that a GPU or a rank is slow, including those on healthy jobs. *Onset*: for those that became slow while the job ran, the reported time is within three steps or 60 s; if that was during a pause, or less than three steps before one, it is counted from the first steps after it. *Median s*: until the first report, notes included."
     yield ""
-    yield "| the job tells | stragglers | named | warned | precision | F1 | F1 from the start | onset | median s |"
+    yield "| the job reports | stragglers | named | warned | precision | F1 | F1 from the start | onset | median s |"
     yield "|---|---|---|---|---|---|---|---|---|"
     faults = [it for it in _all(fleets, "faults") if it["kind"] in STRAGGLERS]
     wrong = [it for it in _all(fleets, "wrong") if it["slow"] and it["loud"]]
@@ -253,15 +251,15 @@ def _collectives(fleets: Sequence[Any]) -> Iterator[str]:
     slow = [(one["seed"], it) for one in fleets for it in one.get("last", ()) if it["id"]]
     told = sorted(it["seconds"] for _, it in slow if it["seconds"] is not None)
     alone = sum(it["seconds"] is not None and (seed, it["id"]) not in loud for seed, it in slow)
-    median = f", the half of them within {told[len(told) // 2]:.0f} s" if told else ""
-    yield f"Of four in ten jobs NCCL Inspector's files are read, of some all-reduces in each step, by the collector's own rule: for whom the others wait, at two looks, comes last. That is a warning where it did not when the job was young, where its GPU has a lower clock than the others or draws less at its own, else a note: it may have more to do. Of stragglers in these jobs {share(len(told), len(slow))} came last{median}; of {alone} of them no warning was told. Of ranks that were not slow it was said {_of_others(fleets)}."
+    median = f", half of them within {told[len(told) // 2]:.0f} s" if told else ""
+    yield f"For four in ten jobs NCCL Inspector's files are read, with some all-reduces of each step. By the collector's rule a rank comes last if the others wait for it at two looks. This is a warning if it did not come last when the job was young, or if its GPU has a lower clock than the others or draws less power at its clock; otherwise it is a note, since the rank may have more to do. Of stragglers in these jobs {share(len(told), len(slow))} came last{median}; {alone} of them got no warning. Ranks that were not slow were reported as last {_of_others(fleets)}."
     yield ""
 
 
 def _hangs(fleets: Sequence[Any]) -> Iterator[str]:
-    yield "*In time* is 15 s after a process died and 75 s after one rank stood still, or after the pause in which it did; where all stand at once it is told after what the job's own pauses take. *Culprit*: of those with one, the very rank is named."
+    yield "*In time*: within 15 s after a process died, and within 75 s after one rank stopped, or after the pause in which it stopped. If all ranks stop at once, the report comes after the longest usual pause of the job. *Culprit*: the right rank is named, if there is one."
     yield ""
-    yield "| hang | the job tells | hangs | warned | in time | median s | slowest s | culprit |"
+    yield "| hang | the job reports | hangs | warned | in time | median s | slowest s | culprit |"
     yield "|---|---|---|---|---|---|---|---|"
     faults = _all(fleets, "faults")
     for name, (kinds, limit) in _HANGS.items():
@@ -287,13 +285,13 @@ def _healthy(fleets: Sequence[Any]) -> Iterator[str]:
     blamed = sum(it["blames"] for it in wrong)
     ranks = sum(it["slow"] and not it["blames"] for it in wrong)
     hung = sum(not it["slow"] for it in wrong)
-    yield f"In {hours:.0f} healthy job-hours, {pauses:.0f} pauses among them (evaluations, checkpoints, input that stalls), hardware was blamed {counted(blamed, 'time')} ({1000.0 * blamed / max(hours, 1e-9):.1f} in 1,000 job-hours), a rank {counted(ranks, 'time')}, and a hang was told {counted(hung, 'time')} ({10000.0 * hung / max(pauses, 1e-9):.1f} in 10,000 pauses); notes about one of them: {sum(not it['loud'] for it in _all(fleets, 'wrong'))}. Stages cut unevenly or uneven data had {uneven:.0f} of these hours."
+    yield f"In {hours:.0f} healthy job-hours with {pauses:.0f} pauses (evaluations, checkpoints, stalled input), hardware was blamed {counted(blamed, 'time')} ({1000.0 * blamed / max(hours, 1e-9):.1f} in 1,000 job-hours), a rank {counted(ranks, 'time')}, and a hang was reported {counted(hung, 'time')} ({10000.0 * hung / max(pauses, 1e-9):.1f} in 10,000 pauses). There were {sum(not it['loud'] for it in _all(fleets, 'wrong'))} notes about any of these. In {uneven:.0f} of these hours the job was split unevenly or had uneven data."
 
 
 def _bounds(fleets: Sequence[Any]) -> Iterator[str]:
-    yield "What bounds a job, of hours of jobs of which it is plain:"
+    yield "What bounds a job, in hours of jobs for which this is known:"
     yield ""
-    yield "| bound by | told own work | told steps | told nothing |"
+    yield "| bound by | reports own work | reports steps | reports nothing |"
     yield "|---|---|---|---|"
     found = _all(fleets, "bounds")
     for bound in Bound:

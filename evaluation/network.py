@@ -21,10 +21,8 @@ from analyzer.evidence.fabric_links import NOT_OBSERVABLE
 from gpuvigil.model import Incident, Record, Transition
 from simulator.fabric.cabling import CABLES, SPINES
 from simulator.fleet import FaultOrder, Fleet, FleetSettings, Truth, build
-from simulator.fleet.changes import Quantity
 from simulator.fleet.jobs import Job
 from simulator.fleet.kinds import KINDS, OF_SWITCHES
-from simulator.fleet.site import Site
 from simulator.fleet.topology import NODES_PER_POD
 from simulator.fleet.world import world
 
@@ -33,6 +31,7 @@ from .fleets import release_seed
 from .judge.claims import claims
 from .judge.intervals import wilson
 from .judge.matching import Judged, Outcome, Verdict, judge
+from .plays import COSTLY
 from .replay import Replay
 from .run import stamp
 
@@ -64,8 +63,6 @@ _MIX = (
     ("notebook", 0.05),
 )
 _RIGHT = ("cause", "place", "severity", "one")
-# A fault is costly when a job loses at least this share of its pace.
-_COSTLY = 0.1
 
 
 def fleet_of(seed: int) -> FleetSettings:
@@ -170,11 +167,7 @@ def played(seed: int) -> dict[str, Any]:
     """Play one fleet and return its outcomes by what the analyzer read; only messages about the network are kept."""
     begun = time.process_time()
     fleet = build(fleet_of(seed))
-    known = [
-        (truth, takes(site))
-        for truth, (_, site) in zip(fleet.truths(), fleet.plan.sites, strict=True)
-        if not truth.hidden
-    ]
+    known = [(truth, truth.pace_lost or 0.0) for truth in fleet.truths() if not truth.hidden]
     truths = {truth.id: truth for truth, _ in known}
     found: dict[str, Any] = {}
     for name, steps in heard(fleet).items():
@@ -195,16 +188,6 @@ def played(seed: int) -> dict[str, Any]:
         "cpu_seconds": round(time.process_time() - begun),
         **found,
     }
-
-
-def takes(site: Site) -> float:
-    """Return the largest share of its pace that a job loses to a fault."""
-    shares = (
-        change.value if change.name == "wait" else 1.0
-        for change in site.changes
-        if change.on is Quantity.WORK
-    )
-    return max(shares, default=0.0) if site.costs else 0.0
 
 
 def abstaining(steps: Sequence[Transition]) -> frozenset[str]:
@@ -265,15 +248,15 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     seeds = ", ".join(str(one["seed"]) for one in fleets)
     yield "## What switch counters add"
     yield ""
-    yield f"`{result['command']}`: {len(fleets)} fleets of {nodes} nodes and {_HOURS:g} hours ({node_days:.0f} node-days, {sum(one['roce'] for one in fleets)} of them RoCE), dense in faults of the network, each told to an analyzer that hears hosts alone and to one that hears also [who reads the switches](switches.md). Seeds {seeds} follow from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`, judge `{result['judge']}`. *Costly*: found of those that take at least {_COSTLY:.0%} of a job's pace. Of those that were found: *right element*, the very port, cable or switch, by either end; *right severity*; *says what it cannot see*, that what is to blame lies beyond a port where nobody counts. *One incident*: exactly one, of the right cause. *Precision*: of warnings and criticals about ports, those that are about a fault that is there, what follows from it included; and those of them that are as grave as it is. Intervals are of 95 % (Wilson)."
+    yield f"`{result['command']}`: {len(fleets)} fleets of {nodes} nodes and {_HOURS:g} hours ({node_days:.0f} node-days, {sum(one['roce'] for one in fleets)} of them RoCE), with many network faults. Each is played twice: to an analyzer that reads only hosts, and to one that also reads [switches](switches.md). Seeds {seeds} are drawn from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`, judge `{result['judge']}`. *Costly*: found, of faults that cost a job at least {COSTLY:.0%} of its pace. Of the faults that were found: *right element*, the very port, cable (by either end) or switch; *right severity*; *says what it cannot see*, that the cause lies beyond a port where nothing is counted. *One incident*: exactly one, with the right cause. *Precision*: the share of warnings and criticals about ports that are about a real fault or its consequences; and the share that also has the right severity. Intervals are 95 % (Wilson)."
     yield ""
-    yield "| fault of | heard | found | costly | right cause | right element | right severity | one incident | says what it cannot see | median s |"
+    yield "| fault of | reads | found | costly | right cause | right element | right severity | one incident | says what it cannot see | median s |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for group, kinds in GROUPS.items():
         for name in (HOSTS, BOTH):
             yield f"| {group} | {name} | {' | '.join(_cells(fleets, name, kinds))} |"
     yield ""
-    yield "| heard | messages about ports | precision | severity included | wrong per node-day |"
+    yield "| reads | messages about ports | precision | severity included | wrong per node-day |"
     yield "|---|---|---|---|---|"
     for name in (HOSTS, BOTH):
         messages = [it for one in fleets for it in one[name]["messages"]]
@@ -300,7 +283,7 @@ def _as_grave(messages: Sequence[Mapping[str, Any]]) -> str:
 def _cells(fleets: Sequence[Any], name: str, kinds: Sequence[str]) -> Iterator[str]:
     own = [it for one in fleets for it in one[name]["faults"] if it["kind"] in kinds]
     found = [it for it in own if _is_found(it)]
-    costly = [it for it in own if it.get("lost", 0.0) >= _COSTLY]
+    costly = [it for it in own if it.get("lost", 0.0) >= COSTLY]
     yield _share(len(found), len(own))
     yield _share(sum(map(_is_found, costly)), len(costly))
     asked = {"cause": own, "place": found, "severity": found, "one": own, "abstained": found}

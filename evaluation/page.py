@@ -13,7 +13,7 @@ from .judge import measures
 from .judge.matching import Outcome, Verdict
 from .judge.measures import BUDGETS, ENOUGH, FAULT_RATE, PER_NODE_DAYS, Point, Rate, Share
 from .judge.tally import Message, Tally
-from .plays import CROWDED, Play, Tallies, for_tuning, newest, tallies
+from .plays import COSTLY, CROWDED, Play, Tallies, for_tuning, newest, tallies
 
 _WEEK = 7 * PER_NODE_DAYS
 _SORTS = (("inferred", measures.inferred), ("names itself", measures.conformance))
@@ -25,12 +25,12 @@ def page(plays: Sequence[Play]) -> Iterator[str]:
     yield "# Accuracy"
     yield ""
     if not counted:
-        yield "What an operator gets from the detectors is measured with `python -m evaluation.run release`; since the detectors, the simulated fleet or the judge last changed, nobody has."
+        yield "`python -m evaluation.run release` measures what an operator gets from the detectors. It has not been run since the detectors, the simulated fleet or the judge last changed."
         yield ""
     else:
         ours = [Tally.from_json(one["tallies"][OURS]) for one in counted if OURS in one["tallies"]]
         same, before = tallies(counted), tallies(for_tuning(plays))
-        yield from _first(ours)
+        yield from _first(ours, newest(plays, CROWDED))
         yield from _headline(same, before)
         yield from _many(newest(plays, CROWDED))
         yield from _details(same, before)
@@ -73,22 +73,26 @@ def _every_point(found: Tallies, name: str) -> list[Point]:
     return [it for one in variants(name) if one in found for it in measures.points(found[one])]
 
 
-def _first(ours: Sequence[Tally]) -> Iterator[str]:
+def _first(ours: Sequence[Tally], crowded: Sequence[Play]) -> Iterator[str]:
     whole = measures.shipped(ours)
     node_days, found, wrong = whole.wrong.node_days, whole.found, whole.wrong
-    if found.of < ENOUGH:
-        yield f"In {node_days:,.0f} node-days an operator was told of {found.hits:,} of {found.of:,} faults that no sensor names, and read {counted(wrong.count, 'wrong message')}: too few to say more."
-    else:
+    many = measures.shipped([Tally.from_json(one["tallies"][OURS]) for one in crowded]).found
+    heard = counted(wrong.count, "wrong message")
+    if found.of >= ENOUGH:
         yield f"An operator of 1,000 nodes is told of {_percent(found)} of the faults that no sensor names, and reads {(wrong.value or 0.0) * 7:,.0f} wrong messages a week."
+    elif many.of >= ENOUGH:
+        yield f"gpuvigil finds {_percent(many)} of the faults that no sensor names, of {many.of:,} on clusters with many faults, and sent {heard} in {node_days:,.0f} node-days of clusters with as few as in life."
+    else:
+        yield f"In {node_days:,.0f} node-days an operator was told of {found.hits:,} of {found.of:,} faults that no sensor names, and read {heard}: too few to say more."
     yield ""
-    yield f"Measured on simulated fleets ([what is modelled](fleet.md)): {node_days:,.0f} node-days with {found.of:,} such faults, on seeds that were drawn after the code stood. **No real fault is in here**: no public data set has labelled GPU faults over time. {_few(found)}A *message* is a warning or a critical; notes (info) are not counted, neither as found nor as wrong."
+    yield f"Measured on simulated clusters ([what is modelled](fleet.md)), on seeds that were drawn after the code stood. **No real fault is in here**: no public data set has labelled GPU faults over time. A *message* is a warning or a critical; notes (info) are not counted, neither as found nor as wrong. The {node_days:,.0f} node-days had {counted(found.of, 'such fault')}. {_few(found)}".rstrip()
     yield ""
 
 
 def _headline(same: Tallies, before: Tallies) -> Iterator[str]:
     yield "## Faults that must be inferred"
     yield ""
-    yield f"Recall at a budget: of the faults that no Xid, counter or setting names, the share found by somebody who accepts {BUDGETS[0]:g} or {BUDGETS[1]:g} wrong messages per 1,000 node-days, about {BUDGETS[0]:g} or {BUDGETS[1]:g} a day on 1,000 nodes. Noisier detectors are thinned until they fit. *As shipped* is without a budget. The rules of others are theirs; limits of estimators are the best on tuning seeds. Others play about a tenth of the fleets, as their intervals say."
+    yield f"*Recall at a budget* is the share of faults found, among those that no Xid, counter or setting names, if you accept {BUDGETS[0]:g} or {BUDGETS[1]:g} wrong messages per 1,000 node-days (about {BUDGETS[0]:g} or {BUDGETS[1]:g} a day on 1,000 nodes). Noisier detectors are thinned out until they fit the budget; *as shipped* is without one. Other tools use their own published rules; estimators use the limits that did best on tuning seeds. Others play about a tenth of the fleets, so their intervals are wider."
     yield ""
     yield f"| detectors | at {BUDGETS[0]:g} | at {BUDGETS[1]:g} | found as shipped | wrong per 1,000 node-days |"
     yield "|---|---|---|---|---|"
@@ -105,7 +109,7 @@ def _headline(same: Tallies, before: Tallies) -> Iterator[str]:
         )
         yield f"| {name} | {' | '.join(cells)} |"
     yield ""
-    yield "An alarm on every node in every quarter of an hour stands for chance. Recall at a budget has the worse and the better ends of the intervals of recall and of wrong messages together, which is wider than 95 %."
+    yield "*Always alarm*, an alarm on every node every quarter of an hour, is what chance achieves. The interval of recall at a budget combines the worse and the better ends of two intervals, of recall and of wrong messages, so it is wider than 95 %."
     yield ""
     yield from _curve(same)
 
@@ -125,7 +129,7 @@ def _curve(same: Tallies) -> Iterator[str]:
 def _details(same: Tallies, before: Tallies) -> Iterator[str]:
     yield "## What the messages are worth"
     yield ""
-    yield f"Of the same faults, as shipped. *One incident* is exactly one, of the right cause; *precision* is of warnings and criticals, and of criticals alone, at {FAULT_RATE:g} such faults per 1,000 node-days; delays are seconds from the first sign to the message."
+    yield f"The same faults, as shipped. *One incident*: there was exactly one, with the right cause. *Precision*: of warnings and criticals together, and of criticals alone, at {FAULT_RATE:g} such faults per 1,000 node-days. Delays are seconds from the first sign to the message."
     yield ""
     yield "| detectors | right cause | right in its first words | one incident | precision | of criticals | median s | p95 s |"
     yield "|---|---|---|---|---|---|---|---|"
@@ -149,7 +153,7 @@ def _details(same: Tallies, before: Tallies) -> Iterator[str]:
 def _conformance(same: Tallies, before: Tallies) -> Iterator[str]:
     yield "## Faults that name themselves"
     yield ""
-    yield "An Xid, a counter or a setting says what it is: finding these is conformance, not detection. *Noted* were told in the digest (info) only."
+    yield "An Xid, a counter or a setting names these faults, so finding them is conformance, not detection. *Noted*: reported in the digest (info) only."
     yield ""
     yield "| detectors | found | noted | right cause | one incident | median s |"
     yield "|---|---|---|---|---|---|"
@@ -174,7 +178,7 @@ def _week(ours: Sequence[Tally]) -> Iterator[str]:
     node_days = sum(one.node_days for one in fleets)
     yield "## A week of messages"
     yield ""
-    yield f"Everything that somebody on call for 1,000 nodes would have read in {node_days / PER_NODE_DAYS:.1f} days: {len(fleets)} fleets, {PER_NODE_DAYS / NODES:g} beside each other."
+    yield f"All messages that somebody on call for 1,000 nodes would have read in {node_days / PER_NODE_DAYS:.1f} days ({len(fleets)} fleets, {PER_NODE_DAYS / NODES:g} of them side by side)."
     yield ""
     yield "| day | message | | about |"
     yield "|---|---|---|---|"
@@ -191,7 +195,7 @@ def _week(ours: Sequence[Tally]) -> Iterator[str]:
     missed = Counter(it.fault for it in measures.inferred(fleets) if not it.found)
     names = ", ".join(f"{kind} {count}" for kind, count in missed.most_common())
     yield ""
-    yield f"Never read of, among faults that must be inferred: {names or 'none'}."
+    yield f"Not found, among faults that must be inferred: {names or 'none'}."
     yield ""
 
 
@@ -215,7 +219,7 @@ def _kinds(ours: Sequence[Tally]) -> Iterator[str]:
     wrong = sum((Counter(one.wrong) for one in ours), Counter[str]())
     names = ", ".join(f"`{fault}` {count}" for fault, count in wrong.most_common())
     yield ""
-    yield f"Wrong messages by what they said: {names or 'none'}."
+    yield f"Wrong messages by fault: {names or 'none'}."
     yield ""
 
 
@@ -247,31 +251,43 @@ def _many(plays: Sequence[Play]) -> Iterator[str]:
     node_days = sum(one.node_days for one in ours)
     yield "## Recall on many faults"
     yield ""
-    yield f"Fleets like the world have too few faults for a share. These have the same nodes, jobs and look-alikes with a hundred times as many faults, more of them to be inferred than in life: {len(ours)} fleets of {NODES} nodes and a day. How many are found, and how they are named, is known from here; how often a message is wrong is not, since nobody has such a fleet."
+    yield f"Clusters as in life have too few faults to measure a share. These {len(ours)} fleets of {NODES} nodes and one day have the same nodes, jobs and look-alikes, but a hundred times as many faults, and more of them must be inferred. They show how many faults are found and how well they are named. They do not show how often a message is wrong, since no real cluster is like them."
     yield ""
     yield "| | found | right cause | one incident | median s |"
     yield "|---|---|---|---|---|"
     for title, of in _SORTS:
         yield f"| {title} | {' | '.join(_outcomes(of(ours), _share))} |"
+    if costly := _costly(plays):
+        yield f"| inferred, and costs a job {COSTLY:.0%} of its pace or more | {' | '.join(_outcomes(costly, _share))} |"
     yield ""
     yield from _by_kind(ours)
     yield ""
     first = plays[0]
     seeds = ", ".join(str(one["seed"]) for one in plays)
     cost = sum(one["cpu_seconds"] for one in plays) / node_days
-    yield f"`python -m evaluation.run crowded`, {node_days:,.0f} node-days, {cost:.2f} s of CPU time each: detectors as of commit `{first['detectors'][:12]}`, fleet `{first['fleet']}`, judge `{first['judge']}`. Seeds that follow from the hash of the commit: {seeds}."
+    yield f"`python -m evaluation.run crowded`, {node_days:,.0f} node-days, {cost:.2f} s of CPU time each. Detectors: commit `{first['detectors'][:12]}`; fleet `{first['fleet']}`; judge `{first['judge']}`. Seeds, from the hash of the commit: {seeds}."
     yield ""
+
+
+def _costly(plays: Sequence[Play]) -> list[Outcome]:
+    """Return the inferred faults that cost a job much of its pace, of plays that say so."""
+    found = []
+    for one in plays:
+        lost = one.get("lost", {})
+        faults = measures.inferred([Tally.from_json(one["tallies"][OURS])])
+        found += [it for it in faults if lost.get(it.id, 0.0) >= COSTLY]
+    return found
 
 
 def _how() -> Iterator[str]:
     yield "## How it is measured"
     yield ""
-    yield "- A fault is found when a warning or critical about its machine begins after its first sign and before its end. Each time that an incident opens or returns is a message and is judged by itself, but what is [on trial](alerts.md#verdicts-on-trial) is in the digest; one that begins within half an hour after a fault is neither right nor wrong."
-    yield "- Which kinds name themselves: `evaluation/judge/inferred.py`. Hidden faults, of which no number tells because nothing ran, count for nobody."
-    yield "- Wrong messages are counted wherever nothing was wrong, look-alikes included: reboots, drains, driver rollouts, late data, users' own Xids."
-    yield "- Idle GPUs and programs' own errors (Xid 13, 31, 43, 45) are no claims about faults, whoever makes them."
-    yield f"- Why {BUDGETS[0]:g} and {BUDGETS[1]:g}: `evaluation/judge/measures.py`. Intervals are of 95 % (Wilson for shares, Poisson for rates); below {ENOUGH} faults a share says *too few*."
-    yield "- Peers' rules run in the analyzer's own passes on the same data, and stand as long as the fault does; each has its source in `evaluation/baselines/rules.py`."
+    yield "- A fault is *found* if a warning or critical about its machine begins between its first sign and its end. Each time an incident opens or returns counts as one message. Faults [on trial](alerts.md#verdicts-on-trial) are in the digest and send none. A message that begins within half an hour after a fault's end is neither right nor wrong."
+    yield "- `evaluation/judge/inferred.py` lists which kinds name themselves. Hidden faults, which no number shows because nothing ran on the GPU, do not count."
+    yield "- A message is *wrong* if there was no fault. That includes look-alikes: reboots, drains, driver rollouts, late data, Xids caused by programs."
+    yield "- Incidents about idle GPUs and programs' errors (Xid 13, 31, 43, 45) are not judged here, for any tool."
+    yield f"- `evaluation/judge/measures.py` says why the budgets are {BUDGETS[0]:g} and {BUDGETS[1]:g}. Intervals are 95 % (Wilson for shares, Poisson for rates). A share of fewer than {ENOUGH} faults is marked *too few*."
+    yield "- The rules of other tools run in the analyzer's passes on the same data, and their alarms last as long as the fault. `evaluation/baselines/rules.py` has the source of each."
     yield ""
 
 
@@ -283,9 +299,9 @@ def _played(plays: Sequence[Play], counted: Sequence[Play]) -> Iterator[str]:
         days = sum(next(iter(one["tallies"].values()))["node_days"] for one in counted)
         seeds = ", ".join(str(one["seed"]) for one in counted)
         cost = sum(one["cpu_seconds"] for one in counted) / days
-        yield f"Detectors as of commit `{last['detectors'][:12]}`, fleet `{last['fleet']}`, judge `{last['judge']}`: {len(counted)} fleets of {NODES} nodes and {DAYS:g} days, {cost:.1f} s of CPU time a node-day for all sets together. Seeds: {seeds}. They follow from the hash of the commit that was played, and nobody could know them before; a tree with changes is refused."
+        yield f"{len(counted)} fleets of {NODES} nodes and {DAYS:g} days, with {cost:.1f} s of CPU time a node-day for all detectors together. Detectors: commit `{last['detectors'][:12]}`; fleet `{last['fleet']}`; judge `{last['judge']}`. Seeds: {seeds}. They are drawn from the hash of the commit, so nobody could know them before; a working tree with changes is refused."
         yield ""
-    yield f"All plays are in `evaluation/plays.jsonl`, to which lines are only added. {len(for_tuning(plays))} more were played to tune, or for detectors, a fleet or a judge that have changed since: their seeds are seen, and only tuning is left for them. Whether a change of the code makes the detectors worse is tested on [dense fleets](development.md#where-to-change-what) instead."
+    yield f"All plays are in `evaluation/plays.jsonl`, and none is ever removed. {len(for_tuning(plays))} more were played for tuning, or with detectors, a fleet or a judge that have changed since; their seeds are known now and serve only for tuning. In CI, [dense fleets](development.md#where-to-change-what) test whether a change makes the detectors worse."
 
 
 def _of(faults: Sequence[Outcome], which: Sequence[bool]) -> Share:

@@ -15,6 +15,8 @@ from .judge.tally import Tally
 
 PLAYS = ROOT / "evaluation/plays.jsonl"
 RELEASE, CROWDED, TUNING = "release", "crowded", "tuning"
+# A fault is costly when a job loses at least this share of its pace.
+COSTLY = 0.1
 Play = Mapping[str, Any]
 # What each set of detectors did on each fleet, by the set's name.
 Tallies = Mapping[str, Sequence[Tally]]

@@ -96,13 +96,16 @@ def stamp(root: Path = ROOT) -> dict[str, str]:
 def run(use: str, seed: int, sets: Sequence[str], stamped: Mapping[str, str]) -> dict[str, Any]:
     """Play one fleet and return its line of the results."""
     begun = time.process_time()
-    found = play(build(_MAKES.get(use, like_the_world)(seed)), sets)
+    fleet = build(_MAKES.get(use, like_the_world)(seed))
+    found = play(fleet, sets)
     return {
         "use": use,
         "seed": seed,
         **stamped,
         "cpu_seconds": round(time.process_time() - begun),
         "tallies": {name: one.to_json(messages=name == OURS) for name, one in found.items()},
+        # By fault: the largest share of its pace that a job lost, where the plan knows it.
+        "lost": {it.id: it.pace_lost for it in fleet.truths() if it.pace_lost is not None},
     }
 
 

@@ -123,9 +123,9 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     false = sum(fleet["false"] for fleet in result["fleets"])
     yield "## How slow a GPU must be"
     yield ""
-    yield f"`{result['command']}`: {len(faults)} slow GPUs that were at work, in {len(result['fleets'])} fleets of seeds that nothing else has; fleet `{result['fleet']}`. *Tellable* are those that a job of four GPUs or more had for ten minutes before and after: of the others nobody knows what they did before."
+    yield f"`{result['command']}`: {len(faults)} slow GPUs at work, in {len(result['fleets'])} fleets with seeds used for nothing else; fleet `{result['fleet']}`. *Detectable* are those that a job of four GPUs or more held for ten minutes before and after. For the others there is nothing to compare with."
     yield ""
-    yield "| loses | found of all | found of the tellable | median s | p95 s |"
+    yield "| loses | found of all | found of the detectable | median s | p95 s |"
     yield "|---|---|---|---|---|"
     for low, high in pairwise(BINS):
         own = [it for it in faults if low <= it["percent"] < high or it["percent"] == high == 25.0]
@@ -140,7 +140,7 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     yield from _by_size([it for it in faults if it["percent"] >= _PLAIN])
     yield ""
     low, high = (PER_NODE_DAYS * it for it in exact_rate(false, node_days))
-    yield f"Sound GPUs called slow in these {node_days:g} node-days: {false} (per 1,000 {low:.1f} to {high:.1f})."
+    yield f"Healthy GPUs called slow in these {node_days:g} node-days: {false} (per 1,000 {low:.1f} to {high:.1f})."
 
 
 def _by_size(faults: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -148,7 +148,7 @@ def _by_size(faults: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     told = [it for it in faults if it["gpus"] >= _PEERS]
     soon = sum(it["seconds"] is not None and it["seconds"] <= _SOON for it in told)
     met = "holds" if soon == len(told) else "**missed**"
-    yield f"The more GPUs a job has, the sooner it shows which one is slow; of those that lose {_PLAIN:g} % and more (aim: each tellable one within {_SOON:g} s; {soon} of {len(told)}: {met}, since means of one minute of few GPUs scatter as much as that):"
+    yield f"The more GPUs a job has, the sooner a slow one shows. For GPUs that lose {_PLAIN:g} % or more (goal: each detectable one within {_SOON:g} s; {soon} of {len(told)}: {met}, since one-minute means of few GPUs vary by as much):"
     yield ""
     yield f"| GPUs of the job | found | within {_SOON:g} s | median s |"
     yield "|---|---|---|---|"

@@ -17,7 +17,7 @@ COMMANDS: dict[str, str] = {
     "idle": "show allocated GPUs that are idle, longest first",
     "who": "show who holds the GPUs of a node, and their state",
     "jobs": "show what bounds each job, its pace, its incidents and what it would lose",
-    "why": "show what bounds a job, or how it ended and why, and what its nodes told",
+    "why": "show what bounds a job, or how and why it ended, and what its nodes reported",
     "lemons": "list nodes, slots and GPUs that failed repeatedly",
     "compare": "compare the faults of nodes by driver, firmware, kernel, model or rack",
     "rma": "track returns to the manufacturer",

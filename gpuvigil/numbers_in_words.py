@@ -14,7 +14,7 @@ NOT_MEASURED = "not measured"
 def holders_unknown(of: str = "the GPUs") -> str:
     """Return the text shown in place of numbers about holders, with what would provide them."""
     return (
-        f"Who holds {of} is not known: a collector tells it, or dcgm-exporter with its labels"
+        f"Who holds {of} is not known: a collector reports it, or dcgm-exporter through its labels"
         " hpc_job or pod."
     )
 

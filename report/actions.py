@@ -57,7 +57,7 @@ def _mended(facts: Facts, key: _Key, _: _Rows, __: _Rows) -> tuple[str, bool]:
         return "Over.", True
     at = incident.resolved_at
     if at is None or at > facts.usage.end:
-        return "It still stands.", False
+        return "It is still open.", False
     return f"Over since {formatting.at(at)}.", True
 
 

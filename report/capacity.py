@@ -7,10 +7,10 @@ from .content import Capacity, Loss
 from .rounding import HOUR, near, rounded, shared
 
 LOSSES: tuple[tuple[LostTo, str, str], ...] = (
-    (LostTo.FAULT, "fault", "a GPU or its node had failed, and nobody was known to mend it"),
+    (LostTo.FAULT, "fault", "a GPU or its node had failed, and no repair was known"),
     (LostTo.REPAIR, "repair", "it was being mended, or a part was with its maker"),
     (LostTo.MAINTENANCE, "maintenance", "somebody had taken it out, for something else"),
-    (LostTo.UNKNOWN, "unknown", "its node was gone without a word, or nobody said why it was out"),
+    (LostTo.UNKNOWN, "unknown", "its node disappeared without notice, or no reason was given"),
 )
 
 

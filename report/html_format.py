@@ -115,7 +115,7 @@ def _rules(report: Report) -> Html:
     if not report.rules:
         return Html("")
     said = tag("p", formatting.noisiest(report), class_="soft small")
-    return _section("Worth being told?", said, rules(report))
+    return _section("Were the messages useful?", said, rules(report))
 
 
 def _actions(report: Report) -> Html:

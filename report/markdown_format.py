@@ -137,7 +137,7 @@ def _losses(report: Report) -> Iterator[str]:
 def _rules(report: Report) -> Iterator[str]:
     rows = [(one.title, *formatting.answers(one)) for one in report.rules]
     heads = ("Rule", "Called noise", "Called useful", "Incidents", "Not judged", "Told in")
-    yield from _table("Worth being told?", heads, rows)
+    yield from _table("Were the messages useful?", heads, rows)
     if rows:
         yield from ("", text(formatting.noisiest(report)))
 

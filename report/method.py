@@ -38,7 +38,7 @@ def method(facts: Facts, cover: Coverage, incidents: Sequence[Incident], grain: 
 def _definitions(facts: Facts) -> tuple[tuple[str, str], ...]:
     span, counted = duration(facts.idle_after), 100.0 * IDLE_BELOW
     told = facts.idle_below_percent
-    others = "" if told == counted else f" Incidents are told by another limit, {told:g} %."
+    others = "" if told == counted else f" Incidents use another limit, {told:g} %."
     return (
         (
             "Allocated",

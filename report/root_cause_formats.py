@@ -67,7 +67,7 @@ def _summary(page: Page) -> Iterator[str]:
     amount = len(page.incidents) + page.more_incidents
     yield f"Cluster {page.cluster}, node {page.node}. {counted(amount, 'incident')} in {span}, from {_at(page.start)} to {_at(page.made_at)}."
     if page.more_incidents:
-        yield f"The newest {len(page.incidents)} are told here; --last chooses a shorter span."
+        yield f"The newest {len(page.incidents)} are shown; --last chooses a shorter span."
     if page.jobs_lost:
         hours = page.job_gpu_hours
         lost = "GPU-hours not known" if hours is None else f"at most {hours:,.1f} GPU-hours"
@@ -90,7 +90,7 @@ def _account(one: Account, page: Page) -> Iterator[Block]:
     hours = f"{one.gpu_hours_blocked:,.1f} GPU-hours" if one.gpus_blocked else "no GPU-hours"
     said.append(f"{counted(one.gpus_blocked, 'GPU')} blocked, {hours}.")
     said += [f"{one.history}."] if one.history else []
-    said.append(f"Incident {one.id}, fault {one.fault}. Rule: {one.rule_from or 'not told'}.")
+    said.append(f"Incident {one.id}, fault {one.fault}. Rule: {one.rule_from or 'unknown'}.")
     yield Block(heading=f"{one.title}: {one.where}", said=said)
     yield Block(
         heading="Evidence",

@@ -41,7 +41,7 @@ def until(settings: ReportSettings, final_at: datetime) -> str:
     at = final_at.astimezone(cron_of(settings).zone)
     return (
         f"Preliminary until {at:%A}, {at.day} {at:%B}, {at:%H:%M} ({at.tzname()}): then comes the report of the"
-        " whole span, with what was told late. Tell your operators before if a figure is wrong."
+        " whole span, late data included. If a figure is wrong, tell your operators before then."
     )
 
 

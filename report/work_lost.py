@@ -10,7 +10,7 @@ from .inputs import Facts
 from .sheet import Cell, Column, Kind, Sheet, exact
 
 MOST = 8
-NOT_TOLD = "What jobs lost at failures is not known: no scheduler told of jobs."
+NOT_TOLD = "What jobs lost at failures is not known: no scheduler reports jobs."
 
 
 def work_lost(facts: Facts) -> Sheet | None:

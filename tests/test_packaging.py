@@ -139,7 +139,7 @@ def test_the_unit_of_the_services_runs_a_command_that_exists(
     done = analyze("verify", str(unit))
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     (file,) = re.findall(r"^ExecStart=\S+ %i --config (\S+)$", SERVICES, re.MULTILINE)
-    assert f"The second makes `{file}`" in INSTALL
+    assert f"- writes `{file}`" in INSTALL
     # The collector's state, under a user that systemd makes up, is another directory.
     theirs = re.findall(r"^(?:StateDirectory|User)=(.*)$", UNIT.read_text(), re.MULTILINE)
     ours = re.findall(r"^(?:StateDirectory|User)=(.*)$", SERVICES, re.MULTILINE)

@@ -161,7 +161,7 @@ def decide(job: Activity) -> Decision:
     bound, said, sure = _of_steps(job) or _of_waits(job) or _of_kernels(job)
     outside = job.steps.outside_share if job.steps else None
     if bound is Bound.UNKNOWN and outside is not None and outside >= STEP_SHARE:
-        said = f"{100.0 * outside:.0f} % of the time is in no step, and in what is not told"
+        said = f"{100.0 * outside:.0f} % of the time is outside steps, and the job does not report what it does then"
     confidence = sure * min(job.coverage, 1.0)
     return Decision(bound=bound, said=said, confidence=confidence, missing=missing)
 

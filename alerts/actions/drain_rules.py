@@ -41,7 +41,7 @@ class DrainRefusal(str, Enum):
     TOO_RECENT = "it has not stood for actions.after_seconds yet"
     UNKNOWN_NODE = "the scheduler knows no node of that name"
     OUT_OF_SERVICE = "the node is out of service already"
-    RELEASED = "somebody gave the node back while it stands"
+    RELEASED = "somebody resumed the node while the incident was open"
     SHARE = "more of the cluster would be out of service than actions.most_percent allows"
 
 

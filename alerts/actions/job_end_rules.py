@@ -57,10 +57,10 @@ class EndRefusal(str, Enum):
     COMPUTES = "not all of its GPUs were idle for the whole time"
     EXCUSED = "what was measured excuses its holder, or cannot be trusted"
     STALE = "some of its GPUs were not measured in the last minutes"
-    OTHER_INCIDENT = "something else stands of its GPUs, its nodes or its whole cluster"
-    UNKNOWN = "Slurm's controller has not told of it: gpuvigil slurm does that"
-    UNSEEN = "Slurm gives it other GPUs than its nodes told of"
-    CHANGED = "it does not run in Slurm as its nodes told"
+    OTHER_INCIDENT = "another incident is open on its GPUs, its nodes or its whole cluster"
+    UNKNOWN = "Slurm's controller has not reported it: run gpuvigil slurm"
+    UNSEEN = "Slurm and its nodes report different GPUs"
+    CHANGED = "Slurm does not show it running as its nodes do"
     NO_BATCH = "it is no batch job"
     HETEROGENEOUS = "it is part of a heterogeneous job"
     NO_REQUEUE = "its owner does not want it to be requeued"
@@ -121,7 +121,7 @@ class Ending:
         """The command that undoes it, as far as that is possible."""
         return {
             How.CANCEL: "none: it is submitted anew by its owner",
-            How.REQUEUE: "none: it begins anew by itself; scontrol hold keeps it from that",
+            How.REQUEUE: "none: it starts again by itself; scontrol hold prevents that",
             How.HOLD: f"scontrol release {self.number}",
         }[self.how]
 

@@ -265,7 +265,9 @@ class Actor:
         """Raise ActionError when the analyzer is silent: its standing incidents may be long over."""
         trouble = analyzer_trouble(self._hub.record(RecordKind.PULSE, "analyzer"), now)
         if trouble is not None:
-            raise ActionError(f"the analyzer is silent, {trouble.value}: what stands is not known")
+            raise ActionError(
+                f"the analyzer is silent, {trouble.value}: open incidents are not known"
+            )
 
     def _incidents(self, machines: Mapping[str, Machine]) -> list[Incident]:
         """Return the incidents that stand, and those that our marks name."""

@@ -67,7 +67,7 @@ class Email:
         settings = self._settings
         written = letters(message, settings)
         if not written:
-            said = f"nobody to write to: no owner with a name in {settings.owner_template}"
+            said = f"no recipient: no owner has a name for {settings.owner_template}"
             return Refused(reason=said, for_nobody=True)
         found, whole = self._tried(message.notice, written)
         reached = self._reached.get(message.notice, set())

@@ -292,7 +292,7 @@ def _last(held: IdleHolding, stage: str, policy: Policy) -> str:
 _HINTS = {
     Idleness.NO_PROCESS: "No process of yours is on them: a program may have ended early. ",
     Idleness.MEMORY_PARKED: "Their memory is in use, and nothing is computed. ",
-    Idleness.NO_REQUESTS: "Their inference server runs, and nobody asks it: scale it to zero, or have it declared"
+    Idleness.NO_REQUESTS: "Their inference server runs but gets no requests: scale it to zero, or have it declared"
     " as standby. ",
     Idleness.SOME_GPUS: "Others of the same job compute: ask for as many as it uses. ",
 }

@@ -45,7 +45,7 @@ NEEDS = (
     _NOW,
     *job_steps.NEEDS,
     *idle_ranks.NEEDS,
-    Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
+    Need(measurement="gpu", span=Span.STEADY, aggregates=(*_ASKED, _LEAST_WATTS)),
     TREND,
     Need(measurement="node", span=Span.RECENT, aggregates=_WRITTEN),
 )
@@ -59,8 +59,9 @@ _MEMORY_PERCENT = 2
 _NVLINK_BYTES, _PCIE_BYTES = 1e6, 50e6
 _COVERAGE = 0.8
 # Share of the power limit, where memory utilisation is not read: a model that generates its answers token by
-# token is fully used at 30 to 40 %. Ours.
-_SHARE_WITHOUT_MEMORY = 0.25
+# token is fully used at 30 to 40 %. The larger share counts while the power varies by less than `_VARIES`, since
+# that of a program with work to do varies more. Ours.
+_SHARE_WITHOUT_MEMORY, _SHARE_IF_FLAT, _VARIES = 0.25, 0.3, 0.05
 # A GPU whose limit is unknown still spins while it draws no more than this many times its minimum of the last
 # half hour; one at work draws four times that. Ours.
 _NO_MORE = 1.5
@@ -287,7 +288,7 @@ def _spinning(
     spins &= rows.values(_BUSY.column) >= _BUSY_PERCENT
     spins &= rows.values(_WATTS.column) < _POWER_SHARE * _limits(window, rows)
     light = rows.values(_MEMORY.column) < _MEMORY_PERCENT
-    spins &= light | _fell_idle(window, rows) if by_power else light
+    spins &= light | _fell_idle(window, rows, span) if by_power else light
     # Links that are not measured do not speak against spinning.
     spins &= np.nan_to_num(rows.values(_MOVED.column)) < _NVLINK_BYTES * length
     spins &= np.nan_to_num(rows.values(_COPIED.column)) < _PCIE_BYTES
@@ -306,26 +307,27 @@ def _limits(window: Window, rows: Rows) -> Floats:
     return found
 
 
-def _fell_idle(window: Window, rows: Rows) -> Mask:
+def _fell_idle(window: Window, rows: Rows, span: Span) -> Mask:
     """Return for each row whether its GPU, quiet now, drew as much as one at work within the trend span."""
     before = window.get("gpu", Span.TREND).beside(rows, _WATTS.column)
     worked: Mask = before >= _POWER_SHARE * _limits(window, rows)
-    return worked & _is_quiet(window, rows)
+    if span is not Span.STEADY:
+        return worked & _is_quiet(window, rows, _SHARE_WITHOUT_MEMORY)
+    flat = rows.values(_LEAST_WATTS.column) >= (1.0 - _VARIES) * rows.values(_WATTS.column)
+    share = np.where(flat, _SHARE_IF_FLAT, _SHARE_WITHOUT_MEMORY)
+    return worked & _is_quiet(window, rows, share)
 
 
-def _is_quiet(window: Window, rows: Rows) -> Mask:
-    """Return for each row whether utilisation and power suggest spinning, where memory utilisation is not read."""
+def _is_quiet(window: Window, rows: Rows, share: Floats | float) -> Mask:
+    """Return which GPUs seem to spin by utilisation and power alone: memory utilisation is not read."""
     quiet: Mask = np.isnan(rows.values(_MEMORY.column))
     quiet &= rows.values(_BUSY.column) >= _BUSY_PERCENT
-    most = _SHARE_WITHOUT_MEMORY * _limits(window, rows)
-    quiet &= rows.values(_WATTS.column) < most
+    quiet &= rows.values(_WATTS.column) < share * _limits(window, rows)
     return quiet
 
 
 def _goes_on(window: Window, rows: Rows) -> Mask:
-    """Return for each row whether a GPU with no known limit is still used like a spinning one and draws no more
-    than before.
-    """
+    """Return for each row whether a GPU without a known limit is used as if it spun, and draws no more than before."""
     least = window.get("gpu", Span.TREND).beside(rows, _LEAST_WATTS.column)
     going: Mask = np.isnan(limits(window, rows, _LIMIT.column))
     going &= rows.values(_BUSY.column) >= _BUSY_PERCENT
@@ -341,7 +343,7 @@ def would_show_hang(window: Window, incident: Incident) -> bool | None:
     """
     rows = window.get("gpu", Span.RECENT)
     them = {incident.subject.key, *incident.members}
-    quiet = rows.where(_is_quiet(window, rows) | _goes_on(window, rows))
+    quiet = rows.where(_is_quiet(window, rows, _SHARE_IF_FLAT) | _goes_on(window, rows))
     return False if any(gpu.key in them for gpu, _ in quiet) else None
 
 

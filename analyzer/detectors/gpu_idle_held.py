@@ -171,7 +171,7 @@ def _may_hang(
     if holder is None or any(row and row["step_age_seconds"] is not None for row in steps):
         return
     if {it for it in holder.gpus if it.of_node() == node} <= set(gpus):
-        told = "cannot be told apart: the job tells no steps"
+        told = "unknown: the job reports no steps"
         yield Evidence(name="idle or hung", value=told, detail=True)
 
 

@@ -162,7 +162,7 @@ DETECTOR = Detector(
     find=contradicting_sensors,
     faults=found_by("gpu_sensor"),
     needs=NEEDS,
-    sentence="A GPU whose utilisation reads 0 % although it draws the power of one at work, or its multiprocessors are active; or whose temperature stands still while its power does not.",
+    sentence="A GPU whose utilisation reads 0 % although it draws the power of one at work, or its multiprocessors are active; or whose temperature does not change while its power does.",
     source="NVML's utilisation against its power and its own SM activity, its temperature against its power",
     would_show=would_show_contradiction,
 )

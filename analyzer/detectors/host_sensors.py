@@ -102,6 +102,6 @@ DETECTOR = Detector(
     find=failing_parts,
     faults=found_by("host_sensors"),
     needs=NEEDS,
-    sentence="A node of which a power supply, a fan, a mount or a file system fails.",
+    sentence="A node whose power supply, fan, mount or file system fails.",
     source="the kernel's hwmon, power_supply and statvfs",
 )

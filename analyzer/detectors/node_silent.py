@@ -1,4 +1,4 @@
-"""A node that reported before and of which the hub hears nothing any more."""
+"""A node that has stopped reporting to the hub."""
 
 import math
 from collections import defaultdict
@@ -480,7 +480,7 @@ DETECTOR = Detector(
     find=silent_nodes,
     faults=found_by("node_silent"),
     needs=NEEDS,
-    sentence="A node that reported before and of which the hub hears nothing any more.",
+    sentence="A node that has stopped reporting to the hub.",
     source="three ticks without a body",
     judges_absence=True,
 )

@@ -85,6 +85,6 @@ DETECTOR = Detector(
     find=deaf_ports,
     faults=found_by("port_ecn"),
     needs=NEEDS,
-    sentence="A RoCE port that gets packets marked as congested and tells no sender, or whose link has PFC at one end only.",
+    sentence="A RoCE port that gets packets marked as congested and notifies no sender, or whose link has PFC at one end only.",
     source="what its card counts of both, and of pauses the switch's port, too",
 )

@@ -47,7 +47,7 @@ def failing_modules(window: Window) -> list[Finding]:
             )
         if broken[number]:
             times = rows.values(_FAULTS.column)[number]
-            evidence.append(Evidence(name="faults that the module told", value=f"{times:.0f}"))
+            evidence.append(Evidence(name="faults that the module reported", value=f"{times:.0f}"))
         found.append(
             Finding(
                 fault="port_module",

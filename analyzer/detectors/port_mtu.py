@@ -151,6 +151,6 @@ DETECTOR = Detector(
     faults=found_by("port_mtu"),
     needs=NEEDS,
     sentence="A port that carries data with another MTU than nearly all ports of its name.",
-    source="mtu of the port's interface in sysfs, held against the same port of other nodes",
+    source="mtu of the port's interface in sysfs, compared with the same port of other nodes",
     would_show=would_show,
 )

@@ -127,6 +127,6 @@ DETECTOR = Detector(
     faults=found_by("port_setup"),
     needs=NEEDS,
     sentence="An RDMA port that lacks a kind of GID (RoCE) or a partition (InfiniBand) that nearly all ports of its name have.",
-    source="gids, gid_attrs/types and pkeys in sysfs, held against the same port of other nodes",
+    source="gids, gid_attrs/types and pkeys in sysfs, compared with the same port of other nodes",
     would_show=would_show,
 )

@@ -66,7 +66,7 @@ def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) ->
         severity=Severity.WARNING if late or (has_jobs and not reboots) else Severity.INFO,
         evidence=Evidence(
             name="node",
-            value=f"said at {moment(word.at)} that it goes down: {word.message or 'no reason told'}",
+            value=f"said at {moment(word.at)} that it goes down: {word.message or 'no reason given'}",
             limit=f"a warning after {_BACK_WITHIN / timedelta(minutes=1):g} min" if reboots else "",
         ),
         for_good=not reboots,

@@ -56,7 +56,9 @@ def _options() -> argparse.ArgumentParser:
         " What is there is kept; it can be run again.",
     )
     init.add_argument("--cluster", help="name of the nodes' cluster; main, if left out")
-    init.add_argument("--webhook", default="", metavar="URL", help="who is told of incidents")
+    init.add_argument(
+        "--webhook", default="", metavar="URL", help="where messages about incidents go"
+    )
     init.add_argument("--slack", default="", metavar="URL", help="the same, a Slack webhook")
     init.add_argument(
         "--proxy", metavar="URL", help="HTTP proxy on the way to --webhook or --slack"
@@ -139,7 +141,7 @@ def told(config: Config) -> str:
     """Return who is told of incidents, and how to try it."""
     channels = config.alerts.names()
     if not channels:
-        return f"Nobody is told of incidents yet: put a channel into {SITE_CONFIG} (docs/alerts.md)"
+        return f"Nobody is notified of incidents yet: put a channel into {SITE_CONFIG} (docs/alerts.md)"
     return "\n".join(
         [
             "See that messages arrive:",

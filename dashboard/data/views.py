@@ -126,7 +126,7 @@ def _warnings(
         return said  # it is not recorded which services ran then
     passes = timedelta(seconds=max(PASSES_BEFORE_STALE * settings.tick_seconds, 15.0))
     said += _pulse(facts, "analyzer", "faults are not being looked for", passes, now)
-    return said + _pulse(facts, "alerts", "nobody is told of incidents", ALERTS_PATIENCE, now)
+    return said + _pulse(facts, "alerts", "nobody is notified of incidents", ALERTS_PATIENCE, now)
 
 
 def _silences(view: ClusterView, racks: Mapping[str, str], now: datetime) -> list[str]:

@@ -163,7 +163,7 @@ def standing(items: Sequence[Attention], what: str, *, loaded: bool = True) -> H
     if not items:
         return tag(
             "section",
-            tag("p", f"No incident stands on {what}.", class_="gv-empty"),
+            tag("p", f"No open incident on {what}.", class_="gv-empty"),
             class_="gv-standing",
         )
     return tag("section", *map(_standing, items), class_="gv-standing", aria_label="Open incidents")

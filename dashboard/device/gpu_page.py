@@ -183,7 +183,7 @@ def _rows(
         timeline.Row(
             name="Allocated to",
             spans=spans.holders(held, window, now),
-            nothing="nobody, as far as is known",
+            nothing="nobody, as far as known",
         ),
         timeline.Row(
             name="Incidents", spans=spans.stood(incidents, window, now, hrefs), nothing="none"

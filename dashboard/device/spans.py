@@ -122,7 +122,7 @@ def stood(
         start = max(one.since, window.start)
         end = min(one.resolved_at or now, window.end, now)
         if start < end:
-            over = "stands" if one.resolved_at is None else f"over at {moment(one.resolved_at)}"
+            over = "open" if one.resolved_at is None else f"resolved at {moment(one.resolved_at)}"
             text = f"{one.title}, since {moment(one.since)}, {over}"
             href = hrefs.get(one.id, "")
             spans.append(Span(start=start, end=end, kind=one.severity.value, text=text, href=href))

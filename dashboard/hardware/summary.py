@@ -17,7 +17,7 @@ from ..model.gpus import DisplayState, summed
 
 # The most columns, as more cannot be read side by side.
 MOST_PLACES = 12
-NO_RACK = "no rack told"
+NO_RACK = "no rack reported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,9 +171,9 @@ def ranks(job: JobNow, inventories: Mapping[Subject, Inventory], now: datetime) 
     told = _told_of(job)
     found, places = ordered(job.ranks, told), _Places(job, inventories)
     said = (
-        f"{found.apart:,} of {len(found.lines):,} {'stands' if found.apart == 1 else 'stand'} apart"
+        f"{counted(found.apart, 'outlier')} of {len(found.lines):,}"
         if found.apart
-        else "none stands apart"
+        else "no outliers"
     )
     numbered = any(line.rank.number is not None for line in found.lines)
     names = [*(["Rank"] if numbered else []), "GPU", "Node"]

@@ -103,7 +103,7 @@ def told_of(hub: Hub, wanted: str, cluster: str | None) -> Told:
     )
     if not names:
         raise ConfigError(
-            f"nobody told of a job {number!r}; 'gpuvigil top' names those that hold GPUs"
+            f"no scheduler or node has reported a job {number!r}; 'gpuvigil top' names those that hold GPUs"
         )
     if len(names) > 1:
         raise ConfigError(

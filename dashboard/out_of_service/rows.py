@@ -245,7 +245,7 @@ def next_step(
     counts = accepted is not None and since is not None and accepted.at > since
     known = accepted.at if accepted is not None and counts else None
     if (worst := next((it for it in here if _comes_first(it, known)), None)) is not None:
-        return worst.action or "resolve what stands"
+        return worst.action or "resolve its open incidents"
     if counts:
         return f"accepted: give it back to its scheduler{_command(scheduled)}"
     if lost is LostTo.MAINTENANCE:

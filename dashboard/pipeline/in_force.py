@@ -101,7 +101,7 @@ def channels_drawn(settings: AlertsSettings) -> Node:
     found = [(kind, one) for kind in RECEIVERS for one in getattr(settings, kind)]
     head = el("h2", "Channels", el("small", counted(len(found), "channel")))
     if not found:
-        nothing = "No channel is configured here: nobody is told of incidents."
+        nothing = "No channel is configured here: nobody is notified of incidents."
         return el("section", head, el("p", nothing, class_="empty"), key="channels")
     rows = (
         el(

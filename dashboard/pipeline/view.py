@@ -101,7 +101,7 @@ def _services(
 ) -> Iterable[Problem]:
     for service, found, lost, command in (
         ("analyzer", analyzer, "faults are not being looked for", "gpuvigil analyze"),
-        ("alerts", alerts, "nobody is told of incidents", "gpuvigil alert"),
+        ("alerts", alerts, "nobody is notified of incidents", "gpuvigil alert"),
     ):
         if found is None:
             early = still_starting(hub_since, service, now)

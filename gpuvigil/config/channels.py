@@ -249,63 +249,63 @@ class AlertsSettings:
     """Settings of alerts: the receivers, and how often they are notified."""
 
     external_url: str = setting(
-        "http://127.0.0.1:8501", "address of the dashboard, for links in messages"
+        "http://127.0.0.1:8501",
+        "address at which people reach the dashboard, for links in messages",
     )
     runbook_url: str = setting(
         "",
-        "address of your runbook, a link in every message; {fault} in it stands for the fault's"
-        " name, as in https://wiki.example.org/gpu/{fault}",
+        "address of your runbook, a link in every message; {fault} is replaced by the fault's name, as in https://wiki.example.org/gpu/{fault}",
     )
     link_key_file: Path | None = setting(
         None,
-        "file with the key that signs links in messages, which acknowledge without a sign-in; the"
-        " dashboard needs the same; empty: links lead to pages that ask for a sign-in",
+        "file with the key that signs the links in messages with which people acknowledge without a sign-in; the dashboard needs the same; empty: links ask for a sign-in",
     )
     dead_man_url: str = setting(
-        "", "address that is called as long as all is well: whoever waits there hears of our end"
+        "",
+        "dead man's switch: an address that is called as long as gpuvigil is healthy, so that the receiver notices when it is not",
     )
-    dead_man_url_file: Path | None = setting(None, "file that holds that address")
-    dead_man_proxy: str = setting("", "HTTP proxy on the way there, as proxy of a channel")
-    dead_man_proxy_file: Path | None = setting(None, "file that holds the proxy's address")
-    dead_man_seconds: float = setting(60.0, "it is called this often")
+    dead_man_url_file: Path | None = setting(None, "file with that address")
+    dead_man_proxy: str = setting("", "HTTP proxy for that address, like `proxy` of a channel")
+    dead_man_proxy_file: Path | None = setting(None, "file with the proxy's address")
+    dead_man_seconds: float = setting(60.0, "how often it is called")
     metrics_listen: str = setting("127.0.0.1", "address of the /metrics of alerts")
-    metrics_port: int = setting(-1, "its port; 0 takes a free one, -1 serves none")
-    digest_at: str = setting("08:00", "when digests are told, in UTC")
+    metrics_port: int = setting(-1, "its port; 0: any free port; -1: off")
+    digest_at: str = setting("08:00", "when digests are sent, in UTC")
     proven: tuple[str, ...] = setting(
         (),
-        "faults on trial that are told as messages without having been right here; all: every one;"
-        " none: not one of them, whatever was right",
+        "faults on trial that send messages before they were right at this site; all: every one; none: no fault on trial sends messages",
     )
     update_seconds: float = setting(
-        300.0, "an update of an incident, or that it came back, goes out at most this often"
+        300.0, "minimum time between updates about one incident, its return included"
     )
     repeat_seconds: float = setting(
-        14400.0, "a critical incident that stays open is told again after this long"
+        14400.0, "how long after a message a critical incident that is still open is repeated"
     )
     repeat_at_most_seconds: float = setting(
-        86400.0, "each such reminder comes after twice the time of the one before, up to this"
+        86400.0, "each reminder comes after twice the time of the one before, up to this"
     )
     give_up_seconds: float = setting(
-        86400.0, "a message that could not be delivered for this long is set aside, visibly"
+        86400.0,
+        "a message that could not be delivered for this long is given up, and shown as such",
     )
     cause_wait_seconds: float = setting(
-        20.0, "a message about a silent node waits this long for its cause"
+        20.0, "how long a message about a silent node waits for the cause"
     )
     routes: tuple[RouteSettings, ...] = setting(
-        (), "which incidents go where, as [[alerts.routes]]; without any, all go everywhere"
+        (),
+        "which incidents go to which channels, as [[alerts.routes]]; without routes, all go to all",
     )
     times: tuple[TimesSettings, ...] = setting((), "hours for routes, as [[alerts.times]]")
     inhibit: tuple[InhibitSettings, ...] = setting(
-        (), "what need not be told while something else stands, as [[alerts.inhibit]]"
+        (), "incidents without messages while another incident is open, as [[alerts.inhibit]]"
     )
     idle: tuple[IdleSettings, ...] = setting(
         (),
-        "when holders of idle GPUs are written to, as [[alerts.idle]], by channels that write to"
-        " owners; without any, jobs after 60 and 105 minutes, pods after 30",
+        "when the owners of idle GPUs are notified, as [[alerts.idle]], through channels that write to owners; by default, for jobs after 60 and 105 minutes, for pods after 30",
     )
     idle_notices_per_day: int = setting(
         10,
-        "so many notices of idle GPUs go to one owner in 24 hours; the others wait; 0: no such limit",
+        "maximum notices of idle GPUs to one owner in 24 hours; others wait; 0: no limit",
     )
     webhooks: tuple[WebhookSettings, ...] = setting((), "receivers, as [[alerts.webhooks]]")
     slack: tuple[SlackSettings, ...] = setting((), "Slack channels, as [[alerts.slack]]")

@@ -18,40 +18,38 @@ class PeopleSettings:
     """People's identities and roles, according to an OIDC provider or a reverse proxy."""
 
     oidc_issuer: str = _setting(
-        "", "OpenID Connect: the provider's issuer, as https://id.example.org; empty: off"
+        "", "OpenID Connect: the provider's issuer, such as https://id.example.org; empty: off"
     )
-    oidc_client_id: str = _setting("", "the name under which the provider knows gpuvigil")
+    oidc_client_id: str = _setting("", "gpuvigil's client ID at the provider")
     oidc_client_secret_file: Path | None = _setting(
-        None, "file with the secret that goes with it; none for a public client"
+        None, "file with the client secret; empty for a public client"
     )
-    oidc_scope: str = _setting("openid profile", "what the provider is asked for")
+    oidc_scope: str = _setting("openid profile", "scopes to request from the provider")
     oidc_name_claim: str = _setting(
-        "preferred_username", "claim that names the person, best as the clusters do"
+        "preferred_username",
+        "claim with the person's name, ideally their user name on the clusters",
     )
-    oidc_groups_claim: str = _setting("groups", "claim that lists the person's groups")
+    oidc_groups_claim: str = _setting("groups", "claim with the person's groups")
     proxy_user_header: str = _setting(
         "",
-        "header in which a proxy of `dashboard.trusted_proxies` names who has signed in to it, as"
-        " `Remote-User`; empty: off",
+        "header in which a proxy of `dashboard.trusted_proxies` passes the name of the person signed in, such as `Remote-User`; empty: off",
     )
     proxy_groups_header: str = _setting(
-        "", "header in which it lists their groups, separated by commas"
+        "", "header in which it passes their groups, separated by commas"
     )
     group_roles: tuple[str, ...] = _setting(
         (),
-        "what members of a group may, as `gpu-admins=operator`; roles are operator, viewer, team and own,"
-        " and of several the first counts",
+        "role of a group's members, such as `gpu-admins=operator`; roles are operator, viewer, team and own; if several match, the first counts",
     )
     group_teams: tuple[str, ...] = _setting(
-        (), "of which team a group is, as `nlp-group=nlp`: an account of the scheduler's"
+        (), "team of a group, such as `nlp-group=nlp`; a team is an account of the scheduler"
     )
     default_role: str = _setting(
-        "", "role of who is in none of these groups; empty: they are not let in"
+        "", "role of people in none of these groups; empty: they are not let in"
     )
     pseudonyms_after_days: float = _setting(
         0.0,
-        "what is over for so long names no user any more, on pages and in reports: a pseudonym stands"
-        " for each; 0: never",
+        "after this long, pages and reports show pseudonyms instead of users; 0: never",
     )
 
     def wrong(self) -> Iterator[tuple[str, str]]:

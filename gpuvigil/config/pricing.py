@@ -62,21 +62,19 @@ def _day(since: str) -> "datetime | None":
 class CostSettings:
     """What GPU-hours cost. Without a price no money is shown anywhere."""
 
-    currency: str = setting("EUR", "how money is named")
-    electricity: float | None = setting(None, "what a kilowatt-hour costs")
+    currency: str = setting("EUR", "currency")
+    electricity: float | None = setting(None, "price of a kilowatt-hour")
     pue: float = setting(
-        1.0, "power usage effectiveness: the site's energy by that of its machines, 1.2 to 1.6"
+        1.0,
+        "power usage effectiveness: the site's energy divided by that of its machines, usually 1.2 to 1.6",
     )
     carbon_grams: float | None = setting(
-        None, "grams of CO2 equivalent of a kilowatt-hour here; without it none is estimated"
+        None, "grams of CO2 equivalent per kilowatt-hour; empty: not estimated"
     )
-    carbon_source: str = setting(
-        "", "where that factor comes from and of which year; it is shown beside the estimate"
-    )
+    carbon_source: str = setting("", "source and year of that factor, shown beside the estimate")
     spot: tuple[str, ...] = setting(
         (),
-        'nodes that their owner may take back at any time, as node=~"spot-.*" or partition="spot": any'
-        " of these; so is what has a price whose owner says spot",
+        'spot nodes, which their owner may take back at any time: any that match one of these, such as node=~"spot-.*" or partition="spot", or have a price whose owner is spot',
     )
     prices: tuple[PriceSettings, ...] = setting((), "prices, as below")
 

@@ -20,7 +20,8 @@ class RouteSettings:
     """A route for some incidents; routes are tried in order, and the first that fits ends the search."""
 
     match: tuple[str, ...] = setting(
-        (), 'what all must hold, as severity="critical" or rack=~"r1.*"; empty: everything'
+        (),
+        'conditions that must all hold, such as severity="critical" or rack=~"r1.*"; empty: everything',
     )
     receivers: tuple[str, ...] = setting((), "names of the channels that are told")
     go_on: bool = setting(False, "look at the routes behind it, too")

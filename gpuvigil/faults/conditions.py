@@ -137,7 +137,7 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         _WARNING,
         "GPU has fewer NVLinks up than before",
         "Drain the node and reset the GPU; if it comes back, ask support.",
-        "NVLink state (field 165) against its own past; told of several nodes of one domain",
+        "NVLink state (field 165) against its own past; reported by several nodes of one domain",
     ),
     (
         "nvlink_recovery",

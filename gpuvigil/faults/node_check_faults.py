@@ -50,7 +50,7 @@ NODE_FAULTS: dict[str, Described] = dict(
             Severity.CRITICAL,
             "Node has fewer GPUs than it must have",
             "Drain the node and reboot it; if a GPU is still missing, check power and seating.",
-            "the number that whoever asks gives, `gpuvigil check --gpus N`",
+            "the number given by the caller, `gpuvigil check --gpus N`",
         ),
         _fault(
             "gpu_unreadable",

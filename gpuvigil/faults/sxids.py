@@ -43,8 +43,8 @@ _LINK = (
 )
 _ACTIONS: Mapping[str, str] = {
     "": "Look at the SXids around it: this code only names their group.",
-    "ignore": "Nothing to do by itself; look at the SXids around it.",
-    "ignore_but_trend": "Nothing to do by itself; if it comes again and again, ask support.",
+    "ignore": "Nothing to do for it alone; look at the SXids around it.",
+    "ignore_but_trend": "Nothing to do the first time; if it keeps coming back, ask support.",
     "trend_link_quality": "Watch the link's error rate; if it grows, check the link's seating.",
     "check_cooling": "Check fans, heat sinks and the inlet temperature of the switch.",
     "check_link_seating": "Check the seating of the link's connector.",

@@ -105,7 +105,7 @@ def _nvlink(row: Xid, message: str) -> Xid:
         action = "Look for the fault at the link's far end: an NVSwitch's SXid, another GPU's Xid."
         return _reworded(row, f"{link} echoes a fault at its far end", Severity.WARNING, action)
     if meaning == _NOTHING:
-        action = "Nothing to do by itself; if it comes again and again, check the link's seating."
+        action = "Nothing to do the first time; if it keeps coming back, check the link's seating."
         changed = _reworded(row, f"{link} reports what alone is no fault", Severity.INFO, action)
         return replace(changed, scope=Scope.PASSING)
     return row
@@ -138,7 +138,7 @@ def _nvlink_5(row: Xid, message: str) -> Xid:
             row, f"NVLink unit {unit} reports a fatal error", Severity.CRITICAL, action
         )
     if asked == "ignore":
-        action = "Nothing to do by itself; look at the Xids around it."
+        action = "Nothing to do for it alone; look at the Xids around it."
         changed = _reworded(row, f"NVLink unit {unit} reports an error", Severity.INFO, action)
         return replace(changed, scope=Scope.PASSING)
     return row

@@ -84,7 +84,7 @@ _SEVERITIES: Mapping[str, Severity] = {
 }
 
 _ACTIONS: Mapping[Remedy, str] = {
-    Remedy.IGNORE: "Nothing to do by itself; look at the Xids around it.",
+    Remedy.IGNORE: "Nothing to do for it alone; look at the Xids around it.",
     Remedy.RESTART_APP: "Restart the program; if it comes back with other programs, suspect the GPU.",
     Remedy.RESET_GPU: "Drain the node, then reset the GPU.",
     Remedy.REBOOT: "Drain the node and reboot it.",

@@ -34,6 +34,19 @@ def costs(site: Site, jobs: Iterable[Job]) -> tuple[tuple[Holder, float], ...] |
     return tuple(lost.items())
 
 
+def pace_taken(site: Site) -> float | None:
+    """Return the largest share of its pace that a job loses to the fault; None when only playing would tell.
+
+    A job that the fault ends loses all of it; without a job to strike it takes nothing.
+    """
+    if not site.costs:
+        return site.pace_lost if site.costs is None else 0.0
+    if site.stops:
+        return 1.0
+    shares = [_taken(change) for change in site.changes]
+    return max([*shares, site.pace_lost or 0.0])
+
+
 def _is_ended_by(site: Site, job: Job) -> bool:
     return any(
         job.stopped == stop.at and not job.struck.isdisjoint(stop.gpus) for stop in site.stops
@@ -67,13 +80,20 @@ def _share(change: Change, site: Site, job: Job) -> float:
     """Return the share of the job's pace that the change takes from all of its GPUs."""
     if set(job.gpus).isdisjoint(change.targets):
         return 0.0
+    waits = change.on is Quantity.WORK and change.name == "wait"
+    if waits and not job.sends(site.topology.per_node):
+        return 0.0
+    return _taken(change)
+
+
+def _taken(change: Change) -> float:
+    """Return the share of its pace that a change takes from a job on its targets."""
     if (change.on, change.name) == (Quantity.PHYSICS, "speed"):
         return 1.0 - change.value
     if change.on is not Quantity.WORK:
         return 0.0
     if change.name == "wait":
-        several = len({gpu // site.topology.per_node for gpu in job.gpus}) > 1
-        return change.value if several else 0.0
+        return change.value
     return 1.0 if change.name in {"spin", "stall"} else 0.0
 
 

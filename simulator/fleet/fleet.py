@@ -10,6 +10,7 @@ import numpy as np
 from gpuvigil.model import Subject
 
 from ..fabric.cabling import SPINES, UPLINKS
+from .costs import pace_taken
 from .hardware import MODELS
 from .kinds import kinds_of
 from .model import Block, FaultOrder, FleetSettings, Happening, Truth
@@ -117,7 +118,7 @@ class Fleet:
             group=site.group,
             also=tuple(self.subject(one) for one in site.also),
             named_by=kind.named_by,
-            pace_lost=site.pace_lost,
+            pace_lost=pace_taken(site),
             costs=site.costs,
         )
 

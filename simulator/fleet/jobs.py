@@ -49,6 +49,11 @@ class Job:
     def key(self) -> int:
         return key("job", self.number, self.user)
 
+    def sends(self, gpus_per_node: int) -> bool:
+        """Return whether its work waits for the network: it is on several nodes and sends between them."""
+        nodes = {gpu // gpus_per_node for gpu in self.gpus}
+        return self.workload.fabric > 0.0 and len(nodes) > 1
+
     @property
     def holder(self) -> Holder:
         """The holder as the scheduler names it."""

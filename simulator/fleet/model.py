@@ -139,7 +139,7 @@ class Truth:
     also: tuple[Subject, ...] = ()  # other names of the same thing: the other end of its cable
     # Faults and conditions of the product that name it, for kinds missing in the judge's own table.
     named_by: tuple[str, ...] = ()
-    # Share of pace that its jobs lost; None where the kind does not say.
+    # Largest share of its pace that a job lost; None where only playing would tell.
     pace_lost: float | None = None
     # Lost GPU-seconds of each job, by holder; None where only playing would tell.
     costs: tuple[tuple[Holder, float], ...] | None = None

@@ -54,14 +54,18 @@ def make(settings: FleetSettings) -> Plan:
     switch_life.add(life, settings, topology)
     orders = [*settings.faults, *random_faults.drawn(settings, topology, life, jobs)]
     orders.sort(key=lambda order: (order.start_seconds, order.node, order.kind))
-    sites = [_site(order, settings, topology, jobs) for order in orders]
+    sites = []
+    for order in orders:
+        # A fault strikes the jobs that those before it have left.
+        kind, site = _site(order, settings, topology, jobs)
+        sites.append((kind, site))
+        for stop in site.stops:
+            jobs = _stopped(jobs, stop)
     told = list(life.planned_events)
     changes = list(life.changes)
     for _, site in sites:
         changes += site.changes
         told += site.planned_events
-        for stop in site.stops:
-            jobs = _stopped(jobs, stop)
     for kind, site in sites:
         site.seen = _seen(kind, site, jobs)
         site.costs = costs(site, jobs)
@@ -86,7 +90,12 @@ def _site(
     if size is None and kind.sizes:
         size = _size(kind, dice)
     site = Site(order=order, topology=topology, magnitude=size, dice=dice)
-    site.peers = peers(jobs, _held(kind, site), order.start_seconds)
+    held = held_by(jobs, _held(kind, site), order.start_seconds)
+    site.peers = tuple(sorted({gpu for job in held for gpu in job.gpus}))
+    site.sends = any(
+        job.sends(topology.per_node) and (job.stopped is None or job.stopped > order.start_seconds)
+        for job in held
+    )
     kind.make(site)
     if kind.target == "port" and site.group is None and topology.cabling is not None:
         end = topology.cabling.downlink(site.node, order.port or 0)
@@ -150,11 +159,10 @@ def _size(kind: FaultKind, dice: Dice) -> float:
     return round(min(dice.between(step, step * 2.0), high), 4)
 
 
-def peers(jobs: Iterable[Job], gpus: Sequence[int], at: float) -> tuple[int, ...]:
-    """Return the GPUs of the jobs that hold any of these GPUs then; none when they are free."""
+def held_by(jobs: Iterable[Job], gpus: Sequence[int], at: float) -> list[Job]:
+    """Return the jobs that hold any of these GPUs then; none when they are free."""
     mine = frozenset(gpus)
-    held = [job for job in jobs if job.start <= at < job.end and not mine.isdisjoint(job.gpus)]
-    return tuple(sorted({gpu for job in held for gpu in job.gpus}))
+    return [job for job in jobs if job.start <= at < job.end and not mine.isdisjoint(job.gpus)]
 
 
 def _stopped(jobs: list[Job], stop: Stop) -> list[Job]:

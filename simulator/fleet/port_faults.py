@@ -34,7 +34,7 @@ def _port_goes(site: Site, ports: tuple[int, ...], start: float, end: float) -> 
 def port_down(site: Site) -> None:
     """Take a port down; a job on several nodes hangs until its collectives give up."""
     _port_goes(site, (site.port,), site.start, site.end)
-    if _communicates(site):
+    if site.sends:
         site.stop((site.gpu_of_port,), linger=600.0, shut=False)
         site.wait(600.0)
 
@@ -89,7 +89,7 @@ def slow_link(site: Site) -> None:
 
 def slow_receiver(site: Site) -> None:
     """Let a host not keep up with its traffic: it pauses its switch, or lacks buffers."""
-    if not _communicates(site):
+    if not site.sends:
         return
     port = (site.port,)
     site.add_change(
@@ -105,7 +105,7 @@ def slow_receiver(site: Site) -> None:
 
 def lossy_path(site: Site) -> None:
     """Lose packets somewhere beyond the port: they are retransmitted, and jobs wait for them."""
-    if not _communicates(site):
+    if not site.sends:
         return
     site.add_change(Quantity.PORT, "retransmits", (site.port,), Operation.COUNT, site.size)
     site.add_change(
@@ -123,7 +123,7 @@ def hot_module(site: Site) -> None:
 
 def slow_node_network(site: Site) -> None:
     """Let everything that a node sends wait, on all of its ports: a setting of the host or its switch."""
-    if not _communicates(site):
+    if not site.sends:
         return
     topology = site.topology
     first = site.node * topology.ports_per_node
@@ -132,11 +132,6 @@ def slow_node_network(site: Site) -> None:
     _waits(site, ports, 0.2 + 0.5 * site.size)
     _slows(site, site.size)
     site.affected += [("port", port) for port in ports]
-
-
-def _communicates(site: Site) -> bool:
-    """Return whether a job on several nodes is there, so that the fault has an effect."""
-    return len({gpu // site.topology.per_node for gpu in site.peers}) > 1
 
 
 def _slows(site: Site, lost: float) -> None:

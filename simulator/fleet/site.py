@@ -63,6 +63,8 @@ class Site:
     boots: list[float] = field(default_factory=list)  # when the node comes up again
     # GPUs of the jobs that hold the fault's GPUs at the start, also those on other nodes.
     peers: tuple[int, ...] = ()
+    # Whether one of these jobs is on several nodes and sends between them.
+    sends: bool = False
     # Share of pace that the jobs on the fault's GPUs lose; None where the kind does not say.
     pace_lost: float | None = None
     # Lost GPU-seconds of each job, by holder; None where only playing tells.

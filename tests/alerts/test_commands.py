@@ -130,7 +130,7 @@ def test_what_is_silenced_is_not_told_and_the_way_of_each_is_explained(
     assert "channel chat (by route 1): 1 decision: 1 pending (silenced)\n" in shown.stdout
     assert "\n  suspect to open: due at" in shown.stdout
     assert "silenced: silenced by ada until" in shown.stdout
-    assert f"inhibited while this stands: {larger.title} ({larger.id})" in (shown.stdout)
+    assert f"inhibited while this is open: {larger.title} ({larger.id})" in (shown.stdout)
     assert (
         "channel other (no route leads here): 1 decision: 1 not sent (not_routed)\n"
         "  suspect to open: held: not_routed" in shown.stdout

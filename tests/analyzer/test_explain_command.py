@@ -87,7 +87,7 @@ def test_what_speaks_against_the_rule_is_told() -> None:
     ]
     other = replace(said[0], fault="gpu_lost")
     lines = list(explained(ours, steps, [brief, long, found], [*said, other]))
-    assert "nobody is told while it is out of service: drained: fan [ada@now]" in lines
+    assert "nobody is notified while it is out of service: drained: fan [ada@now]" in lines
     assert "  its limit is ours and no vendor's: ours: three in half an hour" in lines
     assert "  people called 2 of 3 messages of gpu_pcie noise" in lines
     assert "  1 of 2 earlier ones there were over within 10 min" in lines

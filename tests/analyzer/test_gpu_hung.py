@@ -332,13 +332,17 @@ def test_a_gpu_spins_or_works_or_neither(
     )
 
 
-def without_memory(watts: float, before: float = 280.0, span: float = 200.0) -> Scene:
-    """One GPU that worked and then spins, of a node whose exporter tells no memory utilisation.
+def without_memory(
+    watts: float, before: float = 280.0, span: float = 200.0, lately: float | None = None
+) -> Scene:
+    """One GPU that worked and then spins, of a node whose exporter does not report memory utilisation.
 
-    The steady span is half of the trend.
+    The steady span is half of the trend; `lately` is what it draws in the last minute of it.
     """
     scene = healthy(nodes=1).changed(gpu(), {"power_watts": before})
     scene = scene.changed(gpu(), {**SPINS, "power_watts": watts}, span)
+    if lately is not None:
+        scene = scene.changed(gpu(), {"power_watts": lately}, 65.0)
     scene = scene.changed(gpu(), {"memory_utilization_percent": None})
     return replace(scene, settings=replace(SETTINGS, steady_seconds=180.0, trend_seconds=400.0))
 
@@ -346,8 +350,13 @@ def without_memory(watts: float, before: float = 280.0, span: float = 200.0) -> 
 @pytest.mark.parametrize(
     ("scene", "severities"),
     [
-        (without_memory(174.9), ["warning"]),
-        (without_memory(175.0), []),
+        (without_memory(174.9, lately=140.0), ["warning"]),
+        (without_memory(175.0, lately=140.0), []),
+        # A little more, if it never varies.
+        (without_memory(209.9), ["warning"]),
+        (without_memory(210.0), []),
+        (without_memory(200.0, lately=190.1), ["warning"]),
+        (without_memory(200.0, lately=189.9), []),
         # What never worked may be a program that needs little, and so may what spins for a minute.
         (without_memory(120.0, before=279.9), []),
         (without_memory(120.0, span=100.0), []),
@@ -362,7 +371,8 @@ def test_without_memory_utilisation_who_worked_before_and_draws_hardly_more_than
 def test_it_stands_while_nothing_shows_any_more_that_it_worked_before() -> None:
     one = incident("gpu_hung", gpu())
     assert would_show_hang(without_memory(120.0, before=120.0).window(), one) is False
-    assert would_show_hang(without_memory(500.0).window(), one) is None
+    assert would_show_hang(without_memory(209.9, before=209.9).window(), one) is False
+    assert would_show_hang(without_memory(210.0).window(), one) is None
     assert would_show_hang(healthy(nodes=1).window(), one) is None
 
 
@@ -387,8 +397,10 @@ def of_unknown_model(scene: Scene) -> Scene:
 @pytest.mark.parametrize(
     ("scene", "severities"),
     [
-        (without_memory(149.9, before=600.0), ["warning"]),
-        (without_memory(150.0, before=600.0), []),
+        (without_memory(149.9, before=600.0, lately=130.0), ["warning"]),
+        (without_memory(150.0, before=600.0, lately=130.0), []),
+        (without_memory(179.9, before=600.0), ["warning"]),
+        (without_memory(180.0, before=600.0), []),
         (without_memory(120.0, before=600.0, span=100.0), []),
         (without_memory(120.0, before=120.0), []),
     ],

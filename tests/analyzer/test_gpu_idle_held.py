@@ -235,7 +235,7 @@ def test_several_gpus_are_told_together() -> None:
     assert told(it) == (
         "info; utilisation: under 1 % on each of them in 5 min;"
         " allocated to: job 7 of alice: train.py, since 09:00:00 UTC on 31 Jan;"
-        " idle or hung: cannot be told apart: the job tells no steps"
+        " idle or hung: unknown: the job reports no steps"
     )
     assert it.evidence[-1].detail  # on its page, and in no message
     assert (it.title, it.condition, it.holder) == (

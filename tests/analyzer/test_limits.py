@@ -296,7 +296,7 @@ LIMITS: list[tuple[Find, Scene, Scene, str]] = [
         failing_modules,
         grown("port", module_faults=0),
         grown("port", module_faults=1),
-        "warning; faults that the module told: 1",
+        "warning; faults that the module reported: 1",
     ),
     (
         deaf_ports,

@@ -496,8 +496,8 @@ def test_what_is_wrong_is_one_line(fed: HubProcess) -> None:
         ("who", ["nope"], "there is no node 'nope'"),
         ("status", ["--cluster", "nope"], "--cluster nope: there is no such cluster"),
         ("usage", ["--last", "x"], "--last 'x' is no length"),
-        ("why", ["4711"], "nobody told of a job '4711'"),
-        ("why", ["18"], "nobody told of a job '18'"),
+        ("why", ["4711"], "no scheduler or node has reported a job '4711'"),
+        ("why", ["18"], "no scheduler or node has reported a job '18'"),
     ):
         done = run(fed, command, *arguments)
         assert done.returncode == 2

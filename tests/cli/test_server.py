@@ -181,7 +181,9 @@ def test_a_full_disk_leaves_no_half_of_a_file(site: Site) -> None:
 
 
 def test_nobody_to_tell_is_said(site: Site) -> None:
-    assert told(prepare(replace(site, receivers={}))[0]).startswith("Nobody is told of incidents")
+    assert told(prepare(replace(site, receivers={}))[0]).startswith(
+        "Nobody is notified of incidents"
+    )
 
 
 @pytest.mark.parametrize(

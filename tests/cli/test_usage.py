@@ -62,7 +62,7 @@ def test_what_was_in_service_and_lost_is_what_the_report_says() -> None:
 @pytest.mark.medium
 def test_where_nobody_could_say_what_was_out_of_service_usage_says_no_number_of_it() -> None:
     asked = answered(usage([share()], unavailable=1.0))
-    assert "  In service: -, nobody could say what was out of service" in used.sentences(asked)
+    assert "  In service: -, not known what was out of service" in used.sentences(asked)
     (row,) = rows(used.grid([asked], "node"))
     assert [row["in_service_percent"], row["lost_fault_gpu_hours"]] == [None, None]
 

@@ -65,7 +65,7 @@ def test_of_a_job_that_runs_it_says_what_stands_on_its_nodes() -> None:
     assert "  n-1 GPU 3 " in text(known, 80)
     assert f"n-1 {gpu(0, FIRST).gpu}" in json_text(known)
     calm = text(grid(told, running), 80)
-    assert calm.splitlines()[-1] == "Nothing stands on its nodes."
+    assert calm.splitlines()[-1] == "Its nodes have no open incident."
     assert "before its end" not in said + calm
 
 

@@ -125,7 +125,7 @@ def test_incidents_are_cut_to_the_window_and_lead_to_their_pages() -> None:
     (span,) = stood([one], WINDOW, LATER, {one.id: "/incidents?incident=x"})
     assert (span.start, span.end, span.kind) == (WINDOW.start, WINDOW.end, "critical")
     assert span.href == "/incidents?incident=x"
-    assert "stands" in span.text
+    assert "open" in span.text
 
 
 def test_an_incident_concerns_a_gpu_that_it_names_and_every_gpu_of_its_node() -> None:

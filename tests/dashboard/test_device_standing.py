@@ -42,10 +42,10 @@ def test_before_the_hub_has_answered_no_absence_is_claimed() -> None:
     assert not drawing.is_loaded(nothing)
     early = drawing.standing((), "this node", loaded=drawing.is_loaded(nothing))
     assert "Loading" in early
-    assert "No incident stands" not in early
+    assert "No open incident" not in early
     assert "Loading" in drawing.stamp(nothing, None, NOON)
     assert drawing.is_loaded(replace(nothing, oldest_at=NOON))
     known = seen()
     calm = drawing.standing((), "this node", loaded=drawing.is_loaded(known))
-    assert "No incident stands on this node." in calm
+    assert "No open incident on this node." in calm
     assert "no live data" in drawing.stamp(known, None, NOON)

@@ -42,7 +42,7 @@ def test_a_channel_is_told_without_its_address() -> None:
     assert "ops" in said
     assert "slack" in said
     assert "secret" not in said
-    assert "nobody is told" in texts(channels_drawn(AlertsSettings()))
+    assert "nobody is notified" in texts(channels_drawn(AlertsSettings()))
 
 
 def told(id_: str, **values: Any) -> dict[str, Any]:

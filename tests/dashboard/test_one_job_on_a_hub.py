@@ -42,5 +42,5 @@ def test_of_one_that_ended_its_own_are_told_and_of_a_strangers_text_nothing(hub:
     assert (told.allocations, told.others, told.runs) == ((BEFORE,), (), False)
     assert told_of(hub, str(BESIDE.holder), None).allocations == (BESIDE,)
     for stranger in ("job %", "job _", "pod team/it's", "JOB 7"):
-        with pytest.raises(ConfigError, match="nobody told"):
+        with pytest.raises(ConfigError, match="no scheduler or node has reported"):
             told_of(hub, stranger, None)

@@ -74,8 +74,8 @@ def test_what_is_kept_becomes_a_table() -> None:
     kept = {"hosts": record([QUIET, woken], stamped, "python -m it 5000")}
     text = "\n".join(section(kept))
     assert "| hosts | 5,000 | 1 | 0.95 | 1 | 0.95 | 0 |" in text
-    assert "seeds 1, 2 follow from commit `cccccccccccc`" in text
-    assert "Told: critical switch_down 1, warning port_down 1." in text
+    assert "seeds 1, 2 are drawn from commit `cccccccccccc`" in text
+    assert "Reported: critical switch_down 1, warning port_down 1." in text
     assert "| hosts and switches |" not in text
     both = {**kept, "hosts and switches": record([QUIET], stamped, "it")}
     assert "| hosts and switches | 2,500 | 0 | 1.20 | 0 | 1.20 | 0 |" in "\n".join(section(both))

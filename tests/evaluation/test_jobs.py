@@ -235,7 +235,7 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
     assert "| its ranks' own work | 2 | 0.50 (0.09 to 0.91, 1 of 2)" in text
     assert "| dead process | its ranks' own work | 2 | 1.00 (0.34 to 1.00, 2 of 2) | 0.50" in text
     assert "hardware was blamed 1 time (10.0 in 1,000 job-hours)" in text
-    assert "| F1 of stragglers of 0.95 where ranks told their own work | 0.50 | missed |" in text
+    assert "| F1 of stragglers of 0.95 where ranks report their own work | 0.50 | missed |" in text
     assert "NCCL Inspector is read" not in text
     assert "within 15 s | 0.50 (0.09 to 0.91, 1 of 2) | missed |" in text
     assert "| no false hang in 10,000 pauses | 0 in 2000 | none, in fewer than asked for |" in text
@@ -246,13 +246,13 @@ def test_the_section_counts_what_was_found_missed_and_wrong() -> None:
     sound = "\n".join(sound_section(result))
     assert "`y 100`: 1 fleet of 4 hours (4 node-days) without a fault" in sound
     assert "1,000 healthy job-hours | 1 in 100, 0 of them of such jobs | missed |" in sound
-    assert "In 100 healthy job-hours, 2000 pauses among them" in sound
-    assert "hear GPUs and nodes alone" in sound
+    assert "In 100 healthy job-hours with 2000 pauses" in sound
+    assert "read GPUs and nodes only" in sound
     last = [{"id": None, "seconds": None, "workload": key} for key in ("staged", "even")]
     read = {**one, "read": 0.2, "last": last}
     sound = "\n".join(sound_section({**result, "fleets": [read]}))
-    assert "hear GPUs and nodes, and of 20 % of them NCCL Inspector's files" in sound
-    assert "said to come last 2 times, 1 of them in jobs cut unevenly" in sound
+    assert "read GPUs, nodes, and NCCL Inspector's files of 20 % of the jobs" in sound
+    assert "reported as last 2 times, 1 of them in jobs split unevenly" in sound
 
 
 def test_who_comes_last_is_counted_of_jobs_whose_collectives_are_read() -> None:
@@ -264,14 +264,14 @@ def test_who_comes_last_is_counted_of_jobs_whose_collectives_are_read() -> None:
     one = {"seed": 7, "node_days": 4.0, "faults": faults, "wrong": [], "healthy": {}, "bounds": []}
     result = {"command": "x", "commit": "c" * 40, "fleet": "f", "fleets": [{**one, "last": last}]}
     text = "\n".join(section(result))
-    assert "where ranks told less, and NCCL Inspector is read | 1.00 | met |" in text
+    assert "where ranks report less, and NCCL Inspector is read | 1.00 | met |" in text
     assert (
-        "where ranks told steps alone or nothing, and NCCL Inspector is not read | 0.00 | missed |"
+        "where ranks report only steps or nothing, and NCCL Inspector is not read | 0.00 | missed |"
         in text
     )
-    assert "0.67 (0.21 to 0.94, 2 of 3) came last, the half of them within 360 s" in text
-    assert "of 1 of them no warning was told" in text
-    assert "it was said 1 time, 1 of them in jobs cut unevenly" in text
+    assert "0.67 (0.21 to 0.94, 2 of 3) came last, half of them within 360 s" in text
+    assert "1 of them got no warning" in text
+    assert "reported as last 1 time, 1 of them in jobs split unevenly" in text
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from evaluation.network import (
     details,
     fleet_of,
     section,
-    takes,
 )
 from evaluation.replay import Replay
 from evaluation.run import _ASKED
@@ -54,7 +53,7 @@ def test_a_fleet_has_each_kind_and_no_two_at_one_place() -> None:
 def test_what_a_job_has_to_feel_is_in_one_and_nothing_is_hidden() -> None:
     played = build(fleet())
     assert not any(it.hidden for it in played.truths())
-    taken = {kind.key: takes(site) for kind, site in played.plan.sites}
+    taken = {it.fault: it.pace_lost for it in played.truths()}
     assert {kind for kind in network.OF_LINKS if taken[kind]} == set(network.FELT)
 
 

@@ -37,5 +37,7 @@ def test_each_slow_gpu_is_counted_once_where_it_belongs() -> None:
     assert rows["| 4 to 6 %"] == "| 4 to 6 % | - | - | - | - |"
     assert rows["| 8 to 15"].count("1 of 1)") == 2
     assert rows["| 16 and more"].endswith("0 of 1) | 90 |")
-    assert lines[-1].startswith("Sound GPUs called slow in these 6 node-days: 2 (per 1,000 40.4 to")
+    assert lines[-1].startswith(
+        "Healthy GPUs called slow in these 6 node-days: 2 (per 1,000 40.4 to"
+    )
     assert any("within 60 s; 1 of 2: **missed**" in line for line in lines)

@@ -188,7 +188,7 @@ def test_a_job_of_another_is_one_that_there_is_not(
     for number in ("3", "4711"):
         config = configured(site, tokens["own"], tmp_path)
         assert table_commands.why_main([number, "--config", str(config)]) == 2
-        assert f"nobody told of a job '{number}'" in capsys.readouterr().err
+        assert f"no scheduler or node has reported a job '{number}'" in capsys.readouterr().err
 
 
 @pytest.mark.medium

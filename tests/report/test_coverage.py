@@ -151,4 +151,4 @@ def test_the_idle_rule_s_words_say_the_limit_that_hours_are_counted_by(set_to: f
     report = build(replace(facts(), idle_below_percent=set_to))
     said = dict(report.method.definitions)["Allocated but idle"]
     assert said.startswith("allocated and under 1 % at every sample for at least 30 min")
-    assert ("Incidents are told by another limit, 5 %." in said) == (set_to != 1.0)
+    assert ("Incidents use another limit, 5 %." in said) == (set_to != 1.0)

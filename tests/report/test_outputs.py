@@ -226,7 +226,7 @@ def test_html_and_markdown_have_the_same_tables(report: Report, shown: Page) -> 
         for row, one in zip(drawn, marked[sheet.heading], strict=True):
             for cell, text, trend in zip(row, one, trends, strict=True):
                 assert cell == text or trend, sheet.key
-    assert table(shown, "Answers to messages") == marked["Worth being told?"]
+    assert table(shown, "Answers to messages") == marked["Were the messages useful?"]
     worst = marked["The worst incidents"][1:]
     listed = table(shown, "The worst first")[1:]
     for row, one in zip(listed, worst, strict=True):

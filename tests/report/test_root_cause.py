@@ -290,7 +290,7 @@ def test_the_file_stays_small_and_says_what_is_left_out() -> None:
     written = html(found)
     assert len(written.encode()) < 300_000
     assert "<script" not in written
-    assert f"The newest {MOST_INCIDENTS} are told here" in written
+    assert f"The newest {MOST_INCIDENTS} are shown" in written
 
 
 @pytest.mark.server

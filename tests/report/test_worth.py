@@ -24,13 +24,13 @@ def test_the_noisiest_rule_leads_with_its_counts() -> None:
 def test_the_rules_stand_behind_what_is_to_be_done() -> None:
     report = build(eventful())
     for text in (html([report]), markdown([report])):
-        assert text.index("Do next") < text.index("Worth being told?")
+        assert text.index("Do next") < text.index("Were the messages useful?")
         assert "2 of 2 answers called it noise" in text
         assert "gpuvigil backtest --last 7d --set" in text
 
 
 def test_without_answers_nothing_is_said_of_it_and_praise_is_no_noise() -> None:
-    assert "Worth being told?" not in html([build(facts())])
+    assert "Were the messages useful?" not in html([build(facts())])
     praised = build(facts(incidents=[incident()], opinions=[answer("gpu_lost", True)]))
     assert "1 answer to messages, none of them noise." in html([praised])
 

@@ -120,9 +120,9 @@ def test_what_is_in_no_step_is_said_where_nothing_else_is() -> None:
     told = Steps(seconds=4.0, ranks=16, own_seconds=3.9, outside_share=0.2)
     evaluates = replace(WAITS, steps=told, checkpoints=True)
     assert decide(evaluates).bound is Bound.UNKNOWN
-    assert "20 % of the time is in no step" in decide(evaluates).said
+    assert "20 % of the time is outside steps" in decide(evaluates).said
     less = replace(evaluates, steps=replace(told, outside_share=0.19))
-    assert "in no step" not in decide(less).said
+    assert "outside steps" not in decide(less).said
     assert decide(replace(evaluates, storage_sent_share=0.6)).bound is Bound.CHECKPOINT
 
 

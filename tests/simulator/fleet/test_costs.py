@@ -64,6 +64,30 @@ def test_what_takes_no_work_costs_nothing_and_what_heat_costs_is_not_known() -> 
     assert truth("heatsink").cost_gpu_seconds is None
 
 
+def test_the_share_of_its_pace_that_a_job_loses_is_known() -> None:
+    assert truth("slow GPU", 0.2).pace_lost == pytest.approx(0.2)
+    assert truth("congestion", 0.5, 0).pace_lost == 0.5
+    assert truth("off the bus").pace_lost == 1.0
+    assert truth("InfoROM").pace_lost == 0.0
+    assert truth("heatsink").pace_lost is None
+
+
+def test_a_fault_strikes_only_jobs_that_those_before_it_have_left() -> None:
+    node, slot = divmod(struck().gpus[0], 8)
+    other = next(gpu // 8 for gpu in struck().gpus if gpu // 8 != node)
+    slow = FaultOrder(kind="slow node network", node=other, start_seconds=START, seconds=SECONDS)
+    dead = FaultOrder(
+        kind="off the bus", node=node, gpu=slot, start_seconds=START - 1000.0, seconds=SECONDS
+    )
+
+    def hidden(*faults: FaultOrder) -> bool:
+        found = {it.fault: it for it in build(replace(QUIET, faults=faults)).truths()}
+        return found[slow.kind].hidden
+
+    assert not hidden(slow)
+    assert hidden(dead, slow)
+
+
 @pytest.mark.parametrize("kind", ["off the bus", "heatsink", "InfoROM"])
 def test_it_is_kept_with_the_truth(kind: str) -> None:
     assert Truth.from_json(truth(kind).to_json()) == truth(kind)
