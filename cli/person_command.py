@@ -19,7 +19,7 @@ from gpuvigil.config.startup import configured_anywhere, parser, run_command
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.hub_client import service_hubs
 from gpuvigil.model import AuditedAction
-from gpuvigil.private_files import UMASK, refuse_root_for
+from gpuvigil.private_files import UMASK, as_owner_of
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,8 +49,10 @@ def main(arguments: Sequence[str]) -> int:
     def run(config: Config, chosen: argparse.Namespace) -> None:
         os.umask(UMASK)
         chosen.secrets = config.dashboard.secrets_directory
-        refuse_root_for(chosen.secrets, options.prog)
-        done = _VERBS[chosen.verb](Accounts(chosen.secrets), chosen)
+        if "password_file" in chosen:  # which may be root's
+            chosen.password = _password(chosen.password_file)
+        with as_owner_of(chosen.secrets):
+            done = _VERBS[chosen.verb](Accounts(chosen.secrets), chosen)
         if done:
             _told(config, chosen.name, done, options.prog)
 
@@ -89,7 +91,7 @@ def _with_password(verb: argparse.ArgumentParser) -> None:
 
 def _add(accounts: Accounts, chosen: argparse.Namespace) -> str:
     person = new_person(chosen.name, Role(chosen.role), chosen.user, chosen.team)
-    accounts.add(person, _password(chosen.password_file))
+    accounts.add(person, chosen.password)
     print(f"{chosen.name} may sign in as {chosen.role}")
     return f"added as {chosen.role}"
 
@@ -112,7 +114,7 @@ def line(account: Account) -> str:
 
 
 def _passwd(accounts: Accounts, chosen: argparse.Namespace) -> str:
-    accounts.change_password(chosen.name, _password(chosen.password_file))
+    accounts.change_password(chosen.name, chosen.password)
     print(f"{chosen.name} has another password; their sessions have ended")
     return "password changed"
 

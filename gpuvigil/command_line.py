@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not found:
         print(
             f"gpuvigil {name}: is not in this file, which holds the collector;"
-            " it comes with gpuvigil[all]",
+            " it comes with the package gpuvigil-server",
             file=sys.stderr,
         )
         return 2
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = found[0].load()
     except ModuleNotFoundError as error:
         print(
-            f"gpuvigil {name}: the package {error.name!r} is missing; install gpuvigil[all]",
+            f"gpuvigil {name}: the package {error.name!r} is missing: in a checkout, pip install '.[all]'",
             file=sys.stderr,
         )
         return 1

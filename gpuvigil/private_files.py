@@ -1,7 +1,7 @@
 """Files that only their owner may read, whatever the umask is."""
 
+import codecs
 import os
-import pwd
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,19 +13,34 @@ from .file_sync import sync
 UMASK = 0o077
 
 
-def refuse_root_for(folder: Path, program: str) -> None:
-    """Raise ConfigError if root would write to another user's folder: that user could not read the files."""
-    owner = folder.stat().st_uid if folder.exists() else 0
-    if os.geteuid() != 0 or owner == 0:
+@contextmanager
+def as_owner_of(folder: Path) -> Iterator[None]:
+    """Let root read and write in another user's folder as that user, who can then read all of it.
+
+    What that user may have linked there from elsewhere is as safe from the block as from that user.
+    """
+    there = _place(folder)
+    if os.geteuid() != 0 or there.st_uid == 0:
+        yield
         return
+    # What secrets are read with, before the block: Python may lie where that user may not look.
+    codecs.lookup("utf-8-sig")
+    groups, group = os.getgroups(), os.getegid()
     try:
-        name = pwd.getpwuid(owner).pw_name
-    except KeyError:
-        name = f"#{owner}"
-    raise ConfigError(
-        f"{folder} is {name}'s, who could not read what root writes there; run it as"
-        f" 'runuser -u {name} -- {program} ...'"
-    )
+        os.setgroups([])
+        os.setegid(there.st_gid)
+        os.seteuid(there.st_uid)
+    except PermissionError:  # as in a container without these capabilities
+        raise ConfigError(
+            f"{folder} is another user's, and root may not become another user here: run this as"
+            f" user {there.st_uid}"
+        ) from None
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+        os.setgroups(groups)
 
 
 @contextmanager
@@ -34,7 +49,7 @@ def owned_as(folder: Path) -> Iterator[None]:
 
     A file with a second name is left alone: that user may have linked one of root's there.
     """
-    there = next(one for one in (folder, *folder.absolute().parents) if one.exists()).stat()
+    there = _place(folder)
     try:
         yield
     finally:
@@ -44,6 +59,11 @@ def owned_as(folder: Path) -> Iterator[None]:
                     found = made.lstat()
                     if found.st_uid == 0 and (found.st_nlink == 1 or stat.S_ISDIR(found.st_mode)):
                         os.chown(made, there.st_uid, there.st_gid, follow_symlinks=False)
+
+
+def _place(folder: Path) -> os.stat_result:
+    """Return the status of a folder, or of the one that it would be made in."""
+    return next(one for one in (folder, *folder.absolute().parents) if one.exists()).stat()
 
 
 def write_private(path: Path, text: str) -> None:

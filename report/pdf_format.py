@@ -11,9 +11,9 @@ def pdf(document: str) -> bytes:
         from weasyprint import HTML  # noqa: PLC0415 - an extra that most reports do not need
     except (ImportError, OSError) as error:
         raise ConfigError(
-            "a PDF needs WeasyPrint and Pango: install gpuvigil[pdf]"
-            " (in a clone: .venv/bin/pip install -c constraints.txt -e '.[pdf]') and the system's"
-            f" Pango (apt-get install libpango-1.0-0 libpangoft2-1.0-0): {_reason(error)}"
+            "a PDF needs WeasyPrint (in a checkout, pip install '.[pdf]') and the system's Pango"
+            " (apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0):"
+            f" {_reason(error)}"
         ) from None
     drawn: bytes = HTML(string=document, url_fetcher=_refuse, base_url=None).write_pdf()
     return drawn

@@ -340,9 +340,9 @@ records_url_file = "/etc/gpuvigil/records-url"   # postgresql://gpuvigil:passwor
 url = "http://10.0.0.11:8428,http://10.0.0.12:8428"
 ```
 
-- `pip install -c constraints.txt '.[postgresql]'` in a checkout, and an empty database that belongs to the user in the URL; the first hub makes the tables. The URL holds a
+- An empty database that belongs to the user in the URL; the first hub makes the tables. Packages, image and `'.[all]'` have the driver. The URL holds a
   password: keep it in a file. `?sslmode=verify-full`, several hosts and `target_session_attrs=read-write` work as libpq describes them.
-- A hub that kept its records in SQLite takes them along: stop it, set the URL, `gpuvigil hub --move-records` once, start it.
+- A hub that kept its records in SQLite takes them along: stop it, set the URL, `gpuvigil hub --config FILE --move-records` once, start it.
 - Each hub takes up to 21 connections. Roles and servers with `synchronous_commit = off` are overruled: what is acknowledged is on disk.
 - Connect to PostgreSQL directly, or through a pooler in session mode. Where notifications do not pass, changes are seen within a second instead of milliseconds.
 - Run two alerts services, too: a transition or a notice is claimed by one of them. Run one analyzer, which goes on at the other hub: two

@@ -154,7 +154,7 @@ def _nodes(settings: SimulatorSettings) -> Sequence[Node]:
         from .live import nodes  # noqa: PLC0415 - needs numpy and Arrow, which the rest does without
     except ImportError as error:
         raise ConfigError(
-            f"simulator.fleet needs numpy and pyarrow ({error}); install gpuvigil[hub]"
+            f"simulator.fleet needs numpy and pyarrow ({error}): in a checkout, pip install '.[hub]'"
         ) from error
     return nodes(settings)
 

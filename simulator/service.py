@@ -116,7 +116,7 @@ def _player(
         from . import live  # noqa: PLC0415 - needs numpy and Arrow, which the rest does without
     except ImportError as error:
         raise ConfigError(
-            f"simulator.fleet needs numpy and pyarrow ({error}); install gpuvigil[hub]"
+            f"simulator.fleet needs numpy and pyarrow ({error}): in a checkout, pip install '.[hub]'"
         ) from error
     watched = _Faults(FaultsFile(settings.faults_file))
     return lambda config, spool, clock, stop, switches: live.play(

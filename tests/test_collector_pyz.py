@@ -151,7 +151,7 @@ def test_it_knows_its_own_commands_and_says_where_others_are(pyz: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == (
         "gpuvigil hub: is not in this file, which holds the collector;"
-        " it comes with gpuvigil[all]\n"
+        " it comes with the package gpuvigil-server\n"
     )
     assert run(*ALONE, pyz, "--version").stdout.startswith("gpuvigil ")
 

@@ -97,6 +97,21 @@ def test_it_asks_for_what_it_needs(built: Path, rpm: Rpm) -> None:
     assert rpm("-qp", "--qf", "%{arch}", the(built, "collector")) == "noarch"
 
 
+def test_pages_that_programs_name_are_in_the_servers_package(built: Path, rpm: Rpm) -> None:
+    listed = rpm("-qpl", the(built, "server")).split()
+    programs = [one for one in listed if re.search(r"/site-packages/.*\.py$", one)]
+    sources = [packages.ROOT / one.partition("/site-packages/")[2] for one in programs]
+    named = {
+        page
+        for one in sources
+        if one.is_file()
+        for page in re.findall(r"\bdocs/[a-z-]+\.md\b", one.read_text(encoding="utf-8"))
+        if (packages.ROOT / page).exists()  # the others are of other projects
+    }
+    assert {"docs/alerts.md", "docs/settings.md"} <= named
+    assert {f"/usr/share/doc/gpuvigil-server/{page}" for page in named} <= set(listed)
+
+
 def test_what_the_services_need_of_others_is_known_by_name() -> None:
     names = {one.metadata["Name"].lower().replace("_", "-") for one in packages.libraries()}
     assert {"duckdb", "pyarrow", "streamlit", "influxdb-client", "psycopg-binary"} <= names

@@ -31,7 +31,8 @@ class Apprise:
             self._library: Any = importlib.import_module("apprise")
         except ModuleNotFoundError:
             raise ConfigError(
-                f"the channel {settings.name!r} needs Apprise: install gpuvigil[apprise]"
+                f"the channel {settings.name!r} needs Apprise:"
+                " in a checkout, pip install '.[apprise]'"
             ) from None
         self._service()
 

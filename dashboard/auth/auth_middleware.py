@@ -18,7 +18,7 @@ from gpuvigil.config import Config
 from gpuvigil.config.startup import parser, run_command
 from gpuvigil.errors import ConfigError
 from gpuvigil.log import Log
-from gpuvigil.private_files import refuse_root_for
+from gpuvigil.private_files import as_owner_of
 from gpuvigil.web.signed_links import PATH
 
 from .keys import Keys, are_made
@@ -162,9 +162,10 @@ def main(arguments: Sequence[str]) -> int:
                 f"there are no secrets in {directory}: start the dashboard first, or name its"
                 " configuration with --config"
             )
-        refuse_root_for(directory, options.prog)
-        print(new_link(directory, config.alerts.external_url))
-        if said := _beside(config, directory):
+        with as_owner_of(directory):
+            print(new_link(directory, config.alerts.external_url))
+            said = _beside(config, directory)
+        if said:
             print(f"{options.prog}: {said}", file=sys.stderr)
 
     return run_command(options, arguments, run)

@@ -56,7 +56,7 @@ class Oidc:
     LIFE = timedelta(minutes=10)
 
     def __init__(self, config: Config) -> None:
-        """Read the settings; ConfigError if gpuvigil[oidc] is not installed."""
+        """Read the settings; ConfigError if authlib is not installed."""
         settings = config.people
         self._settings: PeopleSettings = settings
         self._issuer = settings.oidc_issuer.rstrip("/")
@@ -80,7 +80,8 @@ class Oidc:
             self._http: Any = importlib.import_module(next(it for it in bases if "httpx" in it))
         except ImportError as error:
             raise ConfigError(
-                f"people.oidc_issuer: install gpuvigil[oidc] to sign in by a provider ({error})"
+                "people.oidc_issuer: sign-in by a provider needs authlib:"
+                f" in a checkout, pip install '.[oidc]' ({error})"
             ) from None
         errors = (
             importlib.import_module("authlib.common.errors").AuthlibBaseError,

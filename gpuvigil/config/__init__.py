@@ -204,7 +204,11 @@ def secret_source(path: Path | None, key: str, what: str) -> Callable[[], str]:
             return read_secret(file, what)
         except ConfigError as error:
             closed = os.access(file, os.F_OK) and not os.access(file, os.R_OK)
-            todo = "put sudo before the command" if closed else "put it there"
+            todo = (
+                "put sudo before the command, let the service's user read it"
+                if closed
+                else "put it there"
+            )
             raise ConfigError(f"{error}; {todo}, or name another file in {key}") from None
 
     version, kept = "", read()

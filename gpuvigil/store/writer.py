@@ -91,6 +91,6 @@ def _library() -> tuple[Any, Any]:
         from influxdb_client.client.write_api import SYNCHRONOUS  # noqa: PLC0415
     except ImportError:
         raise ConfigError(
-            "writing to this store needs influxdb-client: install gpuvigil[influxdb]"
+            "writing to this store needs influxdb-client: in a checkout, pip install '.[influxdb]'"
         ) from None
     return influxdb_client, SYNCHRONOUS

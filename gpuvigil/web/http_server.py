@@ -30,6 +30,9 @@ _HEADER_BYTES = len(b": \r\n")
 _MOST_FRAMING = 8
 # A client without a slot that wants to know whether the server is alive asks at once.
 _CROWDED_SECONDS = 2.0
+# How long a connection that this server closes over TLS waits for its client's closing alert. Ours: nobody
+# has to wait for it (RFC 5246, 7.2.1), an idle client reads nothing, and uvloop would wait for 30 s.
+_FAREWELL_SECONDS = 0.5
 # The one path that is answered even with too many connections.
 _ALIVE = "/healthz"
 
@@ -75,6 +78,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._place: Place | None = None
         self._at = _At.BETWEEN
         self._upgraded = False
+        self._ending = False  # with the answer in flight, at the latest
         self._heads = 0  # that were read to their end
         self._arrived_bytes = 0  # of a header section that has not ended
         self._head_bytes = 0
@@ -103,6 +107,12 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._place is not None:
             self._place.leave()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Close the connection, after its answer in flight if there is one."""
+        self._ending = True
+        super().shutdown()
+        self._wait_for_farewell()
 
     def handle_websocket_upgrade(self) -> None:
         self._stop_all()
@@ -239,6 +249,8 @@ class LimitedProtocol(HttpToolsProtocol):
         answered = self.cycle is not None and self.cycle.response_complete
         if answered and self.cycle.more_body and not self.transport.is_closing():
             self._start("rest", self._limits.rest_seconds, self.transport.close)
+        if self._ending:
+            self._wait_for_farewell()
 
     # What is waited for.
 
@@ -254,6 +266,20 @@ class LimitedProtocol(HttpToolsProtocol):
         if seconds is not None:
             sentence = f"The body took longer than {seconds:g} s."
             self._start("body", seconds, partial(self._refuse, 408, sentence))
+
+    def _wait_for_farewell(self) -> None:
+        # A connection that is lost is in `connections` no more.
+        alive = self in self.connections
+        if alive and self.scheme == "https" and self.transport.is_closing():
+            self._start("farewell", _FAREWELL_SECONDS, self._hang_up)
+
+    def _hang_up(self) -> None:
+        """End the connection without its client's farewell, unless it still takes what was written."""
+        self._stop("farewell")
+        if self.transport.get_write_buffer_size():
+            self._wait_for_farewell()
+        else:
+            self.transport.abort()
 
     def _start(self, what: str, seconds: float, then: Callable[[], object]) -> None:
         """Start a timer unless it runs already; most requests come in one piece and need none."""

@@ -79,7 +79,8 @@ def open_postgresql(url: URL) -> Engine:
         )
     except ImportError:
         raise ConfigError(
-            "hub.records_url: PostgreSQL needs its driver: install gpuvigil[postgresql]"
+            "hub.records_url: PostgreSQL needs its driver:"
+            " in a checkout, pip install '.[postgresql]'"
         ) from None
     event.listen(engine, "connect", _on_postgresql_connect)
     return _upgraded(engine, f"the records in {place(engine)}")

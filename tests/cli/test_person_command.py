@@ -2,7 +2,10 @@
 
 import json
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +13,12 @@ import pytest
 
 from cli import audit_command, person_command
 from dashboard.auth.accounts import Accounts
-from dashboard.auth.auth_middleware import main as url_command
 from dashboard.auth.keys import Keys
 from tests.hub.in_process import HubThread
-from tests.servers import HubProcess
+from tests.servers import ROOT, HubProcess
 
 PASSWORD = "correct horse battery"
+NOBODY = 65534
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +123,56 @@ def test_no_password_can_be_given_where_other_users_of_a_machine_read_it() -> No
         person_command.main(["add", "ada", "--role", "own", "--password", PASSWORD])
 
 
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that other users can enter, unlike pytest's own."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def given_away(secrets: Path) -> None:
+    Keys(secrets)  # as the dashboard makes it
+    for one in (secrets, *secrets.rglob("*")):
+        os.chown(one, NOBODY, NOBODY)
+
+
+def typed(site: Site, *words: str, within: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own: whom it runs as holds for all threads, of a hub here as well."""
+    command = [sys.executable, "-m", "gpuvigil", *words, "--config", str(site.config)]
+    return subprocess.run(
+        [*within, *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
-def test_root_is_told_as_whom_to_run_it_where_the_folder_is_anothers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_what_root_makes_in_the_services_folder_is_the_services(
+    shared: Path,
 ) -> None:
-    site = configured(tmp_path, '[hub]\nurl = "http://127.0.0.1:9"\n')
-    Keys(site.secrets)  # as the dashboard makes it
-    os.chown(site.secrets, 65534, 65534)
-    add = ("add", "mira", "--role", "operator", "--password-file", str(site.password))
-    assert site.person(*add) == 2
-    assert "runuser -u nobody -- gpuvigil person" in capsys.readouterr().err
-    assert not (site.secrets / "people.json").exists()
-    assert url_command(["--config", str(site.config)]) == 2
-    assert "runuser -u nobody -- gpuvigil url" in capsys.readouterr().err
-    os.chown(site.secrets, 0, 0)
-    assert site.person(*add) == 0
-    assert url_command(["--config", str(site.config)]) == 0
+    site = configured(shared, '[hub]\nurl = "http://127.0.0.1:9"\n')
+    given_away(site.secrets)
+    password = str(site.password)  # which root alone may read
+    for words in (
+        ("person", "add", "mira", "--role", "operator", "--password-file", password),
+        ("person", "end-sessions", "mira"),
+    ):
+        done = typed(site, *words)
+        assert done.returncode == 0, done.stderr
+    assert "/?token=" in typed(site, "url").stdout
+    made = [site.secrets, *site.secrets.rglob("*")]
+    names = {one.name for one in made}
+    assert {"people.json", ".people.lock", "links", "ended"} <= names
+    assert len(list((site.secrets / "links").iterdir())) >= 1
+    assert {(one.stat().st_uid, one.stat().st_gid) for one in made} == {(NOBODY, NOBODY)}
+    assert set(site.accounts.all()) == {"mira"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to lose")
+def test_root_that_may_not_become_another_user_is_told_as_whom_to_run_it(shared: Path) -> None:
+    site = configured(shared, '[hub]\nurl = "http://127.0.0.1:9"\n')
+    given_away(site.secrets)
+    done = typed(site, "url", within=("setpriv", "--bounding-set=-setuid,-setgid"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"run this as user {NOBODY}" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list((site.secrets / "links").iterdir()) == []

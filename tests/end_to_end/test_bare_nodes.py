@@ -176,11 +176,12 @@ def test_a_server_is_ready_after_two_commands(site: Site) -> None:
     (link,) = re.findall(r"^  (http://127\.0\.0\.1:8501/\S+)$", site.said, re.MULTILINE)
     script = f"import urllib.request as r; print(r.build_opener(r.HTTPCookieProcessor()).open({link!r}).status)"
     assert server.ok("python3", "-c", script).strip() == "200"
-    one_more = server.sh(page_command("runuser -u gpuvigil-hub -- gpuvigil url"))
+    one_more = server.sh(page_command("gpuvigil url"))
     assert one_more.startswith("http://127.0.0.1:8501/?token=")
     assert server.sh(page_command("gpuvigil token create --scope scheduler")).startswith(
         "gpuvigil_"
     )
+    assert server.sh("find /var/lib/gpuvigil-hub ! -user gpuvigil-hub") == ""
     modes = server.sh("stat -c '%n %a %U:%G' /etc/gpuvigil/* /var/lib/gpuvigil-hub").splitlines()
     services = "root:gpuvigil-hub"
     assert modes == [

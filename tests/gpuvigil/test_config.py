@@ -280,7 +280,11 @@ secret_source(Path("secret"), "hub.service_token_file", "service token")
 
 
 @pytest.mark.parametrize(
-    ("mode", "todo"), [(0o000, "put sudo before the command"), (0o644, "put it there")]
+    ("mode", "todo"),
+    [
+        (0o000, "put sudo before the command, let the service's user read it"),
+        (0o644, "put it there"),
+    ],
 )
 def test_a_secret_that_only_root_may_read_is_told_with_sudo(
     tmp_path: Path, mode: int, todo: str

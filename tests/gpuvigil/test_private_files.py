@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from gpuvigil.errors import ConfigError
 from gpuvigil.model import Record, RecordKind
-from gpuvigil.private_files import owned_as, write_private
+from gpuvigil.private_files import as_owner_of, owned_as, write_private
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess
 
@@ -168,3 +169,29 @@ def test_what_root_makes_in_anothers_folder_is_the_others(tmp_path: Path) -> Non
         for made in ("data", "data/deep", "data/deep/file", "data/link"):
             assert (folder / made).lstat().st_uid == owner
     assert [it.stat().st_uid for it in (Path("/etc/passwd"), secret)] == [0, 0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for others")
+def test_root_acts_as_the_owner_of_a_folder_and_is_root_again_afterwards() -> None:
+    before = os.geteuid(), os.getegid(), os.getgroups()
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)  # pytest's own folder is closed to other users
+        theirs, ours = Path(made, "theirs"), Path(made, "ours")
+        for folder in (theirs, ours):
+            folder.mkdir()
+        (theirs / "link").symlink_to(ours)
+        os.chown(theirs, 65534, 65534)
+        with as_owner_of(theirs / "data"):
+            (theirs / "data").mkdir()
+            with pytest.raises(PermissionError):
+                (theirs / "link/file").touch()
+        found = (theirs / "data").stat()
+        assert (found.st_uid, found.st_gid) == (65534, 65534)
+        assert list(ours.iterdir()) == []
+        assert (os.geteuid(), os.getegid(), os.getgroups()) == before
+        with suppress(KeyError), as_owner_of(theirs):
+            raise KeyError
+        assert (os.geteuid(), os.getegid(), os.getgroups()) == before
+        with as_owner_of(ours):
+            (theirs / "link/file").touch()
+        assert (ours / "file").stat().st_uid == 0

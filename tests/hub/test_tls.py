@@ -17,6 +17,7 @@ from gpuvigil.config import HubSettings
 from gpuvigil.errors import ConfigError, HubUnavailable
 from gpuvigil.hub_client import Hub
 from gpuvigil.hub_client.tls import Trust, trust
+from gpuvigil.model import RecordKind
 from tests.polling import wait_until
 from tests.servers import HubProcess
 
@@ -156,6 +157,28 @@ def test_mutual_tls_hears_nobody_without_a_certificate_of_its_ca(
         stranger.private_key_and_cert_chain_pem.write_to_path(tmp_path / "stranger.pem")
         said = refusal(hub.client(certificate_file=tmp_path / "stranger.pem"))
         assert "does not accept" in said
+
+
+@pytest.mark.server
+def test_it_stops_without_an_error_while_clients_keep_their_connections(
+    authority: tuple[trustme.CA, Path], tmp_path: Path
+) -> None:
+    settings = {"tls_certificate_file": pair(authority, "kept.pem")}
+    with TlsHub(tmp_path, authority[1] / "ca.pem", settings) as hub:
+        poll, answers = hub.client(), list[int]()
+        waiting = threading.Thread(
+            target=lambda: answers.append(poll.changes(0, [RecordKind.EVENT]).sequence)
+        )
+        with talking(hub, ssl.create_default_context(cafile=hub.authority), None):
+            waiting.start()
+            wait_until("the poll is sent", lambda: poll._connection is not None)
+            time.sleep(0.1)
+            assert hub.stop() == 0
+        waiting.join(timeout=5)
+    assert answers == [0]
+    said = hub.log.read_text()
+    assert said.rstrip().endswith("hub stopped")
+    assert " error " not in said
 
 
 @contextlib.contextmanager
