@@ -24,6 +24,7 @@ from ..window.columns import (
     group_maximum,
     means_before,
     models,
+    nodes,
     number,
     per_group,
     seconds,
@@ -32,6 +33,7 @@ from ..window.columns import (
 from ..window.holdings import holder_key
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
+from .read_alike import groups_of, read_alike
 
 _WATTS = Aggregate(function=Function.MEAN, field="power_watts")
 _CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
@@ -98,9 +100,6 @@ _LEAST_OF_FEW, _LEAST_CLOCK_OF_FEW, _FEW_STAND_OUT = 0.05, 0.06, 3.0
 # A GPU that was used by this many points less than the others saved or evaluated for them; once it no longer does,
 # it draws more beside them than before.
 _RESTED_PERCENT = 3.0
-# Means are compared only if they are of the same moments: of nearly as many lines as those of the
-# job's other GPUs. A node that was read less often, or with gaps, saw other steps.
-_OTHER_LINES, _ONE_LINE = 0.05, 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,12 +138,12 @@ def beside_of(window: Window, look: Look) -> Beside | None:
     if not len(rows) or not len(long):
         return None
     job = combined_codes(jobs(window, rows), models(window, rows))
-    known = _known(window, look, job, rows, long)
-    _, now, _ = _spans(job, rows, long, rows)
+    group, known = _comparable(window, look, job, rows, long)
+    _, now, _ = _spans(group, rows, long, rows)
     one = {name: np.ones(len(rows)) for name in now}
     stands = np.stack([_draws(now, one), _ratio(now, one, _CLOCK.column)])
     least = np.array([[look.least], [look.least_clock]])
-    (draws, clock), _, (peers, _) = _apart(job, np.where(known, stands, np.nan), least)
+    (draws, clock), _, (peers, _) = _apart(group, np.where(known, stands, np.nan), least)
     return Beside(
         rows=rows,
         begun=window.of_allocations(rows, held_since),
@@ -179,17 +178,17 @@ def change_of(window: Window, look: Look) -> Change | None:
     if not len(rows) or not len(long) or not len(recent):
         return None
     job = combined_codes(jobs(window, rows), models(window, rows))
-    known = _known(window, look, job, rows, long)
+    group, known = _comparable(window, look, job, rows, long)
     if not known.any():
         return None
-    before, now, lately = _spans(job, rows, long, recent)
-    pace, _ = per_group(job, np.where(known, _pace(now, before), np.nan))
+    before, now, lately = _spans(group, rows, long, recent)
+    pace, _ = per_group(group, np.where(known, _pace(now, before), np.nan))
     # Nobody asks about jobs that go on as before.
     some = np.flatnonzero(known & (np.abs(pace) >= look.least_loss))
     if not len(some):
         return None
     before, now, lately = (_picked(it, some) for it in (before, now, lately))
-    one, lost = job[some], -pace[some]
+    one, lost = group[some], -pace[some]
     one.flags.writeable = False
     apart, limits, (peers, *_) = _apart(one, _changes(before, now, lately), _least(look))
     if (few := peers < look.peers).any():
@@ -294,9 +293,13 @@ def _of_all(told: Sequence[Floats], some: Codes, number: int) -> Floats:
     return found
 
 
-def _known(window: Window, look: Look, job: Codes, rows: Rows, long: Rows) -> Mask:
-    """Tell which GPUs one job had all the time, with both spans measured at the moments of the job's
-    other GPUs.
+def _comparable(
+    window: Window, look: Look, job: Codes, rows: Rows, long: Rows
+) -> tuple[Codes, Mask]:
+    """Return in which groups GPUs are compared, and which of them can be.
+
+    Those are the ones that one job had all the time, with both spans measured at the moments of the
+    group's others.
     """
     lengths = {
         Span.RECENT: window.settings.window_seconds,
@@ -310,11 +313,10 @@ def _known(window: Window, look: Look, job: Codes, rows: Rows, long: Rows) -> Ma
     begun = micros(window.now) - lengths[look.long] * 1e6
     known &= window.of_allocations(rows, held_since) <= begun
     late = rows.values("samples")
-    for lines in (late, long.beside(rows, "samples") - late):
-        usual, _ = per_group(job, np.where(known, lines, np.nan))
-        known &= lines >= _LINES
-        known &= np.abs(lines - usual) <= np.fmax(_OTHER_LINES * usual, _ONE_LINE)
-    return known
+    lines = (late, long.beside(rows, "samples") - late)
+    known &= np.minimum(*lines) >= _LINES
+    group = groups_of(job, nodes(rows), known, lines)
+    return group, read_alike(group, known, lines)
 
 
 Numbers = Mapping[str, Floats]
