@@ -12,7 +12,8 @@ from gpuvigil.model import EventKind, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
-from ..evidence.job_pace import LOOKS, lost_pace
+from ..evidence.job_pace import LOOKS
+from ..evidence.lost_pace import lost_pace
 from ..evidence.nvlink_balance import NEEDS as OF_BALANCE
 from ..evidence.nvlink_balance import is_even, uneven
 from ..window.columns import combined_codes, group_maximum, models, nodes

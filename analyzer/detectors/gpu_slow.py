@@ -27,12 +27,11 @@ from ..evidence.job_pace import (
     Look,
     beside_of,
     change_of,
-    lost_pace,
-    minutes,
 )
 from ..evidence.last_ranks import LAST_TITLES, LastRank, Why, last_ranks
+from ..evidence.lost_pace import changed_at, is_by_clock, told_of
 from ..evidence.waits import waited_for
-from ..window.columns import Floats, Mask, per_group
+from ..window.columns import Mask
 from ..window.holdings import holder_key
 from ..window.window import Span, Window
 from . import Detector
@@ -430,60 +429,22 @@ def _of_node(
 
 
 def _of_gpu(window: Window, look: Look, change: Change, row: int) -> Finding:
-    one, by_clock = _finding(window, look, change, row), change.clock[row] <= -look.least_clock
+    one, by_clock = _finding(window, look, change, row), is_by_clock(look, change, row)
     return _as_set(one) if by_clock and set_clocks.may_be_set(window, [one.subject]) else one
 
 
-def _usual(window: Window, look: Look) -> tuple[Floats, Floats]:
-    """Return the median watts and hertz of each row's job."""
-    change = window.once(change_of, look)
-    if change is None:
-        return np.empty(0), np.empty(0)
-    return per_group(change.job, change.watts)[0], per_group(change.job, change.hertz)[0]
-
-
 def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
-    subject = change.rows.subjects[row]
-    length, _ = minutes(window, look)
-    pace = lost_pace(window, subject, look)
-    by_clock = bool(change.clock[row] <= -look.least_clock)
-    name, apart = ("SM clock", change.clock) if by_clock else ("power at its clock", change.draws)
-    others = int(change.peers[row]) - 1
-    watts, hertz = window.once(_usual, look)
     return Finding(
         fault="gpu_slow",
-        subject=subject,
+        subject=change.rows.subjects[row],
         severity=_FAULT.severity,
-        since=_changed_at(change, row),
-        evidence=(
-            *(() if pace is None else (pace,)),
-            Evidence(
-                name=name,
-                value=f"{100.0 * (np.exp(apart[row]) - 1.0):+.1f} % in {length:g} min,"
-                " beside what it was",
-                limit=f"-{100.0 * (look.least_clock if by_clock else look.least):g} %",
-                peers=f"{others} other GPUs of the job",
-            ),
-            Evidence(
-                name="power",
-                value=_power(change.watts[row], change.hertz[row]),
-                peers=_power(watts[row], hertz[row]),
-            ),
-        ),
+        since=changed_at(change, row),
+        evidence=told_of(window, look, change, row),
         detector="gpu_slow",
         action=_FAULT.action,
         source=_FAULT.source,
         own_limit=_FAULT.own_limit,
     )
-
-
-def _power(watts: float, hertz: float) -> str:
-    return f"{watts:.0f} W" + ("" if np.isnan(hertz) else f" at {hertz / 1e6:.0f} MHz")
-
-
-def _changed_at(change: Change, row: int) -> datetime:
-    first, last = (float(change.rows.values(name)[row]) for name in ("first_at", "last_at"))
-    return EPOCH + timedelta(microseconds=last - float(change.part[row]) * (last - first))
 
 
 DETECTOR = Detector(

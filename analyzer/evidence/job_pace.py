@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuvigil.clock import micros
-from gpuvigil.model import Allocation, Evidence, HolderKind, Subject
+from gpuvigil.model import Allocation, HolderKind, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..window.columns import (
@@ -24,6 +24,7 @@ from ..window.columns import (
     group_maximum,
     means_before,
     models,
+    nodes,
     number,
     per_group,
     seconds,
@@ -32,6 +33,15 @@ from ..window.columns import (
 from ..window.holdings import holder_key
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
+from .few_gpus import (
+    RESTED_PERCENT,
+    SWINGS,
+    beside_other,
+    far_of_few,
+    far_of_two,
+    slower_of_two,
+)
+from .read_alike import groups_of, read_alike
 
 _WATTS = Aggregate(function=Function.MEAN, field="power_watts")
 _CLOCK = Aggregate(function=Function.MEAN, field="sm_clock_hertz")
@@ -40,15 +50,11 @@ _MOVED = Aggregate(function=Function.INCREASE, field="nvlink_receive_bytes")
 _BUSY = Aggregate(function=Function.MIN, field="utilization_percent")
 _USED = Aggregate(function=Function.MEAN, field="utilization_percent")
 _STEP = Aggregate(function=Function.MEAN, field="step_seconds")
-# How far power and clocks go up and down within a minute.
-_SWINGS = tuple(
-    (Aggregate(function=Function.MAX, field=field), Aggregate(function=Function.MIN, field=field))
-    for field in ("power_watts", "sm_clock_hertz")
-)
+_OF_LAST_MINUTE = (_BUSY, *sum(SWINGS, ()))
 _MEANS = (_WATTS, _CLOCK, _ACTIVE, _USED, _STEP)
 _ASKED = (*_MEANS, _MOVED)
 NEEDS = (
-    Need(measurement="gpu", span=Span.RECENT, aggregates=(*_ASKED, _BUSY, *sum(_SWINGS, ()))),
+    Need(measurement="gpu", span=Span.RECENT, aggregates=(*_ASKED, *_OF_LAST_MINUTE)),
     Need(measurement="gpu", span=Span.STEADY, aggregates=_ASKED),
     Need(measurement="gpu", span=Span.TREND, aggregates=_ASKED),
 )
@@ -90,17 +96,8 @@ _POWER_OF_CLOCK = 2.0
 _BUSY_PERCENT, NVLINK_BYTES, _ACTIVE_PERCENT = 10.0, 1e6, 2.0
 _COVERAGE, _LINES = 0.8, 5.0
 _NO_CLOCK = 1.0  # in hertz: no GPU has it
-# From so few GPUs nobody learns how much they scatter. In a minute they may be apart by as much as power and clocks
-# went up and down within it: six samples of a normal distribution have a range of 2.5 deviations (d2 of control
-# charts, ASTM E2587), so that this is six deviations of their mean, and more where all GPUs move together. The least
-# distances, and how many times as far as any other it must be, are ours.
-_LEAST_OF_FEW, _LEAST_CLOCK_OF_FEW, _FEW_STAND_OUT = 0.05, 0.06, 3.0
-# A GPU that was used by this many points less than the others saved or evaluated for them; once it no longer does,
-# it draws more beside them than before.
-_RESTED_PERCENT = 3.0
-# Means are compared only if they are of the same moments: of nearly as many lines as those of the
-# job's other GPUs. A node that was read less often, or with gaps, saw other steps.
-_OTHER_LINES, _ONE_LINE = 0.05, 1.0
+# Of few GPUs it must be this many times as far as any other one [ours].
+_FEW_STAND_OUT = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +119,7 @@ LOOKS = (
     Look(now=Span.RECENT, long=Span.STEADY, least=0.03, least_clock=0.04, least_loss=0.07, peers=8),
 )
 PEERS = LOOKS[0].peers
+_TWO = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,12 +137,12 @@ def beside_of(window: Window, look: Look) -> Beside | None:
     if not len(rows) or not len(long):
         return None
     job = combined_codes(jobs(window, rows), models(window, rows))
-    known = _known(window, look, job, rows, long)
-    _, now, _ = _spans(job, rows, long, rows)
+    group, known = _comparable(window, look, job, rows, long)
+    _, now, _ = _spans(group, rows, long, rows)
     one = {name: np.ones(len(rows)) for name in now}
     stands = np.stack([_draws(now, one), _ratio(now, one, _CLOCK.column)])
     least = np.array([[look.least], [look.least_clock]])
-    (draws, clock), _, (peers, _) = _apart(job, np.where(known, stands, np.nan), least)
+    (draws, clock), _, (peers, _) = _apart(group, np.where(known, stands, np.nan), least)
     return Beside(
         rows=rows,
         begun=window.of_allocations(rows, held_since),
@@ -158,7 +156,7 @@ class Change:
 
     rows: Rows
     job: Codes
-    draws: Floats  # power at its clock, as the logarithm of a ratio, apart from the job's others
+    draws: Floats  # power at its clock, as the logarithm of a ratio, apart from the job's others, or the other one
     clock: Floats
     pace: Floats  # of the job
     peers: Floats
@@ -179,33 +177,32 @@ def change_of(window: Window, look: Look) -> Change | None:
     if not len(rows) or not len(long) or not len(recent):
         return None
     job = combined_codes(jobs(window, rows), models(window, rows))
-    known = _known(window, look, job, rows, long)
+    group, known = _comparable(window, look, job, rows, long)
     if not known.any():
         return None
-    before, now, lately = _spans(job, rows, long, recent)
-    pace, _ = per_group(job, np.where(known, _pace(now, before), np.nan))
+    before, now, lately = _spans(group, rows, long, recent)
+    pace, _ = per_group(group, np.where(known, _pace(now, before), np.nan))
     # Nobody asks about jobs that go on as before.
     some = np.flatnonzero(known & (np.abs(pace) >= look.least_loss))
     if not len(some):
         return None
-    before, now, lately = (_picked(it, some) for it in (before, now, lately))
-    one, lost = job[some], -pace[some]
+    one = group[some]
     one.flags.writeable = False
-    apart, limits, (peers, *_) = _apart(one, _changes(before, now, lately), _least(look))
-    if (few := peers < look.peers).any():
-        limits[:2] = np.where(few, _far_of_few(one, recent, rows, some), limits[:2])
-    limits[0] = np.fmax(limits[0], _LEAST_OF_LOSS * lost)
-    off = _Off(job=one, lost=lost, apart=apart, limits=limits, few=few)
-    may_be = (peers >= PEERS) & _is_lost_by_one(look, lost, apart[0])
-    may_be &= _goes_on(one, lost, _pace(lately, before))
-    slow = _slower(off, before, may_be) & ~(few & _rests(one, now))
-    slow &= recent.beside(rows, _BUSY.column)[some] >= _BUSY_PERCENT
-    slow &= (group_count(one, slow) <= _MOST_SHARE * peers) & ~_pauses(one, lost, now, before)
-    back = (apart[:2] >= limits[:2]).any(axis=0) & (peers >= PEERS) & (lost <= -look.least_loss)
-    draws, clock, *late = apart
+    them = _Changed(
+        job=one,
+        lost=-pace[some],
+        two=_of_two(look, job)[some],
+        before=_picked(before, some),
+        now=_picked(now, some),
+        lately=_picked({**lately, **_last_minute(rows, recent)}, some),
+    )
+    off = _off(look, them)
+    slow, back = _slow(look, them, off), _back(look, them, off)
+    draws, clock, *late = off.apart
     part = np.where(clock <= -look.least_clock, _share(clock, late[1]), _share(draws, late[0]))
-    hertz = np.where(now[_CLOCK.column] == _NO_CLOCK, np.nan, now[_CLOCK.column])
-    told = [draws, clock, peers, now[_WATTS.column], hertz, slow, back, part]
+    watts, hertz = them.now[_WATTS.column], them.now[_CLOCK.column]
+    hertz = np.where(hertz == _NO_CLOCK, np.nan, hertz)
+    told = [draws, clock, off.peers, watts, hertz, slow, back, part]
     draws, clock, peers, watts, hertz, slow, back, part = _of_all(told, some, len(rows))
     return Change(
         rows=rows,
@@ -223,28 +220,85 @@ def change_of(window: Window, look: Look) -> Change | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Off:
-    """How far GPUs are from their job's median by power at its clock and by clock, each then in the last minute too."""
+class _Changed:
+    """The GPUs whose jobs changed their pace, and their means before the look, over it and in the last minute."""
 
-    job: Codes
+    job: Codes  # or the part of it that is compared
     lost: Floats  # of the job's pace
+    two: Mask  # whether the job has two GPUs, and the look is long enough for them
+    before: "Numbers"
+    now: "Numbers"
+    lately: "Numbers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Off:
+    """How far GPUs are from their job's median by power at its clock and by clock, each then in the last minute too.
+
+    Of a job of two each is beside the other one.
+    """
+
+    changes: Floats
     apart: Floats
     limits: Floats
+    peers: Floats
     few: Mask  # whether the job has too few GPUs for its own scatter to say what is far
+    two: Mask
 
 
-def _slower(off: _Off, before: "Numbers", may_be: Mask) -> Mask:
+def _of_two(look: Look, job: Codes) -> Mask:
+    """Tell which GPUs are of a job of two: the longer look alone tells which one of them is slow."""
+    size = group_count(job, np.ones(len(job), dtype=bool))
+    found: Mask = (size == _TWO) & (look.now is Span.STEADY)
+    return found
+
+
+def _off(look: Look, them: _Changed) -> _Off:
+    changes = _changes(them.before, them.now, them.lately)
+    apart, limits, (peers, *_) = _apart(them.job, changes, _least(look))
+    if (few := peers < look.peers).any():
+        limits[:2] = np.where(few, far_of_few(them.job, them.lately, _POWER_OF_CLOCK), limits[:2])
+    limits[0] = np.fmax(limits[0], _LEAST_OF_LOSS * them.lost)
+    if (two := them.two & (peers == _TWO)).any():
+        apart = np.where(two, beside_other(them.job, changes), apart)
+        limits = np.where(two, far_of_two(them.lost), limits)
+    return _Off(changes=changes, apart=apart, limits=limits, peers=peers, few=few, two=two)
+
+
+def _slow(look: Look, them: _Changed, off: _Off) -> Mask:
+    """Tell which GPUs became slow while their job lost pace, and went on without a pause."""
+    works = _goes_on(them.job, them.lost, _pace(them.lately, them.before))
+    works &= ~_pauses(them.job, them.lost, them.now, them.before)
+    may_be = works & (off.peers >= PEERS) & _is_lost_by_one(look, them.lost, off.apart[0])
+    works &= them.lately[_BUSY.column] >= _BUSY_PERCENT
+    slow = _slower(them, off, may_be) & works & ~(off.few & _rests(them.job, them.now))
+    slow &= group_count(them.job, slow) <= _MOST_SHARE * off.peers
+    if off.two.any():
+        used, moved = them.now[_USED.column], them.now[_MOVED.column]
+        draws = off.changes[::2]
+        slow |= off.two & works & slower_of_two(them.job, them.lost, draws, used, moved)
+    return slow
+
+
+def _back(look: Look, them: _Changed, off: _Off) -> Mask:
+    """Tell which GPUs came back to their job's others while it gained pace."""
+    found: Mask = (off.apart[:2] >= off.limits[:2]).any(axis=0) & (them.lost <= -look.least_loss)
+    found &= off.two | (off.peers >= PEERS)
+    return found
+
+
+def _slower(them: _Changed, off: _Off, may_be: Mask) -> Mask:
     """Tell which GPUs draw less at their clock than the others of their job, or run at a lower clock."""
     draws, clock, draws_lately, clock_lately = off.apart
     far, far_clock = off.limits[:2]
-    below = (draws <= -far) & ~_is_no_rank(off.lost, draws) & (draws_lately <= draws / 2.0)
+    below = (draws <= -far) & ~_is_no_rank(them.lost, draws) & (draws_lately <= draws / 2.0)
     lower = (clock <= -far_clock) & (clock >= -_FARTHEST) & (clock_lately <= clock / 2.0)
     times = np.where(off.few, _FEW_STAND_OUT, _STANDS_OUT)
     # One that rested before, and does not now, only seems to draw more.
-    by_power = np.where(_rests(off.job, before) & (draws > 0.0), 0.0, draws)
+    by_power = np.where(_rests(them.job, them.before) & (draws > 0.0), 0.0, draws)
     slow = (below | lower) & may_be
-    found: Mask = below & stands_out(off.job, by_power, slow, times)
-    found |= lower & stands_out(off.job, clock, slow, times)
+    found: Mask = below & stands_out(them.job, by_power, slow, times)
+    found |= lower & stands_out(them.job, clock, slow, times)
     found &= slow
     return found
 
@@ -294,9 +348,13 @@ def _of_all(told: Sequence[Floats], some: Codes, number: int) -> Floats:
     return found
 
 
-def _known(window: Window, look: Look, job: Codes, rows: Rows, long: Rows) -> Mask:
-    """Tell which GPUs one job had all the time, with both spans measured at the moments of the job's
-    other GPUs.
+def _comparable(
+    window: Window, look: Look, job: Codes, rows: Rows, long: Rows
+) -> tuple[Codes, Mask]:
+    """Return in which groups GPUs are compared, and which of them can be.
+
+    Those are the ones that one job had all the time, with both spans measured at the moments of the
+    group's others.
     """
     lengths = {
         Span.RECENT: window.settings.window_seconds,
@@ -310,45 +368,13 @@ def _known(window: Window, look: Look, job: Codes, rows: Rows, long: Rows) -> Ma
     begun = micros(window.now) - lengths[look.long] * 1e6
     known &= window.of_allocations(rows, held_since) <= begun
     late = rows.values("samples")
-    for lines in (late, long.beside(rows, "samples") - late):
-        usual, _ = per_group(job, np.where(known, lines, np.nan))
-        known &= lines >= _LINES
-        known &= np.abs(lines - usual) <= np.fmax(_OTHER_LINES * usual, _ONE_LINE)
-    return known
+    lines = (late, long.beside(rows, "samples") - late)
+    known &= np.minimum(*lines) >= _LINES
+    group = groups_of(job, nodes(rows), known, lines)
+    return group, read_alike(group, known, lines)
 
 
 Numbers = Mapping[str, Floats]
-
-
-def minutes(window: Window, look: Look) -> tuple[float, float]:
-    """Return in minutes how long a look is, and how long the time before it that it is compared with."""
-    settings = window.settings
-    now, long = {
-        Span.STEADY: (settings.steady_seconds, settings.trend_seconds),
-        Span.RECENT: (settings.window_seconds, settings.steady_seconds),
-    }[look.now]
-    return now / 60.0, (long - now) / 60.0
-
-
-def lost_pace(window: Window, gpu: Subject, look: Look) -> Evidence | None:
-    """Return evidence of how much pace the job lost that has a GPU to itself.
-
-    None if the loss is below `least_loss`, or too little is known.
-    """
-    change = window.once(change_of, look)
-    place = None if change is None else change.rows.index.number(gpu)
-    if change is None or place is None or not change.peers[place] >= PEERS:
-        return None
-    lost = -float(change.pace[place])
-    held = _alone(window.allocations.get(gpu.key))
-    if held is None or not lost >= look.least_loss:
-        return None
-    share, (_, before) = 100.0 * (1.0 - np.exp(-lost)), minutes(window, look)
-    return Evidence(
-        name="its job",
-        value=f"{held.holder} gets {share:.0f} % less done than in the {before:g} min before",
-        limit=f"{100.0 * look.least_loss:.0f} %",
-    )
 
 
 def _spans(job: Codes, rows: Rows, long: Rows, recent: Rows) -> Sequence[Numbers]:
@@ -369,6 +395,11 @@ def _now(rows: Rows, of: Rows) -> Numbers:
     found = {it.column: of.beside(rows, it.column) for it in _MEANS}
     found[_MOVED.column] = divided(of.beside(rows, _MOVED.column), seconds(of, rows))
     return found
+
+
+def _last_minute(rows: Rows, recent: Rows) -> Numbers:
+    """Return what is asked of the last minute alone."""
+    return {it.column: recent.beside(rows, it.column) for it in _OF_LAST_MINUTE}
 
 
 def _before(rows: Rows, long: Rows) -> Numbers:
@@ -437,21 +468,10 @@ def stands_out(job: Codes, apart: Floats, slow: Mask, times: Floats | float = _S
     return found
 
 
-def _far_of_few(job: Codes, recent: Rows, rows: Rows, some: Codes) -> Floats:
-    """Return how far power at its clock, and the clock, must be from few GPUs' medians in a minute."""
-    watts, clock = (
-        per_group(job, np.log(divided(*(recent.beside(rows, it.column)[some] for it in ends))))[0]
-        for ends in _SWINGS
-    )
-    clock = np.nan_to_num(clock)
-    far = watts + _POWER_OF_CLOCK * clock
-    return np.stack([np.fmax(_LEAST_OF_FEW, far), np.fmax(_LEAST_CLOCK_OF_FEW, clock)])
-
-
 def _rests(job: Codes, of: "Numbers") -> Mask:
     """Tell which GPUs were used less than their job's others, as one that saves for them is."""
     used = of[_USED.column]
-    found: Mask = used - per_group(job, used)[0] <= -_RESTED_PERCENT
+    found: Mask = used - per_group(job, used)[0] <= -RESTED_PERCENT
     return found
 
 
@@ -461,16 +481,16 @@ def jobs(window: Window, rows: Rows) -> Codes:
 
 
 def _job(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
-    held = _alone(allocations)
+    held = held_alone(allocations)
     return np.nan if held is None else float(number(holder_key(held)))
 
 
 def held_since(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
-    held = _alone(allocations)
+    held = held_alone(allocations)
     return np.nan if held is None else micros(held.started_at)
 
 
-def _alone(allocations: tuple[Allocation, ...] | None) -> Allocation | None:
+def held_alone(allocations: tuple[Allocation, ...] | None) -> Allocation | None:
     """Return the allocation of the job that has a GPU to itself, None without one."""
     held = [a for a in allocations or () if a.ended_at is None]
     one = held[0] if len(held) == 1 else None
