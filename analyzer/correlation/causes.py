@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Protocol, TypeVar
 
 from gpuvigil.faults import FAULTS, Explains, Mended, Reach
-from gpuvigil.model import Finding, Incident, Severity, Subject
+from gpuvigil.model import Finding, Incident, Severity, Subject, fingerprint
 from gpuvigil.silence_conditions import PLAIN
 
 from ..window.fault_kinds import (
@@ -85,11 +85,12 @@ def hides(cause: Finding, what: FindingOrIncident) -> bool:
     by_members = _hides_by_members(cause, what)
     if by_members is not None:
         return by_members
-    if {by, what.fault} != {cause.fault} and cause.fingerprint == what.fingerprint:
-        return False  # it is the same incident, in other words
+    if _gave_way(cause, what):
+        return True
+    same = {by, what.fault} != {cause.fault} and cause.fingerprint == what.fingerprint
     explains = FAULTS[by].explains if by in FAULTS else None
-    if explains is None or not _is_grave_enough(cause, explains):
-        return False
+    if same or explains is None or not _is_grave_enough(cause, explains):
+        return False  # `same`: it is the same incident, in other words
     if explains.xids and fault in TOLD_BY_XID:
         return _reaches(cause, explains.reach, subject) and what.xid in explains.xids
     of_one = cause.fault in SILENCES or (cause.subject.kind == "node" and not multi_node(cause))
@@ -101,6 +102,13 @@ def hides(cause: Finding, what: FindingOrIncident) -> bool:
     return (whole and subject == cause.subject.of_node()) or _reaches(
         cause, explains.reach, subject
     )
+
+
+def _gave_way(cause: Finding, what: FindingOrIncident) -> bool:
+    """Tell whether `what` is the incident that a cause has itself, while it goes on as its sign's."""
+    if not cause.goes_on or what.fingerprint == cause.fingerprint:
+        return False
+    return what.fingerprint == fingerprint(cause.fault, cause.subject)
 
 
 def _is_grave_enough(cause: Finding, explains: Explains) -> bool:
