@@ -221,7 +221,7 @@ def merged(
     left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
     left = _with_switches_names(left, standing, over, believed)
     left = _with_gpus_names(left, standing, over)
-    return [_of_its_rack(one, standing) for one in _with_names(left, standing, believed)]
+    return [_of_its_rack(one, standing) for one in _with_names(left, standing, over, believed)]
 
 
 def _with_switches_names(
@@ -369,14 +369,17 @@ def _slows(what: Finding) -> bool:
 
 
 def _with_names(
-    found: Sequence[Finding], standing: Mapping[str, Incident], believed: Collection[str]
+    found: Sequence[Finding],
+    standing: Mapping[str, Incident],
+    over: Iterable[Incident],
+    believed: Collection[str],
 ) -> list[Finding]:
-    """Give the name of what slows a GPU down to the standing incident of its slowness.
+    """Give the name of what slows a GPU down to the incident of its slowness, standing or just over.
 
     A look of a minute shows that a job waits for a GPU, one of ten minutes why: that is the same
     problem in better words, and makes one incident. The gravest of several names is used.
     """
-    slow = {i.subject: i for i in standing.values() if i.fault in SLOW_JOBS}
+    slow = {i.subject: i for i in (*over, *standing.values()) if i.fault in SLOW_JOBS}
     names: dict[Subject, list[Finding]] = {}
     for finding in found:
         one = slow.get(finding.subject)
@@ -393,14 +396,14 @@ def _with_names(
 
 
 def _names(finding: Finding, slow: Incident, believed: Collection[str]) -> bool:
-    """Tell whether a finding is only the reason of this slowness.
+    """Tell whether a finding is only the reason of this slowness, if that is over the known one.
 
     A critical one keeps its own name: the silences, routes and actions of a slow GPU are not meant
     for it. And a rack's problem is not one of a single node.
     """
     if not _slows(finding) or finding.severity is Severity.CRITICAL or multi_node(finding):
         return False
-    is_sure = finding.certain or finding.fingerprint in believed
+    is_sure = slow.resolved_at is None and (finding.certain or finding.fingerprint in believed)
     return finding.severity.rank >= slow.severity.rank and (
         is_sure or _names_it_by(finding) == slow.condition
     )

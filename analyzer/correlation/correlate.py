@@ -160,7 +160,7 @@ def _explained(
         covered |= _stalled(window, found, halted)
         covered |= _of_others(found, shared)
         left = [it for it in found if it.fingerprint not in covered]
-        covered |= by_unseen(left, here, partial(is_visible, window))
+        covered |= by_unseen(window, left, here, partial(is_visible, window))
         left = [cause for cause in found if cause.fingerprint not in covered]
         hidden = by_root(found if left else (), causes)
         followers = by_root(here if left else (), causes)
