@@ -9,7 +9,7 @@ from gpuvigil.faults import FAULTS, where
 from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import STANDING
 from gpuvigil.matching.matchers import labels_of
-from gpuvigil.model import Incident, Record, RecordKind, Transition, readable
+from gpuvigil.model import Incident, Record, RecordKind, Transition, fingerprint, readable
 from gpuvigil.model.selftest_nodes import without_marked
 
 from ..messages.channel import Delivered, Outcome
@@ -54,9 +54,11 @@ MOST_ASKING = 100
 
 
 def drops_data(one: Incident) -> bool:
-    """Return whether an incident says that a collector drops measurements, or covers one that does."""
-    told = (f": {FAULTS[fault].title}" for fault in _LOSES_DATA)
-    return one.fault in _LOSES_DATA or any(it.endswith(tuple(told)) for it in one.covers)
+    """Return whether an incident says that a collector drops measurements, covers one that does, or began as one."""
+    told = tuple(f": {FAULTS[fault].title}" for fault in _LOSES_DATA)
+    if one.fault in _LOSES_DATA or any(it.endswith(told) for it in one.covers):
+        return True
+    return one.fingerprint in {fingerprint(fault, one.subject) for fault in _LOSES_DATA}
 
 
 class SelfChecker:

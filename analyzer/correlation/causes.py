@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Protocol, TypeVar
 
 from gpuvigil.faults import FAULTS, Explains, Mended, Reach
-from gpuvigil.model import Finding, Incident, Severity, Subject
+from gpuvigil.model import Finding, Incident, Severity, Subject, fingerprint
 from gpuvigil.silence_conditions import PLAIN
 
 from ..window.fault_kinds import (
@@ -85,11 +85,12 @@ def hides(cause: Finding, what: FindingOrIncident) -> bool:
     by_members = _hides_by_members(cause, what)
     if by_members is not None:
         return by_members
-    if {by, what.fault} != {cause.fault} and cause.fingerprint == what.fingerprint:
-        return False  # it is the same incident, in other words
+    if _gave_way(cause, what):
+        return True
+    same = {by, what.fault} != {cause.fault} and cause.fingerprint == what.fingerprint
     explains = FAULTS[by].explains if by in FAULTS else None
-    if explains is None or not _is_grave_enough(cause, explains):
-        return False
+    if same or explains is None or not _is_grave_enough(cause, explains):
+        return False  # `same`: it is the same incident, in other words
     if explains.xids and fault in TOLD_BY_XID:
         return _reaches(cause, explains.reach, subject) and what.xid in explains.xids
     of_one = cause.fault in SILENCES or (cause.subject.kind == "node" and not multi_node(cause))
@@ -101,6 +102,13 @@ def hides(cause: Finding, what: FindingOrIncident) -> bool:
     return (whole and subject == cause.subject.of_node()) or _reaches(
         cause, explains.reach, subject
     )
+
+
+def _gave_way(cause: Finding, what: FindingOrIncident) -> bool:
+    """Tell whether `what` is the incident that a cause has itself, while it goes on as its sign's."""
+    if not cause.goes_on or what.fingerprint == cause.fingerprint:
+        return False
+    return what.fingerprint == fingerprint(cause.fault, cause.subject)
 
 
 def _is_grave_enough(cause: Finding, explains: Explains) -> bool:
@@ -213,7 +221,7 @@ def merged(
     left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
     left = _with_switches_names(left, standing, over, believed)
     left = _with_gpus_names(left, standing, over)
-    return [_of_its_rack(one, standing) for one in _with_names(left, standing, believed)]
+    return [_of_its_rack(one, standing) for one in _with_names(left, standing, over, believed)]
 
 
 def _with_switches_names(
@@ -361,14 +369,17 @@ def _slows(what: Finding) -> bool:
 
 
 def _with_names(
-    found: Sequence[Finding], standing: Mapping[str, Incident], believed: Collection[str]
+    found: Sequence[Finding],
+    standing: Mapping[str, Incident],
+    over: Iterable[Incident],
+    believed: Collection[str],
 ) -> list[Finding]:
-    """Give the name of what slows a GPU down to the standing incident of its slowness.
+    """Give the name of what slows a GPU down to the incident of its slowness, standing or just over.
 
     A look of a minute shows that a job waits for a GPU, one of ten minutes why: that is the same
     problem in better words, and makes one incident. The gravest of several names is used.
     """
-    slow = {i.subject: i for i in standing.values() if i.fault in SLOW_JOBS}
+    slow = {i.subject: i for i in (*over, *standing.values()) if i.fault in SLOW_JOBS}
     names: dict[Subject, list[Finding]] = {}
     for finding in found:
         one = slow.get(finding.subject)
@@ -385,14 +396,14 @@ def _with_names(
 
 
 def _names(finding: Finding, slow: Incident, believed: Collection[str]) -> bool:
-    """Tell whether a finding is only the reason of this slowness.
+    """Tell whether a finding is only the reason of this slowness, if that is over the known one.
 
     A critical one keeps its own name: the silences, routes and actions of a slow GPU are not meant
     for it. And a rack's problem is not one of a single node.
     """
     if not _slows(finding) or finding.severity is Severity.CRITICAL or multi_node(finding):
         return False
-    is_sure = finding.certain or finding.fingerprint in believed
+    is_sure = slow.resolved_at is None and (finding.certain or finding.fingerprint in believed)
     return finding.severity.rank >= slow.severity.rank and (
         is_sure or _names_it_by(finding) == slow.condition
     )

@@ -160,7 +160,7 @@ def _explained(
         covered |= _stalled(window, found, halted)
         covered |= _of_others(found, shared)
         left = [it for it in found if it.fingerprint not in covered]
-        covered |= by_unseen(left, here, partial(is_visible, window))
+        covered |= by_unseen(window, left, here, partial(is_visible, window))
         left = [cause for cause in found if cause.fingerprint not in covered]
         hidden = by_root(found if left else (), causes)
         followers = by_root(here if left else (), causes)
@@ -430,6 +430,7 @@ def _candidate(
     own = cause.members  # the cause itself speaks of each of them
     covers = {f"{label(window, f.subject)}: {title(f)}" for f in hidden if f.subject not in own}
     covers |= {f"{i.label}: {i.title}" for i in followers if i.subject not in own}
+    covers.discard(f"{label(window, cause.subject)}: {title(cause)}")  # a note that gave way
     members = {cause.subject, *(f.subject for f in hidden), *(i.subject for i in followers)}
     by_gpus = cause.subject.kind == "node" or is_of_gpus(cause)
     about = gpus_of_finding(window, cause) if by_gpus and not of_ports else ()

@@ -35,7 +35,10 @@ from . import Detector
 from .gpu_hung import RECENT, TREND, spinning, working
 from .host_disk import DROPPED
 
-NEEDS = (Need(measurement="node", span=Span.STEADY, aggregates=(DROPPED,)), RECENT, TREND)
+NEEDS = (
+    *(Need(measurement="node", span=it, aggregates=(DROPPED,)) for it in (Span.STEADY, Span.TREND)),
+    *(RECENT, TREND),
+)
 
 _FAULT = FAULTS["node_silent"]
 _WITH_HOLES = 4.0
@@ -455,11 +458,14 @@ def _limit_seconds(window: Window, node: Subject) -> float:
     """Return the seconds of silence after which a node counts as silent; more where its reports have gaps.
 
     A collector that has to drop bodies counts them. Losses on the way show in how many bodies of the steady
-    span arrived, and bursts in how long the hub waited for the node lately.
+    span arrived, and bursts in how long the hub waited for the node lately. Of a node that is read seldom the
+    steady span forgets what it lost before chance would let it be heard again: there the trend's counts.
     """
     tick = window.tick_seconds(node)
     limit = max(_shortest(window, node).total_seconds(), _LONGER * window.waited.get(node.key, 0.0))
     row = window.get("node", Span.STEADY).get(node)
+    if _MOST_TICKS * tick > window.settings.steady_seconds / 2.0:
+        row = window.get("node", Span.TREND).get(node)
     if row is None:
         return limit
     if (row[DROPPED.column] or 0) > 0:

@@ -1,8 +1,9 @@
-"""Fabric ports of several nodes that went down at once: what they share is gone, not their cables.
+"""Fabric ports of several nodes that went down together: what they share is gone, not their cables.
 
 Which port leads to which switch is known only where lldpd runs, so a switch is recognised by the ports that go
 down with it: those of one name, where the fabric is rail-optimised, or all ports of a rack. A group that is
-neither is reported as nodes that lost their fabric ports at once.
+neither is reported as ports of several nodes that went down together. Where no event says when a port went
+down, its lines do.
 
 Where somebody reads the fabric, a switch that no longer answers is reported by its name.
 """
@@ -20,6 +21,8 @@ from gpuvigil.store import Aggregate, Function
 
 from ..evidence import fabric, fabric_links
 from ..evidence.grouping import rack_mates
+from ..evidence.measured_drops import NEEDS as MEASURED
+from ..evidence.measured_drops import measured_drops
 from ..evidence.port_drops import (
     Drop,
     drop_of,
@@ -40,6 +43,7 @@ from .node_silent import Hearing, hearing
 
 _UP = Aggregate(function=Function.MAX, field="up")
 NEEDS = (
+    *MEASURED,
     Need(measurement="port", span=Span.NOW, fields=("up", "enabled")),
     Need(measurement="port", span=Span.FLAP, aggregates=(_UP,)),
 )
@@ -54,7 +58,7 @@ _GUID = re.compile(r"[0-9a-f]{16}").fullmatch
 # A fabric is read once a minute, so switches lost within this time have one cause.
 _ONE_CAUSE, _SEVERAL_LOST = timedelta(minutes=2), "Switches do not answer"
 Name = tuple[str | None, str | None]  # a port's device and number
-AT_ONCE = "Nodes lost their fabric ports at once"
+AT_ONCE = "Ports of several nodes went down together"
 _CHECK_SHARED = (
     "Check what these ports share: a leaf switch, its power, or a change of drivers or settings"
     " on these nodes."
@@ -68,7 +72,7 @@ def switches_down(window: Window) -> list[Finding]:
     switch. A group that is not complete yet is not reported yet.
     """
     rows = window.get("port", Span.NOW)
-    drops = list(_drops(window, rows))
+    drops = [*_drops(window, rows), *measured_drops(window)]
     found = []
     for group in group_drops(drops, racks_of(window)):
         of_switch = _of_switch(window, rows, group)
@@ -306,7 +310,7 @@ def _silent_with(window: Window, first: Drop, nodes: Collection[Subject]) -> lis
     for key, heard in window.heard.items():
         node = Subject.parse(key)
         before = timedelta(seconds=window.tick_seconds(node)) + _SILENT_AFTER
-        then = first.at - before <= heard <= first.at + _SILENT_AFTER
+        then = first.earliest - before <= heard <= first.at + _SILENT_AFTER
         near = racks.get(key) in own or None in {racks.get(key), *own}
         alike = then and near and node.cluster == first.port.cluster
         if alike and hearing(window, node) is Hearing.SILENT:

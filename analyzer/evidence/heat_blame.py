@@ -1,4 +1,7 @@
-"""What is to blame for heat: the air of a rack, the fan of a node, or the heatsink of one GPU."""
+"""Where heat comes from: the air of a rack, what cools a node, or the heatsink of one GPU.
+
+Temperatures do not tell a weak fan from a weak pump or a clogged filter: none of these is named.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -68,7 +71,7 @@ def hotter(window: Window) -> list[Claim]:
 def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     """Return claims of heat by one comparison.
 
-    What most of a rack has is due to its air, what a node has beyond its rack to a fan, and what a
+    What most of a rack has is due to its air, what a node has beyond its rack to its own cooling, and what a
     GPU has beyond its node to its heatsink. The more GPUs agree, the fewer kelvins are needed.
     """
     kelvin, celsius = found.kelvin, rows.values(CELSIUS.column)

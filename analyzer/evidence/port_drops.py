@@ -26,11 +26,16 @@ NODES, WHOLE_NODES, WHOLE_SHARE = 3, 2, 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """A port that went down by an event, at a time corrected for its node's clock, and its arrival."""
+    """A port that went down, at a time corrected for its node's clock, and when that became known."""
 
     port: Subject
     at: datetime
     came_at: datetime
+    within: timedelta = timedelta(0)  # it went down up to this much before `at`: no event says when
+
+    @property
+    def earliest(self) -> datetime:
+        return self.at - self.within
 
     @property
     def name(self) -> tuple[str | None, str | None]:
@@ -70,14 +75,15 @@ def _runs(drops: Iterable[Drop]) -> Iterator[list[Drop]]:
     for left in by_name.values():
         first = 0
         while first < len(left):
-            run = [drop for drop in left[first:] if drop.at - left[first].at <= SAME_NAME]
-            yield run
-            first += len(run)
+            last = left[first].at + SAME_NAME
+            end = next((n for n in range(first, len(left)) if left[n].earliest > last), len(left))
+            yield left[first:end]
+            first = end
 
 
 def _is_one_cause(group: Sequence[Drop], run: Sequence[Drop], racks: Mapping[str, str]) -> bool:
     begin = min(drop.at for drop in group)
-    return run[0].at - begin <= OTHER_NAME and any(
+    return min(drop.earliest for drop in run) - begin <= OTHER_NAME and any(
         may_share_switch(one.port, other.port, racks) for one in group for other in run
     )
 
@@ -91,9 +97,10 @@ def _order_of_drop(drop: Drop) -> tuple[datetime, Subject]:
 
 
 def is_complete(group: Collection[Drop], now: datetime) -> bool:
-    """Tell whether all ports of a switch have been heard of, or are no longer waited for."""
+    """Tell whether all ports of a switch have been heard of, or are no longer waited for, and one is known."""
     last, first = max(d.came_at for d in group), min(d.at for d in group)
-    return now >= min(last + QUIET, first + COMPLETE)
+    known = min(d.came_at for d in group) <= now
+    return known and now >= min(last + QUIET, first + COMPLETE)
 
 
 def is_switch(group: Collection[Drop], peers: int | None) -> bool:
@@ -103,8 +110,7 @@ def is_switch(group: Collection[Drop], peers: int | None) -> bool:
         return True
     if peers is None or len(nodes) < max(WHOLE_NODES, WHOLE_SHARE * peers):
         return False
-    times = [drop.at for drop in group]
-    return max(times) - min(times) <= NEIGHBOUR
+    return max(d.at for d in group) - min(d.earliest for d in group) <= NEIGHBOUR
 
 
 def racks_of(window: Window) -> Mapping[str, str]:

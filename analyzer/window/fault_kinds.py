@@ -37,6 +37,15 @@ POWER_LOST = where(
         and not row.explains.everything
     )
 )
+# Signs of a disk that takes no more, and the faults that cause them.
+ROOM_SHORT = where(lambda row: Sign.NO_ROOM in row.signs)
+ROOM_LOST = where(
+    lambda row: (
+        row.explains is not None
+        and Sign.NO_ROOM in row.explains.signs
+        and not row.explains.everything
+    )
+)
 # Faults of a link itself, whatever its switch does.
 OWN_OF_LINKS = LINKS_LOST | WORN_LINKS | MODULES_BAD
 # A switch that explains that its ports' links are down.

@@ -199,8 +199,8 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
     (
         "node_hot",
         _WARNING,
-        "Several GPUs of one node run hot: one of its fans is weak",
-        "Replace the fan; check the airflow.",
+        "Several GPUs of one node run hot",
+        "Look at what cools the node: its fans or pump, filters and airflow, and the heatsinks' paste.",
         "ours: degrees per watt against the cluster's other GPUs of the model",
     ),
     (

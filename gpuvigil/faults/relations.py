@@ -20,6 +20,7 @@ class Sign(Enum):
     LINK_LOSES = "the network link loses packets"
     MODULE_BAD = "the network link's module is too hot or broken"
     HOST_WAITED_FOR = "the host takes less than the network link brings"
+    HEAT = "its node is not cooled enough"
     NO_ROOM = "the host's disk takes no more"
     TASKS_WAIT = "the host's tasks wait for something, as the kernel says"
     POWER_SHORT = "it gets less power than it may draw"

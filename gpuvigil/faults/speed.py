@@ -30,7 +30,7 @@ ROWS = (
         look=None,
         drains=False,
         loses_data=False,
-        signs=frozenset(),
+        signs=frozenset({Sign.HEAT}),
         explains=Explains(reach=Reach.BELOW, signs=frozenset({Sign.SLOWED})),
         shared=Shared.RACK,
         told_by=frozenset(),

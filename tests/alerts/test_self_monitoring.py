@@ -46,7 +46,15 @@ from gpuvigil.faults import FAULTS
 from gpuvigil.hub_client import Hub
 from gpuvigil.lifecycle import Signal
 from gpuvigil.log import Log
-from gpuvigil.model import Inventory, Record, RecordKind, Severity, Subject, Transition
+from gpuvigil.model import (
+    Inventory,
+    Record,
+    RecordKind,
+    Severity,
+    Subject,
+    Transition,
+    fingerprint,
+)
 from tests.hub.talk import identity
 from tests.polling import wait_until
 from tests.receiver import Received, Receiver, too_many
@@ -245,6 +253,13 @@ def test_a_spool_that_takes_nothing_counts_where_it_follows_from_another_fault_t
     fault: str, covers: tuple[str, ...], drops: bool
 ) -> None:
     assert drops_data(replace(an_incident(fault=fault), covers=covers)) is drops
+
+
+def test_a_spool_that_takes_nothing_counts_where_its_incident_is_called_by_its_cause() -> None:
+    place = an_incident().subject.of_node()
+    space = an_incident(fault="host_space", subject=place)
+    assert drops_data(replace(space, fingerprint=fingerprint("host_disk", place)))
+    assert not drops_data(replace(space, fingerprint=fingerprint("host_space", place)))
 
 
 @pytest.mark.server

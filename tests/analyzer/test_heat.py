@@ -259,6 +259,7 @@ def test_of_a_warm_node_what_the_driver_holds_back_is_no_second_matter() -> None
     assert np.isnan(_kelvin(slowed, gpu(1, 3)))
     (found,) = hot_gpus(slowed.window())
     assert (found.subject, found.title) == (node(), CONDITIONS["node_hot"].title)
+    assert "fan" not in found.title  # temperatures do not tell it from a pump or dust
     assert gpu(1, 3) in found.members
     # What the hardware slows down is graver.
     graver = slowed.rising(gpu(1, 3), "hardware_thermal_slowdown_seconds", 1.0)

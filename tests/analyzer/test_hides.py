@@ -35,6 +35,7 @@ RACK = told("node_silent", node(1), node(1), node(2))
 SWITCH = told("switch_down", port(1), port(2), port(3), node(3))
 FULL_LEAF = told("switch_congested", port(1), port(2), port(3))
 HOT_RACK = told("gpu_hot", node(1), node(1), node(2), gpu(2))
+FAN = told("host_fan", node())
 BRAKE = told("gpu_power", node(1), gpu(1), gpu(1, 1), condition="power_brake")
 
 
@@ -135,6 +136,13 @@ BRAKE = told("gpu_power", node(1), gpu(1), gpu(1, 1), condition="power_brake")
         (FULL_LEAF, told("gpu_slow", node(4), condition="whole_node"), False),
         (FULL_LEAF, told("gpu_slow", node(2), condition="node_clocks"), False),
         (FULL_LEAF, told("gpu_slow", gpu(2)), False),
+        # A fan, and what gets hot on its node alone.
+        (FAN, told("gpu_hot", node(), gpu(), gpu(1, 1), condition="node_hot"), True),
+        (FAN, told("gpu_hot", gpu(), condition="hardware_thermal", severity=CRITICAL), True),
+        (FAN, told("host_throttled", node()), True),
+        (FAN, told("gpu_hot", gpu(2)), False),
+        (FAN, HOT_RACK, False),
+        (FAN, told("gpu_power", gpu()), False),
         # What is about several says what there is to say of each, but for what is another matter.
         (BRAKE, told("gpu_power", gpu()), True),
         (BRAKE, told("gpu_power", gpu(), condition="power_limit"), False),

@@ -1,6 +1,7 @@
 """A cause that is known only after its sign was told goes on as the sign's incident."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from .scene import NOON, healthy, incident, node, port
 from .test_book import Keeper
 from .test_grown_links import by_name, finding
 
+SECOND = timedelta(seconds=1)
 SLOWER, DOWN = finding("port_degraded"), finding("port_down")
 
 
@@ -101,3 +103,61 @@ def test_the_book_says_it_in_the_words_of_the_cause_and_then_again_of_the_sign()
 def test_silence_is_no_late_cause() -> None:
     silent = of_node("node_silent")
     assert with_late_causes([silent], by_name(BRAKED), []) == [silent]
+
+
+# --- a full disk ----------------------------------------------------------------------------------
+
+SPOOL, FULL = of_node("host_disk"), of_node("host_space", severity=Severity.WARNING)
+NEARLY = of_node("host_space", severity=Severity.INFO)
+
+
+def told(*looks: tuple[Finding, ...]) -> tuple[Keeper, list[Incident]]:
+    """What becomes of these, each seen at two looks; incidents that ended are known."""
+    keeper, scene = Keeper(), healthy(nodes=2)
+    for found in looks:
+        for _ in range(2):
+            over = tuple(
+                one.incident
+                for one in keeper.book.entries.values()
+                if one.incident.resolved_at is not None
+            )
+            window = replace(scene, recent_incidents=over).window()
+            standing, believed = keeper.book.standing(), keeper.book.believed(fresh=True)
+            keeper.look(observe(window, found, standing, believed), 20 * SECOND)
+    return keeper, [Incident.from_record(one) for one in keeper.incidents.values()]
+
+
+def test_a_spool_that_fails_before_its_disk_is_read_as_full_is_one_incident_of_the_disk() -> None:
+    keeper, incidents = told((SPOOL,), (SPOOL, FULL), (FULL,), (SPOOL, FULL))
+    (one,) = incidents
+    assert (one.fault, one.severity, one.subject) == ("host_space", Severity.WARNING, node())
+    assert (one.title, one.action) == ("File system is nearly full", FULL.action)
+    assert keeper.signals().count("confirmed") == 1
+    # The incident ends with both.
+    keeper, incidents = told((SPOOL,), (SPOOL, FULL), (), ())
+    assert [one.state for one in incidents] == ["resolved"]
+    assert set(keeper.signals()) == {"confirmed", "changed", "cleared"}
+
+
+def test_a_file_system_that_was_nearly_full_before_gives_its_note_up() -> None:
+    _, incidents = told((NEARLY,), (NEARLY, SPOOL), (FULL, SPOOL))
+    of = {one.fault: one for one in incidents if one.resolved_at is None}
+    assert set(of) == {"host_space"}
+    assert of["host_space"].fingerprint == SPOOL.fingerprint
+    assert of["host_space"].covers == ()
+    (note,) = (one for one in incidents if one.resolved_at is not None)
+    assert (note.severity, note.covered_by) == (Severity.INFO, SPOOL.fingerprint)
+    # Some room is there again: it is still the same problem.
+    _, incidents = told((SPOOL,), (FULL, SPOOL), (NEARLY, SPOOL), (NEARLY,))
+    assert len(incidents) == 1
+
+
+def test_a_file_system_that_is_only_nearly_full_need_not_be_the_spool_s() -> None:
+    _, incidents = told((SPOOL,), (SPOOL, NEARLY))
+    assert {(one.fault, one.severity) for one in incidents} == {
+        ("host_disk", Severity.WARNING),
+        ("host_space", Severity.INFO),
+    }
+    elsewhere = replace(FULL, subject=node(2))
+    _, incidents = told((SPOOL,), (SPOOL, elsewhere))
+    assert len(incidents) == 2

@@ -33,7 +33,7 @@ def test_a_leaf_that_is_lost_is_one_critical_message(fabric: Fabric) -> None:
     told = fabric.wait(began, timeout_seconds=60.0)
     assert labels_of(told) == ("switch_down", "critical")
     summary = told.payload["alerts"][0]["annotations"]["summary"]
-    assert summary.startswith("Nodes lost their fabric ports at once: node-1, node-2, node-3")
+    assert summary.startswith("Ports of several nodes went down together: node-1, node-2, node-3")
     # Ports that nothing explains would be told by then, one by one.
     wait_until("a minute is over", lambda: time.monotonic() - began > 55.0, 60.0)
     assert [labels_of(one) for one in fabric.told(began)] == [("switch_down", "critical")]
