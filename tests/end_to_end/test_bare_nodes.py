@@ -181,6 +181,10 @@ def test_a_server_is_ready_after_two_commands(site: Site) -> None:
     assert server.sh(page_command("gpuvigil token create --scope scheduler")).startswith(
         "gpuvigil_"
     )
+    add = page_command("gpuvigil person add").partition("#")[0]
+    server.sh(f"echo correct horse battery | {add} --password-file -")
+    assert server.sh("gpuvigil person list") == "mira  operator\n"
+    server.sh("gpuvigil person remove mira")
     assert server.sh("find /var/lib/gpuvigil-hub ! -user gpuvigil-hub") == ""
     modes = server.sh("stat -c '%n %a %U:%G' /etc/gpuvigil/* /var/lib/gpuvigil-hub").splitlines()
     services = "root:gpuvigil-hub"
