@@ -34,7 +34,7 @@ from .correlation.several_nodes import is_of_several_with
 from .detectors.node_silent import waited_for
 from .fleet_state import NO_FILES, Fleet
 from .incidents.acknowledgement import acknowledge, entry_of
-from .incidents.book import Book, advance, hold
+from .incidents.book import Book, advance, mark_out_of_service
 from .incidents.recent_incidents import RecentIncidents
 from .window.rows import Rows
 from .window.usual import Usual
@@ -129,7 +129,7 @@ class Analysis:
                 fleet.take(record)
             except UNREADABLE:
                 unreadable.append(record.id)
-        fleet.take_held(book.standing())
+        fleet.take_deleted(book.standing())
         with self._lock:
             self._fleet, self._book, self._waiting = fleet, book, []
             self._stood.take(lately)
@@ -200,11 +200,11 @@ class Analysis:
             self._woken.add(node)
             self._conclude(replace(seen, fresh=False), now)
 
-    def hold(self, now: datetime) -> None:
-        """Hold or release incidents once a scheduler has said which nodes are out of service."""
+    def mark_out_of_service(self, now: datetime) -> None:
+        """Mark incidents, or no longer, once a scheduler has said which nodes are out of service."""
         with self._lock:
             heard = self._reading.heard if self._reading is not None else {}
-            self._keep(*hold(self._book, self._fleet.away(now, heard), now))
+            self._keep(*mark_out_of_service(self._book, self._fleet.away(now, heard), now))
 
     def acknowledge(self, taken: Acknowledgement, now: datetime) -> bool:
         """Take in a person's acknowledgement; return False if the book lacks the incident."""

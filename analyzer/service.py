@@ -244,7 +244,7 @@ class Service:
             self.analysis.look_at(node, now)
         scheduled = any(record.kind is RecordKind.SCHEDULER for record in others)
         if scheduled:
-            self.analysis.hold(now)
+            self.analysis.mark_out_of_service(now)
         self._sequence, self._followed_at, self._lost_at = answer.sequence, now, None
         if nodes or taken or scheduled:
             self._write(self._changes_hub)

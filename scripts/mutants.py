@@ -62,6 +62,7 @@ ROOMS: Mapping[str, Sequence[str]] = {
     "detectors": ("analyzer/detectors/*.py",),
     "incidents": (
         "analyzer/incidents/book.py",
+        "analyzer/incidents/content.py",
         "analyzer/correlation/correlate.py",
         "analyzer/correlation/causes.py",
         "analyzer/evidence/cures.py",

@@ -365,7 +365,7 @@ def test_it_escalates_also_when_the_first_receiver_cannot_be_reached() -> None:
     going = attempt_started(both["chat"], NOON, 15.0)
     (failing,) = attempt_ended(going, Retry(reason="away"), NOON, 0.5, AlertsSettings())
     (refused,) = attempt_ended(going, Refused(reason="no"), NOON, 0.5, AlertsSettings())
-    below = replace(both["chat"], state=NoticeState.HELD, verdict=Verdict.BELOW_MINIMUM)
+    below = replace(both["chat"], state=NoticeState.NOT_SENT, verdict=Verdict.BELOW_MINIMUM)
     for first in (both["chat"], going, failing, refused, below):
         assert escalated(both["pager"], first, NOON + seconds(899)).verdict is Verdict.ESCALATES
         assert escalated(both["pager"], first, NOON + seconds(900)).verdict is Verdict.ESCALATED
@@ -500,7 +500,7 @@ def test_what_a_route_digests_need_not_reach_the_channels_minimum() -> None:
 def test_information_goes_to_the_digest_where_a_route_says_so() -> None:
     way = settings(RouteSettings(match=('severity="info"',), receivers=("chat",), digest=True))
     notice = told(opened(severity=Severity.INFO), way)["chat"]
-    assert (notice.verdict, notice.state) == (Verdict.DIGEST, NoticeState.HELD)
+    assert (notice.verdict, notice.state) == (Verdict.DIGEST, NoticeState.NOT_SENT)
 
 
 def test_a_route_may_repeat_what_is_not_critical() -> None:
