@@ -162,7 +162,7 @@ def _late(case: Case) -> Ruling | None:
 
 
 def _below_minimum(case: Case) -> Ruling | None:
-    if case.path is not None and case.path.digest:
+    if case.route is not None and case.route.digest:
         return None  # a digest is where less severe incidents go
     severity, minimum = case.notice.severity, case.profile.minimum_severity
     if case.believed_firing or severity.rank <= minimum.rank:
@@ -196,7 +196,7 @@ def _first(case: Case) -> Ruling | None:
     heard = [one for one in case.older if one.sent_at is not None or one.perhaps_told]
     if any(one.order <= end for one in heard for end in ends):
         return Ruling(verdict=Verdict.RETURNED, kind=Kind.FIRED)
-    escalates = case.path is not None and case.path.escalate_seconds is not None
+    escalates = case.route is not None and case.route.escalate_seconds is not None
     return Ruling(verdict=Verdict.ESCALATED if escalates else Verdict.FIRST, kind=Kind.FIRED)
 
 

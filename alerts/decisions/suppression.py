@@ -51,7 +51,7 @@ def of_idle_gpus(case: Case) -> Ruling | None:
 
 
 def not_routed(case: Case) -> Ruling | None:
-    if case.path is not None:
+    if case.route is not None:
         return None
     return Ruling(verdict=Verdict.NOT_ROUTED, state=NoticeState.NOT_SENT)
 
@@ -100,30 +100,30 @@ def inhibited(case: Case) -> Ruling | None:
 
 def escalation(case: Case) -> Ruling | None:
     """Wait for the escalation time after the first receiver was notified; hold if acknowledged."""
-    assert case.path is not None
-    if case.path.escalate_seconds is None or case.believed_firing:
+    assert case.route is not None
+    if case.route.escalate_seconds is None or case.believed_firing:
         return None
     taken = case.to_state is State.ACKNOWLEDGED or case.incident.acknowledged_by
     if taken or any(one.verdict is Verdict.TAKEN for one in case.newer):
         return Ruling(verdict=Verdict.TAKEN, state=NoticeState.NOT_SENT)
-    began = case.first_to_be_told(case.path.escalates_from)
-    return _until(case, began + timedelta(seconds=case.path.escalate_seconds), Verdict.ESCALATES)
+    began = case.first_to_be_told(case.route.escalates_from)
+    return _until(case, began + timedelta(seconds=case.route.escalate_seconds), Verdict.ESCALATES)
 
 
 def waits_for_cause(case: Case) -> Ruling | None:
     """Delay a message that a larger fault may explain; the incident is on the page at once."""
-    assert case.path is not None
+    assert case.route is not None
     if case.believed_firing:
         return None
-    wait = case.path.wait_seconds
+    wait = case.route.wait_seconds
     if case.incident.fault in UNHEARD:
         wait = max(wait, case.settings.cause_wait_seconds)
     return _until(case, case.spell_began + timedelta(seconds=wait), Verdict.WAITS_FOR_CAUSE)
 
 
 def digested(case: Case) -> Ruling | None:
-    assert case.path is not None
-    if not case.path.digest or case.believed_firing:
+    assert case.route is not None
+    if not case.route.digest or case.believed_firing:
         return None
     return Ruling(verdict=Verdict.DIGEST, state=NoticeState.NOT_SENT)
 
@@ -141,8 +141,8 @@ def on_trial(case: Case) -> Ruling | None:
 
 
 def quiet_hours(case: Case) -> Ruling | None:
-    assert case.path is not None
-    ends_at = ends(case.path.quiet_times, case.now) or begins(case.path.times, case.now)
+    assert case.route is not None
+    ends_at = ends(case.route.quiet_times, case.now) or begins(case.route.times, case.now)
     return None if ends_at is None else _until(case, ends_at, Verdict.OUT_OF_HOURS)
 
 

@@ -32,7 +32,7 @@ from ..messages.self_monitoring import (
 )
 from ..routing.case import ChannelProfile
 from ..routing.notice import NoticeState
-from ..routing.route import path
+from ..routing.route import route_taken
 from ..routing.situation import SituationReader
 from .batches import all_of
 from .dispatcher import Dispatcher
@@ -213,7 +213,7 @@ class SelfChecker:
         return [
             one
             for one in self._standing()
-            if path(settings, labels_of(one, racks), channel) is not None
+            if route_taken(settings, labels_of(one, racks), channel) is not None
         ]
 
     def _standing(self) -> list[Incident]:

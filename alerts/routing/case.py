@@ -12,7 +12,7 @@ from gpuvigil.matching.matchers import Labels, labels_of
 from gpuvigil.model import Incident, Severity
 
 from .notice import POSTPONED, Kind, Notice, NoticeState, Verdict
-from .route import Path, path
+from .route import RouteTaken, route_taken
 from .situation import NO_SITUATION, Situation
 
 
@@ -71,9 +71,9 @@ class Case:
         return labels_of(self.incident, self.situation.racks)
 
     @property
-    def path(self) -> Path | None:
-        """The path by which this channel is notified of such an incident; None when it is not."""
-        return path(self.settings, self.labels, self.profile.name)
+    def route(self) -> RouteTaken | None:
+        """The route by which this channel is notified of such an incident; None when it is not."""
+        return route_taken(self.settings, self.labels, self.profile.name)
 
     @property
     def feedback(self) -> trial.Feedback:
@@ -88,13 +88,13 @@ class Case:
 
     @property
     def update_seconds(self) -> float:
-        way = self.path
+        way = self.route
         return (way.update_seconds if way else 0.0) or self.settings.update_seconds
 
     @property
     def repeat_seconds(self) -> float:
         """The repeat interval of its route; 0 where there is none."""
-        way = self.path
+        way = self.route
         return way.repeat_seconds if way else 0.0
 
     @property
