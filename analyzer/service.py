@@ -197,7 +197,7 @@ class Service:
             "newest_at": None if newest is None else to_text(newest),
             "standing": len(self.analysis.book.standing()),
             "failing": dict(self.analysis.failing),
-            "waited_for": dict(self.analysis.waited_for),
+            "waited_for": dict(self.analysis.extended_limits),
         }
         self._pass_hub.write_records([_pulse(now, body)])
         self.clock.wait(self.stop, self.settings.tick_seconds - seconds)
