@@ -65,6 +65,7 @@ ROOMS: Mapping[str, Sequence[str]] = {
         "analyzer/incidents/content.py",
         "analyzer/correlation/correlate.py",
         "analyzer/correlation/causes.py",
+        "analyzer/correlation/visibility.py",
         "analyzer/evidence/cures.py",
     ),
     "outbox": (
