@@ -40,7 +40,7 @@ from .delivery.dispatcher import notices_of
 from .messages.channel import Channel, Delivered, Outcome, tried
 from .messages.message import Message, message
 from .routing.notice import Kind, Notice, NoticeState, draft
-from .routing.route import fitting, misfit, path
+from .routing.route import fitting, misfit, route_taken
 from .routing.situation import SituationReader
 from .service import run
 
@@ -96,12 +96,12 @@ def explained(
     if larger is not None:
         yield f"inhibited while this is open: {larger.title} ({larger.id})"
     for channel in settings.names() or ["-"]:
-        way = path(settings, labels, channel)
+        way = route_taken(settings, labels, channel)
         by = (
             "no route leads here"
             if way is None
-            else f"by route {way.route}"
-            if way.route
+            else f"by route {way.number}"
+            if way.number
             else "all"
         )
         mine = [one for one in notices if (one.channel or "-") == channel]

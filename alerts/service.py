@@ -192,12 +192,12 @@ def _decided(
     situation: Situation,
     steps: Sequence[_Step],
 ) -> list[Notice]:
-    """Decide transitions and return their notices; one that cannot be read gets a held notice."""
+    """Decide transitions and return their notices; one that cannot be read gets one that is not sent."""
     notices: dict[str, Notice] = {}
     for record, transition in steps:
         if transition is None:
-            held = _unreadable(record, context.clock.now())
-            notices[held.id] = held
+            unreadable = _unreadable(record, context.clock.now())
+            notices[unreadable.id] = unreadable
             continue
         incident = transition.incident
         fresh = {id_: notice for id_, notice in notices.items() if notice.incident == incident}
@@ -231,7 +231,7 @@ def _unreadable(record: Record, now: datetime) -> Notice:
         to_state="",
         signal="",
         snapshot={},
-        state=NoticeState.HELD,
+        state=NoticeState.NOT_SENT,
         verdict=Verdict.UNREADABLE,
     )
 

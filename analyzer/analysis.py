@@ -31,10 +31,10 @@ from .correlation.breaker import is_cluster_wide
 from .correlation.correlate import observe
 from .correlation.observation import Observation
 from .correlation.several_nodes import is_of_several_with
-from .detectors.node_silent import waited_for
+from .detectors.node_silent import extended_limits
 from .fleet_state import NO_FILES, Fleet
 from .incidents.acknowledgement import acknowledge, entry_of
-from .incidents.book import Book, advance, hold
+from .incidents.book import Book, advance, mark_out_of_service
 from .incidents.recent_incidents import RecentIncidents
 from .window.rows import Rows
 from .window.usual import Usual
@@ -88,14 +88,14 @@ class Analysis:
         self._slow: Mapping[Subject, Sequence[Finding]] = {}
         self._woken: set[Subject] = set()
         self._waits = Waits()
-        self._waited: Mapping[str, float] = {}
+        self._usual_gap_seconds: Mapping[str, float] = {}
         self._usual: Mapping[str, Usual] = {}
         self._log = Log("analyzer")
         self._failing: Mapping[str, str] = {}
         # The faults of the detectors that do not read events and that failed in the last pass.
         self._unseen: frozenset[str] = frozenset()
         # By node: how many seconds it may be silent, if longer than others; see `node_silent`.
-        self.waited_for: Mapping[str, float] = {}
+        self.extended_limits: Mapping[str, float] = {}
 
     @property
     def failing(self) -> Mapping[str, str]:
@@ -129,7 +129,7 @@ class Analysis:
                 fleet.take(record)
             except UNREADABLE:
                 unreadable.append(record.id)
-        fleet.take_held(book.standing())
+        fleet.take_deleted(book.standing())
         with self._lock:
             self._fleet, self._book, self._waiting = fleet, book, []
             self._stood.take(lately)
@@ -157,7 +157,7 @@ class Analysis:
             self._fleet.drop(reading.over)
             told_of = {i.subject.of_node().key for i in self._book.standing()}
             self._fleet.forget(reading.now, told_of | reading.heard.keys(), reading.heard)
-            self._waited = self._waits.after(
+            self._usual_gap_seconds = self._waits.after(
                 reading.heard, reading.listening_since, reading.now, self._fleet.inventories()
             )
             window = self._window(reading)
@@ -167,13 +167,13 @@ class Analysis:
         findings = [finding for them in found.values() for finding in them]
         believed, unseen = book.believed(fresh=True), _faults(self._detectors, failed)
         seen = observe(window, findings, book.standing(), believed, unseen)
-        waits, usual = waited_for(window), _learned(self._detectors, window, failed)
+        waits, usual = extended_limits(window), _learned(self._detectors, window, failed)
         reads_not = [d for d in self._detectors if not d.reads_events]
         slow = [finding for d in reads_not for finding in found[d.name]]
         with self._lock:
             self._tell(failed, whole=True)
             self._reading, self._unseen = reading, _faults(reads_not, failed)
-            self.waited_for, self._usual = waits, usual
+            self.extended_limits, self._usual = waits, usual
             self._slow = _by_node(slow)
             # A scheduler record may have arrived since the pass began.
             away = self._fleet.away(reading.now, reading.heard)
@@ -200,11 +200,11 @@ class Analysis:
             self._woken.add(node)
             self._conclude(replace(seen, fresh=False), now)
 
-    def hold(self, now: datetime) -> None:
-        """Hold or release incidents once a scheduler has said which nodes are out of service."""
+    def mark_out_of_service(self, now: datetime) -> None:
+        """Mark incidents, or no longer, once a scheduler has said which nodes are out of service."""
         with self._lock:
             heard = self._reading.heard if self._reading is not None else {}
-            self._keep(*hold(self._book, self._fleet.away(now, heard), now))
+            self._keep(*mark_out_of_service(self._book, self._fleet.away(now, heard), now))
 
     def acknowledge(self, taken: Acknowledgement, now: datetime) -> bool:
         """Take in a person's acknowledgement; return False if the book lacks the incident."""
@@ -264,7 +264,7 @@ class Analysis:
             recent_incidents=self._stood.beside(self._book, reading.now),
             declared=self._declared,
             heard=reading.heard,
-            waited=self._waited,
+            usual_gap_seconds=self._usual_gap_seconds,
             usual=self._usual,
             listening_since=reading.listening_since,
             clocks=reading.clocks,

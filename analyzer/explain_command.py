@@ -75,8 +75,9 @@ def explained(
     others = [one for one in others if _same_world(one.subject, incident.subject)]
     yield f"{incident.label or incident.subject.key}: {incident.title}"
     yield f"{incident.severity.value}, {incident.state}, since {moment(incident.since)}"
-    if incident.held:
-        yield f"nobody is notified while it is out of service: {incident.held}"
+    out = incident.out_of_service
+    if out is not None:
+        yield f"nobody is notified while it is out of service: {out.reason}"
     yield from _rule(incident)
     yield "what was measured:"
     yield from (f"  {item.text}" for item in incident.evidence)

@@ -59,7 +59,13 @@ def _incidents(standing: Sequence[Incident]) -> tuple[list[Sample], int]:
     The most severe come first.
     """
     counted = Counter(
-        (one.severity.rank, one.subject.cluster, one.subject.node, one.fault, bool(one.held))
+        (
+            one.severity.rank,
+            one.subject.cluster,
+            one.subject.node,
+            one.fault,
+            one.out_of_service is not None,
+        )
         for one in standing
         if not one.marked
     )

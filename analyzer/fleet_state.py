@@ -109,9 +109,9 @@ class Fleet:
         if known is None or known.at <= said.at:
             self._retirements[said.node.key] = said
 
-    def take_held(self, standing: Iterable[Incident]) -> None:
-        """Remember deleted nodes with held incidents that no scheduler names any more."""
-        self._told = self._told.with_held(standing)
+    def take_deleted(self, standing: Iterable[Incident]) -> None:
+        """Remember deleted nodes with incidents that no scheduler names any more."""
+        self._told = self._told.with_deleted(standing)
 
     def _take_allocation(self, record: Record, allocation: Allocation) -> None:
         known = self._allocations.setdefault(record.subject, {})
@@ -194,7 +194,9 @@ class Fleet:
             until = left.get(name_of(inventory.subject))
             told_at = self._told_at(key, heard)
             if until is not None and key not in retired and (not told_at or told_at <= until):
-                found.append(Retirement(node=inventory.subject, by=OWN, note=DELETED.text, at=now))
+                found.append(
+                    Retirement(node=inventory.subject, by=OWN, note=DELETED.reason, at=now)
+                )
         return found
 
     def _told_at(self, key: str, heard: Mapping[str, datetime]) -> datetime | None:

@@ -197,7 +197,7 @@ class Service:
             "newest_at": None if newest is None else to_text(newest),
             "standing": len(self.analysis.book.standing()),
             "failing": dict(self.analysis.failing),
-            "waited_for": dict(self.analysis.waited_for),
+            "waited_for": dict(self.analysis.extended_limits),
         }
         self._pass_hub.write_records([_pulse(now, body)])
         self.clock.wait(self.stop, self.settings.tick_seconds - seconds)
@@ -244,7 +244,7 @@ class Service:
             self.analysis.look_at(node, now)
         scheduled = any(record.kind is RecordKind.SCHEDULER for record in others)
         if scheduled:
-            self.analysis.hold(now)
+            self.analysis.mark_out_of_service(now)
         self._sequence, self._followed_at, self._lost_at = answer.sequence, now, None
         if nodes or taken or scheduled:
             self._write(self._changes_hub)

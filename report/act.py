@@ -46,7 +46,7 @@ def losses(past: SpanData, rows: Sequence[Wasted]) -> tuple[LostHours, ...]:
         LostHours(key="broken", label="broken", who="operations", hours=_one(broken / HOUR)),
         LostHours(
             key="stopped",
-            label="held, while a fault stopped the job",
+            label="allocated, while a fault stopped the job",
             who="operations",
             hours=_one(sum(stopped)),
             cost=_cost(rows, stopped),
@@ -58,8 +58,8 @@ def losses(past: SpanData, rows: Sequence[Wasted]) -> tuple[LostHours, ...]:
             hours=_one(out) if judged else None,
         ),
         LostHours(
-            key="unoccupied",
-            label="unoccupied",
+            key="free",
+            label="not allocated",
             who="planning",
             hours=None if blind else _one(seconds.free / HOUR),
         ),
@@ -72,14 +72,14 @@ def losses(past: SpanData, rows: Sequence[Wasted]) -> tuple[LostHours, ...]:
         ),
         LostHours(
             key="idle",
-            label="occupied but idle",
-            who="holders",
+            label="allocated but idle",
+            who="users",
             hours=None if blind else (idle, idle + sum(_dark(one) for one in rows)),
             cost=_cost(rows, [one.idle for one in rows]),
         ),
         LostHours(
             key="unfilled",
-            label="occupied and inefficient",
+            label="allocated and inefficient",
             who="programmers",
             hours=_one(sum(one.little for one in rows)) if past.wastes else None,
             cost=_cost(rows, [one.little for one in rows]),

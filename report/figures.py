@@ -14,8 +14,12 @@ from .waste import Wasted
 
 STATES: tuple[tuple[GpuState, str, str], ...] = (
     (GpuState.ACTIVE, "computing", "utilisation over 0 % at that moment"),
-    (GpuState.IDLE, "allocated, at 0 %", "a process or job held it and nothing ran at that moment"),
-    (GpuState.FREE, "free", "nobody held it"),
+    (
+        GpuState.IDLE,
+        "allocated, at 0 %",
+        "allocated to a process or job, and nothing ran at that moment",
+    ),
+    (GpuState.FREE, "free", "not allocated"),
     (
         GpuState.UNAVAILABLE,
         "unavailable",

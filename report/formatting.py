@@ -234,7 +234,7 @@ def scattered(report: "Report") -> str:
         return ""
     said = (
         f"Not filled: by the multiprocessors' activity, in {report.judged_hours:,} hours that were judged,"
-        " of holders that had their GPUs alone and all the while."
+        " of jobs and users that had their GPUs alone and all the while."
     )
     if report.scattered_gpu_hours:
         said += (

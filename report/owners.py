@@ -25,7 +25,7 @@ def owners(shares: Iterable[Share]) -> Sheet:
     return Sheet(
         key="owners",
         heading="Allocated at 0 %, by owner",
-        caption="What each owner held, and what of it was at 0 %",
+        caption="What was allocated to each owner, and what of it was at 0 %",
         columns=(
             Column(key="owner", label="Owner"),
             Column(key="gpu_hours", label="GPU-hours", kind=Kind.HOURS),

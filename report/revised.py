@@ -22,8 +22,15 @@ _SHEETS = ("losses", "teams")
 _COMPARED = frozenset({Kind.HOURS, Kind.PERCENT, Kind.MONEY, Kind.ENERGY})
 # Smaller differences come from rounding.
 _LEAST_HOURS = 0.05
-# Labels of reports that an earlier version kept, and what the same numbers are called now.
-_CALLED_BEFORE = {"Idle and held": "Allocated but idle", "Held GPU-h": "Allocated GPU-h"}
+# Labels and kinds of losses in reports that an earlier version kept, and their present names.
+_CALLED_BEFORE = {
+    "Idle and held": "Allocated but idle",
+    "Held GPU-h": "Allocated GPU-h",
+    "held, while a fault stopped the job": "allocated, while a fault stopped the job",
+    "unoccupied": "not allocated",
+    "occupied but idle": "allocated but idle",
+    "occupied and inefficient": "allocated and inefficient",
+}
 EarlierNumbers = Mapping[str, Any]
 
 
@@ -76,8 +83,12 @@ def revised(facts: Facts, report: Report, past: Iterable[EarlierNumbers]) -> str
     if not same:
         return ""
     then = max(same, key=lambda one: from_text(one["made_at"]))
-    before = {_name_now(name): number for name, number in then["numbers"].items()}
-    moved = list(_moved(before, dict(_numbers(report))))
+    now = dict(_numbers(report))
+    # A team may be called as a loss was before: its numbers have their name still.
+    before = {
+        name if name in now else _name_now(name): number for name, number in then["numbers"].items()
+    }
+    moved = list(_moved(before, now))
     if not moved:
         return ""
     made_at = from_text(then["made_at"])
@@ -112,7 +123,7 @@ def _numbers(report: Report) -> Iterator[tuple[str, str]]:
 def _name_now(name: str) -> str:
     """Return the present name of a number: a label, or `row, label`."""
     row, comma, label = name.rpartition(", ")
-    return f"{row}{comma}{_CALLED_BEFORE.get(label, label)}"
+    return f"{_CALLED_BEFORE.get(row, row)}{comma}{_CALLED_BEFORE.get(label, label)}"
 
 
 def _moved(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:

@@ -49,7 +49,7 @@ class Case:
         """` (824 EUR)` for what the idle rule found; empty without a price."""
         found = [one.held.price * one.idle for one in self.rows if one.held.price is not None]
         said = f" ({self.said(sum(found))})" if found else ""
-        return self.read("losses/occupied but idle", said)
+        return self.read("losses/allocated but idle", said)
 
     def read(self, row: str, said: str) -> str:
         """Record that `said` comes from the row, and return it."""
@@ -139,7 +139,7 @@ def _too_little(case: Case) -> tuple[str, str]:
 def _all_free(case: Case) -> tuple[str, str]:
     gpus = counted(case.usage.gpus, "GPU")
     return (
-        f"Nobody held any of the {gpus} in this span.",
+        f"None of the {gpus} was allocated in this span.",
         f"{_rest(case)}",
     )
 
@@ -218,10 +218,12 @@ def _plain(case: Case) -> tuple[str, str]:
 
 
 def _of_team(case: Case) -> tuple[str, str]:
-    held = case.read("jobs", formatting.hours(near(case.allocated_hours, case.digits), case.digits))
+    hours = case.read(
+        "jobs", formatting.hours(near(case.allocated_hours, case.digits), case.digits)
+    )
     idle = case.hours("idle_held_gpu_hours")
     return (
-        f"{case.team} held {held} GPU-hours and used {case.text('used_of_allocated_percent')} of them"
+        f"{case.team} had {hours} GPU-hours allocated and used {case.text('used_of_allocated_percent')} of them"
         f"{case.against('used_of_allocated_percent')}.",
         f"{idle} of them were idle{case.idle_cost}{case.against('idle_held_gpu_hours')}.",
     )

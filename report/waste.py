@@ -296,7 +296,7 @@ def jobs(now: Sequence[Wasted], facts: Facts) -> Sheet | None:
         key="jobs",
         heading="Jobs that wasted most",
         caption=f"{_many(len(worst))} of {sum(one.held.is_one for one in now):,} jobs:"
-        f" {share:.0f} % of all GPU-hours that their holders wasted",
+        f" {share:.0f} % of all GPU-hours that were wasted",
         columns=columns,
         rows=tuple(map(_job, worst)),
         currency=facts.currency,

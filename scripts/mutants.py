@@ -62,8 +62,10 @@ ROOMS: Mapping[str, Sequence[str]] = {
     "detectors": ("analyzer/detectors/*.py",),
     "incidents": (
         "analyzer/incidents/book.py",
+        "analyzer/incidents/content.py",
         "analyzer/correlation/correlate.py",
         "analyzer/correlation/causes.py",
+        "analyzer/correlation/visibility.py",
         "analyzer/evidence/cures.py",
     ),
     "outbox": (

@@ -16,7 +16,7 @@ from tests.sources import ROOT, Parsed, parse
 pytestmark = pytest.mark.slow
 
 # Fields of findings, incidents, transitions, notices, messages and rows that are for people.
-_WORDS = {"title", "reason", "action", "summary", "heading", "sentence", "source", "held", "label"}
+_WORDS = {"title", "reason", "action", "summary", "heading", "sentence", "source", "label"}
 _OF_TEXT = {
     *("startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition"),
     *("split", "find", "index", "count", "lower", "casefold"),
@@ -40,10 +40,8 @@ ALLOWED = {
     "dashboard/reports/page.py: run.summary.split('\\n\\n')": "a report's Markdown, to lay it out",
     "dashboard/layout/grids.py: column.title.removeprefix('COST ')": "a column's head",
     "dashboard/device/node_page.py: panel.label.partition('/')": "a port's device and number",
-    "dashboard/panels.py: numbers.held == numbers.known": "numbers of GPUs",
     "dashboard/gpus.py: self.reasons[self.reason[number]]": "the number of a text",
     "alerts/message.py: previous_title not in {'', incident.title}": "says again what was said otherwise",
-    "analyzer/incidents.py: held != candidate.held": "a value, by what people read of it",
     "collector/gpus.py: gpu.reason not in {None, Unmeasured.RELEASED_FOR_MAINTENANCE}": "an enum",
 }
 
@@ -150,7 +148,7 @@ def test_no_decision_reads_what_is_written_for_people(
         "last.reason.removeprefix(COVERED)",
         "incident.title == CONDITIONS['cooling'].title",
         "finding.title in _OWN_HEAT",
-        "'drained' in incident.held",
+        "'drained' in incident.out_of_service.reason",
         "_CODE.match(what.title)",
         "_RANK_OF_TITLE[incident.title]",
         "_RANK_OF_TITLE.get(incident.title, 0)",
@@ -175,7 +173,7 @@ def test_a_decision_that_reads_words_is_found(text: str) -> None:
         "isinstance(step.cause, CoveredBy)",
         "gpu.reason is Unmeasured.LOST",
         "gpu.reason == Unmeasured.LOST",
-        "gpus.held == 0",
+        "gpus.label == 0",
         "print(incident.title)",
         "f'{incident.label}: {incident.title}'",
         "def f(one):\n    text = one.title\n    return f'{text}.'",

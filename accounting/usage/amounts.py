@@ -111,7 +111,7 @@ class Share:
     # a quarter that an earlier version counted.
     quiet: float | None = None
     # Seconds in this quarter of spells that are as long as the idle rule asks by its end, and the earlier
-    # seconds of those that became that long in it (`spells`); None where they were not counted.
+    # seconds of those that became that long in it (`idle_spell_seconds`); None where they were not counted.
     idle_long: float | None = None
     idle_long_before: float | None = None
 

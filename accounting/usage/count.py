@@ -66,7 +66,7 @@ from .out_of_service import Out, Part
 from .ownership import NOBODY_KNOWN, AllocationTable, Bools, Floats, Gpu, Ints, Owner, Pieces
 from .sharing import Held, Units, shares
 from .slices import on_slices, slices_of, with_slices
-from .spells import Stretch, minutes_before, spells
+from .spells import Stretch, idle_spell_seconds, minutes_before
 
 # A row this recent is enough for a GPU without an inventory.
 SENT_WITHIN = timedelta(hours=1)
@@ -334,7 +334,7 @@ def _spells(facts: Facts, gpus: Gpus, roster: Roster, units: _Units) -> Mapping[
     then = replace(facts, start=since, slices=facts.slices_before)
     width = np.full(grid.used.shape, 60.0)
     before = _Units.of(then, facts.start, gpus, roster.memory, grid, width)
-    return spells(
+    return idle_spell_seconds(
         Stretch(held=before.everybody, units=before.known),
         Stretch(held=units.everybody, units=units.known),
         units.same(before),

@@ -44,7 +44,9 @@ class Stretch:
     units: Units
 
 
-def spells(before: Stretch, now: Stretch, same: Ints, after: timedelta) -> Mapping[str, Floats]:
+def idle_spell_seconds(
+    before: Stretch, now: Stretch, same: Ints, after: timedelta
+) -> Mapping[str, Floats]:
     """Return the GPU-seconds of idle spells of each row of `now.held`.
 
     Of several rows for one unit and holder the first has their sum, the others 0.
@@ -64,13 +66,13 @@ def spells(before: Stretch, now: Stretch, same: Ints, after: timedelta) -> Mappi
     back[same[same >= 0]] = np.nonzero(same >= 0)[0]
     then = back[before.held.gpu]
     earlier = np.where(then >= 0, _holders(before.held, names) * size + then, -1)
-    row = _Row(
+    minutes = _MinutesByHolder(
         parts=np.hstack([_parts(before.held, earlier, wanted), _parts(now.held, code, wanted)]),
         known=np.hstack([_of(before.units.known, same[unit]), now.units.known[unit]]),
         measured=np.hstack([_of(before.units.measured, same[unit]), now.units.measured[unit]]),
         used=np.hstack([_of(before.units.used, same[unit]), now.units.used[unit]]),
     )
-    found = row.idle(before.units.used.shape[1], after.total_seconds())
+    found = minutes.idle(before.units.used.shape[1], after.total_seconds())
     first = np.zeros(len(wanted), np.int64)
     first[np.searchsorted(wanted, code[some])[::-1]] = some[::-1]
     sums = {name: np.zeros(len(code)) for name in ("idle_long", "idle_long_before")}
@@ -103,8 +105,8 @@ def _of(values: _Values, number: Ints) -> _Values:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """Holders of units (rows) and minutes (columns)."""
+class _MinutesByHolder:
+    """A row per holder of a unit, a column per minute."""
 
     parts: Floats  # seconds held, weighted
     known: Bools

@@ -79,27 +79,27 @@ def _superseded_by(notice: Notice, newest: Notice) -> Ruling:
 def _unconfirmed(case: Case) -> Ruling | None:
     verdicts = {State.SUSPECT: Verdict.SUSPECT, State.DISMISSED: Verdict.DISMISSED}
     verdict = verdicts.get(case.to_state)
-    return None if verdict is None else Ruling(verdict=verdict, state=NoticeState.HELD)
+    return None if verdict is None else Ruling(verdict=verdict, state=NoticeState.NOT_SENT)
 
 
 def _marked(case: Case) -> Ruling | None:
     """Hold incidents of the self-test: it checks whether faults are found, and wakes nobody."""
     if not case.notice.to_incident().marked:
         return None
-    return Ruling(verdict=Verdict.SELFTEST, state=NoticeState.HELD)
+    return Ruling(verdict=Verdict.SELFTEST, state=NoticeState.NOT_SENT)
 
 
 def _simulated(case: Case) -> Ruling | None:
     spared = case.profile.pager or case.profile.owners_only
     if not (spared and case.notice.to_incident().simulated):
         return None
-    return Ruling(verdict=Verdict.SIMULATED, state=NoticeState.HELD)
+    return Ruling(verdict=Verdict.SIMULATED, state=NoticeState.NOT_SENT)
 
 
 def _taken(case: Case) -> Ruling | None:
     reminded = case.notice.repeat > 0 and any(o.verdict is Verdict.TAKEN for o in case.newer)
     if reminded or case.notice.signal == Signal.ACKNOWLEDGED.value:
-        return Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
+        return Ruling(verdict=Verdict.TAKEN, state=NoticeState.NOT_SENT)
     return None
 
 
@@ -124,11 +124,11 @@ def _over(case: Case) -> Ruling | None:
         return None
     if not case.believed_firing:
         return Ruling(
-            verdict=Verdict.NEVER_TOLD, state=NoticeState.HELD, reason=_why_never_told(case)
+            verdict=Verdict.NEVER_TOLD, state=NoticeState.NOT_SENT, reason=_why_never_told(case)
         )
     # A notice to an owner has no resolved message: the owner knows what became of the job.
     if not case.profile.send_resolved or is_idle_notice(case.notice.incident):
-        return Ruling(verdict=Verdict.RESOLVED_OFF, state=NoticeState.HELD)
+        return Ruling(verdict=Verdict.RESOLVED_OFF, state=NoticeState.NOT_SENT)
     return Ruling(verdict=Verdict.OVER)
 
 
@@ -149,8 +149,8 @@ def _kept_back(case: Case) -> Verdict | None:
     for one in reversed(case.older):
         if one.kind is Kind.RESOLVED:
             return None
-        held = one.state is NoticeState.HELD and one.verdict is not Verdict.TAKEN
-        if held or one.verdict in POSTPONED:
+        not_sent = one.state is NoticeState.NOT_SENT and one.verdict is not Verdict.TAKEN
+        if not_sent or one.verdict in POSTPONED:
             return one.verdict
     return None
 
@@ -158,18 +158,18 @@ def _kept_back(case: Case) -> Verdict | None:
 def _late(case: Case) -> Ruling | None:
     if case.believed_firing or not case.notice.to_incident().late:
         return None
-    return Ruling(verdict=Verdict.LATE, state=NoticeState.HELD)
+    return Ruling(verdict=Verdict.LATE, state=NoticeState.NOT_SENT)
 
 
 def _below_minimum(case: Case) -> Ruling | None:
-    if case.path is not None and case.path.digest:
+    if case.route is not None and case.route.digest:
         return None  # a digest is where less severe incidents go
     severity, minimum = case.notice.severity, case.profile.minimum_severity
     if case.believed_firing or severity.rank <= minimum.rank:
         return None
     return Ruling(
         verdict=Verdict.BELOW_MINIMUM,
-        state=NoticeState.HELD,
+        state=NoticeState.NOT_SENT,
         reason=f"{severity.value}: {case.profile.name} gets {minimum.value} and above",
     )
 
@@ -196,7 +196,7 @@ def _first(case: Case) -> Ruling | None:
     heard = [one for one in case.older if one.sent_at is not None or one.perhaps_told]
     if any(one.order <= end for one in heard for end in ends):
         return Ruling(verdict=Verdict.RETURNED, kind=Kind.FIRED)
-    escalates = case.path is not None and case.path.escalate_seconds is not None
+    escalates = case.route is not None and case.route.escalate_seconds is not None
     return Ruling(verdict=Verdict.ESCALATED if escalates else Verdict.FIRST, kind=Kind.FIRED)
 
 
@@ -205,10 +205,10 @@ def _unremarkable(case: Case) -> Ruling | None:
     if not _is_unremarkable(case):
         return None
     if any(one.verdict is Verdict.TAKEN for one in case.newer):
-        return Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
+        return Ruling(verdict=Verdict.TAKEN, state=NoticeState.NOT_SENT)
     due_at = _reminder_at(case)
     if due_at is None:
-        return Ruling(verdict=Verdict.UNREMARKABLE, state=NoticeState.HELD)
+        return Ruling(verdict=Verdict.UNREMARKABLE, state=NoticeState.NOT_SENT)
     if due_at <= case.now:
         return None
     return Ruling(
@@ -222,7 +222,7 @@ def _unremarkable(case: Case) -> Ruling | None:
 def _is_unremarkable(case: Case) -> bool:
     if case.profile.every_change or case.last_sent is None or case.notice.repeat:
         return False
-    if case.incident.held or case.was_held:
+    if case.incident.out_of_service is not None or case.was_out_of_service:
         return False  # it is out of service, or in service again
     return not _is_worse(case) and news(case) is None
 
@@ -256,7 +256,7 @@ def _is_worse(case: Case) -> bool:
 
 def _resumed(case: Case) -> Ruling | None:
     """Report that the node is back: readers notified before it left believe that it was seen to."""
-    if case.last_sent is None or not case.was_held:
+    if case.last_sent is None or not case.was_out_of_service:
         return None
     return Ruling(verdict=Verdict.RESUMED, kind=Kind.UPDATED)
 
@@ -352,7 +352,7 @@ def decide(
     """
     if not profiles:
         none = draft(transition, None, now)
-        return [_ruled(none, Ruling(verdict=Verdict.NO_CHANNEL, state=NoticeState.HELD))]
+        return [_ruled(none, Ruling(verdict=Verdict.NO_CHANNEL, state=NoticeState.NOT_SENT))]
     decided: list[Notice] = []
     for profile in profiles:
         notice = draft(transition, profile.name, now)
@@ -376,7 +376,7 @@ def decide(
 
 def ruled(notice: Notice, ruling: Ruling, now: datetime) -> Notice:
     """Return the notice's next version, after `ruling` at `now`."""
-    # Dated when it was held, and not when it began to wait: each digest covers one day.
+    # Dated when it was decided, and not when it began to wait: each digest covers one day.
     at = now if ruling.verdict in DIGESTED else notice.at
     return replace(_ruled(notice, ruling), at=at).next()
 
@@ -393,7 +393,7 @@ def replaced(newest: Notice, siblings: Sequence[Notice], now: datetime) -> list[
     if newest.verdict not in NEUTRAL:
         return [ruled(one, _superseded_by(one, newest), now) for one in waiting]
     # A person who acknowledged needs no reminder; what was never told is still told.
-    taken = Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
+    taken = Ruling(verdict=Verdict.TAKEN, state=NoticeState.NOT_SENT)
     if newest.verdict is not Verdict.TAKEN:
         return []
     reminders = [o for o in waiting if o.repeat or o.verdict is Verdict.UNREMARKABLE]

@@ -30,12 +30,12 @@ def about_gpuvigil(case: Case) -> Ruling | None:
     its_own = subject.node == case.profile.name
     if case.incident.fault == DIGEST:
         if its_own and case.notice.repeat:
-            return Ruling(verdict=Verdict.DIGEST, state=NoticeState.HELD)  # it was told there
+            return Ruling(verdict=Verdict.DIGEST, state=NoticeState.NOT_SENT)  # it was told there
         if its_own:
             return Ruling(verdict=Verdict.FIRST, kind=Kind.FIRED)
-        return Ruling(verdict=Verdict.NOT_ROUTED, state=NoticeState.HELD)
+        return Ruling(verdict=Verdict.NOT_ROUTED, state=NoticeState.NOT_SENT)
     if case.incident.fault == CHANNEL_FAILED and its_own:
-        return Ruling(verdict=Verdict.OWN_CHANNEL, state=NoticeState.HELD)
+        return Ruling(verdict=Verdict.OWN_CHANNEL, state=NoticeState.NOT_SENT)
     return None
 
 
@@ -44,16 +44,16 @@ def of_idle_gpus(case: Case) -> Ruling | None:
     if is_idle_notice(case.notice.incident):
         if case.profile.owners:
             return None
-        return Ruling(verdict=Verdict.FOR_OWNER, state=NoticeState.HELD)
+        return Ruling(verdict=Verdict.FOR_OWNER, state=NoticeState.NOT_SENT)
     if case.notice.fault == IDLE and case.profile.owners_only and not case.believed_firing:
-        return Ruling(verdict=Verdict.IDLE_POLICY, state=NoticeState.HELD)
+        return Ruling(verdict=Verdict.IDLE_POLICY, state=NoticeState.NOT_SENT)
     return None
 
 
 def not_routed(case: Case) -> Ruling | None:
-    if case.path is not None:
+    if case.route is not None:
         return None
-    return Ruling(verdict=Verdict.NOT_ROUTED, state=NoticeState.HELD)
+    return Ruling(verdict=Verdict.NOT_ROUTED, state=NoticeState.NOT_SENT)
 
 
 def out_of_service(case: Case) -> Ruling | None:
@@ -61,18 +61,18 @@ def out_of_service(case: Case) -> Ruling | None:
 
     There is nothing to wait for: that the node is back is a step of the incident itself.
     """
-    why = case.incident.held
-    if not why:
+    out = case.incident.out_of_service
+    if out is None:
         return None
-    reason = f"{Verdict.OUT_OF_SERVICE.value}: {why}"
-    return Ruling(verdict=Verdict.OUT_OF_SERVICE, state=NoticeState.HELD, reason=reason)
+    reason = f"{Verdict.OUT_OF_SERVICE.value}: {out.reason}"
+    return Ruling(verdict=Verdict.OUT_OF_SERVICE, state=NoticeState.NOT_SENT, reason=reason)
 
 
 def no_owner(case: Case) -> Ruling | None:
     """Hold what nobody holds on a channel that writes to owners only: there is nobody to write to."""
     if not case.profile.owners_only or case.believed_firing or case.incident.impact.users:
         return None
-    return Ruling(verdict=Verdict.NO_OWNER, state=NoticeState.HELD)
+    return Ruling(verdict=Verdict.NO_OWNER, state=NoticeState.NOT_SENT)
 
 
 def silenced(case: Case) -> Ruling | None:
@@ -100,32 +100,32 @@ def inhibited(case: Case) -> Ruling | None:
 
 def escalation(case: Case) -> Ruling | None:
     """Wait for the escalation time after the first receiver was notified; hold if acknowledged."""
-    assert case.path is not None
-    if case.path.escalate_seconds is None or case.believed_firing:
+    assert case.route is not None
+    if case.route.escalate_seconds is None or case.believed_firing:
         return None
     taken = case.to_state is State.ACKNOWLEDGED or case.incident.acknowledged_by
     if taken or any(one.verdict is Verdict.TAKEN for one in case.newer):
-        return Ruling(verdict=Verdict.TAKEN, state=NoticeState.HELD)
-    began = case.first_to_be_told(case.path.escalates_from)
-    return _until(case, began + timedelta(seconds=case.path.escalate_seconds), Verdict.ESCALATES)
+        return Ruling(verdict=Verdict.TAKEN, state=NoticeState.NOT_SENT)
+    began = case.first_to_be_told(case.route.escalates_from)
+    return _until(case, began + timedelta(seconds=case.route.escalate_seconds), Verdict.ESCALATES)
 
 
 def waits_for_cause(case: Case) -> Ruling | None:
     """Delay a message that a larger fault may explain; the incident is on the page at once."""
-    assert case.path is not None
+    assert case.route is not None
     if case.believed_firing:
         return None
-    wait = case.path.wait_seconds
+    wait = case.route.wait_seconds
     if case.incident.fault in UNHEARD:
         wait = max(wait, case.settings.cause_wait_seconds)
     return _until(case, case.spell_began + timedelta(seconds=wait), Verdict.WAITS_FOR_CAUSE)
 
 
 def digested(case: Case) -> Ruling | None:
-    assert case.path is not None
-    if not case.path.digest or case.believed_firing:
+    assert case.route is not None
+    if not case.route.digest or case.believed_firing:
         return None
-    return Ruling(verdict=Verdict.DIGEST, state=NoticeState.HELD)
+    return Ruling(verdict=Verdict.DIGEST, state=NoticeState.NOT_SENT)
 
 
 def on_trial(case: Case) -> Ruling | None:
@@ -135,12 +135,14 @@ def on_trial(case: Case) -> Ruling | None:
     if case.believed_firing or not (unproven or case.began_on_trial):
         return None
     why = trial.why(said, proven) if unproven else "it was when this began; the next is a message"
-    return Ruling(verdict=Verdict.ON_TRIAL, state=NoticeState.HELD, reason=f"on trial here: {why}")
+    return Ruling(
+        verdict=Verdict.ON_TRIAL, state=NoticeState.NOT_SENT, reason=f"on trial here: {why}"
+    )
 
 
 def quiet_hours(case: Case) -> Ruling | None:
-    assert case.path is not None
-    ends_at = ends(case.path.quiet_times, case.now) or begins(case.path.times, case.now)
+    assert case.route is not None
+    ends_at = ends(case.route.quiet_times, case.now) or begins(case.route.times, case.now)
     return None if ends_at is None else _until(case, ends_at, Verdict.OUT_OF_HOURS)
 
 

@@ -31,7 +31,8 @@ from ..messages.self_monitoring import (
     spool_trouble,
 )
 from ..routing.case import ChannelProfile
-from ..routing.route import path
+from ..routing.notice import NoticeState
+from ..routing.route import route_taken
 from ..routing.situation import SituationReader
 from .batches import all_of
 from .dispatcher import Dispatcher
@@ -200,12 +201,12 @@ class SelfChecker:
         ]
 
     def _digest(self, channel: str, begin: datetime, end: datetime) -> Transition | None:
-        """Return a channel's digest of a day, unless it was sent or nothing was held."""
+        """Return a channel's digest of a day, unless it was sent or there is nothing for it."""
         if last_step(self._hub, digest_of(channel, begin)) is not None:
             return None
-        day = all_of(self._hub, RecordKind.NOTICE, ("held",), begin, end)
-        held = [one for one in day if one.body.get("channel") == channel]
-        return digest(channel, held, begin, end, self._standing_for(channel)) if held else None
+        day = all_of(self._hub, RecordKind.NOTICE, (NoticeState.NOT_SENT.value,), begin, end)
+        left = [one for one in day if one.body.get("channel") == channel]
+        return digest(channel, left, begin, end, self._standing_for(channel)) if left else None
 
     def _standing_for(self, channel: str) -> list[Incident]:
         """Return the standing incidents that a route sends to the channel, and so to its readers."""
@@ -214,7 +215,7 @@ class SelfChecker:
         return [
             one
             for one in self._standing()
-            if path(settings, labels_of(one, racks), channel) is not None
+            if route_taken(settings, labels_of(one, racks), channel) is not None
         ]
 
     def _standing(self) -> list[Incident]:

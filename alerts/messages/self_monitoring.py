@@ -29,7 +29,7 @@ from gpuvigil.model import (
 
 OWN = "gpuvigil"  # the cluster of such incidents
 CHANNEL_FAILED, DIGEST = "gpuvigil_channel", "digest"
-ON_TRIAL = "on_trial"  # also held for a digest, and counted apart there
+ON_TRIAL = "on_trial"  # also sent in a digest, and counted apart there
 
 # How long a part is silent before somebody is told.
 ANALYZER_SILENT = timedelta(seconds=60)
@@ -257,18 +257,18 @@ def of_gone_channels(
 
 def digest(
     channel: str,
-    held: Iterable[Record],
+    not_sent: Iterable[Record],
     begin: datetime,
     end: datetime,
     standing: Iterable[Incident] = (),
 ) -> Transition | None:
-    """Return a channel's digest of what was held from `begin` to `end`; None when there is nothing.
+    """Return a channel's digest of the notices that were not sent from `begin` to `end`; None when there is nothing.
 
     First comes what is left of `standing`: more than information, and not acknowledged. Then comes
     what is on trial, by its place: somebody has to say whether it was right.
     """
     found: dict[str, dict[str, Incident]] = {DIGEST: {}, ON_TRIAL: {}}
-    for record in held:
+    for record in not_sent:
         by_id = found.get(str(record.body.get("verdict")))
         ours = record.body.get("channel") == channel and begin <= record.at < end
         if by_id is not None and ours:
@@ -330,7 +330,9 @@ def _digest_name(channel: str, begin: datetime) -> str:
 
 def _is_left(one: Incident) -> bool:
     unattended = one.state in {State.OPEN.value, State.FLAPPING.value}
-    return unattended and one.subject.real and one.severity is not Severity.INFO and not one.held
+    if one.out_of_service is not None:
+        return False
+    return unattended and one.subject.real and one.severity is not Severity.INFO
 
 
 def _named(left: Iterable[Incident], now: datetime) -> str:

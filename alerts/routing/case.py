@@ -12,7 +12,7 @@ from gpuvigil.matching.matchers import Labels, labels_of
 from gpuvigil.model import Incident, Severity
 
 from .notice import POSTPONED, Kind, Notice, NoticeState, Verdict
-from .route import Path, path
+from .route import RouteTaken, route_taken
 from .situation import NO_SITUATION, Situation
 
 
@@ -71,9 +71,9 @@ class Case:
         return labels_of(self.incident, self.situation.racks)
 
     @property
-    def path(self) -> Path | None:
-        """The path by which this channel is notified of such an incident; None when it is not."""
-        return path(self.settings, self.labels, self.profile.name)
+    def route(self) -> RouteTaken | None:
+        """The route by which this channel is notified of such an incident; None when it is not."""
+        return route_taken(self.settings, self.labels, self.profile.name)
 
     @property
     def feedback(self) -> trial.Feedback:
@@ -88,13 +88,13 @@ class Case:
 
     @property
     def update_seconds(self) -> float:
-        way = self.path
+        way = self.route
         return (way.update_seconds if way else 0.0) or self.settings.update_seconds
 
     @property
     def repeat_seconds(self) -> float:
         """The repeat interval of its route; 0 where there is none."""
-        way = self.path
+        way = self.route
         return way.repeat_seconds if way else 0.0
 
     @property
@@ -166,25 +166,25 @@ class Case:
         return firing
 
     @property
-    def _held(self) -> tuple[Notice, ...]:
-        """The notices of this spell that were held because the nodes were out of service."""
+    def _out_of_service(self) -> tuple[Notice, ...]:
+        """The notices of this spell that were not sent because the nodes were out of service."""
         ends = [one.order for one in self.older if one.kind is Kind.RESOLVED]
         last = max(ends, default=(0, 0))
-        held = (one for one in self.older if one.verdict is Verdict.OUT_OF_SERVICE)
-        return tuple(one for one in held if one.order > last)
+        out = (one for one in self.older if one.verdict is Verdict.OUT_OF_SERVICE)
+        return tuple(one for one in out if one.order > last)
 
     @property
-    def was_held(self) -> bool:
+    def was_out_of_service(self) -> bool:
         """Whether the nodes were out of service, and nothing was sent to all since they are back."""
         sent = self.last_sent_to_all
-        return any(sent is None or one.order > sent.order for one in self._held)
+        return any(sent is None or one.order > sent.order for one in self._out_of_service)
 
     @property
     def in_service_since(self) -> datetime | None:
-        """The time when the nodes were back, for an incident that was held; None for any other."""
-        if not self._held:
+        """The time when the nodes were back, for an incident whose nodes were out; None for any other."""
+        if not self._out_of_service:
             return None
-        last = self._held[-1].order
+        last = self._out_of_service[-1].order
         back = (one for one in (*self.older, self.notice) if one.order > last)
         return min((one.at for one in back), default=None)
 

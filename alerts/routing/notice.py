@@ -45,7 +45,7 @@ class NoticeState(str, Enum):
 
     DUE = "due"
     SENT = "sent"
-    HELD = "held"  # decided not to be told
+    NOT_SENT = "held"  # decided not to be sent
     SUPERSEDED = "superseded"  # a newer state of the incident is told instead
     DEAD = "dead"  # refused, or tried for too long
 
@@ -116,7 +116,7 @@ NEUTRAL = frozenset(
     {Verdict.SUSPECT, Verdict.TAKEN, Verdict.LATE, Verdict.SIMULATED, Verdict.SELFTEST}
 )
 
-# Verdicts that put a notice into the digest of the day on which it was held.
+# Verdicts that put a notice into the digest of the day on which it was decided.
 DIGESTED = frozenset({Verdict.DIGEST, Verdict.ON_TRIAL})
 
 # Verdicts that put a notice off until a set time; only from then on is it late.

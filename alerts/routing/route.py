@@ -1,4 +1,4 @@
-"""Routing: the routes that match an incident, and a path for each channel; pure."""
+"""Routing: the routes that match an incident, and the one that each channel is notified by; pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from gpuvigil.matching.matchers import Labels, matcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Path:
+class RouteTaken:
     """How one channel is notified: at once or late, when, and how often."""
 
-    route: int | None = None  # its number in the configuration, from 1; None where there is none
+    number: int | None = None  # the route's in the configuration, from 1; None where there is none
     wait_seconds: float = 0.0
     update_seconds: float = 0.0  # 0: as in [alerts]
     repeat_seconds: float = 0.0
@@ -22,7 +22,7 @@ class Path:
     digest: bool = False
 
 
-ALL = Path()
+ALL = RouteTaken()
 
 
 def fitting(routes: Sequence[RouteSettings], labels: Labels) -> list[int]:
@@ -41,29 +41,29 @@ def misfit(route: RouteSettings, labels: Labels) -> str | None:
     return next((text for text in route.match if not matcher(text).fits(labels)), None)
 
 
-def path(settings: AlertsSettings, labels: Labels, channel: str) -> Path | None:
+def route_taken(settings: AlertsSettings, labels: Labels, channel: str) -> RouteTaken | None:
     """Return how a channel is notified; None when no route leads to it.
 
     A channel that is notified at once does not escalate.
     """
     if not settings.routes:
         return ALL
-    late: Path | None = None
+    late: RouteTaken | None = None
     for number in fitting(settings.routes, labels):
         route = settings.routes[number - 1]
         if channel in route.receivers:
-            return _path(settings, route, number, None)
+            return _taken(settings, route, number, None)
         if channel in route.escalate_to and late is None:
-            late = _path(settings, route, number, route.escalate_seconds)
+            late = _taken(settings, route, number, route.escalate_seconds)
     return late
 
 
-def _path(
+def _taken(
     settings: AlertsSettings, route: RouteSettings, number: int, escalate_seconds: float | None
-) -> Path:
+) -> RouteTaken:
     hours = {one.name: one for one in settings.times}
-    return Path(
-        route=number,
+    return RouteTaken(
+        number=number,
         wait_seconds=route.wait_seconds,
         update_seconds=route.update_seconds,
         repeat_seconds=route.repeat_seconds,

@@ -223,7 +223,9 @@ def _verdict(
         share *= MIXED / SHARE  # whether half is needed is asked below
     total = len(heard_lately(window, place[0]) | {node.key for node in nodes}) if nodes else 0
     if len(nodes) >= max(least, share * total) and (
-        one is not None or place[1] not in SILENCES or _is_of_the_middle(window, place[0], alike)
+        one is not None
+        or place[1] not in SILENCES
+        or _are_late_by_one_cause(window, place[0], alike)
     ):
         return _Verdict.WHOLE
     if one is not None:
@@ -239,7 +241,7 @@ def _verdict(
     return Ended(by=EndedBy.APART, left=(len(nodes), total))
 
 
-def _is_of_the_middle(window: Window, cluster: str, alike: Iterable[Candidate]) -> bool:
+def _are_late_by_one_cause(window: Window, cluster: str, alike: Iterable[Candidate]) -> bool:
     return half_of(window, cluster, {c.finding.subject: c.finding.since for c in alike})
 
 

@@ -3,13 +3,11 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import Patience
 from gpuvigil.model import (
-    SWITCH_DEVICE,
     CoveredBy,
     Ended,
     EndedBy,
@@ -22,12 +20,10 @@ from gpuvigil.model import (
 
 from ..detectors.node_silent import Hearing, hearing, is_missed
 from ..evidence.cures import last_cure, with_failed_cures
-from ..evidence.fabric import is_fresh
 from ..evidence.switches import other_end
 from ..window.fault_kinds import LINKS_DOWN, OF_PORTS, SHARED, SILENCES, STALLED_JOBS
 from ..window.subject_names import gpus, label
 from ..window.window import Window
-from .all_detectors import DETECTORS, Detector
 from .breaker import fold, hide, is_cluster_wide, silence_of
 from .causes import (
     FindingOrIncident,
@@ -50,10 +46,7 @@ from .observation import Candidate, Observation, by_incident
 from .several_nodes import display_name, is_of_rack, is_of_several, rack_of, shared_name
 from .unseen_causes import by_unseen
 from .vendor_report import case
-
-# A node that is more ticks late may be silent: what it no longer shows need not be over.
-_TICKS = 3
-
+from .visibility import is_visible, lapsed
 
 # Faults that a switch or a node without links has named with its ports: links down, and silence.
 _SAME_LOSS = LINKS_DOWN | SILENCES
@@ -356,57 +349,6 @@ def _stalled(
     return covered
 
 
-_DETECTORS: Mapping[str, Detector] = {fault: it for it in DETECTORS for fault in it.faults}
-
-
-def is_visible(window: Window, incident: Incident) -> bool:
-    """Tell whether the window would show the incident's fault if it were there.
-
-    Without trustworthy data about a subject that its node still has, nothing can be said. Any of
-    several nodes can tell about a fault that they share.
-    """
-    subject, node = incident.subject, incident.subject.of_node()
-    if subject.device == SWITCH_DEVICE:  # a switch that is no longer read counts as visible
-        switch = window.switches.get(node.key)
-        return switch is None or is_fresh(window, switch)
-    heard = hearing(window, node)
-    is_over = incident.marked and heard is Hearing.NOT_EXPECTED
-    if incident.fault in SHARED and multi_node(incident) and not is_over:
-        return _is_visible_on_any(window, incident)
-    if incident.fault in SILENCES or heard is Hearing.NOT_EXPECTED:
-        # A node that is not expected any more is not late again just because nobody tells of it.
-        return heard in {Hearing.HEARD, Hearing.NOT_EXPECTED}
-    if not _reports(window, node):
-        return False
-    if (shows := _would_show(window, incident)) is not None and window.has(subject):
-        return shows
-    return window.newest(subject) is not None or not window.has(subject)
-
-
-def _is_visible_on_any(window: Window, incident: Incident) -> bool:
-    """Tell the same for several nodes: silence must be decided for all, a fault shown by any."""
-    if incident.fault in SILENCES:
-        return all(hearing(window, node) is not Hearing.UNSURE for node in nodes_of(incident))
-    heard_of = any(_reports(window, node) for node in nodes_of(incident))
-    return heard_of and _would_show(window, incident) is not False
-
-
-def _would_show(window: Window, incident: Incident) -> bool | None:
-    detector = _DETECTORS.get(incident.fault)
-    says = None if detector is None else detector.would_show
-    return None if says is None else says(window, incident)
-
-
-def _reports(window: Window, node: Subject) -> bool:
-    return hearing(window, node) is Hearing.HEARD and _is_punctual(window, node)
-
-
-def _is_punctual(window: Window, node: Subject) -> bool:
-    """Tell whether the node's samples still arrive: it may have fallen silent only now."""
-    missing = window.now - window.heard[node.key]
-    return missing.total_seconds() <= _TICKS * window.tick_seconds(node)
-
-
 def _distinct(findings: Iterable[Finding]) -> list[Finding]:
     """Return the most severe finding of each fingerprint, in an order independent of the input's."""
     best: dict[str, Finding] = {}
@@ -478,15 +420,9 @@ def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, Ended]:
         cure = last_cure(window, incident.fault, incident.subject)
         if cure is not None and cure.at >= incident.since:
             cured[incident.fingerprint] = Ended(by=EndedBy.EVENT, event=cure.kind, at=cure.at)
-        elif (last := _lapsed(window, incident)) is not None:
+        elif (last := lapsed(window, incident)) is not None:
             cured[incident.fingerprint] = Ended(by=EndedBy.NOT_SHOWN, at=last)
     return cured
-
-
-def _lapsed(window: Window, incident: Incident) -> datetime | None:
-    detector = _DETECTORS.get(incident.fault)
-    last_shown = None if detector is None else detector.lapsed
-    return None if last_shown is None else last_shown(window, incident)
 
 
 def _heard_again(window: Window, silent: Incident) -> dict[str, Ended]:

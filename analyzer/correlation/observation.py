@@ -30,7 +30,7 @@ class Candidate:
     members: tuple[str, ...]
     covers: tuple[str, ...]
     gpus: str = ""  # which GPUs of a node, in words
-    held: OutOfService | None = None  # why it is held: all its nodes are out of service
+    out_of_service: OutOfService | None = None  # why all its nodes are, on purpose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

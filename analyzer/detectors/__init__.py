@@ -43,8 +43,8 @@ class Detector:
     needs_holders: bool = False
     # Whether it also judges by which subjects have rows at all, whatever these hold.
     judges_absence: bool = False
-    # For faults that show only under load or over a span: whether the window would show an open incident's
-    # fault if it still existed. None: any line of its subject is enough.
+    # For faults that show only under load or over a span: whether the window's data can tell that the fault of
+    # an open incident is over. Without this function any row of the subject tells it.
     would_show: Callable[[Window, Incident], bool | None] | None = None
     # When an incident was last seen that nothing can show any more.
     lapsed: Callable[[Window, Incident], datetime | None] | None = None

@@ -17,8 +17,8 @@ from gpuvigil.model.reporting import (
     MIXED,
     TOGETHER,
     are_most,
-    in_the_middle,
     late_after,
+    late_by_one_cause,
     silent_after,
 )
 from gpuvigil.silence_conditions import IN_ORDER, NodeSilence
@@ -43,7 +43,7 @@ NEEDS = (
 _FAULT = FAULTS["node_silent"]
 _WITH_HOLES = 4.0
 # A rank that waits for a node may wait for something else, so it takes this many recent spans in a row.
-_WAITED_FOR = 3.0
+_RANK_WAIT_SPANS = 3.0
 # A node that lately kept the hub waiting for some time is given half as long again.
 _LONGER = 1.5
 # A node that loses a share of its bodies may lose as many in a row as chance does once in this many: at a
@@ -61,7 +61,7 @@ _OF_NEIGHBOURS = 1.0 / 3.0
 # When much of a cluster is late, the hub is mostly busy or restarting.
 _OF_A_HUB = 1.25
 # Conditions of a silence that nothing but the silence itself speaks for.
-_NOTHING_TELLS = frozenset({"", NodeSilence.SCALED_DOWN})
+_OF_SILENCE_ALONE = frozenset({"", NodeSilence.SCALED_DOWN})
 _BY_ITS_WORD = "the node's own last word, or its scheduler's"
 
 
@@ -93,7 +93,7 @@ def hearing(window: Window, node: Subject) -> Hearing:
     return Hearing.SILENT if silent_for >= limit else Hearing.UNSURE
 
 
-def waited_for(window: Window) -> dict[str, float]:
+def extended_limits(window: Window) -> dict[str, float]:
     """Return the nodes that would count as silent if gaps in their reports did not extend their limit.
 
     Maps each node's key to the seconds that it may be silent, so that pages which show nodes wait as long.
@@ -133,24 +133,24 @@ def silent_nodes(window: Window) -> list[Finding]:
     others = _Others(window, frozenset(silent))
     clusters = {a.subject.cluster for held in window.allocations.values() for a in held}
     went = [_went(window, node, clusters) for node in silent]
-    unheard, due = _in_the_middle(window, went)
+    unheard, due = _silent_with_most(window, went)
     alike = _one_by_one(went)
     alone = {one.node: one for one in went if one.node not in unheard}
     found = [_finding(window, one, others, alike.get(node, 0)) for node, one in alone.items()]
 
     missed = [f for f in found if is_missed(f)]
     of_rack = of_racks(window, [f for f in missed if not _is_late(window, f, _OF_NEIGHBOURS)])
-    known = _told_before(window) | {node for rack in of_rack for node in rack.members}
-    told = [
+    kept = _with_incident(window) | {node for rack in of_rack for node in rack.members}
+    reported = [
         f
         for f in found
-        if f.subject in known
+        if f.subject in kept
         or not (_is_quiet(f) or _is_late(window, f) or _may_reboot(window, alone[f.subject], alike))
     ]
-    return [*told, *(_unheard(window, node) for node in sorted(due)), *of_rack]
+    return [*reported, *(_unheard(window, node) for node in sorted(due)), *of_rack]
 
 
-def _told_before(window: Window) -> set[Subject]:
+def _with_incident(window: Window) -> set[Subject]:
     """Return the nodes with a standing incident about their silence, which is kept until they are heard."""
     stand = (
         i for i in window.recent_incidents if i.fault in SILENCES and State(i.state) in STANDING
@@ -172,9 +172,9 @@ def _is_late(window: Window, finding: Finding, share: float = 1.0) -> bool:
     added. Nodes of a selftest are never just late.
     """
     node = finding.subject
-    if finding.condition not in _NOTHING_TELLS or node.marked:
+    if finding.condition not in _OF_SILENCE_ALONE or node.marked:
         return False
-    usual = _LONGER * window.waited.get(node.key, 0.0)
+    usual = _LONGER * window.usual_gap_seconds.get(node.key, 0.0)
     due = max(window.tick_seconds(node) - DEFAULT_TICK_SECONDS, 0.0)
     patience = share * (window.settings.silent_verdict_seconds + usual) + due
     return window.now - lived_until(window, node, finding.since) < timedelta(seconds=patience)
@@ -187,7 +187,9 @@ def _may_reboot(window: Window, went: "_Went", alike: Mapping[Subject, int]) -> 
     return went.free and not went.node.marked and waited < wait
 
 
-def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> tuple[set[Subject], set[Subject]]:
+def _silent_with_most(
+    window: Window, silent: Iterable["_Went"]
+) -> tuple[set[Subject], set[Subject]]:
     """Return the nodes that fell silent together with most of their cluster, and those of them to report by now.
 
     They are gathered once a first one is silent: waiting for the last would report some of them alone
@@ -205,8 +207,8 @@ def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> tuple[set[Subje
             continue
         late |= {key: window.heard[key] for key in overdue if not _went_in_order(window, key)}
         tick = timedelta(seconds=max(window.tick_seconds(Subject.parse(key)) for key in late))
-        told = racks(window, cluster)
-        alike = in_the_middle(late, known - late.keys(), told, within=tick + ARRIVAL)
+        rack_of = racks(window, cluster)
+        alike = late_by_one_cause(late, known - late.keys(), rack_of, within=tick + ARRIVAL)
         nodes = set(map(Subject.parse, alike))
         if first.keys().isdisjoint(nodes):
             continue
@@ -214,7 +216,7 @@ def _in_the_middle(window: Window, silent: Iterable["_Went"]) -> tuple[set[Subje
         # Nodes that send seldom were last heard a little earlier or later.
         seldom = {node for node, at in first.items() if abs(at - begin) <= TOGETHER}
         found |= nodes | {node for node in seldom if node.cluster == cluster}
-        hit, others = ({told.get(key) for key in them} for them in (alike, known - alike))
+        hit, others = ({rack_of.get(key) for key in them} for them in (alike, known - alike))
         share = _OF_NEIGHBOURS if None not in hit and hit.isdisjoint(others) else _OF_A_HUB
         patience = timedelta(seconds=share * window.settings.silent_verdict_seconds)
         if window.now - begin >= patience:
@@ -275,8 +277,8 @@ def _went(window: Window, node: Subject, clusters: Collection[str]) -> _Went:
     went = lived_until(window, node, since, GOES)
     lost = lost_jobs(window, node, went)
     gone = departure(window, node, since, has_jobs=bool(lost))
-    told = heard is not None and gone is None and node.cluster in clusters
-    free = told and not lost and was_free(window, node, since)
+    holders_known = heard is not None and gone is None and node.cluster in clusters
+    free = holders_known and not lost and was_free(window, node, since)
     # A node that was removed, or that reboots for a job that waits for it, is silent for no longer than that.
     free = free and not got_work(window, node, since, window.now - _REBOOT)
     return _Went(node=node, since=since, lost=lost, gone=gone, free=free)
@@ -343,10 +345,10 @@ def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Findi
     since, severity = went.since, _FAULT.severity
     waits = went.free and window.now - since < (WITHIN if alike else _REBOOT)
     # A node that is rebooting is not heard by its scheduler either.
-    verdict = others.verdict(went.lost, since) or (None if waits else _by_scheduler(window, went))
-    told, evidence = verdict or (None, ())
+    judged = others.judge(went.lost, since) or (None if waits else _by_scheduler(window, went))
+    condition, evidence = judged or (None, ())
     if went.free and is_scaled_down(alike):
-        told, severity = NodeSilence.SCALED_DOWN, Severity.INFO
+        condition, severity = NodeSilence.SCALED_DOWN, Severity.INFO
         value = f"not allocated; {alike} such nodes left one by one within an hour"
         evidence = (Evidence(name="its GPUs", value=value),)
     return Finding(
@@ -356,18 +358,18 @@ def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Findi
         since=since,
         evidence=evidence,
         detector="node_silent",
-        action=_FAULT.action if told is None else told.action,
+        action=_FAULT.action if condition is None else condition.action,
         source=_FAULT.source,
         own_limit=_FAULT.own_limit,
-        title="" if told is None else told.heading,
-        condition="" if told is None else told.value,
+        title="" if condition is None else condition.heading,
+        condition="" if condition is None else condition.value,
     )
 
 
-Verdict = tuple[NodeSilence, tuple[Evidence, ...]]
+Judgement = tuple[NodeSilence, tuple[Evidence, ...]]
 
 
-def _by_scheduler(window: Window, went: _Went) -> Verdict | None:
+def _by_scheduler(window: Window, went: _Went) -> Judgement | None:
     """Return that the scheduler does not hear the node either; None where that is not known.
 
     That a scheduler still hears a node is never reported.
@@ -384,15 +386,15 @@ class _Others:
         self._window, self._silent = window, silent
 
     @cached_property
-    def _told(self) -> Mapping[str, Sequence[Allocation]]:
+    def _their_allocations(self) -> Mapping[str, Sequence[Allocation]]:
         """Return allocations on nodes that are heard, for holders that silent nodes have too, by `holder_key`."""
         holders = {a.holder for node in self._silent for a in jobs(self._window, node)}
-        told: dict[str, list[Allocation]] = {}
+        theirs: dict[str, list[Allocation]] = {}
         for held in self._window.allocations.values():
             for a in held:
                 if a.holder in holders and a.subject.of_node() not in self._silent:
-                    told.setdefault(holder_key(a), []).append(a)
-        return told
+                    theirs.setdefault(holder_key(a), []).append(a)
+        return theirs
 
     @cached_property
     def _spinning(self) -> frozenset[Subject]:
@@ -402,27 +404,28 @@ class _Others:
     def _working(self) -> frozenset[Subject]:
         return working(self._window)
 
-    def verdict(self, lost: Iterable[Allocation], since: datetime) -> Verdict | None:
+    def judge(self, lost: Iterable[Allocation], since: datetime) -> Judgement | None:
         """Return whether the node or only its collector is gone; None where no other node shows it.
 
         `lost` is what a scheduler had on the node when it fell silent. A job that has been restarted since,
         under its old number, counts as another one.
         """
         names = sorted({holder_key(a) for a in lost})
-        told = [a for name in names for a in self._told.get(name, ()) if a.started_at <= since]
-        held = [a.subject for a in told if a.ended_at is None]
-        ended = [a for a in told if a.ended_at is not None and a.ended_at > since]
+        elsewhere = [a for name in names for a in self._their_allocations.get(name, ())]
+        theirs = [a for a in elsewhere if a.started_at <= since]
+        held = [a.subject for a in theirs if a.ended_at is None]
+        ended = [a for a in theirs if a.ended_at is not None and a.ended_at > since]
         last = max((a.ended_at for a in ended if a.ended_at is not None), default=since)
         return self._by_work(held, since) or _by_ends(ended, last, since, open_too=bool(held))
 
-    def _by_work(self, gpus: Iterable[Subject], since: datetime) -> Verdict | None:
+    def _by_work(self, gpus: Iterable[Subject], since: datetime) -> Judgement | None:
         """Judge by the GPUs of the node's jobs elsewhere: those of ranks that wait for a dead one spin.
 
         Ranks that do not wait for each other work on until the scheduler misses the node, so work counts only
         after that. Nor does anything count until the recent span lies within the silence.
         """
         silent_for = self._window.now - since
-        if silent_for < _WAITED_FOR * timedelta(seconds=self._window.settings.window_seconds):
+        if silent_for < _RANK_WAIT_SPANS * timedelta(seconds=self._window.settings.window_seconds):
             return None
         known = frozenset(gpus)
         balance = 0 if not known else len(known & self._working) - len(known & self._spinning)
@@ -435,7 +438,7 @@ class _Others:
 
 def _by_ends(
     ended: Sequence[Allocation], last: datetime, since: datetime, *, open_too: bool
-) -> Verdict | None:
+) -> Judgement | None:
     """Judge by when the node's jobs ended on other nodes, the last one at `last`.
 
     `open_too` says that some have not ended.
@@ -462,7 +465,10 @@ def _limit_seconds(window: Window, node: Subject) -> float:
     steady span forgets what it lost before chance would let it be heard again: there the trend's counts.
     """
     tick = window.tick_seconds(node)
-    limit = max(_shortest(window, node).total_seconds(), _LONGER * window.waited.get(node.key, 0.0))
+    limit = max(
+        _shortest(window, node).total_seconds(),
+        _LONGER * window.usual_gap_seconds.get(node.key, 0.0),
+    )
     row = window.get("node", Span.STEADY).get(node)
     if _MOST_TICKS * tick > window.settings.steady_seconds / 2.0:
         row = window.get("node", Span.TREND).get(node)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from gpuvigil.model import Subject
-from gpuvigil.model.reporting import in_the_middle
+from gpuvigil.model.reporting import late_by_one_cause
 
 from ..window.window import Window
 
@@ -20,10 +20,10 @@ def heard_lately(window: Window, cluster: str) -> set[str]:
 
 
 def half_of(window: Window, cluster: str, since: Mapping[Subject, datetime]) -> bool:
-    """Tell whether the cause of nodes' silence is in the middle; `since`: when each fell silent."""
+    """Tell whether nodes are silent by one cause, the hub or the way to it; `since`: when each fell silent."""
     late = {node.key: at for node, at in since.items()}
     heard = heard_lately(window, cluster)
-    return bool(in_the_middle(late, heard - late.keys(), racks(window, cluster)))
+    return bool(late_by_one_cause(late, heard - late.keys(), racks(window, cluster)))
 
 
 def racks(window: Window, cluster: str) -> Mapping[str, str]:

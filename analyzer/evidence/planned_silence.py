@@ -46,7 +46,7 @@ def departure(window: Window, node: Subject, since: datetime, has_jobs: bool) ->
         if why is None:
             return None
         how = NodeSilence.TAKEN_AWAY
-        return Departure(how=how, severity=Severity.INFO, evidence=_scheduler(why.text))
+        return Departure(how=how, severity=Severity.INFO, evidence=_scheduler(why.reason))
     waited_for = window.now - word.at >= _BACK_WITHIN
     if word.kind is EventKind.STOPPED:
         return Departure(

@@ -2,40 +2,41 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
-from typing import Any
+from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration
-from gpuvigil.faults import FAULTS
-from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.lifecycle import STANDING, Patience, Signal, State, step
 from gpuvigil.model import (
     Cause,
     CoveredBy,
     Ended,
     EndedBy,
-    Impact,
     Incident,
-    OutOfService,
     Severity,
     Transition,
     Uncovered,
 )
-from gpuvigil.silence_conditions import PLAIN
 
-from ..correlation.breaker import is_cluster_wide
 from ..correlation.observation import Candidate, Hindsight, Observation
 from ..evidence.raised import raised_at
 from ..window.fault_kinds import SILENCES, SLOW_JOBS
-from ..window.out_of_service import Away, why_held
-from .returning import comes_back_within, is_repaired
+from ..window.out_of_service import Away, why_out_of_service
+from .content import (
+    SERVICE,
+    by_its_name,
+    changed,
+    in_words_of,
+    reason_of,
+    say,
+    suspect,
+    urgency,
+    verdict,
+    with_earlier,
+)
+from .returning import comes_back_within
 
 # A standing incident's numbers are updated at most this often, without a transition.
 _REFRESH = timedelta(seconds=60)
-# More covered incidents would make the record of a large outage unreadable.
-_MOST_COVERS = 100
-# Nobody reads more dates of earlier failures than that.
-_MOST_EARLIER = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +100,14 @@ def advance(
     return Book(entries=entries), tuple(transitions)
 
 
-def hold(book: Book, away: Away, now: datetime) -> tuple[Book, tuple[Transition, ...]]:
+def mark_out_of_service(
+    book: Book, away: Away, now: datetime
+) -> tuple[Book, tuple[Transition, ...]]:
     """Return the book after a change in which nodes are out of service, and its transitions."""
     entries: dict[str, Entry] = {}
     transitions: list[Transition] = []
     for print_, before in sorted(book.entries.items()):
-        entries[print_], made = _held(before, away, now)
+        entries[print_], made = _marked(before, away, now)
         transitions += made
     return Book(entries=entries), tuple(transitions)
 
@@ -122,48 +125,28 @@ def _next(
         subject = candidate.finding.subject
         if before is not None and before.state is not State.RESOLVED:
             raised = raised_at(before.incident)
-        urgency = _urgency(candidate.severity, candidate.impact)
-        held = why_held(observation.away, old, subject, candidate.members, raised, urgency)
-        said = replace(candidate, held=held) if held != candidate.held else candidate
+        urgent = urgency(candidate.severity, candidate.impact)
+        members = candidate.members
+        out = why_out_of_service(observation.away, old, subject, members, raised, urgent)
+        said = candidate if out is None else replace(candidate, out_of_service=out)
         return _found(before, said, observation.fresh, now, patience)
     if before is not None and observation.speaks_of(before.incident.subject, print_):
         after, made = _not_found(before, print_, observation, now, patience)
-        return (after, made) if made or after is None else _held(after, observation.away, now)
+        return (after, made) if made or after is None else _marked(after, observation.away, now)
     return before, []
 
 
-def _held(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transition]]:
-    """Hold or release a standing incident that this look has not found."""
+def _marked(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transition]]:
+    """Mark a standing incident that this look has not found as out of service, or no longer."""
     old = before.incident
-    urgency = _urgency(old.severity, old.impact)
-    held = why_held(away, old, old.subject, old.members, raised_at(old), urgency)
-    if held == old.out_of_service or before.state not in STANDING:
+    urgent = urgency(old.severity, old.impact)
+    out = why_out_of_service(away, old, old.subject, old.members, raised_at(old), urgent)
+    if out == old.out_of_service or before.state not in STANDING:
         return before, []
-    text, state = _hold(held)
-    said = replace(old, held=text, held_state=state)
+    said = replace(old, out_of_service=out)
     absent = before.absent_since
-    after, made = signalled(before, said, Signal.CHANGED, now, _changes(["hold"], said))
+    after, made = signalled(before, said, Signal.CHANGED, now, reason_of([SERVICE], said))
     return replace(after, absent_since=absent), made
-
-
-def _hold(out: OutOfService | None) -> tuple[str, str]:
-    """Return `held` and `held_state` of an incident."""
-    return ("", "") if out is None else (out.text, out.state)
-
-
-def _urgency(severity: Severity, impact: Impact) -> tuple[bool, bool]:
-    """Tell whether an incident stops jobs now, and whether it is critical."""
-    critical = severity is Severity.CRITICAL
-    return critical and impact.running, critical
-
-
-def _changes(changed: Iterable[str], said: Incident) -> str:
-    """Return the reason of a change in words."""
-    names = [name for name in changed if name != "hold"]
-    parts = [", ".join(names) + " changed"] if names else []
-    if "hold" in changed:
-        parts.append(f"held: {said.held}" if said.held else "no longer held: in service again")
-    return "; ".join(parts)
 
 
 def rebuild(
@@ -230,13 +213,13 @@ def _found(
     before: Entry | None, candidate: Candidate, fresh: bool, now: datetime, patience: Patience
 ) -> Step:
     if before is None:
-        before = Entry(incident=_suspect(candidate, now))
+        before = Entry(incident=suspect(candidate, now))
         fresh = False
     if before.state is State.SUSPECT:
         if not (fresh or candidate.finding.certain):
             return replace(before, absent_since=None), []
         reason = "certain at first sight" if candidate.finding.certain else "seen again"
-        return signalled(before, _say(before.incident, candidate), Signal.CONFIRMED, now, reason)
+        return signalled(before, say(before.incident, candidate), Signal.CONFIRMED, now, reason)
     if before.state is State.RESOLVED:
         return _come_back(before, candidate, now, patience)
     return _still_there(before, candidate, now)
@@ -244,19 +227,19 @@ def _found(
 
 def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Patience) -> Step:
     """Reopen the same incident; too many returns not due to a cover make it flapping."""
-    candidate = _by_its_name(before.incident, candidate)
+    candidate = by_its_name(before.incident, candidate)
     old, within = before.incident, comes_back_within(before.incident, patience)
     fresh = replace(old, severity=Severity.INFO, covers=(), resolved_at=None)
     fresh = replace(fresh, covered_by="")
     fresh = replace(fresh, acknowledged_by="")  # whoever acknowledged it may think that it is over
     if candidate.finding.fault != fresh.fault:
         fresh = replace(fresh, members=())  # those of the former fault
-    said = replace(_say(fresh, candidate), since=candidate.finding.since)
+    said = replace(say(fresh, candidate), since=candidate.finding.since)
     said = replace(said, late=candidate.finding.late)
     if isinstance(before.cause, CoveredBy):
         return signalled(before, said, Signal.RETURNED, now, Uncovered())
     returned = (*before.returned, now)[-patience.flap_returns :]
-    entry, said = replace(before, returned=returned), _again(old, said)
+    entry, said = replace(before, returned=returned), with_earlier(old, said)
     lately = [at for at in returned if now - at <= within]
     if len(lately) >= patience.flap_returns:
         reason = f"came back {len(lately)} times in {duration(within)}"
@@ -264,43 +247,17 @@ def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Pat
     return signalled(entry, said, Signal.RETURNED, now, "came back")
 
 
-def _again(old: Incident, said: Incident) -> Incident:
-    """Add the previous time it began to `earlier`, if it is a fault that a repair was to end."""
-    if not is_repaired(old):
-        return said
-    return replace(said, earlier=(*old.earlier, old.since)[-_MOST_EARLIER:])
-
-
-def _by_its_name(old: Incident, candidate: Candidate) -> Candidate:
-    """Keep the known reason of a slow job that comes back, unless the new finding names another."""
-    unnamed = candidate.finding.condition in PLAIN
-    if old.fault not in SLOW_JOBS or old.condition in PLAIN or not unnamed:
-        return candidate
-    return _in_words_of(old, candidate)
-
-
-def _in_words_of(old: Incident, candidate: Candidate) -> Candidate:
-    finding = replace(
-        candidate.finding,
-        condition=old.condition,
-        action=old.action,
-        source=old.source,
-        own_limit=old.own_limit,
-    )
-    return replace(candidate, title=old.title, finding=finding)
-
-
 def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
     candidate, proposed = _with_verdict(before, candidate)
     entry = before
     if (before.absent_since, before.proposed) != (None, proposed):
         entry = replace(before, absent_since=None, proposed=proposed)
-    old, said = before.incident, _say(before.incident, candidate)
+    old, said = before.incident, say(before.incident, candidate)
     if said is old:
         return entry, []
-    changed = [name for name, read in _MATERIAL.items() if read(old) != read(said)]
-    if changed:
-        return signalled(entry, said, Signal.CHANGED, now, _changes(changed, said))
+    news = changed(old, said)
+    if news:
+        return signalled(entry, said, Signal.CHANGED, now, reason_of(news, said))
     drifted = (said.evidence, said.impact) != (old.evidence, old.impact)
     if drifted and now - old.updated_at >= _REFRESH:
         said = replace(said, updated_at=now, version=old.version + 1)
@@ -318,37 +275,14 @@ def _with_verdict(before: Entry, candidate: Candidate) -> tuple[Candidate, str]:
     A verdict changes only to another one, which two looks in a row must give: one that can no
     longer be given was not wrong, and nobody believes messages that contradict each other.
     """
-    old, said = before.incident, _verdict(candidate.finding.condition)
-    stands = _verdict(old.condition)
+    old, said = before.incident, verdict(candidate.finding.condition)
+    stands = verdict(old.condition)
     if old.fault not in _VERDICTS or not stands or said == stands:
         return candidate, ""
     if said and said == before.proposed:
         return candidate, ""
-    kept = _in_words_of(old, candidate)
+    kept = in_words_of(old, candidate)
     return replace(kept, finding=replace(kept.finding, evidence=old.evidence)), said
-
-
-def _verdict(condition: str) -> str:
-    """Return the verdict in a condition, empty where it only says that the fault is there."""
-    return "" if condition in PLAIN else condition
-
-
-def _who_is_hit(incident: Incident) -> Any:
-    """Return who is hit, for comparison; None for a whole cluster, whose jobs change every minute."""
-    hit = incident.impact
-    return None if is_cluster_wide(incident) else (hit.gpus, hit.holders, hit.users)
-
-
-# Changes that make a transition; numbers in the evidence drift without one.
-_MATERIAL: Mapping[str, Any] = {
-    "severity": lambda incident: incident.severity,
-    "title": lambda incident: incident.title,
-    "impact": _who_is_hit,
-    "members": lambda incident: incident.members,
-    "covers": lambda incident: incident.covers,
-    "lateness": lambda incident: incident.late,
-    "hold": lambda incident: incident.held,
-}
 
 
 def _not_found(
@@ -395,7 +329,7 @@ def _settled(before: Entry, now: datetime, why: Ended, told: Hindsight | None) -
         action=told.action,
         evidence=(*old.evidence, *told.evidence),
     )
-    put_right, made = signalled(before, said, Signal.CHANGED, now, _changes(["title"], said))
+    put_right, made = signalled(before, said, Signal.CHANGED, now, reason_of(["title"], said))
     over, last = _clear(put_right, now, why)
     return over, [*made, *last]
 
@@ -431,70 +365,3 @@ def signalled(
         before, incident=incident, number=transition.number, cause=cause, absent_since=None
     )
     return entry, [transition]
-
-
-def _suspect(candidate: Candidate, now: datetime) -> Incident:
-    finding = candidate.finding
-    opened = now.astimezone(timezone.utc).strftime("%Y%m%dT%H%M%S%fZ")
-    return Incident(
-        id=f"{finding.fingerprint}-{opened}",
-        fingerprint=finding.fingerprint,
-        fault=finding.fault,
-        subject=finding.subject,
-        severity=candidate.severity,
-        state=State.SUSPECT.value,
-        title=candidate.title,
-        since=finding.since,
-        updated_at=now,
-        version=0,
-        late=finding.late,
-        condition=finding.condition,
-        xid=finding.xid,
-        sxid=finding.sxid,
-        group=finding.group,
-    )
-
-
-def _rank_of_words(incident: Incident) -> int:
-    """Return the severity rank of the incident's words: its own may come from what it covers."""
-    row = CONDITIONS.get(incident.condition) or FAULTS.get(incident.condition)
-    if incident.condition in PLAIN and (incident.xid, incident.sxid) == (None, None):
-        row = FAULTS.get(incident.fault)
-    return max(incident.severity.rank, 0 if row is None else row.severity.rank)
-
-
-def _say(incident: Incident, candidate: Candidate) -> Incident:
-    """Return the incident in the candidate's words; the same object if nothing changes.
-
-    While an incident stands, its severity only rises and what it covers only grows, as covered
-    faults can often not be seen any more. So the graver words stay, too: a memory with a storm of
-    corrected errors and then fewer is not one with only a few. `late` ends for good with the first
-    data that is in time.
-    """
-    finding = candidate.finding
-    said: dict[str, Any] = {
-        "severity": min(incident.severity, candidate.severity, key=lambda s: s.rank),
-        "since": min(incident.since, finding.since),
-        "impact": candidate.impact,
-        "evidence": finding.evidence,
-        "members": _with(incident.members, candidate.members),
-        "covers": _with(incident.covers, candidate.covers)[:_MOST_COVERS],
-        "label": candidate.label,
-        "gpus": candidate.gpus,
-        "late": incident.late and finding.late,
-    }
-    said["held"], said["held_state"] = _hold(candidate.held)
-    if min(candidate.severity.rank, finding.severity.rank) <= _rank_of_words(incident):
-        said |= {"title": candidate.title, "action": finding.action, "source": finding.source}
-        said["own_limit"] = finding.own_limit
-        said |= {"condition": finding.condition, "xid": finding.xid, "sxid": finding.sxid}
-        said["fault"] = finding.fault  # a port's may have become that of its leaf
-    # Most standing incidents say the same at every look.
-    if all(getattr(incident, name) == value for name, value in said.items()):
-        return incident
-    return replace(incident, **said)
-
-
-def _with(names: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the union of two sorted tuples of names, sorted."""
-    return names if names == more else tuple(sorted({*names, *more}))

@@ -1,8 +1,8 @@
-"""Which nodes their schedulers say are out of service on purpose: their incidents are held.
+"""Which nodes their schedulers say are out of service on purpose: nobody is notified of their incidents.
 
 Only the wish of a person or an autoscaler counts. A node that Slurm itself or a health check drains
 is out because of a fault, which nobody may know of yet. Where it is unclear whose wish it is, an
-incident from before or soon after may be the reason, and is not held; later ones are.
+incident from before or soon after may be the reason, and people are notified of it, but not of later ones.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -35,9 +35,9 @@ _FORGOTTEN = timedelta(days=7)
 class Away:
     """Why nodes are out of service, by cluster and short name.
 
-    `unsure`: clusters of which nothing is known just now, so that held incidents stay held.
+    `unsure`: clusters of which nothing is known just now, so that incidents stay as they were.
     `doubted`: nodes that may be out because of a fault, and since when they are known to be out.
-    `at`: the time of this state. `held_for`: how long a critical incident on those is held.
+    `at`: the time of this state. `unnotified_for`: nobody is notified of a critical incident on those for so long.
     """
 
     why: Mapping[tuple[str, str], OutOfService] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Away:
     # Nodes that do not answer their scheduler, and when it said so.
     unheard: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     at: datetime | None = None
-    held_for: timedelta = USUAL.held_for
+    unnotified_for: timedelta = USUAL.unnotified_for
 
     def __bool__(self) -> bool:
         return bool(self.why or self.unsure)
@@ -59,12 +59,12 @@ class Away:
         stops_jobs: bool = False,
         critical: bool = False,
     ) -> OutOfService | None:
-        """Return why an incident about all these nodes is held, None when people must be told.
+        """Return why nobody is notified of an incident about all these nodes, None when people must be.
 
-        `before`: why it was held until now. `raised`: when it was found; a fault found before or
-        soon after a node went out may be the reason, and is held only if it was held already.
+        `before`: why nobody was until now. `raised`: when it was found; a fault found before or soon
+        after a node went out may be the reason, and people are notified unless nobody was so far.
         `stops_jobs`: it does so now, which people must hear of where jobs were to run to their end.
-        `critical`: it is not held for good where nobody is known to have taken the node out.
+        `critical`: people hear of it in the end where nobody is known to have taken the node out.
         """
         said: OutOfService | None = None
         for node in nodes:
@@ -80,7 +80,7 @@ class Away:
         return said
 
     def _is_long(self, raised: datetime | None) -> bool:
-        return raised is not None and self.at is not None and self.at - raised > self.held_for
+        return raised is not None and self.at is not None and self.at - raised > self.unnotified_for
 
     def is_unheard(self, node: Subject, since: datetime) -> bool:
         """Tell whether the node's scheduler said after `since` that the node does not answer."""
@@ -140,9 +140,11 @@ class SchedulerReports:
         newest = {**self.newest, key: said}
         return replace(self, newest=newest, answered=answered, gone=gone)
 
-    def with_held(self, held: Iterable[Incident]) -> "SchedulerReports":
-        """Add deleted nodes from held incidents: after a restart nothing else knows of old ones."""
-        gone = {i.subject.of_node(): i.updated_at for i in held if _is_deleted(i.out_of_service)}
+    def with_deleted(self, standing: Iterable[Incident]) -> "SchedulerReports":
+        """Add the deleted nodes of incidents: after a restart nothing else knows of old ones."""
+        gone = {
+            i.subject.of_node(): i.updated_at for i in standing if _is_deleted(i.out_of_service)
+        }
         return replace(self, gone={**gone, **self.gone})
 
     def without(self, now: datetime, known: Collection[str]) -> "SchedulerReports":
@@ -181,18 +183,17 @@ class SchedulerReports:
             else:
                 why |= known.why
                 doubted |= known.doubted
-        held_for = self.checks.held_for
         return Away(
             why=why,
             doubted=doubted,
             unsure=frozenset(unsure),
             unheard=unheard,
             at=now,
-            held_for=held_for,
+            unnotified_for=self.checks.unnotified_for,
         )
 
 
-def why_held(
+def why_out_of_service(
     away: Away,
     old: Incident | None,
     subject: Subject,
@@ -200,7 +201,7 @@ def why_held(
     raised: datetime,
     urgency: tuple[bool, bool],
 ) -> OutOfService | None:
-    """Return why an incident is held, as all its nodes are out of service; else None."""
+    """Return why all nodes of an incident are out of service on purpose; None where one is not."""
     before = None if old is None else old.out_of_service
     # Most nodes are in service.
     if not (away or before) or not away.reason([subject.of_node()], before, raised, *urgency):

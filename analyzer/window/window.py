@@ -90,8 +90,8 @@ class Window:
     declared: tuple[IdleSettings, ...] = ()
     # When a body of the node last reached the hub, by the hub's clock turned into ours.
     heard: Mapping[str, datetime] = field(default_factory=dict)
-    # By node: for how many seconds the hub recently waited for it more than once; see `Waits`.
-    waited: Mapping[str, float] = field(default_factory=dict)
+    # By node: the second longest recent gap between its bodies, where it had more than one; see `Waits`.
+    usual_gap_seconds: Mapping[str, float] = field(default_factory=dict)
     # How far GPUs were beyond their peers, as earlier passes saw it.
     usual: Mapping[str, Usual] = field(default_factory=dict, repr=False, compare=False)
     # Since when the hub would have heard a node; earlier silence is the hub's own.

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from gpuvigil.clock import duration, moment
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Record
-from gpuvigil.model.reporting import in_the_middle
+from gpuvigil.model.reporting import late_by_one_cause
 from gpuvigil.numbers_in_words import counted
 
 from ..fleet import Fleet, IdentityCache
@@ -133,14 +133,14 @@ def _silences(view: ClusterView, racks: Mapping[str, str], now: datetime) -> lis
     """Return a line about nodes that are silent by a common cause, such as the network, and one on the others."""
     silent = {node.name: node for node in view.silent_nodes}
     late = {name: node.heard_at for name, node in silent.items() if node.heard_at}
-    middle = in_the_middle(late, view.layout.numbers.keys() - silent.keys(), racks)
-    others = [node for name, node in silent.items() if name not in middle]
+    together = late_by_one_cause(late, view.layout.numbers.keys() - silent.keys(), racks)
+    others = [node for name, node in silent.items() if name not in together]
     said = []
-    if middle:
-        gpus = sum(silent[name].gpu_count for name in middle)
-        since = duration(now - max(late[name] for name in middle))
+    if together:
+        gpus = sum(silent[name].gpu_count for name in together)
+        since = duration(now - max(late[name] for name in together))
         said.append(
-            f"gpuvigil receives no data from {len(middle)} of {len(view.layout.nodes)} nodes of"
+            f"gpuvigil receives no data from {len(together)} of {len(view.layout.nodes)} nodes of"
             f" cluster {view.name} for {since}: check the hub and the network to it first."
             f" {_unknown(gpus)}"
         )

@@ -22,12 +22,12 @@ from .liveness import (
     NEVER,
     NodeLiveness,
     RowTimes,
+    extended_limits,
     heard,
     node_liveness,
     patience,
     shown_nodes,
     time_of,
-    waited_for,
 )
 from .marks import Holders, OpenFaults, OutOfService, holders, open_faults, out_of_service
 from .roster import PortRoster, Roster, roster
@@ -75,7 +75,7 @@ def _quiet(
 
 
 def _with_waits(patient: Column, names: Sequence[NodeName], facts: Facts) -> Column:
-    waits = waited_for(facts)
+    waits = extended_limits(facts)
     if not waits:
         return patient
     longer = np.array([waits.get(name, 0) for name in names], np.int64)

@@ -95,7 +95,7 @@ def patience(inventory: Inventory | None, silent_after_seconds: float) -> int:
     return silent_after(silent_after_seconds, tick) // _MICROSECOND
 
 
-def waited_for(facts: Facts) -> dict[NodeName, int]:
+def extended_limits(facts: Facts) -> dict[NodeName, int]:
     """Return how long, in microseconds, the analyzer waits for nodes that are heard with gaps."""
     found: dict[NodeName, int] = {}
     for pulse in facts.pulses:

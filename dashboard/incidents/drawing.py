@@ -135,7 +135,9 @@ def _entry(one: Entry, asked: Filters, now: datetime) -> Node:
     parts = [
         el("span", one.severity.value, class_=f"badge {look}"),
         _state(one),
-        el("span", "out of service", class_="badge state", title=one.held) if one.held else None,
+        el("span", "out of service", class_="badge state", title=one.out_of_service)
+        if one.out_of_service
+        else None,
         el("span", "simulated", class_="badge simulated") if one.simulated else None,
         el("strong", one.title),
         el("span", one.label, class_="where"),

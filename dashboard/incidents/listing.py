@@ -40,7 +40,7 @@ class Entry:
     text: str  # all texts that a search looks at, in lower case
     holders: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
-    held: str = ""  # why its nodes are out of service, so that nobody is told
+    out_of_service: str = ""  # why its nodes are, so that nobody is notified
     item: Attention | None = None  # only for open ones
 
     @property
@@ -81,7 +81,8 @@ class Listing:
 def entry(incident: Incident, item: Attention | None = None) -> Entry:
     """Return an incident's entry in the list; `item` is given for open ones."""
     label = incident.label or incident.subject.key
-    impact = incident.impact
+    impact, out = incident.impact, incident.out_of_service
+    why_out = "" if out is None else out.reason
     said = (
         incident.title,
         label,
@@ -89,7 +90,7 @@ def entry(incident: Incident, item: Attention | None = None) -> Entry:
         incident.fault,
         incident.id,
         incident.acknowledged_by,
-        incident.held,
+        why_out,
         *impact.holders,
         *impact.users,
     )
@@ -111,7 +112,7 @@ def entry(incident: Incident, item: Attention | None = None) -> Entry:
         text="\n".join(said).casefold(),
         holders=impact.holders,
         users=impact.users,
-        held=incident.held if incident.resolved_at is None else "",
+        out_of_service=why_out if incident.resolved_at is None else "",
         item=item,
     )
 

@@ -34,7 +34,7 @@ class Message:
     number: int  # of the transition that it is about
     step: str  # the transition, as "open to resolved"
     about: str  # the kind of message, as "firing"
-    state: str  # sent, held, superseded, due or dead; also the style class
+    state: str  # as `NoticeState` is stored; also the style class
     word: str
     reason: str
     verdict: str  # the name of the reason, as docs/alerts.md lists it

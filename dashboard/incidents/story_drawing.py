@@ -50,7 +50,7 @@ def head(story: Story, hands: Assignment, asked: Filters, now: datetime) -> Node
         ),
         _paragraph(one, now),
         _covered(story),
-        _held(one),
+        _out_of_service(one),
         el("p", el("b", "Do now: "), one.action, class_="action")
         if one.action and one.resolved_at is None
         else None,
@@ -104,10 +104,10 @@ def _covered(story: Story) -> Node | None:
     )
 
 
-def _held(one: Incident) -> Node | None:
-    if not one.held or one.resolved_at is not None:
+def _out_of_service(one: Incident) -> Node | None:
+    if one.out_of_service is None or one.resolved_at is not None:
         return None
-    return el("p", el("b", "No alerts while it is out of service: "), one.held)
+    return el("p", el("b", "No alerts while it is out of service: "), one.out_of_service.reason)
 
 
 def facts(story: Story, moments: tuple[Moment, ...], changes: Sequence[Changed]) -> list[Node]:

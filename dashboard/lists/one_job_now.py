@@ -157,7 +157,7 @@ def _pace_words(job: JobNow) -> Iterator[str]:
         yield f"Its pace is {pace:.0f} % of the hour before."
     if (steps := job.activity.steps if job.activity else None) is not None:
         takes = "A step takes" if job.holds_up is None else "Its last steps took"
-        yield f"{takes} {steps.seconds:.2f} s, as {counted(steps.ranks, 'rank')} told."
+        yield f"{takes} {steps.seconds:.2f} s, reported by {counted(steps.ranks, 'rank')}."
 
 
 def checkpoint_words(job: JobNow, now: datetime) -> str:

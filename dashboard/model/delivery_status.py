@@ -14,7 +14,7 @@ class DeliveryStatus:
     """The delivery status of one channel."""
 
     channel: str
-    text: str  # "sent 4 s ago", "held: below the channel's minimum severity"
+    text: str  # "sent 4 s ago", "not sent: below the channel's minimum severity"
     sent: bool
 
 
@@ -45,11 +45,11 @@ def delivery_statuses(
 
 
 def _told(channel: str, said: Sequence[Record], now: datetime) -> DeliveryStatus:
-    """Return a channel's status: a sent message counts more than a later held reminder, but a failure is added."""
+    """Return a channel's status: a sent message counts more than a later reminder that was not, but a failure is added."""
     sent = [one for one in said if one.body.get("state") == "sent"]
     last = said[-1]
     if not sent:
-        # A message that is still due counts more than a later one that was held.
+        # A message that is still due counts more than a later one that is not sent.
         waiting = [one for one in said if one.body.get("state") == "due"]
         return DeliveryStatus(channel=channel, text=_unsent((waiting or [last])[-1]), sent=False)
     text = ", ".join(_sent(one, now) for one in _told_and_end(sent))

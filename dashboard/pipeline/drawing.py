@@ -315,7 +315,7 @@ def _alerts(found: Pulse | None, now: datetime) -> Pairs:
 # The outcomes of messages, by the alerts service's states; due ones are in the outbox.
 _BECAME = {
     "sent": "sent",
-    "held": "held back, each incident says why",
+    "held": "not sent, each incident says why",
     "superseded": "superseded by an update",
     "dead": "given up",
 }

@@ -57,18 +57,19 @@ def raised(steps: Iterable[Transition]) -> list[Claim]:
     ordered = sorted(steps, key=lambda step: (step.at, step.incident, step.number))
     first = {step.incident: step for step in reversed(ordered)}
     old = {id_ for id_, step in first.items() if State(step.from_state) in STANDING}
-    held = {(step.incident, step.at) for step in ordered if _held(step)}
+    quiet = {(step.incident, step.at) for step in ordered if _is_out_of_service(step)}
     found = []
     for one in claims(ordered):
-        pages = tuple(at for at in one.pages if (one.id, at) not in held)
+        pages = tuple(at for at in one.pages if (one.id, at) not in quiet)
         (_, until), *others = one.spans
         spans = ((EPOCH, until), *others) if one.id in old else one.spans
         found.append(replace(one, pages=pages, spans=spans))
     return found
 
 
-def _held(step: Transition) -> bool:
-    return bool(Incident.from_record(Record.from_json(step.snapshot)).held)
+def _is_out_of_service(step: Transition) -> bool:
+    incident = Incident.from_record(Record.from_json(step.snapshot))
+    return incident.out_of_service is not None
 
 
 def pairs(was: Sequence[Claim], would: Sequence[Claim], since: datetime) -> list[Pair]:

@@ -41,7 +41,7 @@ class OutOfService:
     # The scheduler's word for it: DRAIN, REBOOT, CORDONED. Not compared: a change such as DRAINING to
     # DRAINED tells people nothing new.
     state: str = field(compare=False)
-    text: str  # as people read it: "drained: fan [ada@now]"
+    reason: str  # as people read it: "drained: fan [ada@now]"
 
 
 class GroupKind(str, Enum):
@@ -160,18 +160,13 @@ class Incident:
     slot: str = ""  # its PCI address
     # When it began the times before, where a repair did not hold.
     earlier: tuple[datetime, ...] = ()
-    held: str = ""  # why nobody is notified: its nodes are out of service on purpose
-    held_state: str = ""  # the scheduler's state that says so
+    # Why all its nodes are out of service on purpose, so that nobody is notified; None in service.
+    out_of_service: OutOfService | None = None
     covered_by: str = ""  # the fingerprint of the incident that explains it, if that ended it
     condition: str = ""  # see `Finding` for these three: what the title says, as values
     xid: int | None = None
     sxid: int | None = None
     group: Group | None = None
-
-    @property
-    def out_of_service(self) -> OutOfService | None:
-        """Why nobody is notified of the incident; None when its nodes are in service."""
-        return OutOfService(self.held_state, self.held) if self.held else None
 
     @property
     def simulated(self) -> bool:
@@ -190,6 +185,8 @@ class Incident:
         body["impact"] = plain(self.impact)
         body["group"] = None if self.group is None else plain(self.group)
         body["earlier"] = [to_text(at) for at in self.earlier]
+        out = body.pop("out_of_service")
+        body["held"], body["held_state"] = ("", "") if out is None else (out.reason, out.state)
         return Record(
             kind=RecordKind.INCIDENT,
             id=self.id,
@@ -211,6 +208,7 @@ class Incident:
             impact[key] = tuple(impact.get(key, ()))
         body["impact"] = Impact(**known(Impact, impact))
         body["group"] = _group(body["group"])
+        body["out_of_service"] = _out_of_service(body)
         for key in ("members", "covers"):
             body[key] = tuple(body.get(key, ()))
         body["severity"] = Severity(body["severity"])
@@ -228,6 +226,11 @@ class Incident:
 
 def _group(value: Mapping[str, Any] | None) -> Group | None:
     return None if value is None else Group(GroupKind(value["kind"]), str(value["name"]))
+
+
+def _out_of_service(body: Mapping[str, Any]) -> OutOfService | None:
+    reason = str(body.get("held", ""))
+    return OutOfService(str(body.get("held_state", "")), reason) if reason else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

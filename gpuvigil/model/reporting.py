@@ -26,7 +26,7 @@ def are_most(some: int, nodes: int, share: float = SHARE) -> bool:
     return some >= max(LEAST, share * nodes)
 
 
-def in_the_middle(
+def late_by_one_cause(
     late: Mapping[Node, datetime],
     heard: Collection[Node],
     racks: Mapping[Node, str],

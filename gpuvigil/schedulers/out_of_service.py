@@ -31,7 +31,7 @@ DELETED = OutOfService("DELETED", "deleted from the cluster")
 # Deliberate, whatever the reason says: sinfo(1), NODE STATE CODES; no fault powers a node down or
 # reboots it.
 _LEAVING: Mapping[str, str] = {
-    DELETED.state: DELETED.text,
+    DELETED.state: DELETED.reason,
     "POWERED_DOWN": "powered down by the scheduler",
     "POWERING_DOWN": "powering down by the scheduler",
     "POWER_DOWN": "to be powered down by the scheduler",
@@ -94,20 +94,20 @@ STOPS_NODE = where(
 class Checks:
     """A site's own health checks, beside the well-known ones.
 
-    `users` and the beginnings of `reasons`, in lower case, with which they take nodes out. `held_for`:
-    how long a critical is held where a health check cannot be told from a person.
+    `users` and the beginnings of `reasons`, in lower case, with which they take nodes out.
+    `unnotified_for`: nobody is notified of a critical for so long where a health check cannot be told from a person.
     """
 
     users: frozenset[str] = frozenset()
     reasons: tuple[str, ...] = ()
-    held_for: timedelta = timedelta(hours=24)
+    unnotified_for: timedelta = timedelta(hours=24)
 
     @classmethod
     def of(cls, settings: AnalyzerSettings) -> "Checks":
         return cls(
             users=frozenset(settings.health_check_users),
             reasons=tuple(reason.lower() for reason in settings.health_check_reasons),
-            held_for=timedelta(hours=settings.doubted_hold_hours),
+            unnotified_for=timedelta(hours=settings.doubted_hold_hours),
         )
 
     def did(self, reason: str) -> bool:

@@ -65,7 +65,7 @@ def _of_incident(one: Incident) -> list[str]:
             "title": one.title,
             "label": one.label,
             "gpus": one.impact.gpus,
-            "held": int(bool(one.held)),
+            "held": int(one.out_of_service is not None),
             "since": one.since.timestamp(),
         },
         to_ns(one.updated_at),

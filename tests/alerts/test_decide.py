@@ -233,7 +233,7 @@ def test_what_comes_back_and_goes_inside_the_interval_is_not_told() -> None:
     assert (old.id, old.state) == (back.id, NoticeState.SUPERSEDED)
     kept_back = "last update sent less than the update interval ago"
     assert old.reason == f"it resolved before this could be sent: {kept_back}"
-    assert (new.verdict, new.state) == (Verdict.NEVER_TOLD, NoticeState.HELD)
+    assert (new.verdict, new.state) == (Verdict.NEVER_TOLD, NoticeState.NOT_SENT)
     assert new.reason == "it fired again and resolved before that could be sent"
 
 
@@ -307,7 +307,7 @@ def test_a_critical_incident_that_stands_is_told_again() -> None:
     ("transition", "state", "verdict"),
     [
         (resolved(), NoticeState.SUPERSEDED, Verdict.SUPERSEDED),
-        (taken(), NoticeState.HELD, Verdict.TAKEN),
+        (taken(), NoticeState.NOT_SENT, Verdict.TAKEN),
     ],
 )
 def test_a_reminder_ends_when_the_incident_is_over_or_taken(

@@ -101,11 +101,11 @@ def test_what_may_have_been_received_stays_so_whatever_is_decided() -> None:
 def test_it_is_back_for_whom_an_earlier_spell_was_told_and_no_other() -> None:
     told, over = sent(opened(1)), one(resolved(2))
     assert ruling(one(changed(4)), told, over, one(returned(3))).verdict is not Verdict.FIRST
-    held = replace(one(opened(1)), state=NoticeState.HELD)
-    back = replace(one(returned(3)), state=NoticeState.HELD)
-    assert ruling(one(changed(4)), held, replace(over, state=NoticeState.HELD), back).verdict is (
-        Verdict.FIRST
-    )
+    held = replace(one(opened(1)), state=NoticeState.NOT_SENT)
+    back = replace(one(returned(3)), state=NoticeState.NOT_SENT)
+    assert ruling(
+        one(changed(4)), held, replace(over, state=NoticeState.NOT_SENT), back
+    ).verdict is (Verdict.FIRST)
     # An end that may have been received counts as heard.
     end = replace(over, perhaps_told=True, state=NoticeState.DEAD)
     assert ruling(one(changed(4)), held, end, back).verdict is Verdict.RETURNED
@@ -117,10 +117,10 @@ def test_why_nobody_was_told_is_the_last_reason_of_the_spell() -> None:
         assert found.verdict is Verdict.NEVER_TOLD
         return found.reason
 
-    held = replace(one(opened(1)), state=NoticeState.HELD, verdict=Verdict.NOT_ROUTED)
+    held = replace(one(opened(1)), state=NoticeState.NOT_SENT, verdict=Verdict.NOT_ROUTED)
     silenced = replace(one(changed(2)), state=NoticeState.SUPERSEDED, verdict=Verdict.SILENCED)
     replaced = replace(silenced, verdict=Verdict.SUPERSEDED)
-    by_somebody = replace(one(taken(3)), state=NoticeState.HELD, verdict=Verdict.TAKEN)
+    by_somebody = replace(one(taken(3)), state=NoticeState.NOT_SENT, verdict=Verdict.TAKEN)
     assert reason(held, by_somebody).endswith(Verdict.NOT_ROUTED.value)
     assert reason(held, silenced).endswith(Verdict.SILENCED.value)
     assert reason(held, replaced).endswith(Verdict.NOT_ROUTED.value)

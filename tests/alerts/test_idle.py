@@ -215,7 +215,7 @@ def test_a_notice_is_for_its_owner_alone_says_what_to_do_and_is_not_repeated() -
     verdicts = {one.channel: (one.verdict, one.state) for one in decided}
     assert verdicts == {
         "owners": (Verdict.FIRST, NoticeState.DUE),
-        "chat": (Verdict.FOR_OWNER, NoticeState.HELD),
+        "chat": (Verdict.FOR_OWNER, NoticeState.NOT_SENT),
     }
     said = message(draft(step, "owners", NOON), NOON, "https://gpus.example.org")
     assert (said.for_owners, said.owners_only, said.answer_link) == (("alice",), True, None)

@@ -73,7 +73,7 @@ def test_what_is_critical_wakes_nobody_while_it_is_on_trial() -> None:
     pager = replace(CHAT, pager=True)
     step = opened(**{**LOWERED, "severity": Severity.CRITICAL})
     (notice,) = decide(step, [pager], [], NOON, AlertsSettings(), UNPROVEN)
-    assert (notice.verdict, notice.state) == (Verdict.ON_TRIAL, NoticeState.HELD)
+    assert (notice.verdict, notice.state) == (Verdict.ON_TRIAL, NoticeState.NOT_SENT)
     assert notice.reason == (
         "on trial here: goes to the digest until it was right 3 times here and wrong at most once"
         " in 10 (2 right, 0 wrong so far)"

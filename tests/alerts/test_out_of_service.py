@@ -16,13 +16,13 @@ from alerts.routing.case import Case, ChannelProfile
 from alerts.routing.notice import Kind, Notice, NoticeState, Verdict
 from gpuvigil.config import AlertsSettings, RouteSettings
 from gpuvigil.lifecycle import Signal, State
-from gpuvigil.model import Severity, Transition
+from gpuvigil.model import OutOfService, Severity, Transition
 
 from .examples import NOON, a_transition, changed, opened, resolved
 
 PAGER = ChannelProfile(name="pager", minimum_severity=Severity.WARNING)
 BOSS = ChannelProfile(name="boss", minimum_severity=Severity.WARNING)
-DRAINED = "drained: fan [alice@2026-01-31T11:00:00]"
+OUT = OutOfService("DRAIN", "drained: fan [alice@2026-01-31T11:00:00]")
 HOUR = timedelta(hours=1)
 PLAIN = AlertsSettings()
 ESCALATES = AlertsSettings(
@@ -42,41 +42,43 @@ def sent(notice: Notice, at: datetime) -> Notice:
     return attempt_ended(attempt_started(notice, at, 15.0), Delivered(), at, 0.5, PLAIN, 0.0)[0]
 
 
-def test_it_is_held_with_the_schedulers_reason_and_told_with_the_step_that_it_is_back() -> None:
-    held = told(opened(held=DRAINED))
-    assert (held.verdict, held.state) == (Verdict.OUT_OF_SERVICE, NoticeState.HELD)
-    assert DRAINED in held.reason
-    back = told(changed(2, at=NOON + HOUR), [held])
+def test_it_is_not_sent_with_the_schedulers_reason_and_told_with_the_step_that_it_is_back() -> None:
+    quiet = told(opened(out_of_service=OUT))
+    assert (quiet.verdict, quiet.state) == (Verdict.OUT_OF_SERVICE, NoticeState.NOT_SENT)
+    assert OUT.reason in quiet.reason
+    back = told(changed(2, at=NOON + HOUR), [quiet])
     assert (back.verdict, back.kind, back.due_at) == (Verdict.FIRST, Kind.FIRED, NOON + HOUR)
 
 
 def test_who_was_told_before_is_told_again_at_once_and_hears_nothing_between() -> None:
     first = sent(told(opened()), NOON)
     second = NOON + timedelta(seconds=30)
-    held = told(changed(2, at=second, held=DRAINED), [first])
-    worse = told(changed(3, at=second, held=DRAINED, severity=Severity.CRITICAL), [first, held])
-    assert {held.verdict, worse.verdict} == {Verdict.OUT_OF_SERVICE}
+    quiet = told(changed(2, at=second, out_of_service=OUT), [first])
+    worse = told(
+        changed(3, at=second, out_of_service=OUT, severity=Severity.CRITICAL), [first, quiet]
+    )
+    assert {quiet.verdict, worse.verdict} == {Verdict.OUT_OF_SERVICE}
     # Within the update interval all the same.
-    back = told(changed(4, at=NOON + timedelta(seconds=60)), [first, held, worse])
+    back = told(changed(4, at=NOON + timedelta(seconds=60)), [first, quiet, worse])
     assert (back.verdict, back.kind) == (Verdict.RESUMED, Kind.UPDATED)
     said = message(back, NOON + HOUR, "https://g.example.org")
     assert said.loud
     assert "In service again and not cured: " in said.summary
-    after = told(changed(5, at=NOON + HOUR), [first, held, worse, sent(back, NOON + HOUR / 2)])
+    after = told(changed(5, at=NOON + HOUR), [first, quiet, worse, sent(back, NOON + HOUR / 2)])
     assert after.verdict is Verdict.CHANGED
 
 
 def test_that_it_is_over_is_told_to_whoever_was_told_that_it_began() -> None:
     first = sent(told(opened()), NOON)
-    held = told(changed(2, held=DRAINED), [first])
-    assert told(resolved(3, held=DRAINED), [first, held]).verdict is Verdict.OVER
-    unsaid = told(opened(held=DRAINED))
-    assert told(resolved(2, held=DRAINED), [unsaid]).verdict is Verdict.NEVER_TOLD
+    quiet = told(changed(2, out_of_service=OUT), [first])
+    assert told(resolved(3, out_of_service=OUT), [first, quiet]).verdict is Verdict.OVER
+    unsaid = told(opened(out_of_service=OUT))
+    assert told(resolved(2, out_of_service=OUT), [unsaid]).verdict is Verdict.NEVER_TOLD
 
 
 def test_the_second_receiver_has_the_same_time_from_when_the_node_is_back() -> None:
     both = [PAGER, BOSS]
-    earlier = decide(opened(held=DRAINED), both, [], NOON, ESCALATES)
+    earlier = decide(opened(out_of_service=OUT), both, [], NOON, ESCALATES)
     assert {one.verdict for one in earlier} == {Verdict.OUT_OF_SERVICE}
     back = changed(2, at=NOON + HOUR)
     decided = decide(back, both, earlier, back.at, ESCALATES)
@@ -98,14 +100,14 @@ def test_the_second_receiver_has_the_same_time_from_when_the_node_is_back() -> N
     assert judge(case).verdict is Verdict.ESCALATED
 
 
-steps = st.lists(st.sampled_from(["", DRAINED]), min_size=1, max_size=8)
+steps = st.lists(st.sampled_from([None, OUT]), min_size=1, max_size=8)
 
 
 @pytest.mark.medium
 @settings(max_examples=40, deadline=None)
 @given(steps, st.booleans())
-def test_nothing_is_said_while_it_is_held_and_once_it_is_not_all_is_said(
-    story: list[str], delivered: bool
+def test_nothing_is_said_while_it_is_out_of_service_and_all_once_it_is_back(
+    story: list[OutOfService | None], delivered: bool
 ) -> None:
     notices: list[Notice] = []
     for number, why in enumerate(story, 1):
@@ -116,13 +118,13 @@ def test_nothing_is_said_while_it_is_held_and_once_it_is_not_all_is_said(
             State.OPEN,
             State.SUSPECT if number == 1 else State.OPEN,
             at,
-            held=why,
+            out_of_service=why,
         )
-        was_held = any(one.verdict is Verdict.OUT_OF_SERVICE for one in notices[-1:])
+        was_out = any(one.verdict is Verdict.OUT_OF_SERVICE for one in notices[-1:])
         newest = told(step, notices)
-        if why:
-            assert newest.state is NoticeState.HELD
-        elif was_held or number == 1:
+        if why is not None:
+            assert newest.state is NoticeState.NOT_SENT
+        elif was_out or number == 1:
             assert newest.due_at == at
             assert newest.verdict in {Verdict.FIRST, Verdict.RESUMED}
         if newest.due_at == at and delivered:

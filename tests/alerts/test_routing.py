@@ -15,7 +15,7 @@ from alerts.decisions.decide import decide, judge, ruled
 from alerts.messages.channel import Delivered, Refused, Retry
 from alerts.routing.case import Case, ChannelProfile
 from alerts.routing.notice import Notice, NoticeState, Verdict
-from alerts.routing.route import fitting, path
+from alerts.routing.route import fitting, route_taken
 from alerts.routing.situation import NO_SITUATION, Situation
 from alerts.routing.week_hours import begins, ends
 from gpuvigil.config import (
@@ -365,7 +365,7 @@ def test_it_escalates_also_when_the_first_receiver_cannot_be_reached() -> None:
     going = attempt_started(both["chat"], NOON, 15.0)
     (failing,) = attempt_ended(going, Retry(reason="away"), NOON, 0.5, AlertsSettings())
     (refused,) = attempt_ended(going, Refused(reason="no"), NOON, 0.5, AlertsSettings())
-    below = replace(both["chat"], state=NoticeState.HELD, verdict=Verdict.BELOW_MINIMUM)
+    below = replace(both["chat"], state=NoticeState.NOT_SENT, verdict=Verdict.BELOW_MINIMUM)
     for first in (both["chat"], going, failing, refused, below):
         assert escalated(both["pager"], first, NOON + seconds(899)).verdict is Verdict.ESCALATES
         assert escalated(both["pager"], first, NOON + seconds(900)).verdict is Verdict.ESCALATED
@@ -500,7 +500,7 @@ def test_what_a_route_digests_need_not_reach_the_channels_minimum() -> None:
 def test_information_goes_to_the_digest_where_a_route_says_so() -> None:
     way = settings(RouteSettings(match=('severity="info"',), receivers=("chat",), digest=True))
     notice = told(opened(severity=Severity.INFO), way)["chat"]
-    assert (notice.verdict, notice.state) == (Verdict.DIGEST, NoticeState.HELD)
+    assert (notice.verdict, notice.state) == (Verdict.DIGEST, NoticeState.NOT_SENT)
 
 
 def test_a_route_may_repeat_what_is_not_critical() -> None:
@@ -511,10 +511,10 @@ def test_a_route_may_repeat_what_is_not_critical() -> None:
 
 def test_a_route_has_intervals_of_its_own() -> None:
     way = settings(RouteSettings(receivers=("chat",), update_seconds=7, repeat_seconds=9))
-    found = path(way, labels_of(an_incident()), "chat")
+    found = route_taken(way, labels_of(an_incident()), "chat")
     assert found is not None
-    assert (found.route, found.update_seconds, found.repeat_seconds) == (1, 7, 9)
-    assert path(way, labels_of(an_incident()), "pager") is None
+    assert (found.number, found.update_seconds, found.repeat_seconds) == (1, 7, 9)
+    assert route_taken(way, labels_of(an_incident()), "pager") is None
 
 
 def test_a_silence_is_read_as_it_was_written_and_ends_when_it_is_ended() -> None:
@@ -588,5 +588,5 @@ def test_the_example_of_the_documentation_is_a_configuration_and_names_faults_th
     assert set(re.findall(r'fault="(\w+)"', example)) <= set(FAULTS)
     held = Impact(gpus=1, users=("alice",))
     idle = an_incident(fault="gpu_idle_held", severity=Severity.WARNING, impact=held)
-    assert path(routes, labels_of(idle), "owners") is not None
-    assert path(routes, labels_of(idle), "chat") is None
+    assert route_taken(routes, labels_of(idle), "owners") is not None
+    assert route_taken(routes, labels_of(idle), "chat") is None

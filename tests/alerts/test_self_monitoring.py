@@ -48,6 +48,7 @@ from gpuvigil.lifecycle import Signal
 from gpuvigil.log import Log
 from gpuvigil.model import (
     Inventory,
+    OutOfService,
     Record,
     RecordKind,
     Severity,
@@ -390,7 +391,7 @@ def test_a_digest_is_told_once_also_where_a_route_repeats_what_stands() -> None:
     case = Case(
         notice=reminder, profile=ROUTES[0], siblings=(told,), now=NOON, settings=AlertsSettings()
     )
-    assert judge(case).state is NoticeState.HELD
+    assert judge(case).state is NoticeState.NOT_SENT
 
 
 def held(
@@ -400,7 +401,7 @@ def held(
     route = RouteSettings(match=('severity="info"',), receivers=(channel,), digest=True)
     info = [ChannelProfile(name=channel, minimum_severity=Severity.INFO)]
     (notice,) = decide(step, info, [], at, AlertsSettings(routes=(route,)))
-    assert notice.state is NoticeState.HELD
+    assert notice.state is NoticeState.NOT_SENT
     return replace(notice.to_record(), at=at)
 
 
@@ -446,7 +447,8 @@ def test_a_digest_says_first_what_stands_and_nobody_has_taken() -> None:
     hot = [
         replace(lost, id=f"h-{n}", severity=Severity.WARNING, title="GPU is hot") for n in range(4)
     ]
-    others = [taken, replace(lost, severity=Severity.INFO), an_incident(), replace(lost, held="x")]
+    out = replace(lost, out_of_service=OutOfService("DRAIN", "drained by ada"))
+    others = [taken, replace(lost, severity=Severity.INFO), an_incident(), out]
     day = (NOON - timedelta(days=1), NOON + seconds(1))
     step = digest("chat", [held("chat", "GPU idle", 1)], *day, [*hot, *others, lost])
     assert step is not None

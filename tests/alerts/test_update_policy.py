@@ -14,7 +14,7 @@ from alerts.routing.case import Case, ChannelProfile
 from alerts.routing.notice import Notice, NoticeState, Verdict
 from alerts.routing.update_policy import notified_owners
 from gpuvigil.lifecycle import Signal, State
-from gpuvigil.model import Impact, Severity, Transition
+from gpuvigil.model import Impact, OutOfService, Severity, Transition
 from gpuvigil.web.signed_links import Seal
 
 from .examples import NOON, REAL, SETTINGS, a_transition, changed, opened, resolved, seconds, taken
@@ -69,7 +69,7 @@ def test_a_change_is_told_when_it_would_make_somebody_act_otherwise(
     first = sent(opened(severity=WARNING, **before))
     notice = the_notice(changed(**{"severity": WARNING, **before, **now}), [first])
     assert notice.verdict.name == verdict
-    assert (notice.state is NoticeState.HELD) == (verdict == "UNREMARKABLE")
+    assert (notice.state is NoticeState.NOT_SENT) == (verdict == "UNREMARKABLE")
     assert notice.to_record().body["reason"]
 
 
@@ -104,7 +104,7 @@ def test_a_cause_that_waits_to_be_told_and_is_another_by_then_is_never_told() ->
     back = changed(3, severity=WARNING, title="hot")
     old, new = decide(back, [HOOK], [first, waiting], NOON + seconds(90), SETTINGS)
     assert (old.id, old.state) == (waiting.id, NoticeState.SUPERSEDED)
-    assert (new.verdict, new.state) == (Verdict.UNREMARKABLE, NoticeState.HELD)
+    assert (new.verdict, new.state) == (Verdict.UNREMARKABLE, NoticeState.NOT_SENT)
 
 
 def unremarkable() -> tuple[Notice, Notice]:
@@ -131,7 +131,7 @@ def test_what_made_no_message_is_what_the_reminder_says() -> None:
 def test_who_takes_an_incident_ends_what_waited_for_its_reminder() -> None:
     told, new = unremarkable()
     ended, _ = decide(taken(3), [HOOK], [told, new], LATER, SETTINGS)
-    assert (ended.id, ended.state, ended.verdict) == (new.id, NoticeState.HELD, Verdict.TAKEN)
+    assert (ended.id, ended.state, ended.verdict) == (new.id, NoticeState.NOT_SENT, Verdict.TAKEN)
 
 
 def test_what_is_taken_and_changes_makes_no_message_and_its_end_does() -> None:
@@ -140,13 +140,13 @@ def test_what_is_taken_and_changes_makes_no_message_and_its_end_does() -> None:
     state = State.ACKNOWLEDGED
     moved = a_transition(3, Signal.CHANGED, state, state, impact=hits("bob"))
     held = the_notice(moved, [told, took])
-    assert (held.verdict, held.state) == (Verdict.UNREMARKABLE, NoticeState.HELD)
+    assert (held.verdict, held.state) == (Verdict.UNREMARKABLE, NoticeState.NOT_SENT)
     assert the_notice(resolved(4), [told, took, held]).verdict is Verdict.OVER
 
 
 def test_what_was_taken_out_of_service_is_told_again_when_it_is_back() -> None:
     told = sent(opened())
-    out = the_notice(changed(2, held="drained by ada"), [told])
+    out = the_notice(changed(2, out_of_service=OutOfService("DRAIN", "drained by ada")), [told])
     back = the_notice(changed(3), [told, out])
     assert (out.verdict, back.verdict) == (Verdict.OUT_OF_SERVICE, Verdict.RESUMED)
 
@@ -213,7 +213,7 @@ def test_what_grows_is_held_against_what_all_have_heard() -> None:
 
 def test_what_nobody_holds_is_not_told_to_owners() -> None:
     notice = the_notice(opened(impact=Impact(), subject=REAL), [], MAIL)
-    assert (notice.verdict, notice.state) == (Verdict.NO_OWNER, NoticeState.HELD)
+    assert (notice.verdict, notice.state) == (Verdict.NO_OWNER, NoticeState.NOT_SENT)
 
 
 @pytest.mark.parametrize(

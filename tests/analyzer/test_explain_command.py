@@ -12,6 +12,7 @@ from gpuvigil.model import (
     RESERVED_CLUSTERS,
     Incident,
     Opinion,
+    OutOfService,
     RecordKind,
     Severity,
     Transition,
@@ -69,7 +70,10 @@ def test_doubts_are_told() -> None:
 def test_what_speaks_against_the_rule_is_told() -> None:
     found, steps = told()
     ours = replace(
-        found, source="ours: three in half an hour", own_limit=True, held="drained: fan [ada@now]"
+        found,
+        source="ours: three in half an hour",
+        own_limit=True,
+        out_of_service=OutOfService("DRAIN", "drained: fan [ada@now]"),
     )
     brief = replace(found, id="b", since=found.since - DAY, resolved_at=found.since - DAY + MINUTE)
     long = replace(brief, id="l", resolved_at=found.since)

@@ -8,7 +8,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from analyzer.exporter import MOST_HOLDERS, MOST_INCIDENTS, Passes, exposition
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import SELFTEST_CLUSTER, Allocation, Incident, Severity, Subject
+from gpuvigil.model import (
+    SELFTEST_CLUSTER,
+    Allocation,
+    Incident,
+    OutOfService,
+    Severity,
+    Subject,
+)
 from gpuvigil.model.holder import Holder, job_holder, pod_holder, process_holder
 
 from .scene import NOON
@@ -55,7 +62,8 @@ def named(fault: str) -> dict[str, str]:
 
 
 def test_incidents_are_counted_by_node_fault_and_severity() -> None:
-    other = replace(INCIDENT, fault="gpu_hot", severity=Severity.WARNING, held="drained: fan")
+    out = OutOfService("DRAIN", "drained: fan")
+    other = replace(INCIDENT, fault="gpu_hot", severity=Severity.WARNING, out_of_service=out)
     marked = replace(INCIDENT, subject=Subject(cluster=SELFTEST_CLUSTER, node="n9"))
     older = replace(INCIDENT, fault="of_before", severity=Severity.WARNING)  # in no table any more
     found = shown([INCIDENT, INCIDENT, other, marked, older])

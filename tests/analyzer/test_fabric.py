@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from analyzer.correlation.correlate import is_visible, observe
+from analyzer.correlation.correlate import observe
+from analyzer.correlation.visibility import is_visible
 from analyzer.detectors.port_degraded import degraded_ports
 from analyzer.detectors.port_down import broken_ports
 from analyzer.detectors.port_errors import bad_ports

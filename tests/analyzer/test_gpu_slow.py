@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.correlation.correlate import is_visible, observe
+from analyzer.correlation.correlate import observe
+from analyzer.correlation.visibility import is_visible
 from analyzer.detectors.gpu_slow import slow_gpus
 from analyzer.window.window import Window
 from gpuvigil.model import (

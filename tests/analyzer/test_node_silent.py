@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from analyzer.detectors.node_silent import silent_nodes, waited_for
+from analyzer.detectors.node_silent import extended_limits, silent_nodes
 
 from .scene import NODE_FIELDS, NOON, TICK, Sample, Scene, healthy, node
 
@@ -69,8 +69,8 @@ def test_a_third_lost_is_waited_for_and_none_lost_is_not() -> None:
 
 def test_pages_are_told_how_long_a_node_with_holes_is_waited_for() -> None:
     holes = [True, *[False, True, True] * 13]
-    assert waited_for(heard_at([False] * 2 + holes).window()) == {}
-    waited = waited_for(heard_at([False] * 5 + holes).window())
+    assert extended_limits(heard_at([False] * 2 + holes).window()) == {}
+    waited = extended_limits(heard_at([False] * 5 + holes).window())
     assert 50.0 < waited[node().key] <= _MOST * TICK
-    assert waited_for(heard_at([False] * 19 + holes).window()) == {}  # it is told
-    assert waited_for(heard_at([False] * 5 + [True] * 40).window()) == {}
+    assert extended_limits(heard_at([False] * 19 + holes).window()) == {}  # it is told
+    assert extended_limits(heard_at([False] * 5 + [True] * 40).window()) == {}

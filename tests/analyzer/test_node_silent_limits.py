@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.detectors.node_silent import DETECTOR, Hearing, hearing, silent_nodes, waited_for
+from analyzer.detectors.node_silent import DETECTOR, Hearing, extended_limits, hearing, silent_nodes
 from analyzer.window.window import Window
 from gpuvigil.model import (
     Allocation,
@@ -149,9 +149,9 @@ def test_a_node_that_is_heard_with_holes_is_waited_for(scene: Scene, limit: floa
     assert [it.subject for it in found(at(limit))] == [node()]
     assert found(at(limit - 0.1)) == []
     waits = {node().key: limit} if limit > LIMIT else {}
-    assert waited_for(window(at(limit - 0.1))) == waits
-    assert waited_for(window(at(LIMIT))) == waits
-    assert waited_for(window(at(LIMIT - 0.1))) == waited_for(window(at(limit))) == {}
+    assert extended_limits(window(at(limit - 0.1))) == waits
+    assert extended_limits(window(at(LIMIT))) == waits
+    assert extended_limits(window(at(LIMIT - 0.1))) == extended_limits(window(at(limit))) == {}
 
 
 # --- most of a cluster ----------------------------------------------------------------------------
@@ -356,9 +356,9 @@ def test_a_node_that_is_often_silent_for_three_minutes_is_late_for_longer(
 ) -> None:
     """Half as long again as it lately was, beside the nine minutes; another node waits for nobody."""
     scene = quiet(PAIR, {1: seconds}, HERE, silent_verdict_seconds=540.0)
-    often = replace(window(scene), waited={node(1).key: 180.0})
+    often = replace(window(scene), usual_gap_seconds={node(1).key: 180.0})
     assert len(silent_nodes(often)) == count
-    assert len(silent_nodes(replace(often, waited={node(2).key: 180.0}))) == 1
+    assert len(silent_nodes(replace(often, usual_gap_seconds={node(2).key: 180.0}))) == 1
 
 
 def test_a_node_for_which_its_jobs_wait_is_told_at_once() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from analyzer.correlation.correlate import is_visible, observe
+from analyzer.correlation.correlate import observe
 from analyzer.correlation.observation import Observation
+from analyzer.correlation.visibility import is_visible
 from gpuvigil.model import (
     Ended,
     EndedBy,

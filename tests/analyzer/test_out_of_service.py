@@ -1,4 +1,4 @@
-"""A page about a node that somebody took out of service is held, and comes at once when it is back."""
+"""Nobody is paged about a node that somebody took out of service, and at once when it is back."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -77,7 +77,7 @@ def said(
 def test_only_what_somebody_wants_holds_a_page(states: str, reason: str | None, why: str) -> None:
     found = taken_out(ScheduledNode(name="n", states=tuple(states.split()), reason=reason))
     assert (found is not None) is bool(why)
-    assert (found.text if found else "").startswith(why)
+    assert (found.reason if found else "").startswith(why)
 
 
 # --- what is known of it --------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def test_a_scheduler_that_does_not_answer_is_believed_for_an_hour_and_no_longer(
     silent = said(why="no answer", after=30 * MINUTE)
     assert away(said(DRAINED), silent, at=30 * MINUTE).reason([node()])
     assert not away(said(DRAINED), silent, at=61 * MINUTE).reason([node()], BEFORE)
-    # After a restart only the last word is left: what was held is, and nothing new.
+    # After a restart only the last word is left: what was out of service is, and nothing new.
     assert away(silent, at=30 * MINUTE).reason([node()], BEFORE) == BEFORE
     assert not away(silent, at=30 * MINUTE).reason([node()])
     assert not away(said(why="never", answered=False, after=-2 * HOUR)).reason([node()], BEFORE)
@@ -165,19 +165,21 @@ class Hub:
         self.analysis = self._begun(book, *records)
 
     def told(self) -> list[tuple[str, str]]:
-        """What was written since the last time: each step's signal, and why its page is held."""
+        """What was written since the last time: each step's signal, and why nobody is notified."""
         made = []
         for record in (record for unit in self.analysis.to_write() for record in unit):
             self.records[f"{record.kind.value} {record.id}"] = record
             if record.kind is RecordKind.TRANSITION:
-                held = Transition.from_record(record).snapshot["body"]["held"]
-                made.append((str(record.body["signal"]), held.partition(":")[0]))
+                snapshot = Transition.from_record(record).snapshot
+                out = Incident.from_record(Record.from_json(snapshot)).out_of_service
+                why = "" if out is None else out.reason.partition(":")[0]
+                made.append((str(record.body["signal"]), why))
         return made
 
     def hears(self, scheduler: Scheduler) -> list[tuple[str, str]]:
         assert scheduler.to_record().kind in KINDS
         self.analysis.take(scheduler.to_record())
-        self.analysis.hold(scheduler.at)
+        self.analysis.mark_out_of_service(scheduler.at)
         return self.told()
 
     def hears_xid(self, code: int, after: timedelta) -> list[tuple[str, str]]:
@@ -198,20 +200,20 @@ class Hub:
         return self.told()
 
 
-def test_the_incident_stands_and_says_that_it_is_held_and_is_told_when_the_node_is_back() -> None:
+def test_the_incident_stands_as_out_of_service_and_is_told_when_the_node_is_back() -> None:
     hub = Hub()
     assert hub.hears_xid(95, timedelta()) == [("confirmed", "")]
     assert hub.hears(said(DRAINED, after=MINUTE)) == [("changed", "drained")]
     assert hub.hears(said(DRAINED, after=2 * MINUTE)) == []
-    (held,) = hub.analysis.book.standing()
-    assert held.held == f"drained: {BY_ALICE}"
+    (out,) = hub.analysis.book.standing()
+    assert out.out_of_service == OutOfService("DRAIN", f"drained: {BY_ALICE}")
     assert hub.looks(healthy().shifted(3 * MINUTE)) == []
     assert hub.hears(said(after=4 * MINUTE)) == [("changed", "")]
     (step,) = [r for r in hub.records.values() if r.id.endswith(":3")]
-    assert step.body["reason"] == "no longer held: in service again"
+    assert step.body["reason"] == "in service again"
 
 
-def test_what_happens_on_a_drained_node_is_held_from_its_first_moment() -> None:
+def test_what_happens_on_a_drained_node_wakes_nobody_from_its_first_moment() -> None:
     hub = Hub()
     hub.hears(said(DRAINED))
     assert hub.hears_xid(95, SECOND) == [("confirmed", "drained")]
@@ -219,7 +221,7 @@ def test_what_happens_on_a_drained_node_is_held_from_its_first_moment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "held"),
+    ("state", "reason", "quiet"),
     [
         ("DRAIN", BY_ROOT, "drained"),
         ("DRAIN", "Action:Replace [root@2026-01-31T11:00:00]", "drained"),
@@ -228,8 +230,8 @@ def test_what_happens_on_a_drained_node_is_held_from_its_first_moment() -> None:
         ("CORDONED", None, "cordoned"),
     ],
 )
-def test_what_may_be_why_a_node_was_taken_out_is_told_and_what_comes_later_is_held(
-    state: str, reason: str | None, held: str
+def test_what_may_be_why_a_node_was_taken_out_is_told_and_what_comes_later_is_not(
+    state: str, reason: str | None, quiet: str
 ) -> None:
     taken = ScheduledNode(name="node-1", states=("IDLE", state), reason=reason)
     before = Hub()
@@ -239,12 +241,12 @@ def test_what_may_be_why_a_node_was_taken_out_is_told_and_what_comes_later_is_he
     after.hears(said(taken))
     assert after.hears_xid(95, MINUTE) == [("confirmed", "")]
     after.hears(said(taken, after=9 * MINUTE))
-    assert after.hears_xid(79, 10 * MINUTE) == [("cleared", ""), ("confirmed", held)]
+    assert after.hears_xid(79, 10 * MINUTE) == [("cleared", ""), ("confirmed", quiet)]
     after.restart(11 * MINUTE, said(taken, after=10 * MINUTE).to_record())
     assert after.hears(said(taken, after=11 * MINUTE)) == []
 
 
-def test_what_comes_back_on_a_node_that_was_taken_out_meanwhile_is_held() -> None:
+def test_what_comes_back_on_a_node_that_was_taken_out_meanwhile_wakes_nobody() -> None:
     reason = "Action:Replace [root@2026-01-31T11:00:00]"
     taken = ScheduledNode(name="node-1", states=("IDLE", "DRAIN"), reason=reason)
     hub = Hub()
@@ -277,12 +279,13 @@ def test_a_restart_between_drain_and_resume_changes_nothing() -> None:
     xid = event(EventKind.XID, gpu(), NOON, 95).to_record()
     hub.restart(3 * MINUTE, xid, silent.to_record())
     assert hub.looks(healthy().shifted(3 * MINUTE)) == []
-    assert [incident.held for incident in hub.analysis.book.standing()] == [f"drained: {BY_ALICE}"]
+    (stands,) = hub.analysis.book.standing()
+    assert stands.out_of_service == OutOfService("DRAIN", f"drained: {BY_ALICE}")
     assert hub.hears(said(after=4 * MINUTE)) == [("changed", "")]
 
 
 @pytest.mark.medium
-def test_a_hold_ends_also_where_nothing_can_be_seen() -> None:
+def test_an_incident_is_in_service_again_also_where_nothing_can_be_seen() -> None:
     hub = Hub()
     hub.looks(healthy().changed(gpu(), {"up": 0, "unmeasured_reason": 3}))
     hub.looks(healthy().changed(gpu(), {"up": 0, "unmeasured_reason": 3}).shifted(SECOND))
@@ -316,7 +319,7 @@ def test_what_stops_a_job_that_was_to_run_to_its_end_is_told_at_once(
     hub.analysis.take(allocation(gpu(), ended_at=NOON + 2 * SECOND).to_record())
     hub.looks(healthy().shifted(MINUTE))
     (stands,) = hub.analysis.book.standing()
-    assert stands.held
+    assert stands.out_of_service is not None
 
 
 # --- what a site says of its health checks ---------------------------------------------------------
@@ -331,7 +334,7 @@ SITE = Checks.of(
 
 
 @pytest.mark.parametrize(
-    ("states", "reason", "held"),
+    ("states", "reason", "quiet"),
     [
         ("IDLE DRAIN", "fan [slurmhealth@2026-01-31T11:00:00]", False),
         ("IDLE DRAIN", "[HC] fan [alice@2026-01-31T11:00:00]", False),
@@ -342,17 +345,15 @@ SITE = Checks.of(
         ("IDLE POWERED_DOWN", "[HC] fan [slurmhealth@2026-01-31T11:00:00]", True),
     ],
 )
-def test_what_a_sites_health_checks_take_out_holds_nothing(
-    states: str, reason: str, held: bool
-) -> None:
+def test_what_a_sites_health_checks_take_out_is_told(states: str, reason: str, quiet: bool) -> None:
     named = ScheduledNode(name="node-1", states=tuple(states.split()), reason=reason)
     found = SchedulerReports(checks=SITE).with_record(said(named)).away(NOON, {})
-    assert bool(found.reason([node()])) is held
-    assert taken_out(named) is not None  # it would be held where nobody says so
+    assert bool(found.reason([node()])) is quiet
+    assert taken_out(named) is not None  # it would be out of service where nobody says so
 
 
 @pytest.mark.parametrize(
-    ("reason", "hours", "critical", "held"),
+    ("reason", "hours", "critical", "quiet"),
     [
         (BY_ROOT, 5.0, True, True),
         (BY_ROOT, 7.0, True, False),
@@ -360,15 +361,15 @@ def test_what_a_sites_health_checks_take_out_holds_nothing(
         (BY_ALICE, 700.0, True, True),  # that person has the node
     ],
 )
-def test_a_critical_is_not_held_for_good_where_nobody_is_known_to_have_the_node(
-    reason: str, hours: float, critical: bool, held: bool
+def test_a_critical_is_not_quiet_for_good_where_nobody_is_known_to_have_the_node(
+    reason: str, hours: float, critical: bool, quiet: bool
 ) -> None:
     now = NOON + timedelta(hours=hours)
     words = said(replace(DRAINED, reason=reason), after=now - NOON)
     away_now = SchedulerReports(checks=SITE).with_record(words).away(now, {})
     before = OutOfService("DRAIN", f"drained: {reason}")
     why = away_now.reason([node()], before, NOON, critical=critical)
-    assert bool(why) is held
+    assert bool(why) is quiet
 
 
 def test_names_of_deleted_nodes_are_forgotten_once_nobody_speaks_of_them() -> None:

@@ -22,6 +22,7 @@ from gpuvigil.model import (
     EventKind,
     GpuIdentity,
     Incident,
+    OutOfService,
     Record,
     RecordKind,
     Rma,
@@ -176,12 +177,13 @@ def test_a_node_that_is_drained_and_resumed_is_heard_of_without_a_pass(
     collector.write_records([inventory(node()).to_record(), xid_now(95)])
     wait_until("it opens", lambda: len(transitions(client)) == 1)
     client.write_records([said.to_record()])
+    out = OutOfService("DRAIN", "drained: fan [ada@now]")
     wait_until(
-        "it is held", lambda: [i.held for i in incidents(client)] == ["drained: fan [ada@now]"]
+        "it is out of service", lambda: [i.out_of_service for i in incidents(client)] == [out]
     )
     later = at + timedelta(minutes=1)
     client.write_records([replace(said, at=later, answered_at=later, nodes=()).to_record()])
-    wait_until("it is told", lambda: [i.held for i in incidents(client)] == [""])
+    wait_until("it is told", lambda: [i.out_of_service for i in incidents(client)] == [None])
     assert [t.signal for t in transitions(client)] == ["confirmed", "changed", "changed"]
 
 

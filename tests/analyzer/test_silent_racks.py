@@ -206,8 +206,9 @@ def test_draining_a_dark_rack_ends_nothing_and_opens_nothing(first: int) -> None
     for seconds in (30, 40, 50, 90, 200):
         (one,) = watch.look(quiet(first, 2, 4), seconds * SECOND)
         assert (one.label, one.severity, one.title) == ("rack a", WARNING, EITHER)
-    # It is held where the node that names it is drained, too.
-    assert ("alice" in one.held) is (first == 1)
+    # It is out of service where the node that names it is drained, too.
+    reason = "" if one.out_of_service is None else one.out_of_service.reason
+    assert ("alice" in reason) is (first == 1)
     # One of them is back: of the others she knows.
     for seconds in (210, 220):
         left = watch.look(quiet(2, 4), seconds * SECOND)

@@ -91,5 +91,5 @@ def test_what_many_waited_for_at_once_or_while_the_hub_was_away_is_nobodys_wait(
 def test_a_node_is_awaited_for_half_as_long_again(silent: float, says: Hearing) -> None:
     scene = healthy()
     scene = replace(scene, heard={**scene.heard, node().key: NOON - silent * SECOND})
-    window = replace(scene.window(), waited={node().key: 100.0})
+    window = replace(scene.window(), usual_gap_seconds={node().key: 100.0})
     assert hearing(window, node()) is says

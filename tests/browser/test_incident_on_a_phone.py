@@ -9,7 +9,16 @@ import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from gpuvigil.clock import SystemClock
-from gpuvigil.model import Evidence, Impact, Incident, Record, Severity, Silence, Transition
+from gpuvigil.model import (
+    Evidence,
+    Impact,
+    Incident,
+    OutOfService,
+    Record,
+    Severity,
+    Silence,
+    Transition,
+)
 from tests.dashboard.scene import gpu, incident, node, notice
 from tests.dashboard.servers import DashboardProcess, Feed
 
@@ -56,7 +65,9 @@ def worst(now: datetime) -> Incident:
         ),
         covers=tuple(f"sim-{n:03d}: Collector stopped reporting" for n in range(NODES)),
         source="NVIDIA, Xid catalogue: GPU has fallen off the bus",
-        held="drained in Slurm: replacing the power shelf of the rack",
+        out_of_service=OutOfService(
+            "DRAIN", "drained in Slurm: replacing the power shelf of the rack"
+        ),
     )
 
 

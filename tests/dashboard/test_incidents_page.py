@@ -39,6 +39,7 @@ from gpuvigil.model import (
     Evidence,
     Incident,
     NodeAction,
+    OutOfService,
     Record,
     RecordKind,
     Severity,
@@ -466,14 +467,15 @@ def test_a_story_says_why_nobody_is_told_of_what_is_out_of_service() -> None:
         story = told(one)
         return texts(story_drawing.head(story, assignment(story, NOON), Filters(), NOON))
 
-    held = replace(LOST, held="drained: fan [ada@2026-01-31T11:00:00]")
-    assert "No alerts while it is out of service: drained: fan [ada" in said(held)
-    assert "out of service" not in said(replace(held, state="resolved", resolved_at=NOON))
+    why = OutOfService("DRAIN", "drained: fan [ada@2026-01-31T11:00:00]")
+    out = replace(LOST, out_of_service=why)
+    assert "No alerts while it is out of service: drained: fan [ada" in said(out)
+    assert "out of service" not in said(replace(out, state="resolved", resolved_at=NOON))
     assert "out of service" not in said(LOST)
-    for why in ("drained: fan", ""):
-        found = listing(standing(replace(LOST, held=why)), (), Filters())
+    for one in (out, LOST):
+        found = listing(standing(one), (), Filters())
         shown = texts(["div", {}, *drawing.entries(found, NOON, cut=False)])
-        assert ("out of service" in shown) is bool(why)
+        assert ("out of service" in shown) is (one is out)
 
 
 def _all(tree: Node) -> list[list[Any]]:

@@ -508,7 +508,7 @@ def test_why_begins_with_what_bounds_a_job_and_names_what_holds_it_up() -> None:
     )
     assert calm[1].startswith("No incident holds it up. It has an incident: gpu_ecc (n-1), since ")
     assert "faster kernels" in " ".join(calm)
-    assert "A step takes 2.00 s, as 16 ranks told." in calm
+    assert "A step takes 2.00 s, reported by 16 ranks." in calm
     for words in sentences(replace(now, job=replace(one(NOTE), decision=None))):
         assert words
 
@@ -544,7 +544,7 @@ def test_of_a_job_that_a_slow_gpu_slows_down_that_is_said_and_not_that_all_is_we
 def test_the_steps_of_a_job_that_is_held_up_were_its_last() -> None:
     job = one(LOST, step_seconds_mean=2.0)
     now = Running(job=job, now=NOON, reliability=site(LOST))
-    assert "Its last steps took 2.00 s, as 16 ranks told." in sentences(now)
+    assert "Its last steps took 2.00 s, reported by 16 ranks." in sentences(now)
     assert '"Last step"' in json.dumps(job_drawing.tiles(job, None, PRICES, NOON))
 
 

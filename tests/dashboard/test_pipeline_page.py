@@ -517,7 +517,7 @@ def test_what_became_of_messages_is_said_in_words() -> None:
     alerts = pulse("alerts", channels=[], counts=counts)
     text = said(pipeline(replace(WELL, pulses=(ANALYZER, alerts)), NOON))
     assert (
-        "6 sent; 1,022 held back, each incident says why; 1 superseded by an update; 2 given up"
+        "6 sent; 1,022 not sent, each incident says why; 1 superseded by an update; 2 given up"
         in text
     )
     assert "due 14" not in text  # what is due stands in the outbox

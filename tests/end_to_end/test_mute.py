@@ -97,11 +97,12 @@ def test_a_node_that_calls_all_others_away_holds_back_no_page(
     assert write(xid_79(NODES[1]), hub.collector_token) == 200
     client = hub.hub()
 
-    def held() -> list[str]:
+    def reasons() -> list[str]:
         found = map(Incident.from_record, client.records(RecordKind.INCIDENT))
-        return [it.held for it in found if it.subject.node == "n2" and it.held]
+        outs = [it.out_of_service for it in found if it.subject.node == "n2"]
+        return [out.reason for out in outs if out is not None]
 
-    (why,) = wait_until("it is held", held, 60.0)
+    (why,) = wait_until("it is out of service", reasons, 60.0)
     assert why == "deleted from the cluster"
     assert not _pages(receiver, "n2")
 

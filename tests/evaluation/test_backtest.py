@@ -19,7 +19,7 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.lineprotocol import encode
 from gpuvigil.metrics import MEASUREMENTS
-from gpuvigil.model import Allocation, EventKind, Holder, Record, Severity, Subject
+from gpuvigil.model import Allocation, EventKind, Holder, OutOfService, Record, Severity, Subject
 from gpuvigil.store.memory import MemoryStore
 from simulator.fleet import Block
 from tests.alerts.examples import a_transition, opened, resolved
@@ -207,11 +207,12 @@ def test_what_moves_in_a_span_but_began_before_it_is_no_news_of_it() -> None:
     assert opens.spans == ((NOON + MINUTE, NOON + 2 * MINUTE),)
 
 
-def test_nobody_was_woken_by_what_was_held_back_while_its_node_was_out_of_service() -> None:
-    steps = [opened(at=NOON, held="drained by ops"), resolved(at=NOON + MINUTE)]
-    (held,) = raised(steps)
+def test_nobody_was_woken_while_the_node_was_out_of_service() -> None:
+    out = OutOfService("DRAIN", "drained by ops")
+    steps = [opened(at=NOON, out_of_service=out), resolved(at=NOON + MINUTE)]
+    (quiet,) = raised(steps)
     (told,) = raised([opened(at=NOON), resolved(at=NOON + MINUTE)])
-    assert (held.severity, held.pages) == (Severity.CRITICAL, ())
+    assert (quiet.severity, quiet.pages) == (Severity.CRITICAL, ())
     assert told.pages == (NOON,)
 
 

@@ -13,6 +13,7 @@ from gpuvigil.model import (
     Group,
     GroupKind,
     Incident,
+    OutOfService,
     Record,
     RecordKind,
     Transition,
@@ -72,11 +73,24 @@ def test_its_incidents_say_in_values_what_their_titles_say() -> None:
         ("gpu_idle_held", "several_gpus", None),
     ]
     assert [one.sxid for one in incidents if one.sxid] == [20034]
-    assert [one.held_state for one in incidents if one.held] == ["DELETED"]
+    out = [one.out_of_service for one in incidents if one.out_of_service is not None]
+    assert [(one.state, one.reason) for one in out] == [("DELETED", "deleted from the cluster")]
     assert incidents == [Incident.from_record(one.to_record()) for one in incidents]
     snapshots = (step.body["snapshot"] for step in of(RecordKind.TRANSITION))
     codes = {Incident.from_record(Record.from_json(one)).xid for one in snapshots}
     assert codes == {95}
+
+
+def test_a_record_keeps_the_words_that_earlier_versions_read() -> None:
+    one = Incident.from_record(next(iter(of(RecordKind.INCIDENT))))
+    out = OutOfService("DRAIN", "drained: fan [ada@now]")
+    record = replace(one, out_of_service=out).to_record()
+    assert (record.body["held"], record.body["held_state"]) == (out.reason, out.state)
+    back = Incident.from_record(record).out_of_service
+    assert back is not None
+    assert (back.reason, back.state) == (out.reason, out.state)
+    assert record.body.keys() == one.to_record().body.keys()
+    assert "out_of_service" not in record.body
 
 
 @pytest.mark.parametrize(

@@ -328,12 +328,12 @@ def test_with_a_price_every_output_says_what_the_idle_hours_cost() -> None:
     cost = float(round(2.0 * hours))
     losses = priced.sheet("losses")
     assert losses is not None
-    (idle_row,) = [row for row in losses.rows if row[0] == "occupied but idle"]
+    (idle_row,) = [row for row in losses.rows if row[0] == "allocated but idle"]
     assert cost in idle_row
     shown = page(html([priced]))
     said = f"{cost:,.0f}"
     assert f"{said} CHF" in " ".join(one.text for one in priced.verdict)
-    assert said in next(row for row in table_of(shown, losses) if row[0] == "occupied but idle")
+    assert said in next(row for row in table_of(shown, losses) if row[0] == "allocated but idle")
     found = json.loads(json_text([priced]))["reports"][0]
     assert found["currency"] == "CHF"
     cells = [row for row in csv.reader(io.StringIO(csv_text([priced]))) if row[2] == "losses"]

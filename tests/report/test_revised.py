@@ -83,7 +83,7 @@ def with_prices(found: Facts, hour: float) -> Facts:
 def test_another_price_is_why_and_only_money_is_another() -> None:
     found = facts(usage([ANN, BOB]))
     text = said(with_prices(found, 3.0), sent(with_prices(found, 2.0)))
-    assert "occupied but idle, EUR 672 → 1,008" in text
+    assert "allocated but idle, EUR 672 → 1,008" in text
     assert text.endswith(". Prices changed.")
     assert "Allocated" not in text
 
@@ -114,7 +114,14 @@ def test_incidents_that_came_or_were_dismissed_are_why(
 def test_numbers_that_were_called_otherwise_are_the_same_numbers() -> None:
     found = facts(usage([ANN, BOB]))
     past = dict(sent(found))
-    old = {"Allocated but idle": "Idle and held", "Allocated GPU-h": "Held GPU-h"}
+    old = {
+        "Allocated but idle": "Idle and held",
+        "Allocated GPU-h": "Held GPU-h",
+        "allocated, while a fault stopped the job": "held, while a fault stopped the job",
+        "not allocated": "unoccupied",
+        "allocated but idle": "occupied but idle",
+        "allocated and inefficient": "occupied and inefficient",
+    }
 
     def called_before(name: str) -> str:
         for now, before in old.items():
@@ -123,6 +130,14 @@ def test_numbers_that_were_called_otherwise_are_the_same_numbers() -> None:
 
     past["numbers"] = {called_before(name): it for name, it in past["numbers"].items()}
     assert past["numbers"].keys() != sent(found)["numbers"].keys()
+    assert said(found, past) == ""
+
+
+@pytest.mark.medium
+def test_a_team_whose_name_a_loss_had_before_keeps_its_numbers() -> None:
+    found = facts(usage([replace(ANN, account="unoccupied"), BOB]))
+    past = sent(found)
+    assert any(name.startswith("unoccupied, ") for name in past["numbers"])
     assert said(found, past) == ""
 
 

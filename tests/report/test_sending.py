@@ -182,7 +182,7 @@ def test_a_team_gets_its_own_and_nothing_of_others(
     ((_, mail),) = box.mails
     html = next(iter(mail.iter_attachments())).get_content()
     for text in (html, mail.get_body(("plain",)).get_content()):
-        assert "vision held" in text
+        assert "vision had" in text
         assert "bob" not in text
         assert "speech" not in text
     assert "job 1" in html
@@ -275,7 +275,7 @@ def test_made_again_it_says_what_is_not_as_it_was_kept_and_why(fed: HubProcess) 
     second, first = [one.summary for one in runs(cheap.hub) if one.name == "again" and one.html]
     assert "Since the report made" not in first
     assert "Since the report made" in second
-    assert "occupied but idle, EUR – → " in second
+    assert "allocated but idle, EUR – → " in second
     assert "Prices changed." in second
 
 

@@ -49,7 +49,7 @@ CASES: Sequence[tuple[str, Callable[[], Facts], str, str]] = (
     (
         "nobody",
         lambda: facts(usage()),
-        "Nobody held any of the 8 GPUs",
+        "None of the 8 GPUs was allocated",
         "No allocated GPU was idle",
     ),
     (
@@ -149,7 +149,7 @@ def test_where_nobody_knows_holders_nobody_knows_what_is_idle() -> None:
     for hours, found in ((None, dark([])), (0.0, dark([share()]))):
         losses = found.sheet("losses")
         assert losses is not None
-        (row,) = [row for row in losses.rows if row[0] == "occupied but idle"]
+        (row,) = [row for row in losses.rows if row[0] == "allocated but idle"]
         assert row[2] == hours
 
 

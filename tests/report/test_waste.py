@@ -272,7 +272,7 @@ def test_idle_hours_are_counted_whether_or_not_anybody_was_told() -> None:
     for told in ([], [idle(gpu(0), gpu(1))]):
         report = build(facts(week, incidents=told))
         assert report.figure("idle_held_gpu_hours").value == report.allocated_gpu_hours == 672.0
-        assert rows(report, "losses")["occupied but idle"]["gpu_hours"] == 672.0
+        assert rows(report, "losses")["allocated but idle"]["gpu_hours"] == 672.0
 
 
 def test_of_many_jobs_the_rest_hides_no_waste() -> None:
@@ -352,7 +352,7 @@ def test_what_was_lost_costs_what_it_costs_its_teams() -> None:
     """On GPUs of two models at two prices."""
     report = build(week())
     lost, teams = rows(report, "losses"), rows(report, "teams")
-    cost = sum(lost[kind]["cost"] for kind in ("occupied but idle", "occupied and inefficient"))
+    cost = sum(lost[kind]["cost"] for kind in ("allocated but idle", "allocated and inefficient"))
     assert cost == pytest.approx(teams["all"]["wasted_cost"], abs=1.0)
 
 
@@ -371,8 +371,8 @@ def test_nobody_is_ranked_for_hours_that_a_fault_explains() -> None:
     report = build(facts(week, incidents=[broken]))
     assert report.sheet("jobs") is None
     losses = rows(report, "losses")
-    assert losses["occupied but idle"]["gpu_hours"] == 0.0
-    assert losses["held, while a fault stopped the job"]["gpu_hours"] == 672.0
+    assert losses["allocated but idle"]["gpu_hours"] == 0.0
+    assert losses["allocated, while a fault stopped the job"]["gpu_hours"] == 672.0
     # Half of the week, and half of the hours are its holder's.
     half = replace(broken, resolved_at=START + WEEK / 2)
     report = build(facts(week, incidents=[half]))

@@ -28,6 +28,7 @@ from gpuvigil.model import (
     Job,
     NodeAction,
     Opinion,
+    OutOfService,
     Record,
     RecordKind,
     Retirement,
@@ -114,7 +115,7 @@ def incident() -> Incident:
         covers=(SOMETHING,),
         members=(GPU.key,),
         label="n-1 GPU 1",
-        held="drained: zorn broke it [quentin.zorn@now]",
+        out_of_service=OutOfService("DRAIN", "drained: zorn broke it [quentin.zorn@now]"),
         acknowledged_by=STRANGER,
     )
 

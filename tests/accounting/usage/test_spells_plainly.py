@@ -1,4 +1,4 @@
-"""Idle spells, counted minute by minute in plain words beside what `spells` makes of whole arrays."""
+"""Idle spells, counted minute by minute in plain words beside what `idle_spell_seconds` makes of whole arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from accounting.usage.ownership import Owner
 from accounting.usage.sharing import Held, Units
-from accounting.usage.spells import Stretch, spells
+from accounting.usage.spells import Stretch, idle_spell_seconds
 
 AFTER = timedelta(minutes=4)
 BEFORE, NOW = 13, 9
@@ -181,7 +181,7 @@ def check(
     has: Sequence[Row],
     same: Sequence[int],
 ) -> None:
-    found = spells(
+    found = idle_spell_seconds(
         stretch(before, had, BEFORE), stretch(now, has, NOW), np.array(same, np.int64), AFTER
     )
     told = list(zip(found["idle_long"].tolist(), found["idle_long_before"].tolist(), strict=True))
