@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.correlation.correlate import is_visible
+from analyzer.correlation.visibility import is_visible
 from analyzer.detectors.gpu_slow import slow_gpus
 from gpuvigil.model import Finding, Severity, Subject
 
