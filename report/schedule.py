@@ -30,10 +30,24 @@ def planned(settings: ReportSettings, now: datetime) -> Iterator[ReportRun]:
         yield ReportRun(name=settings.name, due_at=final - before, final_at=final)
 
 
+def final_of(settings: ReportSettings, run: ReportRun) -> datetime | None:
+    """Return when the report of the whole span comes; None for a run that is of a whole span itself.
+
+    An early run is, too, while the next report's span has yet to begin.
+    """
+    if not run.early:
+        return run.final_at
+    final = cron_of(settings).next(run.due_at)
+    if final is None or covered(settings, final)[0][0] >= floor(run.due_at):
+        return None
+    return final
+
+
 def so_far(settings: ReportSettings, run: ReportRun, now: datetime) -> tuple[Span, Calendar]:
     """Return the span and calendar of a run; for a preview, the part of the span that is over."""
-    (start, end), calendar = covered(settings, run.final_at or run.due_at)
-    return (start, min(end, floor(now)) if run.final_at else end), calendar
+    final = final_of(settings, run)
+    (start, end), calendar = covered(settings, final or run.due_at)
+    return (start, min(end, floor(now)) if final else end), calendar
 
 
 def until(settings: ReportSettings, final_at: datetime) -> str:

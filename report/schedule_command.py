@@ -118,5 +118,5 @@ def listed(config: Config, hub: Hub, now: datetime) -> Iterator[str]:
     for run_ in [one for one in runs(hub) if one.html][:_MOST]:
         letters = letters_of(hub, run_).values()
         said = ", ".join(f"{one.to} {one.state.value}" for one in letters) or "nobody to send it to"
-        early = ", a preview" if run_.final_at else ""
+        early = ", a preview" if run_.final_at or run_.early else ""
         yield f"{moment(run_.due_at)}  {run_.name}  {run_.span}{early}: {said}"

@@ -37,7 +37,7 @@ from .inputs import read
 from .markdown_format import summary
 from .pdf_format import pdf
 from .revised import numbers_to_keep, revised
-from .schedule import planned, so_far, until
+from .schedule import final_of, planned, so_far, until
 
 LEASE_SECONDS, POLL_SECONDS = 300.0, 20.0
 # A round sends only as long as this share of the lease allows, so that the lease never ends under it.
@@ -93,7 +93,7 @@ class ReportRunner:
         """Make the last due run work, once, even if nobody was there then; for a new report only future runs."""
         for run in planned(settings, now):
             if self.hub.record(RecordKind.REPORT, run.id) is None:
-                known = any(one.name == run.name for one in runs(self.hub))
+                known = any(one.name == run.name and not one.early for one in runs(self.hub))
                 self.hub.write_records([run.to_record(1, now if known else None)])
 
     def _work(self, run: ReportRun, version: int) -> tuple[ReportRun, datetime | None]:
@@ -105,7 +105,7 @@ class ReportRunner:
         if not run.html:
             run = self.made(run, settings)
             self.hub.write_records([run.to_record(version + 1, run.due_at)])
-        if self._sent(run, settings):
+        if run.early or self._sent(run, settings):
             return run, None
         tried_all = set(receivers(settings)) <= letters_of(self.hub, run).keys()
         now = self.clock.now()
@@ -123,8 +123,9 @@ class ReportRunner:
         else:
             made = [(one, build(one)) for one in facts]
         reports = tuple(replace(it, revised=revised(one, it, past)) for one, it in made)
-        if run.final_at is not None:
-            said = until(settings, run.final_at)
+        final = final_of(settings, run)
+        if final is not None:
+            said = until(settings, final)
             reports = tuple(
                 replace(one, title=f"Preview: {one.title}", revised=said) for one in reports
             )
@@ -135,7 +136,9 @@ class ReportRunner:
             summary="\n\n".join("\n".join(summary(one)) for one in reports),
             html=html(reports, settings.paper),
             # The final report is not a revision of its preview.
-            numbers=() if run.final_at else tuple(numbers_to_keep(one, it) for one, it in made),
+            numbers=()
+            if final or run.early
+            else tuple(numbers_to_keep(one, it) for one, it in made),
         )
 
     def _sent(self, run: ReportRun, settings: ReportSettings) -> bool:

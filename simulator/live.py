@@ -37,7 +37,7 @@ from .fleet.steps import ReportLevel, report_level
 from .fleet.switches import LOOK_SECONDS, SwitchLooks
 from .fleet.topology import Topology
 from .live_faults import changes, switch_changes
-from .player import READER, SWITCHES_PER_BODY, FaultReporter, Story
+from .player import READER, SWITCHES_PER_BODY, FaultReporter, Story, switches_file
 
 log = Log("simulator")
 
@@ -192,7 +192,14 @@ class _Playing(Playing):
 class LiveFleet:
     """A story from a moment on; `due` yields what has reached the hub since the last call."""
 
-    def __init__(self, story: FleetStory, tick_seconds: float, now: datetime, run: str) -> None:
+    def __init__(
+        self,
+        story: FleetStory,
+        tick_seconds: float,
+        now: datetime,
+        run: str,
+        switches_file: Path | None = None,
+    ) -> None:
         self.story = story
         self._fleet = story.fleet()
         self._tick_seconds = tick_seconds
@@ -205,7 +212,7 @@ class LiveFleet:
         self._injected = FaultReporter(self._places, run)
         self._teller = RecordReporter(self._fleet.settings, plan, tick_seconds)
         self._posting = Posting(SIMULATED_CLUSTER)
-        self._looks = SwitchLooks.of(self._fleet.settings, plan)
+        self._looks = SwitchLooks.of(self._fleet.settings, plan, switches_file)
         self._looked = -math.inf
         self._coming: list[tuple[datetime, int, MemoryBudget]] = []
         self._count = 0
@@ -303,7 +310,8 @@ def play(
     while not stop.is_set():
         now = clock.now()
         story = FleetStory.begin(settings, now)
-        live = LiveFleet(story, settings.tick_seconds, now, f"{int(now.timestamp()):x}")
+        known = switches_file(settings.spool_directory, before, story)
+        live = LiveFleet(story, settings.tick_seconds, now, f"{int(now.timestamp()):x}", known)
         number += 1
         log.info("simulating", nodes=settings.nodes, story=number)
         kept = held(story.fleet(), now)

@@ -30,6 +30,7 @@ _FIRST_LOOK_BACK = timedelta(hours=1)
 _RECORDS_PER_BODY = 500
 # A real fabric is read once a minute; a person who tries out a fault sees it sooner.
 _LOOKS_APART, SWITCHES_PER_BODY = timedelta(seconds=10), 20
+_SWITCHES_NAME = "switches.jsonl"
 # The sender of the switches' reader; no node has its name.
 READER = "fabric"
 
@@ -52,6 +53,12 @@ class Story:
             seed=settings.seed,
             origin=now,
             told_at=now,
+        )
+
+    def is_of_cluster(self, before: "Story | None") -> bool:
+        """Return whether `before` is of the same cluster, and so of the same switches."""
+        return (
+            before is not None and replace(before, origin=self.origin, told_at=self.told_at) == self
         )
 
     @classmethod
@@ -198,10 +205,18 @@ def _by_node(faults: Iterable[InjectedFault]) -> dict[str, list[InjectedFault]]:
     return grouped
 
 
+def switches_file(directory: Path, before: Story | None, story: Story) -> Path:
+    """Return where the reader of switches keeps what it knows; empty if another cluster was played before."""
+    file = directory / _SWITCHES_NAME
+    if not story.is_of_cluster(before):
+        file.unlink(missing_ok=True)
+    return file
+
+
 class SwitchReporter:
     """A reader of the cluster's switches: leaves, spines and their cables."""
 
-    def __init__(self, cluster: Cluster, boot: str) -> None:
+    def __init__(self, cluster: Cluster, boot: str, file: Path | None = None) -> None:
         first = cluster.nodes[0]
         hosts = tuple(node.subject.node for node in cluster.nodes)
         devices = tuple(port.device for port in first.ports if port.role == "fabric")
@@ -214,7 +229,7 @@ class SwitchReporter:
             devices=devices,
             bits_per_second=FABRIC_BITS_PER_SECOND,
         )
-        self._reader = Reader(first.subject.cluster)
+        self._reader = Reader(first.subject.cluster, file)
         self._sender = Sender(cluster=first.subject.cluster, node=READER, boot=boot)
         self._looked: datetime | None = None
 

@@ -23,7 +23,7 @@ from gpuvigil.web.metrics_page import Exporter
 from .cluster import build
 from .exporter import Nodes, ShownSpool
 from .faults import FaultsFile, InjectedFault
-from .player import Player, Story, SwitchReporter
+from .player import Player, Story, SwitchReporter, switches_file
 
 log = Log("simulator")
 
@@ -142,7 +142,8 @@ def play(
     replace(story, told_at=now).write(path)
     log.info("simulating", nodes=settings.nodes, gpus=settings.nodes * settings.gpus_per_node)
     watched = _Faults(FaultsFile(settings.faults_file))
-    reader = SwitchReporter(cluster, secrets.token_hex(4))
+    known = switches_file(settings.spool_directory, before, story)
+    reader = SwitchReporter(cluster, secrets.token_hex(4), known)
     while not stop.is_set():
         now, faults = clock.now(), watched.faults()
         _put(spool, player.events(now, faults))

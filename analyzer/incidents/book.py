@@ -218,7 +218,7 @@ def _found(
     if before.state is State.SUSPECT:
         if not (fresh or candidate.finding.certain):
             return replace(before, absent_since=None), []
-        reason = "certain at first sight" if candidate.finding.certain else "seen again"
+        reason = "certain at once" if candidate.finding.certain else "seen a second time"
         return signalled(before, say(before.incident, candidate), Signal.CONFIRMED, now, reason)
     if before.state is State.RESOLVED:
         return _come_back(before, candidate, now, patience)

@@ -63,6 +63,7 @@ class Attention {
       if (old?.said === said) return old;
       const made = row(item);
       made.said = said;
+      made.count = item.count;
       // A rebuilt entry, such as one with a new duration, keeps the focus of its link.
       const at = old ? [...old.querySelectorAll("a")].indexOf(this.list.getRootNode().activeElement) : -1;
       made.focusAt = at;
@@ -86,6 +87,13 @@ class Attention {
     return Number.isNaN(below) ? Infinity : Math.max(window.innerHeight - top - below * rem, 200);
   }
 
+  // Returns the height up to the end of the last entry that fits as a whole: none is cut through a line.
+  whole(entries, most) {
+    const start = entries[0].getBoundingClientRect().top;
+    const ends = entries.map((entry) => entry.getBoundingClientRect().bottom - start);
+    return ends.filter((end) => end <= most).at(-1) ?? most;
+  }
+
   // Shows as many entries in full as fit beside the map, the others in one line each, and lets the list
   // scroll. On a wall nobody scrolls or clicks, so entries that do not fit are only counted. On a narrow
   // screen info incidents beyond the first few are only counted, too.
@@ -104,7 +112,7 @@ class Attention {
     const full = Math.max(ends.filter((end) => end <= room).length, Math.min(entries.length, 1));
     entries.slice(full).forEach((entry) => (wall ? (entry.hidden = true) : entry.classList.add("brief")));
     this.list.classList.toggle("scrolls", !all && !wall);
-    this.list.style.maxHeight = all || wall ? "" : `${most}px`;
+    this.list.style.maxHeight = all || wall ? "" : `${this.whole(entries, most)}px`;
     this.list.scrollTop = at;
     const notes = most === Infinity && !wall ? entries.filter((entry) => entry.classList.contains("info")) : [];
     notes.forEach((entry, place) => {
@@ -112,8 +120,8 @@ class Attention {
       entry.hidden = place >= MOST_NOTES;
     });
     this.tall = this.list.scrollHeight;
-    const hidden = entries.filter((entry) => entry.hidden).length;
-    const rest = this.left + hidden;
+    const hidden = entries.filter((entry) => entry.hidden);
+    const rest = hidden.reduce((sum, entry) => sum + entry.count, this.left);
     this.more.hidden = rest === 0;
     this.more.replaceChildren(link("", `and ${rest.toLocaleString("en")} more`, this.page));
   }

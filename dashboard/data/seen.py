@@ -47,6 +47,7 @@ _AUDITED_ACTIONS = {
     RecordKind.OPINION: AuditedAction.OPINION,
     RecordKind.RMA: AuditedAction.RMA,
     RecordKind.ANNOTATION: AuditedAction.ANNOTATION,
+    RecordKind.REPORT: AuditedAction.REPORT,
 }
 
 
@@ -66,7 +67,7 @@ def audit_entry(record: Record, person: Person, now: datetime) -> Record:
     told = (
         f"until {record.body['ends_at']}" if is_silence and record.body.get("ends_at") else "",
         "deleted" if record.body.get("deleted") else "",
-        f"called themselves {record.body.get('by')}" if claims else "",
+        f"called themselves {record.body['by']}" if claims and "by" in record.body else "",
         f"signed in by {person.way}",
     )
     return Audit(

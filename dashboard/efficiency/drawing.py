@@ -1,6 +1,7 @@
 """The tables of the efficiency page, as trees of elements."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from gpuvigil.clock import duration
@@ -46,11 +47,19 @@ def page(found: Tables) -> Sequence[Node | None]:
         section(
             "Busy and doing little",
             "in the last hour",
-            found.inefficient,
+            replace(found.inefficient, head=()),
             _LITTLE,
             "gpuvigil inefficient",
         ),
+        _scattered(found),
     )
+
+
+def _scattered(found: Tables) -> Node | None:
+    """Return how free GPUs lie, of each cluster; None if they are not scattered."""
+    lines = [el("p", line) for line in found.inefficient.head]
+    title = el("h2", "Free, and scattered", el("small", " now"))
+    return el("section", title, *lines, key="scattered") if lines else None
 
 
 def _who_idles(found: Tables) -> Node | None:

@@ -15,6 +15,7 @@ from ..components import style
 from ..data import live
 from ..layout import job_links, panels
 from ..layout.tree import Node, el, show
+from ..model.fold import Fold, folds, rows
 from .hub_queries import records
 from .summary import Done, Shift, sentence, shift
 
@@ -83,36 +84,65 @@ def body(found: Shift) -> list[Node | None]:
 
 
 def _incidents(name: str, shown: Sequence[Incident], of: Shift) -> Node:
-    rows = [
-        el(
-            "li",
-            el("span", one.severity.value, class_=f"badge {one.severity.value}"),
-            el("span", "new", class_="badge state") if one.since > of.start else None,
-            el("a", one.title, href=page_links.incident_page(one.id)),
-            " ",
-            el("a", one.label or one.subject.key, href=_place(one, of.end), class_="where"),
-            " ",
-            el("span", "simulated", class_="badge simulated") if one.simulated else None,
-            el("span", f"· {_state(one, of.end)}", class_="sub"),
-            _suffers(one, of.end),
-            key=one.id,
-        )
-        for one in shown[:_MOST]
-    ]
-    more = len(shown) - len(rows)
+    found = folds(one for one in shown if not _is_over(one, of.end))
+    listed = rows(shown, found)[:_MOST]
+    lines = [_fold(found[one.id], of.end) if one.id in found else _line(one, of) for one in listed]
+    more = len(shown) - sum(
+        len(found[one.id].incidents) if one.id in found else 1 for one in listed
+    )
     return el(
         "section",
         el("h2", name, el("small", str(len(shown)))),
-        el("ul", *rows, class_="others") if rows else el("p", "Nothing.", class_="empty"),
+        el("ul", *lines, class_="others") if lines else el("p", "Nothing.", class_="empty"),
         el("p", f"and {more} more", class_="more") if more else None,
         key=name,
     )
 
 
+def _line(one: Incident, of: Shift) -> Node:
+    return el(
+        "li",
+        el("span", one.severity.value, class_=f"badge {one.severity.value}"),
+        el("span", "new", class_="badge state") if one.since > of.start else None,
+        el("a", one.title, href=page_links.incident_page(one.id)),
+        " ",
+        el("a", one.label or one.subject.key, href=_place(one, of.end), class_="where"),
+        " ",
+        el("span", "simulated", class_="badge simulated") if one.simulated else None,
+        el("span", f"· {_state(one, of.end)}", class_="sub"),
+        _suffers(one, of.end),
+        key=one.id,
+    )
+
+
+def _fold(fold: Fold, end: datetime) -> Node:
+    """Return the line of several incidents, which leads to the list of those that are open now."""
+    one = fold.first
+    taken = f", taken by {one.acknowledged_by}" if one.acknowledged_by else ""
+    return el(
+        "li",
+        el("span", one.severity.value, class_=f"badge {one.severity.value}"),
+        el("a", fold.title, href=page_links.open_incidents_of(one.fault)),
+        f" {fold.where} ",
+        el("span", "simulated", class_="badge simulated") if one.simulated else None,
+        el("span", f"· for up to {duration(end - fold.since)}{taken}", class_="sub"),
+        el(
+            "div",
+            *job_links.nodes(fold.shares, one.subject.cluster, fold.holders, fold.users),
+            class_="sub",
+        ),
+        key=fold.id,
+    )
+
+
+def _is_over(one: Incident, end: datetime) -> bool:
+    return one.resolved_at is not None and one.resolved_at <= end
+
+
 def _suffers(one: Incident, end: datetime) -> Node | None:
     """Return whose work an open incident affects; None if it is over."""
-    said, over = one.impact, one.resolved_at is not None and one.resolved_at <= end
-    if over or not said.text:
+    said = one.impact
+    if _is_over(one, end) or not said.text:
         return None
     named = job_links.nodes(said.text, one.subject.cluster, said.holders, said.users)
     return el("div", *named, class_="sub")
@@ -123,7 +153,7 @@ def _place(one: Incident, end: datetime) -> str:
 
 
 def _state(one: Incident, end: datetime) -> str:
-    if one.resolved_at is not None and one.resolved_at <= end:
+    if one.resolved_at is not None and _is_over(one, end):
         return f"ended {moment(one.resolved_at)}, lasted {duration(one.resolved_at - one.since)}"
     taken = f", taken by {one.acknowledged_by}" if one.acknowledged_by else ", nobody has taken it"
     return f"for {duration(end - one.since)}{taken}"

@@ -22,7 +22,10 @@ NO_RACK = "no rack reported"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """How often each fault occurred at each place; the most frequent come first in both."""
+    """How often each fault occurred at each place; the most frequent come first in both.
+
+    Racks come before nodes and switches that are in none.
+    """
 
     places: Sequence[str]
     rows: Sequence[tuple[str, str, Sequence[int], int]]  # fault, title, counts, total
@@ -38,6 +41,7 @@ def matrix(found: Iterable[Failure], place_of: Mapping[tuple[str, str], str]) ->
     """Count failures by fault and place; `place_of` has the rack by cluster and node, else the node counts."""
     counts: Counter[tuple[str, str]] = Counter()
     pages: dict[str, str] = {}
+    racks = set(place_of.values())
     for one in found:
         rack = place_of.get((one.cluster, one.node))
         place = rack or one.node
@@ -49,7 +53,7 @@ def matrix(found: Iterable[Failure], place_of: Mapping[tuple[str, str], str]) ->
         by_place[place] += count
         by_fault[fault] += count
     ordered = sorted(by_place, key=lambda it: (-by_place[it], natural(it)))
-    shown = ordered[:MOST_PLACES]
+    shown = sorted(ordered[:MOST_PLACES], key=lambda it: it not in racks)
     rows = [
         (fault, _title(fault), [counts[fault, place] for place in shown], by_fault[fault])
         for fault in sorted(by_fault, key=lambda it: (-by_fault[it], it))

@@ -1,6 +1,6 @@
 """The list of incidents and its filters, as trees of elements."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from gpuvigil.clock import duration, moment
@@ -9,6 +9,7 @@ from gpuvigil.web.page_links import INCIDENTS
 
 from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el
+from ..model.fold import Fold
 from .filters import LONGEST_TEXT, SPAN_NAMES, Filters
 from .listing import Choice, Entry, Listing
 
@@ -101,9 +102,10 @@ def _search(asked: Filters) -> Node:
 def entries(found: Listing, now: datetime, cut: bool) -> list[Node]:
     """Return open incidents, then ended ones; `cut`: more may have ended than were read."""
     span = SPAN_NAMES[found.filters.last]
-    nodes = [_section("Open", found.standing, found.filters, now, "No open incident matches.")]
-    shown = sum(one.simulated for one in found.standing)
-    real, simulated = found.real - (len(found.standing) - shown), found.simulated - shown
+    open_ = [_standing(one, found, now) for one in found.standing]
+    real, simulated = found.left
+    shown = found.real + found.simulated - real - simulated
+    nodes = [_section("Open", open_, shown, "No open incident matches.")]
     rest = [f"{real:,}"] if real else []
     rest += [f"{simulated:,} simulated"] if simulated else []
     if rest:
@@ -111,7 +113,8 @@ def entries(found: Listing, now: datetime, cut: bool) -> list[Node]:
         nodes.append(el("p", said, class_="more"))
     if found.filters.show not in {"standing", "open"}:
         empty = f"No incident that matches ended in the last {span}."
-        nodes.append(_section("Resolved", found.past, found.filters, now, empty))
+        over = [_entry(one, found.filters, now) for one in found.past]
+        nodes.append(_section("Resolved", over, len(over), empty))
     if found.more or cut:
         more = f"{found.more:,} more" if found.more else "more"
         least = "at least " if cut and found.more else ""
@@ -120,31 +123,52 @@ def entries(found: Listing, now: datetime, cut: bool) -> list[Node]:
     return nodes
 
 
-def _section(
-    name: str, shown: tuple[Entry, ...], asked: Filters, now: datetime, empty: str
-) -> Node:
-    rows = [_entry(one, asked, now) for one in shown]
+def _section(name: str, rows: Sequence[Node], shown: int, empty: str) -> Node:
+    """Return a section with the number of incidents in it, which is more than of rows where some are folded."""
     body = el("ol", *rows) if rows else el("p", empty, class_="empty")
-    few = f"{len(shown):,} shown" if shown else "none"
+    few = f"{shown:,} shown" if shown else "none"
     return el("section", el("h2", name, " ", el("small", few)), body, key=name)
 
 
-def _entry(one: Entry, asked: Filters, now: datetime) -> Node:
-    opened = one.id == asked.incident
+def _standing(one: Entry, found: Listing, now: datetime) -> Node:
+    fold = found.folds.get(one.id)
+    return _entry(one, found.filters, now) if fold is None else _fold(fold, one, found, now)
+
+
+def _fold(fold: Fold, first: Entry, found: Listing, now: datetime) -> Node:
+    """Return the row of several incidents, which leads to the list of them."""
+    every = found.filters.set(show="standing", fault=first.fault).href
+    span = f"for up to {duration(now - fold.since)}"
+    said = f"{fold.shares} · {span}" if fold.shares else span
+    return el(
+        "li",
+        el("a", *_head(first, fold.title, fold.where), href=every, class_="head"),
+        el("div", *nodes(said, first.cluster, fold.holders, fold.users), class_="sub"),
+        class_=first.severity.value,
+        key=fold.id,
+    )
+
+
+def _head(one: Entry, title: str, label: str) -> list[Node | None]:
     look = one.severity.value if one.stands else "over"
-    parts = [
+    return [
         el("span", one.severity.value, class_=f"badge {look}"),
         _state(one),
         el("span", "out of service", class_="badge state", title=one.out_of_service)
         if one.out_of_service
         else None,
         el("span", "simulated", class_="badge simulated") if one.simulated else None,
-        el("strong", one.title),
-        el("span", one.label, class_="where"),
+        el("strong", title),
+        el("span", label, class_="where"),
     ]
+
+
+def _entry(one: Entry, asked: Filters, now: datetime) -> Node:
+    opened = one.id == asked.incident
+    look = one.severity.value if one.stands else "over"
     link = el(
         "a",
-        *parts,
+        *_head(one, one.title, one.label),
         href=asked.set(incident="" if opened else one.id).href,
         aria_current="true" if opened else None,
         class_="head",
@@ -170,12 +194,7 @@ def _state(one: Entry) -> Node | None:
 
 
 def amounts(found: Listing) -> str:
-    """Return the counts beside the title; simulated incidents are counted separately.
-
-    On the page of a single incident the ended ones are not counted, as no list is shown.
-    """
+    """Return the counts beside the title; simulated incidents are counted separately."""
     said = [f"{found.real:,} open"] if found.real or not found.simulated else []
     said += [f"{found.simulated:,} simulated open"] if found.simulated else []
-    if not found.filters.incident:
-        said.append(f"{len(found.past):,} resolved shown")
-    return " · ".join(said)
+    return " · ".join([*said, f"{len(found.past):,} resolved shown"])

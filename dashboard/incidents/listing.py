@@ -1,7 +1,7 @@
 """The list of incidents: open ones, ended ones, and how many there are of each kind; pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -12,6 +12,7 @@ from gpuvigil.model import Incident, Severity
 from gpuvigil.numbers_in_words import counted, natural
 
 from ..data.attention import Attention
+from ..model.fold import Fold, folds, rows
 from .filters import Filters
 
 MOST_SHOWN = 200
@@ -69,10 +70,12 @@ class Choice:
 class Listing:
     """What the list shows; `more` ended incidents that match the filters are not shown."""
 
-    standing: tuple[Entry, ...]
+    standing: tuple[Entry, ...]  # of each fold only the first
     past: tuple[Entry, ...]
     real: int  # open ones that match, shown or not, without simulated ones
     simulated: int
+    left: tuple[int, int]  # real and simulated open ones that are not shown
+    folds: Mapping[str, Fold]  # by the IDs of the incidents in them
     more: int
     choices: dict[str, tuple[Choice, ...]]
     filters: Filters
@@ -136,6 +139,7 @@ def listing(standing: Sequence[Entry], past: Iterable[Entry], filters: Filters) 
     """Return the list: `standing` in the given order, then ended ones, newest end first.
 
     Each filter's counts are of the incidents that pass all other filters. Real ones come before simulated ones.
+    Who looks for a fault, a node or a text gets every incident in a row of its own.
     """
     known = {one.id for one in standing}
     over = sorted(
@@ -146,15 +150,25 @@ def listing(standing: Sequence[Entry], past: Iterable[Entry], filters: Filters) 
     fitting = _fitting(everything, filters)
     stand = [one for one in fitting if one.stands]
     past = [one for one in fitting if not one.stands]
+    looks = filters.fault or filters.node or filters.q
+    found = {} if looks else folds(one.item.incident for one in stand if one.item is not None)
+    shown = rows(stand, found)
+    left = [it for one in shown[MOST_SHOWN:] for it in _all_of(one, found)]
     return Listing(
-        standing=tuple(stand[:MOST_SHOWN]),
+        standing=tuple(shown[:MOST_SHOWN]),
         past=tuple(past[:MOST_SHOWN]),
         real=sum(not one.simulated for one in stand),
         simulated=sum(one.simulated for one in stand),
+        left=(sum(not it.simulated for it in left), sum(it.simulated for it in left)),
+        folds=found,
         more=len(past[MOST_SHOWN:]),
         choices=_choices(everything, filters),
         filters=filters,
     )
+
+
+def _all_of(one: Entry, found: Mapping[str, Fold]) -> Sequence[Entry | Incident]:
+    return found[one.id].incidents if one.id in found else (one,)
 
 
 def _seconds(at: datetime | None) -> float:

@@ -9,7 +9,7 @@ from accounting.hardware.node_changes import changed
 from gpuvigil.clock import moment
 from gpuvigil.errors import HubError
 from gpuvigil.model import Incident, Silence, Subject
-from gpuvigil.web.markup import joined, tag
+from gpuvigil.web.markup import Html, joined, tag
 
 from ..components import style
 from ..data import live
@@ -37,7 +37,7 @@ from .hub_queries import (
     similar,
     story,
 )
-from .listing import listing, standing_entry
+from .listing import Listing, listing, standing_entry
 from .messages import channels, configured
 from .story import Assignment, AssignmentState, assignment, on_trial, timeline
 
@@ -63,7 +63,7 @@ def _live() -> None:
     found = listing([standing_entry(item) for item in view.attention], past.entries, asked)
     st.html(
         joined(
-            tag("h1", "Incidents ", tag("small", drawing.amounts(found)), class_="gv-page"),
+            _title(asked, found),
             panels.warnings(view),
             panels.notes([*view.failing_channels, *wrong]),
         )
@@ -74,6 +74,12 @@ def _live() -> None:
         return
     rows = drawing.entries(found, view.now, cut=not past.reaches(view.now - asked.span))
     show("incidents", drawing.filters(found), *rows)
+
+
+def _title(asked: Filters, found: Listing) -> Html:
+    if asked.incident:
+        return tag("h1", "Incident", class_="gv-page")
+    return tag("h1", "Incidents ", tag("small", drawing.amounts(found)), class_="gv-page")
 
 
 def _past(asked: Filters, now: datetime) -> tuple[PastIncidents, list[str]]:

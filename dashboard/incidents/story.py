@@ -62,8 +62,9 @@ def assignment(story: Story, now: datetime) -> Assignment:
         return Assignment(state=AssignmentState.BY_NOBODY, by="", text="Nobody has taken it.")
     by = given[0].by
     why = analyzer_silence(story.pulses, now)
-    waits = f"Taken by {by}, waiting for the analyzer to say so"
-    text = f"{waits}: {why} Reminders go on until then." if why else f"{waits}."
+    text = f"Taken by {by}. Reminders end within seconds."
+    if why:
+        text = f"Taken by {by}. Reminders go on until the analyzer reads that: {why}"
     return Assignment(state=AssignmentState.WAITS, by=by, text=text)
 
 

@@ -13,6 +13,7 @@ from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el, fold
+from ..model.short_label import short_label
 from .closing import silence_link
 from .covers import MOST_PLACES, Covered
 from .filters import Filters
@@ -43,7 +44,7 @@ def head(story: Story, hands: Assignment, asked: Filters, now: datetime) -> Node
         el(
             "h2",
             one.title,
-            el("small", place(one)),
+            el("small", short_label(one) or place(one)),  # the paragraph has all of it
             key=one.id,
             tabindex="-1",
             arrives="1",

@@ -25,11 +25,11 @@ _SIMULATED = el("span", "SIMULATED: no real hardware", class_="badge simulated")
 # The page's column titles, which are longer than a terminal's, by column key.
 _RUN = {
     "job": "Job",
-    "user": "User",
-    "gpus": "GPUs",
+    "held_up_by": "Held up by",
     # A phone's screen shows no more columns than up to here.
     "bound": "Bound by",
-    "held_up_by": "Held up by",
+    "user": "User",
+    "gpus": "GPUs",
     "said": "Because",
     "ran_for_seconds": "For",
     "pace_percent": "Pace",
@@ -43,7 +43,14 @@ _RUN = {
     "name": "Name",
 }
 # Style classes of columns: short texts stay on one line, a command is cut.
-_SHAPES = {"job": "whole", "user": "whole", "bound": "whole", "state": "whole", "name": "cut"}
+_SHAPES = {
+    "job": "whole",
+    "held_up_by": "reason",
+    "bound": "whole reason",
+    "user": "whole",
+    "state": "whole",
+    "name": "cut",
+}
 _OVER = {
     "job": "Job",
     "user": "User",

@@ -123,7 +123,8 @@ def _tiles(
         sure = "" if found.bound in UNSAID else f"confidence {found.confidence:.2f}"
         yield _tile("Bound by", found.bound.value, sure)
     pace = job.pace_percent
-    yield _tile("Pace", _DASH if pace is None else f"{pace:.0f} %", "of the hour before")
+    beside = "too little measured to compare it" if pace is None else "of the hour before"
+    yield _tile("Pace", _DASH if pace is None else f"{pace:.0f} %", beside)
     steps = None if did is None else did.steps
     if steps is not None:
         # A job that is held up makes no step now, and its ranks go on reporting their last one.
@@ -142,8 +143,15 @@ def _tiles(
     yield _at_risk(job, hours)
     if reliability is not None:
         until = mttf(reliability.rate, len(job.nodes))
-        said = _DASH if until is None else duration(until)
-        yield _tile("Mean time to failure", said, f"on {counted(len(job.nodes), 'node')}")
+        on_nodes = f"on {counted(len(job.nodes), 'node')}"
+        said, beside = (
+            (_DASH, _why_no_rate(reliability)) if until is None else (duration(until), on_nodes)
+        )
+        yield _tile("Mean time to failure", said, beside)
+
+
+def _why_no_rate(of: Reliability) -> str:
+    return "no failure is known" if of.rate.known else "the cluster was not watched long enough"
 
 
 def _tile(name: str, value: str, beside: str) -> Node:

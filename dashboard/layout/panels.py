@@ -17,6 +17,7 @@ from ..data.freshness import Loading
 from ..data.trend import Before
 from ..data.views import NAMED_NODES, FleetView
 from ..model.cluster import ClusterView, DisplayState, PortView, Strip
+from ..model.fold import Fold, folds, rows
 from ..model.ports import PORT_WORDS
 from ..model.short_label import short_label
 from . import job_links
@@ -285,8 +286,36 @@ def attention_title(view: FleetView) -> Html:
 
 
 def attention_items(view: FleetView) -> list[dict[str, Any]]:
-    """The first incidents as plain values, for the component: more fit on no screen."""
-    return [_item(item, view.now) for item in view.attention[:MOST_ATTENTION]]
+    """The first incidents as plain values, for the component: more fit on no screen.
+
+    `count` is how many incidents a row is of; use of one kind is one row, whoever holds the GPUs.
+    """
+    found = folds(item.incident for item in view.attention)
+    return [
+        _folded(found[item.id], view.now) if item.id in found else _item(item, view.now)
+        for item in rows(view.attention, found)[:MOST_ATTENTION]
+    ]
+
+
+def _folded(fold: Fold, now: datetime) -> dict[str, Any]:
+    page = page_links.open_incidents_of(fold.first.fault)
+    state = "" if fold.first.state == "open" else f" · {fold.first.state}"
+    said = " · for up to ".join(filter(None, (fold.shares, duration(now - fold.since)))) + state
+    return {
+        "id": fold.id,
+        "count": len(fold.incidents),
+        "title": fold.title,
+        "severity": fold.severity.value,
+        "simulated": fold.first.simulated,
+        "label": fold.where,
+        "impact": job_links.parts(
+            unbroken(said), fold.first.subject.cluster, fold.holders, fold.users
+        ),
+        "action": fold.action,
+        "told": [],
+        "page": page,
+        "place": page,
+    }
 
 
 def _item(item: Attention, now: datetime) -> dict[str, Any]:
@@ -296,6 +325,7 @@ def _item(item: Attention, now: datetime) -> dict[str, Any]:
     seen = max(item.since, now.replace(second=0, microsecond=0))
     return {
         "id": item.id,
+        "count": 1,
         "title": item.title,
         "severity": item.severity.value,
         "simulated": item.simulated,

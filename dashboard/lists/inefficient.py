@@ -98,7 +98,7 @@ def grid(
         if not alone and any(one.strip.unattributed for one in moment.clusters)
         else "No inefficient jobs."
         if known or not alone
-        else "Not enough data for this period.",
+        else f"Not known yet: nobody's GPUs were measured for all of {duration(span[1] - span[0])}.",
     )
 
 

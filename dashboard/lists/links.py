@@ -13,6 +13,10 @@ from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate, Function
 
 SPAN = timedelta(minutes=5)
+AVERAGES = (
+    f"Loads, waits and hourly rates are averages over the last {SPAN.seconds // 60} minutes:"
+    " those of a newer fault are still rising."
+)
 _BITS, _HOUR = 8.0, 3600.0
 # Over less time than this a rate means nothing.
 _LEAST_SECONDS = 15.0

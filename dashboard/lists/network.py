@@ -1,6 +1,6 @@
 """The network now, for the page and `gpuvigil network`: is it a bottleneck, which links, whose jobs."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ from gpuvigil.topology.link_names import device_name, link_name, port_name, swit
 
 from ..model.short_label import short_label
 from .fleet_now import FleetNow
-from .links import ASKED, SPAN, Floats, Links, Mask, Port, measured
+from .links import ASKED, AVERAGES, SPAN, Floats, Links, Mask, Port, measured
 from .one_link import LinkInventory, Plug, plugged
 from .table import Column, Grid, Value, percents, whole
 from .wiring import MOST_SWITCHES, OLD, Wiring, wirings
@@ -95,7 +95,7 @@ class Network:
     grid: Grid
     rails: Sequence[str]
     racks: Mapping[str, Mapping[str, Cell]]  # by rack, then by rail
-    unread: int  # number of links that were up once and report nothing now
+    unread: int  # number of links that were up once and report nothing now, those of silent nodes included
     unseen: Sequence[str]
     wirings: Sequence[Wiring] = ()  # of clusters whose switches are read
     known: LinkInventory | None = None  # to look up a single link
@@ -140,7 +140,7 @@ def network(
         grid=_grid(links, findings, switch_ports, head, most),
         rails=rails,
         racks=racks,
-        unread=unread,
+        unread=sum(unread.values()),
         unseen=list(_unseen(moment, links, unread, bool(found))),
         wirings=found,
         known=LinkInventory.of(links, moment.inventories, switches),
@@ -234,6 +234,7 @@ def _grid(
         for_people=_FOR_PEOPLE,
         rows_for_people=min(max(worth, 1), _ROWS_FOR_PEOPLE),
         head=head,
+        notes=[AVERAGES] if rows else [],
         empty="",
     )
 
@@ -392,19 +393,30 @@ def _cell(links: Links, here: Sequence[int], down: Set[Port]) -> Cell:
     return Cell(down=lost, wait=wait, load=load, times=times)
 
 
-def _unread(moment: FleetNow, links: Links) -> int:
-    """Return how many links of the shown clusters were up once and reported nothing in the span."""
+def _unread(moment: FleetNow, links: Links) -> Mapping[Subject, int]:
+    """Return by node how many links of the shown clusters were up once and reported nothing in the span.
+
+    What a silent node's links reported in it is old.
+    """
     shown, seen = {one.name for one in moment.clusters}, set(links.names)
-    return sum(
-        (at.cluster, at.node, port.device, port.port) not in seen
+    silent = _silent(moment)
+    return Counter(
+        at
         for one in moment.inventories
         if (at := one.subject).cluster in shown
         for port in one.ports
         if port.was_up
+        and (at in silent or (at.cluster, at.node, port.device, port.port) not in seen)
     )
 
 
-def _unseen(moment: FleetNow, links: Links, unread: int, read: bool) -> Iterator[str]:
+def _silent(moment: FleetNow) -> Set[Subject]:
+    return {node.subject for one in moment.clusters for node in one.silent_nodes}
+
+
+def _unseen(
+    moment: FleetNow, links: Links, unread: Mapping[Subject, int], read: bool
+) -> Iterator[str]:
     """Yield lines on what cannot be seen from here and what that may hide."""
     fabric, waits = _fabric(links)
     blind = int((fabric & ~waits).sum())
@@ -413,16 +425,17 @@ def _unseen(moment: FleetNow, links: Links, unread: int, read: bool) -> Iterator
             f"{counted(blind, 'fabric port')} of {int(fabric.sum()):,} report no waits: their counters"
             " are full or their driver has none. Congestion there shows only as a slower job."
         )
-    if unread:
-        were = "was" if unread == 1 else "were"
+    silent = _silent(moment)
+    others = sum(count for node, count in unread.items() if node not in silent)
+    if others:
+        were = "was" if others == 1 else "were"
         yield (
-            f"{counted(unread, 'link')} that {were} up before reported nothing in the last five"
+            f"{counted(others, 'link')} that {were} up before reported nothing in the last five"
             " minutes: faults there are not seen."
         )
-    silent = sum(len(one.silent_nodes) for one in moment.clusters)
     if silent:
-        whose = "its" if silent == 1 else "their"
-        yield f"{counted(silent, 'node')} without data: {whose} ports are not seen."
+        whose = "its" if len(silent) == 1 else "their"
+        yield f"{counted(len(silent), 'node')} without data: {whose} ports are not seen."
     if read:
         yield ("Between switches: cables, speeds and errors are read, and not how full they are.")
     elif len(links):

@@ -10,7 +10,7 @@ from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el, stacked, wide
-from ..lists.links import SPAN
+from ..lists.links import AVERAGES, SPAN
 from ..lists.network import COLUMNS, WORTH_TIMES, Cell, Network
 from ..lists.table import Value
 from .fabric import fabric
@@ -154,7 +154,7 @@ _RATES = {
 }
 _MEANT = (
     "Wait: the share of the time in which a port had data and was not allowed to send."
-    " Wait vs peers: how many times as long as ports like it; 1.0 × is usual."
+    f" Wait vs peers: how many times as long as ports like it; 1.0 × is usual. {AVERAGES}"
 )
 _PLACES = {column.key: place for place, column in enumerate(COLUMNS)}
 

@@ -11,6 +11,7 @@ from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el, wide
+from ..lists.links import AVERAGES
 from ..lists.network import Network
 from ..lists.one_link import End, Link, is_slow, port_speed
 
@@ -38,6 +39,7 @@ def page(found: Network, asked: str, now: datetime) -> Sequence[Node]:
         (
             _answer(link),
             el("section", *(_end(it, now) for it in link.ends), class_="ends"),
+            el("p", AVERAGES, class_="sub") if any(map(_is_measured, link.ends)) else None,
             _far(link),
             _ports(found, link),
             _ALL,
@@ -94,6 +96,11 @@ def _end(end: End, now: datetime) -> Node:
 def _far(link: Link) -> Node | None:
     lone = len(link.ends) == 1 and not _is_switch(link.ends[0].subject)
     return el("p", _ONE_END) if lone else None
+
+
+def _is_measured(end: End) -> bool:
+    """Return whether a host's port has numbers of its own; those of a switch say their span."""
+    return end.subject.device != SWITCH_DEVICE and bool(end.facts)
 
 
 def _is_switch(subject: Subject) -> bool:

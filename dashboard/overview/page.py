@@ -201,7 +201,7 @@ def _attention(view: FleetView) -> None:
         return
     show = component("attention", _ATTENTION)
     items = panels.attention_items(view)
-    left = len(view.attention) - len(items)
+    left = len(view.attention) - sum(item["count"] for item in items)
     data = {"items": items, "left": left, "page": page_links.INCIDENTS, "wall": is_wall()}
     show(key="attention", data=data)
 

@@ -12,7 +12,7 @@ from .links import holder_link, person_link
 from .money import Money
 
 MOST = 3
-BLOCKED = "find out what blocked it"
+BLOCKED = "see what blocked it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

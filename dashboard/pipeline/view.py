@@ -64,7 +64,7 @@ class PipelineView:
         return "All is well: what the pages say can be trusted."
 
 
-_TRUST = {Level.WRONG: "Not to be trusted fully", Level.CARE: "To be trusted, with care"}
+_TRUST = {Level.WRONG: "Pages may be wrong", Level.CARE: "Pages can be trusted, with care"}
 
 
 def pipeline(sources: Sources, now: datetime, shown: Iterable[ClusterView] = ()) -> PipelineView:

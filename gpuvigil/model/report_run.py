@@ -19,12 +19,14 @@ REPORTS = "reports"
 class ReportRun:
     """One scheduled report. `html` is empty until it is made; each receiver gets it once.
 
-    A preview shows what is known so far of the report that is due at `final_at`.
+    A preview shows what is known so far of the report that is due at `final_at`. So does an early one,
+    of the report that is due next: somebody asked for it on the page, and it is sent to nobody.
     """
 
     name: str
     due_at: datetime  # when its schedule says it is to be made
     final_at: datetime | None = None
+    early: bool = False
     title: str = ""
     span: str = ""
     summary: str = ""  # the first lines, as Markdown
@@ -51,6 +53,7 @@ class ReportRun:
             body={
                 "name": self.name,
                 "final_at": None if self.final_at is None else to_text(self.final_at),
+                "early": self.early,
                 "title": self.title,
                 "span": self.span,
                 "summary": self.summary,
@@ -68,6 +71,7 @@ class ReportRun:
             name=body["name"],
             due_at=record.at,
             final_at=None if (at := body.get("final_at")) is None else from_text(at),
+            early=bool(body.get("early", False)),
             title=body["title"],
             span=body["span"],
             summary=body["summary"],

@@ -83,6 +83,11 @@ def incidents_of(fault: str) -> str:
     return _with(INCIDENTS, {"fault": fault, "last": "30d"})
 
 
+def open_incidents_of(fault: str) -> str:
+    """Return the list of one fault's open incidents."""
+    return _with(INCIDENTS, {"show": "standing", "fault": fault})
+
+
 def user_page(user: str) -> str:
     """Return the page of a user: hours, jobs and what would help."""
     return _with(PEOPLE, {"user": user})

@@ -1,19 +1,32 @@
-"""The reader of simulated switches: the code that reads real ones, without its clock and its memory."""
+"""The reader of simulated switches: the code that reads real ones, without its clock."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 
 from gpuvigil.model import Switch
 from integrations.fabric.seen import SeenSwitch
-from integrations.fabric.switches import Switches, after_look, is_cut_off, worth_telling
+from integrations.fabric.switches import (
+    Switches,
+    after_look,
+    is_cut_off,
+    remember,
+    remembered,
+    worth_telling,
+)
 
 
 class Reader:
-    """A repeated reader of a simulated fabric that returns what to report."""
+    """A repeated reader of a simulated fabric that returns what to report.
 
-    def __init__(self, cluster: str) -> None:
+    What it knows is kept in `file`, so that a link that was slow before a restart is not taken for a sound one.
+    """
+
+    def __init__(self, cluster: str, file: Path | None = None) -> None:
         self._cluster = cluster
-        self._now: Switches = {}
+        self._file = file
+        self._now: Switches = {} if file is None else remembered(file)
         self._told: Switches = {}
 
     def look(self, found: Mapping[str, SeenSwitch], at: datetime) -> Sequence[Switch]:
@@ -23,4 +36,7 @@ class Reader:
         self._now = after_look(self._now, found, self._cluster, at)
         news = worth_telling(self._told, self._now)
         self._told = {**self._told, **{it.guid: it for it in news}}
+        if self._file is not None and news:
+            with suppress(OSError):  # what is lost is seen again
+                remember(self._file, self._now.values())
         return news

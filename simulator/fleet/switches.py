@@ -8,6 +8,7 @@ of a fabric reports every five minutes that it is still there.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,13 +70,15 @@ class _State:
 class SwitchLooks:
     """The scans of one run through the plan, in order."""
 
-    def __init__(self, settings: FleetSettings, plan: Plan, cabling: Cabling) -> None:
+    def __init__(
+        self, settings: FleetSettings, plan: Plan, cabling: Cabling, file: Path | None = None
+    ) -> None:
         self._settings = settings
         self._cabling = cabling
         self._topology = plan.topology
         self.use_changes(plan.changes)
         self._off = _off(plan)
-        self._reader = Reader(SIMULATED_CLUSTER)
+        self._reader = Reader(SIMULATED_CLUSTER, file)
         lots = keys(len(cabling.ports), settings.seed, "switch port")
         some = lane(lots, 0) < _WITH_ERRORS
         self._error_rate = np.where(some, lane(lots, 1) * _MOST_PER_HOUR / 3600.0, 0.0)
@@ -85,10 +88,15 @@ class SwitchLooks:
         self._changed_at = self._told_at = 0.0
 
     @staticmethod
-    def of(settings: FleetSettings, plan: Plan) -> "SwitchLooks | NobodyLooks":
-        """Return the scans of a fleet; `NobodyLooks` where nobody reads its switches."""
+    def of(
+        settings: FleetSettings, plan: Plan, file: Path | None = None
+    ) -> "SwitchLooks | NobodyLooks":
+        """Return the scans of a fleet; `NobodyLooks` where nobody reads its switches.
+
+        What the reader knows is kept in `file`, if there is one.
+        """
         cabling = plan.topology.cabling
-        return NobodyLooks() if cabling is None else SwitchLooks(settings, plan, cabling)
+        return NobodyLooks() if cabling is None else SwitchLooks(settings, plan, cabling, file)
 
     def use_changes(self, changes: Sequence[Change]) -> None:
         """Replace the earlier changes by these."""

@@ -140,7 +140,7 @@ def test_a_certain_finding_opens_at_first_sight() -> None:
     keeper = Keeper()
     (transition,) = keeper.look(found(candidate(), fresh=False))
     assert (transition.from_state, transition.to_state, transition.number) == ("suspect", "open", 1)
-    assert transition.reason == "certain at first sight"
+    assert transition.reason == "certain at once"
     (incident,) = keeper.book.standing()
     assert incident.id == f"{PRINT}-20260131T120010000000Z"
     assert incident.version == 1
@@ -155,7 +155,7 @@ def test_an_uncertain_finding_is_told_only_when_it_is_seen_again_in_new_rows() -
     assert keeper.incidents == {}
     assert keeper.look(found(unsure, fresh=False)) == ()
     (transition,) = keeper.look(found(unsure))
-    assert transition.reason == "seen again"
+    assert transition.reason == "seen a second time"
     assert keeper.state() is State.OPEN
 
 

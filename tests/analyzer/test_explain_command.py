@@ -43,7 +43,7 @@ def test_rule_numbers_steps_and_action_are_told() -> None:
     assert "condition: pcie_narrow" in lines
     assert any(line.startswith("rule: gpu_pcie: ") for line in lines)
     assert "  PCIe width: 8 lanes (normal: 16)" in lines
-    assert any("suspect to open, seen again" in line for line in lines)
+    assert any("suspect to open, seen a second time" in line for line in lines)
     against = lines.index("what speaks against it:")
     assert lines[against + 1] == "  nothing that is known"
     assert lines[-1].startswith("first action: Drain the node; reseat")

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from gpuvigil.clock import SystemClock
-from gpuvigil.model import Acknowledgement, Incident, RecordKind, Severity
+from gpuvigil.model import Acknowledgement, Impact, Incident, RecordKind, Severity
 from tests.dashboard.scene import gpu, incident, node, notice
 from tests.dashboard.servers import DashboardProcess, Feed
 
@@ -85,7 +85,7 @@ def test_an_incident_is_opened_and_acknowledged_with_the_keyboard_alone(
     page.keyboard.type("driving there")
     tab_to(page, "button")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("Taken by Ann <b>, waiting for the analyzer")).to_be_visible()
+    expect(page.get_by_text("Taken by Ann <b>. Reminders end")).to_be_visible()
     expect(page.get_by_label("Your name")).to_have_value("Ann <b>")
     expect(page.get_by_label("What you know or are doing about it").first).to_have_value("")
     (kept,) = feed.process.hub().records(RecordKind.ACKNOWLEDGEMENT, parent=lost.id)
@@ -144,6 +144,28 @@ def test_an_entry_keeps_the_focus_while_the_list_renews_itself(page: Page, feed:
     feed.hub.write_records([ended.to_record()])
     expect(page.locator("li.critical", has_text="driver_silent")).to_be_hidden()
     assert lost.id in page.evaluate(FOCUSED)
+
+
+def test_idle_gpus_of_one_user_are_one_row_which_leads_to_each_of_them(
+    page: Page, feed: Feed
+) -> None:
+    impact = Impact(gpus=1, holders=("job 9",), users=("ann",), text="1 GPU of job 9")
+    idle = [
+        replace(incident("gpu_idle_held", gpu(at, node("sim-003")), Severity.INFO), impact=impact)
+        for at in range(4)
+    ]
+    feed.hub.write_records([one.to_record() for one in idle])
+    row = page.locator("li.info", has_text="4 GPUs of job 9 of ann")
+    expect(row).to_be_visible()
+    page.get_by_role("link", name="Overview").first.click()
+    of_all = page.locator(".attention li.info", has_text="4 GPUs of job 9 of ann")
+    expect(of_all).to_be_visible()
+    of_all.get_by_role("link").first.click()
+    expect(page).to_have_url(re.compile(r"/incidents\?show=standing&fault=gpu_idle_held$"))
+    expect(page.locator("li.info")).to_have_count(len(idle))
+    expect(row).to_be_hidden()
+    over = [replace(one, state="resolved", version=2) for one in idle]
+    feed.hub.write_records([one.to_record() for one in over])
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])

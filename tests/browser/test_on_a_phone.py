@@ -7,7 +7,16 @@ import pytest
 from playwright.sync_api import Browser, ViewportSize, expect
 
 from gpuvigil.clock import SystemClock
-from gpuvigil.model import Allocation, Holder, ScheduledNode, Scheduler, Severity, Subject
+from gpuvigil.model import (
+    Allocation,
+    Holder,
+    Incident,
+    RecordKind,
+    ScheduledNode,
+    Scheduler,
+    Severity,
+    Subject,
+)
 from gpuvigil.web import page_links
 from tests.dashboard.scene import gpu, incident, node
 from tests.dashboard.servers import DashboardProcess, Feed
@@ -128,6 +137,27 @@ def test_a_page_of_one_thing_fits_a_phone_and_keeps_nobody_out(
         wide = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
         assert wide <= PHONE["width"]
         assert violations(page) == []
+
+
+def test_on_a_phone_what_holds_a_job_up_stands_beside_it(
+    browser: Browser, dashboard: DashboardProcess, feed: Feed, shown: Shown
+) -> None:
+    known = feed.hub.record(RecordKind.INCIDENT, shown.incident)
+    assert known is not None
+    one = Incident.from_record(known)
+    long = replace(one, title="Memory of a GPU has more errors than it can correct", version=9)
+    feed.hub.write_records([long.to_record()])
+    with browser.new_context(viewport=PHONE) as context:
+        page = context.new_page()
+        page.goto(dashboard.link())
+        page.wait_for_selector("canvas[data-cells]")
+        page.goto(f"{dashboard.url}{page_links.JOBS}")
+        why = page.get_by_role("group", name="Running").get_by_role("link", name=long.title)
+        expect(why).to_be_visible()
+        box = why.bounding_box()
+        assert box is not None
+        # What bounds other jobs has room beside it.
+        assert box["x"] + box["width"] <= PHONE["width"] * 2 / 3
 
 
 def test_on_a_phone_a_few_notes_stand_before_the_map_and_the_others_are_counted(

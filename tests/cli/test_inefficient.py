@@ -89,8 +89,12 @@ def test_where_too_little_was_measured_that_is_said_and_not_that_nobody_gets_lit
     fine = {**LITTLE, "sm_activity_percent_mean": 90.0}
     assert "No inefficient jobs" in said(fine)
     assert "Of 1 of 2 holders that is known." in said(fine)
-    assert "Not enough data for this period" in said({**fine, "utilization_percent_count": 10})
-    assert "Not enough data for this period" in said({**fine, "sm_activity_percent_mean": None})
+    assert "Not known yet: nobody's GPUs were measured for all of " in said(
+        {**fine, "utilization_percent_count": 10}
+    )
+    assert "Not known yet: nobody's GPUs were measured for all of " in said(
+        {**fine, "sm_activity_percent_mean": None}
+    )
 
 
 def test_a_gpu_that_fell_out_or_is_broken_did_not_compute_nothing_by_its_holders_fault() -> None:

@@ -51,6 +51,13 @@ def test_failures_are_counted_by_fault_and_rack_and_the_worst_come_first() -> No
     assert many.places[1] == "n1"
 
 
+def test_racks_stand_beside_each_other_and_a_switch_after_them() -> None:
+    found = [failure(name) for name in ("n1", "leaf-01-0", "leaf-01-0", "n2", "n3", "n3", "n3")]
+    told = matrix(found, {("lab", "n1"): "r1", ("lab", "n2"): "r2", ("lab", "n3"): "r3"})
+    assert told.places == ["r3", "r1", "r2", "leaf-01-0"]
+    assert [counts for _, _, counts, _ in told.rows] == [[3, 1, 1, 2]]
+
+
 def test_a_rack_sums_its_gpus_and_says_how_hot_they_are() -> None:
     nodes = [node("n1", "lab"), node("n2", "lab"), node("n3", "lab")]
     view = fleet_view(busy_fleet(nodes), AnalyzerSettings(), NOON).clusters[0]

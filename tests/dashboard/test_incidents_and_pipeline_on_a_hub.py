@@ -138,7 +138,7 @@ def test_acknowledging_writes_once_and_says_at_once_who_took_it(hub: HubProcess)
     name = "Ann <img src=x onerror=alert(1)>"
     send(test, name, "driving there")
     shown = said(test)
-    assert "waiting for the analyzer to say so" in shown
+    assert "Reminders go on until the analyzer reads that" in shown
     assert "no analyzer has ever reported" in shown
     (kept,) = acknowledgements(client)
     assert (kept.by, kept.note) == (name, "driving there")

@@ -401,13 +401,9 @@ def test_the_page_links_jobs_and_incidents_and_keeps_strangers_text_text() -> No
     assert said.count('["table"') == said.count('"class": "wide"')
     assert "No job fits." in drawn(one(), asked=Filters(q="nobody"))
     assert "1 of 1" in drawn(one(), asked=Filters(q="ann"))
-    # On a phone what bounds a job is on the screen, beside whose it is.
-    assert re.findall(r'"href": "/jobs\?sort=(\w+)', drawn(one(NOTE)))[:4] == [
-        "job",
-        "user",
-        "gpus",
-        "bound",
-    ]
+    # On a phone what holds a job up or bounds it is on the screen, beside whose it is.
+    heads = re.findall(r'"href": "/jobs\?sort=(\w+)', drawn(one(NOTE), one()))
+    assert heads[:5] == ["job", "held_up_by", "bound", "user", "gpus"]
     assert "No job runs." in drawn()
     quiet = replace(one(), incidents=())
     assert "No incident holds up the one job that runs." in drawn(quiet)
@@ -440,6 +436,13 @@ def test_the_jobs_own_page_says_why_ranks_and_what_to_do() -> None:
     assert '"8.0 GPU-hours"' in said
     assert '"Mean time to failure"' in said
     assert '"Last step"' in said, "a job that is held up makes none now"
+    assert '["dd", {"class": "beside"}, "too little measured to compare it"]' in said
+    none = json.dumps(job_drawing.tiles(one(NOTE), site(), PRICES, NOON), ensure_ascii=False)
+    assert '"–"], ["dd", {"class": "beside"}, "no failure is known"]' in none
+    young = reliability("prod", 1, (NOON - SPAN, NOON), [LOST])
+    assert "not watched long enough" in json.dumps(
+        job_drawing.tiles(one(NOTE), young, PRICES, NOON)
+    )
     assert '"Step"' in json.dumps(
         job_drawing.tiles(one(NOTE, step_seconds_mean=2.0), site(), PRICES, NOON)
     )

@@ -68,7 +68,12 @@ def told(
     return store.window("port", ASKED, NOW - SPAN, NOW)
 
 
-def moment(*incidents: Incident, racks: int = 2, switch: str | None = None) -> FleetNow:
+def moment(
+    *incidents: Incident,
+    racks: int = 2,
+    switch: str | None = None,
+    silent: Subject | None = None,
+) -> FleetNow:
     identities = tuple(
         PortIdentity(
             device=device, port="1", kind="roce", role="fabric", was_up=True, switch=switch,
@@ -80,7 +85,10 @@ def moment(*incidents: Incident, racks: int = 2, switch: str | None = None) -> F
         Facts(
             now=NOW,
             gpus=gpu_table(row(gpu(0, one), 0, NOW) for one in NODES),
-            heard=heard(NODES, NOW),
+            heard={
+                **heard(NODES, NOW),
+                **({} if silent is None else heard([silent], NOW - timedelta(minutes=3))),
+            },
             inventories=tuple(
                 replace(
                     inventory(one, 1, rack=f"rack-{place % racks + 1}" if racks else None),
@@ -244,6 +252,16 @@ def test_links_that_were_up_and_tell_nothing_are_counted() -> None:
     assert found.unread == 1
     assert '"Links not readable"], ["dd", {}, "1"]' in said(found)
     assert found.answer == "No: none of 7 links has a finding."
+
+
+def test_what_a_silent_node_told_a_moment_ago_is_not_readable_now() -> None:
+    rows = [(port(one, device), BUSY) for one in NODES for device in ("mlx5_0", "mlx5_1")]
+    silent = moment(silent=NODES[0])
+    found = network(silent, measured(told(*rows[3:]), ["prod"]))
+    assert found.unread == 3
+    first, second, *_ = found.unseen
+    assert first.startswith("1 link that was up before reported nothing in the last five minutes")
+    assert second == "1 node without data: its ports are not seen."
 
 
 def test_where_no_fabric_port_tells_waits_the_answer_is_not_no() -> None:

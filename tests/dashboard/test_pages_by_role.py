@@ -27,6 +27,7 @@ from gpuvigil.model import (
     RecordKind,
     Silence,
 )
+from gpuvigil.model.report_run import ReportRun
 from gpuvigil.web import page_links
 from tests.accounting.people.scene import (
     GPU,
@@ -275,6 +276,27 @@ def test_what_an_operator_writes_is_their_own_word_and_in_the_audit_log(hub: Hub
     assert (AuditedAction.ACKNOWLEDGE, ME, incident().id) in {
         (one.deed, one.person, one.about) for one in entries
     }
+
+
+def test_an_operator_may_ask_for_a_report_and_nobody_else(hub: HubProcess) -> None:
+    run = ReportRun(name="weekly", due_at=SystemClock().now(), early=True)
+    as_(person(Role.VIEWER))
+    with pytest.raises(HubError, match="only operators"):
+        live.shared().questions.call(
+            lambda client: client.write_records([run.to_record(1, run.due_at)])
+        )
+    for who in (HOLDER_OF_THE_LINK, person(Role.OPERATOR)):
+        as_(who)
+        live.shared().questions.call(
+            lambda client: client.write_records([run.to_record(1, run.due_at)])
+        )
+    kept = hub.hub().record(RecordKind.REPORT, run.id)
+    assert kept is not None
+    assert ReportRun.from_record(kept) == run
+    told = [_audit(one) for one in hub.hub().records(RecordKind.AUDIT)]
+    mine = [one for one in told if (one.deed, one.about) == (AuditedAction.REPORT, run.id)]
+    assert {one.person for one in mine} == {"", ME}
+    assert "called themselves" not in str(mine)
 
 
 def test_a_silence_that_another_ends_stays_its_authors(hub: HubProcess) -> None:

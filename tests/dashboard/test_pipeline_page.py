@@ -221,7 +221,7 @@ def test_nodes_that_are_not_heard_are_named_and_lower_the_coverage() -> None:
     )
     view = pipeline(stale, NOON)
     assert view.verdict.startswith(
-        "Not to be trusted fully: cluster simulated: 1 of 4 nodes is silent: sim-001 (for 12 min)."
+        "Pages may be wrong: cluster simulated: 1 of 4 nodes is silent: sim-001 (for 12 min)."
     )
     (cluster,) = view.clusters
     assert cluster.coverage_percent == pytest.approx(80.0, abs=0.5)
@@ -264,7 +264,7 @@ def test_a_clock_that_is_wrong_is_named_and_makes_no_data_old(
     )
     view = pipeline(wrong, NOON)
     assert view.verdict == (
-        "To be trusted, with care: cluster simulated: 1 clock more than 2 s off:"
+        "Pages can be trusted, with care: cluster simulated: 1 clock more than 2 s off:"
         f" sim-001 ({offset:+.1f} s)."
     )
     assert view.clusters[0].nodes[0].lag_seconds == pytest.approx(0.0, abs=0.1)
@@ -477,7 +477,7 @@ def test_a_full_store_that_drops_its_oldest_is_said() -> None:
     dropped = {"lines": 1200, "until": to_text(NOON - timedelta(hours=2))}
     view = pipeline(replace(WELL, status=status(store={**STORE, "dropped": dropped})), NOON)
     assert view.verdict == (
-        "Not to be trusted fully: the hub's store is full: its oldest 1,200 lines,"
+        "Pages may be wrong: the hub's store is full: its oldest 1,200 lines,"
         " up to 10:00:00 UTC on 31 Jan, had to go."
     )
     assert "Raise `hub.store_bytes`" in view.problems[0].action

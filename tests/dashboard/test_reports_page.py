@@ -1,6 +1,7 @@
 """The page of reports: what it says of each, and which one comes first."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from streamlit.testing.v1 import AppTest
 from dashboard.data import live
 from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
-from dashboard.reports.page import first, lead, nothing, told
+from dashboard.reports.page import WAITED_FOR, awaited, first, lead, nothing, told
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config, ReportSettings
 from gpuvigil.hub_client import Hub
+from gpuvigil.model import RecordKind
 from gpuvigil.model.report_run import Letter, LetterState, ReportRun
+from tests.polling import wait_until
 from tests.servers import ROOT, QuickHub
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)
@@ -31,9 +34,12 @@ def test_it_says_whom_a_report_went_to() -> None:
     letter = Letter(run=run.id, to="vp@x.org", state=LetterState.SENT, at=NOON)
     assert told(run, {run.id: [letter]}).endswith("vp@x.org sent.")
     assert told(run, {}).endswith("Sent to nobody.")
+    assert told(run, {}).startswith("weekly, due 12:00:00 UTC on 23 Nov")
+    assert told(replace(run, early=True), {}).startswith("weekly, asked for 12:00:00 UTC on 23 Nov")
     assert Letter.from_record(letter.to_record()) == letter
     whole = ReportRun(name="weekly", due_at=NOON, title="T", span="S", summary="s", html="<p>a</p>")
-    assert ReportRun.from_record(whole.to_record(3)) == whole
+    for one in (whole, replace(whole, early=True)):
+        assert ReportRun.from_record(one.to_record(3)) == one
 
 
 def test_it_says_what_a_report_says_first_of_each_cluster() -> None:
@@ -47,13 +53,22 @@ def test_where_there_is_none_it_says_when_one_comes_and_what_to_do() -> None:
     usual, other = ReportSettings(), ReportSettings(name="month", cron="0 8 1 * *")
     assert nothing([usual], may_see=True) == (
         "No reports yet. The weekly report comes on Mondays at 07:00 UTC."
-        " To make it now, run gpuvigil report send weekly."
     )
     assert "when it is due (gpuvigil report list says when)" in nothing([other], may_see=True)
     assert nothing([], may_see=True).startswith("No report is scheduled. Add one to the conf")
     for scheduled in ([], [usual], [other]):
         assert "[[" not in nothing(scheduled, may_see=True)
         assert nothing(scheduled, may_see=False).startswith("Reports are shown to operators.")
+
+
+def test_it_says_for_a_while_that_a_report_is_being_written() -> None:
+    run = ReportRun(name="weekly", due_at=NOON, early=True)
+    (soon,) = awaited([run], NOON + timedelta(seconds=5))
+    assert soon.startswith("The weekly report was asked for at ")
+    assert soon.endswith("it takes half a minute.")
+    (late,) = awaited([run], NOON + timedelta(minutes=2))
+    assert late.endswith("gpuvigil report schedule does that, if it runs.")
+    assert awaited([run], NOON + WAITED_FOR) == []
 
 
 @pytest.fixture
@@ -78,6 +93,30 @@ def test_the_page_shows_what_was_made_and_not_what_is_only_due(hub: Hub) -> None
     page.run()
     page.switch_page("pages/reports.py").run()
     assert not page.exception
-    shown = " ".join(str(one.proto) for one in page.main if "html" in one.type)
-    assert "GPU report, Week 47" in shown
-    assert "due, due" not in shown
+    assert "GPU report, Week 47" in shown(page)
+    assert "due, due" not in shown(page)
+
+
+@pytest.mark.server
+def test_who_does_not_wait_for_monday_has_one_written_now(hub: Hub) -> None:
+    page = AppTest.from_file(str(ROOT / "dashboard" / "app.py"), default_timeout=60)
+    page.run()
+    page.switch_page("pages/reports.py").run()
+    assert "comes on Mondays" in shown(page)
+    write = next(one for one in page.button if one.label == "Write the weekly report now")
+    write.click().run()
+    assert not page.exception
+    (record,) = hub.records(RecordKind.REPORT)
+    asked = ReportRun.from_record(record)
+    assert (asked.name, asked.early, record.due_at) == ("weekly", True, asked.due_at)
+    page.run()
+    assert "The weekly report was asked for at" in shown(page)
+    assert next(one for one in page.button if one.label.startswith("Write the")).disabled
+    made = replace(asked, title="Preview: GPU report", span="Week 49", html="<p>a</p>")
+    hub.write_records([made.to_record(2)])
+    wait_until("report", lambda: "Preview: GPU report, Week 49" in shown(page.run()))
+    assert "was asked for at" not in shown(page)
+
+
+def shown(page: AppTest) -> str:
+    return " ".join(str(one.proto) for one in page.main if "html" in one.type)

@@ -62,7 +62,7 @@ def test_what_is_taken_on_the_page_is_acknowledged_and_told_to_nobody_again(page
     # with a run of their own.
     wait_until("the story", lambda: "acknowledged by Ann: driving there" in shown(page.run()))
     wait_until("the reason", lambda: "not sent" in shown(page.run()))
-    wait_until("the analyzer", lambda: "waiting for the analyzer" not in shown(page.run()))
+    wait_until("the analyzer", lambda: "Reminders end" not in shown(page.run()))
     pages.driver.restore(2)
     pages.told("gpu_lost", "resolved", timeout_seconds=30)
     wait_until("the end", lambda: "It is over" in shown(page.run()))

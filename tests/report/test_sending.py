@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from socket import create_server
 from typing import Any
@@ -33,7 +33,7 @@ from gpuvigil.model import RecordKind
 from gpuvigil.model.report_run import LetterState, ReportRun
 from report.archive import letters_of, runs
 from report.cron import parsed
-from report.schedule import planned
+from report.schedule import final_of, planned, so_far
 from report.schedule_command import listed, sent
 from report.schedule_command import main as command
 from report.sending import ReportRunner
@@ -248,6 +248,41 @@ def test_a_preview_that_nobody_took_in_time_goes_to_nobody(
     until_done(desk)
     (mail,) = (mail for _, mail in box.mails)
     assert mail["Subject"].startswith("GPU report")
+
+
+def test_one_that_is_asked_for_before_its_time_is_of_what_is_known_and_goes_to_nobody(
+    fed: HubProcess, mailbox: tuple[Mailbox, int]
+) -> None:
+    box, port = mailbox
+    config = config_of(fed, port, weekly("early"))
+    desk = replace(office(config), clock=ManualClock(MONDAY - timedelta(days=3)))
+    run = ReportRun(name="early", due_at=desk.clock.now(), early=True)
+    desk.hub.write_records([run.to_record(1, run.due_at)])
+    until_done(desk)
+    (made,) = [one for one in runs(desk.hub) if one.name == "early" and one.html]
+    assert made.title == "Preview: GPU report, cluster alpha"
+    assert f"Preliminary until Monday, {MONDAY.day} {MONDAY:%B}, 07:00" in made.summary
+    assert (made.numbers, box.mails) == ((), [])
+    assert any(", a preview: nobody to" in line for line in listed(config, desk.hub, MONDAY))
+
+
+def test_an_early_one_is_of_a_whole_span_while_the_next_span_has_yet_to_begin() -> None:
+    day = MONDAY - timedelta(hours=7)
+    for settings, at, is_whole in (
+        (ReportSettings(), day + timedelta(minutes=14), False),  # the week is over, and not yet due
+        (ReportSettings(), day + timedelta(hours=8), False),
+        (ReportSettings(cron="0 7 1 1 *"), datetime(2026, 6, 5, 12, tzinfo=timezone.utc), True),
+        (
+            ReportSettings(cron="0 7 1 * *", covers="month"),
+            datetime(2026, 6, 5, 12, tzinfo=timezone.utc),
+            False,
+        ),
+    ):
+        run = ReportRun(name="weekly", due_at=at, early=True)
+        (start, end), _ = so_far(settings, run, at)
+        assert start < end <= at
+        assert (final_of(settings, run) is None) == is_whole
+        assert at - end <= timedelta(minutes=15) or is_whole
 
 
 @pytest.mark.parametrize(("hours", "team", "before"), [(0.0, "vision", []), (24.0, "", [])])

@@ -3,14 +3,16 @@
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
+from gpuvigil.config import SimulatorSettings
 from gpuvigil.model import Record, Switch
 from simulator.cluster import build
 from simulator.fabric.cabling import SPINES
 from simulator.faults import InjectedFault
-from simulator.player import SwitchReporter
+from simulator.player import Story, SwitchReporter, switches_file
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 
@@ -63,6 +65,42 @@ def test_an_injected_loss_of_a_switch_shows(name: str, lost: str) -> None:
     told(teller, NOON)
     found = told(teller, later(10.0), injected(name, "mlx5_1"))
     assert [it.subject.node for it in found if it.lost_at is not None] == [lost]
+
+
+@pytest.mark.parametrize("name", ["uplink-slow", "uplink-down", "spine-down"])
+def test_what_was_injected_before_a_restart_is_still_wrong_after_it(
+    name: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "switches.jsonl"
+    before = SwitchReporter(build(4, 8, 1), "boot", file)
+    told(before, NOON)
+    stood = troubled(told(before, later(10.0), injected(name)))
+    assert stood
+    after = SwitchReporter(build(4, 8, 1), "again", file)
+    assert troubled(told(after, later(60.0), injected(name))) == stood
+    assert not troubled(told(after, later(70.0)))
+
+
+def test_a_reader_that_remembers_another_cluster_begins_anew(tmp_path: Path) -> None:
+    settings = SimulatorSettings(nodes=4)
+    story = Story.begin(settings, NOON)
+    file = switches_file(tmp_path, None, story)
+    file.write_text("what was known")
+    assert switches_file(tmp_path, Story.begin(settings, later(60.0)), story).exists()
+    other = Story.begin(replace(settings, nodes=5), NOON)
+    assert not switches_file(tmp_path, other, story).exists()
+
+
+def troubled(switches: list[Switch]) -> set[tuple[str, str, datetime | None]]:
+    """Switches that are lost, and ports that are down or slower than once, each with its since."""
+    lost = {(it.subject.node, "", it.lost_at) for it in switches if it.lost_at is not None}
+    return lost | {
+        (it.subject.node, port.id, port.since)
+        for it in switches
+        if it.lost_at is None
+        for port in it.ports
+        if not port.up or port.bits_per_second != port.best_bits_per_second
+    }
 
 
 def test_a_full_leaf_drops_packets_at_its_cables_to_spines() -> None:

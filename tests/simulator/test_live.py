@@ -347,6 +347,22 @@ def test_the_fleets_switches_are_read_and_injected_faults_show_there(
     assert odd == wrong
 
 
+def test_after_a_restart_a_cable_that_is_slow_is_known_to_have_been_faster(
+    tmp_path: Path,
+) -> None:
+    """Its link said 100 Gbit/s and nothing else, and its incident ended."""
+    file = tmp_path / "switches.jsonl"
+    fault = InjectedFault(name="uplink-slow", node="sim-00000", device="mlx5_0", port="1", at=NOON)
+    switches(LiveFleet(story(), 5.0, NOON, "1", file), 1)  # before the fault
+    found = switches(LiveFleet(story(), 5.0, NOON, "2", file), 1, fault)
+    (slow,) = [
+        port
+        for port in found["leaf-01-0"].ports
+        if port.bits_per_second != port.best_bits_per_second
+    ]
+    assert (slow.bits_per_second, slow.best_bits_per_second) == (10**11, 4 * 10**11)
+
+
 @pytest.mark.parametrize("name", ["xid79", "xid48", "gpu-hang"])
 def test_the_other_ranks_of_a_training_spin_while_one_of_them_cannot_work(name: str) -> None:
     begun = FleetStory.begin(SimulatorSettings(nodes=16, tick_seconds=5.0, fault_rate=0.0), NOON)
