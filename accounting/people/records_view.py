@@ -38,6 +38,13 @@ _WRITTEN_OF = {
     RecordKind.SCHEDULER: frozenset({"reason"}),
     RecordKind.JOB: frozenset({"reason"}),
 }
+# Reasons of steps and notices are gpuvigil's own, but some quote what somebody typed: a scheduler's reason for a
+# drain, or whoever silenced an incident.
+_QUOTING = {
+    RecordKind.TRANSITION: frozenset({"reason"}),
+    RecordKind.NOTICE: frozenset({"reason", "cause"}),
+}
+_QUOTED = frozenset({"out_of_service", "silenced"})  # verdicts
 # Names of programs and jobs, chosen by their people.
 _PROGRAMS = frozenset({"command", "name", "project"})
 _PROGRAMS_OF = frozenset({RecordKind.ALLOCATION, RecordKind.JOB})
@@ -228,7 +235,16 @@ class _Redaction:
         if key in _PROGRAMS and self._record.kind in _PROGRAMS_OF:
             return ""
         written = _WRITTEN_OF.get(self._record.kind, frozenset())
-        return self._written(value) if key in _WRITTEN or key in written else None
+        if key in _WRITTEN or key in written or self._quotes(key, value, around):
+            return self._written(value)
+        return None
+
+    def _quotes(self, key: str, value: str, around: Mapping[str, Any]) -> bool:
+        """Return whether a reason quotes what somebody typed, as far as its record says."""
+        if key not in _QUOTING.get(self._record.kind, ()):
+            return False
+        typed = self._record.body.get("snapshot", {}).get("body", {}).get("held")
+        return around.get("verdict") in _QUOTED or bool(typed and typed in value)
 
     def _written(self, text: str) -> str:
         """Return free text for operators, old text without the known names; others do not see it."""

@@ -34,6 +34,7 @@ from gpuvigil.model import (
     EventKind,
     Holder,
     Incident,
+    OutOfService,
     Record,
     RecordKind,
     Silence,
@@ -56,6 +57,7 @@ from .scene import (
 )
 
 ALL = tuple(records())
+DRAINED = "drained: ada spilled tea"
 NOT_OPERATORS = [Role.VIEWER, Role.TEAM, Role.OWN]
 
 
@@ -325,6 +327,41 @@ def _said(by: str, to: str = "") -> Record:
     return Acknowledgement(
         id="a9", incident=incident().id, subject=GPU, by=by, note=f"{by} looks", at=NOON, to=to
     ).to_record()
+
+
+@pytest.mark.parametrize("role", NOT_OPERATORS)
+@pytest.mark.parametrize(
+    ("kind", "body", "shown"),
+    [
+        (RecordKind.TRANSITION, {"reason": f"out of service: {DRAINED}"}, WITHHELD),
+        (RecordKind.TRANSITION, {"reason": "seen a second time"}, "seen a second time"),
+        (RecordKind.NOTICE, {"cause": f"out of service: {DRAINED}"}, WITHHELD),
+        (RecordKind.NOTICE, {"reason": "ada did it", "verdict": "silenced"}, WITHHELD),
+        (RecordKind.NOTICE, {"reason": "ada did it", "verdict": "out_of_service"}, WITHHELD),
+        (RecordKind.NOTICE, {"reason": "as planned", "verdict": "new"}, "as planned"),
+    ],
+)
+def test_what_a_reason_quotes_of_what_somebody_typed_is_for_operators(
+    role: Role, kind: RecordKind, body: dict[str, str], shown: str
+) -> None:
+    """Names that no record knows are in it, too."""
+    out = replace(incident(), out_of_service=OutOfService("DRAIN", DRAINED))
+    snapshot = out.to_record().to_json()
+    step = Record(
+        kind=kind,
+        id="x",
+        at=NOON,
+        subject=GPU.key,
+        parent=out.id,
+        body=body | {"snapshot": snapshot},
+    )
+    found = sight(role).record(step, NOON)
+    assert found is not None
+    (key, *_) = body
+    assert found.body[key] == shown
+    whole = sight(Role.OPERATOR).record(step, NOON)
+    assert whole is not None
+    assert whole.body[key] == body[key]
 
 
 def test_whom_an_incident_was_handed_to_is_a_person() -> None:
