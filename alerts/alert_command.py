@@ -54,18 +54,18 @@ def main(arguments: Sequence[str]) -> int:
     options = parser("alert", "Without a verb: run alerting until SIGTERM or SIGINT.")
     verbs = options.add_subparsers(dest="verb", metavar="VERB")
     route = verbs.add_parser("route", help="show the routes, or explain one incident's")
-    route.add_argument("--explain", metavar="INCIDENT", help="an incident's id")
-    verbs.add_parser("opinions", help="count the votes per rule: useful or noise")
-    vote = verbs.add_parser("vote", help="say that an incident was useful, or noise")
+    route.add_argument("--explain", metavar="INCIDENT", help="the incident's ID")
+    verbs.add_parser("opinions", help="count votes by rule: useful or noise")
+    vote = verbs.add_parser("vote", help="vote an incident useful, or noise")
     vote.add_argument("incident", help="its id")
     vote.add_argument("worth", choices=_WORTH, metavar="|".join(_WORTH))
-    vote.add_argument("--by", default="", help="who; default: the user who runs this")
+    vote.add_argument("--by", default="", help="your name; default: the current user")
     retry = verbs.add_parser("retry", help="retry notifications that were given up")
     retry.add_argument("--channel", help="only those of this channel")
     test = verbs.add_parser("test", help="send a test alert and its resolution")
     test.add_argument("channel", help="the channel's name")
     test.add_argument(
-        "--owner", help="pretend it hits this user, for channels that write to owners"
+        "--owner", help="act as if this user were affected, for channels that write to owners"
     )
     configured_anywhere(verbs.choices.values())
     chosen = options.parse_args(arguments)

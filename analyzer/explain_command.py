@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser(
         "explain", "Explain why an incident was raised: rule, numbers, steps, and doubts."
     )
-    options.add_argument("incident", help="the id of an incident, as messages and pages show it")
+    options.add_argument("incident", help="the incident's ID, from a message or page")
     return run_command(options, arguments, _explain)
 
 

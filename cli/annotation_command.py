@@ -24,15 +24,17 @@ def main(arguments: Sequence[str]) -> int:
     options = parser("annotation", "Mark a deploy, a roll-out or maintenance on the charts.")
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     add = verbs.add_parser("add", help="create an annotation")
-    add.add_argument("note", help="what was done, as 'driver 580 rolled out'")
-    add.add_argument("--nodes", default="", help="n1,n[3-8]; default: the whole cluster")
-    add.add_argument("--cluster", help="their cluster; collector.cluster, if left out")
-    add.add_argument("--at", type=time, help="when, as 2026-11-30T08:00:00Z; default: now")
-    add.add_argument("--until", type=time, help="when it was over; default: it is of one moment")
-    add.add_argument("--by", default="", help="who; default: the user who runs this")
+    add.add_argument("note", help="what was done, such as 'driver 580 rolled out'")
+    add.add_argument("--nodes", default="", help="such as n1,n[3-8]; default: the whole cluster")
+    add.add_argument("--cluster", help="the cluster; default: collector.cluster")
+    add.add_argument(
+        "--at", type=time, help="when it happened, such as 2026-11-30T08:00:00Z; default: now"
+    )
+    add.add_argument("--until", type=time, help="when it ended; default: a single moment")
+    add.add_argument("--by", default="", help="your name; default: the current user")
     verbs.add_parser("list", help="list annotations, oldest first")
-    verbs.add_parser("delete", help="take one off the charts").add_argument(
-        "id", help="its id, as 'list' shows it"
+    verbs.add_parser("delete", help="delete an annotation from the charts").add_argument(
+        "id", help="its ID, from 'list'"
     )
     configured_anywhere(verbs.choices.values())
     return run_command(options, arguments, _run)

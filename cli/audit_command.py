@@ -18,8 +18,10 @@ _MOST = 100_000
 def main(arguments: Sequence[str]) -> int:
     """Print the audit entries of a span, oldest first; return the exit code."""
     options = parser("audit", "Show who signed in, acknowledged, silenced and changed people.")
-    options.add_argument("--last", default="7d", metavar="LENGTH", help="15m, 6h, 7d or 2w; 7d")
-    options.add_argument("--person", help="of this person alone")
+    options.add_argument(
+        "--last", default="7d", metavar="LENGTH", help="15m, 6h, 7d or 2w; default: 7d"
+    )
+    options.add_argument("--person", help="only this person's entries")
     options.add_argument("-o", dest="form", choices=("text", "json"), default="text")
     return run_command(options, arguments, _show)
 

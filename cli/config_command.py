@@ -58,15 +58,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=argparse.SUPPRESS)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    check = verbs.add_parser("check", help="say each mistake in one line, with file and key")
-    check.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help="what `up` uses if left out"
-    )
+    check = verbs.add_parser("check", help="print each mistake in one line, with file and key")
+    check.add_argument("file", nargs="?", type=Path, metavar="FILE", help="default: what `up` uses")
     check.add_argument(
         "--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
     check.add_argument(
-        "--limits", action="store_true", help="print each limit in force, and who set it"
+        "--limits", action="store_true", help="print each limit in force and where it comes from"
     )
     check.add_argument("-o", dest="form", choices=("text", "json"), default="text")
     return parser

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         default=[],
         type=Path,
         metavar="FILE",
-        help="output of dcgmi diag or nccl-tests, which must have passed; may be repeated",
+        help="output of dcgmi diag or nccl-tests, which must have passed; repeatable",
     )
     accept.add_argument(
         "--least-bandwidth",
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     retire.add_argument("--note", default="", help="why, and where it went")
     for verb, act in ((accept, _accept), (retire, _retire)):
         verb.add_argument("node", help="its name")
-        verb.add_argument("--cluster", help="its cluster; collector.cluster, if left out")
-        verb.add_argument("--by", default="", help="who; default: the user who runs this")
+        verb.add_argument("--cluster", help="the cluster; default: collector.cluster")
+        verb.add_argument("--by", default="", help="your name; default: the current user")
         verb.set_defaults(act=act)
     configured_anywhere(verbs.choices.values())
     return run_command(options, arguments, _run)

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     passwd.add_argument("name")
     _with_password(passwd)
-    role = verbs.add_parser("role", help="change role, users or teams; counts at once")
+    role = verbs.add_parser("role", help="change role, users or teams; takes effect at once")
     role.add_argument("name")
     _with_rights(role, required=False)
     verbs.add_parser("remove", help="remove a person; ends their sessions").add_argument("name")
@@ -70,13 +70,13 @@ def _with_rights(verb: argparse.ArgumentParser, *, required: bool) -> None:
         "--user",
         action="append",
         default=[],
-        help="their user name on the clusters, if another than NAME; may be repeated",
+        help="user name on the clusters, if not NAME; repeatable",
     )
     verb.add_argument(
         "--team",
         action="append",
         default=[],
-        help="their account at the scheduler; may be repeated",
+        help="account of the scheduler; repeatable",
     )
 
 
@@ -85,7 +85,7 @@ def _with_password(verb: argparse.ArgumentParser) -> None:
         "--password-file",
         type=Path,
         metavar="FILE",
-        help="read the password from its first line; - reads standard input",
+        help="file with the password in its first line; - is standard input",
     )
 
 

@@ -27,14 +27,17 @@ def main(arguments: Sequence[str]) -> int:
     )
     add.add_argument("--for", dest="span", required=True, help="30m, 4h or 2d")
     add.add_argument("--reason", required=True, help="why")
-    add.add_argument("--by", default="", help="who; default: the user who runs this")
+    add.add_argument("--by", default="", help="your name; default: the current user")
     add.add_argument(
-        "--from", dest="starts_at", type=time, help="start, as 2026-11-30T08:00:00Z; default: now"
+        "--from",
+        dest="starts_at",
+        type=time,
+        help="start, such as 2026-11-30T08:00:00Z; default: now",
     )
     shown = verbs.add_parser("list", help="list active and scheduled silences")
     shown.add_argument("--all", action="store_true", help="include expired ones")
     verbs.add_parser("end", help="expire a silence now").add_argument(
-        "id", help="its id, as 'list' shows it"
+        "id", help="its ID, from 'list'"
     )
     configured_anywhere(verbs.choices.values())
     return run_command(options, arguments, _run)

@@ -46,7 +46,7 @@ def status_main(arguments: Sequence[str]) -> int:
     commands.add_argument(
         "--exit-code",
         action="store_true",
-        help="exit with 0 when all is well, 1 for a warning, 2 for a critical, 3 when that cannot be said",
+        help="exit codes for monitoring: 0 all is well, 1 a warning, 2 a critical, 3 unknown",
     )
     moments: list[FleetNow] = []
 
@@ -65,7 +65,7 @@ def top_main(arguments: Sequence[str]) -> int:
     """Run `gpuvigil top`, with the same exit codes. At a terminal it runs until somebody ends it."""
     commands = _parser("top", "Show who holds GPUs now, largest holders first.")
     commands.add_argument(
-        "--once", action="store_true", help="print once and exit, at a terminal too"
+        "--once", action="store_true", help="print once and exit, even at a terminal"
     )
     chosen = commands.parse_args(arguments)
     is_watched = sys.stdin.isatty() and sys.stdout.isatty() and chosen.form == "table"
@@ -109,9 +109,7 @@ def why_main(arguments: Sequence[str]) -> int:
         "Show what bounds a running job, or how and why a job ended, and what its nodes reported."
     )
     commands = _parser("why", what)
-    commands.add_argument(
-        "job", metavar="JOB", help="Slurm's number of a job, or of an array's task"
-    )
+    commands.add_argument("job", metavar="JOB", help="a Slurm job's number, or an array task's")
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         prices = Prices(settings=config.cost)
@@ -127,7 +125,10 @@ def jobs_main(arguments: Sequence[str]) -> int:
     )
     commands = _parser("jobs", what)
     commands.add_argument(
-        "--last", metavar="LENGTH", default="1d", help="also jobs that ended in 1h, 1d or 7d; 1d"
+        "--last",
+        metavar="LENGTH",
+        default="1d",
+        help="also jobs that ended within 1h, 1d or 7d; default: 1d",
     )
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
@@ -143,7 +144,9 @@ def inefficient_main(arguments: Sequence[str]) -> int:
     """Run `gpuvigil inefficient`, with the same exit codes."""
     what = "Show busy holders that use their GPUs poorly, and what would help."
     commands = _parser("inefficient", what)
-    commands.add_argument("--last", metavar="LENGTH", default="1h", help="15m, 6h or 1d; 1h")
+    commands.add_argument(
+        "--last", metavar="LENGTH", default="1h", help="15m, 6h or 1d; default: 1h"
+    )
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         span = span_of(chosen.last, None, None, SystemClock().now())
@@ -157,7 +160,9 @@ def inference_main(arguments: Sequence[str]) -> int:
     """Run `gpuvigil inference`, with the same exit codes."""
     what = "Show the load of each model's replicas, and how many would carry it."
     commands = _parser("inference", what)
-    commands.add_argument("--last", metavar="LENGTH", default="1d", help="1h, 6h, 1d or 7d; 1d")
+    commands.add_argument(
+        "--last", metavar="LENGTH", default="1d", help="1h, 6h, 1d or 7d; default: 1d"
+    )
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         span = span_of(chosen.last, None, None, SystemClock().now())
@@ -174,7 +179,9 @@ def queue_main(arguments: Sequence[str]) -> int:
     commands = _parser(
         "queue", "Show pending jobs, what they wait for, and what is free meanwhile."
     )
-    commands.add_argument("--last", metavar="LENGTH", help="waits of 15m, 6h, 7d or 2w; 7d")
+    commands.add_argument(
+        "--last", metavar="LENGTH", help="waits within 15m, 6h, 7d or 2w; default: 7d"
+    )
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         span = span_of(chosen.last, None, None, SystemClock().now())
@@ -194,7 +201,9 @@ def usage_main(arguments: Sequence[str]) -> int:
         default="user",
         help="default: user; team is account",
     )
-    commands.add_argument("--last", metavar="LENGTH", help="15m, 6h, 7d or 2w until --to; 7d")
+    commands.add_argument(
+        "--last", metavar="LENGTH", help="15m, 6h, 7d or 2w until --to; default: 7d"
+    )
     _add_from_to(commands)
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
@@ -210,7 +219,7 @@ def usage_main(arguments: Sequence[str]) -> int:
 def lemons_main(arguments: Sequence[str]) -> int:
     """Run `gpuvigil lemons`, with the same exit codes."""
     commands = _parser("lemons", "List the nodes, slots and GPUs that failed repeatedly.")
-    commands.add_argument("--all", action="store_true", help="also what failed once")
+    commands.add_argument("--all", action="store_true", help="also list single failures")
 
     def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
         now = SystemClock().now()
@@ -227,7 +236,7 @@ def compare_main(arguments: Sequence[str]) -> int:
     )
     kinds = [one.value for one in Attribute]
     commands.add_argument("--by", choices=kinds, default=kinds[0], help=f"{kinds[0]} if left out")
-    commands.add_argument("--last", metavar="LENGTH", help="7d, 4w or 90d until --to; 28d")
+    commands.add_argument("--last", metavar="LENGTH", help="7d, 4w or 90d until --to; default: 28d")
     _add_from_to(commands)
     commands.add_argument(
         "--fault",
@@ -252,12 +261,14 @@ def rma_main(arguments: Sequence[str]) -> int:
     commands = _parser(
         "rma", "Record how far a part's return to its manufacturer is, or list all returns."
     )
-    commands.add_argument("incident", nargs="?", help="the id of an incident of hardware")
+    commands.add_argument("incident", nargs="?", help="the ID of a hardware incident")
     states = [state.value for state in RmaState]
-    commands.add_argument("state", nargs="?", choices=states, help="how far it is now")
-    commands.add_argument("--by", metavar="NAME", help="who; default: your login")
-    commands.add_argument("--note", default="", metavar="TEXT", help="the maker's case, say")
-    commands.add_argument("--all", action="store_true", help="list those that are over, too")
+    commands.add_argument("state", nargs="?", choices=states, help="its state now")
+    commands.add_argument("--by", metavar="NAME", help="your name; default: the current user")
+    commands.add_argument(
+        "--note", default="", metavar="TEXT", help="for example the maker's case number"
+    )
+    commands.add_argument("--all", action="store_true", help="also list finished ones")
 
     def grid(hub: Hub, _: Config, chosen: argparse.Namespace) -> Grid:
         now = SystemClock().now()
@@ -292,7 +303,7 @@ def topology_main(arguments: Sequence[str]) -> int:
         type=Path,
         default=[],
         metavar="FILE",
-        help="read this beside topology.files: Slurm's topology, ibnetdiscover's output, labels, TOML",
+        help="read this in addition to topology.files: Slurm's topology, ibnetdiscover's output, labels, TOML",
     )
     chosen = commands.parse_args(arguments)
 

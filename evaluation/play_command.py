@@ -189,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="docs/play.md says how to write a file of kinds.",
     )
     parser.add_argument(
-        "--seed", type=int, required=True, help="any number: another one, another fleet"
+        "--seed", type=int, required=True, help="any number; each is a different fleet"
     )
     parser.add_argument(
         "--node-days",
@@ -200,16 +200,16 @@ def _parser() -> argparse.ArgumentParser:
         "--fleet",
         type=Path,
         metavar="FILE.toml",
-        help="description of the fleet, instead of a tidy one; docs/fleet.md has its keys",
+        help="description of the fleet; docs/fleet.md has its keys",
     )
     parser.add_argument(
         "--kinds",
         type=Path,
         metavar="FILE.py",
-        help="kinds of fault to play, instead of the built-in ones",
+        help="kinds of faults to play instead of the built-in ones",
     )
     parser.add_argument(
-        "--built-in-kinds", action="store_true", help="the built-in kinds beside those of --kinds"
+        "--built-in-kinds", action="store_true", help="also play the built-in kinds"
     )
     parser.add_argument(
         "--faults",
@@ -220,17 +220,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--hosts-only",
         action="store_true",
-        help="keep what switches tell from the analyzer, where the fleet's are read",
+        help="do not read the fleet's switches",
     )
     parser.add_argument(
         "--tick-seconds",
         type=int,
         choices=(10, 20, 30, 60),
         default=10,
-        help="how often nodes are read; 10 if left out, 60 takes a sixth of the time",
+        help="how often nodes are read; default: 10; 60 takes a sixth of the time",
     )
     parser.add_argument(
-        "--workers", type=int, default=2, help="fleets played at a time; 2 if left out"
+        "--workers", type=int, default=2, help="fleets played at a time; default: 2"
     )
     parser.add_argument(
         "-o",

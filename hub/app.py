@@ -111,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
     options.add_argument(
         "--move-records",
         action="store_true",
-        help="move the records of this hub's SQLite file into hub.records_url, and end",
+        help="move the records of this hub's SQLite file into hub.records_url, and exit",
     )
     return run_service(options, arguments, run)
 

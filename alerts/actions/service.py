@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         "act",
         "Drain faulty nodes, return them to service, end idle jobs. Off by default.",
     )
-    commands.add_argument("--once", action="store_true", help="look once, act, and end")
+    commands.add_argument("--once", action="store_true", help="make one pass and exit")
     return run_service(commands, arguments, run)
 
 

@@ -50,20 +50,20 @@ def _options() -> argparse.ArgumentParser:
     verbs = options.add_subparsers(dest="verb", required=True, metavar="VERB")
     init = verbs.add_parser(
         "init",
-        help="make what is missing, start the services, print a sign-in link and the line for nodes",
+        help="create what is missing, start the services, print a sign-in link and the line for nodes",
         description="Makes the configuration, tokens and a certificate where there are none, starts the"
         " services now and at every boot, and prints a sign-in link and the line that joins a node."
         " What is there is kept; it can be run again.",
     )
-    init.add_argument("--cluster", help="name of the nodes' cluster; main, if left out")
+    init.add_argument("--cluster", help="name of the nodes' cluster; default: main")
     init.add_argument(
         "--webhook", default="", metavar="URL", help="where messages about incidents go"
     )
-    init.add_argument("--slack", default="", metavar="URL", help="the same, a Slack webhook")
+    init.add_argument("--slack", default="", metavar="URL", help="a Slack webhook for them")
+    init.add_argument("--proxy", metavar="URL", help="HTTP proxy for --webhook and --slack")
     init.add_argument(
-        "--proxy", metavar="URL", help="HTTP proxy on the way to --webhook or --slack"
+        "--external-url", metavar="URL", help="address at which people reach the dashboard"
     )
-    init.add_argument("--external-url", metavar="URL", help="where people reach the dashboard")
     init.add_argument("--port", type=int, help=f"the hub's port; {PORT}, if left out")
     init.set_defaults(act=_init)
     renewal = verbs.add_parser(
@@ -78,7 +78,7 @@ def _options() -> argparse.ArgumentParser:
             "--name",
             action="append",
             default=[],
-            help="name or address by which nodes reach the hub; may be given several times",
+            help="name or address by which nodes reach the hub; repeatable",
         )
     return options
 

@@ -43,16 +43,16 @@ def main(arguments: Sequence[str]) -> int:
     began = time.monotonic()
     commands = parser("up", "Run everything on this machine. Ctrl-C stops it.")
     played = commands.add_mutually_exclusive_group()
-    played.add_argument(
-        "--simulate", type=_count, metavar="N", help="play N simulated nodes; 0 plays none"
-    )
+    played.add_argument("--simulate", type=_count, metavar="N", help="simulate N nodes; 0: none")
     played.add_argument(
         "--simulate-fleet",
         type=_count,
         metavar="N",
-        help="play N nodes of the simulated fleet, with jobs, life and faults of its own",
+        help="simulate N nodes of the livelier fleet, whose jobs and faults come and go by themselves",
     )
-    commands.add_argument("--state", type=Path, metavar="DIR", help="where everything is kept")
+    commands.add_argument(
+        "--state", type=Path, metavar="DIR", help="directory of data, secrets and logs"
+    )
     chosen = commands.parse_args(arguments)
     os.umask(UMASK)
     try:

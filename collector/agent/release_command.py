@@ -39,16 +39,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--release",
         type=seconds_of,
         metavar="TIME",
-        help="let the running agent close the driver for 30s, 10m or 1h, for a GPU reset, a driver"
+        help="let the running collector close the driver for 30s, 10m or 1h, for a GPU reset, a driver"
         " reload or a MIG switch; it takes the driver back by itself",
     )
     group.add_argument(
-        "--reattach", action="store_true", help="let the running agent read the driver again now"
+        "--reattach",
+        action="store_true",
+        help="let the running collector read the driver again now",
     )
     group.add_argument(
-        "--forget", metavar="UUID", help="tell the running agent that this GPU was taken out"
+        "--forget", metavar="UUID", help="tell the running collector that this GPU was removed"
     )
-    group.add_argument("--status", action="store_true", help="say what the running agent does")
+    group.add_argument("--status", action="store_true", help="show what the running collector does")
 
 
 def is_asked(chosen: argparse.Namespace) -> bool:

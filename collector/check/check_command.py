@@ -94,20 +94,26 @@ def _parse(arguments: Sequence[str], caller: Caller) -> _Given:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (TOML)")
     parser.add_argument("-o", dest="form", choices=("text", "json"), default="text")
-    parser.add_argument("--as", dest="who", choices=sorted(CALLERS), help="who asks")
+    parser.add_argument(
+        "--as", dest="who", choices=sorted(CALLERS), help="the caller to format for"
+    )
     parser.add_argument(
         "--timeout",
         type=float,
         default=_SECONDS,
         metavar="SECONDS",
-        help="the check is over by then; a driver that is not kept loaded may need 30",
+        help="time limit of the check; a driver without persistence mode may need 30",
     )
     parser.add_argument(
-        "--drain", action="store_true", help="with --as slurm-health: drain on what is critical"
+        "--drain",
+        action="store_true",
+        help="with --as slurm-health: drain the node on a critical finding",
     )
-    parser.add_argument("--node", metavar="NAME", help="its name in Slurm, if not the host's")
     parser.add_argument(
-        "--gpus", type=_whole, metavar="N", help="the number of GPUs this node must have"
+        "--node", metavar="NAME", help="the node's name in Slurm, if not the host name"
+    )
+    parser.add_argument(
+        "--gpus", type=_whole, metavar="N", help="number of GPUs that the node must have"
     )
     chosen = parser.parse_args(arguments)
     if chosen.drain and chosen.who != "slurm-health":

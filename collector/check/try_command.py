@@ -125,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=_SECONDS,
         metavar="N",
-        help="from the first look to the last",
+        help="time from the first look to the last",
     )
     parser.add_argument("-o", dest="form", choices=("text", "json"), default="text")
     return parser

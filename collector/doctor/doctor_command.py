@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         type=_seconds,
         default=_SECONDS,
         metavar="SECONDS",
-        help="what does not answer by then is said to be silent",
+        help="time limit; what does not answer by then is reported as silent",
     )
     chosen = parser.parse_args(arguments)
     file = config_file(chosen.config)

@@ -51,25 +51,23 @@ def _options() -> argparse.ArgumentParser:
     given = options.add_mutually_exclusive_group()
     given.add_argument("--token", help="a join token, a collector's, or this node's")
     given.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="file that holds it; - reads it from input"
+        "--token-file", type=Path, metavar="FILE", help="file with the token; - is standard input"
     )
     signed = options.add_mutually_exclusive_group()
-    signed.add_argument("--pin", help="sha256:... of who has signed the hub's certificate")
+    signed.add_argument("--pin", help="sha256:... of the CA of the hub's certificate")
     signed.add_argument(
-        "--ca-file", type=Path, metavar="FILE", help="its certificate in PEM, instead of a pin"
+        "--ca-file", type=Path, metavar="FILE", help="the CA's certificate in PEM, instead of a pin"
     )
     options.add_argument("--cluster", default="", help="name of this node's cluster")
-    options.add_argument("--node", default="", help="name of this node; the host name, if left out")
+    options.add_argument("--node", default="", help="name of this node; default: the host name")
     options.add_argument("--rack", default="", help="name of its rack")
-    options.add_argument(
-        "--replace", action="store_true", help="replace a configuration that says something else"
-    )
+    options.add_argument("--replace", action="store_true", help="replace a different configuration")
     options.add_argument(
         "--wait",
         type=float,
         default=_WAIT_SECONDS,
         metavar="SECONDS",
-        help="how long to wait for the first data; 120, if left out",
+        help="how long to wait for the first data; default: 120",
     )
     return options
 

@@ -237,7 +237,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="another limit: analyzer.port_flap_count=5; may be given several times",
+        help="another limit, such as analyzer.port_flap_count=5; repeatable",
     )
     return commands
 

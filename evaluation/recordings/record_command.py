@@ -217,7 +217,7 @@ def _parser() -> argparse.ArgumentParser:
         "Write what the hub has of nodes and a span as a recording, which `gpuvigil replay` plays.",
     )
     commands.add_argument(
-        "--node", action="extend", nargs="+", default=[], metavar="NODE", help="all if left out"
+        "--node", action="extend", nargs="+", default=[], metavar="NODE", help="default: all"
     )
     commands.add_argument("--last", metavar="LENGTH", help=f"15m, 6h, 7d or 2w until --to; {_LAST}")
     commands.add_argument("--from", dest="start", metavar="TIME", help="2026-11-14, in UTC")
@@ -229,11 +229,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="hash names of nodes, GPUs, users and jobs, also within messages",
     )
-    commands.add_argument("--salt", help="the same in several recordings: names stay the same")
+    commands.add_argument("--salt", help="use the same in several recordings to get the same names")
     commands.add_argument(
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="a reader's token; the service's if left out",
+        help="file with a reader's token; default: the service token",
     )
     return commands

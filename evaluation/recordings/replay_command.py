@@ -237,15 +237,20 @@ def _parser() -> argparse.ArgumentParser:
         "--template", action="store_true", help="write an example of every file to DIRECTORY"
     )
     parser.add_argument(
-        "--timezone", type=_zone, metavar="ZONE", help="of times that name none: Europe/Berlin"
+        "--timezone",
+        type=_zone,
+        metavar="ZONE",
+        help="time zone of times without one, such as Europe/Berlin",
     )
     parser.add_argument(
         "--gaps",
         choices=("recorder", "silence"),
         default="recorder",
-        help="whose a time is without a row of any node: the recorder's, or the nodes' silence",
+        help="what a time without rows of any node is: a gap of the recorder, or silence of the nodes",
     )
-    parser.add_argument("--strict", action="store_true", help="exit 1 for a wrong incident as well")
+    parser.add_argument(
+        "--strict", action="store_true", help="also exit with 1 for a wrong incident"
+    )
     parser.add_argument(
         "--overlay",
         nargs="*",
@@ -253,7 +258,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KIND",
         help=f"lay faults over the recording, each on its own: {', '.join(OVERLAYS)}; all by default",
     )
-    parser.add_argument("--seed", type=int, default=1, help="where and how strong overlays are")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the overlays' places and sizes"
+    )
     parser.add_argument(
         "-o", dest="form", choices=("table", "json"), default="table", help="default: table"
     )

@@ -77,6 +77,10 @@ def _run(chosen: argparse.Namespace) -> None:
         write(chosen.out, render(form, found.reports))
         print(f"wrote {chosen.out}", file=sys.stderr)
     lines = [json.dumps(as_json(found), indent=1)] if chosen.form == "json" else _text(found)
+    if chosen.form != "json" and chosen.out is None and chosen.keep is None:
+        lines.append(
+            "Nothing was kept. --out report.html writes the report, --keep DIR a recording."
+        )
     print("\n".join(lines))
 
 
@@ -159,11 +163,7 @@ def _text(found: Found) -> list[str]:
         own = [it for it in found.incidents if it.subject.cluster == report.cluster]
         lines += [*words.terminal(report, own), ""]
     lines.append(words.cost_in_words(found.asker.cost, found.gathered.fast.step))
-    lines += [f"Note: {one}" for one in found.gathered.notes]
-    return [
-        *lines,
-        "Nothing was kept. --out report.html writes the report, --keep DIR a recording.",
-    ]
+    return [*lines, *(f"Note: {one}" for one in found.gathered.notes)]
 
 
 def as_json(found: Found) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands.add_argument("--out", type=Path, metavar="FILE", help="write the report: report.html")
     commands.add_argument("-o", dest="form", choices=_FORMS, default="text")
-    commands.add_argument("--keep", type=Path, metavar="DIR", help="keep what was told, to replay")
+    commands.add_argument("--keep", type=Path, metavar="DIR", help="keep a recording, to replay")
     commands.add_argument(
         "--match",
         action="append",
@@ -263,10 +263,13 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_argument("--token-file", type=Path, metavar="FILE", help="bearer token")
     commands.add_argument("--user", metavar="NAME", help="for basic authentication")
     commands.add_argument("--password-file", type=Path, metavar="FILE", help="its password")
-    commands.add_argument("--ca-file", type=Path, metavar="FILE", help="CA to believe, in PEM")
+    commands.add_argument("--ca-file", type=Path, metavar="FILE", help="CA to trust, in PEM")
     load_ = commands.add_argument_group("what Prometheus may be asked")
     load_.add_argument(
-        "--step", type=_seconds, metavar="LENGTH", help="between two values; chosen if left out"
+        "--step",
+        type=_seconds,
+        metavar="LENGTH",
+        help="time between two values; default: chosen by the span",
     )
     usual = Load()
     load_.add_argument(

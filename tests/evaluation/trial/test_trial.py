@@ -94,6 +94,9 @@ def test_the_terminal_the_page_and_json_say_the_same(
         assert said in html
     assert "Allocated at 0 %, by owner" in html
     assert list(tmp_path.iterdir()) == [page]
+    assert "Nothing was kept" not in text
+    assert trial_command.main(given[:-2]) == 0
+    assert "Nothing was kept" in capsys.readouterr().out
     told = json.loads(json.dumps(trial_command.as_json(tried.found)))
     rows = told["reports"][0]["sheets"]["owners"]["rows"]
     owners = {one["owner"]: one["zero_gpu_hours"] for one in rows}
