@@ -80,7 +80,7 @@ def _first(ours: Sequence[Tally], crowded: Sequence[Play]) -> Iterator[str]:
     heard = counted(wrong.count, "wrong message")
     if found.of >= ENOUGH:
         yield f"An operator of 1,000 nodes is told of {_percent(found)} of the faults that no sensor names, and reads {(wrong.value or 0.0) * 7:,.0f} wrong messages a week."
-    elif many.of >= ENOUGH:
+    elif many.of > found.of:
         yield f"gpuvigil finds {_percent(many)} of the faults that no sensor names, of {many.of:,} on clusters with many faults, and sent {heard} in {node_days:,.0f} node-days of clusters with as few as in life."
     else:
         yield f"In {node_days:,.0f} node-days an operator was told of {found.hits:,} of {found.of:,} faults that no sensor names, and read {heard}: too few to say more."

@@ -122,6 +122,8 @@ def test_recall_of_many_faults_stands_apart_from_the_week_of_the_world() -> None
     assert row in "\n".join(page([play(), costly]))
     cheap = {**enough, "lost": {"": 0.0999}}
     assert "costs a job" not in "\n".join(page([play(), cheap]))
-    too_few = {**enough, "tallies": {OURS: said | {"outcomes": said["outcomes"][:2] * 149}}}
-    assert list(page([play(), too_few]))[2].startswith("In 700 node-days")
+    as_few = {**enough, "tallies": {OURS: said | {"outcomes": said["outcomes"][:2]}}}
+    assert list(page([play(), as_few]))[2].startswith("In 700 node-days")
+    more = {**enough, "tallies": {OURS: said | {"outcomes": said["outcomes"][:2] * 2}}}
+    assert list(page([play(), more]))[2].startswith("gpuvigil finds 50 % of the faults")
     assert "## Recall on many faults" not in list(page([play()]))
