@@ -125,22 +125,29 @@ def _as_toml(default: object) -> str:
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
+FAULTS_INTRODUCTION = """# Faults
+
+What gpuvigil can find, generated from `gpuvigil/faults/` by `make docs`.
+
+- **Severity** says what a person does: critical wakes somebody, warning waits for working hours, info goes to the digest.
+- ***Inferred*** faults are concluded from what others do, or from what is absent. No node is drained for one without a person.
+- ***On trial***: in the digest until the verdict was [right at the site](alerts.md#verdicts-on-trial).
+- ***Stops***: whom the fault keeps from computing. They are called neither idle nor inefficient. A critical fault of any row stops whoever has its GPU or node.
+- ***Rarer by***: the setting of `[analyzer]` that makes the fault rarer when it is raised.
+
+| fault | severity | what | first action | stops | rarer by | where the rule comes from |
+|---|---|---|---|---|---|---|
+"""
+
+
 def faults() -> Iterator[str]:
     """Yield the table of faults, and the Xid table."""
-    yield "# Faults"
-    yield ""
-    yield "What gpuvigil can find, written from `gpuvigil/faults/` by `make docs`. Severity is about people: critical wakes"
-    yield "somebody, warning is for working hours, info goes to the digest. *Inferred* faults are concluded from what others do or from what is"
-    yield "absent: no node is drained for one without a person. Those *on trial* are in the digest until they were [right at the site](alerts.md#verdicts-on-trial). *Stops* says whom a fault keeps from computing, so that he is called neither idle nor"
-    yield "inefficient; a critical fault of any row stops who has its GPU or node. *Rarer by*: the setting of `[analyzer]` that makes it rarer when it is raised."
-    yield ""
-    yield "| fault | severity | what | first action | stops | rarer by | where the rule comes from |"
-    yield "|---|---|---|---|---|---|---|"
+    yield from FAULTS_INTRODUCTION.splitlines()
     yield from map(fault_row, FAULTS.values())
     yield from chain(detector_rows(), condition_rows(), symptom_rows())
     yield "## What one look finds"
     yield ""
-    yield "Beside the symptoms above, and without any history: `gpuvigil check` ([what it is for](check.md)), from `gpuvigil/faults/node_check_faults.py`."
+    yield "`gpuvigil check` ([what it is for](check.md)) finds these and the symptoms above without any history, from `gpuvigil/faults/node_check_faults.py`."
     yield ""
     yield "| fault | severity | what | first action | where the rule comes from |"
     yield "|---|---|---|---|---|"
@@ -167,7 +174,7 @@ def detector_rows() -> Iterator[str]:
     yield ""
     yield "## Detectors"
     yield ""
-    yield "A detector is a module of `analyzer/detectors/`; what those see that take more than a sentence stands in [detectors](detectors.md)."
+    yield "A detector is a module of `analyzer/detectors/`. Those that need more than a sentence are explained in [detectors](detectors.md)."
     yield ""
     yield "| detector | finds | looks for | where the rule comes from |"
     yield "|---|---|---|---|"
