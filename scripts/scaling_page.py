@@ -353,4 +353,4 @@ url = "http://10.0.0.11:8428,http://10.0.0.12:8428"
 - Back up with PostgreSQL's own tools. After a restore, restart the analyzer, alerts and the dashboard: the restored database continues at an older sequence number.
 
 Tested with two hubs, two alerts services and four claimants as processes on one machine, with either hub killed, and with PostgreSQL
-crashed. [The decision](decisions/0011-two-hubs-are-a-list-of-addresses.md) gives the costs. Replication and failover of PostgreSQL itself were not tried."""
+crashed. [The decision](decisions/0011-several-hubs.md) gives the costs. Replication and failover of PostgreSQL itself were not tried."""
