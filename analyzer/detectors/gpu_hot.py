@@ -1,6 +1,6 @@
 """A GPU that heat slows down, or that is hotter than its power and its peers explain."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from gpuvigil.store import Aggregate, Function
 
 from ..evidence import heat, memory_heat, own_past, usual_heat
 from ..evidence.claims import Claim, findings
-from ..evidence.grouping import by_node, by_rack
+from ..evidence.grouping import by_node, by_rack, rack_mates
 from ..evidence.heat_blame import CORE, hotter, measured_nodes
 from ..evidence.heat_limits import SEVERAL
 from ..evidence.standing_heat import SLOWED, lapsed, would_show_heat
@@ -22,6 +22,7 @@ _HARDWARE, _SOFTWARE = (
     Aggregate(function=Function.INCREASE, field=row.counter)
     for row in (HARDWARE_THERMAL, SOFTWARE_THERMAL)
 )
+_OF_RACK = "rack_hot"
 _WARMEST = Aggregate(function=Function.MAX, field="temperature_celsius")
 NEEDS = (
     Need(measurement="gpu", span=Span.RECENT, aggregates=(_HARDWARE, _SOFTWARE, _WARMEST)),
@@ -37,7 +38,8 @@ def hot_gpus(window: Window) -> list[Finding]:
     of_memory = memory_heat.hot_memory(window)
     claims = [*by_node(window, slowed, SEVERAL, "node_hot"), *of_heat, *of_memory]
     measured = measured_nodes(window) if claims else frozenset()
-    return findings("gpu_hot", by_rack(window, claims, "rack_hot", among=measured))
+    joined = by_rack(window, claims, _OF_RACK, among=measured)
+    return findings("gpu_hot", _with_slowed_of_racks(window, joined))
 
 
 def _slowed(window: Window) -> Iterator[Claim]:
@@ -89,6 +91,31 @@ def _explained(slowed: list[Claim], of_heat: list[Claim]) -> tuple[list[Claim], 
         for claim in of_heat
     ]
     return left, named
+
+
+def _with_slowed_of_racks(window: Window, claims: list[Claim]) -> list[Claim]:
+    """Return the claims, with the GPUs that a warm rack's air explains in the rack's.
+
+    While a job changes its pace, the air of its nodes cannot be measured, and slows its GPUs all the same.
+    """
+    if all(claim.condition != _OF_RACK for claim in claims):
+        return claims
+    mates, left = rack_mates(window), list(claims)
+    for rack in (claim for claim in claims if claim.condition == _OF_RACK):
+        here = set(mates[rack.subject])
+        own = Counter(claim.subject for claim in left)
+        slowed = [
+            claim
+            for claim in left
+            if claim.condition == SOFTWARE_THERMAL.key
+            and claim.subject.of_node() in here
+            and own[claim.subject] == 1
+        ]
+        gpus = {claim.subject for claim in slowed}
+        members = {*rack.members, *gpus, *(gpu.of_node() for gpu in gpus)} - {rack.subject}
+        left = [claim for claim in left if claim is not rack and claim not in slowed]
+        left.append(replace(rack, members=tuple(sorted(members))))
+    return left
 
 
 DETECTOR = Detector(
