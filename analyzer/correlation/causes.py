@@ -126,8 +126,11 @@ def _reaches(cause: Finding, reach: Reach, subject: Subject) -> bool:
         return subject in members
     if cause.fault in SHARED and not multi_node(cause) and subject in cause.members:
         return True
-    below = reach is Reach.BELOW and cause.subject.kind == "node"
-    return (subject.of_node() if below else subject) == cause.subject
+    if reach is not Reach.BELOW or cause.subject.kind != "node":
+        return subject == cause.subject
+    # A rack's air and feed are those of each of its nodes.
+    nodes = cause.members if cause.fault in OF_RACKS else ()
+    return subject.of_node() in {cause.subject, *nodes}
 
 
 def _hides_by_members(cause: Finding, what: FindingOrIncident) -> bool | None:
@@ -221,7 +224,7 @@ def merged(
     left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
     left = _with_switches_names(left, standing, over, believed)
     left = _with_gpus_names(left, standing, over)
-    return [_of_its_rack(one, standing) for one in _with_names(left, standing, over, believed)]
+    return _with_names(left, standing, over, believed)
 
 
 def _with_switches_names(
@@ -336,31 +339,6 @@ def _as_its_state(event: Finding, fault: str, standing: Mapping[str, Incident]) 
     if told is None or event.fingerprint in standing or told.xid is None or told.xid != event.xid:
         return event
     return state
-
-
-def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:
-    """Return a finding about the node that names its rack, in the words of the rack's incident.
-
-    The rest of a rack's air or feed problem on one node is no other problem, unless it is graver.
-    """
-    rack = standing.get(finding.fingerprint)
-    if (
-        rack is None
-        or finding.fault not in OF_RACKS
-        or not multi_node(rack)
-        or multi_node(finding)
-        or finding.severity.rank < rack.severity.rank
-    ):
-        return finding
-    return replace(
-        finding,
-        title=rack.title,
-        condition=rack.condition,
-        action=rack.action,
-        source=rack.source,
-        own_limit=rack.own_limit,
-        evidence=rack.evidence,
-    )
 
 
 def _slows(what: Finding) -> bool:

@@ -151,6 +151,13 @@ BRAKE = told("gpu_power", node(1), gpu(1), gpu(1, 1), condition="power_brake")
         (BRAKE, told("gpu_clocks", gpu()), True),
         (HOT_RACK, told("gpu_hot", gpu(2)), True),
         (HOT_RACK, told("gpu_hot", gpu(2), condition="heatsink"), False),
+        # A rack's air slows the jobs on each of its nodes, and holds up none.
+        (HOT_RACK, told("gpu_slow", gpu(2)), True),
+        (HOT_RACK, told("gpu_slow", node(2), condition="whole_node"), True),
+        (HOT_RACK, told("gpu_clocks", gpu(2, 1)), True),
+        (HOT_RACK, told("gpu_slow", gpu(3)), False),
+        (HOT_RACK, told("gpu_nvlink", gpu(2)), False),
+        (HOT_RACK, told("gpu_hung", gpu(2)), False),
     ],
     ids=str,
 )
