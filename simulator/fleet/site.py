@@ -60,6 +60,7 @@ class Site:
     seen: float = 0.0  # when it is first visible: not before there is work, if it needs work
     driver: str | None = None  # in the node's inventory while the fault lasts
     vbios: str | None = None  # of the GPU, in the same inventory
+    machine_down: bool = False  # nothing on the machine answers anybody
     boots: list[float] = field(default_factory=list)  # when the node comes up again
     # GPUs of the jobs that hold the fault's GPUs at the start, also those on other nodes.
     peers: tuple[int, ...] = ()
