@@ -268,6 +268,7 @@ def test_a_tally_counts_messages_and_survives_json() -> None:
     assert one.node_days == 4.0
     assert (one.false(), one.false(Severity.WARNING)) == (2, 0)
     assert one.wrong == {"gpu_lost": 2}
+    assert one.wrong_notes == 1
     assert [(it.seconds, it.verdict, it.about) for it in one.messages] == [
         (0.0, "false", ""),
         (3636.0, "right", "off the bus"),
