@@ -72,7 +72,7 @@ def _hostile_nccl(found: dict[str, Any]) -> tuple[str, str]:
     return (
         done,
         f"nothing was run, and no error but the named one: {refused:,} refused, the others read as the data they are;"
-        f" at most {found['more_mib']} MiB more memory",
+        f" at most {max(1, found['more_mib'])} MiB more memory",
     )
 
 
