@@ -60,6 +60,22 @@ def _hostile(found: dict[str, Any]) -> tuple[str, str]:
     )
 
 
+def _hostile_nccl(found: dict[str, Any]) -> tuple[str, str]:
+    if "more_mib" not in found:
+        return _unfinished(found)
+    kinds = ("answers", "lines", "dumps")
+    done = (
+        f"{found['answers']:,} hostile answers of NCCL's RAS, {found['lines']:,} lines of its Inspector and"
+        f" {found['dumps']:,} dumps of PyTorch's Flight Recorder, some of which would run something; seed {found['seed']}"
+    )
+    refused = sum(found[f"{kind}_refused"] for kind in kinds)
+    return (
+        done,
+        f"nothing was run, and no error but the named one: {refused:,} refused, the others read as the data they are;"
+        f" at most {max(1, found['more_mib'])} MiB more memory",
+    )
+
+
 def _alerts(found: dict[str, Any]) -> tuple[str, str]:
     if "posts" not in found:
         return _unfinished(found)
@@ -174,6 +190,7 @@ def _unfinished(found: dict[str, Any]) -> tuple[str, str]:
 _RUNS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "kills": _kills,
     "hostile": _hostile,
+    "hostile_nccl": _hostile_nccl,
     "outage": _outage,
     "alerts": _alerts,
     "month": _month,
