@@ -127,6 +127,8 @@ class Impact:
     accounts: tuple[str, ...] = ()  # of the holders that are jobs, where their nodes know them
     partitions: tuple[str, ...] = ()
     running: bool = False  # whether any holder had not ended when last heard
+    # How many jobs may send over a link between switches, whose holders nobody knows; None: not known.
+    jobs_across: int | None = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
