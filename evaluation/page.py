@@ -285,16 +285,15 @@ def _many(plays: Sequence[Play], before: Tallies) -> Iterator[str]:
 
 
 def _beside(plays: Sequence[Play], before: Tallies) -> Iterator[str]:
-    """Yield what others find of the same faults, on the fleets that they have played too."""
-    both = [one for one in plays if _others(tallies([one]))]
-    if not both:
-        return
+    """Yield what others find of the same faults, on the fleets that they have played too; without any, what costs nothing."""
+    both = [one for one in plays if _others(tallies([one]))] or plays
     same = tallies(both)
-    yield f"Others on the same faults ({counted(len(both), 'fleet')} of these). *Always alarm* and *never alarm* are what costs nothing; *messages* are all warnings and criticals, right or not."
+    names = (OURS, *_others(same), *(it for it in TRIVIAL if it in same))
+    yield f"What others find on {len(both)} of these fleets. *Messages* are all warnings and criticals, right or not. *Always alarm* and *never alarm* show what needs no detector."
     yield ""
     yield "| detectors | inferred: found | right cause | one incident | names itself: found | messages a node-day |"
     yield "|---|---|---|---|---|---|"
-    for name in (OURS, *_others(same), *TRIVIAL):
+    for name in names:
         own = same[chosen(name, before) if name in SETS else name]
         found = _outcomes(measures.inferred(own), _share)[:3]
         itself = _share(measures.found(measures.conformance(own)))

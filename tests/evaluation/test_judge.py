@@ -98,6 +98,11 @@ def test_what_names_a_fault_that_nobody_had_to_find_is_not_wrong() -> None:
     _, judged = judge([], [named, other])
     hidden = truth(detectable_from=until)
     assert [one.verdict for one in with_hidden(judged, [hidden])] == [Verdict.RIGHT, Verdict.FALSE]
+    # By another name, but about its very part while it lasted: there was something.
+    doubted = claim(1.5, fault="gpu_hot")
+    for one, what in ((doubted, Verdict.OTHER), (claim(3.1, fault="gpu_hot"), Verdict.FALSE)):
+        (told,) = with_hidden(judge([], [one])[1], [hidden])
+        assert (told.verdict, told.truth) == (what, hidden.id if what is Verdict.OTHER else None)
     # What is over when the fault begins has nothing to do with it.
     late = truth(start=until - timedelta(minutes=1), detectable_from=until)
     assert [one.verdict for one in with_hidden(judged, [late])] == [Verdict.FALSE, Verdict.FALSE]
