@@ -7,9 +7,10 @@ from functools import reduce
 from typing import Protocol, TypeVar
 
 from gpuvigil.faults import FAULTS, Explains, Mended, Reach
-from gpuvigil.model import Finding, Incident, Severity, Subject, fingerprint
+from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject, fingerprint
 from gpuvigil.silence_conditions import PLAIN
 
+from ..evidence.own_steps import SM_CLOCK
 from ..window.fault_kinds import (
     EXPLAINED_BY,
     LINKS_DOWN,
@@ -64,6 +65,8 @@ class FindingOrIncident(Protocol):
     def fingerprint(self) -> str: ...
     @property
     def members(self) -> Sequence[Subject] | Sequence[str]: ...
+    @property
+    def evidence(self) -> tuple[Evidence, ...]: ...
 
 
 _FindingOrIncident = TypeVar("_FindingOrIncident", Finding, Incident)
@@ -99,8 +102,24 @@ def hides(cause: Finding, what: FindingOrIncident) -> bool:
         return False
     # If several GPUs of a node are slow at once, a fault of one of them explains it.
     whole = fault in SLOW_JOBS and subject.kind == "node" and _slows(cause)
-    return (whole and subject == cause.subject.of_node()) or _reaches(
-        cause, explains.reach, subject
+    return (
+        (whole and subject == cause.subject.of_node())
+        or _reaches(cause, explains.reach, subject)
+        or _is_held_back(what, cause)
+    )
+
+
+def _is_held_back(what: FindingOrIncident, rack: Finding) -> bool:
+    """Tell whether a job waits for a GPU or node that its rack's air or feed holds back: its clock gave way.
+
+    One that is slow at its usual clock has a reason of its own.
+    """
+    return (
+        rack.fault in OF_RACKS
+        and multi_node(rack)
+        and what.fault in SLOW_JOBS
+        and what.subject.of_node() in rack.members
+        and any(it.name == SM_CLOCK for it in what.evidence)
     )
 
 
@@ -126,11 +145,8 @@ def _reaches(cause: Finding, reach: Reach, subject: Subject) -> bool:
         return subject in members
     if cause.fault in SHARED and not multi_node(cause) and subject in cause.members:
         return True
-    if reach is not Reach.BELOW or cause.subject.kind != "node":
-        return subject == cause.subject
-    # A rack's air and feed are those of each of its nodes.
-    nodes = cause.members if cause.fault in OF_RACKS else ()
-    return subject.of_node() in {cause.subject, *nodes}
+    below = reach is Reach.BELOW and cause.subject.kind == "node"
+    return (subject.of_node() if below else subject) == cause.subject
 
 
 def _hides_by_members(cause: Finding, what: FindingOrIncident) -> bool | None:
