@@ -309,6 +309,17 @@ def test_some_nodes_tell_numbers_without_events_and_others_events_without_counte
     assert faulty - silent <= told
 
 
+@pytest.mark.parametrize(("share", "names"), [(0.0, ()), (1.0, ("gpu_slow",))])
+def test_a_gpu_whose_clocks_nobody_reads_is_just_slow(share: float, names: tuple[str, ...]) -> None:
+    unread = replace(CALM, no_clocks=share)
+    order = FaultOrder(kind="stuck clocks", node=1, gpu=2, start_seconds=600.0, seconds=7200.0)
+    settings = replace(
+        world(4, nodes=4, days=0.125, faults_per_1000_node_days=0.0, settings=unread),
+        faults=(order, replace(order, kind="slow GPU", node=2)),
+    )
+    assert [truth.named_by for truth in build(settings).truths()] == [names, ()]
+
+
 def test_a_collector_tells_of_boots_without_a_kernel_log() -> None:
     quiet = replace(CALM, no_events=1.0)
     order = FaultOrder(kind="dead node", node=1, start_seconds=600.0, seconds=1200.0)
