@@ -14,6 +14,7 @@ from analyzer.correlation.all_detectors import DETECTORS
 from evaluation import healthy_jobs, healthy_network, jobs, network, slow
 from evaluation.holders import page as holders_page
 from evaluation.holders import play as holders
+from evaluation.holders import underuse
 from evaluation.job_section import section as steps_section
 from evaluation.job_section import sound_section
 from evaluation.page import page
@@ -305,6 +306,9 @@ def idle_accuracy() -> Iterator[str]:
     yield "# Accuracy of idle notices and of why jobs ended"
     yield ""
     yield from holders_page.section(holders.read())
+    yield ""
+    kept = underuse.RESULT
+    yield from holders_page.of_underuse(json.loads(kept.read_text()) if kept.exists() else None)
 
 
 PAGES: dict[str, Callable[[], Iterator[str]]] = {

@@ -12,6 +12,7 @@ from accounting.job_ending import EndCause
 from ..judge.intervals import wilson
 from .scenes import PEER, SCENES
 from .spans import Row
+from .underuse import HOURS, NODES
 
 _BARS = {"precision": 0.99, "recall": 0.98, "why": 0.95}
 _NOTHING = "nothing"
@@ -29,6 +30,25 @@ def section(results: Mapping[str, Any]) -> Iterator[str]:
     yield from _of_idle(by_part, shown)
     yield ""
     yield from _of_endings(by_part, shown)
+
+
+def of_underuse(kept: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield who is told that little of a GPU is used; None where that was not played."""
+    yield "## Who is told that little of a GPU is used"
+    yield ""
+    if kept is None:
+        yield "Not played yet: `python -m evaluation.holders.underuse 12`."
+        return
+    counts, seeds = Counter(kept["counts"]), kept["seeds"]
+    late = counts["minutes late"] / max(counts["little, said"], 1)
+    yield f"`python -m evaluation.holders.underuse {len(seeds)}`: {len(seeds)} fleets like the world of {NODES} nodes and {HOURS:g} hours, some of whose jobs use little in several ways, and others that only look so (`evaluation/holders/underuse.py`). Bars: precision 0.99, recall 0.97, no look-alike blamed. Spans of a GPU and a job; near a limit either answer is right. Detectors: commit `{kept['detectors'][:12]}`; fleet `{kept['fleet']}`. Seeds, from the hash of commit `{kept['commit'][:12]}`: {', '.join(map(str, seeds))}."
+    yield ""
+    yield "| precision | recall | minutes after the first moment at which it can be said, mean | look-alikes blamed |"
+    yield "|---|---|---|---|"
+    yield f"| {_wilson(counts['said, rightly'], counts['said'])} | {_wilson(counts['little, said'], counts['little'])} | {late:.1f} | {counts['look-alikes blamed']} of {counts['look-alikes']} |"
+    names = [f"{key} {count}" for key, count in sorted(counts.items()) if ": " in key]
+    yield ""
+    yield f"By workload or scene: {', '.join(names) or 'nothing was missed or wrong'}."
 
 
 def _of_idle(by_part: _Parts, shown: str) -> Iterator[str]:
