@@ -15,7 +15,7 @@ from datetime import datetime
 
 from gpuvigil import lifeline
 from gpuvigil.clock import Clock, SystemClock
-from gpuvigil.model import Unmeasured
+from gpuvigil.gpu_identity import Unmeasured
 
 from .nvml import Driver, DriverError, Events, load_library
 from .nvml.sweeps import GpuSweep, Patience, Runners

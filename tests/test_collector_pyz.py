@@ -103,7 +103,7 @@ def test_every_module_loads_with_the_standard_library_alone(pyz: Path) -> None:
 
 
 # As a node runs them; the whole binding alone would take 5 MiB more, `zoneinfo` one.
-@pytest.mark.parametrize(("module", "most_mib"), [("reader", 10.0), ("supervisor", 19.2)])
+@pytest.mark.parametrize(("module", "most_mib"), [("reader", 9.0), ("supervisor", 19.2)])
 def test_what_stays_on_a_node_is_small(pyz: Path, module: str, most_mib: float) -> None:
     script = f"""
 import re, sys

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import IO, Any
 
 from gpuvigil.clock import from_text
-from gpuvigil.model import GpuIdentity, Unmeasured
-from gpuvigil.model.record import known, plain
+from gpuvigil.gpu_identity import GpuIdentity, Unmeasured
+from gpuvigil.plain import known, plain
 
 from .field_values import Values
 from .gpu_sample import CallCost, MigDevice

@@ -8,9 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from ..clock import from_text, to_text
+from ..plain import known, plain
 from .cause import Cause, cause_from_json, cause_to_json
 from .older import cause_in_words, values_in_words
-from .record import Record, RecordKind, known, plain
+from .record import Record, RecordKind
 from .subject import Severity, Subject
 
 
