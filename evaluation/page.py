@@ -244,7 +244,7 @@ def _by_kind(ours: Sequence[Tally]) -> Iterator[str]:
         faults = of(ours)
         for kind in sorted({it.fault for it in faults}):
             own = [it for it in faults if it.fault == kind]
-            yield f"| {kind} ({title}) | {' | '.join(_outcomes(own, _plain))} |"
+            yield f"| {kind} ({title}) | {' | '.join(_outcomes(own, _short))} |"
 
 
 def _outcomes(faults: Sequence[Outcome], written: Callable[[Share], str]) -> tuple[str, ...]:
@@ -367,8 +367,10 @@ def _share(share: Share) -> str:
     return f"{share.value:.2f} ({low:.2f} to {high:.2f}, {share.hits} of {share.of}{few})"
 
 
-def _plain(share: Share) -> str:
-    return f"{share.hits} of {share.of}"
+def _short(share: Share) -> str:
+    """Format a share as `6 of 8 (0.41 to 0.93)`: single kinds are always few."""
+    low, high = share.interval
+    return f"{share.hits} of {share.of} ({low:.2f} to {high:.2f})"
 
 
 def _rate(rate: Rate | None) -> str:

@@ -65,6 +65,8 @@ def test_the_first_sentence_says_what_an_operator_gets() -> None:
 def test_shares_of_few_faults_say_so() -> None:
     text = "\n".join(page([play()]))
     assert "0.50 (0.09 to 0.91, 1 of 2, too few)" in text
+    whole = "1 of 1 (0.21 to 1.00)"
+    assert f"| fan (inferred) | {whole} | {whole} | {whole} | 60 |" in text
     many = OURS_SAID.to_json() | {"outcomes": OURS_SAID.to_json()["outcomes"][:2] * 150}
     enough = play()
     enough["tallies"][OURS] = many
