@@ -16,7 +16,6 @@ from ..window.fault_kinds import (
     LINKS_DOWN,
     LINKS_LOST,
     MODULES_BAD,
-    OF_RACKS,
     OWN_OF_LINKS,
     SHARED,
     SILENCES,
@@ -24,6 +23,7 @@ from ..window.fault_kinds import (
     SWITCHES,
     SWITCHES_FULL,
     TOLD_BY_XID,
+    WARM_AIR,
 )
 from ..window.window import Window
 from .known_switches import first_port, standing_switch
@@ -110,12 +110,12 @@ def hides(cause: Finding, what: FindingOrIncident) -> bool:
 
 
 def _is_held_back(what: FindingOrIncident, rack: Finding) -> bool:
-    """Tell whether a job waits for a GPU or node that its rack's air or feed holds back: its clock gave way.
+    """Tell whether a job waits for a GPU or node that its rack's air holds back: its clock gave way.
 
     One that is slow at its usual clock has a reason of its own.
     """
     return (
-        rack.fault in OF_RACKS
+        rack.fault in WARM_AIR
         and multi_node(rack)
         and what.fault in SLOW_JOBS
         and what.subject.of_node() in rack.members

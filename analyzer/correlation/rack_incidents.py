@@ -1,4 +1,7 @@
-"""A rack's air or feed is one incident, whichever of its nodes shows it first and last."""
+"""A rack's air is one incident, whichever of its nodes shows it first and last.
+
+Power that two nodes lack one after the other may be two supplies, which air is not.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -6,7 +9,7 @@ from datetime import timedelta
 
 from gpuvigil.model import Finding, Incident
 
-from ..window.fault_kinds import OF_RACKS
+from ..window.fault_kinds import OF_RACKS, WARM_AIR
 from .causes import is_apart, multi_node
 
 # What began on a node this long before its rack's is a matter of its own (ours: nodes at different powers show the
@@ -36,7 +39,7 @@ def _named(
     over: Collection[Incident],
     believed: Collection[str],
 ) -> Finding:
-    if one.fault not in OF_RACKS or not multi_node(one) or one.fingerprint in standing:
+    if one.fault not in WARM_AIR or not multi_node(one) or one.fingerprint in standing:
         return one
     others = {it.fingerprint for it in found if it is not one}
     first = _first(one, standing.values(), one.certain or one.fingerprint in believed)

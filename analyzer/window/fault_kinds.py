@@ -73,6 +73,7 @@ SHARED = where(lambda row: row.shared is not Shared.NO)
 REPAIRED = where(lambda row: row.mended is Mended.ALWAYS)
 REPAIRED_IF_CRITICAL = where(lambda row: row.mended is Mended.IF_CRITICAL)
 OF_RACKS = where(lambda row: row.shared is Shared.RACK)
+WARM_AIR = frozenset(key for key in OF_RACKS if Sign.HEAT in FAULTS[key].signs)
 
 
 def _explained_by(cause: str) -> frozenset[str]:

@@ -105,6 +105,12 @@ def test_a_rack_goes_on_and_comes_back_as_the_incident_that_it_had() -> None:
     assert called((), [replace(ended, fault="gpu_power", condition="power_feed")]) == RACK
 
 
+def test_supplies_of_two_nodes_are_not_told_as_that_of_the_first() -> None:
+    both = replace(RACK, fault="gpu_power", condition="power_feed", severity=CRITICAL)
+    first = replace(incident("gpu_power", node(2), condition="power_brake"), severity=CRITICAL)
+    assert called([first], rack=both) == both
+
+
 # --- a rack's first node --------------------------------------------------------------------------
 
 LEFT = told("gpu_power", node(), gpu(), gpu(1, 1), severity=WARNING, title="own")
