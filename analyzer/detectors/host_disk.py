@@ -37,7 +37,7 @@ def full_disks(window: Window) -> list[Finding]:
             value=f"{row[DROPPED.column]} in {minutes:g} min",
             limit=f"fewer than {_BODIES}",
         )
-        found[node] = _finding(node, row["last_at"], [evidence])
+        found[node] = _finding(node, row["first_at"], [evidence])
     rows = window.get("node", Span.RECENT)
     refused = rows.values(_WRITABLE.column) == 0
     for node, row in rows.where(lasting(window, rows) & refused):
