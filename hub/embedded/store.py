@@ -461,7 +461,7 @@ class Embedded:
         A commit that is reported as failed may be on disk all the same.
         """
         # What stays because the store gives no answer is removed at the next start.
-        with suppress(StoreError, OSError):
+        with suppress(StoreError, OSError), self._changing():
             known = {path for unit in self.units() for path in unit.files(self.folder)}
             for path in self._writer.made:
                 if path not in known:
