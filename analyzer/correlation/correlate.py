@@ -44,7 +44,7 @@ from .impact import gpus_of_finding, impact, with_max_loss
 from .late_causes import with_late_causes
 from .observation import Candidate, Observation, by_incident
 from .rack_incidents import as_of_racks
-from .several_nodes import display_name, is_of_rack, is_of_several, rack_of, shared_name
+from .several_nodes import display_name, hit_rack, is_of_rack, is_of_several, rack_of, shared_name
 from .unseen_causes import by_unseen
 from .vendor_report import case
 from .visibility import is_visible, lapsed
@@ -406,7 +406,8 @@ def title(finding: Finding) -> str:
 def _covered_by(window: Window, root: Finding) -> CoveredBy:
     # Silent nodes of a rack are covered by the node that their rack is named by.
     is_named = is_of_several(root) and not rack_of(root)
-    place = shared_name(window, root) if is_named else label(window, root.subject)
+    place = shared_name(window, root) if is_named else hit_rack(window, root)
+    place = place or label(window, root.subject)
     return CoveredBy(fingerprint=root.fingerprint, what=f"{place}: {title(root)}")
 
 

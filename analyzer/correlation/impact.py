@@ -18,9 +18,10 @@ from gpuvigil.model import (
 from gpuvigil.numbers_in_words import counted
 
 from ..evidence.crossing import Crossing, crossing
-from ..window.fault_kinds import AT_SWITCHES, OF_LINKS, OF_PORTS, SILENCES, SWITCHES
+from ..window.fault_kinds import AT_SWITCHES, OF_LINKS, OF_PORTS, OF_RACKS, SILENCES, SWITCHES
 from ..window.holdings import Holding, holder_key, name
 from ..window.window import Window
+from .causes import multi_node
 
 # For a cable between switches whose hosts are unknown.
 _UNKNOWN = "whose jobs go over it is not known"
@@ -218,6 +219,8 @@ def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
     kind = "switch" if finding.fault in SWITCHES else finding.subject.kind
     if finding.group is not None:
         kind = finding.group.kind.value
+    elif finding.fault in OF_RACKS and multi_node(finding):
+        kind = "rack"
     place = "this one" if kind == "gpu" else f"this {kind}"
     if finding.fault in AT_SWITCHES - SWITCHES and finding.members:
         place = "it"

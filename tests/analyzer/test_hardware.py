@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from analyzer.correlation.correlate import observe
 from analyzer.detectors.driver_drift import drifted_drivers
 from analyzer.detectors.fabric_down import fabrics_down
 from analyzer.detectors.gpu_clocks import stuck_clocks
@@ -351,6 +352,20 @@ def test_braked_gpus_are_their_nodes_and_braked_nodes_their_racks() -> None:
     (of_rack,) = held_back(scene.window())
     assert conditions([of_rack]) == [("power_feed", CRITICAL)]
     assert {node(2), node(3), gpu(3, 0)} <= set(of_rack.members)
+
+
+def test_what_a_rack_shares_is_named_after_the_rack_and_what_a_node_has_after_the_node() -> None:
+    held = tuple(allocation(gpu(number), "job 1042") for number in (1, 2))
+    one = braked(replace(in_rack(PEERS, 4), allocations=held), 1, 1.0)
+    for scene, label, place in (
+        (one, "node-1", "this node"),
+        (braked(braked(one, 2, 1.0), 3, 1.0), "rack r1", "this rack"),
+    ):
+        seen = scene.window()
+        (found,) = held_back(seen)
+        (candidate,) = observe(seen, [found], (), {found.fingerprint}).candidates.values()
+        assert candidate.label == label
+        assert candidate.impact.text.endswith(place)
 
 
 def braked(scene: Scene, number: int, share: float, gpus: int = 4) -> Scene:
