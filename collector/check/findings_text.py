@@ -70,11 +70,13 @@ def counts(found: Sequence[Finding]) -> str:
 
 
 def summary(facts: Facts, found: Sequence[Finding]) -> str:
-    """Return one line: how many GPUs and ports were read, and the outcome."""
+    """Return one line: how many GPUs and ports were read, or that the machine has no GPU, and the outcome."""
     answered = sum(gpu.values is not None for gpu in facts.gpus.values())
     ports = len(facts.ports or ())
-    seen = f"{answered} GPU{'' if answered == 1 else 's'}"
-    seen += f" and {ports} port{'' if ports == 1 else 's'} read"
+    read = f"{ports} port{'' if ports == 1 else 's'} read"
+    seen = f"{answered} GPU{'' if answered == 1 else 's'} and {read}"
+    if facts.pci == () and not facts.gpus:
+        seen = f"this machine has no NVIDIA GPU, {read}"
     oldest = max((gpu.age_seconds for gpu in facts.gpus.values()), default=0.0)
     by = f", GPUs by the collector, {oldest:.0f} s ago" if oldest else ""
     known = result(facts, found) != UNKNOWN

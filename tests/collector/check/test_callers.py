@@ -97,6 +97,14 @@ def test_people_read_a_line_per_finding_with_the_first_action() -> None:
     assert len(lines) == 3
 
 
+def test_of_a_machine_without_a_gpu_it_is_said_that_it_has_none() -> None:
+    bare = replace(WELL, gpus={}, pci=(), driver=None)
+    said = "this machine has no NVIDIA GPU, 0 ports read in 4.00 s"
+    assert PERSON.tell(bare, ()).lines[-1].endswith(said)
+    unknown = replace(bare, pci=None)
+    assert "no NVIDIA GPU" not in PERSON.tell(unknown, ()).lines[-1]
+
+
 def test_what_could_not_be_looked_at_is_said() -> None:
     facts = a_node(ports=None, unread={"ports": "Permission denied"})
     assert "not looked at: ports: Permission denied" in PERSON.tell(facts, ()).lines
