@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from accounting.cost.money import Prices
 from accounting.job_ending import Clue, Ending, Verdict, verdict
+from accounting.jobs.bound import UNSAID
 from dashboard.lists.one_job import Told, around_its_end, standing, told_of
 from dashboard.lists.one_job_now import Running, running_now, sentences
 from dashboard.lists.table import Column, Grid, Value, length, percents, tenths
@@ -126,7 +127,7 @@ def _does(now: Running | None) -> tuple[Value, ...]:
 
 
 def _goes_on(now: Running | None) -> str:
-    """Say in short how a running job gets on; empty where it just runs."""
+    """Say in short how a running job gets on; empty where that is not known."""
     if now is None:
         return ""
     job = now.job
@@ -134,7 +135,12 @@ def _goes_on(now: Running | None) -> str:
         return "it is held up"
     if not job.is_known:
         return "it is not known whether it runs"
-    return "it is slowed down" if job.slowed_by is not None else ""
+    if job.slowed_by is not None:
+        return "it is slowed down"
+    found = job.decision
+    if found is None or found.bound in UNSAID:
+        return ""
+    return f"it is running, bound by {found.bound.value}"
 
 
 def _notes(told: Told, others: Sequence[Sequence[Value]]) -> Sequence[str]:

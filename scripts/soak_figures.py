@@ -9,10 +9,10 @@ def section(results: dict[str, Any]) -> Iterator[str]:
     """Yield a row for each run: what was done to the hub, and the result."""
     yield "## Long fault runs"
     yield ""
-    yield "From `soak/results.json`, which `make soak` writes as each run ends, well or not. `SOAK_SEED=...` repeats one."
-    yield "They take up to an hour each: a row speaks of its commit, and no test fails when its code has changed since."
+    yield "From `soak/results.json`, which `make soak` writes at the end of each run, passed or failed. `SOAK_SEED=...` repeats a run."
+    yield "They take up to an hour each. A row is about its commit: no test fails when its code has changed since."
     yield ""
-    yield "| run | what was done | what came of it | took | commit, begun | command |"
+    yield "| run | what was done | result | took | commit, begun | command |"
     yield "|---|---|---|---|---|---|"
     for name, words in _RUNS.items():
         if name in results:
@@ -57,6 +57,22 @@ def _hostile(found: dict[str, Any]) -> tuple[str, str]:
     return (
         done,
         f"each 4xx, or 204 where a change left it good; each good one kept; at most {found['peak_mib']} MiB of memory in the hub",
+    )
+
+
+def _hostile_nccl(found: dict[str, Any]) -> tuple[str, str]:
+    if "more_mib" not in found:
+        return _unfinished(found)
+    kinds = ("answers", "lines", "dumps")
+    done = (
+        f"{found['answers']:,} hostile answers of NCCL's RAS, {found['lines']:,} lines of its Inspector and"
+        f" {found['dumps']:,} dumps of PyTorch's Flight Recorder, some of which would run something; seed {found['seed']}"
+    )
+    refused = sum(found[f"{kind}_refused"] for kind in kinds)
+    return (
+        done,
+        f"nothing was run, and no error but the named one: {refused:,} refused, the others read as the data they are;"
+        f" at most {max(1, found['more_mib'])} MiB more memory",
     )
 
 
@@ -174,6 +190,7 @@ def _unfinished(found: dict[str, Any]) -> tuple[str, str]:
 _RUNS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "kills": _kills,
     "hostile": _hostile,
+    "hostile_nccl": _hostile_nccl,
     "outage": _outage,
     "alerts": _alerts,
     "month": _month,

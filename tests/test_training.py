@@ -16,7 +16,7 @@ from collector.owners.processes import ProcessTable
 from collector.sensors.steps import Steps
 from gpuvigil.model import Finding
 from tests.nvml_fake import FakeDriver
-from tests.training_job import ROOT, TrainingJob
+from tests.training_job import RANKS, ROOT, TrainingJob
 
 pytestmark = [pytest.mark.server, pytest.mark.site, pytest.mark.alone, pytest.mark.timeout(600)]
 
@@ -61,6 +61,10 @@ def test_of_eight_ranks_the_slow_the_stopped_and_the_killed_one_is_named(job: Tr
     assert [(it.condition, it.subject) for it in found] == [("rank_gone", job.gpus[6])]
     assert told(found)[0][1].startswith("rank 6, ")
     print(f"killed: named after {seconds:.1f} s")  # noqa: T201
+    # A dead rank writes no dump; those of all others show that they entered one collective and wait in it.
+    (said,) = job.dumped(RANKS - 1)
+    assert (said.operation, said.count, said.late) == ("all_reduce", RANKS - 1, ())
+    assert {it.rank for it in said.ranks} == set(range(RANKS)) - {6}
 
 
 @pytest.mark.parametrize(("kind", "phase"), [("lightning", 1), ("hugging_face", 4)])

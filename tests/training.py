@@ -1,7 +1,8 @@
 """The ranks of a small training on the CPU, in DistributedDataParallel over gloo, which report their steps.
 
 `python -m tests.training RANKS DIRECTORY` prints their process ids, and they end with it. SIGUSR1 makes a
-rank's own work 1.3 times as long, or as long as before.
+rank's own work 1.3 times as long, or as long as before. Each dumps its Flight Recorder once there is a
+directory `dumps` beside DIRECTORY.
 """
 
 import ctypes
@@ -9,9 +10,11 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -58,7 +61,19 @@ def ddp(steps: Steps) -> None:
             optimizer.zero_grad()
             steps.done(tokens=8)
     except RuntimeError:
-        signal.pause()
+        while True:
+            signal.pause()
+
+
+def dump(number: int, directory: Path) -> None:
+    """Write what this rank's Flight Recorder has, once the directory is there; PyTorch waits at a pipe.
+
+    A thread does it, since a rank that waits for others runs nothing else.
+    """
+    while not directory.exists():
+        time.sleep(0.5)
+    content = torch._C._distributed_c10d._dump_fr_trace(True, False, False)
+    (directory / f"trace_rank_{number}").write_bytes(content)
 
 
 def rank(number: int, ranks: int, port: int, directory: str) -> None:
@@ -66,6 +81,8 @@ def rank(number: int, ranks: int, port: int, directory: str) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGUSR1, lambda *_: factor.reverse())
+    dumps = Path(directory).with_name("dumps")
+    threading.Thread(target=dump, args=(number, dumps), daemon=True).start()
     torch.set_num_threads(1)
     ddp(Steps(directory))
 

@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 from analyzer.detectors import gpu_hung, gpu_slow
+from collector.nccl.dump_files import STABLE_SECONDS, StartRank, read
+from collector.nccl.flight_recorder import collectives
 from collector.owners.processes import ProcessTable
 from collector.rows.events import EventMaker
 from collector.rows.gpu_changes import Silence
@@ -18,7 +20,7 @@ from collector.rows.gpu_history import GpuBook
 from collector.rows.monotone_counters import MonotoneCounters
 from collector.samples.messages import Tick
 from collector.sensors.steps import Steps
-from gpuvigil.model import Finding, Subject
+from gpuvigil.model import Collective, Finding, Subject
 from tests.analyzer.scene import SETTINGS, Sample, Scene, allocation
 from tests.collector.test_reader import Reader
 from tests.nvml_fake import FakeDriver
@@ -120,6 +122,15 @@ class TrainingJob:
         os.kill(self.ranks[rank], number)
         if number is signal.SIGKILL:
             self.driver.set_processes(rank, {})
+
+    def dumped(self, ranks: int) -> Sequence[Collective]:
+        """Return what the Flight Recorders of the ranks that are left say, which they are asked for."""
+        folder = self.directory.with_name("dumps")
+        folder.mkdir()
+        wait_until("the dumps", lambda: len(list(folder.glob("trace_rank_*"))) == ranks, 60.0)
+        time.sleep(STABLE_SECONDS)  # a younger file may still be being written
+        dumps = read([str(folder)], os.getuid(), 60.0, time.sleep, StartRank())
+        return collectives(dumps, "job 7")
 
     def end(self) -> None:
         self._launcher.kill()

@@ -9,14 +9,12 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import seconds
+from ..evidence.host_readings import lasting, would_show
 from ..window.window import Need, Span, Window
 from . import Detector
 
 _SPACE = Aggregate(function=Function.MIN, field="space_used_share")
 _FULL, _NO_ROOM = 0.95, 0.99
-# At least half of the recent span: a sensor that fails for one reading may just be on a busy bus.
-_COVERAGE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +47,14 @@ NEEDS = (
 def failing_parts(window: Window) -> list[Finding]:
     """Return one finding per node and kind of part that failed at every reading of the recent span."""
     rows = window.get("node", Span.RECENT)
-    lasting = seconds(rows) >= _COVERAGE * window.settings.window_seconds - window.ticks(rows)
+    read = lasting(window, rows)
     found = []
     for sensor in _SENSORS:
         column = sensor.least.column
-        for node, row in rows.where(lasting & (rows.values(column) >= 1)):
+        for node, row in rows.where(read & (rows.values(column) >= 1)):
             value = Evidence(name=sensor.what, value=f"{row[column]:.0f}", limit="0")
             found.append(_finding(window, sensor.fault, node, row["first_at"], value))
-    for node, row in rows.where(lasting & (rows.values(_SPACE.column) >= _FULL)):
+    for node, row in rows.where(read & (rows.values(_SPACE.column) >= _FULL)):
         share = row[_SPACE.column]
         value = Evidence(
             name="fullest file system",
@@ -104,4 +102,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A node whose power supply, fan, mount or file system fails.",
     source="the kernel's hwmon, power_supply and statvfs",
+    would_show=would_show,
 )

@@ -103,8 +103,8 @@ def _services(
         ("analyzer", analyzer, "faults are not being looked for", "gpuvigil analyze"),
         ("alerts", alerts, "nobody is notified of incidents", "gpuvigil alert"),
     ):
-        if found is None:
-            early = still_starting(hub_since, service, now)
+        early = still_starting(hub_since, service, now, None if found is None else found.at)
+        if found is None or (found.silent and early):
             text = early or f"no {service} service has ever reported"
             action = "Wait a minute." if early else f"Start `{command}`."
             text += f": {lost} until then." if early else f": {lost}."

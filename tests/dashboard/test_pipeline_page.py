@@ -279,6 +279,10 @@ def test_an_analyzer_that_is_dead_is_said_first_with_since_when_and_what_to_do()
         in view.verdict
     )
     assert view.problems[0].action == "Check that `gpuvigil analyze` runs, and read its log."
+    began_anew = {**dead.status, "started_at": to_text(NOON - timedelta(seconds=20))}
+    early = pipeline(replace(dead, status=began_anew), NOON)
+    assert "the hub started 20 s ago, and the analyzer service has yet to report" in early.verdict
+    assert early.problems[0].action == "Wait a minute."
     assert "The hub refused 7 lines since 10:00:00 UTC" in said(view)
 
 

@@ -124,6 +124,14 @@ def test_what_a_hosts_own_sensor_says_is_the_cause(fault: str, kind: str) -> Non
     assert verdict([another], claim(subject=node(1), fault=fault)) is Verdict.OTHER
 
 
+@pytest.mark.parametrize(
+    ("xid", "expected"), [(172, Verdict.RIGHT), (171, Verdict.OTHER), (48, Verdict.OTHER)]
+)
+def test_an_xid_that_names_on_chip_memory_names_its_fault(xid: int, expected: Verdict) -> None:
+    broken = truth(fault="SRAM threshold")
+    assert verdict([broken], claim(fault="gpu_xid", xid=xid)) is expected
+
+
 def test_a_second_incident_of_one_fault_is_counted_and_no_false_alarm() -> None:
     second = claim(1.5, fault="gpu_xid", xid=79)
     (outcome,), judged = judge([truth()], [claim(), second])
