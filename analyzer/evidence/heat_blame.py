@@ -76,7 +76,7 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     """
     kelvin, celsius = found.kelvin, rows.values(CELSIUS.column)
     node, rack = nodes(rows), combined_codes(clusters(rows), racks(window, rows))
-    limits, whole = limits_of(rows, found, than)
+    limits, whole = limits_of(window, rows, found, than)
     # That a rack's air became warmer than it was counts at any temperature.
     warm = (group_maximum(rack, celsius) >= LEAST_CELSIUS) | (than == PAST)
     most_told = kelvin if found.beside_mates is None else np.fmax(kelvin, found.beside_mates[0])

@@ -29,9 +29,6 @@ PAST, USUAL, PEERS = "half an hour ago", "usually", "peers"
 # A core under this has no heat problem, whatever its peers do: NVIDIA's data centre GPUs slow down at
 # some 85 to 90 °C; at full load an H100 has 55 to 75.
 LEAST_CELSIUS = 45.0
-# Hosts of one model differ permanently, and no job waits for a core that is warmer than others and
-# stays under this at full power: a difference from peers alone counts from here on.
-_HARMS_CELSIUS = 80.0
 # The least excess of one GPU beside its node: kelvins, and a share of the rise that its power
 # explains; heatsinks differ by some 7 % (one deviation, our 8 x H100).
 _GPU_KELVIN, _RISE = 5.0, 0.3
@@ -89,10 +86,12 @@ class Limits:
     many: int = _TELL
 
 
-def limits_of(rows: Rows, found: Heat, than: str) -> tuple[Limits, Limits]:
+def limits_of(window: Window, rows: Rows, found: Heat, than: str) -> tuple[Limits, Limits]:
     """Return the limits for several GPUs on the way to a limit, and for a single one.
 
-    A GPU that changed needs less than one that differs from its peers.
+    A GPU that changed needs less than one that differs from its peers. Hosts of one model differ permanently, and no
+    job waits for a core that is warmer than others and stays cool at full power: a difference from peers alone counts
+    from `hot_celsius` on.
     """
     celsius = rows.values(CELSIUS.column)
     if than == PAST:
@@ -119,7 +118,7 @@ def limits_of(rows: Rows, found: Heat, than: str) -> tuple[Limits, Limits]:
         in_air=np.where(told, celsius + found.rise * more_at_its_limit(rows), np.nan),
         more=more_at_its_limit(rows),
         air=_RACK_KELVIN,
-        least=_HARMS_CELSIUS,
+        least=window.settings.hot_celsius,
         kelvin=np.fmax(_NODE_KELVIN, _NODE_RISE * found.rise),
         rise=_RISE,
         share=1.0,
@@ -222,7 +221,7 @@ def still_hot(
 ) -> bool:
     """Tell whether an incident's rows still have most of the heat that it needed, at any power."""
     rows = window.get("gpu", Span.STEADY)
-    _, limits = limits_of(rows, found, than)
+    _, limits = limits_of(window, rows, found, than)
     if incident.subject.kind != "gpu":
         return bool(np.nanmedian((found.kelvin / limits.kelvin)[numbers]) >= _STAYS)
     of_node, in_node = per_group(nodes(rows), found.sure)

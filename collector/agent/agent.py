@@ -61,6 +61,7 @@ from .node_row import NodeRow
 from .pci_bus import Bus
 from .reader_supervisor import ReaderSupervisor
 from .shutdown_event import last_word
+from .tick_delay import TickDelay
 
 log = Log("collector")
 
@@ -143,7 +144,7 @@ class Agent:
         self._maintenance = Maintenance(self._reader, known, clock)
         self._control = Control(self, self._gpus, self._maintenance, known)
         self.exporter, self._page = Exporter(), Page.of(settings, self._node, known.gpus)
-        self._remembered = clock.monotonic()
+        self._remembered, self._delay = clock.monotonic(), TickDelay(settings)
 
     @property
     def needs_restore(self) -> bool:
@@ -345,7 +346,7 @@ class Agent:
     def _tick(self, tick: Tick | None) -> None:
         """Do everything that is due once a tick."""
         now = self._clock.now()
-        self._ticked = self._clock.monotonic()
+        self._ticked = self._delay.tick(self._clock.monotonic())
         if tick is not None:
             self._newest.take(tick)
         self._note_state(tick)

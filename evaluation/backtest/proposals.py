@@ -13,13 +13,14 @@ from ..judge.claims import Claim
 from .compare import pairs
 
 # Limits that decide how many people are notified, each tried at half and at twice the site's value: those that make
-# a rule of warnings or criticals rarer, and three that no single rule has.
+# a rule of warnings or criticals rarer, three that no single rule has, and the limit of heat.
 TRIED = tuple(
     sorted(
         {
             "silent_after_seconds",
             "passing_xid_seconds",
             "clear_seconds",
+            "hot_celsius",
             *(
                 row.tuned_by
                 for row in FAULTS.values()
@@ -28,6 +29,8 @@ TRIED = tuple(
         }
     )
 )
+# Half and twice a temperature make no sense: it is tried so much lower and higher.
+_CELSIUS = 10.0
 # Two is the least count of something that happens repeatedly.
 _LEAST_COUNT = 2
 
@@ -68,7 +71,9 @@ def limits(settings: AnalyzerSettings) -> list[Limit]:
     for key in TRIED:
         now = getattr(settings, key)
         others = (now / 2, now * 2)
-        if isinstance(now, int):
+        if key.endswith("_celsius"):
+            others = (now - _CELSIUS, now + _CELSIUS)
+        elif isinstance(now, int):
             others = (max(_LEAST_COUNT, now // 2), now * 2)
         found += [Limit(key=key, now=now, other=other) for other in others if other != now]
     return found

@@ -110,7 +110,7 @@ def lines(found: Sequence[Proposal], result: Mapping[str, Any]) -> Iterator[str]
     kept = [one.limit.key for one in found if one not in changing]
     if kept:
         yield ""
-        yield f"half or twice as much changes nothing: {', '.join(dict.fromkeys(kept))}"
+        yield f"no other value that was tried changes anything: {', '.join(dict.fromkeys(kept))}"
     if changing:
         first = changing[0].limit
         yield ""
@@ -140,7 +140,8 @@ def _examples(what: str, them: Sequence[Claim]) -> Iterator[str]:
 def _parser() -> argparse.ArgumentParser:
     commands = parser(
         "tune",
-        "Play the past that the hub keeps with each limit at half and at twice its value, and say"
+        "Play the past that the hub keeps with each limit at half and at twice its value, or 10 °C"
+        " lower and higher, and say"
         " which warnings would not have been told, or would have been as well. Changes nothing.",
     )
     add_span(commands, _LAST)

@@ -315,6 +315,11 @@ class AnalyzerSettings:
     )
     port_flap_window_seconds: float = _setting(600.0, "flap window for the port's own counter")
     port_flap_events_seconds: float = _setting(3600.0, "flap window for events from the collector")
+    hot_celsius: float = _setting(
+        80.0,
+        "a GPU that is hotter than its peers, but no hotter than before, is reported if it would reach this at its"
+        " power limit",
+    )
     passing_xid_seconds: float = _setting(
         600.0, "how long an Xid that needs no reset is kept open after it was last seen"
     )

@@ -113,6 +113,10 @@ def test_a_gpu_that_stays_under_80_degrees_at_full_power_is_no_fault_for_being_u
     # At 600 W they have 71.5 and 73 °C, at the limit of 700 they would have 79 and 81.
     scene = warmer(fleet(air=air), gpu(1), 15.0)
     assert told(hot_gpus(scene.window())) == [(gpu(1), "heatsink", Severity.WARNING)] * count
+    # A site may set the limit: one degree below, and one above.
+    for celsius, others in ((78.0, 1), (82.0, 0)):
+        set_ = replace(scene, settings=replace(scene.settings, hot_celsius=celsius))
+        assert len(hot_gpus(set_.window())) == others
 
 
 @pytest.mark.medium

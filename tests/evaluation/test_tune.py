@@ -58,6 +58,7 @@ def test_each_limit_is_tried_at_half_and_twice_and_a_count_stays_one() -> None:
     assert re.findall(r"`(\w+)`", said) == list(TRIED)
     assert {("port_down_seconds", 15.0), ("port_down_seconds", 60.0)} <= tried
     assert {other for key, other in tried if key == "port_flap_count"} == {2, 6}
+    assert {other for key, other in tried if key == "hot_celsius"} == {70.0, 90.0}
     twice = [one.other for one in limits(replace(AnalyzerSettings(), port_flap_count=2))]
     assert 1 not in twice
     # It is applied as what it is.
