@@ -337,6 +337,13 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Set up PFC for the same priorities at both ends of the link; the evidence says which end lacks it.",
         "IEEE 802.1Qbb, both ends count pauses; ours: 1 % of the time or 1,000 frames, and the other end counts none",
     ),
+    (
+        "cnp_ignored",
+        _INFO,
+        "RoCE port ignores congestion notifications",
+        "Enable ECN on the host (DCQCN: reaction point), as it is on the hosts that it sends to.",
+        "Linux, mlx5 counters.rst: rp_cnp_ignored; ours: 1,000 in half an hour, ten times as many as were obeyed",
+    ),
     # host_power
     (
         "feed_failed",
