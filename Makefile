@@ -68,7 +68,7 @@ soak: $(VENV)/training ## the long fault runs (SOAK_SEED=n repeats one), and eve
 	$(BIN)/python -m pytest -s soak $(ARGUMENTS)
 	HYPOTHESIS_PROFILE=many $(BIN)/python -m pytest -m hypothesis --timeout 1800 tests
 
-month: $(VENV)/dev ## tell of a simulated fleet's month, write docs/month.md (half an hour; SOAK_SEED=n plays another)
+month: $(VENV)/dev ## play a simulated fleet's month, write docs/month.md (half an hour; SOAK_SEED=n plays another)
 	SOAK_SEED=$${SOAK_SEED:-9} $(BIN)/python -m pytest -s soak/test_month.py $(ARGUMENTS)
 	$(BIN)/python -m scripts.docs
 

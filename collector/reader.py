@@ -5,6 +5,7 @@ other threads, and the main thread keeps reporting to the supervisor which GPUs 
 how long.
 """
 
+import math
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ from datetime import datetime
 
 from gpuvigil import lifeline
 from gpuvigil.clock import Clock, SystemClock
-from gpuvigil.model import Unmeasured
+from gpuvigil.gpu_identity import Unmeasured
 
 from .nvml import Driver, DriverError, Events, load_library
 from .nvml.sweeps import GpuSweep, Patience, Runners
@@ -23,7 +24,6 @@ from .processes import cpu_time, memory_trim
 from .processes.cpu_time import CallTime
 from .samples.messages import CHANGED, LOADED, NO_DRIVER, STARTING, GpuTick, Tick, XidSeen, dump
 
-_EVENT_WAIT_MILLISECONDS = 1000
 _COUNT_SECONDS = 5.0  # GPUs that appear are seen within this time
 _CLOSE_SECONDS = 1.0  # for the driver to let go, when this process is asked to end
 _SHARE_OF_TICK = 0.8  # the longest wait for a sweep, so that ticks stay on time
@@ -105,20 +105,20 @@ class Reader:
 
     def _watch(self, driver: Driver, events: Events | None) -> None:
         """Report Xids, and notice when the driver has other GPUs than at the start."""
-        counted = self._clock.monotonic()
+        due = self._clock.monotonic() + _COUNT_SECONDS
         while self._state == LOADED:
-            if events is None or not self._listen(events):
+            if events is None or not self._listen(events, due - self._clock.monotonic()):
                 # Some drivers refuse to wait while no GPU is registered; do not busy-loop.
                 self._clock.wait(self._never, 1.0)
-            if self._clock.monotonic() - counted >= _COUNT_SECONDS:
-                counted = self._clock.monotonic()
+            if self._clock.monotonic() >= due:
+                due = self._clock.monotonic() + _COUNT_SECONDS
                 if driver.has_changed():
                     self._state = CHANGED
 
-    def _listen(self, events: Events) -> bool:
+    def _listen(self, events: Events, seconds: float) -> bool:
         """Wait for the next Xid; return false when the driver cannot be waited for."""
         try:
-            seen = events.wait(_EVENT_WAIT_MILLISECONDS)
+            seen = events.wait(math.ceil(1000 * max(seconds, 0.0)))
         except DriverError:
             return False
         if seen is not None:
@@ -127,7 +127,8 @@ class Reader:
         return True
 
     def _sweep(self) -> Tick:
-        at, start, before = self._clock.now(), self._clock.monotonic(), cpu_time.threads()
+        at, start = self._clock.now(), self._clock.monotonic()
+        before = cpu_time.threads(states=False)
         gpus = self._gpus if self._ready.is_set() else ()
         patience = min(self._patience.seconds, _SHARE_OF_TICK * self._tick_seconds)
         self._runners.sweep([gpu for gpu in gpus if not gpu.is_under_way], patience, before)

@@ -36,6 +36,8 @@ _CROWDING = 100.0
 _MORE_INFERRED = 4.0
 _CROWDED_SHARE = 0.5  # no limit: what fits without touching another fault
 _NODES_PER_RACK = 4
+# Whether a silent node was dead is known for certain once it is back: a play that ends before judges too early.
+_QUIET_END_HOURS = 1.0
 # This kind has no beginning: the node was installed that way.
 _FROM_THE_START = frozenset({"missing since installation"})
 
@@ -50,7 +52,13 @@ def release_seed(commit: str, number: int, of: str = "") -> int:
 
 def like_the_world(seed: int) -> FleetSettings:
     """Return a realistic fleet: healthy nearly everywhere, with all that only looks like a fault."""
-    return world(seed, nodes=NODES, days=DAYS, faults_per_1000_node_days=FAULTS_PER_1000_NODE_DAYS)
+    return world(
+        seed,
+        nodes=NODES,
+        days=DAYS,
+        faults_per_1000_node_days=FAULTS_PER_1000_NODE_DAYS,
+        settings=WorldSettings(quiet_end_hours=_QUIET_END_HOURS),
+    )
 
 
 def crowded(seed: int) -> FleetSettings:
@@ -64,7 +72,7 @@ def crowded(seed: int) -> FleetSettings:
             (kind, weight * _MORE_INFERRED if is_inferred(kind) else weight)
             for kind, weight in WEIGHTS
         ),
-        settings=WorldSettings(faulty_share=_CROWDED_SHARE),
+        settings=WorldSettings(faulty_share=_CROWDED_SHARE, quiet_end_hours=_QUIET_END_HOURS),
     )
 
 

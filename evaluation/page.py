@@ -32,7 +32,7 @@ def page(plays: Sequence[Play]) -> Iterator[str]:
         same, before = tallies(counted), tallies(for_tuning(plays))
         yield from _first(ours, newest(plays, CROWDED))
         yield from _headline(same, before)
-        yield from _many(newest(plays, CROWDED))
+        yield from _many(newest(plays, CROWDED), before)
         yield from _details(same, before)
         yield from _conformance(same, before)
         yield from _week(ours)
@@ -92,13 +92,14 @@ def _first(ours: Sequence[Tally], crowded: Sequence[Play]) -> Iterator[str]:
 def _headline(same: Tallies, before: Tallies) -> Iterator[str]:
     yield "## Faults that must be inferred"
     yield ""
-    yield f"*Recall at a budget* is the share of faults found, among those that no Xid, counter or setting names, if you accept {BUDGETS[0]:g} or {BUDGETS[1]:g} wrong messages per 1,000 node-days (about {BUDGETS[0]:g} or {BUDGETS[1]:g} a day on 1,000 nodes). Noisier detectors are thinned out until they fit the budget; *as shipped* is without one. Other tools use their own published rules; estimators use the limits that did best on tuning seeds. Others play about a tenth of the fleets, so their intervals are wider."
+    yield f"*Recall at a budget* is the share of faults found, among those that no Xid, counter or setting names, if you accept {BUDGETS[0]:g} or {BUDGETS[1]:g} wrong messages per 1,000 node-days (about {BUDGETS[0]:g} or {BUDGETS[1]:g} a day on 1,000 nodes). Noisier detectors are thinned out until they fit the budget; *as shipped* is without one. *Wrong notes* are infos about no fault, which only the digest has; - where a play did not count them. {_of_others(same)}"
     yield ""
-    yield f"| detectors | at {BUDGETS[0]:g} | at {BUDGETS[1]:g} | found as shipped | wrong per 1,000 node-days |"
-    yield "|---|---|---|---|---|"
+    yield f"| detectors | at {BUDGETS[0]:g} | at {BUDGETS[1]:g} | found as shipped | wrong per 1,000 node-days | wrong notes per 1,000 |"
+    yield "|---|---|---|---|---|---|"
     for name, recalls in ranked(same):
         of = _every_point(same, name)
-        whole = measures.shipped(same[chosen(name, before) if name in SETS else name])
+        own = same[chosen(name, before) if name in SETS else name]
+        whole = measures.shipped(own)
         cells = (
             *(
                 _recall(recall, None if name in TRIVIAL else measures.interval_at(budget, of))
@@ -106,12 +107,25 @@ def _headline(same: Tallies, before: Tallies) -> Iterator[str]:
             ),
             _share(whole.found),
             _rate(whole.wrong),
+            _rate(measures.wrong_notes(own)),
         )
         yield f"| {name} | {' | '.join(cells)} |"
     yield ""
     yield "*Always alarm*, an alarm on every node every quarter of an hour, is what chance achieves. The interval of recall at a budget combines the worse and the better ends of two intervals, of recall and of wrong messages, so it is wider than 95 %."
     yield ""
     yield from _curve(same)
+
+
+def _of_others(same: Tallies) -> str:
+    """Say by which rules others play, or that none of them has played."""
+    if not _others(same):
+        return "No other tool has played these fleets: `python -m evaluation.run release` has every tenth played by the others, too."
+    return "Other tools use their own published rules; estimators use the limits that did best on tuning seeds. Others play about a tenth of the fleets, so their intervals are wider."
+
+
+def _others(same: Tallies) -> list[str]:
+    """Return the sets beside ours that have played."""
+    return [it for it in SETS if it != OURS and any(variant in same for variant in variants(it))]
 
 
 def _curve(same: Tallies) -> Iterator[str]:
@@ -230,7 +244,7 @@ def _by_kind(ours: Sequence[Tally]) -> Iterator[str]:
         faults = of(ours)
         for kind in sorted({it.fault for it in faults}):
             own = [it for it in faults if it.fault == kind]
-            yield f"| {kind} ({title}) | {' | '.join(_outcomes(own, _plain))} |"
+            yield f"| {kind} ({title}) | {' | '.join(_outcomes(own, _short))} |"
 
 
 def _outcomes(faults: Sequence[Outcome], written: Callable[[Share], str]) -> tuple[str, ...]:
@@ -243,7 +257,7 @@ def _outcomes(faults: Sequence[Outcome], written: Callable[[Share], str]) -> tup
     )
 
 
-def _many(plays: Sequence[Play]) -> Iterator[str]:
+def _many(plays: Sequence[Play], before: Tallies) -> Iterator[str]:
     """Yield how many of hundreds of faults were found, in fleets that have far more than the world."""
     if not plays:
         return
@@ -262,10 +276,30 @@ def _many(plays: Sequence[Play]) -> Iterator[str]:
     yield ""
     yield from _by_kind(ours)
     yield ""
+    yield from _beside(plays, before)
     first = plays[0]
     seeds = ", ".join(str(one["seed"]) for one in plays)
     cost = sum(one["cpu_seconds"] for one in plays) / node_days
     yield f"`python -m evaluation.run crowded`, {node_days:,.0f} node-days, {cost:.2f} s of CPU time each. Detectors: commit `{first['detectors'][:12]}`; fleet `{first['fleet']}`; judge `{first['judge']}`. Seeds, from the hash of the commit: {seeds}."
+    yield ""
+
+
+def _beside(plays: Sequence[Play], before: Tallies) -> Iterator[str]:
+    """Yield what others find of the same faults, on the fleets that they have played too; without any, what costs nothing."""
+    both = [one for one in plays if _others(tallies([one]))] or plays
+    same = tallies(both)
+    names = (OURS, *_others(same), *(it for it in TRIVIAL if it in same))
+    yield f"What others find on {len(both)} of these fleets. *Messages* are all warnings and criticals, right or not. *Always alarm* and *never alarm* show what needs no detector."
+    yield ""
+    yield "| detectors | inferred: found | right cause | one incident | names itself: found | messages a node-day |"
+    yield "|---|---|---|---|---|---|"
+    for name in names:
+        own = same[chosen(name, before) if name in SETS else name]
+        found = _outcomes(measures.inferred(own), _share)[:3]
+        itself = _share(measures.found(measures.conformance(own)))
+        sent = sum(sum(it.values()) for one in own for it in one.counts.values())
+        days = sum(one.node_days for one in own)
+        yield f"| {name} | {' | '.join(found)} | {itself} | {sent / days:.2f} |"
     yield ""
 
 
@@ -333,12 +367,16 @@ def _share(share: Share) -> str:
     return f"{share.value:.2f} ({low:.2f} to {high:.2f}, {share.hits} of {share.of}{few})"
 
 
-def _plain(share: Share) -> str:
-    return f"{share.hits} of {share.of}"
+def _short(share: Share) -> str:
+    """Format a share as `6 of 8 (0.41 to 0.93)`: single kinds are always few."""
+    low, high = share.interval
+    return f"{share.hits} of {share.of} ({low:.2f} to {high:.2f})"
 
 
-def _rate(rate: Rate) -> str:
-    """Format a rate as `62.5 (12.9 to 182.7, 3)`."""
+def _rate(rate: Rate | None) -> str:
+    """Format a rate as `62.5 (12.9 to 182.7, 3)`; None was not counted."""
+    if rate is None:
+        return "-"
     low, high = rate.interval
     return (
         "-"

@@ -61,6 +61,7 @@ class PlayResult:
     # By id of a fault: what it changes or reports and its node does not read.
     unread_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unread: tuple[str, ...] = ()  # fields that kinds of a file change but this fleet does not read
+    hidden: int = 0  # faults that could show nowhere, such as a slow GPU without work
 
     @property
     def node_days(self) -> float:
@@ -126,6 +127,7 @@ def play(
         look_alikes=tuple(look_alikes(only_looks, judged)),
         unread_of=dict(_unread_by_nodes(fleet)),
         unread=unread or (),
+        hidden=len(faults) - len(truths),
     )
 
 
@@ -183,6 +185,7 @@ class Counts:
     seconds: tuple[float, ...]  # from the first sign to the message, of those found, in order
     look_alikes: int = 0  # of kinds of a file
     look_alikes_told: int = 0  # how many of them had a warning or a critical
+    hidden: int = 0  # faults that could show nowhere, and are not counted
 
     @classmethod
     def of(cls, fleets: Iterable[PlayResult]) -> "Counts":
@@ -205,6 +208,7 @@ class Counts:
             wrong={severity.value: wrong.count(severity.value) for severity in Severity},
             look_alikes=len(looked),
             look_alikes_told=sum(it.told in _ALARMS for it in looked),
+            hidden=sum(fleet.hidden for fleet in fleets),
             seconds=tuple(sorted(it.seconds for it in found if it.seconds is not None)),
         )
 

@@ -101,7 +101,9 @@ def line(counts: Counts) -> str:
         parts.append(f"median {statistics.median(counts.seconds):.0f} s")
     wrong = ", ".join(f"{number} {severity}" for severity, number in counts.wrong.items())
     looked = f"; {counts.look_alikes_told} of {counts.look_alikes} look-alikes told as faults"
-    return f"{', '.join(parts)}; wrong incidents: {wrong}{looked if counts.look_alikes else ''}"
+    unseen = f"; {counts.hidden} more could show nowhere and {'does' if counts.hidden == 1 else 'do'} not count"
+    more = f"{looked if counts.look_alikes else ''}{unseen if counts.hidden else ''}"
+    return f"{', '.join(parts)}; wrong incidents: {wrong}{more}"
 
 
 def unread(fleets: Iterable[PlayResult]) -> list[str]:
@@ -175,6 +177,7 @@ def _json(seed: int, counts: Counts, fleets: Sequence[PlayResult]) -> dict[str, 
         "right_cause": counts.right_cause,
         "exactly_one_incident": counts.one_incident,
         "wrong_incidents": counts.wrong,
+        "hidden": counts.hidden,
         "look_alikes": counts.look_alikes,
         "look_alikes_told": counts.look_alikes_told,
         "median_seconds": statistics.median(counts.seconds) if counts.seconds else None,

@@ -2,8 +2,8 @@
 
 The seeds are drawn from the hash of the commit, so nobody knows them before the code is final; a tree with changes is
 refused. Each fleet is played once, every tenth by all sets, and each play is added to `evaluation/plays.jsonl`, good
-or not. `crowded` plays fleets of the commit with a hundred times as many faults, for recall. `tuning` plays seeds of
-one's choice, which are kept as such.
+or not. `crowded` plays fleets of the commit with a hundred times as many faults, for recall; with `--sets` others
+play every tenth, the first one included. `tuning` plays seeds of one's choice, which are kept as such.
 """
 
 import argparse
@@ -134,7 +134,10 @@ def _wanted(chosen: argparse.Namespace, commit: str) -> dict[int, Sequence[str]]
         return dict.fromkeys(chosen.seeds, chosen.sets)
     numbers = range(chosen.fleets)
     if chosen.use == CROWDED:
-        return {release_seed(commit, number, CROWDED): (OURS,) for number in numbers}
+        return {
+            release_seed(commit, number, CROWDED): sets_of(number, [OURS, *chosen.sets])
+            for number in numbers
+        }
     return {release_seed(commit, number): sets_of(number, chosen.sets) for number in numbers}
 
 
@@ -149,6 +152,8 @@ def _chosen(arguments: Sequence[str]) -> argparse.Namespace:
     tuning.add_argument("seeds", type=int, nargs="+")
     for one in (release, tuning):
         one.add_argument("--sets", nargs="*", choices=list(SETS), default=list(SETS))
+    others = [name for name in SETS if name != OURS]
+    full.add_argument("--sets", nargs="*", choices=others, default=[], help="beside our own")
     for one in (release, full, tuning):
         one.add_argument("--workers", type=int, default=1, help="fleets played at a time")
     return parser.parse_args(arguments)

@@ -1,8 +1,8 @@
 """`python -m evaluation.slow FLEETS`: how slow a GPU must be to be found, and how long that takes.
 
-Fleets with seeds of their own have a slow GPU on every third node, with magnitudes spread evenly over the decades of
-the kind, and all detectors run. A slow GPU is tellable if its job had at least four GPUs for ten minutes before. The
-command writes `evaluation/slow.json`; `make docs` makes a section of `docs/accuracy.md` from it.
+Each fleet has a slow GPU on every third node, with magnitudes spread evenly over the decades of the kind, and all
+detectors run. A slow GPU is detectable if its job had at least four GPUs for ten minutes before and after. Seeds follow
+from the commit, so that nobody knew them before; a tree with changes is refused. The command writes `evaluation/slow.json`; `make docs` makes a section of `docs/accuracy.md` from it.
 """
 
 import argparse
@@ -23,7 +23,8 @@ from gpuvigil.model import Allocation
 from simulator.fleet import FaultOrder, FleetSettings, Truth, build
 from simulator.fleet.kinds import KINDS
 
-from .fleets import MODEL, WORKLOADS
+from .fingerprint import is_committed
+from .fleets import MODEL, WORKLOADS, release_seed
 from .judge.claims import Claim, claims
 from .judge.intervals import wilson
 from .judge.measures import PER_NODE_DAYS
@@ -31,7 +32,6 @@ from .replay import Replay
 from .run import stamp
 
 RESULT = Path(__file__).with_suffix(".json")
-_FIRST_SEED = 17000
 _NODES, _HOURS, _BLOCK = 48, 3.0, timedelta(minutes=30)
 _KIND = "slow GPU"
 _PEERS, _BEFORE = 4, timedelta(minutes=10)
@@ -123,7 +123,7 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     false = sum(fleet["false"] for fleet in result["fleets"])
     yield "## How slow a GPU must be"
     yield ""
-    yield f"`{result['command']}`: {len(faults)} slow GPUs at work, in {len(result['fleets'])} fleets with seeds used for nothing else; fleet `{result['fleet']}`. *Detectable* are those that a job of four GPUs or more held for ten minutes before and after. For the others there is nothing to compare with."
+    yield f"`{result['command']}`: {len(faults)} slow GPUs at work, in {len(result['fleets'])} fleets. Seeds are drawn from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`. *Detectable* are those that a job of four GPUs or more held for ten minutes before and after. For the others there is nothing to compare with."
     yield ""
     yield "| loses | found of all | found of the detectable | median s | p95 s |"
     yield "|---|---|---|---|---|"
@@ -170,12 +170,14 @@ def _share(of: Sequence[Mapping[str, Any]], within: float = float("inf")) -> str
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play the fleets and write the result."""
+    """Play the fleets and write the result; return 2 for a tree with changes."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.slow", description=__doc__)
     parser.add_argument("fleets", type=int)
     count = parser.parse_args(arguments).fleets
     stamped = stamp()
-    fleets = [played(_FIRST_SEED + number) for number in range(count)]
+    if not is_committed(stamped["commit"]):
+        return 2
+    fleets = [played(release_seed(stamped["commit"], number, "slow")) for number in range(count)]
     command = f"python -m evaluation.slow {count}"
     RESULT.write_text(
         json.dumps({"command": command, **stamped, "fleets": fleets}, indent=1) + "\n"

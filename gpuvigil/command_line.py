@@ -65,13 +65,13 @@ COMMANDS: dict[str, str] = {
 }
 # Hints for page names that people type as commands.
 _INSTEAD = {
-    "incidents": "'gpuvigil status' shows those that stand, 'gpuvigil explain INCIDENT' one of them",
+    "incidents": "'gpuvigil status' shows the open ones, 'gpuvigil explain INCIDENT' one of them",
     "users": "'gpuvigil usage --by user' shows what each had, 'gpuvigil person' who may sign in",
     "teams": "'gpuvigil usage --by team' shows what each had",
     "nodes": "'gpuvigil status' shows what is wrong, 'gpuvigil who NODE' who is on one",
     "gpus": "'gpuvigil top' shows who holds them, 'gpuvigil who NODE' those of one node",
     "hardware": "'gpuvigil lemons' lists what failed repeatedly, 'gpuvigil rma' what was returned",
-    "reports": "'gpuvigil report' writes one, 'gpuvigil report list' shows those that come by themselves",
+    "reports": "'gpuvigil report' writes one, 'gpuvigil report list' shows the scheduled ones",
 }
 # Old command names, accepted for one version.
 _RENAMED = {"alerts": "alert"}

@@ -2,6 +2,7 @@
 
 import codecs
 import os
+import pwd
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ UMASK = 0o077
 
 @contextmanager
 def as_owner_of(folder: Path) -> Iterator[None]:
-    """Let root read and write in another user's folder as that user, who can then read all of it.
+    """Let root read and write in another user's folder as that user with all groups, who can then read all of it.
 
     What that user may have linked there from elsewhere is as safe from the block as from that user.
     """
@@ -27,7 +28,7 @@ def as_owner_of(folder: Path) -> Iterator[None]:
     codecs.lookup("utf-8-sig")
     groups, group = os.getgroups(), os.getegid()
     try:
-        os.setgroups([])
+        os.setgroups(_groups(there))
         os.setegid(there.st_gid)
         os.seteuid(there.st_uid)
     except PermissionError:  # as in a container without these capabilities
@@ -59,6 +60,15 @@ def owned_as(folder: Path) -> Iterator[None]:
                     found = made.lstat()
                     if found.st_uid == 0 and (found.st_nlink == 1 or stat.S_ISDIR(found.st_mode)):
                         os.chown(made, there.st_uid, there.st_gid, follow_symlinks=False)
+
+
+def _groups(there: os.stat_result) -> list[int]:
+    """Return the groups that systemd gives to a process of that user."""
+    try:
+        name = pwd.getpwuid(there.st_uid).pw_name
+    except KeyError:  # as in a container
+        return []
+    return os.getgrouplist(name, there.st_gid)
 
 
 def _place(folder: Path) -> os.stat_result:

@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser(
         "report",
         "Write how the GPUs were used in a span, and what went wrong. With a verb (schedule, send, list):"
-        " reports that come by themselves; with node NAME or incident ID: what failed, for a maker's ticket.",
+        " scheduled reports; with node NAME or incident ID: what failed, for a manufacturer's ticket.",
     )
     add_options(commands)
     commands.add_argument(

@@ -44,10 +44,14 @@ def final_of(settings: ReportSettings, run: ReportRun) -> datetime | None:
 
 
 def so_far(settings: ReportSettings, run: ReportRun, now: datetime) -> tuple[Span, Calendar]:
-    """Return the span and calendar of a run; for a preview, the part of the span that is over."""
+    """Return the span and calendar of a run; for a preview, the part of the span that is over.
+
+    One that somebody asked for is up to that moment, as what the command writes is: in the first quarter of
+    an hour there would be nothing in it.
+    """
     final = final_of(settings, run)
     (start, end), calendar = covered(settings, final or run.due_at)
-    return (start, min(end, floor(now)) if final else end), calendar
+    return (start, min(end, now if run.early else floor(now)) if final else end), calendar
 
 
 def until(settings: ReportSettings, final_at: datetime) -> str:

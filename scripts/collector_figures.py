@@ -50,7 +50,7 @@ def section(result: dict[str, Any]) -> Iterator[str]:
         else ""
     )
     yield f"{about['nvlinks_per_gpu']} NVLinks each.{without} {_calls(about)}"
-    yield f"Medians of {about['rounds']} starts of both, {about['rest_seconds']:g} s of processor time and {about['scrapes_per_round']} scrapes each. Load average before: {about['load_average']:.1f}."
+    yield f"Medians of {about['rounds']} starts of both, {about['rest_seconds']:g} s of CPU time and {about['scrapes_per_round']} scrapes each. Load average before: {about['load_average']:.1f}."
     yield ""
     yield "| what | gpuvigil | nvitop-exporter | bar | holds |"
     yield "|---|---|---|---|---|"
@@ -66,9 +66,9 @@ def section(result: dict[str, Any]) -> Iterator[str]:
 def _sensors(found: Mapping[str, Mapping[str, float]], peer: Mapping[str, float]) -> Iterator[str]:
     """Yield what each sensor adds, compared with our collector without it over the same seconds."""
     cpu, pss = SENSOR_SHARE * peer["cpu_percent"], SENSOR_SHARE * peer["pss_mib"]
-    yield f"What each further sensor adds, beside the collector without it over the same seconds; at most {SENSOR_SHARE:g} of nvitop-exporter's processor time and memory, {cpu:.2f} % and {pss:.1f} MiB:"
+    yield f"What each further sensor adds, compared with a collector without it over the same seconds. Bar: {SENSOR_SHARE:g} of nvitop-exporter's CPU time and memory, {cpu:.2f} % and {pss:.1f} MiB:"
     yield ""
-    yield "| sensor | processor time, % of one CPU | memory, MiB | values | holds |"
+    yield "| sensor | CPU time, % of one CPU | memory, MiB | values | holds |"
     yield "|---|---|---|---|---|"
     for sensor, words in SENSORS.items():
         it = found[sensor]

@@ -19,14 +19,14 @@ def page(figures: Figures) -> Iterator[str]:
     """Yield faults, workloads and GPU models."""
     yield "# Tables of the simulated fleet"
     yield ""
-    yield "Written from `simulator/fleet/` by `make docs`; [Simulated fleet](fleet.md) says what they mean."
+    yield "Generated from `simulator/fleet/` by `make docs`. Their meaning: [simulated fleet](fleet.md)."
     yield ""
     yield from _faults(f"## Faults: {len(KINDS)}", _HOURS, KINDS.values())
     between = f"## Faults between switches: {len(OF_SWITCHES)}"
-    yield from _faults(between, "Only where somebody reads the switches.", OF_SWITCHES.values())
+    yield from _faults(between, "Only in fleets whose switches are read.", OF_SWITCHES.values())
     yield "## Workloads"
     yield ""
-    yield "Shares are of what the GPU can do; a slot is the stretch over which work is on or off. What asks for 0 % runs only in a [fleet like the world](fleet.md#like-the-world)."
+    yield "Shares are of what the GPU can do. A slot is a period in which work is on or off. Workloads with 0 % of GPU time run only in a [fleet like the world](fleet.md#like-the-world)."
     yield ""
     yield "| workload | GPU time asked for | GPUs | SM | tensor | DRAM | utilisation | slots on | slot s |"
     yield "|---|---|---|---|---|---|---|---|---|"

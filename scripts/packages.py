@@ -28,7 +28,7 @@ import tomllib
 from packaging.requirements import Requirement
 
 from gpuvigil.command_line import COMMANDS
-from scripts import collector_pyz, manual
+from scripts import manual
 
 ROOT = Path(__file__).parent.parent
 PACKAGING = ROOT / "packaging" / "packages"
@@ -144,8 +144,10 @@ def nfpm() -> str:
     return found
 
 
-def _collector(stage: Path, _sources: Path) -> None:
-    collector_pyz.write(stage / "collector.pyz")
+def _collector(stage: Path, sources: Path) -> None:
+    """Stage the collector's file as the sources' own script makes it, and the manual of the commands of now."""
+    command = [sys.executable, "-m", "scripts.collector_pyz", str(stage / "collector.pyz")]
+    subprocess.run(command, cwd=sources, check=True, stdout=subprocess.DEVNULL)
     _write(stage / "manual", manual.written(OF_NODES))
 
 

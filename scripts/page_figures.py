@@ -5,8 +5,12 @@ from typing import Any
 
 # The bars for every size: the figure, its label, and the bar in seconds.
 FIRST_SIGHT = (
-    ("cold", "First page, fresh browser profile: from the sign-in link to a map that answers", 2.0),
-    ("warm", "First page, static files cached: a reload to a map that answers", 1.0),
+    (
+        "cold",
+        "First page, fresh browser profile: from the sign-in link to a map that responds",
+        2.0,
+    ),
+    ("warm", "First page, static files cached: from a reload to a map that responds", 1.0),
     ("gpu_page", "Click on the map to the GPU's page", 0.5),
     ("gpu_chart", "Click on the map to the first chart of that page", 1.5),
     ("report", "`gpuvigil report --last 7d`, its start included", 5.0),
@@ -28,9 +32,9 @@ def section(result: dict[str, Any]) -> Iterator[str]:
     about, machine = result["about"], result["about"]["machine"]
     begun = f" since {about['begun_seconds']:g} s" if "begun_seconds" in about else ""
     yield f"From `benchmarks/pages.json`: commit `{about['commit'][:12]}`, {about['measured_at']}, {machine['cpus']} CPUs, {machine['memory_gib']} GiB memory, seed {about['simulator_seed']}, load average before {about['load_average']:.1f}."
-    yield f"Behind the pages lie {about['hours']:g} h of a simulated cluster's past, written through the hub: a line of each GPU every {about['coarse_tick_seconds']:g} s, and every {about['tick_seconds']:g} s in the last"
-    yield f"{about['recent_minutes']:g} minutes, as its simulator goes on; an open page renews itself every {about['refresh_seconds']:g} s, three faults stand{begun}, and every service, the simulator and"
-    yield "Chromium (headless, drawing in software) share this one machine. A bar holds when the median is not above it."
+    yield f"The store holds {about['hours']:g} h of a simulated cluster, written through the hub: a line of each GPU every {about['coarse_tick_seconds']:g} s, and every {about['tick_seconds']:g} s in the last"
+    yield f"{about['recent_minutes']:g} minutes, while the simulator keeps running. An open page refreshes every {about['refresh_seconds']:g} s, three faults are open{begun}, and every service, the simulator and"
+    yield "Chromium (headless, drawing in software) share one machine. A bar holds when the median is not above it."
     yield ""
     yield from first_sight(result["sizes"])
     yield ""
@@ -53,10 +57,10 @@ def first_sight(sizes: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def renewals(sizes: list[dict[str, Any]], stretch_seconds: float) -> Iterator[str]:
-    yield f"A renewal of a page that is open alone. CPU and browser time are of stretches of {stretch_seconds:g} s, divided by the renewals in"
-    yield "them; the server's holds all that its process does meanwhile. The bars are the overview's."
+    yield f"One refresh of a page, the only one open. CPU and browser times are those of {stretch_seconds:g} s, divided by the refreshes in"
+    yield "them; the server's includes all that its process does meanwhile. The bars are for the overview."
     yield ""
-    yield "| page | what | GPUs | renewals | median ms | worst ms | bar ms | holds |"
+    yield "| page | what | GPUs | refreshes | median ms | worst ms | bar ms | holds |"
     yield "|---|---|---|---|---|---|---|---|"
     for page, title in OF_PAGES.items():
         for key, words, bar in RENEWALS:
@@ -71,7 +75,7 @@ def renewals(sizes: list[dict[str, Any]], stretch_seconds: float) -> Iterator[st
 def weights(sizes: list[dict[str, Any]]) -> Iterator[str]:
     yield (
         "| GPUs | "
-        + " | ".join(f"{title}: bytes a renewal" for title in OF_PAGES.values())
+        + " | ".join(f"{title}: bytes a refresh" for title in OF_PAGES.values())
         + " | report, bytes of HTML | rows of GPUs written before | in s | bytes of the store |"
     )
     yield "|---|" + "---|" * (len(OF_PAGES) + 4)
@@ -89,10 +93,10 @@ def viewers(sizes: list[dict[str, Any]]) -> Iterator[str]:
     if not found:
         return
     one = found[0][1]
-    yield f"The overview, open {one['viewers']} times by sessions that speak the browser's protocol and draw nothing; each is renewed every {one['every_seconds']:g} s."
-    yield f"Processor time is the dashboard's, over {one['stretch_seconds']:g} s."
+    yield f"The overview, open {one['viewers']} times by sessions that speak the browser's protocol and draw nothing; each is refreshed every {one['every_seconds']:g} s."
+    yield f"CPU time is the dashboard's, over {one['stretch_seconds']:g} s."
     yield ""
-    yield "| GPUs | cores | bar | holds | renewals of a page | memory before, MiB (PSS) | with all |"
+    yield "| GPUs | cores | bar | holds | refreshes of a page | memory before, MiB (PSS) | with all |"
     yield "|---|---|---|---|---|---|---|"
     for gpus, it in found:
         many, pss = it["renewals"], it["pss_mib"]

@@ -13,8 +13,8 @@ def section(figures: Figures) -> Iterator[str]:
     """Yield a row per measured fleet."""
     cases = (TEN_THOUSAND, HUNDRED_THOUSAND)
     found = {it.place[-1]: figures.get(*it.place) for it in cases}
-    yield "From asking the hub for every span to the incidents written, as the analyzer itself tells; meanwhile the simulated cluster sends and the hub takes in."
-    yield "What the longest rule looks back over was written before. The share of one CPU is over the whole time."
+    yield "A pass is timed by the analyzer itself, from its first query to the hub until its incidents are written, while the simulated cluster sends and the hub receives."
+    yield "The past that the longest rule needs was written before. The share of one CPU is over the whole time."
     yield ""
     if any(found.values()):
         yield from _table({name: one for name, one in found.items() if one})

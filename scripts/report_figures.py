@@ -10,10 +10,10 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the cost of a week's report, in each format."""
     about, formats = result["about"], result["formats"]
     yield f"From `benchmarks/report.json`, which `{about['command']}` measures: commit `{about['commit'][:12]}`, {about['measured_at']},"
-    yield f"{about['machine']['cpus']} CPUs, load {about['load_average']:g} by other work, medians of {about['runs']}. `gpuvigil report --week` of {about['days']} days of {about['gpus']:,} GPUs with the week before,"
+    yield f"{about['machine']['cpus']} CPUs, load {about['load_average']:g} from other work, medians of {about['runs']}. `gpuvigil report --week` of {about['days']} days of {about['gpus']:,} GPUs with the week before,"
     yield f"{about['jobs']:,} jobs of a scheduler, {about['incidents']} incidents and trends over eight weeks:"
     yield ""
-    yield "| format | clock | CPU, and the hub's | most memory | size |"
+    yield "| format | wall-clock | CPU, and the hub's | peak memory | size |"
     yield "|---|---|---|---|---|"
     for form, one in formats.items():
         yield (

@@ -9,10 +9,10 @@ def section(results: dict[str, Any]) -> Iterator[str]:
     """Yield a row for each run: what was done to the hub, and the result."""
     yield "## Long fault runs"
     yield ""
-    yield "From `soak/results.json`, which `make soak` writes as each run ends, well or not. `SOAK_SEED=...` repeats one."
-    yield "They take up to an hour each: a row speaks of its commit, and no test fails when its code has changed since."
+    yield "From `soak/results.json`, which `make soak` writes at the end of each run, passed or failed. `SOAK_SEED=...` repeats a run."
+    yield "They take up to an hour each. A row is about its commit: no test fails when its code has changed since."
     yield ""
-    yield "| run | what was done | what came of it | took | commit, begun | command |"
+    yield "| run | what was done | result | took | commit, begun | command |"
     yield "|---|---|---|---|---|---|"
     for name, words in _RUNS.items():
         if name in results:

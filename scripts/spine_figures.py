@@ -12,7 +12,7 @@ LATENCIES = {
 
 
 def latencies(result: dict[str, Any]) -> Iterator[str]:
-    """Yield how long it takes until people are told."""
+    """Yield how long it takes until people are notified."""
     about, machine = result["about"], result["about"]["machine"]
     yield f"`{about['command']}`, commit `{about['commit'][:12]}`, {about['measured_at']}, Python {about['python']}, {machine['cpus']} CPUs,"
     yield f"{machine['memory_gib']} GiB memory, {machine['system']}, {'an' if machine['nvidia_gpu'] else 'no'} NVIDIA GPU."
@@ -25,7 +25,7 @@ def latencies(result: dict[str, Any]) -> Iterator[str]:
         cells = " | ".join(f"{seconds[name]:.2f}" for name in ("median", "best", "worst"))
         yield f"| {words} | {result[key]['runs']} | {cells} | {bar} |"
     yield ""
-    yield "The first begins when `gpuvigil inject` is started, so it holds the start of that command too."
+    yield "The first is timed from the start of `gpuvigil inject`, so it includes the start of that command."
 
 
 def to_slack(result: dict[str, Any]) -> Iterator[str]:
@@ -33,7 +33,7 @@ def to_slack(result: dict[str, Any]) -> Iterator[str]:
     about, found = result["about"], result["xid_to_slack"]
     seconds, load = found["seconds"], about["load"]
     median, worst = seconds["median"], seconds["worst"]
-    yield f"From an Xid 79 to the payload that Slack gets, {found['runs']} GPUs one after the other (`{about['command']}`,"
+    yield f"From an Xid 79 to the payload that Slack receives, {found['runs']} GPUs one after the other (`{about['command']}`,"
     yield f"commit `{about['commit'][:12]}`, {about['measured_at']}, load {load['before']} to {load['after']} on {about['machine']['cpus']} CPUs):"
     yield f"median {median:.2f} s (bar 2 s, {'holds' if median <= 2 else 'missed'}), worst {worst:.2f} s (bar 5 s, {'holds' if worst <= 5 else 'missed'})."
 
@@ -47,8 +47,8 @@ def of_ports(result: dict[str, Any]) -> Iterator[str]:
     yield f"From a port that loses its link to the webhook, {found['runs']} ports one after the other on {leaf['nodes']} nodes with collectors of their own,"
     yield f"all settings as shipped (`{about['command']}`, commit `{about['commit'][:12]}`, {about['measured_at']}, load {load['before']} to {load['after']} on {about['machine']['cpus']} CPUs):"
     yield f"median {median:.2f} s (bar 2 s, {'holds' if median <= 2 else 'missed'}), worst {worst:.2f} s (bar 5 s, {'holds' if worst <= 5 else 'missed'}):"
-    yield f"no job runs on these nodes, so a port has {AnalyzerSettings().port_down_seconds:.0f} s to come back (`analyzer.port_down_seconds`), and the next pass of the analyzer tells of it."
-    yield f"When all ports of the {leaf['nodes']} nodes went down at once, as with their leaf, {leaf['messages']} message came in the minute after, {leaf['critical']} of them critical, after {leaf['seconds']:.0f} s (bar: one, critical, within 60 s, {'holds' if one and leaf['seconds'] <= 60 else 'missed'})."
+    yield f"no job runs on these nodes, so a port has {AnalyzerSettings().port_down_seconds:.0f} s to come back (`analyzer.port_down_seconds`), and the analyzer's next pass reports it."
+    yield f"When all ports of the {leaf['nodes']} nodes went down at once, as when their leaf fails, the messages of the next minute were {leaf['messages']}, {leaf['critical']} of them critical, after {leaf['seconds']:.0f} s (bar: one, critical, within 60 s, {'holds' if one and leaf['seconds'] <= 60 else 'missed'})."
 
 
 def startup(result: dict[str, Any]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def memory(result: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield from processes(result["processes"])
     yield ""
-    yield "And on a machine with eight GPUs (the fake NVML library of the tests) and no simulation, 30 s after the start, no page open."
+    yield "The same on a machine with eight GPUs (the fake NVML library of the tests), without simulation, 30 s after the start, no page open."
     yield "`collect` and `read`, its reader, are what a node runs."
     yield ""
     yield from processes(result["processes_with_gpus"])

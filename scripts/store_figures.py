@@ -20,9 +20,9 @@ QUESTIONS = (
 
 def introduction() -> Iterator[str]:
     """Yield what all parts have in common."""
-    yield "From `benchmarks/stores.json`; every part names the command that measured it. The numbers are made by"
-    yield "`benchmarks/readings.py`, which says how they vary: the simulator's fields, moved by jobs, heat, walks and rare errors from one"
-    yield "seed. A sample is one field of one GPU at one moment. VictoriaMetrics is Debian's, on the same machine in the same run."
+    yield "From `benchmarks/stores.json`; each part names the command that measured it. The data comes from `benchmarks/readings.py`:"
+    yield "the simulator's fields, varied from one seed by jobs, heat, random walks and rare errors. A sample is one field of one GPU at one moment."
+    yield "VictoriaMetrics is Debian's, on the same machine in the same run."
 
 
 def measured(found: dict[str, Any]) -> str:
@@ -51,12 +51,12 @@ def number(value: float) -> str:
 
 def ingest(found: dict[str, Any]) -> Iterator[str]:
     yield measured(found)
-    yield f"{found['gpus']:,} GPUs, {found['fields']} fields, the same gzip bodies to both; medians of {found['runs']} runs of {found['samples_per_run']:,} samples after one"
-    yield f"that does not count. Processor time is the server's alone, until {found['settle_seconds']:g} s after the last answer, with the share of what it does with the lines later: the hub"
+    yield f"{found['gpus']:,} GPUs, {found['fields']} fields, the same gzip requests to both; medians of {found['runs']} runs of {found['samples_per_run']:,} samples, after one"
+    yield f"run to warm up. CPU time is the server's alone, until {found['settle_seconds']:g} s after the last answer, plus the work it does on these lines later: the hub"
     yield f"seals their hours and joins the hours of their day ({_later(found['sealing'])}), VictoriaMetrics merges its parts ({_later(found['merging'])}). Samples a second"
-    yield f"are until all of that is done, bodies a second until the last answer. {' and '.join(f'{n:,}' for n in found['hub_connections'])} connections to the hub, which answers with its next commit, {found['victoriametrics_connections']} to VictoriaMetrics."
+    yield f"include that work; requests a second end with the last answer. {' and '.join(f'{n:,}' for n in found['hub_connections'])} connections to the hub, which answers after its next commit, {found['victoriametrics_connections']} to VictoriaMetrics."
     yield ""
-    yield "| body | server | samples per CPU-second | samples per second | bodies per second | bar per CPU-second | holds |"
+    yield "| request | server | samples per CPU-second | samples per second | requests per second | bar per CPU-second | holds |"
     yield "|---|---|---|---|---|---|---|"
     for kind, words in (("live", "one node, one tick"), ("backlog", "one node, twenty ticks")):
         for server, name in (("hub", "hub"), ("victoriametrics", "VictoriaMetrics")):
@@ -71,7 +71,7 @@ def ingest(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _later(found: dict[str, Any]) -> str:
-    return f"{found['samples']:,} samples in {found['seconds']:.1f} s, {found['cpu_seconds']:.1f} s of processor time"
+    return f"{found['samples']:,} samples in {found['seconds']:.1f} s, {found['cpu_seconds']:.1f} s of CPU time"
 
 
 def sustained(found: dict[str, Any]) -> Iterator[str]:
@@ -80,18 +80,18 @@ def sustained(found: dict[str, Any]) -> Iterator[str]:
     written = found["body_to_acknowledgement_ms"]
     yield measured(found)
     yield f"{found['nodes']:,} nodes with 8 GPUs every {found['tick_seconds']:g} s for {found['seconds']:g} s: the real hub and analyzer, `gpuvigil simulate` as the collectors,"
-    yield f"and {found['people']} people who look: the dashboard's own reader with an overview open, and a GPU's six hours every ten seconds (no browser)."
+    yield f"and {found['people']} viewers: the dashboard's own reader with an overview open, and six hours of one GPU every ten seconds (no browser)."
     yield ""
     yield "| what | value | bar | holds |"
     yield "|---|---|---|---|"
     yield f"| Lines a second | {found['lines_per_second']:,} |  |  |"
     yield f"| Hub, share of one CPU | {100 * shares['hub']:.1f} % |  |  |"
-    yield f"| Headroom: so many times as much until one CPU is full | {found['headroom']:g} |  |  |"
+    yield f"| Headroom: this many times the load fills one CPU | {found['headroom']:g} |  |  |"
     for name in ("analyze", "readers", "simulate"):
         yield f"| `{name}`, share of one CPU | {100 * shares[name]:.1f} % |  |  |"
     yield f"| Answers 429 / failed commits | {found['answers_429']} / {found['failed_commits']} | at most 0 | {'yes' if not found['answers_429'] + found['failed_commits'] else '**no**'} |"
-    yield f"| A commit, from parsing to its end, mean of {found['commits']}, ms | {found['commit_mean_ms']:g} |  |  |"
-    yield f"| A body to its acknowledgement, p50 / p99, ms | {written['p50']:g} / {written['p99']:g} |  |  |"
+    yield f"| Commit, parsing included, mean of {found['commits']}, ms | {found['commit_mean_ms']:g} |  |  |"
+    yield f"| Request to its acknowledgement, p50 / p99, ms | {written['p50']:g} / {written['p99']:g} |  |  |"
     yield f"| Acknowledged event to `changes`, p50 / p99 of {found['events']}, ms | {told['p50']:g} / {told['p99']:g} | {verdict(told['p99'], EVENT_MS)} |"
     yield f"| Event sent to `changes`, p50 / p99, ms | {asked['p50']:g} / {asked['p99']:g} |  |  |"
     yield f"| Hub's memory, MiB | {found['memory_rss_mib']:g} |  |  |"
@@ -103,7 +103,7 @@ def week(found: dict[str, Any]) -> Iterator[str]:
     yield f"{found['days']} days of {found['gpus']:,} GPUs at {found['step_seconds']:g} s, sealed: {found['lines']:,} lines, {found['samples']:,} samples. Median milliseconds. *Fresh* is"
     yield f"the first question to a store just opened or a server just started ({found['runs']} starts each), VictoriaMetrics with `nocache`; in brackets the same question repeated,"
     yield f"in a process that has answered it ({found['runs_repeated']} times). Files are in the page cache. *Engine* is the store without HTTP; *hub* is asked by the product's client, the answer"
-    yield f"decoded, a week of lines day by day; VictoriaMetrics ({found['victoriametrics']}) over HTTP, the JSON decoded. Both agree on the means: {'yes' if found['means_by_node_agree'] else '**no**'}."
+    yield f"decoded, a week of lines day by day. VictoriaMetrics ({found['victoriametrics']}) over HTTP, the JSON decoded. Both agree on the means: {'yes' if found['means_by_node_agree'] else '**no**'}."
     yield ""
     yield "| question, fresh (repeated) | engine | hub | VictoriaMetrics | bar of the engine, fresh | holds | hub ahead |"
     yield "|---|---|---|---|---|---|---|"
@@ -141,10 +141,10 @@ def scale(found: dict[str, Any]) -> Iterator[str]:
     http, store, shares = found["http"], found["store"], found["share_of_the_time"]
     commit, ticks = store["commit_ms"], store["ticks"]
     yield measured(found)
-    yield f"{found['gpus']:,} GPUs every {found['tick_seconds']:g} s. Over HTTP {http['ticks']} ticks of {http['nodes']:,} bodies, as fast as the hub takes them; into the store alone"
-    yield f"{sum(ticks.values())} ticks, as fast as it takes them. The hour that is sealed meanwhile begins at its minute {found['begin_minute']}: of its lines the"
-    yield f"{store['lines_sealed']:,} of {ticks['before']} ticks are there, and a whole hour (**X**) is reckoned in proportion to its lines. The share is of the time that the data"
-    yield "itself takes: over 1, it does not keep up."
+    yield f"{found['gpus']:,} GPUs every {found['tick_seconds']:g} s. Over HTTP {http['ticks']} ticks of {http['nodes']:,} requests, as fast as the hub takes them; into the store by itself"
+    yield f"{sum(ticks.values())} ticks, as fast as it takes them. The hour that is sealed meanwhile has only the"
+    yield f"{store['lines_sealed']:,} lines of {ticks['before']} ticks from its minute {found['begin_minute']} on; a whole hour (**X**) is extrapolated from these. *Share* is of the time that the data"
+    yield "spans: above 1, the machine does not keep up."
     yield ""
     yield "| what | seconds | of | share |"
     yield "|---|---|---|---|"
@@ -162,8 +162,8 @@ def scale(found: dict[str, Any]) -> Iterator[str]:
         mark = " (X)" if key == "sealing" else ""
         yield f"| {key} | {took:g}{mark} | {of:g} | {share:g} |"
     yield ""
-    yield f"By the slowest of these it keeps up {found['keeps_up_times']:g} times; what breaks first is {found['breaks_first']}. Commits of the store took {commit['p50']:g} ms (p50),"
-    yield f"{commit['p99']:g} ms (p99), {commit['worst']:g} ms at worst; peak memory {store['peak_rss_mib']:,} MiB, the generator's included."
+    yield f"The slowest of these could take {found['keeps_up_times']:g} times the load; the limit is {found['breaks_first']}. Commits of the store took {commit['p50']:g} ms (p50),"
+    yield f"{commit['p99']:g} ms (p99), {commit['worst']:g} ms (worst); peak memory {store['peak_rss_mib']:,} MiB, the generator's included."
     for one in found["tries"]:
         if one["error"]:
             yield f"With {one['memory_limit_bytes'] / 1024**3:g} GiB (`hub.memory_limit_bytes`) sealing failed: `{one['error'].partition(': ')[2].partition(' (')[0]}`."

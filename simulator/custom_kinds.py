@@ -6,7 +6,7 @@ the time drawn already, and says what the sensors read, what the machine reports
     from simulator.custom_kinds import Fault, kind
 
     @kind("pump stops", of="gpu", cause="the pump of the GPU's cold plate stops", severity="critical",
-          right=("cooling", "hardware_thermal"), sizes=(2.0, 5.0), unit="times thermal resistance")
+          right=("cooling", "heatsink", "hardware_thermal"), sizes=(2.0, 5.0), unit="times thermal resistance")
     def pump_stops(fault: Fault) -> None:
         fault.physics("resistance", times=fault.size)
 

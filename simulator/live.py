@@ -1,6 +1,6 @@
 """The simulated fleet with known truth in real time, sending to a real hub.
 
-A story is a week of the fleet, entered half a day after its beginning, when faults already stand. When it
+A story is a week of the fleet, entered 19 hours after its beginning, when faults already stand. When it
 is over, or the program restarts, the same story begins anew. Bodies have the fleet's delivery: they come
 late, twice, or never. Only clock steps are left out, since this machine sends for all nodes.
 """
@@ -43,11 +43,15 @@ log = Log("simulator")
 
 _STORY_NAME = "fleet-story.json"
 _DAYS = 7.0
-_LEAD_SECONDS = 43_200.0
-# A first-time visitor is to see a network bottleneck as well, after this time and for this long.
-_SLOW_LINK_AFTER, _SLOW_LINK_SECONDS = 180.0, 3600.0
-# Also a slow rank, in a job that reports how long each of its ranks works.
-_SLOW_RANK_AFTER, _SLOW_RANK_SECONDS, _SLOW_RANK = 240.0, 3600.0, 0.3
+# With the usual seed, fleets of 8, 16 and 32 nodes have a job over several nodes by then, and those of 16 and
+# 32 another one whose ranks report their own work.
+_LEAD_SECONDS = 69_300.0
+# A first-time visitor is to see a network bottleneck within two minutes, in a job over several nodes.
+_SLOW_LINK_AFTER, _SLOW_LINK_SECONDS = 45.0, 3600.0
+# Also a slow rank, in a job that reports how long each of its ranks works,
+_SLOW_RANK_AFTER, _SLOW_RANK_SECONDS, _SLOW_RANK = 75.0, 3600.0, 0.3
+# and a rack that loses one of its power feeds, away from the other two.
+_RACK_AFTER, _RACK_SECONDS = 60.0, 1200.0
 # GPU time by workload: trainings of hours instead of the longest, some of which wait for their checkpoints.
 _MIX = (
     ("data parallel", 0.1), ("tensor parallel", 0.1), ("even", 0.22), ("saving", 0.24),
@@ -85,29 +89,21 @@ class FleetStory(Story):
             gpus_per_node=self.gpus_per_node,
             start=self.origin,
             fault_rate=self.fault_rate,
-            faults=(self._slow_link(),) if self.fault_rate else (),
             switches=True,
             steps=True,
             teams=True,
             mix=_MIX,
         )
 
-    def _slow_link(self) -> FaultOrder:
-        return FaultOrder(
-            kind="slow link",
-            node=min(1, self.nodes - 1),
-            port=0,
-            start_seconds=_LEAD_SECONDS + _SLOW_LINK_AFTER,
-            seconds=_SLOW_LINK_SECONDS,
-            magnitude=0.25,
-        )
-
     def fleet(self) -> Fleet:
         fleet = build(self.settings())
-        slow = _slow_rank(fleet) if self.fault_rate else None
-        if slow is None:
+        if not self.fault_rate:
             return fleet
-        return build(replace(fleet.settings, faults=(*fleet.settings.faults, slow)))
+        link = _slow_link(fleet)
+        rank = _slow_rank(fleet, link.node)
+        slow = [link] if rank is None else [link, rank]
+        rack = _rack_without_feed(fleet, [it.node for it in slow])
+        return build(replace(fleet.settings, faults=(*slow, *rack)))
 
     def held(self) -> dict[str, Allocation]:
         """Return the reported allocations by id."""
@@ -117,8 +113,48 @@ class FleetStory(Story):
         return now >= self.origin + timedelta(days=_DAYS)
 
 
-def _slow_rank(fleet: Fleet) -> FaultOrder | None:
-    """Return a slow rank in the largest job that reports its ranks' own work all the while; None without one."""
+def _slow_link(fleet: Fleet) -> FaultOrder:
+    """Return a slow link in the largest job over several nodes that runs all the while; without one, of any node."""
+    start = _LEAD_SECONDS + _SLOW_LINK_AFTER
+    end, per_node = start + _SLOW_LINK_SECONDS, fleet.settings.gpus_per_node
+    nodes_of = {it.number: sorted({gpu // per_node for gpu in it.gpus}) for it in fleet.plan.jobs}
+    jobs = [
+        it
+        for it in fleet.plan.jobs
+        if it.start < _LEAD_SECONDS and it.end > end and len(nodes_of[it.number]) > 1
+    ]
+    largest = max(jobs, key=lambda it: (len(it.gpus), -it.number), default=None)
+    return FaultOrder(
+        kind="slow link",
+        node=min(1, fleet.settings.nodes - 1) if largest is None else nodes_of[largest.number][0],
+        port=0,
+        start_seconds=start,
+        seconds=_SLOW_LINK_SECONDS,
+        magnitude=0.25,
+    )
+
+
+def _rack_without_feed(fleet: Fleet, others: Sequence[int]) -> list[FaultOrder]:
+    """Return the loss of a power feed in the last rack with none of the other faulty nodes; none without such a rack."""
+    places = fleet.plan.topology.places
+    apart = {places[node].rack for node in others}
+    free = [node for node in range(fleet.settings.nodes) if places[node].rack not in apart]
+    return [
+        FaultOrder(
+            kind="power feed",
+            node=node,
+            start_seconds=_LEAD_SECONDS + _RACK_AFTER,
+            seconds=_RACK_SECONDS,
+        )
+        for node in free[-1:]
+    ]
+
+
+def _slow_rank(fleet: Fleet, besides: int) -> FaultOrder | None:
+    """Return a slow rank in the largest job that reports its ranks' own work all the while; None without one.
+
+    A job on the node `besides`, which has a fault, is taken only where there is no other.
+    """
     start = _LEAD_SECONDS + _SLOW_RANK_AFTER
     end, per_node = start + _SLOW_RANK_SECONDS, fleet.settings.gpus_per_node
     jobs = [
@@ -130,7 +166,9 @@ def _slow_rank(fleet: Fleet) -> FaultOrder | None:
     ]
     if not jobs:
         return None
-    gpu = max(jobs, key=lambda it: (len(it.gpus), -it.number)).gpus[-1]
+    taken = {besides * per_node + gpu for gpu in range(per_node)}
+    largest = max(jobs, key=lambda it: (taken.isdisjoint(it.gpus), len(it.gpus), -it.number))
+    gpu = largest.gpus[-1]
     return FaultOrder(
         kind="slow rank",
         node=gpu // per_node,

@@ -1,7 +1,7 @@
 """What is in the packages, and that RPM's own program takes, verifies and erases them.
 
-What Debian's does is in tests/end_to_end/test_bare_nodes.py. The scripts of an .rpm are read by a shell here and run
-by nobody: they are those of the .deb.
+What Debian's does is in tests/end_to_end/test_bare_nodes.py. The scripts, which are those of the .deb, are run by RPM in
+a folder with Debian's programs, where `systemctl` only writes down what it was asked for.
 """
 
 import re
@@ -15,6 +15,7 @@ import pytest
 
 from gpuvigil.command_line import COMMANDS
 from scripts import manual, packages
+from tests.containers import base_image
 
 pytestmark = [pytest.mark.slow, pytest.mark.site]
 
@@ -86,6 +87,67 @@ def test_its_scripts_are_ours_and_a_shell_reads_them(built: Path, rpm: Rpm, name
         path = packages.PACKAGING / name / file
         assert found[OF_RPM[file]].strip() == path.read_text().strip()
         subprocess.run(["sh", "-n", str(path)], check=True)
+
+
+SYSTEMCTL = '#!/bin/sh\necho "$*" >>/systemctl.asked\n'
+UNITS = {
+    "collector": ["gpuvigil-collector.service"],
+    "server": [f"gpuvigil@{one}.service" for one in ("hub", "analyze", "alert", "dashboard")],
+}
+# What a site has made itself stays, as RPM knows no purge.
+OF_A_SITE = "etc/gpuvigil/slack-url"
+
+
+@pytest.fixture(scope="module")
+def debian(
+    request: pytest.FixtureRequest,
+    needs: Callable[[str, str], str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """A folder with Debian's programs, in which systemd seems to run."""
+    needs("debootstrap", "make test-servers")
+    cache: pytest.Cache = request.config.cache
+    image = base_image(cache.mkdir("machines"), tmp_path_factory.mktemp("base"))
+    root = tmp_path_factory.mktemp("root")
+    subprocess.run(["tar", "-C", str(root), "-xf", str(image)], check=True)
+    (root / "run/systemd/system").mkdir(parents=True)
+    systemctl = root / "usr/bin/systemctl"
+    systemctl.unlink()
+    systemctl.write_text(SYSTEMCTL)
+    systemctl.chmod(0o755)
+    return root
+
+
+@pytest.mark.parametrize("name", ["collector", "server"])
+def test_rpm_runs_its_scripts_and_an_upgrade_stops_nothing(
+    built: Path, debian: Path, rpm: Rpm, tmp_path: Path, name: str
+) -> None:
+    (newer,) = packages.build(tmp_path, names=(name,), formats=("rpm",), version="1.2.4")
+    run, asked = Rpm(program=rpm.program, root=debian), debian / "systemctl.asked"
+    linked = [debian / "usr/bin/gpuvigil", debian / "usr/share/man/man1/gpuvigil.1.gz"]
+
+    def asks(*words: str | Path) -> list[str]:
+        asked.unlink(missing_ok=True)
+        run(*words)
+        return asked.read_text().splitlines()
+
+    restarts = [f"try-restart {unit}" for unit in UNITS[name]]
+    said = asks("-i", "--nodeps", the(built, name))
+    assert said[0] == "daemon-reload"
+    assert set(restarts) <= set(said)
+    assert all(one.is_symlink() for one in linked)
+    assert ("gpuvigil-hub:" in (debian / "etc/passwd").read_text()) == (name == "server")
+    (debian / OF_A_SITE).parent.mkdir(exist_ok=True)
+    (debian / OF_A_SITE).write_text("of the site")
+    said = asks("-U", "--nodeps", newer)
+    assert set(restarts) <= set(said)
+    assert not [one for one in said if "stop" in one or "disable" in one]
+    assert all(one.is_symlink() for one in linked)
+    said = asks("-e", f"gpuvigil-{name}")
+    assert {f"disable --now {unit}" for unit in UNITS[name]} <= set(said)
+    assert not [one for one in linked if one.is_symlink()]
+    assert (debian / OF_A_SITE).read_text() == "of the site"
+    assert not [one for one in debian.rglob("*gpuvigil*") if debian / "etc" not in one.parents]
 
 
 def test_it_asks_for_what_it_needs(built: Path, rpm: Rpm) -> None:

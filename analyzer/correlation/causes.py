@@ -7,15 +7,15 @@ from functools import reduce
 from typing import Protocol, TypeVar
 
 from gpuvigil.faults import FAULTS, Explains, Mended, Reach
-from gpuvigil.model import Finding, Incident, Severity, Subject, fingerprint
+from gpuvigil.model import Evidence, Finding, Incident, Severity, Subject, fingerprint
 from gpuvigil.silence_conditions import PLAIN
 
+from ..evidence.own_steps import SM_CLOCK
 from ..window.fault_kinds import (
     EXPLAINED_BY,
     LINKS_DOWN,
     LINKS_LOST,
     MODULES_BAD,
-    OF_RACKS,
     OWN_OF_LINKS,
     SHARED,
     SILENCES,
@@ -23,6 +23,7 @@ from ..window.fault_kinds import (
     SWITCHES,
     SWITCHES_FULL,
     TOLD_BY_XID,
+    WARM_AIR,
 )
 from ..window.window import Window
 from .known_switches import first_port, standing_switch
@@ -64,6 +65,8 @@ class FindingOrIncident(Protocol):
     def fingerprint(self) -> str: ...
     @property
     def members(self) -> Sequence[Subject] | Sequence[str]: ...
+    @property
+    def evidence(self) -> tuple[Evidence, ...]: ...
 
 
 _FindingOrIncident = TypeVar("_FindingOrIncident", Finding, Incident)
@@ -99,8 +102,24 @@ def hides(cause: Finding, what: FindingOrIncident) -> bool:
         return False
     # If several GPUs of a node are slow at once, a fault of one of them explains it.
     whole = fault in SLOW_JOBS and subject.kind == "node" and _slows(cause)
-    return (whole and subject == cause.subject.of_node()) or _reaches(
-        cause, explains.reach, subject
+    return (
+        (whole and subject == cause.subject.of_node())
+        or _reaches(cause, explains.reach, subject)
+        or _is_held_back(what, cause)
+    )
+
+
+def _is_held_back(what: FindingOrIncident, rack: Finding) -> bool:
+    """Tell whether a job waits for a GPU or node that its rack's air holds back: its clock gave way.
+
+    One that is slow at its usual clock has a reason of its own.
+    """
+    return (
+        rack.fault in WARM_AIR
+        and multi_node(rack)
+        and what.fault in SLOW_JOBS
+        and what.subject.of_node() in rack.members
+        and any(it.name == SM_CLOCK for it in what.evidence)
     )
 
 
@@ -221,7 +240,7 @@ def merged(
     left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
     left = _with_switches_names(left, standing, over, believed)
     left = _with_gpus_names(left, standing, over)
-    return [_of_its_rack(one, standing) for one in _with_names(left, standing, over, believed)]
+    return _with_names(left, standing, over, believed)
 
 
 def _with_switches_names(
@@ -336,31 +355,6 @@ def _as_its_state(event: Finding, fault: str, standing: Mapping[str, Incident]) 
     if told is None or event.fingerprint in standing or told.xid is None or told.xid != event.xid:
         return event
     return state
-
-
-def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:
-    """Return a finding about the node that names its rack, in the words of the rack's incident.
-
-    The rest of a rack's air or feed problem on one node is no other problem, unless it is graver.
-    """
-    rack = standing.get(finding.fingerprint)
-    if (
-        rack is None
-        or finding.fault not in OF_RACKS
-        or not multi_node(rack)
-        or multi_node(finding)
-        or finding.severity.rank < rack.severity.rank
-    ):
-        return finding
-    return replace(
-        finding,
-        title=rack.title,
-        condition=rack.condition,
-        action=rack.action,
-        source=rack.source,
-        own_limit=rack.own_limit,
-        evidence=rack.evidence,
-    )
 
 
 def _slows(what: Finding) -> bool:

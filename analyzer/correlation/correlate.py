@@ -43,7 +43,8 @@ from .hindsight import hindsights, nodes_of, silent_nodes_of
 from .impact import gpus_of_finding, impact, with_max_loss
 from .late_causes import with_late_causes
 from .observation import Candidate, Observation, by_incident
-from .several_nodes import display_name, is_of_rack, is_of_several, rack_of, shared_name
+from .rack_incidents import as_of_racks
+from .several_nodes import display_name, hit_rack, is_of_rack, is_of_several, rack_of, shared_name
 from .unseen_causes import by_unseen
 from .vendor_report import case
 from .visibility import is_visible, lapsed
@@ -125,7 +126,8 @@ def _as_they_go_on(
     over: Sequence[Incident],
 ) -> list[Finding]:
     """Findings that are one matter as one, each under the name of what stands of it already."""
-    return with_late_causes(grown(merged(found, stands, believed, over), stands), stands, over)
+    named = as_of_racks(merged(found, stands, believed, over), stands, over, believed)
+    return with_late_causes(grown(named, stands), stands, over)
 
 
 def _may_return(window: Window) -> list[Incident]:
@@ -404,7 +406,8 @@ def title(finding: Finding) -> str:
 def _covered_by(window: Window, root: Finding) -> CoveredBy:
     # Silent nodes of a rack are covered by the node that their rack is named by.
     is_named = is_of_several(root) and not rack_of(root)
-    place = shared_name(window, root) if is_named else label(window, root.subject)
+    place = shared_name(window, root) if is_named else hit_rack(window, root)
+    place = place or label(window, root.subject)
     return CoveredBy(fingerprint=root.fingerprint, what=f"{place}: {title(root)}")
 
 

@@ -17,15 +17,17 @@ from gpuvigil.model import (
 )
 from gpuvigil.numbers_in_words import counted
 
-from ..evidence.crossing import crossing
-from ..window.fault_kinds import AT_SWITCHES, OF_LINKS, OF_PORTS, SILENCES, SWITCHES
+from ..evidence.crossing import Crossing, crossing
+from ..window.fault_kinds import AT_SWITCHES, OF_LINKS, OF_PORTS, OF_RACKS, SILENCES, SWITCHES
 from ..window.holdings import Holding, holder_key, name
 from ..window.window import Window
+from .causes import multi_node
 
 # For a cable between switches whose hosts are unknown.
 _UNKNOWN = "whose jobs go over it is not known"
 _CROSSED_BY_NONE = "no job runs across these switches now"
 _NEEDS_NONE = "no job over several nodes runs there"
+_NONE_ACROSS = Crossing(known=True, jobs=())
 _HELD_FOR_NOTHING = where(lambda row: row.blame in {Blame.HOLDER, Blame.USE})
 
 
@@ -39,15 +41,18 @@ def impact(window: Window, finding: Finding) -> Impact:
     standing = _standing(now, held)
     own, others = _waiting(finding, gpus, standing)
     everybody = [*now, *ended]
+    between = not gpus and finding.subject.device == SWITCH_DEVICE
+    over = crossing(window, finding) if between else _NONE_ACROSS
     return Impact(
         gpus=_together([own, *(h.gpus for h in others.values())]),
         holders=tuple(sorted({str(a.holder) for a in everybody})),
         users=tuple(sorted({a.user for a in everybody if a.user})),
-        text=_between_switches(window, finding)
-        if not gpus and finding.subject.device == SWITCH_DEVICE
+        text=_between_switches(over, finding)
+        if between
         else _text(finding, now, ended, standing.values())
         or (_NEEDS_NONE if _is_of_fabric(window, finding) else "not allocated to anybody"),
         running=bool(now),
+        jobs_across=len(over.jobs) if over.known else None,
     )
 
 
@@ -74,9 +79,8 @@ def blocked_work(
     return _waiting(finding, gpus, _standing(now, window.holdings))
 
 
-def _between_switches(window: Window, finding: Finding) -> str:
+def _between_switches(over: Crossing, finding: Finding) -> str:
     """Return in words which jobs may send packets over a link between switches."""
-    over = crossing(window, finding)
     if not over.known:
         return _UNKNOWN
     names = _names([it.name for it in over.jobs])
@@ -215,6 +219,8 @@ def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
     kind = "switch" if finding.fault in SWITCHES else finding.subject.kind
     if finding.group is not None:
         kind = finding.group.kind.value
+    elif finding.fault in OF_RACKS and multi_node(finding):
+        kind = "rack"
     place = "this one" if kind == "gpu" else f"this {kind}"
     if finding.fault in AT_SWITCHES - SWITCHES and finding.members:
         place = "it"

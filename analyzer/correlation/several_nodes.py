@@ -4,13 +4,13 @@ are, and how people call them.
 
 from collections.abc import Sequence
 
-from gpuvigil.model import SWITCH_DEVICE, Finding, GroupKind, Incident, Subject
+from gpuvigil.model import SWITCH_DEVICE, Finding, Group, GroupKind, Incident, Subject
 from gpuvigil.numbers_in_words import natural
 from gpuvigil.topology.link_names import link_name, switch_link_name, switch_port_name
 
 from ..evidence import fabric
 from ..evidence.switches import plugged_into, switch_of_all
-from ..window.fault_kinds import AT_SWITCHES, OF_LINKS
+from ..window.fault_kinds import AT_SWITCHES, OF_LINKS, OF_RACKS
 from ..window.subject_names import label
 from ..window.window import Window
 from .causes import multi_node
@@ -51,6 +51,15 @@ def rack_of(finding: Finding) -> str:
     """Return the rack's label for a finding about its silent nodes, else an empty string."""
     is_rack = finding.group is not None and finding.group.kind is GroupKind.RACK
     return finding.group.label if finding.group is not None and is_rack else ""
+
+
+def hit_rack(window: Window, finding: Finding) -> str:
+    """Return the rack's label for a finding about its air or its power, else an empty string."""
+    if finding.fault not in OF_RACKS or not multi_node(finding):
+        return ""
+    inventory = (window.whole or window).inventories.get(finding.subject.of_node().key)
+    rack = None if inventory is None else inventory.rack
+    return Group(GroupKind.RACK, rack).label if rack else ""
 
 
 def display_name(window: Window, finding: Finding) -> str:
@@ -97,7 +106,7 @@ def shared_name(window: Window, finding: Finding) -> str:
     if finding.group is not None and is_of_domain(finding):
         return finding.group.label
     if not is_of_switch(finding):
-        return rack_of(finding)
+        return rack_of(finding) or hit_rack(window, finding)
     if finding.subject.device == SWITCH_DEVICE:
         switches = [it for it in (finding.subject, *finding.members) if it.device == SWITCH_DEVICE]
         shown = ", ".join(it.node for it in switches[:_NAMED])

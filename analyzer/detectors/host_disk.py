@@ -6,7 +6,7 @@ from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..window.columns import seconds
+from ..evidence.host_readings import lasting, would_show
 from ..window.window import Need, Span, Window
 from . import Detector
 
@@ -20,8 +20,6 @@ NEEDS = (
 _FAULT = FAULTS["host_disk"]
 # A torn file after a power cut, or one body that the hub refused, is no full disk.
 _BODIES = 3
-# At least half of the recent span: a disk that is full for a moment accepts the next body.
-_COVERAGE = 0.5
 
 
 def full_disks(window: Window) -> list[Finding]:
@@ -39,10 +37,10 @@ def full_disks(window: Window) -> list[Finding]:
             value=f"{row[DROPPED.column]} in {minutes:g} min",
             limit=f"fewer than {_BODIES}",
         )
-        found[node] = _finding(node, row["last_at"], [evidence])
+        found[node] = _finding(node, row["first_at"], [evidence])
     rows = window.get("node", Span.RECENT)
-    lasting = seconds(rows) >= _COVERAGE * window.settings.window_seconds - window.ticks(rows)
-    for node, row in rows.where(lasting & (rows.values(_WRITABLE.column) == 0)):
+    refused = rows.values(_WRITABLE.column) == 0
+    for node, row in rows.where(lasting(window, rows) & refused):
         before = found[node].evidence if node in found else ()
         evidence = Evidence(name="writes to the spool", value="refused", limit="taken")
         found[node] = _finding(node, row["first_at"], [evidence, *before])
@@ -70,4 +68,5 @@ DETECTOR = Detector(
     needs=NEEDS,
     sentence="A node whose collector cannot write its spool, or has to give up what it measured.",
     source="writes that the spool's disk refused, and bodies given up",
+    would_show=would_show,
 )

@@ -10,15 +10,13 @@ from gpuvigil.model import EventKind, Evidence, Finding, Incident, Severity, Sub
 from gpuvigil.model.equipment import PartKind
 from gpuvigil.store import Aggregate, Function
 
+from ..evidence import host_readings
 from ..evidence.equipment import Faults, failed_equipment, is_unread
-from ..window.columns import seconds
 from ..window.window import Need, Span, Window
 from . import Detector
 
 _SPACE = Aggregate(function=Function.MIN, field="space_used_share")
 _FULL, _NO_ROOM = 0.95, 0.99
-# At least half of the recent span: a sensor that fails for one reading may just be on a busy bus.
-_COVERAGE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +58,14 @@ def failing_parts(window: Window) -> list[Finding]:
     Also those of nodes and racks whose parts the site's Prometheus reports as failed.
     """
     rows = window.get("node", Span.RECENT)
-    lasting = seconds(rows) >= _COVERAGE * window.settings.window_seconds - window.ticks(rows)
+    read = host_readings.lasting(window, rows)
     found = []
     for sensor in _SENSORS:
         column = sensor.least.column
-        for node, row in rows.where(lasting & (rows.values(column) >= 1)):
+        for node, row in rows.where(read & (rows.values(column) >= 1)):
             value = Evidence(name=sensor.what, value=f"{row[column]:.0f}", limit="0")
             found.append(_finding(window, sensor.fault, node, row["first_at"], value))
-    for node, row in rows.where(lasting & (rows.values(_SPACE.column) >= _FULL)):
+    for node, row in rows.where(read & (rows.values(_SPACE.column) >= _FULL)):
         share = row[_SPACE.column]
         value = Evidence(
             name="fullest file system",
@@ -89,9 +87,14 @@ def _together(found: Iterable[Finding]) -> list[Finding]:
     return list(joined.values())
 
 
-def would_show(window: Window, incident: Incident) -> bool | None:
-    """Nothing can be said while what was failed is no longer read; else any row of the node tells it."""
-    return False if is_unread(window, _EQUIPMENT, incident.subject, incident.fault) else None
+def would_show(window: Window, incident: Incident) -> bool:
+    """Return whether the node is read for long enough, and what had failed beside it still is.
+
+    Of a rack its first node, which may be down, says nothing.
+    """
+    if is_unread(window, _EQUIPMENT, incident.subject, incident.fault):
+        return False
+    return incident.group is not None or host_readings.would_show(window, incident)
 
 
 def _finding(

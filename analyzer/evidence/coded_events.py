@@ -7,10 +7,14 @@ from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
 from gpuvigil.faults import Scope
+from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
 
 from ..window.window import Window
 from .cures import cured_at
+
+# The GPUs of a machine answer by then after it began to boot, even with an upgraded driver [ours].
+_ANSWERS_WITHIN = timedelta(minutes=20)
 
 
 class Row(Protocol):
@@ -108,4 +112,22 @@ class Coded(Generic[Row_co]):
             if last[self.code(event)] > young or self.row(event).scope is Scope.STICKY
         ]
         cured = cured_at(window, self.fault, subject) if kept else None
-        return kept if cured is None else [event for event in kept if event.at >= cured]
+        kept = kept if cured is None else [event for event in kept if event.at >= cured]
+        return kept if not kept or _has_incident(window, subject) else _since_boot(window, kept)
+
+
+def _has_incident(window: Window, subject: Subject) -> bool:
+    return any(
+        one.subject == subject and State(one.state) in STANDING for one in window.recent_incidents
+    )
+
+
+def _since_boot(window: Window, events: Sequence[Event]) -> list[Event]:
+    """Return the events since the node's last boot, where that was just now; else all.
+
+    Whether a boot helped shows once its GPU answers. Until then what came before it opens no incident: an NVSwitch's
+    ends with the boot, and each of its GPUs would have one.
+    """
+    boots = window.node_events(events[0].subject.of_node(), EventKind.BOOT)
+    lately = [boot.at for boot in boots if window.now - boot.at < _ANSWERS_WITHIN]
+    return [event for event in events if not lately or event.at >= max(lately)]

@@ -11,6 +11,7 @@ from ..window.columns import Floats, per_group
 from ..window.window import Span, Window
 from .few_gpus import far_of_two
 from .job_pace import PEERS, Change, Look, change_of, held_alone
+from .own_steps import SM_CLOCK
 
 
 def minutes(window: Window, look: Look) -> tuple[float, float]:
@@ -56,7 +57,7 @@ def told_of(window: Window, look: Look, change: Change, row: int) -> tuple[Evide
     length, _ = minutes(window, look)
     pace = lost_pace(window, change.rows.subjects[row], look)
     by_clock = is_by_clock(look, change, row)
-    name, apart = ("SM clock", change.clock) if by_clock else ("power at its clock", change.draws)
+    name, apart = (SM_CLOCK, change.clock) if by_clock else ("power at its clock", change.draws)
     least = look.least_clock if by_clock else look.least
     if few := change.peers[row] < PEERS:
         least = float(far_of_two(-change.pace[row]))

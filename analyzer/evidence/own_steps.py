@@ -98,6 +98,8 @@ _MOST_NOW = 2.0
 LESS_POWER, _POWER_DEVIATIONS, _POWER_OF_CLOCK = 0.03, 2.0, 2.0
 # A clock that is lower by this much is no chance, as in a short look at clocks.
 LOWER_CLOCK = 0.04
+# The name of evidence that a GPU's clock gave way.
+SM_CLOCK = "SM clock"
 # A lower clock is to blame for a rank that was slow from the beginning if it explains half: a GPU
 # with more work draws more, and runs lower for it at its power limit [ours].
 EXPLAINED = 0.5
@@ -291,7 +293,7 @@ def of_clock(slower: float) -> tuple[Evidence, ...]:
     if np.isnan(slower):
         return ()
     value = f"{100.0 * np.expm1(slower):+.1f} % beside the job's other GPUs"
-    return (Evidence(name="SM clock", value=value, limit=f"-{100.0 * LOWER_CLOCK:g} %"),)
+    return (Evidence(name=SM_CLOCK, value=value, limit=f"-{100.0 * LOWER_CLOCK:g} %"),)
 
 
 def of_clocks(slower: Floats) -> str:

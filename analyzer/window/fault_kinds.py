@@ -5,6 +5,17 @@ from collections.abc import Mapping
 from gpuvigil.faults import FAULTS, About, Link, Mended, Shared, Shows, Sign, where
 from gpuvigil.model import EventKind
 
+
+def _with_causes(sign: Sign) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the faults that have a sign, and those that cause it, without what explains everything."""
+    causes = where(
+        lambda row: (
+            row.explains is not None and sign in row.explains.signs and not row.explains.everything
+        )
+    )
+    return where(lambda row: sign in row.signs), causes
+
+
 # The node is not heard.
 SILENCES = where(lambda row: row.shows is Shows.UNHEARD)
 SWITCHES = where(lambda row: row.about is About.SWITCH)
@@ -29,23 +40,9 @@ LINKS_SLOWER = where(
     )
 )
 # Signs of GPUs that get too little power, and the faults of their node's supply that cause them.
-POWER_SHORT = where(lambda row: Sign.POWER_SHORT in row.signs)
-POWER_LOST = where(
-    lambda row: (
-        row.explains is not None
-        and Sign.POWER_SHORT in row.explains.signs
-        and not row.explains.everything
-    )
-)
+POWER_SHORT, POWER_LOST = _with_causes(Sign.POWER_SHORT)
 # Signs of a disk that takes no more, and the faults that cause them.
-ROOM_SHORT = where(lambda row: Sign.NO_ROOM in row.signs)
-ROOM_LOST = where(
-    lambda row: (
-        row.explains is not None
-        and Sign.NO_ROOM in row.explains.signs
-        and not row.explains.everything
-    )
-)
+ROOM_SHORT, ROOM_LOST = _with_causes(Sign.NO_ROOM)
 # Faults of a link itself, whatever its switch does.
 OWN_OF_LINKS = LINKS_LOST | WORN_LINKS | MODULES_BAD
 # A switch that explains that its ports' links are down.
@@ -76,6 +73,7 @@ SHARED = where(lambda row: row.shared is not Shared.NO)
 REPAIRED = where(lambda row: row.mended is Mended.ALWAYS)
 REPAIRED_IF_CRITICAL = where(lambda row: row.mended is Mended.IF_CRITICAL)
 OF_RACKS = where(lambda row: row.shared is Shared.RACK)
+WARM_AIR = frozenset(key for key in OF_RACKS if Sign.HEAT in FAULTS[key].signs)
 
 
 def _explained_by(cause: str) -> frozenset[str]:

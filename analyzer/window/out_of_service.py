@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from gpuvigil.model import Incident, OutOfService, ScheduledNode, Scheduler, Subject
 from gpuvigil.schedulers.out_of_service import (
     DELETED,
+    NOT_RESPONDING,
     RUN_ON,
     SPEAKS_FOR,
     USUAL,
@@ -23,6 +24,9 @@ from gpuvigil.schedulers.out_of_service import (
 
 # A node that is going away may still send a body or two.
 _LAST_WORDS = timedelta(minutes=10)
+# Slurm sets a node down that did not answer for this long (SlurmdTimeout), and Kubernetes takes its pods away
+# (tolerationSeconds of node.kubernetes.io/unreachable).
+_SET_DOWN = timedelta(minutes=5)
 # Health checks run every few minutes, and schedulers are asked every minute.
 _ITS_REASON = timedelta(minutes=5)
 # A deleted node is retired only after this long, as it may have been deleted by mistake.
@@ -43,7 +47,7 @@ class Away:
     why: Mapping[tuple[str, str], OutOfService] = field(default_factory=dict)
     doubted: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     unsure: frozenset[str] = frozenset()
-    # Nodes that do not answer their scheduler, and when it said so.
+    # Nodes that do not answer their scheduler. A silence that began after this time is another one.
     unheard: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     at: datetime | None = None
     unnotified_for: timedelta = USUAL.unnotified_for
@@ -83,9 +87,9 @@ class Away:
         return raised is not None and self.at is not None and self.at - raised > self.unnotified_for
 
     def is_unheard(self, node: Subject, since: datetime) -> bool:
-        """Tell whether the node's scheduler said after `since` that the node does not answer."""
-        said = self.unheard.get(name_of(node))
-        return said is not None and said > since
+        """Tell whether the node's scheduler does not hear it either, since it fell silent at `since`."""
+        before = self.unheard.get(name_of(node))
+        return before is not None and before > since
 
     def is_gone(self, node: Subject) -> bool:
         """Tell whether the node was deleted and did not come back."""
@@ -177,7 +181,7 @@ class SchedulerReports:
             times = [at for at in (said.answered_at, known.at if known else None) if at is not None]
             if now - max(times, default=said.at) > SPEAKS_FOR:
                 continue
-            unheard |= {name_of(node): said.at for node in _unheard(said)}
+            unheard |= {name_of(_subject(said, one)): at for one, at in _unheard(said)}
             if known is None:
                 unsure.add(said.told_by.cluster)
             else:
@@ -220,9 +224,14 @@ def _is_back(node: Subject, at: datetime, heard: Mapping[str, datetime]) -> bool
     return last is not None and last > at + _LAST_WORDS
 
 
-def _unheard(said: Scheduler) -> list[Subject]:
-    """Return nodes whose daemon does not answer Slurm: `*` after the state, after SlurmdTimeout."""
-    return [_subject(said, one) for one in said.nodes or () if "NOT_RESPONDING" in one.states]
+def _unheard(said: Scheduler) -> list[tuple[ScheduledNode, datetime]]:
+    """Return nodes that do not answer their scheduler, and before when the silence it means began.
+
+    A word about a node that is not set down as well may mean a pause, as a late node's does: it counts where
+    it comes long enough after the node was last heard.
+    """
+    nodes = [one for one in said.nodes or () if NOT_RESPONDING in one.states]
+    return [(one, said.at - (timedelta(0) if "DOWN" in one.states else _SET_DOWN)) for one in nodes]
 
 
 def _subject(said: Scheduler, node: ScheduledNode) -> Subject:

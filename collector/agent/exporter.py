@@ -63,27 +63,34 @@ def _nothing(_: Sequence[Row]) -> str:
 def exposition(rows: Sequence[Row]) -> bytes:
     """Return the rows as Prometheus text, one family per metric that has a sample."""
     parts: list[str] = []
-    for measurement in metrics.EXPORTED:
+    for measurement, families in _families():
         tags = measurement.tags
         mine = [
             (row.every, _labels(tags, tuple([row.tags.get(tag, "") for tag in tags])))
             for row in rows
             if row.measurement is measurement
         ]
-        for metric in measurement.metrics:
-            name, column = metric.prometheus, metric.name
+        for column, name, head in families if mine else ():
             samples = [
                 f"{name}{labels} {value}\n"
                 for fields, labels in mine
                 if (value := fields.get(column)) is not None
             ]
             if samples:
-                parts.append(_head(metric))
+                parts.append(head)
                 parts += samples
     return "".join(parts).encode()
 
 
 @cache
+def _families() -> Sequence[tuple[metrics.Measurement, Sequence[tuple[str, str, str]]]]:
+    """Return, for each measurement, the column, the name and the head of each metric's family."""
+    return [
+        (of, [(metric.name, metric.prometheus, _head(metric)) for metric in of.metrics])
+        for of in metrics.EXPORTED
+    ]
+
+
 def _head(metric: metrics.Metric) -> str:
     kind = "counter" if metric.kind is metrics.Kind.COUNTER else "gauge"
     sentence = metric.sentence.replace("\\", r"\\").replace("\n", r"\n")

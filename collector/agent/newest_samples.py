@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from gpuvigil.clock import Clock
-from gpuvigil.model.record import plain
+from gpuvigil.plain import plain
 
 from ..samples.field_values import Values
 from ..samples.messages import GpuTick, Tick

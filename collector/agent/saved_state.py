@@ -17,7 +17,7 @@ from gpuvigil.clock import from_text, to_text
 from gpuvigil.log import Log
 from gpuvigil.metrics import GPU, PORT, Kind
 from gpuvigil.model import Allocation, GpuIdentity, PortIdentity, Record
-from gpuvigil.model.record import known, plain
+from gpuvigil.plain import known, plain
 
 from ..rows.monotone_counters import MonotoneCounters
 

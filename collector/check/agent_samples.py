@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuvigil.clock import from_text
 from gpuvigil.model import GpuIdentity, Unmeasured
-from gpuvigil.model.record import known
+from gpuvigil.plain import known
 
 from ..processes.watchdog_child import CALL_SECONDS
 from ..samples.field_values import Values

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from gpuvigil.clock import to_text
 from gpuvigil.faults import with_release
 from gpuvigil.model import Finding, GpuIdentity, Severity
-from gpuvigil.model.record import plain
+from gpuvigil.plain import plain
 
 from .driver_silence import unjudged
 from .facts import Facts

@@ -3,7 +3,7 @@
 import pynvml
 
 from gpuvigil.errors import SensorError
-from gpuvigil.model import Unmeasured
+from gpuvigil.gpu_identity import Unmeasured
 
 SUCCESS: int = pynvml.NVML_SUCCESS
 NOT_SUPPORTED: int = pynvml.NVML_ERROR_NOT_SUPPORTED

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pynvml
 
-from gpuvigil.model import GpuIdentity
+from gpuvigil.gpu_identity import GpuIdentity
 
 from .codes import OF_ALL, DriverError
 from .gpu import Gpu

@@ -3,7 +3,7 @@
 import ctypes
 from dataclasses import replace
 
-from gpuvigil.model import GpuIdentity
+from gpuvigil.gpu_identity import GpuIdentity
 
 from ..samples.field_values import FAST_FIELDS, SLOW_FIELDS, FieldValues, Values
 from ..samples.gpu_sample import CallCost, Reading

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from gpuvigil.clock import Clock
-from gpuvigil.model import GpuIdentity, Unmeasured
+from gpuvigil.gpu_identity import GpuIdentity, Unmeasured
 
 from ..processes import cpu_time
 from ..processes.cpu_time import CallTime, Threads

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpuvigil.clock import Clock
 
 _NANOSECONDS = 1e9
+_MOST_BYTES = 512  # of a thread's file: all that is used stands at its beginning
 
 
 class Spent(NamedTuple):
@@ -37,13 +38,14 @@ class Spent(NamedTuple):
 Threads = Mapping[int, Spent]  # by thread id
 
 
-def threads(pid: int | None = None) -> Threads | None:
+def threads(pid: int | None = None, *, states: bool = True) -> Threads | None:
     """Return the threads of a process, by default this one; None where the kernel does not tell.
 
-    The calling thread counts as not runnable in its own process: it waits for nothing.
+    The calling thread counts as not runnable in its own process: it waits for nothing. Without
+    `states`, which take as long again, no thread does: enough for what was spent before a call.
     """
     folder = f"/proc/{'self' if pid is None else pid}/task"
-    asking = threading.get_native_id() if pid is None else 0
+    asking = threading.get_native_id() if states and pid is None else 0
     found: dict[int, Spent] = {}
     try:
         names = os.listdir(folder)
@@ -51,19 +53,18 @@ def threads(pid: int | None = None) -> Threads | None:
         return None
     for name in names:
         thread = int(name)
-        spent = _spent(f"{folder}/{name}", asks=thread == asking)
+        spent = _spent(f"{folder}/{name}", state=states and thread != asking)
         if spent is not None:
             found[thread] = spent
     return found or None
 
 
-def _spent(folder: str, *, asks: bool) -> Spent | None:
+def _spent(folder: str, *, state: bool) -> Spent | None:
     """Return None for a thread that has ended, or where the kernel was built without these counts."""
     try:
         # Read the state first: a thread that starts to wait after that has all earlier time counted.
-        runnable = not asks and _state(folder) == "R"
-        with open(f"{folder}/schedstat", "rb", buffering=0) as file:
-            ran, waited, *_ = file.read(128).split()
+        runnable = state and _state(folder) == b"R"
+        ran, waited, *_ = _content(f"{folder}/schedstat").split()
         return Spent(
             ran_seconds=int(ran) / _NANOSECONDS,
             waited_seconds=int(waited) / _NANOSECONDS,
@@ -73,9 +74,16 @@ def _spent(folder: str, *, asks: bool) -> Spent | None:
         return None
 
 
-def _state(folder: str) -> str:
-    with open(f"{folder}/stat", "rb", buffering=0) as file:
-        return file.read(512).rpartition(b")")[2].split()[0].decode()
+def _state(folder: str) -> bytes:
+    return _content(f"{folder}/stat").rpartition(b")")[2].split()[0]
+
+
+def _content(path: str) -> bytes:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, _MOST_BYTES)
+    finally:
+        os.close(file)
 
 
 def active_seconds(seconds: float, thread: int, before: Threads, now: Threads) -> float:

@@ -108,6 +108,11 @@ class FieldValues:
     failure: int = 0
 
 
+def question(number: int, scope: int) -> bytes:
+    """Return the `nvmlFieldValue_t` that asks for a field."""
+    return _ENTRY.pack(number, scope, 0, 0, 0, 0, 0)
+
+
 def decode(buffer: memoryview) -> FieldValues:
     """Decode a buffer of `nvmlFieldValue_t`, whose length is a multiple of 40 bytes."""
     found = FieldValues()

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import IO, Any
 
 from gpuvigil.clock import from_text
-from gpuvigil.model import GpuIdentity, Unmeasured
-from gpuvigil.model.record import known, plain
+from gpuvigil.gpu_identity import GpuIdentity, Unmeasured
+from gpuvigil.plain import known, plain
 
 from .field_values import Values
 from .gpu_sample import CallCost, MigDevice
@@ -112,54 +112,50 @@ def load(content: bytes) -> Tick | XidSeen:
         raise ValueError(f"not a message of the reader: {error}") from error
 
 
-def _gpu(gpu: GpuTick) -> dict[str, Any]:
-    """Return the GPU as plain values; field by field, since it is made for each GPU in every tick."""
+def _gpu(gpu: GpuTick) -> tuple[Any, ...]:
+    """Return the GPU as plain values, which `_gpu_tick` takes in the same order."""
     costs, processes = gpu.costs, gpu.processes
-    return {
-        "index": gpu.index,
-        "identity": None if gpu.identity is None else _plain_identity(gpu.identity),
-        "values": gpu.values,
-        "slow": gpu.slow,
-        "links": gpu.links,
-        "migs": [plain(mig) for mig in gpu.migs],
-        "costs": None if costs is None else {call: plain(cost) for call, cost in costs.items()},
-        "processes": None if processes is None else list(processes),
-        "reason": None if gpu.reason is None else gpu.reason.value,
-        "silent_seconds": gpu.silent_seconds,
-        "read_seconds": gpu.read_seconds,
-    }
-
-
-@lru_cache(maxsize=256)
-def _plain_identity(identity: GpuIdentity) -> dict[str, Any]:
-    return plain(identity)
-
-
-def _gpu_tick(value: dict[str, Any]) -> GpuTick:
-    identity, processes, reason = value["identity"], value["processes"], value["reason"]
-    return GpuTick(
-        index=value["index"],
-        identity=None if identity is None else _identity(tuple(identity.items())),
-        values=value["values"],
-        slow=value["slow"],
-        links=_links(value["links"]),
-        migs=tuple(MigDevice(**mig) for mig in value["migs"]),
-        costs=_costs(value["costs"]),
-        processes=None if processes is None else tuple(processes),
-        reason=None if reason is None else Unmeasured(reason),
-        silent_seconds=value["silent_seconds"],
-        read_seconds=value["read_seconds"],
+    return (
+        gpu.index,
+        None if gpu.identity is None else _packed(gpu.identity),
+        gpu.values,
+        gpu.slow,
+        gpu.links,
+        [plain(mig) for mig in gpu.migs],
+        None if costs is None else {call: plain(cost) for call, cost in costs.items()},
+        processes,
+        None if gpu.reason is None else gpu.reason.value,
+        gpu.silent_seconds,
+        gpu.read_seconds,
     )
 
 
-# The same in every tick, and made once: more than the GPUs of a node.
+# The same in every tick, and packed and unpacked once: more than the GPUs of a node.
 @lru_cache(maxsize=256)
-def _identity(items: tuple[tuple[str, Any], ...]) -> GpuIdentity:
-    return GpuIdentity(**known(GpuIdentity, dict(items)))
+def _packed(identity: GpuIdentity) -> bytes:
+    return marshal.dumps(plain(identity), _FORM)
 
 
-def _links(value: dict[str, Values] | None) -> dict[int, Values] | None:
-    return None if value is None else {int(link): values for link, values in value.items()}
+@lru_cache(maxsize=256)
+def _unpacked(identity: bytes) -> GpuIdentity:
+    return GpuIdentity(**known(GpuIdentity, marshal.loads(identity)))
+
+
+def _gpu_tick(value: tuple[Any, ...]) -> GpuTick:
+    index, identity, values, slow, links, migs, costs, processes, reason, silent, read = value
+    return GpuTick(
+        index=index,
+        identity=None if identity is None else _unpacked(identity),
+        values=values,
+        slow=slow,
+        links=links,
+        migs=tuple(MigDevice(**mig) for mig in migs),
+        costs=_costs(costs),
+        processes=processes,
+        reason=None if reason is None else Unmeasured(reason),
+        silent_seconds=silent,
+        read_seconds=read,
+    )
 
 
 def _costs(value: dict[str, dict[str, Any]] | None) -> dict[str, CallCost] | None:

@@ -205,11 +205,13 @@ class PortSensor:
             }
             self._found_for = now
         self._reads += 1
-        if counters:
-            self._queues.read()
         slow = counters and self._is_slow_due()
-        if slow:
-            self._connections.read()
+        # RDMA bypasses what the kernel knows of queues and connections.
+        if any(place.kind == "net" for place in self._ports):
+            if counters:
+                self._queues.read()
+            if slow:
+                self._connections.read()
         return tuple([port.read(counters, slow) for port in self._ports.values()])
 
     def unread_statistics(self) -> Mapping[str, str]:

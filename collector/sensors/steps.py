@@ -195,14 +195,10 @@ class Steps:
             self._sent.close()
 
     def _of(self, pid: int, now: datetime) -> Progress | None:
-        try:
-            owner = os.stat(f"{self._proc}/{pid}").st_uid
-        except OSError:
-            return None
-        told = self._filed(pid, owner) or self._line_of(pid, owner)
+        told = self._filed(pid) or self._line_of(pid)
         if told is None:
             return None
-        text, written = told
+        text, written, owner = told
         age, ran = self._age_seconds(pid, written, owner, now), self._ran_seconds(pid)
         if age > ran + _SLACK_SECONDS:
             return None
@@ -211,8 +207,17 @@ class Steps:
             return replace(found, phase=_STOPPED, phase_seconds=None)
         return None if state in _DEAD_STATES else found
 
-    def _filed(self, pid: int, owner: int) -> tuple[str, int] | None:
-        """Return the line in a process's file, written by its user, and when, in ns since 1970."""
+    def _owner(self, pid: int) -> int | None:
+        try:
+            return os.stat(f"{self._proc}/{pid}").st_uid
+        except OSError:
+            return None
+
+    def _filed(self, pid: int) -> tuple[str, int, int] | None:
+        """Return the line in a process's file, when it was written in ns since 1970, and its owner.
+
+        None unless the process is that user's.
+        """
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = os.open(f"{self._directory}/{pid}", flags)
@@ -220,20 +225,21 @@ class Steps:
             return None
         try:
             about = os.fstat(file)
-            if not stat.S_ISREG(about.st_mode) or about.st_uid != owner:
+            if not stat.S_ISREG(about.st_mode) or about.st_uid != self._owner(pid):
                 return None
-            return os.read(file, MOST_BYTES).decode(errors="replace"), about.st_mtime_ns
+            content = os.read(file, MOST_BYTES)
+            return content.decode(errors="replace"), about.st_mtime_ns, about.st_uid
         except OSError:
             return None
         finally:
             os.close(file)
 
-    def _line_of(self, pid: int, owner: int) -> tuple[str, int] | None:
-        """Return the line that a process sent, and when."""
+    def _line_of(self, pid: int) -> tuple[str, int, int] | None:
+        """Return the line that a process sent, when, and the process's owner."""
         one = None if self._sent is None else self._sent.of(pid)
-        if one is None or (one.owner, one.started) != (owner, self._start_ticks(pid)):
+        if one is None or (one.owner, one.started) != (self._owner(pid), self._start_ticks(pid)):
             return None
-        return one.text, one.written
+        return one.text, one.written, one.owner
 
     def _age_seconds(self, pid: int, written: int, owner: int, now: datetime) -> float:
         """Return how long ago a line was written.

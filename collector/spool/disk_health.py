@@ -74,10 +74,10 @@ class SpoolDisk:
         """Try the disk if it has refused, or has little room."""
         before = self._refusal
         size = before.size if before else 1
-        probe = self._directory / "probe"
         try:
             if before is None and _free_bytes(self._directory) >= LITTLE_BYTES:
                 return
+            probe = self._directory / "probe"
             write(probe, bytes(bytes_on_disk(size)), durable=False)
             probe.unlink()
         except OSError as error:

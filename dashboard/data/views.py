@@ -14,7 +14,7 @@ from ..fleet import Fleet, IdentityCache
 from ..model.cluster import ClusterView, NodeView
 from ..model.delivery_status import failing_channels, is_failing
 from ..model.facts import Facts
-from ..model.service_start import still_starting
+from ..model.service_start import hub_age, still_starting
 from .attention import Attention, attention
 from .flapping import comes_and_goes, flapping
 from .fleet_map import encoded
@@ -119,7 +119,10 @@ def _warnings(
         for view in views
         if view.silent_nodes
         for line in _silences(
-            view, {at.node: rack for at, rack in racks if at.cluster == view.name}, now
+            view,
+            {at.node: rack for at, rack in racks if at.cluster == view.name},
+            facts.listening_since,
+            now,
         )
     ]
     if facts.past:
@@ -129,9 +132,22 @@ def _warnings(
     return said + _pulse(facts, "alerts", "nobody is notified of incidents", ALERTS_PATIENCE, now)
 
 
-def _silences(view: ClusterView, racks: Mapping[str, str], now: datetime) -> list[str]:
+def _silences(
+    view: ClusterView, racks: Mapping[str, str], hub_since: datetime | None, now: datetime
+) -> list[str]:
+    """Return a line about nodes that have not sent to a hub that just started, and lines about the others."""
+    ages = {node.name: hub_age(hub_since, node.heard_at, now) for node in view.silent_nodes}
+    early = [node for node in view.silent_nodes if ages[node.name] is not None]
+    others = {node.name: node for node in view.silent_nodes if ages[node.name] is None}
+    age = next((ages[node.name] for node in early), None)
+    said = [] if age is None else [_not_yet(view, early, age)]
+    return [*said, *(_silent(view, others, racks, now) if others else [])]
+
+
+def _silent(
+    view: ClusterView, silent: Mapping[str, NodeView], racks: Mapping[str, str], now: datetime
+) -> list[str]:
     """Return a line about nodes that are silent by a common cause, such as the network, and one on the others."""
-    silent = {node.name: node for node in view.silent_nodes}
     late = {name: node.heard_at for name, node in silent.items() if node.heard_at}
     together = late_by_one_cause(late, view.layout.numbers.keys() - silent.keys(), racks)
     others = [node for name, node in silent.items() if name not in together]
@@ -145,6 +161,14 @@ def _silences(view: ClusterView, racks: Mapping[str, str], now: datetime) -> lis
             f" {_unknown(gpus)}"
         )
     return [*said, *([_stopped(view, others, now)] if others else [])]
+
+
+def _not_yet(view: ClusterView, early: Sequence[NodeView], age: timedelta) -> str:
+    return (
+        f"The hub started {duration(age)} ago: {len(early)} of"
+        f" {counted(len(view.layout.nodes), 'node')} of cluster {view.name} have yet to send data."
+        f" {_unknown(sum(node.gpu_count for node in early))}"
+    )
 
 
 def _stopped(view: ClusterView, silent: Sequence[NodeView], now: datetime) -> str:
@@ -178,5 +202,7 @@ def _pulse(facts: Facts, service: str, lost: str, patience: timedelta, now: date
     silent = now - max(pulses)
     if silent <= patience:
         return []
+    if early := still_starting(facts.listening_since, service, now, max(pulses)):
+        return [f"{early[:1].upper()}{early[1:]}: {lost} until then."]
     since = moment(max(pulses))
     return [f"The {service} service has been silent for {duration(silent)}, since {since}: {lost}."]

@@ -44,7 +44,7 @@ def head(story: Story, hands: Assignment, asked: Filters, now: datetime) -> Node
         el(
             "h2",
             one.title,
-            el("small", short_label(one) or place(one)),  # the paragraph has all of it
+            el("small", short_label(one) or place(one)),
             key=one.id,
             tabindex="-1",
             arrives="1",
@@ -75,7 +75,12 @@ def _paragraph(one: Incident, now: datetime) -> Node:
     first = next((item for item in one.evidence if not item.detail), None)
     return el(
         "p",
-        el("a", place(one), href=page_links.around(one.subject, one.since, until)),
+        # Every port and node is listed under what it covers.
+        el(
+            "a",
+            short_label(one) or place(one),
+            href=page_links.around(one.subject, one.since, until),
+        ),
         f" ({one.gpus})" if one.gpus else None,
         f" of cluster {one.subject.cluster}. ",
         f"{first.text[:1].upper()}{first.text[1:]}. " if first else None,

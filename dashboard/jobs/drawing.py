@@ -48,6 +48,7 @@ _SHAPES = {
     "held_up_by": "reason",
     "bound": "whole reason",
     "user": "whole",
+    "said": "because",
     "state": "whole",
     "name": "cut",
 }

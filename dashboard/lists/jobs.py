@@ -30,7 +30,7 @@ from accounting.jobs.pace import ASKED_BEFORE, pace
 from accounting.jobs.reliability import at_risk
 from gpuvigil.clock import duration
 from gpuvigil.clock import moment as time_of
-from gpuvigil.faults import FAULTS, Stops
+from gpuvigil.faults import FAULTS, About, Stops, where
 from gpuvigil.faults.affected import affected_keys
 from gpuvigil.faults.gpu_states import UNHEARD
 from gpuvigil.faults.relations import Sign
@@ -63,6 +63,7 @@ SAME_PACE = (95.0, 105.0)
 _COMPARED = timedelta(minutes=30)
 JOB_KINDS = frozenset({HolderKind.JOB, HolderKind.POD})
 Key = tuple[str, Holder]  # cluster, holder
+_OF_LINKS = where(lambda row: row.about in {About.PORT, About.SWITCH})
 _Rows = Mapping[str, Mapping[str, Any]]
 
 
@@ -321,7 +322,10 @@ def with_incidents(job: JobNow, incidents: Iterable[Incident]) -> JobNow:
 def _standing(
     incidents: Iterable[Incident], held: Mapping[Key, Sequence[Subject]]
 ) -> Mapping[Key, Sequence[Incident]]:
-    """Return the incidents that affect each job: on its GPUs or nodes, or naming it in their impact."""
+    """Return the incidents that affect each job: on its GPUs or nodes, or naming it in their impact.
+
+    Those about ports and switches affect a job on one node only if they name it: it sends nothing over the fabric.
+    """
     of_gpu: defaultdict[str, set[Key]] = defaultdict(set)
     of_node: defaultdict[str, set[Key]] = defaultdict(set)
     for key, gpus in held.items():
@@ -335,6 +339,8 @@ def _standing(
             for subject in map(Subject.parse, affected_keys(incident))
             for key in (of_gpu[subject.key] if subject.gpu else of_node[subject.of_node().key])
         }
+        if incident.fault in _OF_LINKS:
+            hit = {key for key in hit if len({gpu.of_node() for gpu in held[key]}) > 1}
         cluster = incident.subject.cluster
         hit |= {(cluster, Holder.parse(name)) for name in incident.impact.holders}
         for key in hit & held.keys():

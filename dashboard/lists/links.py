@@ -21,6 +21,10 @@ _BITS, _HOUR = 8.0, 3600.0
 # Over less time than this a rate means nothing.
 _LEAST_SECONDS = 15.0
 _PEERS = 3
+# Waits of ports below this load, in percent, say nothing on how long ports usually wait [own].
+_AT_WORK = 1.0
+# From here on a multiple says no more than this: peers that hardly wait make it any number [own].
+MOST_TIMES = 100.0
 
 # Errors of cables, modules and ports; and packets that were dropped or sent again, which congestion
 # causes, too, with sound cables.
@@ -55,7 +59,7 @@ class Links:
     roles: Sequence[str]
     load: Floats  # percent of the speed, in the busier direction
     wait: Floats  # percent of the time that pause frames stopped it
-    ticks: Floats  # waits for credit, as a multiple of the median of ports of its kind
+    ticks: Floats  # waits for credit, as a multiple of the median of ports at work of its kind
     errors: Floats  # per hour, of cables, modules and ports
     losses: Floats  # packets per hour, dropped or sent again
     gbits: Floats
@@ -88,18 +92,26 @@ def measured(told: pa.Table, clusters: Iterable[str]) -> Links:
     rates = {name: column(f"{name}_increase") / length for name in _INCREASES}
     speed = column("speed_bits_per_second_max")
     busier = np.fmax(rates["receive_bytes"], rates["transmit_bytes"])
+    load = 100.0 * busier * _BITS / np.where(speed > 0.0, speed, np.nan)
     return Links(
         names=list(zip(cluster, node, device, number, strict=True)),
         roles=[one or "" for one in role],
-        load=100.0 * busier * _BITS / np.where(speed > 0.0, speed, np.nan),
+        load=load,
         wait=np.minimum(rates["receive_pause_microseconds"] / 1e4, 100.0),
         ticks=_times_usual(
-            rates["transmit_wait_ticks"], list(zip(cluster, kind, role, strict=True))
+            rates["transmit_wait_ticks"], load, list(zip(cluster, kind, role, strict=True))
         ),
         errors=_sum([rates[name] for name in _ERRORS]) * _HOUR,
         losses=_sum([rates[name] for name in _LOSSES]) * _HOUR,
         gbits=column("speed_bits_per_second_last") / 1e9,
     )
+
+
+def times(multiple: float, digits: int = 1) -> str:
+    """Return how many times as long as its peers a port waits."""
+    if multiple > MOST_TIMES:
+        return f"over {MOST_TIMES:.0f} ×"
+    return f"{multiple:.{digits}f} ×"
 
 
 def _sum(rates: Sequence[Floats]) -> Floats:
@@ -108,15 +120,18 @@ def _sum(rates: Sequence[Floats]) -> Floats:
     return found
 
 
-def _times_usual(ticks: Floats, kinds: Sequence[Hashable]) -> Floats:
-    """Return waits as multiples of the median of waiting ports of the kind, as a tick's length differs by card."""
+def _times_usual(ticks: Floats, load: Floats, kinds: Sequence[Hashable]) -> Floats:
+    """Return waits as multiples of the median of waiting ports of the kind, as a tick's length differs by card.
+
+    Ports that carry next to nothing do not count for the median: what they wait now and then is no measure.
+    """
     found = np.full(len(ticks), np.nan)
     places: dict[Hashable, list[int]] = defaultdict(list)
     for place, kind in enumerate(kinds):
         places[kind].append(place)
     for those in places.values():
         some = ticks[those]
-        waiting = some[some > 0.0]
+        waiting = some[(some > 0.0) & ~(load[those] < _AT_WORK)]
         if len(waiting) >= _PEERS:
             found[those] = some / np.median(waiting)
     return found

@@ -11,7 +11,6 @@ from gpuvigil.clock import moment as time_of
 from gpuvigil.faults import FAULTS, About, Sign, Stops, where
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
-    SWITCH_DEVICE,
     Incident,
     RecordKind,
     Subject,
@@ -24,7 +23,7 @@ from gpuvigil.topology.link_names import device_name, link_name, port_name, swit
 
 from ..model.short_label import short_label
 from .fleet_now import FleetNow
-from .links import ASKED, AVERAGES, SPAN, Floats, Links, Mask, Port, measured
+from .links import ASKED, AVERAGES, SPAN, Floats, Links, Mask, Port, measured, times
 from .one_link import LinkInventory, Plug, plugged
 from .table import Column, Grid, Value, percents, whole
 from .wiring import MOST_SWITCHES, OLD, Wiring, wirings
@@ -49,7 +48,7 @@ COLUMNS = (
     Column(key="suffers", title="SUFFERS", flexible=True),
     Column(key="load_percent", title="LOAD", show=percents, right=True),
     Column(key="wait_percent", title="WAIT", show=percents, right=True),
-    Column(key="wait_times_usual", title="WAIT VS PEERS", show="{:.1f} ×".format, right=True),
+    Column(key="wait_times_usual", title="WAIT VS PEERS", show=times, right=True),
     Column(key="errors_per_hour", title="ERRORS/H", show=whole, right=True),
     Column(key="losses_per_hour", title="LOST/H", show=whole, right=True),
     Column(key="speed_gbit_per_second", title="GBIT/S", show=whole, right=True),
@@ -155,7 +154,10 @@ def _findings(moment: FleetNow) -> list[Incident]:
         for one in moment.view.attention
         if one.subject.cluster in shown and one.incident.fault in OF_LINKS
     ]
-    return sorted(found, key=lambda one: (one.severity.rank, not one.impact.running))
+    return sorted(
+        found,
+        key=lambda one: (one.severity.rank, not (one.impact.running or one.impact.jobs_across)),
+    )
 
 
 def _suffering(one: Incident) -> Sequence[str]:
@@ -185,17 +187,24 @@ def _answer(links: Links, cables: int, findings: Sequence[Incident], jobs: Seque
     return f"No: none of {counted(len(links) + cables, 'link')} has a finding."
 
 
+def across(findings: Iterable[Incident]) -> int | None:
+    """Return how many jobs at least may send over links between switches; None if not known of any link."""
+    known = [one.impact.jobs_across for one in findings]
+    most = max((count for count in known if count), default=0)
+    return None if not most and None in known else most
+
+
 def _who_suffers(findings: Sequence[Incident], jobs: Sequence[str]) -> str:
     felt = {job for one in findings if _is_felt(one) for job in _suffering(one)}
     if felt:
         more = len(jobs) - len(felt)
         suffer = "suffers" if len(felt) == 1 else "suffer"
         return f"Yes: {counted(len(felt), 'job')} {suffer}{f', {more:,} more may' if more else ''}"
-    if jobs:
-        return f"Possibly: {counted(len(jobs), 'job')} may suffer"
-    if any(one.subject.device == SWITCH_DEVICE for one in findings):
-        return "Whose jobs suffer is not known"
-    return "No job suffers now"
+    sending = across(findings)
+    may = max(len(jobs), sending or 0)
+    if may:
+        return f"Possibly: {counted(may, 'job')} may suffer"
+    return "Whose jobs suffer is not known" if sending is None else "No job suffers now"
 
 
 def _fabric(links: Links) -> tuple[Mask, Mask]:

@@ -21,7 +21,7 @@ from gpuvigil.model import (
 from gpuvigil.numbers_in_words import natural
 from gpuvigil.topology.link_names import ITSELF, link_name, port_name
 
-from .links import Links, Port
+from .links import Links, Port, times
 from .wiring import gained
 
 Facts = Sequence[tuple[str, str]]
@@ -218,15 +218,15 @@ def _identified(identity: PortIdentity | None) -> Iterator[tuple[str, str]]:
 def _measured(links: Links, here: int) -> Iterator[tuple[str, str]]:
     """Yield what was measured in the last five minutes."""
     for name, column, shown in (
-        ("Speed", links.gbits, "{:,.0f} Gbit/s"),
-        ("Load", links.load, "{:.0f} %"),
-        ("Wait", links.wait, "{:.0f} % of the time"),
-        ("Wait vs peers", links.ticks, "{:.1f} ×"),
-        ("Errors", links.errors, "{:,.0f} an hour"),
-        ("Packets lost", links.losses, "{:,.0f} an hour"),
+        ("Speed", links.gbits, "{:,.0f} Gbit/s".format),
+        ("Load", links.load, "{:.0f} %".format),
+        ("Wait", links.wait, "{:.0f} % of the time".format),
+        ("Wait vs peers", links.ticks, times),
+        ("Errors", links.errors, "{:,.0f} an hour".format),
+        ("Packets lost", links.losses, "{:,.0f} an hour".format),
     ):
         if np.isfinite(column[here]):
-            yield name, shown.format(column[here])
+            yield name, shown(column[here])
 
 
 def _switch(switch: Switch) -> Iterator[tuple[str, str]]:

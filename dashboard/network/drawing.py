@@ -10,8 +10,8 @@ from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el, stacked, wide
-from ..lists.links import AVERAGES, SPAN
-from ..lists.network import COLUMNS, WORTH_TIMES, Cell, Network
+from ..lists.links import AVERAGES, MOST_TIMES, SPAN, times
+from ..lists.network import COLUMNS, WORTH_TIMES, Cell, Network, across
 from ..lists.table import Value
 from .fabric import fabric
 
@@ -93,11 +93,12 @@ def _other_ends(found: Network, port: Subject) -> Iterable[str]:
 
 
 def _suffering(found: Network) -> str:
-    """Return the number of jobs that may suffer; it is not known which jobs use cables between switches."""
-    if found.jobs:
-        return f"{len(found.jobs):,}"
-    between = any(one.subject.device == SWITCH_DEVICE for one in found.findings)
-    return "not known" if between else "none"
+    """Return the number of jobs that may suffer; of cables between switches it is not always known."""
+    sending = across(found.findings)
+    may = max(len(found.jobs), sending or 0)
+    if may:
+        return f"{may:,}"
+    return "not known" if sending is None else "none"
 
 
 def _known_links(found: Network, told: Iterable[Subject]) -> int:
@@ -248,7 +249,8 @@ def _matrix(found: Network) -> Node | None:
 
 
 def _rank(cell: Cell) -> float:
-    return 1e6 * cell.down + 1000.0 * ((cell.wait or 0.0) + _times(cell)) + (cell.load or 0.0)
+    waits = (cell.wait or 0.0) + min(_times(cell), MOST_TIMES)
+    return 1e6 * cell.down + 1000.0 * waits + (cell.load or 0.0)
 
 
 def _times(cell: Cell) -> float:
@@ -264,8 +266,8 @@ def _cell(cell: Cell | None) -> Node:
     if cell.wait is not None and cell.wait >= 1.0:
         kind = "hot" if cell.wait >= _HOT else "warm" if cell.wait >= _WARM else "calm"
         return el("td", f"waits {cell.wait:.0f} %", class_=kind)
-    if _times(cell):
-        return el("td", f"waits {cell.times:.0f} ×", class_="warm")
+    if waits := _times(cell):
+        return el("td", f"waits {times(waits, digits=0)}", class_="warm")
     if cell.load is None:
         return el("td", _DASH)
     kind = "hot" if cell.load >= _FULL else "warm" if cell.load >= _BUSY else "calm"

@@ -23,6 +23,9 @@ ARRIVAL = timedelta(seconds=3)
 # The assumed tick until a collector's inventory says its own.
 USUAL_TICK_SECONDS = 10.0
 CLOCK_LIMIT_SECONDS = 2.0
+# Ours: a collector gets too little processor time where four tasks wait for each processor and reading the GPUs, which
+# takes some hundredths of a second, takes this long.
+_TASKS_PER_PROCESSOR, _SLOW_SWEEP_SECONDS = 4.0, 0.5
 MOST_NAMED = 5
 
 
@@ -45,6 +48,16 @@ class NodeHealth:
     restarts_lately: int | None
     driver_silent_seconds: float | None
     sweep_seconds: float | None
+    load_average: float | None
+    processors: float | None
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether its numbers come late because its machine has too little processor time for it."""
+        if self.load_average is None or not self.processors:
+            return False
+        crowded = self.load_average >= _TASKS_PER_PROCESSOR * self.processors
+        return crowded and (self.sweep_seconds or 0.0) >= _SLOW_SWEEP_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +206,17 @@ def _health(
         restarts_lately=lately("reader_restarts_increase"),
         driver_silent_seconds=value("driver_silent_seconds"),
         sweep_seconds=value("sweep_seconds"),
+        load_average=value("load_average"),
+        processors=_processors(span),
     )
+
+
+def _processors(span: Row | None) -> float | None:
+    """Return how many processors a node has, by the time that all of them spent together; None if nobody counted it."""
+    spent = (span or {}).get("cpu_milliseconds_increase")
+    if span is None or spent is None or span["last_at"] <= span["first_at"]:
+        return None
+    return float(spent) / 1e3 / float((span["last_at"] - span["first_at"]).total_seconds())
 
 
 def _coverage(span: Row | None, begun: datetime | None, tick: float, now: datetime) -> float | None:

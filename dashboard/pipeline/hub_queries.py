@@ -28,8 +28,9 @@ FIELDS = (
     "spool_oldest_seconds",
     "spool_writable",
     "dropped_bodies",
+    "load_average",
 )
-INCREASES = ("reader_restarts", "dropped_bodies")
+INCREASES = ("reader_restarts", "dropped_bodies", "cpu_milliseconds")
 _AGGREGATES = [Aggregate(function=Function.INCREASE, field=name) for name in INCREASES]
 _MOST_NODES = 100_000
 # The most pending messages, and the most of those that were given up.

@@ -103,8 +103,8 @@ def _services(
         ("analyzer", analyzer, "faults are not being looked for", "gpuvigil analyze"),
         ("alerts", alerts, "nobody is notified of incidents", "gpuvigil alert"),
     ):
-        if found is None:
-            early = still_starting(hub_since, service, now)
+        early = still_starting(hub_since, service, now, None if found is None else found.at)
+        if found is None or (found.silent and early):
             text = early or f"no {service} service has ever reported"
             action = "Wait a minute." if early else f"Start `{command}`."
             text += f": {lost} until then." if early else f": {lost}."
@@ -191,6 +191,12 @@ def _late(cluster: ClusterHealth, where: str) -> Iterable[Problem]:
             text=text,
             action="They are sending what they had kept; see its age below.",
         )
+    starved = [node for node in cluster.worst("sweep_seconds") if node.is_starved]
+    if starved:
+        named = _named(starved, _load)
+        text = f"{where}: {counted(len(starved), 'collector')} with too little processor time: {named}."
+        action = "Their numbers come late or not at all; see what else runs on these nodes."
+        yield Problem(level=Level.CARE, text=text, action=action)
     waiting = cluster.worst("spool_oldest_seconds", SPOOL_LIMIT_SECONDS)
     if waiting:
         named = _named(waiting, lambda it: _seconds(it.spool_oldest_seconds))
@@ -330,6 +336,10 @@ def _named(nodes: Sequence[NodeHealth], said: Callable[[NodeHealth], str]) -> st
 
 def _ago(node: NodeHealth, now: datetime) -> str:
     return "never heard" if node.heard_at is None else f"for {duration(now - node.heard_at)}"
+
+
+def _load(node: NodeHealth) -> str:
+    return f"load {node.load_average or 0.0:,.0f} on {counted(round(node.processors or 0.0), 'processor')}"
 
 
 def _seconds(value: float | None) -> str:

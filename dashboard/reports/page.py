@@ -26,10 +26,7 @@ _ESCAPED = re.compile(r"\\(.)")  # a character escaped in Markdown
 # Who writes reports looks every 20 s. One that nobody wrote for so long is not waited for.
 WAITED_FOR, SOON = timedelta(minutes=10), timedelta(minutes=1)
 _FRESH_SECONDS, _WAITING_SECONDS = 60.0, 2.0
-_WRITE = (
-    "What is known of the next one's span, up to the last whole quarter of an hour."
-    " It is kept here and sent to nobody."
-)
+_WRITE = "What is known of the next one's span, up to now. It is kept here and sent to nobody."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,19 +6,27 @@ from datetime import datetime
 from typing import Any
 
 from gpuvigil.config import AnalyzerSettings
+from gpuvigil.faults import FAULTS
 from gpuvigil.model import Opinion, Severity
 
 from ..judge.claims import Claim
 from .compare import pairs
 
-# Limits that decide how many people are notified; each is tried at half and at twice the site's value.
-TRIED = (
-    "silent_after_seconds",
-    "silent_verdict_seconds",
-    "port_down_seconds",
-    "port_flap_count",
-    "passing_xid_seconds",
-    "clear_seconds",
+# Limits that decide how many people are notified, each tried at half and at twice the site's value: those that make
+# a rule of warnings or criticals rarer, and three that no single rule has.
+TRIED = tuple(
+    sorted(
+        {
+            "silent_after_seconds",
+            "passing_xid_seconds",
+            "clear_seconds",
+            *(
+                row.tuned_by
+                for row in FAULTS.values()
+                if row.tuned_by is not None and row.severity is not Severity.INFO
+            ),
+        }
+    )
 )
 # Two is the least count of something that happens repeatedly.
 _LEAST_COUNT = 2

@@ -12,6 +12,7 @@ from accounting.job_ending import EndCause
 from ..judge.intervals import wilson
 from .scenes import PEER, SCENES
 from .spans import Row
+from .underuse import HOURS, NODES
 
 _BARS = {"precision": 0.99, "recall": 0.98, "why": 0.95}
 _NOTHING = "nothing"
@@ -31,20 +32,39 @@ def section(results: Mapping[str, Any]) -> Iterator[str]:
     yield from _of_endings(by_part, shown)
 
 
+def of_underuse(kept: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield who is told that little of a GPU is used; None where that was not played."""
+    yield "## Who is told that little of a GPU is used"
+    yield ""
+    if kept is None:
+        yield "Not played yet: `python -m evaluation.holders.underuse 12`."
+        return
+    counts, seeds = Counter(kept["counts"]), kept["seeds"]
+    late = counts["minutes late"] / max(counts["little, said"], 1)
+    yield f"`python -m evaluation.holders.underuse {len(seeds)}`: {len(seeds)} fleets like the world of {NODES} nodes and {HOURS:g} hours, some of whose jobs use little in several ways, and others that only look so (`evaluation/holders/underuse.py`). Bars: precision 0.99, recall 0.97, no look-alike blamed. Spans of a GPU and a job; near a limit either answer is right. Detectors: commit `{kept['detectors'][:12]}`; fleet `{kept['fleet']}`. Seeds, from the hash of commit `{kept['commit'][:12]}`: {', '.join(map(str, seeds))}."
+    yield ""
+    yield "| precision | recall | minutes after the first moment at which it can be said, mean | look-alikes blamed |"
+    yield "|---|---|---|---|"
+    yield f"| {_wilson(counts['said, rightly'], counts['said'])} | {_wilson(counts['little, said'], counts['little'])} | {late:.1f} | {counts['look-alikes blamed']} of {counts['look-alikes']} |"
+    names = [f"{key} {count}" for key, count in sorted(counts.items()) if ": " in key]
+    yield ""
+    yield f"By workload or scene: {', '.join(names) or 'nothing was missed or wrong'}."
+
+
 def _of_idle(by_part: _Parts, shown: str) -> Iterator[str]:
     yield "## Who is blamed for idle GPUs"
     yield ""
-    yield "What `gpuvigil idle` says every five minutes and whom the notices write to, by the code behind both, the analyzer's own incidents and what had reached the hub, on the fleets above with 12 sound nodes more and *scenes* in them: jobs whose GPUs are left idle in every way, and what looks like it (`evaluation/holders/scenes.py`). The truth is of the plan."
+    yield "What `gpuvigil idle` shows every five minutes, and to whom notices go. Both are computed by the product's code, from the analyzer's own incidents and the data that had reached the hub. The simulated fleets have each kind of fault once, 12 healthy nodes, and *scenes*: jobs that leave their GPUs idle in every way, and jobs that only look like it (`evaluation/holders/scenes.py`). The plan of the fleet is the truth. Seeds of the report are drawn from its commit."
     yield ""
     yield from _played(by_part)
     yield ""
     yield from _idle_table(by_part)
     yield ""
-    yield f"Why GPUs were idle, {shown}, spans of a GPU and a job; also of those that a fault or storage excuses, whom nobody blames and the table above does not count:"
+    yield f"Why GPUs were idle ({shown}), by spans. Spans that a fault or storage explains are included here; nobody is blamed for them, and the table above does not count them:"
     yield ""
     yield from _classes(_rows(by_part[shown]))
     yield ""
-    yield f"Who is not to be blamed, {shown}:"
+    yield f"Who must not be blamed ({shown}):"
     yield ""
     yield from _alike(_rows(by_part[shown]))
     yield ""
@@ -54,11 +74,11 @@ def _of_idle(by_part: _Parts, shown: str) -> Iterator[str]:
 def _of_endings(by_part: _Parts, shown: str) -> Iterator[str]:
     yield "## Why jobs ended"
     yield ""
-    yield "What `gpuvigil why` says a quarter of an hour after a job's end. The fleet's plan says how each ended; Slurm's state and an exit code are made from that (`evaluation/holders/endings.py`)."
+    yield "What `gpuvigil why` says a quarter of an hour after a job's end. The fleet's plan is the truth; Slurm's state and the exit code are derived from it (`evaluation/holders/endings.py`)."
     yield ""
     yield from _why_table(by_part)
     yield ""
-    yield f"What was true and what was said, {shown}:"
+    yield f"What was true, and what `gpuvigil why` said ({shown}):"
     yield ""
     yield from _confusion(_endings(by_part[shown]))
 
@@ -80,9 +100,9 @@ def _played(by_part: _Parts) -> Iterator[str]:
 
 
 def _idle_table(by_part: _Parts) -> Iterator[str]:
-    yield f"Of spans of a GPU and a job (bars: precision {_BARS['precision']}, recall {_BARS['recall']}, no look-alike blamed), and of notices by e-mail. Of one job the GPUs hang together: the same of jobs stands beside. A job is right when all of its spans are."
+    yield f"Idle spans of a GPU under one job (bars: precision {_BARS['precision']}, recall {_BARS['recall']}, no look-alike blamed), and notices by e-mail. The GPUs of a job are not independent, so the same is counted by job: a job is right when all its spans are."
     yield ""
-    yield "| part | precision of spans | of jobs | recall of spans | of jobs | right class | minutes until it is said, median, p95 | look-alike GPUs blamed | notices right | due notices given | minutes late, median, p95 |"
+    yield "| part | precision of spans | of jobs | recall of spans | of jobs | right class | minutes until it is shown, median, p95 | look-alike GPUs blamed | notices right | due notices given | minutes late, median, p95 |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for part, runs in by_part.items():
         idle = _rows(runs)
@@ -132,10 +152,10 @@ def _alike(idle: Mapping[str, Sequence[tuple[int, Row]]]) -> Iterator[str]:
 
 
 def _idle_rules() -> Iterator[str]:
-    yield "- A GPU is idle when it has computed nothing for the half hour (for a notice, the hour) before; two minutes around that are left to either side. A span is right when its holder was the cause at every look of it; a fault that touches the GPU or its job beside the holder's own idleness makes blaming nobody right, too, and asks nothing."
-    yield "- A GPU whose every counter reads 0 while it computes can only be told by the watts that it draws: where it draws less than 15 % of its limit for its work, nobody can, and either is right."
-    yield "- A notice is right when all of its GPUs were idle for as long as its stage says, by their holder's doing, and the holder is not exempt: a notebook, or one who used half of what it had (a tenth around that is left to either side). One is due where that is beyond doubt for ten minutes."
-    yield "- The analyzer makes a pass a minute here, and looks at events when they come."
+    yield "- A GPU is idle when it has computed nothing for the last half hour (for a notice, the last hour). Within two minutes of that limit either answer is right. A span is right when its holder was the cause each time it was shown. Where a fault affects the GPU or its job as well, blaming nobody is also right, and the span is not required."
+    yield "- A GPU whose counters all read 0 while it computes can only be recognised by its power. Where it draws less than 15 % of its limit, nobody can tell, and either answer is right."
+    yield "- A notice is right when all of its GPUs were idle for as long as its stage says, because of their holder, and the holder is not exempt: a notebook, or a job that used half of its GPU time (within a tenth of that, either answer is right). A notice is due where all of this holds clearly for ten minutes."
+    yield "- The analyzer makes one pass a minute here, and looks at events as they arrive."
 
 
 def _why_table(by_part: _Parts) -> Iterator[str]:

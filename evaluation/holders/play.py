@@ -1,15 +1,15 @@
-"""`python -m evaluation.holders.play PART FIRST COUNT`: plays fleets of a part, and adds the results.
+"""`python -m evaluation.holders.play PART [FLEETS]`: play fleets of a part, and add the results.
 
-Fleets have each kind of fault once (`evaluation.fleets`), with the scenes of `evaluation.holders.scenes` in them. A
-fleet that was played by the same code is not played again. Writes `evaluation/holders.json`; `make docs` makes a
-section of `docs/idle-accuracy.md` from it.
+Fleets have each kind of fault once (`evaluation.fleets`), with the scenes of `evaluation.holders.scenes` in them. The
+seeds of the report follow from the commit, so that nobody knew them before; a tree with changes is refused. A fleet
+that the same commit has played is not played again. Writes `evaluation/holders.json`; `make docs` makes
+`docs/idle-accuracy.md` from it.
 """
 
 import argparse
 import fcntl
 import json
 import os
-import shlex
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,8 +26,8 @@ from gpuvigil.model import Allocation, Event, Incident, RecordKind, Transition, 
 from simulator.fleet import Block, FleetSettings
 from simulator.fleet.kinds import KINDS
 
-from ..fingerprint import ROOT, hash_of
-from ..fleets import EveryKind
+from ..fingerprint import ROOT, hash_of, is_committed
+from ..fleets import EveryKind, release_seed
 from ..replay import Replay
 from ..run import stamp
 from .endings import Over, asked_at, judged, over
@@ -38,6 +38,8 @@ from .truth import Truth
 
 RESULT = ROOT / "evaluation/holders.json"
 _BLOCK = timedelta(minutes=30)
+# What the fleets of one part have in common.
+_SAME = ("commit", "fleet", "code")
 # Half an hour of idleness needs no more than a pass a minute; events are handled when they come.
 _PASS_SECONDS = 60.0
 # Healthy nodes added to those of the part, each of which has a fault: small jobs go there.
@@ -57,8 +59,10 @@ _JUDGED = (
         for name in ("endings", "idle", "measured", "play", "scenes", "spans", "truth")
     ),
 )
+REPORT = "report"
 # A small fleet that the tests play again, with what the judges need.
 SLICE = "slice"
+_SLICE_SEED = 14500
 _SLICE_KINDS = ("off the bus", "ECC contained", "disk full", "dead node", "GSP hang", "VBIOS drift")
 _SLICE_WORKLOADS = (
     "cpu offload",
@@ -68,7 +72,6 @@ _SLICE_WORKLOADS = (
     "steady inference",
     "sweep",
 )
-FIRST_SEEDS = {"report": 2000, SLICE: 14500}
 
 
 class Watched(Replay):
@@ -105,8 +108,9 @@ def settings_of(part: str, seed: int) -> FleetSettings:
     return replace(fleet, nodes=fleet.nodes + _SOUND_NODES)
 
 
-def seed_of(part: str, number: int) -> int:
-    return FIRST_SEEDS[part] + number
+def seed_of(part: str, number: int, commit: str) -> int:
+    """Return the seed of a part's fleet of that number; that of the slice is the same for every commit."""
+    return _SLICE_SEED + number if part == SLICE else release_seed(commit, number, "holders")
 
 
 def play(settings: FleetSettings) -> dict[str, Any]:
@@ -213,19 +217,20 @@ def _named(table: pa.Table) -> pa.Table:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play the seeds that are not there yet."""
+    """Play the fleets that are not there yet; return 2 for a tree with changes."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.holders.play", description=__doc__)
-    parser.add_argument("part", choices=list(FIRST_SEEDS))
-    parser.add_argument("first", type=int)
-    parser.add_argument("count", type=int)
+    parser.add_argument("part", choices=(REPORT, SLICE))
+    parser.add_argument("fleets", type=int, nargs="?", default=1)
     chosen = parser.parse_args(arguments)
     mine = {**stamp(), "code": code_hash()}
-    for number in range(chosen.first, chosen.first + chosen.count):
-        seed = seed_of(chosen.part, number)
+    if chosen.part == REPORT and not is_committed(mine["commit"]):
+        return 2
+    command = f"python -m evaluation.holders.play {chosen.part} {chosen.fleets}"
+    for number in range(chosen.fleets):
+        seed = seed_of(chosen.part, number, mine["commit"])
         before = read()["runs"].get(f"{chosen.part}/{seed}")
-        if before and all(before[key] == mine[key] for key in ("fleet", "code")):
+        if before and all(before[key] == mine[key] for key in _SAME):
             continue
-        command = f"python -m evaluation.holders.play {shlex.quote(chosen.part)} {number} 1"
         found = play(settings_of(chosen.part, seed))
         _keep({"part": chosen.part, "seed": seed, **mine, "command": command, **found})
         print(f"{chosen.part}/{seed} played", flush=True)
@@ -241,18 +246,17 @@ def read(path: Path = RESULT) -> dict[str, Any]:
 
 
 def _keep(entry: Mapping[str, Any], path: Path = RESULT) -> None:
-    """Add the entry; results of the part by other code are removed. Several programs may play at a time."""
+    """Add the entry; results of the part by another commit are removed. Several programs may play at a time."""
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _put(entry, path)
 
 
 def _put(entry: Mapping[str, Any], path: Path) -> None:
-    own = [entry[key] for key in ("part", "fleet", "code")]
     runs = {
         key: one
         for key, one in read(path)["runs"].items()
-        if one["part"] != own[0] or [one[it] for it in ("part", "fleet", "code")] == own
+        if one["part"] != entry["part"] or all(one[it] == entry[it] for it in _SAME)
     }
     runs[f"{entry['part']}/{entry['seed']}"] = entry
     lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(one)}" for key, one in sorted(runs.items()))

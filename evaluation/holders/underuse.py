@@ -1,9 +1,10 @@
-"""`python -m evaluation.holders.underuse FIRST COUNT`: who is told that little of a GPU is used, and who should be.
+"""`python -m evaluation.holders.underuse FLEETS`: who is told that little of a GPU is used, and who should be.
 
 Realistic fleets (missing samples and columns, faults, inference, notebooks, ragged work) for some hours, in
 which some jobs are changed in the plan: used low and steadily, in short bursts, just above the limit, with pauses,
-or after a long start. The truth comes from the plan; near a limit either answer is right. Prints a line of JSON for
-each seed, and one for all.
+or after a long start. The truth comes from the plan; near a limit either answer is right. Seeds are drawn from the
+commit, and `evaluation/underuse.json` keeps what came of them, for `docs/idle-accuracy.md`; with `--first` seeds
+from there on are played to tune with, and nothing is kept. Prints a line of JSON for each seed, and one for all.
 """
 
 import argparse
@@ -33,10 +34,14 @@ from simulator.fleet.jobs import Job
 from simulator.fleet.plan import make
 from simulator.fleet.world import world
 
+from ..fingerprint import ROOT, is_committed
+from ..fleets import release_seed
+from ..run import stamp
 from .play import Watched
 from .scenes import Staged
 from .truth import TICK_SECONDS, Truth
 
+RESULT, _USE = ROOT / "evaluation/underuse.json", "underuse"
 MINUTE, HOUR = 60.0, 3600.0
 (FAULT,) = where(lambda row: row.blame is Blame.USE)
 NODES, HOURS = 16, 8.0
@@ -350,19 +355,29 @@ def _of_holder(looks: Sequence[_Look], kind: str) -> Counter[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play the seeds, a line for each, then the sums."""
-    parser = argparse.ArgumentParser(
-        prog="python -m evaluation.holders.underuse", description=__doc__
-    )
-    parser.add_argument("first", type=int)
-    parser.add_argument("count", type=int)
+    """Play the seeds, a line for each, then the sums; 2 for a tree with changes."""
+    parser = argparse.ArgumentParser(prog="python -m evaluation.holders.underuse")
+    parser.add_argument("fleets", type=int)
+    parser.add_argument("--first", type=int, help="to tune with: nothing is kept")
     chosen = parser.parse_args(arguments)
+    stamped = stamp()
+    if chosen.first is None and not is_committed(stamped["commit"]):
+        return 2
+    numbers = range(chosen.fleets)
+    seeds = (
+        [release_seed(stamped["commit"], number, _USE) for number in numbers]
+        if chosen.first is None
+        else [chosen.first + number for number in numbers]
+    )
     total: Counter[str] = Counter()
-    for seed in range(chosen.first, chosen.first + chosen.count):
+    for number, seed in enumerate(seeds, 1):
         found = play(seed)
         total += found
         print(json.dumps({"seed": seed, **dict(sorted(found.items()))}), flush=True)
-    print(json.dumps({"all": chosen.count, **dict(sorted(total.items()))}))
+        if chosen.first is None:
+            kept = {**stamped, "seeds": seeds[:number], "counts": dict(sorted(total.items()))}
+            RESULT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps({"all": chosen.fleets, **dict(sorted(total.items()))}))
     return 0
 
 

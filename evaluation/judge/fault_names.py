@@ -67,6 +67,8 @@ _BY_XID: Mapping[int, frozenset[str]] = {
     119: frozenset({"GSP hang"}),
     120: frozenset({"GSP hang"}),
     149: frozenset({"NVLink down"}),
+    # The memory that fails; whether it failed too often is in a counter alone, which not every node reads.
+    172: frozenset({"SRAM threshold"}),
 }
 # Claims about how a GPU is used, well or badly: they concern its holder, not broken hardware.
 OF_USE = where(lambda row: row.blame in {Blame.HOLDER, Blame.USE, Blame.PROGRAM})

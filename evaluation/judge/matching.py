@@ -28,9 +28,9 @@ class Verdict(str, Enum):
     """What a claim turned out to be."""
 
     RIGHT = "right"  # the fault is there, and this is its name
-    OTHER = "other cause"  # the fault exists, and this is its name
-    SYMPTOM = "symptom"  # a fault exists, but another one
-    ECHO = "echo"  # a consequence of a fault with another subject
+    OTHER = "other cause"  # a fault is there, and this is not its name
+    SYMPTOM = "symptom"  # a consequence of a fault with another subject
+    ECHO = "echo"  # the fault is over
     FALSE = "false"  # no fault exists here
 
 
@@ -89,12 +89,26 @@ def judge(truths: Sequence[Truth], claims: Iterable[Claim]) -> tuple[list[Outcom
 
 
 def with_hidden(judged: Iterable[Judged], hidden: Sequence[Truth]) -> list[Judged]:
-    """Return the same verdicts, but a claim that names a hidden fault is right."""
-    kept = []
-    for one in judged:
-        again = judge(hidden, [one.claim])[1] if one.verdict is Verdict.FALSE else []
-        kept.append(next((it for it in again if it.verdict is Verdict.RIGHT), one))
-    return kept
+    """Return the same verdicts, but a claim that names a hidden fault is right, and one about its very part not wrong."""
+    return [
+        _of_hidden(one, hidden) or one if one.verdict is Verdict.FALSE else one for one in judged
+    ]
+
+
+def _of_hidden(one: Judged, hidden: Sequence[Truth]) -> Judged | None:
+    """Return the verdict on a claim that is about a fault which nobody had to find; None for any other claim."""
+    again = judge(hidden, [one.claim])[1]
+    right = next((it for it in again if it.verdict is Verdict.RIGHT), None)
+    own = next((it.id for it in hidden if _is_of_its_part(one.claim, it)), None)
+    if right is not None or own is None:
+        return right
+    return Judged(claim=one.claim, verdict=Verdict.OTHER, truth=own)
+
+
+def _is_of_its_part(claim: Claim, truth: Truth) -> bool:
+    """Return whether a claim about the fault's exact subject began while the fault lasted."""
+    during = any(truth.start <= since < truth.end for since, _ in claim.spans)
+    return during and claim.subject in (truth.subject, *truth.also)
 
 
 def _about_it(claim: Claim, truths: Sequence[Truth]) -> Sequence[Truth]:

@@ -98,6 +98,15 @@ def shipped(tallies: Sequence[Tally]) -> Point:
     return Point(Rate(wrong, node_days), found(inferred(tallies)))
 
 
+def wrong_notes(tallies: Sequence[Tally]) -> Rate | None:
+    """Return the rate of notes about no fault; None where any play did not count them."""
+    counts = [one.wrong_notes for one in tallies]
+    known = [it for it in counts if it is not None]
+    if not known or len(known) < len(counts):
+        return None
+    return Rate(sum(known), sum(one.node_days for one in tallies))
+
+
 def points(tallies: Sequence[Tally]) -> tuple[Point, Point]:
     """Return the point of the criticals alone, and that of all warnings and criticals."""
     whole, critical = shipped(tallies), Severity.CRITICAL

@@ -37,6 +37,8 @@ class Tally:
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     # Wrong messages by the claimed fault.
     wrong: Mapping[str, int] = field(default_factory=dict)
+    # Notes (infos) about no fault, which only the digest has; None: not counted in that play.
+    wrong_notes: int | None = None
     messages: tuple[Message, ...] = ()
 
     def to_json(self, messages: bool = False) -> dict[str, Any]:
@@ -49,6 +51,7 @@ class Tally:
             "outcomes": [list(asdict(outcome).values()) for outcome in self.outcomes],
             "counts": {name: dict(sorted(them.items())) for name, them in self.counts.items()},
             "wrong": dict(sorted(self.wrong.items())),
+            "wrong_notes": self.wrong_notes,
             "messages": [list(asdict(it).values()) for it in self.messages] if messages else [],
         }
 
@@ -59,6 +62,7 @@ class Tally:
             outcomes=tuple(Outcome(**_named(Outcome, row)) for row in values["outcomes"]),
             counts=values["counts"],
             wrong=values["wrong"],
+            wrong_notes=values.get("wrong_notes"),
             messages=tuple(Message(**_named(Message, row)) for row in values["messages"]),
         )
 
@@ -93,6 +97,9 @@ def tally(
         outcomes=tuple(outcomes),
         counts={name: dict(them) for name, them in sorted(counts.items())},
         wrong=Counter(one.claim.fault for one in read if one.verdict is Verdict.FALSE),
+        wrong_notes=sum(
+            one.claim.read_at is None and one.verdict is Verdict.FALSE for one in judged
+        ),
         messages=tuple(
             sorted(
                 (_message(one, span[0], kinds) for one in read),

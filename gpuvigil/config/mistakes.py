@@ -5,6 +5,7 @@ so that each mistake is reported once and line numbers stay the same.
 """
 
 import os
+import pwd
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from ..private_files import as_owner_of
 from . import RECEIVERS, Config, Place, from_text, text_of, tree_of
 
 _MOST = 200
@@ -114,15 +116,36 @@ def _is_toml(where: Place) -> bool:
     return True
 
 
-def _unreadable(config: Config, where: Place) -> Iterator[str]:
-    """Yield a line for each file that settings name and that the caller cannot read."""
+def _unreadable(config: Config, where: Place) -> list[str]:
+    """Return a line for each file that settings name and that the caller cannot read.
+
+    Root reads everything, and the services do not run as root: for root it is the user whose the hub's data is.
+    """
+    try:
+        with as_owner_of(config.hub.data_directory):
+            return list(_closed(config, where))
+    except ConfigError:  # root may not become another user here
+        return list(_closed(config, where))
+
+
+def _closed(config: Config, where: Place) -> Iterator[str]:
     for keys, index, path in files_of(config):
         try:
             with path.open("rb"):
                 pass
         except OSError as error:
             place = replace(where, index=index, asked=[]).of(keys)
-            yield f"{place}: cannot read {path}: {error.strerror}"
+            yield f"{place}: {_who()}cannot read {path}: {error.strerror}"
+
+
+def _who() -> str:
+    """Return the user that root has become, as the beginning of a sentence; empty for the caller."""
+    if os.geteuid() == os.getuid():
+        return ""
+    try:
+        return f"user {pwd.getpwuid(os.geteuid()).pw_name} "
+    except KeyError:
+        return f"user {os.geteuid()} "
 
 
 def files_of(settings: Any, keys: tuple[str, ...] = (), index: int = 0) -> Iterator[Any]:

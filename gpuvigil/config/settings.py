@@ -453,8 +453,6 @@ class Config:
     people: PeopleSettings = _setting(PeopleSettings(), "how people sign in to the dashboard")
     actions: ActionsSettings = _setting(ActionsSettings(), "what gpuvigil does itself: nothing")
     cost: CostSettings = _setting(CostSettings(), "what GPU-hours and energy cost")
-    reports: tuple[ReportSettings, ...] = _setting(
-        (ReportSettings(),), "reports that come by themselves"
-    )
+    reports: tuple[ReportSettings, ...] = _setting((ReportSettings(),), "scheduled reports")
     topology: TopologySettings = _setting(TopologySettings(), "how the fabric is wired")
     log: LogSettings = _setting(LogSettings(), "the log")

@@ -157,7 +157,7 @@ ROWS = (
         slows=False,
         of_maker=False,
         settles_seconds=0.0,
-        tuned_by="silent_after_seconds",
+        tuned_by="silent_verdict_seconds",
         simulated_as=(),
         selftest=SelftestScript(is_silent=True),
     ),

@@ -63,10 +63,10 @@ spool_bytes            | integer | the spool                               | col
 spool_oldest_seconds   | gauge   | the spool                               | collector health          | hardware               | - | Age of the oldest body that waits.
 spool_writable         | state   | what was written last, or a probe       | host detector, collector health | hardware         | - | 1 when the spool's disk takes what is written to it, 0 when it is full or fails.
 dropped_bodies         | counter | the spool                               | collector health          | hardware               | - | Bodies given up: no room in the spool, a torn file, or refused by the hub.
-load_average           | gauge   | /proc/loadavg, 1 minute                 | slow-GPU detector, details | hardware               | - | Runnable and uninterruptible tasks, 1-minute average.
+load_average           | gauge   | /proc/loadavg, 1 minute                 | slow-GPU detector, collector health, details | hardware               | - | Runnable and uninterruptible tasks, 1-minute average.
 memory_available_bytes | integer | /proc/meminfo MemAvailable              | details                   | hardware               | - | Host memory that can be had without swapping.
 memory_total_bytes     | integer | /proc/meminfo MemTotal                  | details                   | hardware               | - | Host memory in all.
-cpu_milliseconds          | counter | /proc/stat, all of the first line              | jobs, details | linux-iostats | - | Time of all processors together.
+cpu_milliseconds          | counter | /proc/stat, all of the first line              | jobs, collector health, details | linux-iostats | - | Time of all processors together.
 cpu_busy_milliseconds     | counter | /proc/stat, without idle and iowait             | jobs, details | linux-iostats | - | Time in which they ran something.
 cpu_pressure_microseconds | counter | /proc/pressure/cpu, total of `some`             | jobs, slow-GPU detector, details | linux-iostats | - | Time in which a task waited for a processor; absent where the kernel does not count it.
 cpu_throttled_milliseconds | counter | thermal_throttle/package_throttle_total_time_ms | host detector, slow-GPU detector, details | linux-thermal | - | Time for which heat slowed the processors down, of the package that it slowed most, counted when it ends; absent without an Intel processor and Linux 5.5.

@@ -3,6 +3,7 @@
 Times are aware and in UTC. `None` means "not measured" or "not known", and never becomes 0.
 """
 
+from ..gpu_identity import GpuIdentity, Unmeasured
 from .acceptance import Acceptance
 from .action import Act, NodeAction
 from .audit import Audit, AuditedAction
@@ -13,7 +14,6 @@ from .collected import (
     BusGpu,
     Event,
     EventKind,
-    GpuIdentity,
     Inventory,
     PortIdentity,
 )
@@ -55,7 +55,6 @@ from .subject import (
     GpuState,
     Severity,
     Subject,
-    Unmeasured,
 )
 from .switch import (
     ERROR_COUNTS,

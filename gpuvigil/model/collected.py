@@ -7,10 +7,12 @@ from enum import Enum, auto
 from typing import Any
 
 from ..clock import from_text, micros, to_text
+from ..gpu_identity import GpuIdentity
+from ..plain import known, plain
 from .collective import Collective
 from .holder import Holder, pod_holder
 from .nic import Nic
-from .record import Record, RecordKind, known, plain
+from .record import Record, RecordKind
 from .subject import Subject
 
 
@@ -206,33 +208,6 @@ class Allocation:
             began_before=record.body.get("began_before") is True,
             **{key: record.body.get(key) for key in _OF_JOBS},
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuIdentity:
-    """What does not change while a GPU sits in its slot."""
-
-    uuid: str
-    index: int | None
-    pci_address: str | None
-    model: str
-    serial: str | None = None
-    vbios: str | None = None
-    memory_total_bytes: int | None = None
-    part_number: str | None = None
-    inforom: str | None = None
-    gsp_firmware: str | None = None
-    minor: int | None = None  # of its device file: 3 of /dev/nvidia3
-    # Its NVLink domain across nodes, from NVML's fabric info; None for a GPU that is in no domain.
-    fabric_cluster: str | None = None  # clusterUuid
-    fabric_clique: int | None = None  # cliqueId
-
-    @property
-    def nvlink_domain(self) -> str | None:
-        """The domain as `UUID.clique`, as in the label `nvidia.com/gpu.clique`; None for a GPU in no domain."""
-        if self.fabric_cluster is None or self.fabric_clique is None:
-            return None
-        return f"{self.fabric_cluster}.{self.fabric_clique}"
 
 
 # Left out of records when empty: most sites have no use for some, or cannot tell the others.

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from ..plain import known, plain
 from .rank_spans import Spans, read_spans
-from .record import known, plain
 
 # Limit on named ranks per look; their total is given beside them.
 MOST_RANKS = 64

@@ -6,7 +6,8 @@ from enum import Enum
 from typing import Any
 
 from ..clock import from_text, micros, to_text
-from .record import Record, RecordKind, known
+from ..plain import known
+from .record import Record, RecordKind
 from .subject import Subject
 
 # The device of a rack's subject: a node may have the same name.

@@ -8,9 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from ..clock import from_text, to_text
+from ..plain import known, plain
 from .cause import Cause, cause_from_json, cause_to_json
 from .older import cause_in_words, values_in_words
-from .record import Record, RecordKind, known, plain
+from .record import Record, RecordKind
 from .subject import Severity, Subject
 
 
@@ -127,6 +128,8 @@ class Impact:
     accounts: tuple[str, ...] = ()  # of the holders that are jobs, where their nodes know them
     partitions: tuple[str, ...] = ()
     running: bool = False  # whether any holder had not ended when last heard
+    # How many jobs may send over a link between switches, whose holders nobody knows; None: not known.
+    jobs_across: int | None = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from ..clock import from_text, micros, to_text
+from ..plain import known, plain
 from .holder import Holder, job_holder
-from .record import Record, RecordKind, known, plain
+from .record import Record, RecordKind
 from .subject import Subject
 
 # The final states of a job (squeue(1), "JOB STATE CODES"), and our word for one that Slurm forgot.

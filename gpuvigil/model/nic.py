@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from .record import known, plain
+from ..plain import known, plain
 
 # Share of a lane's bits that encoding leaves: Linux, drivers/pci/pci.h, `PCIE_SPEED2MBS_ENC`.
 _ENCODED = {2.5: 8 / 10, 5.0: 8 / 10, 8.0: 128 / 130, 16.0: 128 / 130, 32.0: 128 / 130, 64.0: 1.0}

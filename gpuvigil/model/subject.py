@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from enum import Enum
 
 # Every row, event and finding of a simulated node carries this cluster name, and a real collector
 # refuses it: simulated and real data can then never be mixed up or summed.
@@ -136,20 +136,3 @@ class GpuState(str, Enum):
     FREE = "free"
     UNAVAILABLE = "unavailable"  # faulty, missing, drained, released for maintenance
     UNKNOWN = "unknown"  # no trustworthy data
-
-
-class Unmeasured(IntEnum):
-    """Why a subject's metrics are missing; sent as the number in `unmeasured_reason`."""
-
-    NOT_SUPPORTED = 1
-    NO_PERMISSION = 2
-    LOST = 3
-    DRIVER_NOT_ANSWERING = 4
-    DRIVER_NOT_LOADED = 5
-    READ_ERROR = 6
-    RELEASED_FOR_MAINTENANCE = 7
-
-    @property
-    def text(self) -> str:
-        """The reason in words, for people."""
-        return self.name.lower().replace("_", " ")

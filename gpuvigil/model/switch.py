@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from ..clock import from_text, micros, to_text
-from .record import Record, RecordKind, known, plain
+from ..plain import known, plain
+from .record import Record, RecordKind
 from .subject import Subject
 
 # The device of a switch's port, since only nodes' ports have a real one.

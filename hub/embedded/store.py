@@ -86,8 +86,7 @@ class Embedded:
         self._path = path
         self.folder = path.with_suffix(".sealed")
         self._clock = clock or SystemClock()
-        # One writer at a time; readers never wait for it.
-        self._writing = threading.Lock()
+        self._writing = threading.Lock()  # one writer at a time; readers never wait for it
         # Sealing, joining, expiring: one at a time, beside the writer.
         self._maintaining = threading.Lock()
         self._readers = OpenReaders()
@@ -102,12 +101,11 @@ class Embedded:
         self._interrupting = threading.Lock()
         self._newest: dict[str, Newest] = {}
         self.dropped = DroppedLines()  # since the start
-        limits = memory_limit_bytes, threads
+        limits, place = (memory_limit_bytes, threads), (self.folder, self._readers)
         self._slices = RollupCache(memory_limit_bytes // _OF_SLICES)
         before_new = partial(mark, self.folder)
         self._database = Database(path, limits, self._clock, before_new, self._look_over)
         self.ask = self._database.ask
-        place = self.folder, self._readers
         self._inspector = Inspector(self._database, place, self._clock, self._changing)
         self._asking = QueryEngine(
             self.folder,
@@ -118,6 +116,9 @@ class Embedded:
             self._slices,
         )
         self._database.cursor().close()
+        # The first question finds it read. What fails here will fail there, and be told.
+        with suppress(StoreError):
+            self._manifest.renew()
 
     def append(self, tables: Mapping[str, pa.Table], arrivals: Sequence[Arrival]) -> None:
         """Store rows and the bodies they came in, in one commit: all or nothing."""
@@ -460,7 +461,7 @@ class Embedded:
         A commit that is reported as failed may be on disk all the same.
         """
         # What stays because the store gives no answer is removed at the next start.
-        with suppress(StoreError, OSError):
+        with suppress(StoreError, OSError), self._changing():
             known = {path for unit in self.units() for path in unit.files(self.folder)}
             for path in self._writer.made:
                 if path not in known:

@@ -12,6 +12,7 @@ from typing import Any
 from gpuvigil.clock import from_text
 from gpuvigil.model import ScheduledNode
 from gpuvigil.schedulers.kubernetes_api import Object
+from gpuvigil.schedulers.out_of_service import NOT_RESPONDING
 
 # NVIDIA's device plugin and its GPU operator, with and without slices and replicas.
 _GPU = re.compile(r"nvidia\.com/(gpu|mig-[\w.]+?)(\.shared)?")
@@ -122,10 +123,14 @@ def node(told: Object) -> ScheduledNode | None:
         return None
     states, reasons = [], []
     conditions = {one.get("type"): one for one in status.get("conditions") or ()}
-    ready = conditions.get("Ready") or {"status": "Unknown", "message": "it never said that it is"}
+    ready = conditions.get("Ready") or {"message": "it never said that it is"}
     if ready.get("status") != "True":
         states.append("NOT_READY" if ready.get("status") == "False" else "UNKNOWN")
         reasons.append(str(ready.get("message") or ready.get("reason") or ""))
+    # "Unknown if the node controller has not heard from the node in the last node-monitor-grace-period
+    # (default is 50 seconds)": Kubernetes, Node Status, Conditions.
+    if ready.get("status") == "Unknown":
+        states.append(NOT_RESPONDING)
     if spec.get("unschedulable"):
         states.append("CORDONED")
     if metadata.get("deletionTimestamp"):

@@ -117,10 +117,16 @@ class Fleet:
             affected=tuple(self.subject(one) for one in affected),
             group=site.group,
             also=tuple(self.subject(one) for one in site.also),
-            named_by=kind.named_by,
+            named_by=self._named_by(kind, site),
             pace_lost=pace_taken(site),
             costs=site.costs,
         )
+
+    def _named_by(self, kind: FaultKind, site: Site) -> tuple[str, ...]:
+        """Return what of the product names a fault; on a node that does not read it, nobody can tell its cause."""
+        sort, names = kind.unread or ("", ())
+        unread = self.plan.topology.unread.get(sort)
+        return kind.named_by if unread is None or not unread[site.node] else names
 
 
 def _id(kind: FaultKind, site: Site) -> str:

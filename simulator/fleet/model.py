@@ -73,11 +73,14 @@ class WorldSettings:
     host_sensors: float = (
         0.6  # share of nodes with host memory errors, supplies, fans, mounts, disk
     )
+    scheduler_read: float = 0.5  # share of fleets whose scheduler is read
     roce_fleets: float = 0.4  # share of fleets whose fabric is RoCE; the others have InfiniBand
     look_alikes: float = 1.0  # factor on the usual rate of events that only look like a fault
     maintenance: float = 2.0  # times in 1,000 days that a rack is down for planned work
     driver_rollouts: float = 2.0  # in 30 days
     faulty_share: float = 0.01  # largest share of all nodes' quarter hours that faults may touch
+    # At the end, which no fault reaches: only then what comes to light once it is over is played, too.
+    quiet_end_hours: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

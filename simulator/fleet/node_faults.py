@@ -95,6 +95,7 @@ def dead_node(site: Site) -> None:
     site.wait(hangs, besides=site.gpus())
     site.report_event(EventKind.BOOT, ("node", site.node), at=site.end)
     site.boots.append(site.end)
+    site.machine_down = True
     site.affected += [("gpu", gpu) for gpu in site.gpus()]
 
 

@@ -61,6 +61,7 @@ def make(settings: FleetSettings) -> Plan:
         sites.append((kind, site))
         for stop in site.stops:
             jobs = _stopped(jobs, stop)
+        jobs = _hanging(jobs, site)
     told = list(life.planned_events)
     changes = list(life.changes)
     for _, site in sites:
@@ -180,6 +181,19 @@ def _stopped(jobs: list[Job], stop: Stop) -> list[Job]:
             kept.append(job)
         elif not stop.shut:
             kept.append(job)
+    return kept
+
+
+def _hanging(jobs: list[Job], site: Site) -> list[Job]:
+    """Return the jobs where those that hang hold their GPUs until somebody ends them, at the fault's end at the earliest."""
+    kept = []
+    hangs = frozenset(site.hangs)
+    for job in jobs:
+        over = job.end <= site.start or job.start >= site.end or hangs.isdisjoint(job.gpus)
+        if over or job.start <= site.start:
+            kept.append(job)
+        if not over and job.start <= site.start:
+            job.end = max(job.end, site.end)
     return kept
 
 

@@ -139,14 +139,16 @@ def _any_place(kind: FaultKind, topology: Topology) -> list[int]:
 
 
 def _anywhere(kind: FaultKind, seconds: int, chances: _Chances, dice: Dice) -> FaultOrder:
-    """Draw a fault at any moment of the fleet's time; it ends with the fleet at the latest."""
-    horizon = chances.settings.days * DAY
+    """Draw a fault at any moment of the fleet's time; it ends before the fleet's quiet end at the latest."""
+    world = chances.settings.world
+    quiet = 0.0 if world is None else world.quiet_end_hours * HOUR
     drawn = _draw(kind, chances.settings, chances.topology, dice)
     if kind.hours[0] >= _WHOLE_HORIZON:
         return drawn
     least = min(kind.hours[0] * HOUR, seconds)
-    start = round(dice.share() * (horizon - least))
-    return replace(drawn, start_seconds=float(start), seconds=float(min(seconds, horizon - start)))
+    last = max(chances.settings.days * DAY - quiet, least)
+    start = round(dice.share() * (last - least))
+    return replace(drawn, start_seconds=float(start), seconds=float(min(seconds, last - start)))
 
 
 def _windows_seconds(order: FaultOrder) -> float:

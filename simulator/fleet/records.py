@@ -11,6 +11,7 @@ import pyarrow as pa
 from gpuvigil.model import (
     Allocation,
     Event,
+    EventKind,
     GpuIdentity,
     Inventory,
     ScheduledNode,
@@ -19,6 +20,7 @@ from gpuvigil.model import (
 )
 
 from .changes import Change, Quantity
+from .controller import Controller
 from .delivery import arrives
 from .jobs import Job, team_of
 from .life import DRIVER, TAKEN_BACK, VERSION, Restated
@@ -28,6 +30,8 @@ from .site import PlannedEvent, Site
 
 # The source of what the cloud reports; no node has its name.
 _AUTOSCALER = "autoscaler"
+# A collector learns these without a kernel log: from /proc, and from what stops it.
+_OF_THE_COLLECTOR = frozenset({EventKind.BOOT, EventKind.SHUTDOWN})
 
 
 class RecordReporter:
@@ -45,6 +49,7 @@ class RecordReporter:
         for _, site in plan.sites:
             if site.driver or site.vbios or site.missing or site.unlisted or site.boots:
                 self._sites[site.node].append(site)
+        self._controller = Controller(settings, plan)
         self._ways: dict[int, list[Change]] = defaultdict(list)
         for change in plan.changes:
             if change.on is Quantity.DELIVERY:
@@ -72,7 +77,10 @@ class RecordReporter:
             event_arrivals=tuple(event_arrivals),
             inventories=tuple(self._inventories(start, end, opening=opening)),
             allocations=tuple(self._allocations(start, end, opening=opening)),
-            schedulers=tuple(self._schedulers(start, end)),
+            schedulers=(
+                *self._taken_back(start, end),
+                *self._controller.reports(start, end),
+            ),
             happenings=happenings,
         )
 
@@ -94,7 +102,7 @@ class RecordReporter:
         last = bisect_left(self._plan.planned_events, end, key=lambda one: one.at)
         for one in self._plan.planned_events[first:last]:
             subject, node = self._subject(one)
-            if self._topology.silent_log[node]:
+            if self._topology.silent_log[node] and one.kind not in _OF_THE_COLLECTOR:
                 continue
             arrival = arrives(one.at, self._ways[node])
             if arrival is None:
@@ -114,7 +122,7 @@ class RecordReporter:
             arrivals.append(self._at(arrival))
         return events, arrivals
 
-    def _schedulers(self, start: float, end: float) -> Iterator[Scheduler]:
+    def _taken_back(self, start: float, end: float) -> Iterator[Scheduler]:
         """Yield the cloud's report for each node that it takes back, as in Kubernetes: the node is deleted.
 
         Reports are in the order of time, since a hub keeps the newest and ignores older ones.

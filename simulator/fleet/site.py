@@ -60,6 +60,8 @@ class Site:
     seen: float = 0.0  # when it is first visible: not before there is work, if it needs work
     driver: str | None = None  # in the node's inventory while the fault lasts
     vbios: str | None = None  # of the GPU, in the same inventory
+    hangs: tuple[int, ...] = ()  # GPUs whose jobs do not end by themselves while the fault lasts
+    machine_down: bool = False  # nothing on the machine answers anybody
     boots: list[float] = field(default_factory=list)  # when the node comes up again
     # GPUs of the jobs that hold the fault's GPUs at the start, also those on other nodes.
     peers: tuple[int, ...] = ()
@@ -240,6 +242,8 @@ class FaultKind:
     discrete: bool = False  # `sizes` are the only magnitudes
     # Faults and conditions of the product that name it; if empty, the judge's own table decides.
     named_by: tuple[str, ...] = ()
+    # A sort of fields (`sensors.SORTS`), and the faults of the product that name it where a node does not read these.
+    unread: tuple[str, tuple[str, ...]] | None = None
     names_itself: bool = False  # an event or a counter identifies it: nothing has to be inferred
     needs_work: bool = (
         False  # shows only on GPUs that work: it is put there, and need not be found elsewhere

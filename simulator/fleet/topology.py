@@ -91,6 +91,14 @@ class Topology:
         )
 
     @cached_property
+    def scheduler_read(self) -> bool:
+        """Whether somebody reads the scheduler, as `gpuvigil slurm` and `gpuvigil kubernetes` do."""
+        return (
+            self.world is not None
+            and Dice(self.settings.seed, "scheduler").share() < self.world.scheduler_read
+        )
+
+    @cached_property
     def cabling(self) -> Cabling | None:
         """The switches and their cables; None where nobody reads them."""
         if not self.settings.switches:
@@ -174,7 +182,7 @@ class Topology:
 
     @cached_property
     def silent_log(self) -> NDArray[np.bool_]:
-        """The nodes whose events are not reported, only numbers."""
+        """The nodes without a kernel log: of their events, only those that the collector makes are reported."""
         return self.nodes_with(0.0 if self.world is None else self.world.no_events, "no events")
 
     @cached_property

@@ -9,7 +9,7 @@ from analyzer.detectors.gpu_xid import xid_faults
 from analyzer.evidence.cures import cured_at, failed_cures, last_cure, with_failed_cures
 from gpuvigil.model import Event, EventKind, Finding, Severity, Subject
 
-from .scene import NOON, Scene, event, gpu, healthy, node, port
+from .scene import NOON, Scene, event, gpu, healthy, incident, node, port
 from .test_correlate import seen
 
 SECOND, MINUTE, MICROSECOND = timedelta(0, 1), timedelta(minutes=1), timedelta(0, 0, 1)
@@ -183,6 +183,26 @@ def test_a_boot_ends_a_gpus_fault_once_it_has_answered(
     assert cured_at(window, "driver_silent", node()) == boot.at
     unread = healthy().without(lambda s: s.subject == gpu()).with_events(boot)
     assert cured_at(unread.window(), "gpu_lost", gpu()) is None
+
+
+@pytest.mark.parametrize(
+    ("xid_minutes", "boot_minutes", "has_incident", "told"),
+    [
+        (300.0, 5.0, False, False),
+        (300.0, 5.0, True, True),  # nobody knows yet that it is over
+        (300.0, 30.0, False, True),  # the boot did not bring the GPU back
+        (4.0, 5.0, False, True),  # since the boot
+    ],
+)
+def test_what_came_before_a_boot_opens_no_incident_while_its_gpu_has_yet_to_answer(
+    xid_minutes: float, boot_minutes: float, has_incident: bool, told: bool
+) -> None:
+    boot = event(EventKind.BOOT, node(), NOON - boot_minutes * MINUTE)
+    xid = event(EventKind.XID, gpu(), NOON - xid_minutes * MINUTE, 74)
+    scene = healthy().without(lambda s: s.subject == gpu()).with_events(xid, boot)
+    known = (incident("gpu_xid", gpu()),) if has_incident else ()
+    window = replace(scene, recent_incidents=known).window()
+    assert [found.subject for found in xid_faults(window)] == ([gpu()] if told else [])
 
 
 @pytest.mark.parametrize(

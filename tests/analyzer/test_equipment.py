@@ -99,7 +99,16 @@ def test_an_incident_is_not_over_because_nobody_reads_its_part_any_more() -> Non
     stands = incident(found.fault, found.subject)
     assert would_show(window(of(node(), part(PartKind.FAN, 60), minutes=20)), stands) is False
     for seen in (window(of(node(), part(PartKind.FAN))), window(of(node(), minutes=20)), window()):
-        assert would_show(seen, stands) is None
+        assert would_show(seen, stands) is True
+
+
+def test_a_racks_incident_ends_though_its_first_node_is_down() -> None:
+    (found,) = failing_parts(window(of(rack_subject("c", "r1"), part(PartKind.COOLANT))))
+    stands = incident(found.fault, found.subject, group=found.group)
+    well = window(of(rack_subject("c", "r1")))
+    down = replace(well, rows={})
+    assert would_show(down, stands) is True
+    assert would_show(down, replace(stands, group=None)) is False
 
 
 def test_what_the_kernel_says_of_a_node_is_one_matter_with_it() -> None:

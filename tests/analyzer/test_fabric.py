@@ -498,6 +498,7 @@ def test_the_jobs_of_a_lost_leaf_are_named_and_of_an_uplink_nobody_knows() -> No
     (found,) = broken_ports(cut)
     (candidate,) = observe(cut, [found], (), {found.fingerprint}).candidates.values()
     assert candidate.impact.text == "whose jobs go over it is not known"
+    assert candidate.impact.jobs_across is None
     assert candidate.label == "leaf1 port 21 → spine1 port 11"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from analyzer.correlation.correlate import observe
 from analyzer.detectors.driver_drift import drifted_drivers
 from analyzer.detectors.fabric_down import fabrics_down
 from analyzer.detectors.gpu_clocks import stuck_clocks
@@ -353,6 +354,20 @@ def test_braked_gpus_are_their_nodes_and_braked_nodes_their_racks() -> None:
     assert {node(2), node(3), gpu(3, 0)} <= set(of_rack.members)
 
 
+def test_what_a_rack_shares_is_named_after_the_rack_and_what_a_node_has_after_the_node() -> None:
+    held = tuple(allocation(gpu(number), "job 1042") for number in (1, 2))
+    one = braked(replace(in_rack(PEERS, 4), allocations=held), 1, 1.0)
+    for scene, label, place in (
+        (one, "node-1", "this node"),
+        (braked(braked(one, 2, 1.0), 3, 1.0), "rack r1", "this rack"),
+    ):
+        seen = scene.window()
+        (found,) = held_back(seen)
+        (candidate,) = observe(seen, [found], (), {found.fingerprint}).candidates.values()
+        assert candidate.label == label
+        assert candidate.impact.text.endswith(place)
+
+
 def braked(scene: Scene, number: int, share: float, gpus: int = 4) -> Scene:
     for index in range(gpus):
         scene = scene.rising(gpu(number, index), "power_brake_seconds", share)
@@ -479,6 +494,65 @@ def test_a_warm_node_and_a_warm_rack_are_told_as_such() -> None:
     assert gpu(1, 2) not in found.members
     (of_rack,) = hot_gpus(warm(warm(one, 2), 3).window())
     assert conditions([of_rack]) == [("rack_hot", WARNING)]
+
+
+def test_a_warm_racks_air_explains_what_heat_slows_on_its_other_nodes() -> None:
+    rack = in_rack(PEERS, 4)
+    for one in (gpu(n, index) for n in (1, 2, 3) for index in range(4)):
+        rack = rack.changed(one, {"temperature_celsius": 78})
+    # What that node draws cannot be compared, of another rack's GPU nothing is known, and hardware is graver.
+    for index in range(4):
+        rack = rack.changed(gpu(4, index), {"power_watts": None})
+    rack = rack.rising(gpu(4, 2), "software_thermal_slowdown_seconds", 1.0)
+    rack = rack.rising(gpu(5), "software_thermal_slowdown_seconds", 1.0)
+    rack = rack.rising(gpu(3, 3), "hardware_thermal_slowdown_seconds", 1.0)
+    of_rack, grave, other = sorted(hot_gpus(rack.window()), key=lambda it: it.subject)
+    assert conditions([of_rack, grave, other]) == [
+        ("rack_hot", WARNING),
+        ("hardware_thermal", CRITICAL),
+        ("software_thermal", WARNING),
+    ]
+    assert {node(2), node(4), gpu(4, 2)} <= set(of_rack.members)
+    assert not {node(5), gpu(5), gpu(4, 1)} & set(of_rack.members)
+
+
+@pytest.mark.parametrize(
+    ("changes", "condition"),
+    [
+        ({}, "rack_hot"),
+        ({"since": NOON - timedelta(minutes=20)}, "rack_hot"),
+        ({"since": NOON - timedelta(minutes=21)}, "node_hot"),
+        ({"resolved_at": NOON}, "node_hot"),
+        ({"condition": "heatsink"}, "node_hot"),
+        ({"subject": node(4)}, "node_hot"),  # of another rack
+    ],
+    ids=str,
+)
+def test_nodes_of_a_rack_that_are_hot_one_after_the_other_are_its_air(
+    changes: dict[str, Any], condition: str
+) -> None:
+    rack = in_rack(PEERS, 3)
+    for index in range(4):
+        rack = rack.changed(gpu(1, index), {"temperature_celsius": 78})
+        rack = rack.changed(gpu(2, index), {"power_watts": None})
+    members = (node(2).key, gpu(2).key)
+    before = replace(incident("gpu_hot", node(2), condition="node_hot", members=members), **changes)
+    (found,) = hot_gpus(replace(rack.window(), recent_incidents=(before,)))
+    assert found.condition == condition
+    assert ({node(2), gpu(2)} <= set(found.members)) is (condition == "rack_hot")
+    # What is over everywhere is no rack's.
+    assert hot_gpus(replace(in_rack(PEERS, 3).window(), recent_incidents=(before,))) == []
+
+
+def test_a_worn_heatsink_in_a_warm_rack_is_told_for_itself() -> None:
+    rack = in_rack(PEERS, 4)
+    for one in (gpu(n, index) for n in (1, 2, 3) for index in range(4)):
+        rack = rack.changed(one, {"temperature_celsius": 78})
+    rack = rack.changed(gpu(4), {"temperature_celsius": 85})
+    rack = rack.rising(gpu(4), "software_thermal_slowdown_seconds", 1.0)
+    found = hot_gpus(rack.window())
+    assert sorted(conditions(found)) == [("rack_hot", WARNING), ("software_thermal", WARNING)]
+    assert gpu(4) in {it.subject for it in found}
 
 
 def test_fewer_kelvins_are_a_warm_rack_than_a_broken_fan() -> None:

@@ -17,7 +17,7 @@ from analyzer.correlation.causes import (
     stood_before,
 )
 from analyzer.correlation.halted_jobs import stalled_by
-from gpuvigil.model import Finding, Severity, Subject
+from gpuvigil.model import Evidence, Finding, Severity, Subject
 from gpuvigil.silence_conditions import NodeSilence
 
 from .scene import NOON, Scene, allocation, gpu, healthy, incident, node, port
@@ -35,6 +35,7 @@ RACK = told("node_silent", node(1), node(1), node(2))
 SWITCH = told("switch_down", port(1), port(2), port(3), node(3))
 FULL_LEAF = told("switch_congested", port(1), port(2), port(3))
 HOT_RACK = told("gpu_hot", node(1), node(1), node(2), gpu(2))
+LOW_CLOCK = (Evidence(name="SM clock", value="-3.0 % in 10 min, beside what it was"),)
 FAN = told("host_fan", node())
 BRAKE = told("gpu_power", node(1), gpu(1), gpu(1, 1), condition="power_brake")
 
@@ -151,6 +152,14 @@ BRAKE = told("gpu_power", node(1), gpu(1), gpu(1, 1), condition="power_brake")
         (BRAKE, told("gpu_clocks", gpu()), True),
         (HOT_RACK, told("gpu_hot", gpu(2)), True),
         (HOT_RACK, told("gpu_hot", gpu(2), condition="heatsink"), False),
+        # A rack's air lowers the clocks on each of its nodes. Who is slow at a usual clock is so for another reason.
+        (HOT_RACK, told("gpu_slow", gpu(2), evidence=LOW_CLOCK), True),
+        (HOT_RACK, told("gpu_slow", node(2), condition="whole_node", evidence=LOW_CLOCK), True),
+        (HOT_RACK, told("gpu_slow", gpu(2)), False),
+        (HOT_RACK, told("gpu_slow", node(2), condition="whole_node"), False),
+        (HOT_RACK, told("gpu_slow", gpu(3), evidence=LOW_CLOCK), False),
+        (HOT_RACK, told("gpu_clocks", gpu(2), evidence=LOW_CLOCK), False),
+        (told("host_fan", node(1), gpu(2)), told("gpu_slow", gpu(2), evidence=LOW_CLOCK), False),
     ],
     ids=str,
 )

@@ -139,6 +139,18 @@ def test_a_spool_that_fails_before_its_disk_is_read_as_full_is_one_incident_of_t
     assert set(keeper.signals()) == {"confirmed", "changed", "cleared"}
 
 
+@pytest.mark.parametrize(("seconds", "incidents"), [(-600, 1), (300, 2)])
+def test_what_a_full_disk_made_its_collector_drop_is_no_incident_once_there_is_room(
+    seconds: int, incidents: int
+) -> None:
+    dropped = replace(SPOOL, since=NOON + seconds * SECOND)
+    _, found = told((FULL,), (FULL, dropped), (dropped,), (dropped,), (dropped,))
+    assert len(found) == incidents
+    assert {one.fault for one in found if one.resolved_at is None} == (
+        {"host_disk"} if incidents == 2 else set()
+    )
+
+
 def test_a_file_system_that_was_nearly_full_before_gives_its_note_up() -> None:
     _, incidents = told((NEARLY,), (NEARLY, SPOOL), (FULL, SPOOL))
     of = {one.fault: one for one in incidents if one.resolved_at is None}

@@ -206,49 +206,6 @@ def test_a_switch_goes_on_under_the_name_by_which_it_stands(
     assert names(one_of(found, *standing)) == names(as_what)
 
 
-# --- a rack's first node --------------------------------------------------------------------------
-
-LEFT = told("gpu_power", node(), gpu(), gpu(1, 1), severity=WARNING, title="own")
-RACKS = replace(
-    incident("gpu_power", node()),
-    severity=WARNING,
-    title="rack",
-    condition="rack_brake",
-    action="rack's",
-    source="rack",
-    own_limit=True,
-    members=(node().key, node(2).key),
-    evidence=(Evidence(name="of", value="rack"),),
-)
-
-
-@pytest.mark.parametrize(
-    ("finding", "rack", "in_racks_words"),
-    [
-        ({}, {}, True),
-        ({"severity": INFO}, {}, True),
-        ({"severity": CRITICAL}, {}, False),
-        ({"severity": CRITICAL}, {"severity": CRITICAL}, True),
-        ({"members": (node(), node(2))}, {}, False),
-        ({}, {"members": (node().key, gpu().key)}, False),
-        ({"subject": node(3), "members": ()}, {}, False),
-        ({"fault": "gpu_slow"}, {"fault": "gpu_slow"}, False),
-    ],
-)
-def test_what_is_left_of_a_rack_on_its_first_node_is_in_the_racks_words(
-    finding: Mapping[str, Any], rack: Mapping[str, Any], in_racks_words: bool
-) -> None:
-    found = replace(LEFT, **finding)
-    old = replace(RACKS, **rack)
-    if found.subject == old.subject:
-        old = replace(old, fingerprint=found.fingerprint)
-    (said,) = one_of([found], old)
-    words = (said.title, said.condition, said.action, said.source, said.own_limit, said.evidence)
-    of_rack = (old.title, old.condition, old.action, old.source, old.own_limit, old.evidence)
-    assert (words == of_rack) is in_racks_words
-    assert in_racks_words or said == found
-
-
 @pytest.mark.parametrize(
     ("standing", "over", "named"),
     [

@@ -9,6 +9,8 @@ import pytest
 
 from analyzer.detectors.node_silent import DETECTOR, Hearing, extended_limits, hearing, silent_nodes
 from analyzer.window.window import Window
+from gpuvigil.config import AnalyzerSettings
+from gpuvigil.faults import FAULTS
 from gpuvigil.model import (
     Allocation,
     Ended,
@@ -338,6 +340,16 @@ def test_a_node_of_which_nothing_tells_is_late_for_nine_minutes(
 ) -> None:
     patient = quiet(PAIR, {1: seconds}, HERE, silent_verdict_seconds=540.0)
     assert len(found(patient if held else replace(patient, allocations=()))) == count
+
+
+def test_twice_the_limit_that_is_offered_for_it_tells_of_a_silent_node_later() -> None:
+    key = FAULTS["node_silent"].tuned_by
+    assert key is not None
+    silent, usual = {1: 600.0}, AnalyzerSettings()
+    for times, count in ((1, 1), (2, 0)):
+        now = {"silent_verdict_seconds": usual.silent_verdict_seconds}
+        settings = {**now, key: times * getattr(usual, key)}
+        assert len(found(quiet(PAIR, silent, HERE, **settings))) == count
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(589.9, 0), (590.0, 1)])

@@ -383,18 +383,23 @@ def test_what_its_scheduler_took_away_is_no_incident(
 
 
 @pytest.mark.parametrize(
-    ("minutes", "said_at", "job", "title"),
+    ("minutes", "said_at", "job", "states", "title"),
     [
-        (21, -1, False, "Node is dead or cut off"),
-        (2, -1, True, "Node is dead or cut off"),
-        (2, -1, False, None),  # as little while it boots
-        (21, -22, True, ""),  # said before: another silence
+        (21, -1, False, "DOWN NOT_RESPONDING", "Node is dead or cut off"),
+        (2, -1, True, "DOWN NOT_RESPONDING", "Node is dead or cut off"),
+        (2, -1, False, "DOWN NOT_RESPONDING", None),  # as little while it boots
+        (21, -22, True, "DOWN NOT_RESPONDING", ""),  # said before: another silence
+        (7, -1, True, "UNKNOWN NOT_RESPONDING", "Node is dead or cut off"),  # as Kubernetes says it
+        (4, -1, True, "UNKNOWN NOT_RESPONDING", ""),  # may be a pause
+        (4, -1, True, "ALLOCATED NOT_RESPONDING", ""),  # Slurm did not set it down yet
+        (21, -1, True, "UNKNOWN", ""),  # Slurm's controller has just started
+        (21, -1, True, "NOT_READY", ""),  # its kubelet says so itself
     ],
 )
 def test_a_node_that_its_scheduler_does_not_hear_either_is_dead_or_cut_off(
-    minutes: int, said_at: int, job: bool, title: str | None
+    minutes: int, said_at: int, job: bool, states: str, title: str | None
 ) -> None:
-    named = ScheduledNode(name="node-1", states=("DOWN", "NOT_RESPONDING"))
+    named = ScheduledNode(name="node-1", states=tuple(states.split()))
     watcher, at = Subject(cluster="c", node="slurmctl"), NOON + said_at * MINUTE
     said = Scheduler(told_by=watcher, at=at, answered_at=at, why="", nodes=(named,))
     held = [allocation(gpu(2), "job 8"), *([allocation(gpu(), "job 7")] if job else [])]

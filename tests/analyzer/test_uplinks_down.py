@@ -132,6 +132,8 @@ def test_a_spine_that_is_lost_says_what_each_leaf_lost_and_whose_jobs_cross() ->
     (it,) = switches_down(seen)
     assert of(it)["links to other switches lost"] == "leaf1 1 of 2, leaf2 1 of 2"
     assert told(seen, it) == ("spine1", "job 2 of alice may be slower (3 GPUs on 3 nodes)")
+    (one,) = observe(seen, [it], (), {it.fingerprint}).candidates.values()
+    assert one.impact.jobs_across == 1
     assert told(window(those, (1, 2)), it)[1] == "no job runs across these switches now"
     unread = replace(window(those, (2, 3)), inventories={})
     assert told(unread, it)[1] == "whose jobs go over it is not known"

@@ -1,6 +1,8 @@
 """Every mistake of a configuration in one line, with file, key and what was meant."""
 
 import json
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,23 @@ def test_a_secret_that_cannot_be_read_is_a_mistake_and_a_port_in_use_is_none(
     (line,) = mistakes(written(tmp_path, text), {})
     assert "line 3, hub.collector_token_file: cannot read" in line
     assert str(tmp_path / "gone") in line
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files for others")
+def test_root_is_told_of_a_secret_that_the_services_user_cannot_read() -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        folder.chmod(0o755)  # pytest's own folder is closed to other users
+        (folder / "data").mkdir()
+        os.chown(folder / "data", 65534, 65534)
+        secret = folder / "token"
+        secret.touch(0o640)
+        text = f'[hub]\ndata_directory = "{folder}/data"\nservice_token_file = "{secret}"\n'
+        (line,) = mistakes(written(folder, text), {})
+        assert "line 3, hub.service_token_file: user nobody cannot read " in line
+        os.chown(secret, 0, 65534)
+        assert mistakes(folder / "gpuvigil.toml", {}) == []
+        assert (os.geteuid(), os.getegid()) == (0, 0)
 
 
 def test_text_that_is_no_toml_and_a_missing_file_are_one_line(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dashboard.lists.fleet_now import FleetNow, moment_of
-from dashboard.lists.links import ASKED, SPAN, measured
+from dashboard.lists.links import ASKED, SPAN, measured, times
 from dashboard.lists.network import COLUMNS, Network, network
 from dashboard.lists.table import text
 from dashboard.model.facts import Facts
@@ -152,6 +152,34 @@ def test_ticks_are_told_by_those_of_the_other_ports() -> None:
     assert np.isnan(measured(told(*rows[:2]), ["prod"]).ticks).all()
 
 
+def test_ports_that_carry_nothing_do_not_say_how_long_ports_usually_wait() -> None:
+    def of(number: int, ticks: float, gigabytes: float) -> tuple[Subject, Mapping[str, float]]:
+        rates = {"transmit_wait_ticks": ticks, "transmit_bytes": gigabytes * GBIT}
+        speed = {"speed_bits_per_second": 400 * GBIT}
+        return port(NODES[number % 4], f"mlx5_{number // 4}"), {**speed, **rates}
+
+    idle = [of(number, 1.0, 0.001) for number in range(6)]
+    waiting = of(6, 1377.0, 0.001)
+    alone = measured(told(*idle, waiting), ["prod"])
+    assert np.isnan(alone.ticks).all()
+    busy = [of(7 + number, 1000.0, 10.0) for number in range(3)]
+    beside = measured(told(*idle, waiting, *busy), ["prod"])
+    assert float(beside.ticks.max()) == pytest.approx(1.377)
+
+
+def test_a_multiple_of_peers_that_hardly_wait_is_not_told_to_the_last_digit() -> None:
+    assert [times(1.377), times(99.96), times(1377.0)] == ["1.4 ×", "100.0 ×", "over 100 ×"]
+    rows = [
+        (port(one, device), {"transmit_wait_ticks": 1377.0 if place == 3 else 1.0})
+        for place, one in enumerate(NODES)
+        for device in ("mlx5_0", "mlx5_1")
+    ]
+    drawn = said(network(moment(), measured(told(*rows), ["prod"])))
+    assert '"waits over 100 ×"' in drawn
+    assert '"1,377' not in drawn
+    assert '"1377' not in drawn
+
+
 def test_without_a_finding_the_answer_is_no() -> None:
     found = network(moment(), measured(told((port(NODES[0]), BUSY)), ["prod"]))
     assert found.answer == "No: the only link has no finding."
@@ -212,12 +240,31 @@ def test_a_job_that_gets_less_through_does_suffer(fault: str) -> None:
 def test_whose_jobs_go_over_a_cable_between_switches_nobody_says() -> None:
     switch = Subject(cluster="prod", node="leaf1", device=SWITCH_DEVICE, port="21")
     cable = replace(bad(port(NODES[0])), subject=switch, members=(switch.key,))
-    found = network(moment(cable), measured(told((port(NODES[0]), BUSY)), ["prod"]))
+    unknown = replace(cable, impact=replace(cable.impact, jobs_across=None))
+    found = network(moment(unknown), measured(told((port(NODES[0]), BUSY)), ["prod"]))
     assert found.answer == "Whose jobs suffer is not known; 1 finding."
     assert "/network?link=prod%2Fleaf1%2Fport%2Fswitch%2F21" in said(found)
     assert '"Jobs that may suffer"], ["dd", {}, "not known"]' in said(found)
-    both = network(moment(cable, bad(port(NODES[0]), "job 7")), found.links)
+    both = network(moment(unknown, bad(port(NODES[0]), "job 7")), found.links)
     assert both.answer == "Possibly: 1 job may suffer; 2 findings."
+
+
+@pytest.mark.parametrize(
+    ("count", "answer", "tile"),
+    [
+        (0, "No job suffers now; 1 finding.", "none"),
+        (3, "Possibly: 3 jobs may suffer; 1 finding.", "3"),
+    ],
+)
+def test_jobs_known_to_need_a_cable_between_switches_are_counted(
+    count: int, answer: str, tile: str
+) -> None:
+    switch = Subject(cluster="prod", node="leaf1", device=SWITCH_DEVICE, port="21")
+    cable = replace(bad(port(NODES[0])), subject=switch, members=(switch.key,))
+    cable = replace(cable, impact=replace(cable.impact, jobs_across=count))
+    found = network(moment(cable), measured(told((port(NODES[0]), BUSY)), ["prod"]))
+    assert found.answer == answer
+    assert f'"Jobs that may suffer"], ["dd", {{}}, "{tile}"]' in said(found)
 
 
 def test_links_that_nobody_judged_have_no_column_of_verdicts() -> None:

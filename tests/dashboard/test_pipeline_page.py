@@ -279,6 +279,10 @@ def test_an_analyzer_that_is_dead_is_said_first_with_since_when_and_what_to_do()
         in view.verdict
     )
     assert view.problems[0].action == "Check that `gpuvigil analyze` runs, and read its log."
+    began_anew = {**dead.status, "started_at": to_text(NOON - timedelta(seconds=20))}
+    early = pipeline(replace(dead, status=began_anew), NOON)
+    assert "the hub started 20 s ago, and the analyzer service has yet to report" in early.verdict
+    assert early.problems[0].action == "Wait a minute."
     assert "The hub refused 7 lines since 10:00:00 UTC" in said(view)
 
 
@@ -375,6 +379,11 @@ def test_versions_that_differ_are_named() -> None:
         ({"dropped_bodies": 9}, {"dropped_bodies_increase": 4}, "dropped in the last 15 minutes"),
         ({"driver_silent_seconds": 75.0}, {}, "the driver does not answer on 1 node"),
         ({}, {"reader_restarts_increase": 2}, "readers were replaced"),
+        (
+            {"load_average": 256.0, "sweep_seconds": 0.5},
+            {"cpu_milliseconds_increase": 64 * 900_000},
+            "1 collector with too little processor time: sim-001 (load 256 on 64 processors).",
+        ),
     ],
 )
 def test_what_a_collector_says_against_itself_is_said_with_its_name(
@@ -388,6 +397,28 @@ def test_what_a_collector_says_against_itself_is_said_with_its_name(
     (found,) = pipeline(sources, NOON).problems
     assert problem in found.text
     assert "sim-001" in found.text
+
+
+@pytest.mark.parametrize(
+    ("values", "lately"),
+    [
+        ({"load_average": 255.0, "sweep_seconds": 0.5}, {"cpu_milliseconds_increase": 57_600_000}),
+        ({"load_average": 256.0, "sweep_seconds": 0.4}, {"cpu_milliseconds_increase": 57_600_000}),
+        ({"load_average": 256.0, "sweep_seconds": None}, {"cpu_milliseconds_increase": 57_600_000}),
+        ({"load_average": 256.0, "sweep_seconds": 0.5}, {"cpu_milliseconds_increase": None}),
+        ({"load_average": 256.0, "sweep_seconds": 0.5}, {}),
+        ({"sweep_seconds": 0.5}, {"cpu_milliseconds_increase": 57_600_000}),
+    ],
+)
+def test_a_busy_machine_that_reads_its_gpus_in_time_starves_no_collector(
+    values: dict[str, Any], lately: dict[str, Any]
+) -> None:
+    sources = replace(
+        WELL,
+        nodes=(row(NODES[0], **values), *WELL.nodes[1:]),
+        spans=(span(NODES[0], **lately), *WELL.spans[1:]),
+    )
+    assert pipeline(sources, NOON).problems == ()
 
 
 @pytest.mark.medium

@@ -248,6 +248,28 @@ def test_nodes_that_stop_together_point_at_the_way_to_gpuvigil(silent: int, told
     assert warning.endswith(f" {8 * silent} GPUs are unknown.")
 
 
+@pytest.mark.parametrize("silent", [1, 4])
+def test_nodes_that_have_not_sent_to_a_hub_that_just_started_are_not_called_silent(
+    silent: int,
+) -> None:
+    nodes = [node(f"n{number}") for number in range(8)]
+    facts = busy_fleet(nodes)
+    facts = replace(facts, heard={**facts.heard, **heard(nodes[:silent], LONG_AGO)})
+    young = replace(facts, listening_since=NOON - timedelta(seconds=12))
+    (warning,) = silences(young)
+    assert warning.startswith(
+        f"The hub started 12 s ago: {silent} of 8 nodes of cluster simulated have yet to send data. "
+    )
+    since = NOON - timedelta(seconds=50)
+    again = {**facts.heard, **heard(nodes[:silent], since)}
+    for late in (
+        replace(facts, listening_since=NOON - timedelta(seconds=61)),
+        replace(facts, heard=again, listening_since=since - timedelta(seconds=1)),
+    ):
+        (warning,) = silences(late)
+        assert "yet to send" not in warning
+
+
 def test_a_silent_node_that_is_named_leads_to_its_page() -> None:
     nodes = [node(name) for name in ("n1", "n10", "n2")]
     facts = busy_fleet(nodes)
@@ -352,6 +374,13 @@ def test_a_silent_analyzer_is_said() -> None:
         young = replace(facts, pulses=(), listening_since=NOON - timedelta(seconds=age))
         (never, *_) = view_of(young).warnings
         assert never.startswith(said)
+    began_anew = replace(
+        facts,
+        pulses=pulses(NOON - timedelta(minutes=5)),
+        listening_since=NOON - timedelta(seconds=5),
+    )
+    (early, *_) = view_of(began_anew).warnings
+    assert early.startswith("The hub started 5 s ago, and the analyzer service has yet to report")
     (never, *_) = view_of(replace(facts, pulses=())).warnings
     assert never.startswith("No analyzer service has reported")
 

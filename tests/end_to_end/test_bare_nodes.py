@@ -1,6 +1,7 @@
 """A server and a node from the packages, on Debian 12 with systemd, command by command as the page on installing has them."""
 
 import io
+import itertools
 import json
 import os
 import re
@@ -12,10 +13,12 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+from gpuvigil.clock import to_text
 from scripts import packages
 from tests.ansible_control import Control
 from tests.containers import PROGRAMS, Machine, Machines, base_image
@@ -30,6 +33,7 @@ SLURM = ROOT / "tests/integrations/slurm/outputs"
 OLDER = "da980943"
 MOST_SECONDS_TO_A_MESSAGE = 300.0
 SECONDS = 120.0
+SERVICES = ("hub", "analyze", "alert", "dashboard", "report")
 HUB_PYTHON = "/usr/lib/gpuvigil/server/bin/python3"
 # A receiver on the server's own machine, to which alone alerts speak without TLS.
 RECEIVER = """
@@ -170,7 +174,7 @@ def node(
 
 def test_a_server_is_ready_after_two_commands(site: Site) -> None:
     server = site.server
-    for name in ("hub", "analyze", "alert", "dashboard", "report"):
+    for name in SERVICES:
         assert server.ok("systemctl", "is-enabled", f"gpuvigil@{name}").strip() == "enabled"
         assert server.ok("systemctl", "is-active", f"gpuvigil@{name}").strip() == "active"
     (link,) = re.findall(r"^  (http://127\.0\.0\.1:8501/\S+)$", site.said, re.MULTILINE)
@@ -416,9 +420,7 @@ def test_root_restores_what_was_backed_up_and_the_hub_starts_with_its_data(
     refused = server.run(*shlex.split(backup))
     assert refused.returncode == 1
     assert "where its unit and its user may (docs/stores.md)" in refused.stderr
-    for begin in ("install -d -o gpuvigil-hub", "mkdir -p /etc/systemd", "printf '[Service]"):
-        server.sh(page_command(begin, "stores"))
-    server.sh(page_command("systemctl daemon-reload && systemctl restart", "stores"))
+    let_hub_write_to_another_disk(server)
     wait_until("a backup", lambda: server.run(*shlex.split(backup)).returncode == 0, SECONDS)
     server.sh(stop)
     away = server.run("gpuvigil", "status")
@@ -431,6 +433,57 @@ def test_root_restores_what_was_backed_up_and_the_hub_starts_with_its_data(
     server.sh(f"mv {STATE}/hub {STATE}/before")
     starts_with_its_data([backup.replace("backup", "restore", 1), start])
     server.sh("rm -r /mnt/backup")
+
+
+def let_hub_write_to_another_disk(server: Machine) -> None:
+    for begin in ("install -d -o gpuvigil-hub", "mkdir -p /etc/systemd", "printf '[Service]"):
+        server.sh(page_command(begin, "stores"))
+    server.sh(page_command("systemctl daemon-reload && systemctl restart", "stores"))
+
+
+def test_a_server_that_is_lost_goes_on_on_another_machine_and_nodes_need_nothing(
+    machines: Machines, site: Site, node: Node, built: Path
+) -> None:
+    node.machine.ok(*shlex.split(site.join), "--replace")
+    server, services = site.server, [f"gpuvigil@{name}" for name in SERVICES]
+    server.sh(
+        "echo correct horse battery | gpuvigil person add mira --role operator --password-file -"
+    )
+    server.sh("gpuvigil token create --scope reader --name grafana")
+    let_hub_write_to_another_disk(server)
+    backup = page_command("gpuvigil store backup /mnt")
+    wait_until("a backup", lambda: server.run(*shlex.split(backup)).returncode == 0, SECONDS)
+    server.sh(page_command("(umask 077; tar"))
+    assert server.sh("stat -c %a /mnt/backup/*.tar.gz") == "600\n"
+    moved = server.sh("tar -C /mnt -cz backup | base64")
+    server.ok("systemctl", "stop", *services)
+    # The machine in its place, under its name.
+    another = machines.start("gpuhub-2", {built: "/packages"})
+    another.ok("sh", "-c", "base64 -d | tar -C /mnt -xz", given=moved)
+    another.ok("systemd-run", "--unit=receiver", "/usr/bin/python3", "-c", RECEIVER)
+    hosts = node.machine.sh("cat /etc/hosts")
+    address = another.sh("hostname -I").split()[0]
+    node.machine.sh(f"echo {address} gpuhub >>/etc/hosts")
+    for begin in (
+        "apt install -y ./gpuvigil-server*",
+        "tar -C / -xzpf",
+        "gpuvigil store restore /mnt",
+    ):
+        said = another.sh(f"cd /packages && {page_command(begin)}")
+    assert said.count("kept     /etc/gpuvigil/") == 4
+    assert not re.search("^written", said, re.MULTILINE)
+    assert another.sh(f"find {STATE} ! -user gpuvigil-hub") == ""
+    assert "mira" in another.sh("gpuvigil person list")
+    assert "grafana" in another.sh("gpuvigil token list")
+    node.driver.lose(0)
+    read = "cat /tmp/received 2>/dev/null || true"
+    told = wait_until("a webhook", lambda: another.sh(read), MOST_SECONDS_TO_A_MESSAGE)
+    node.driver.restore(0)
+    assert "gpu-001" in told
+    another.ok("systemctl", "stop", *services)
+    node.machine.ok("sh", "-c", "cat >/etc/hosts", given=hosts)
+    server.ok("systemctl", "start", *services)
+    server.sh("gpuvigil person remove mira; rm -r /mnt/backup")
 
 
 # Nodes of whom the hub has numbers.
@@ -506,6 +559,93 @@ def test_five_nodes_join_by_one_command_of_ansibles_and_a_second_changes_nothing
     assert "gpuvigil" not in nodes[1].sh(
         "ls -d /etc/gpuvigil* /var/cache/gpuvigil* 2>/dev/null; true"
     )
+
+
+# How the version before packages was set up on a node, by its page on installing; a tick each second.
+NODE_BY_HAND = """
+set -e
+mkdir -p /etc/gpuvigil
+cat >/etc/gpuvigil/collector.toml <<'END'
+[hub]
+url = "https://gpuhub:8428"
+ca_file = "/etc/gpuvigil/ca.pem"
+[collector]
+cluster = "main"
+tick_seconds = 1.0
+END
+systemctl enable --now gpuvigil-collector
+"""
+# The seconds in which the hub has a number of a node, as they are in its name.
+TICKS = """
+import json, ssl, sys, urllib.request
+import pyarrow as pa
+token = open("/etc/gpuvigil/service-token").read().strip()
+question = {
+    "measurement": "gpu", "fields": ["up"], "where": {"node": sys.argv[1]}, "step_seconds": 1,
+    "start": sys.argv[2], "end": sys.argv[3],
+}
+asked = urllib.request.Request(
+    "https://127.0.0.1:8428/api/v1/telemetry/series", json.dumps(question).encode(), {"Authorization": f"Token {token}"}
+)
+with urllib.request.urlopen(asked, context=ssl.create_default_context(cafile="/etc/gpuvigil/ca.pem")) as answer:
+    table = pa.ipc.open_stream(answer.read()).read_all()
+print(*sorted({at // 10**6 for at in table["at"].cast(pa.int64()).to_pylist()}))
+"""
+# A collector that is stopped and started anew misses a few ticks; what it wrote before, it still has.
+MOST_SECONDS_WITHOUT_A_TICK = 20
+SECONDS_OF_A_VERSION = 30.0
+
+
+def is_whole(ticks: Sequence[int], until: float) -> bool:
+    """Whether there are ticks up to a time, and no long gap between two of them."""
+    gaps = (after - before for before, after in itertools.pairwise(ticks))
+    return bool(ticks) and ticks[-1] >= until and max(gaps) <= MOST_SECONDS_WITHOUT_A_TICK
+
+
+def test_a_nodes_upgrade_and_the_way_back_lose_nothing_that_waits(
+    machines: Machines, site: Site, library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("collectors")
+    older = sources_of_before(tmp_path_factory.mktemp("older-node"))
+    for version, sources in (("0.0.9", older), ("0.1.0", ROOT)):
+        packages.build(
+            folder, names=("collector",), formats=("deb",), version=version, sources=sources
+        )
+    machine, _ = with_driver(
+        machines, "gpu-old", 7, library, tmp_path_factory, {folder: "/packages"}
+    )
+    server = site.server
+
+    def install(version: str) -> None:
+        file = f"/packages/gpuvigil-collector_{version}_all.deb"
+        machine.sh(f"apt-get install -y --allow-downgrades {file}")
+
+    def ticks() -> list[int]:
+        span = (to_text(began), to_text(datetime.now(timezone.utc)))
+        asked = server.run(HUB_PYTHON, "-P", "-c", TICKS, "gpu-old", *span)
+        # The hub is away for a while, and busy with what waited afterwards.
+        away = any(one in asked.stderr for one in ("Connection refused", "HTTP Error 503"))
+        assert asked.returncode == 0 or away, asked.stderr
+        return [int(word) for word in asked.stdout.split()]
+
+    began = datetime.now(timezone.utc)
+    install("0.0.9")
+    for name, mode in (("ca.pem", "644"), ("collector-token", "600")):
+        text = server.sh(f"cat /etc/gpuvigil/{name}")
+        machine.ok("install", "-D", "-m", mode, "/dev/stdin", f"/etc/gpuvigil/{name}", given=text)
+    machine.sh(NODE_BY_HAND)
+    first = wait_until("the node", ticks, SECONDS)[0]
+    server.ok("systemctl", "stop", "gpuvigil@hub")
+    for version in ("0.1.0", "0.0.9"):
+        time.sleep(SECONDS_OF_A_VERSION)
+        install(version)
+        assert machine.ok("systemctl", "is-active", "gpuvigil-collector") == "active\n"
+    time.sleep(SECONDS_OF_A_VERSION)
+    last = time.time()
+    server.ok("systemctl", "start", "gpuvigil@hub")
+
+    wait_until(f"every tick from {first} on", lambda: is_whole(ticks(), until=last), SECONDS)
+    machine.sh(page_command("apt purge -y gpuvigil-collector"))
 
 
 def test_a_removal_keeps_what_a_site_has_and_a_purge_leaves_no_file(site: Site, node: Node) -> None:

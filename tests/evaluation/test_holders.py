@@ -79,9 +79,15 @@ def test_of_each_job_that_ended_the_truth_is_the_plans_and_faults_are_told_from_
 
 
 def test_a_part_has_each_kind_once_and_sound_nodes() -> None:
-    fleet = play.settings_of("report", play.seed_of("report", 4))
+    fleet = play.settings_of(play.REPORT, play.seed_of(play.REPORT, 4, "0" * 40))
     assert sorted(order.kind for order in fleet.faults) == sorted(KINDS)
     assert fleet.nodes > len(KINDS)
+
+
+def test_nobody_knows_the_seeds_of_the_report_before_the_commit_is_there() -> None:
+    seeds = {play.seed_of(play.REPORT, it, commit) for it in range(3) for commit in ("a", "b")}
+    assert len(seeds) == 6
+    assert play.seed_of(play.SLICE, 0, "a") == play.seed_of(play.SLICE, 0, "b")
 
 
 def test_the_page_counts_spans_jobs_and_look_alikes() -> None:
@@ -96,7 +102,7 @@ def test_the_page_counts_spans_jobs_and_look_alikes() -> None:
         "fleet": "f",
         "code": "c",
         "commit": "0123456789ab",
-        "command": "python -m evaluation.holders.play report 0 1",
+        "command": "python -m evaluation.holders.play report 1",
         "idle": [
             row("own", 1, True, 3, seconds=300.0, **parked),
             row("own", 2, False, why="no process"),
@@ -119,10 +125,10 @@ def test_the_page_counts_spans_jobs_and_look_alikes() -> None:
 @pytest.mark.site
 @pytest.mark.timeout(600)
 def test_the_slice_gives_the_committed_numbers() -> None:
-    seed = play.seed_of(play.SLICE, 0)
+    seed = play.seed_of(play.SLICE, 0, "")
     committed = play.read()["runs"][f"{play.SLICE}/{seed}"]
     found = json.loads(json.dumps(play.play(play.settings_of(play.SLICE, seed))))
-    again = "play it again: python -m evaluation.holders.play slice 0 1"
+    again = "play it again: python -m evaluation.holders.play slice"
     assert found == {key: committed[key] for key in ("idle", "endings")}, again
     rows = [Row.from_json(values) for values in found["idle"]]
     assert {row.sort for row in rows} >= {"own", "blamed", "excused", "alike", "given"}

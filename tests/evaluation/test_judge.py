@@ -98,6 +98,11 @@ def test_what_names_a_fault_that_nobody_had_to_find_is_not_wrong() -> None:
     _, judged = judge([], [named, other])
     hidden = truth(detectable_from=until)
     assert [one.verdict for one in with_hidden(judged, [hidden])] == [Verdict.RIGHT, Verdict.FALSE]
+    # By another name, but about its very part while it lasted: there was something.
+    doubted = claim(1.5, fault="gpu_hot")
+    for one, what in ((doubted, Verdict.OTHER), (claim(3.1, fault="gpu_hot"), Verdict.FALSE)):
+        (told,) = with_hidden(judge([], [one])[1], [hidden])
+        assert (told.verdict, told.truth) == (what, hidden.id if what is Verdict.OTHER else None)
     # What is over when the fault begins has nothing to do with it.
     late = truth(start=until - timedelta(minutes=1), detectable_from=until)
     assert [one.verdict for one in with_hidden(judged, [late])] == [Verdict.FALSE, Verdict.FALSE]
@@ -117,6 +122,14 @@ def test_what_a_hosts_own_sensor_says_is_the_cause(fault: str, kind: str) -> Non
     assert verdict([broken], claim(subject=node(1), fault=fault)) is Verdict.RIGHT
     another = truth(node(1), "dead node")
     assert verdict([another], claim(subject=node(1), fault=fault)) is Verdict.OTHER
+
+
+@pytest.mark.parametrize(
+    ("xid", "expected"), [(172, Verdict.RIGHT), (171, Verdict.OTHER), (48, Verdict.OTHER)]
+)
+def test_an_xid_that_names_on_chip_memory_names_its_fault(xid: int, expected: Verdict) -> None:
+    broken = truth(fault="SRAM threshold")
+    assert verdict([broken], claim(fault="gpu_xid", xid=xid)) is expected
 
 
 def test_a_second_incident_of_one_fault_is_counted_and_no_false_alarm() -> None:
@@ -268,6 +281,7 @@ def test_a_tally_counts_messages_and_survives_json() -> None:
     assert one.node_days == 4.0
     assert (one.false(), one.false(Severity.WARNING)) == (2, 0)
     assert one.wrong == {"gpu_lost": 2}
+    assert one.wrong_notes == 1
     assert [(it.seconds, it.verdict, it.about) for it in one.messages] == [
         (0.0, "false", ""),
         (3636.0, "right", "off the bus"),

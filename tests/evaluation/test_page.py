@@ -65,6 +65,8 @@ def test_the_first_sentence_says_what_an_operator_gets() -> None:
 def test_shares_of_few_faults_say_so() -> None:
     text = "\n".join(page([play()]))
     assert "0.50 (0.09 to 0.91, 1 of 2, too few)" in text
+    whole = "1 of 1 (0.21 to 1.00)"
+    assert f"| fan (inferred) | {whole} | {whole} | {whole} | 60 |" in text
     many = OURS_SAID.to_json() | {"outcomes": OURS_SAID.to_json()["outcomes"][:2] * 150}
     enough = play()
     enough["tallies"][OURS] = many
@@ -79,10 +81,27 @@ def test_every_message_of_a_week_is_marked_right_or_wrong() -> None:
 
 
 def test_the_trivial_ones_are_the_last_of_the_table() -> None:
-    lines = [line.split(" | ")[0] for line in page([play()]) if line.count(" | ") == 4]
+    lines = [line.split(" | ")[0] for line in page([play()]) if line.count(" | ") == 5]
     rows = lines[: lines.index(f"| {NEVER}") + 1]
     assert rows[-2:] == [f"| {ALWAYS}", f"| {NEVER}"]
     assert rows[-4:-2] == [f"| {OURS}", "| gpud"]
+
+
+def test_others_are_spoken_of_where_they_have_played() -> None:
+    alone = play()
+    del alone["tallies"]["gpud"]
+    texts = ["\n".join(page([it])) for it in (play(), alone)]
+    assert ["Other tools use their own published rules" in text for text in texts] == [True, False]
+    assert ["No other tool has played these fleets" in text for text in texts] == [False, True]
+
+
+def test_notes_about_no_fault_are_a_rate_where_every_play_counted_them() -> None:
+    with_notes = play()
+    with_notes["tallies"][OURS]["wrong_notes"] = 14
+    for plays, rate in (([with_notes], "20.0 (10.9 to 33.6, 14)"), ([with_notes, play(2)], "-")):
+        lines = [line for line in page(plays) if line.startswith(f"| {OURS} | ")]
+        row = next(line for line in lines if line.count(" | ") == 5)
+        assert row.endswith(f" | {rate} |")
 
 
 def test_what_was_seen_before_is_counted_as_tuning_and_shown_nowhere() -> None:
@@ -127,3 +146,22 @@ def test_recall_of_many_faults_stands_apart_from_the_week_of_the_world() -> None
     more = {**enough, "tallies": {OURS: said | {"outcomes": said["outcomes"][:2] * 2}}}
     assert list(page([play(), more]))[2].startswith("gpuvigil finds 50 % of the faults")
     assert "## Recall on many faults" not in list(page([play()]))
+
+
+def test_others_stand_beside_ours_on_the_fleets_with_many_faults_that_they_played() -> None:
+    ours_alone = play(3, use="crowded")
+    ours_alone["tallies"] = {OURS: SILENT.to_json()}
+    lines = list(page([play(), ours_alone, play(2, use="crowded")]))
+    head = "| detectors | inferred: found | right cause | one incident | names itself: found | messages a node-day |"
+    at = lines.index(head) + 2
+    assert [line.split(" | ")[0] for line in lines[at : at + 4]] == [
+        f"| {OURS}",
+        "| gpud",
+        f"| {ALWAYS}",
+        f"| {NEVER}",
+    ]
+    assert lines[at].endswith("| 0.50 (0.09 to 0.91, 1 of 2, too few) | 0.01 |")
+    assert lines[at + 4] == ""
+    alone = list(page([play(), ours_alone]))
+    assert alone[alone.index(head) + 2].startswith(f"| {OURS} | 0.00 ")
+    assert alone[alone.index(head) + 3] == ""

@@ -105,6 +105,10 @@ def test_the_line_says_what_was_found_and_what_was_wrong() -> None:
         "100 node-days: 6 of 8 faults found (75 %, 95 % interval 41 to 93), 5 with the right cause,"
         " 4 in exactly one incident, median 30 s; wrong incidents: 0 critical, 2 warning, 1 info"
     )
+    assert line(replace(counts, hidden=3)).endswith("; 3 more could show nowhere and do not count")
+    assert line(replace(counts, hidden=1)).endswith(
+        "; 1 more could show nowhere and does not count"
+    )
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from evaluation.judge.matching import Outcome
 from evaluation.judge.tally import Tally
 from evaluation.plays import PLAYS, append, for_tuning, newest, read, seen, tallies
 from evaluation.regression import SIGNIFICANT
-from evaluation.run import main, sets_of
+from evaluation.run import _chosen, _wanted, main, sets_of
 from simulator.fleet import build
 
 
@@ -158,6 +158,12 @@ def test_others_play_every_tenth_fleet() -> None:
     sets = [OURS, "gpud"]
     assert [sets_of(number, sets) for number in (0, 1, 9, 10)] == [sets, [OURS], [OURS], sets]
     assert sets_of(1, ["gpud"]) == []
+
+
+def test_others_play_the_first_crowded_fleet_where_they_are_asked_to() -> None:
+    assert list(_wanted(_chosen(["crowded", "--fleets", "2"]), "c").values()) == [["gpuvigil"]] * 2
+    asked = _wanted(_chosen(["crowded", "--fleets", "2", "--sets", "gpud"]), "c")
+    assert list(asked.values()) == [["gpuvigil", "gpud"], ["gpuvigil"]]
 
 
 def test_five_of_a_kind_are_the_fewest_that_a_loss_shows_in() -> None:

@@ -25,6 +25,7 @@ def test_each_slow_gpu_is_counted_once_where_it_belongs() -> None:
     ]
     result = {
         "command": "python -m evaluation.slow 1",
+        "commit": "0123456789abcdef",
         "fleet": "f",
         "fleets": [{"seed": 1, "node_days": 6.0, "false": 2, "faults": faults}],
     }

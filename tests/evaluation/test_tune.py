@@ -1,6 +1,7 @@
 """What other limits would have changed in the past, and what is recommended of it."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from evaluation.backtest.proposals import TRIED, Limit, limits, proposals, votes
 from evaluation.backtest.rule_counts import counted
 from evaluation.backtest.rule_counts import lines as rule_lines
 from evaluation.backtest.tune_command import lines, main
+from evaluation.fingerprint import ROOT
 from evaluation.judge.claims import Claim
 from evaluation.replay import Replay
 from gpuvigil.clock import SystemClock
@@ -23,6 +25,7 @@ from tests.evaluation.test_backtest import MINUTE, claim, trouble
 from tests.evaluation.test_backtest import lines as as_lines
 from tests.servers import HubProcess
 
+DOCUMENT = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
 LIMIT = Limit(key="port_down_seconds", now=30.0, other=60.0)
 
 
@@ -48,6 +51,11 @@ def vote(incident: str, useful: bool) -> Opinion:
 def test_each_limit_is_tried_at_half_and_twice_and_a_count_stays_one() -> None:
     tried = {(one.key, one.other) for one in limits(AnalyzerSettings())}
     assert {key for key, _ in tried} == set(TRIED)
+    # What is offered beside an incident is among them, but for notes, which are told to nobody.
+    assert {"steady_seconds", "silent_verdict_seconds"} <= set(TRIED)
+    assert "idle_after_seconds" not in TRIED
+    said = DOCUMENT.partition("## `gpuvigil tune`")[2].partition(" at half and at twice")[0]
+    assert re.findall(r"`(\w+)`", said) == list(TRIED)
     assert {("port_down_seconds", 15.0), ("port_down_seconds", 60.0)} <= tried
     assert {other for key, other in tried if key == "port_flap_count"} == {2, 6}
     twice = [one.other for one in limits(replace(AnalyzerSettings(), port_flap_count=2))]

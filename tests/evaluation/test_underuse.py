@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from evaluation.holders.page import of_underuse
 from evaluation.holders.underuse import Right, _little, _of_holder, staged
 from tests.evaluation.made import NOON
 
@@ -50,6 +51,27 @@ def test_spans_of_a_gpu_are_counted(rights: str, said: str, expected: dict[str, 
     assert (found["said"], found["said, rightly"]) == (spans, spans - wrong)
     left = {key: n for key, n in found.items() if n and not key.startswith("said")}
     assert left == expected
+
+
+def test_the_page_says_what_was_found_and_what_was_not() -> None:
+    counts = {
+        "little": 40,
+        "little, said": 39,
+        "minutes late": 78,
+        "missed: sweep": 1,
+        "said": 50,
+        "said, rightly": 50,
+        "look-alikes": 900,
+    }
+    stamp = dict.fromkeys(("commit", "detectors", "fleet"), "0123456789abcdef")
+    lines = list(of_underuse({**stamp, "seeds": [7, 8], "counts": counts}))
+    assert (
+        "| 1.000 (0.929 to 1.000, 50 of 50) | 0.975 (0.871 to 0.996, 39 of 40) | 2.0 | 0 of 900 |"
+        in lines
+    )
+    assert lines[-1] == "By workload or scene: missed: sweep 1."
+    assert lines[2].startswith("`python -m evaluation.holders.underuse 2`: 2 fleets")
+    assert "Not played yet" in "\n".join(of_underuse(None))
 
 
 def test_a_seed_makes_the_same_scenes() -> None:

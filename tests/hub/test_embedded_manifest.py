@@ -40,6 +40,16 @@ def garble_headers(path: Path, _: float) -> None:
         garble(path, place / path.stat().st_size)
 
 
+def test_a_store_just_opened_has_read_its_manifest_before_the_first_question(
+    opened: Callable[[], Embedded],
+) -> None:
+    aged(opened())
+    store = opened()
+    # Behind its back: a question that read the table now would miss both sealed hours.
+    store.ask("DELETE FROM sealed RETURNING name")
+    assert samples(store) == HOURS * LINES
+
+
 @pytest.mark.parametrize(
     ("how", "share"), [(cut, 0.0), (cut, 0.5), (garble, 0.0), (garble_headers, 0.0)]
 )

@@ -22,7 +22,7 @@ DAY = datetime(2026, 1, 30, tzinfo=timezone.utc)
 MINUTE, HOUR = 60_000_000_000, 3_600_000_000_000
 START = to_ns(DAY)
 GPU = MEASUREMENTS["gpu"]
-GPUS, MINUTES = 16, 1440  # more lines than one row group takes
+GPUS, MINUTES = 24, 1440  # more lines than one row group takes
 EVERY = tuple(
     Aggregate(function=function, field=field)
     for function in Function

@@ -176,12 +176,28 @@ def played(*faults: InjectedFault, seconds: int = 40) -> list[Body]:
     return [body for now in moments for body in live.due(now, faults)]
 
 
-def test_who_begins_to_look_sees_a_slow_link_within_ten_minutes() -> None:
-    demo = replace(SETTINGS, nodes=4, fault_rate=500.0)
-    story_ = FleetStory.begin(demo, NOON)
-    first = [it for it in story_.fleet().truths() if it.fault == "slow link"]
-    begun = [it.start - NOON for it in first if it.end > NOON]
-    assert any(timedelta() < after < timedelta(minutes=10) for after in begun)
+def test_who_begins_to_look_sees_a_slow_link_a_slow_rank_and_a_rack_within_two_minutes() -> None:
+    demo = SimulatorSettings(nodes=16, fault_rate=2000.0)
+    fleet = FleetStory.begin(demo, NOON).fleet()
+    soon = [it for it in fleet.truths() if NOON < it.start < NOON + timedelta(minutes=2)]
+    assert {"slow link", "slow rank", "power feed"} <= {it.fault for it in soon}
+    link, rank, feed = (
+        next(it for it in fleet.settings.faults if it.kind == kind)
+        for kind in ("slow link", "slow rank", "power feed")
+    )
+    # The link carries a job over several nodes, and no two of the faults are in one job or rack.
+    ports = range(link.node * 8, link.node * 8 + 8)
+    until = link.start_seconds + link.seconds
+    slowed = [
+        {gpu // 8 for gpu in it.gpus}
+        for it in fleet.plan.jobs
+        if it.start < link.start_seconds and it.end > until and not set(ports).isdisjoint(it.gpus)
+    ]
+    assert any(len(those) > 1 and rank.node not in those for those in slowed)
+    racks = [fleet.plan.topology.places[it.node].rack for it in (link, rank, feed)]
+    assert racks[2] not in racks[:2]
+    few = FleetStory.begin(replace(SETTINGS, nodes=4, fault_rate=500.0), NOON).fleet()
+    assert "slow link" in {it.kind for it in few.settings.faults}
     quiet = FleetStory.begin(SETTINGS, NOON).fleet().truths()
     assert list(quiet) == []
 

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.sensors.queues import Queue, Queues, root_queue
+from tests import sources
 from tests.packets import is_possible
+from tests.sysfs import PortTree
 
 # In a network of its own: a shaper that lets 1 Mbit/s through, and a burst of packets at it.
 _SCRIPT = """
@@ -106,3 +108,24 @@ def test_an_interface_of_another_network_is_not_read(tmp_path: Path) -> None:
     assert queues.of([str(other)]) == {}
     assert queues.of([]) == {}
     assert queues.of(["/sys/class/net/lo", str(tmp_path / "gone")]) == {}
+
+
+_COUNT_SOCKETS = """
+import sys
+from pathlib import Path
+from collector.sensors.ports import PortSensor
+opened = []
+sys.addaudithook(lambda event, _: opened.append(event) if event == "socket.__new__" else None)
+found = PortSensor(Path(sys.argv[1]), Path("/proc")).read()
+print(len(found), len(opened))
+"""
+
+
+def test_the_kernel_is_asked_for_queues_and_connections_only_of_network_interfaces(
+    tmp_path: Path,
+) -> None:
+    tree = PortTree(tmp_path)
+    tree.infiniband("mlx5_0")
+    command = [sys.executable, "-c", _COUNT_SOCKETS, str(tmp_path)]
+    done = subprocess.run(command, cwd=sources.ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "0"]

@@ -256,6 +256,25 @@ def test_a_node_that_an_autoscaler_takes_away_is_leaving() -> None:
     assert other.states == ()
 
 
+@pytest.mark.parametrize(
+    ("status", "states"),
+    [("Unknown", ("UNKNOWN", "NOT_RESPONDING")), ("False", ("NOT_READY",)), (None, ("UNKNOWN",))],
+)
+def test_a_node_that_stopped_answering_is_told_from_one_that_is_not_ready_or_new(
+    status: str | None, states: tuple[str, ...]
+) -> None:
+    said = [] if status is None else [{"type": "Ready", "status": status}]
+    gpus = {"nvidia.com/gpu": "8"}
+    found = objects.node(
+        {
+            "metadata": {"name": "n"},
+            "status": {"capacity": gpus, "allocatable": gpus, "conditions": said},
+        }
+    )
+    assert found is not None
+    assert found.states == states
+
+
 def test_nodes_that_take_no_pods_are_named_with_their_reason(workloads: Workloads) -> None:
     book = NodeBook()
 
@@ -269,7 +288,7 @@ def test_nodes_that_take_no_pods_are_named_with_their_reason(workloads: Workload
     assert (some["gpu-a"].states, some["gpu-a"].reason) == ((), "1 of its 8 GPUs are not offered")
     assert (some["gpu-b"].states, some["gpu-b"].gpus_used) == (("CORDONED",), 12)
     last = told(len(NODES), NOW)
-    assert last["gpu-b"].states == ("UNKNOWN", "CORDONED")
+    assert last["gpu-b"].states == ("UNKNOWN", "NOT_RESPONDING", "CORDONED")
     assert last["gpu-b"].reason == "Kubelet stopped posting node status."
     assert last["gpu-c"].states == ("DELETED",)
     assert "cpu-1" not in last

@@ -86,6 +86,16 @@ def test_the_secrets_that_are_made_are_those_that_are_mounted(site: list[Object]
     assert f"create secret tls {tls} " in SAID
 
 
+def test_a_backup_takes_every_volume(site: list[Object]) -> None:
+    volumes = {name for kind, name in map(identity, site) if kind == "PersistentVolumeClaim"}
+    for one in site:
+        for claim in one.get("spec", {}).get("volumeClaimTemplates", ()):
+            volumes.add(f"{claim['metadata']['name']}-{one['metadata']['name']}-0")
+    (said,) = re.findall(r"^- \*\*Backups\*\*: (.*)$", PAGE, re.MULTILINE)
+    assert volumes
+    assert set(re.findall(r"`([\w-]+)`", said)) == volumes
+
+
 def test_the_cluster_has_one_name(site: list[Object], tmp_path: Path) -> None:
     names = set(re.findall(r"--scope scheduler --cluster (\w+)", SAID))
     for part in ("collector", "watcher"):

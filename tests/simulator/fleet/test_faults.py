@@ -215,3 +215,20 @@ def test_a_fault_that_needs_work_to_show_itself_is_hidden_without() -> None:
     idle = replace(busy, start_seconds=0.0, seconds=60.0)
     assert [t.hidden for t in build(replace(QUIET, faults=(busy,))).truths()] == [False]
     assert [t.hidden for t in build(replace(QUIET, faults=(idle,))).truths()] == [True]
+
+
+def test_a_job_that_hangs_holds_its_gpus_until_the_fault_is_over() -> None:
+    short = runs.with_settings(demand=0.9, workloads=("sweep",))
+    end = START + SECONDS
+    jobs = runs.planned(short).plan.jobs
+    first = next(job for job in jobs if job.start < START and START + 600.0 < job.end < end)
+    node, slot = divmod(first.gpus[0], 8)
+    fault = FaultOrder(
+        kind="hung process", node=node, gpu=slot, start_seconds=START, seconds=SECONDS
+    )
+    hung, *others = (
+        job
+        for job in build(replace(short, faults=(fault,))).plan.jobs
+        if job.start < end and job.end > START and not set(first.gpus).isdisjoint(job.gpus)
+    )
+    assert (hung.number, hung.end, others) == (first.number, end, [])

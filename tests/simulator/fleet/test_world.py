@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from datetime import timedelta
 from functools import cache
 from statistics import NormalDist, fmean
 from typing import Any
@@ -29,7 +30,7 @@ SETTINGS = world(3, nodes=48, days=0.25, faults_per_1000_node_days=200.0)
 MANY = world(5, nodes=1200, days=1.0)
 CALM = WorldSettings(
     presence=(1.0, 1.0), bursty=0.0, busy_hub=0.0, no_memory_utilization=0.0, no_clocks=0.0,
-    no_profiling=0.0, no_error_counters=0.0, no_events=0.0, look_alikes=0.0, maintenance=0.0,
+    scheduler_read=0.0, no_profiling=0.0, no_error_counters=0.0, no_events=0.0, look_alikes=0.0, maintenance=0.0,
     driver_rollouts=0.0,
 )  # fmt: skip
 
@@ -296,7 +297,8 @@ def test_some_nodes_tell_numbers_without_events_and_others_events_without_counte
         world=replace(quiet, faulty_share=1.0),
     )
     fleet = runs.planned(settings)
-    told = {e.subject.node for b in runs.played(settings) for e in b.events}
+    events = [e for b in runs.played(settings) for e in b.events]
+    told = {e.subject.node for e in events if e.kind not in {EventKind.BOOT, EventKind.SHUTDOWN}}
     silent = {
         p.name for p in fleet.plan.topology.places if fleet.plan.topology.silent_log[p.number]
     }
@@ -305,6 +307,66 @@ def test_some_nodes_tell_numbers_without_events_and_others_events_without_counte
     assert faulty - silent
     assert not told & silent
     assert faulty - silent <= told
+
+
+@pytest.mark.parametrize(("share", "names"), [(0.0, ()), (1.0, ("gpu_slow",))])
+def test_a_gpu_whose_clocks_nobody_reads_is_just_slow(share: float, names: tuple[str, ...]) -> None:
+    unread = replace(CALM, no_clocks=share)
+    order = FaultOrder(kind="stuck clocks", node=1, gpu=2, start_seconds=600.0, seconds=7200.0)
+    settings = replace(
+        world(4, nodes=4, days=0.125, faults_per_1000_node_days=0.0, settings=unread),
+        faults=(order, replace(order, kind="slow GPU", node=2)),
+    )
+    assert [truth.named_by for truth in build(settings).truths()] == [names, ()]
+
+
+def test_a_collector_tells_of_boots_without_a_kernel_log() -> None:
+    quiet = replace(CALM, no_events=1.0)
+    order = FaultOrder(kind="dead node", node=1, start_seconds=600.0, seconds=1200.0)
+    settings = replace(
+        world(4, nodes=4, days=0.05, faults_per_1000_node_days=0.0, settings=quiet), faults=(order,)
+    )
+    boots = [e for b in runs.played(settings) for e in b.events if e.kind is EventKind.BOOT]
+    (truth,) = runs.planned(settings).truths()
+    assert [(it.subject, it.at) for it in boots] == [(truth.subject, truth.end)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "heard"), [("dead node", False), ("dead collector", True), ("cut off", True)]
+)
+def test_a_scheduler_that_is_read_does_not_hear_a_dead_node(kind: str, heard: bool) -> None:
+    orders = (
+        FaultOrder(kind=kind, node=1, start_seconds=600.0, seconds=1200.0),
+        FaultOrder(
+            kind=kind, node=2, start_seconds=600.0, seconds=240.0
+        ),  # over before it is missed
+    )
+    quiet = world(4, nodes=4, days=0.05, faults_per_1000_node_days=0.0, settings=CALM)
+    unread = replace(quiet, faults=orders)
+    settings = replace(unread, world=replace(CALM, scheduler_read=1.0))
+    dead = build(settings).plan.topology.node_subject(1).node
+    assert not [said for b in runs.played(unread) for said in b.schedulers]
+    looks = [said for b in runs.played(settings) for said in b.schedulers]
+    assert [said.at for said in looks] == sorted(said.at for said in looks)
+    missed = [(said.at - settings.start).total_seconds() for said in looks if said.nodes]
+    assert {node.name for said in looks for node in said.nodes or ()} == (
+        set() if heard else {dead}
+    )
+    assert not missed if heard else (900.0 <= missed[0] < 960.0 and missed[-1] < 1860.0)
+    assert {node.states for said in looks for node in said.nodes or ()} <= {
+        ("DOWN", "NOT_RESPONDING")
+    }
+
+
+@pytest.mark.parametrize(("hours", "late"), [(0.0, True), (2.0, False)])
+def test_no_fault_reaches_a_quiet_end(hours: float, late: bool) -> None:
+    often = replace(CALM, faulty_share=1.0, quiet_end_hours=hours)
+    kinds = ("off the bus", "dead node")
+    fleet = build(
+        world(2, nodes=96, days=0.5, faults_per_1000_node_days=4000.0, kinds=kinds, settings=often)
+    )
+    last = max(truth.end for truth in fleet.truths())
+    assert (last > fleet.settings.end - timedelta(hours=2)) is late
 
 
 @pytest.mark.parametrize(("kind", "seen"), [("InfoROM", False), ("off the bus", True)])
