@@ -259,6 +259,7 @@ class Analysis:
                 # Leave out a lost switch that was retired, and one whose key is a node's.
                 if not (it.lost_at and key in retired) and key not in inventories
             },
+            equipment=self._fleet.equipment(),
             allocations=self._fleet.allocations(),
             holdings=self._fleet.holdings(),
             recent_incidents=self._stood.beside(self._book, reading.now),

@@ -24,6 +24,7 @@ from gpuvigil.model import (
     Subject,
     Switch,
 )
+from gpuvigil.model.equipment import Equipment
 from gpuvigil.model.expected_nodes import is_retired
 from gpuvigil.schedulers.out_of_service import DELETED, USUAL, Checks, name_of
 from gpuvigil.topology import Files
@@ -69,6 +70,7 @@ class Fleet:
         self._inventories: Copied[Inventory] = Copied()
         self._drivers: Copied[DriverSince] = Copied()
         self._switches: Copied[Switch] = Copied()
+        self._equipment: Copied[Equipment] = Copied()
         self._late: set[str] = set()
         self._came: Copied[datetime] = Copied()
         self._told = SchedulerReports(checks=checks)
@@ -92,6 +94,8 @@ class Fleet:
             self._told = self._told.with_record(Scheduler.from_record(record))
         elif record.kind is RecordKind.SWITCH:
             self._switches.put(record.subject, Switch.from_record(record))
+        elif record.kind is RecordKind.EQUIPMENT:
+            self._equipment.put(record.subject, Equipment.from_record(record))
         elif record.kind is RecordKind.RETIREMENT:
             self._take_retirement(Retirement.from_record(record))
         return None
@@ -158,6 +162,10 @@ class Fleet:
     def drivers(self) -> Mapping[str, DriverSince]:
         """Return each node's current driver version and since when it has it; a copy."""
         return self._drivers.copy()
+
+    def equipment(self) -> Mapping[str, Equipment]:
+        """Return what powers and cools nodes and racks, by key; a copy."""
+        return self._equipment.copy()
 
     def switches(self) -> Mapping[str, Switch]:
         """Return the switches by key, as the readers of the fabric reported them; a copy."""
@@ -246,6 +254,9 @@ class Fleet:
         for key, switch in self._switches.copy().items():
             if switch.at < before:
                 self._switches.drop(key)
+        for key, equipment in self._equipment.copy().items():
+            if equipment.at < before:
+                self._equipment.drop(key)
 
     def _sort(self, key: str) -> None:
         events = self._events[key].values()

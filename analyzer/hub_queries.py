@@ -61,6 +61,7 @@ KINDS = frozenset(
         RecordKind.RMA,
         RecordKind.RETIREMENT,
         RecordKind.SWITCH,
+        RecordKind.EQUIPMENT,
     }
 )
 # The states in which an incident can be acknowledged.
@@ -306,6 +307,7 @@ def read_start_state(hub: Hub, now: datetime, patience: Patience) -> StartState:
         *hub.records(RecordKind.SCHEDULER, limit=_MOST_RECORDS),
         *hub.records(RecordKind.RETIREMENT, limit=_MOST_RECORDS),
         *hub.records(RecordKind.SWITCH, since=since, limit=_MOST_RECORDS),
+        *hub.records(RecordKind.EQUIPMENT, since=since, limit=_MOST_RECORDS),
         # The allocations that ended last may have been hit by a fault.
         *hub.records(RecordKind.ALLOCATION, states=[AllocationState.ENDED]),
         *hub.records(RecordKind.ALLOCATION, states=[AllocationState.HELD], limit=_MOST_RECORDS),

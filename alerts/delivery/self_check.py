@@ -52,6 +52,8 @@ WRITTEN_SECONDS = 60.0
 MOST_STANDING = 100_000
 # Most machines that read the schedulers of one cluster.
 MOST_ASKING = 100
+# Records of switches and of equipment are many, and the newest speaks for all.
+_READ = ((RecordKind.SCHEDULER, MOST_ASKING), (RecordKind.SWITCH, 1), (RecordKind.EQUIPMENT, 1))
 
 
 def drops_data(one: Incident) -> bool:
@@ -123,8 +125,7 @@ class SelfChecker:
         self._asked = self._context.clock.monotonic()
         for cluster in sorted({str(node["cluster"]) for node in nodes}):
             newest: dict[str, Record] = {}
-            # Records of switches are many, and the newest speaks for all.
-            for kind, most in ((RecordKind.SCHEDULER, MOST_ASKING), (RecordKind.SWITCH, 1)):
+            for kind, most in _READ:
                 for told in self._hub.records(kind, subject=cluster, limit=most):
                     known = newest.setdefault(reader_of(told), told)
                     newest[reader_of(told)] = max(known, told, key=lambda it: it.at)

@@ -57,6 +57,10 @@ READERS = {
         "Switches are no longer read; what fails in them goes undetected",
         "'gpuvigil infiniband' or 'gpuvigil switches'",
     ),
+    "equipment": (
+        "Power and cooling are no longer read; what fails there goes undetected",
+        "'gpuvigil switches'",
+    ),
 }
 
 
@@ -197,6 +201,8 @@ def reader_of(record: Record) -> str:
     """Return which of `READERS` wrote a record; Slurm's is the same one on any machine."""
     if record.kind is RecordKind.SWITCH:
         return "switches"
+    if record.kind is RecordKind.EQUIPMENT:
+        return "equipment"
     is_kubernetes = Subject.parse(record.subject).node == "kubernetes"
     return "kubernetes" if is_kubernetes else "slurm"
 

@@ -1,15 +1,17 @@
 """The machine around the GPUs: its power supplies, fans, mounts and file systems."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.model import EventKind, Evidence, Finding, Severity, Subject
+from gpuvigil.model import EventKind, Evidence, Finding, Incident, Severity, Subject
+from gpuvigil.model.equipment import PartKind
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence.host_readings import lasting, would_show
+from ..evidence import host_readings
+from ..evidence.equipment import Faults, failed_equipment, is_unread
 from ..window.window import Need, Span, Window
 from . import Detector
 
@@ -35,6 +37,12 @@ _SENSORS = (
     _Sensor(fault="host_fan", field="fans_failed", what="fans failed"),
     _Sensor(fault="host_mount", field="mounts_hung", what="mounts that do not answer"),
 )
+_EQUIPMENT: Faults = {
+    PartKind.POWER_SUPPLY: ("host_power", ""),
+    PartKind.POWER_FEED: ("host_power", "feed_failed"),
+    PartKind.FAN: ("host_fan", ""),
+    PartKind.COOLANT: ("host_fan", "coolant"),
+}
 NEEDS = (
     Need(
         measurement="node",
@@ -45,9 +53,12 @@ NEEDS = (
 
 
 def failing_parts(window: Window) -> list[Finding]:
-    """Return one finding per node and kind of part that failed at every reading of the recent span."""
+    """Return one finding per node and kind of part that failed at every reading of the recent span.
+
+    Also those of nodes and racks whose parts the site's Prometheus reports as failed.
+    """
     rows = window.get("node", Span.RECENT)
-    read = lasting(window, rows)
+    read = host_readings.lasting(window, rows)
     found = []
     for sensor in _SENSORS:
         column = sensor.least.column
@@ -63,7 +74,27 @@ def failing_parts(window: Window) -> list[Finding]:
         )
         graver = Severity.WARNING if share >= _NO_ROOM else None
         found.append(_finding(window, "host_space", node, row["first_at"], value, graver))
-    return found
+    return _together((*found, *failed_equipment(window, _EQUIPMENT, "host_sensors")))
+
+
+def _together(found: Iterable[Finding]) -> list[Finding]:
+    """Join what the kernel and the site's Prometheus say of one fault of a node."""
+    joined: dict[str, Finding] = {}
+    for one in found:
+        first = joined.get(one.fingerprint, one)
+        more = () if first is one else one.evidence
+        joined[one.fingerprint] = replace(first, evidence=(*first.evidence, *more))
+    return list(joined.values())
+
+
+def would_show(window: Window, incident: Incident) -> bool:
+    """Return whether the node is read for long enough, and what had failed beside it still is.
+
+    Of a rack its first node, which may be down, says nothing.
+    """
+    if is_unread(window, _EQUIPMENT, incident.subject, incident.fault):
+        return False
+    return incident.group is not None or host_readings.would_show(window, incident)
 
 
 def _finding(
@@ -100,7 +131,7 @@ DETECTOR = Detector(
     find=failing_parts,
     faults=found_by("host_sensors"),
     needs=NEEDS,
-    sentence="A node whose power supply, fan, mount or file system fails.",
-    source="the kernel's hwmon, power_supply and statvfs",
+    sentence="A node whose power supply, fan, mount or file system fails, or a rack whose power feed or coolant does.",
+    source="the kernel's hwmon, power_supply and statvfs; the site's Prometheus for BMCs, PDUs and coolant",
     would_show=would_show,
 )

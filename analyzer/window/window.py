@@ -19,6 +19,7 @@ from gpuvigil.model import (
     Subject,
     Switch,
 )
+from gpuvigil.model.equipment import Equipment
 from gpuvigil.store import Aggregate
 
 from .driver_since import DriverSince
@@ -79,6 +80,8 @@ class Window:
     inventories: Mapping[str, Inventory] = field(default_factory=dict)
     drivers: Mapping[str, DriverSince] = field(default_factory=dict)  # by node
     switches: Mapping[str, Switch] = field(default_factory=dict)  # of fabrics that are read
+    # By node or rack, what powers and cools it, if the site's Prometheus is asked.
+    equipment: Mapping[str, Equipment] = field(default_factory=dict)
     # By GPU, recently ended ones included.
     allocations: Mapping[str, tuple[Allocation, ...]] = field(default_factory=dict)
     holdings: Mapping[str, Holding] = field(default_factory=dict)  # by `holder_key`
@@ -186,6 +189,7 @@ class Window:
             events=only(self.events),
             inventories=only(self.inventories),
             switches={},
+            equipment={},
             heard=only(self.heard),
             clocks=only(self.clocks),
         )

@@ -77,6 +77,7 @@ HARDWARE_COUNTERS = (
     _endless("ecn_marked_packets", "np_ecn_marked_roce_packets"),
     _endless("cnp_sent", "np_cnp_sent"),
     _endless("cnp_handled", "rp_cnp_handled"),
+    _endless("cnp_ignored", "rp_cnp_ignored"),
     # EFA, which has no performance management.
     _endless("receive_bytes", "rx_bytes"),
     _endless("transmit_bytes", "tx_bytes"),
@@ -98,6 +99,7 @@ HARDWARE_COUNTERS = (
     _endless("ecn_marked_packets", "RxECNMrkd"),
     _wrapping("cnp_sent", "cnpSent"),
     _wrapping("cnp_handled", "cnpHandled"),
+    _wrapping("cnp_ignored", "cnpIgnored"),
 )
 INTERFACE_COUNTERS = (
     _endless("receive_bytes", "statistics/rx_bytes"),

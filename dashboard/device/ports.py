@@ -41,6 +41,7 @@ _MARKED = {
     "transmit_held_back": "times held back by a shaper",
     "ecn_marked_packets": "packets marked by ECN",
     "cnp_sent": "CNPs sent",
+    "cnp_ignored": "CNPs ignored",
     "cnp_handled": "CNPs handled",
 }
 # Nobody publishes the length of a tick without credit, so ports are compared: so many times the ticks of the

@@ -96,7 +96,8 @@ class SwitchesSettings:
 
     url: str = _setting("", "your own Prometheus, or a server with its API")
     mappings: tuple[Path, ...] = _setting(
-        (), "mapping files: which queries give which metrics of switches"
+        (),
+        "mapping files: which queries give which metrics of switches, or of power supplies, fans, power feeds and coolant",
     )
     token_file: Path | None = _setting(None, "file with a bearer token for it")
     user: str = _setting("", "user name, if it needs one")

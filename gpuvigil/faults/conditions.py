@@ -337,6 +337,29 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Set up PFC for the same priorities at both ends of the link; the evidence says which end lacks it.",
         "IEEE 802.1Qbb, both ends count pauses; ours: 1 % of the time or 1,000 frames, and the other end counts none",
     ),
+    (
+        "cnp_ignored",
+        _INFO,
+        "RoCE port ignores congestion notifications",
+        "Enable ECN on the host (DCQCN: reaction point), as it is on the hosts that it sends to.",
+        "Linux, mlx5 counters.rst: rp_cnp_ignored; ours: 1,000 in half an hour, ten times as many as were obeyed",
+    ),
+    # host_power
+    (
+        "feed_failed",
+        _WARNING,
+        "Power feed failed or is overloaded",
+        "Check the PDU or feed that the message names, before a second one fails.",
+        "as the site's exporter and mapping file say",
+    ),
+    # host_fan
+    (
+        "coolant",
+        _WARNING,
+        "Liquid cooling is outside its limits",
+        "Check what the message names: pump, flow, leaks, and the temperature of the supply.",
+        "as the site's exporter and mapping file say",
+    ),
     # port_miswired
     (
         "no_uplink",
@@ -390,7 +413,15 @@ _OWN_LIMITS = frozenset(
         *("corrected_storm", "corrected_growth", "rows_replaced"),
         *("nvlink_recovery", "nvlink_crc", "nvlink_uneven"),
         *("cooling", "heatsink", "memory_hot", "node_hot", "rack_hot"),
-        *("pcie_starved", "pfc_one_sided", "no_uplink", "nodes_wait", "leaf_loses", "nodes_lose"),
+        *(
+            "pcie_starved",
+            "pfc_one_sided",
+            "cnp_ignored",
+            "no_uplink",
+            "nodes_wait",
+            "leaf_loses",
+            "nodes_lose",
+        ),
         *("gpu_unread", "driver_unread", "temperature_stuck"),
     }
 )

@@ -37,6 +37,7 @@ receiver_not_ready | counter | hw_counters/rnr_nak_retry_err (mlx5), rnr_naks_rc
 ecn_marked_packets | counter | hw_counters/np_ecn_marked_roce_packets (mlx5), RxECNMrkd (irdma), rx_ecn_marked_pkts (bnxt_re) | details | mlx5-counters | - | RoCE packets received that a switch marked for congestion.
 cnp_sent | counter | hw_counters/np_cnp_sent (mlx5), cnpSent (irdma), tx_cnp_pkts (bnxt_re) | details | mlx5-counters | - | Congestion notifications sent.
 cnp_handled | counter | hw_counters/rp_cnp_handled (mlx5), cnpHandled (irdma), rx_cnp_pkts (bnxt_re) | details | mlx5-counters | - | Congestion notifications received and obeyed.
+cnp_ignored | counter | hw_counters/rp_cnp_ignored (mlx5), cnpIgnored (irdma) | congestion control detector, details | mlx5-counters | - | Congestion notifications received and not obeyed.
 out_of_sequence | counter | hw_counters/out_of_sequence (mlx5) | details | mlx5-counters | - | RDMA packets received out of order: lost before, or taken another way.
 retransmits | counter | hw_counters/packet_seq_err + local_ack_timeout_err + implied_nak_seq_err + roce_adp_retrans (mlx5); EFA retrans_pkts; bnxt_re, irdma | loss detector, details | mlx5-counters | - | RDMA packets, or on mlx5 occasions, that had to be sent again.
 module_celsius | gauge | device/hwmon temp*_input of ModuleN | module detector, details | sysfs | - | Temperature of the cable's module, the hottest of a bond.

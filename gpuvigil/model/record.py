@@ -40,13 +40,16 @@ class RecordKind(str, Enum):
     REPORT = "report"  # a report made on schedule
     LETTER = "letter"  # the delivery of a report to one receiver
     SWITCH = "switch"  # a switch's ports, as the reader of the fabric sees them
+    EQUIPMENT = "equipment"  # failed power supplies, fans, feeds and cooling of a node or a rack
     USUAL = "usual"  # the usual deviation of a node's GPUs from their peers
 
 
 # Kinds that a node may write about itself, and kinds that a reader of a scheduler or a fabric may
 # write about a cluster; all others are for services.
 COLLECTOR_KINDS = frozenset({RecordKind.EVENT, RecordKind.ALLOCATION, RecordKind.INVENTORY})
-SCHEDULER_KINDS = frozenset({RecordKind.JOB, RecordKind.SCHEDULER, RecordKind.SWITCH})
+SCHEDULER_KINDS = frozenset(
+    {RecordKind.JOB, RecordKind.SCHEDULER, RecordKind.SWITCH, RecordKind.EQUIPMENT}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,7 +117,7 @@ def _check_form(it: Record) -> None:
 
 def _check_told_by_scheduler(it: Record) -> None:
     """Raise Refused (403) when a record's id or parent does not belong to its subject."""
-    if it.kind in {RecordKind.SCHEDULER, RecordKind.SWITCH}:
+    if it.kind in {RecordKind.SCHEDULER, RecordKind.SWITCH, RecordKind.EQUIPMENT}:
         right = it.id == it.subject and it.parent is None
     elif it.kind is RecordKind.JOB:
         right = it.parent is not None and it.id.startswith(f"{it.subject}|{it.parent}|")

@@ -55,7 +55,7 @@ _OF_A_TIME = (
     *(RecordKind.USAGE, RecordKind.USAGE_SPAN, RecordKind.WASTE),
     *(RecordKind.AUDIT, RecordKind.REPORT, RecordKind.LETTER),
     # For a node that exists these are written again.
-    *(RecordKind.ANNOTATION, RecordKind.USUAL),
+    *(RecordKind.ANNOTATION, RecordKind.USUAL, RecordKind.EQUIPMENT),
 )
 
 # The prefixes of ids of what alerts reports without an incident.

@@ -34,19 +34,6 @@ class Watch:
         self._why = ""
         self._doubted_since: float | None = None  # on the monotonic clock
 
-    def run(
-        self,
-        stop: threading.Event,
-        interval_seconds: float,
-        tell: Callable[[Sequence[Record]], None],
-    ) -> None:
-        """Look until `stop`; `tell` takes at most 20 records, or 4 MiB of them, at once."""
-        while not stop.is_set():
-            begun = self._clock.monotonic()
-            self.round(tell)
-            rest = begun + interval_seconds - self._clock.monotonic()
-            self._clock.wait(stop, max(rest, 0.0))
-
     def round(self, tell: Callable[[Sequence[Record]], None]) -> None:
         """One look, told, and only then remembered as told."""
         try:
@@ -91,6 +78,20 @@ class Watch:
         elif self._why and not why:
             self._log.info("the fabric is read again")
         self._why = why
+
+
+def repeat(
+    rounds: Sequence[Callable[[], None]],
+    stop: threading.Event,
+    interval_seconds: float,
+    clock: Clock,
+) -> None:
+    """Begin a round of each every so many seconds, until `stop`."""
+    while not stop.is_set():
+        begun = clock.monotonic()
+        for one in rounds:
+            one()
+        clock.wait(stop, max(begun + interval_seconds - clock.monotonic(), 0.0))
 
 
 def at_once(

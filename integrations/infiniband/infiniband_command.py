@@ -12,7 +12,7 @@ from gpuvigil.log import Log
 
 from ..fabric.seen import Seen
 from ..fabric.switches import Switches
-from ..fabric.watch import Watch
+from ..fabric.watch import Watch, repeat
 from ..shipping import shipping
 from .printed import read
 from .tools import Fabric
@@ -45,7 +45,7 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
             cluster=out.told_by.cluster,
             every_seconds=settings.interval_seconds,
         )
-        watch.run(stop, settings.interval_seconds, out.tell)
+        repeat([partial(watch.round, out.tell)], stop, settings.interval_seconds, clock)
     log.info("stopped", spool_bytes=out.spool.bytes)
 
 

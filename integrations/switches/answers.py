@@ -26,7 +26,7 @@ from .mapping import (
 
 Place = tuple[str, str]
 """A switch and its port, as labels name them."""
-_LONGEST, _SHOWN = 200, 5  # characters of a name, and values
+LONGEST, _SHOWN = 200, 5  # characters of a name, and values
 # A target's address with its port, which is no part of a switch's name.
 _ADDRESS = re.compile(r"(\[[^\]]+\]|[^:]+):\d+")
 _TARGET = "instance"  # as Prometheus calls what it scrapes
@@ -193,11 +193,11 @@ def _labelled(
     for it in samples:
         if all(it.labels.get(label) for label in needed):
             found = True
-            yield _without_port(it.labels[mapping.switch]), it
+            yield without_port(it.labels[mapping.switch]), it
     if samples and not found:
         first = samples[0].labels
         label = next(label for label in needed if not first.get(label))
-        has = ", ".join(sorted(set(first) - {"__name__"}))[:_LONGEST] or "none"
+        has = ", ".join(sorted(set(first) - {"__name__"}))[:LONGEST] or "none"
         raise NotReadError(
             f"{mapping.where(name)}: the answer has no label {label!r}; its labels are {has}"
         )
@@ -208,20 +208,20 @@ def _by_place(
 ) -> dict[Place, list[Sample]]:
     found: dict[Place, list[Sample]] = defaultdict(list)
     for switch, it in _labelled(mapping, name, samples):
-        found[switch, it.labels[mapping.port][:_LONGEST]].append(it)
+        found[switch, it.labels[mapping.port][:LONGEST]].append(it)
     return found
 
 
-def _without_port(address: str) -> str:
+def without_port(address: str) -> str:
     whole = _ADDRESS.fullmatch(address)
-    return (whole[1] if whole else address)[:_LONGEST]
+    return (whole[1] if whole else address)[:LONGEST]
 
 
 def _value(table: Table, sample: Sample) -> str:
     """As mapping files write it: `1`, or a label's text."""
     if table.value_label:
         return meant(sample.labels.get(table.value_label, ""))
-    number = _finite(sample.value)
+    number = finite(sample.value)
     return "" if number is None else f"{number:g}"
 
 
@@ -262,7 +262,7 @@ def _physical_state(
     return _DISABLED if off else ""
 
 
-def _finite(text: str) -> float | None:
+def finite(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:
@@ -272,14 +272,14 @@ def _finite(text: str) -> float | None:
 
 def _count(table: Table, samples: Iterable[Sample]) -> int | None:
     """The largest of what is said: counters only grow, and two exporters may read at two moments."""
-    numbers = [number for it in samples if (number := _finite(it.value)) is not None]
+    numbers = [number for it in samples if (number := finite(it.value)) is not None]
     return round(max(numbers) * table.times) if numbers else None
 
 
 def _speed(table: Table, samples: Iterable[Sample]) -> int | None:
     """Bits per second; None where two are said, or none that is one."""
     numbers = {
-        table.values.get(_value(table, it)) if table.value_label else _finite(it.value)
+        table.values.get(_value(table, it)) if table.value_label else finite(it.value)
         for it in samples
     }
     (number,) = numbers if len(numbers) == 1 else (None,)
@@ -292,7 +292,7 @@ def _names(mapping: SwitchMapping, answers: Answers) -> dict[str, str]:
         return {}
     named_by = mapping.tables[NAME].label
     named = _labelled(mapping, NAME, answers[NAME])
-    return {switch: it.labels[named_by][:_LONGEST] for switch, it in named}
+    return {switch: it.labels[named_by][:LONGEST] for switch, it in named}
 
 
 def _neighbours(
@@ -310,7 +310,7 @@ def _neighbours(
 
 def _word(text: str) -> str:
     """One word, as the other end of a cable is written in two."""
-    return "_".join(text.split())[:_LONGEST]
+    return "_".join(text.split())[:LONGEST]
 
 
 def _by_short_name(called: Mapping[str, str]) -> Mapping[str, Sequence[str]]:

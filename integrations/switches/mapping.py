@@ -62,8 +62,13 @@ class SwitchMapping:
 
 def load(file: Path) -> SwitchMapping:
     """What a file says; ConfigError in one line for what is wrong, where, and what is known."""
+    return parse(read(file), str(file))
+
+
+def read(file: Path) -> str:
+    """The text of a mapping file; ConfigError in one line where it cannot be read."""
     try:
-        return parse(file.read_text(encoding="utf-8"), str(file))
+        return file.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"cannot read {file}: {error.strerror}; switches.mappings names it"

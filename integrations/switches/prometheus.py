@@ -8,6 +8,7 @@ from gpuvigil.store.http import Limits, Web
 
 from ..fabric.seen import NotReadError
 from .answers import Answers, Sample, readable
+from .equipment_mapping import EquipmentMapping, PartTable
 from .mapping import STATE, SwitchMapping
 
 
@@ -45,12 +46,18 @@ class Prometheus:
         said, more = readable(mapping, answers)
         return said, (*why, *more)
 
+    def part(self, mapping: EquipmentMapping, table: PartTable, number: int) -> list[Sample]:
+        """To the query of one table about equipment; NotReadError where it is not answered."""
+        return self._vector(mapping.where(number), table.query)
+
     def _ask(self, mapping: SwitchMapping, name: str) -> list[Sample]:
-        query = mapping.tables[name].query
+        return self._vector(mapping.where(name), mapping.tables[name].query)
+
+    def _vector(self, where: str, query: str) -> list[Sample]:
         try:
             return samples(self._web.post(self._url, {"query": query}))
         except (StoreError, TypeError, ValueError) as error:
-            raise NotReadError(f"{mapping.where(name)} {query!r}: {error}") from None
+            raise NotReadError(f"{where} {query!r}: {error}") from None
 
 
 def samples(answer: Any) -> list[Sample]:

@@ -1,10 +1,12 @@
-"""`gpuvigil switches`: asks the site's Prometheus of its switches, and ships what it says as a collector does."""
+"""`gpuvigil switches`: asks the site's Prometheus of switches, power and cooling, and ships the answers."""
 
 import sys
 import threading
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from gpuvigil.clock import Clock, SystemClock
 from gpuvigil.config import Config, SwitchesSettings, load, startup
@@ -14,10 +16,12 @@ from gpuvigil.numbers_in_words import counted
 
 from ..fabric.seen import NotReadError, Seen
 from ..fabric.switches import Switches
-from ..fabric.watch import Watch
-from ..shipping import shipping
+from ..fabric.watch import Watch, repeat
+from ..shipping import Outgoing, shipping
 from . import mapping
 from .answers import Answers, Told, missed, silent, together, told
+from .equipment import EquipmentWatch, seen, summary
+from .equipment_mapping import EquipmentMapping, is_of_equipment, parse
 from .mapping import NAME, NEIGHBOUR, SPEED, SwitchMapping
 from .prometheus import Prometheus
 
@@ -90,10 +94,25 @@ class Reader:
         )
 
 
-def _mappings(settings: SwitchesSettings) -> list[SwitchMapping]:
+@dataclass(frozen=True, slots=True)
+class _Mappings:
+    """The files of the settings, by what they are about."""
+
+    switches: tuple[SwitchMapping, ...]
+    equipment: tuple[EquipmentMapping, ...]
+
+
+def _mappings(settings: SwitchesSettings) -> _Mappings:
     if not settings.mappings:
         raise ConfigError("switches.mappings is not set: name a mapping file (docs/switches.md)")
-    return [mapping.load(file) for file in settings.mappings]
+    texts = {file: mapping.read(file) for file in settings.mappings}
+    of_equipment = {file for file, text in texts.items() if is_of_equipment(text)}
+    return _Mappings(
+        tuple(
+            mapping.parse(it, str(file)) for file, it in texts.items() if file not in of_equipment
+        ),
+        tuple(parse(it, str(file)) for file, it in texts.items() if file in of_equipment),
+    )
 
 
 def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
@@ -102,31 +121,57 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         raise ConfigError(
             f"switches.interval_seconds is {settings.interval_seconds:g}: at least {_SOONEST_SECONDS:g}"
         )
-    lost_after = timedelta(seconds=settings.lost_after_seconds)
-    reader = Reader(Prometheus(settings), _mappings(settings), lost_after, clock)
+    prometheus, mappings = Prometheus(settings), _mappings(settings)
     directory = settings.spool_directory
     with shipping(config, "switches", directory, settings.spool_bytes, clock) as out:
-        watch = Watch(reader.look, out.told_by.cluster, directory / "switches.json", clock, log)
         log.info(
             "asking Prometheus of switches",
             cluster=out.told_by.cluster,
             every_seconds=settings.interval_seconds,
         )
-        watch.run(stop, settings.interval_seconds, out.tell)
+        rounds = _rounds(settings, prometheus, mappings, out, clock)
+        repeat(rounds, stop, settings.interval_seconds, clock)
     log.info("stopped", spool_bytes=out.spool.bytes)
+
+
+def _rounds(
+    settings: SwitchesSettings,
+    prometheus: Prometheus,
+    mappings: _Mappings,
+    out: Outgoing,
+    clock: Clock,
+) -> list[Callable[[], None]]:
+    directory, cluster = settings.spool_directory, out.told_by.cluster
+    rounds: list[Callable[[], None]] = []
+    if mappings.switches:
+        lost_after = timedelta(seconds=settings.lost_after_seconds)
+        reader = Reader(prometheus, mappings.switches, lost_after, clock)
+        watch = Watch(reader.look, cluster, directory / "switches.json", clock, log)
+        rounds.append(partial(watch.round, out.tell))
+    if mappings.equipment:
+        memory = directory / "equipment.json"
+        equipment = EquipmentWatch(mappings.equipment, prometheus.part, cluster, memory, clock, log)
+        rounds.append(partial(equipment.round, out.tell))
+    return rounds
 
 
 def _check(config: Config) -> int:
     """Say what each mapping finds; 1 where one finds nothing, or has a query that fails."""
-    prometheus = Prometheus(config.switches)
+    prometheus, mappings = Prometheus(config.switches), _mappings(config.switches)
     code = 0
-    for it in _mappings(config.switches):
+    for it in mappings.switches:
         try:
             answers, why = prometheus.answers(it)
             text = "\n".join(
                 (*_found(it, answers, told(it, answers)), *(f"  {one}" for one in why))
             )
             code = 1 if why else code
+        except NotReadError as error:
+            text, code = str(error), 1
+        sys.stdout.write(text + "\n")
+    for one in mappings.equipment:
+        try:
+            text = "\n".join(summary(one, seen(one, prometheus.part)))
         except NotReadError as error:
             text, code = str(error), 1
         sys.stdout.write(text + "\n")
@@ -160,7 +205,7 @@ def _found(it: SwitchMapping, answers: Answers, switches: dict[str, Told]) -> It
 def main(arguments: Sequence[str]) -> int:
     """Ask until SIGTERM, or once with `--check`; returns the exit code."""
     parser = startup.parser(
-        "switches", "Read the switches from the site's Prometheus, and tell the hub."
+        "switches", "Read switches, power and cooling from the site's Prometheus, and tell the hub."
     )
     parser.add_argument(
         "--check", action="store_true", help="ask once, say what was found, tell nobody"

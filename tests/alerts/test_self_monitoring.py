@@ -153,7 +153,7 @@ def a_word(kind: RecordKind, at: datetime, node: str = "mgmt") -> Record:
 @pytest.mark.parametrize(("minutes", "is_told"), [
     (0, False), (24.9, False), (25, True), (24 * 60 - 1, True), (24 * 60, False),
 ])  # fmt: skip
-@pytest.mark.parametrize("kind", [RecordKind.SCHEDULER, RecordKind.SWITCH])
+@pytest.mark.parametrize("kind", [RecordKind.SCHEDULER, RecordKind.SWITCH, RecordKind.EQUIPMENT])
 def test_a_reader_that_fell_silent_is_missed_for_a_day(
     kind: RecordKind, minutes: float, is_told: bool
 ) -> None:

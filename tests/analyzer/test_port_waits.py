@@ -421,3 +421,18 @@ def test_marks_that_are_answered_or_whose_answers_nobody_counts_are_none() -> No
     assert [it.fault for it in ECN.find(marked.window((ECN,)))] == ["port_ecn"]
     assert ECN.find(marked.rising(port(), "cnp_sent", 0.01).window((ECN,))) == []
     assert ECN.find(marked.changed(port(), {"cnp_sent": None}).window((ECN,))) == []
+
+
+@pytest.mark.parametrize(
+    ("ignored", "obeyed", "is_told"),
+    [(50.0, 0.0, True), (50.0, 4.0, True), (50.0, 6.0, False), (0.3, 0.0, False)],
+)
+def test_a_port_that_ignores_what_it_is_notified_of_is_told(
+    ignored: float, obeyed: float, is_told: bool
+) -> None:
+    scene = FLEET.changed(port(), {"cnp_ignored": 3, "cnp_handled": 3})
+    notified = scene.rising(port(), "cnp_ignored", ignored).rising(port(), "cnp_handled", obeyed)
+    found = [(it.fault, it.condition) for it in ECN.find(notified.window((ECN,)))]
+    assert found == [("port_ecn", "cnp_ignored")] * is_told
+    unknown = notified.changed(port(), {"cnp_handled": None})
+    assert ECN.find(unknown.window((ECN,))) == []

@@ -43,7 +43,8 @@ def read(root: Path, device: str) -> dict[str, int | None]:
         # irdma before and after its names changed: drivers/infiniband/hw/irdma/verbs.c.
         (
             {"tcpRetransSegs": 1, "cnpSent": 2, "cnpHandled": 3, "cnpIgnored": 4, "RxECNMrkd": 5},
-            {"retransmits": 1, "cnp_sent": 2, "cnp_handled": 3, "ecn_marked_packets": 5},
+            {"retransmits": 1, "cnp_sent": 2, "cnp_handled": 3, "cnp_ignored": 4}
+            | {"ecn_marked_packets": 5},
         ),
         (
             {"RetransSegs": 1, "RNR sent": 2, "RNR received": 3},
