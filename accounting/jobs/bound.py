@@ -279,7 +279,7 @@ def _unseen(job: Activity) -> str:
     nothing = "no measurement says what they wait for"
     if job.read_bytes_per_second is None and job.written_bytes_per_second is None:
         return nothing
-    return f"{nothing}: its nodes read and write little, but for an object store or cached files"
+    return f"{nothing}: its nodes read and write little, and reads from an object store or a cache do not show"
 
 
 def _of_kernels(job: Activity) -> _Found:

@@ -18,7 +18,7 @@ from .filters import LONGEST_TEXT, Filters
 MOST_ROWS = 100
 _NOTE = (
     "Bound, pace and activity are of the last 5 minutes, pace in percent of the hour before."
-    " At risk is what was computed since the last checkpoint, of jobs that tell theirs."
+    " At risk is what was computed since the last checkpoint, for jobs that report theirs."
 )
 _DASH = "–"
 _SIMULATED = el("span", "SIMULATED: no real hardware", class_="badge simulated")
