@@ -15,6 +15,7 @@ from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import Incident, Opinion, RecordKind, Subject, Transition, readable
+from gpuvigil.numbers_in_words import counted
 
 from .correlation.all_detectors import DETECTORS
 from .correlation.breaker import is_cluster_wide
@@ -46,7 +47,7 @@ def _lines(hub: Hub, identifier: str) -> Iterator[str]:
     incident = next(readable([record] if record else [], Incident.from_record), None)
     if incident is None:
         raise ConfigError(
-            f"the hub knows no incident {identifier!r}; `gpuvigil status` lists those that stand"
+            f"the hub has no incident {identifier!r}; 'gpuvigil status' lists the open ones"
         )
     steps = hub.records(RecordKind.TRANSITION, parent=incident.id)
     # The incidents of the `SPAN` before it, and those that began together with it.
@@ -77,21 +78,21 @@ def explained(
     yield f"{incident.severity.value}, {incident.state}, since {moment(incident.since)}"
     out = incident.out_of_service
     if out is not None:
-        yield f"nobody is notified while it is out of service: {out.reason}"
+        yield f"no alerts while it is out of service: {out.reason}"
     yield from _rule(incident)
-    yield "what was measured:"
+    yield "evidence:"
     yield from (f"  {item.text}" for item in incident.evidence)
-    yield "how it came about:"
+    yield "timeline:"
     yield from (f"  {moment(s.at)}: {s.from_state} to {s.to_state}, {s.reason}" for s in ordered)
-    yield "what speaks against it:"
+    yield "doubts:"
     doubts = [*_doubts(incident, ordered, others), *_doubts_of_rule(incident, others, opinions)]
-    yield from (f"  {doubt}" for doubt in doubts or ["nothing that is known"])
+    yield from (f"  {doubt}" for doubt in doubts or ["none"])
     if incident.covers:
-        yield "explained by it, and not told on their own:"
+        yield "covered by it, without alerts of their own:"
         yield from (f"  {covered}" for covered in incident.covers)
     yield from _history(incident, others)
     if incident.impact.text:
-        yield f"who is hit: {incident.impact.text}"
+        yield f"impact: {incident.impact.text}"
     yield f"first action: {incident.action}"
 
 
@@ -107,7 +108,9 @@ def _rule(incident: Incident) -> Iterator[str]:
     condition = CONDITIONS.get(incident.condition)
     if condition is not None:
         yield f"condition: {condition.key}"
-    yield f"where the rule comes from: {incident.source}"
+    yield f"source of the rule: {incident.source}"
+    if incident.fault in FAULTS:
+        yield f"confidence: {FAULTS[incident.fault].confidence.value}"
 
 
 def _doubts(
@@ -115,19 +118,19 @@ def _doubts(
 ) -> Iterator[str]:
     returns = sum(s.signal in {Signal.RETURNED.value, Signal.FLAPPED.value} for s in steps)
     if returns:
-        yield f"times that it went away and came back: {returns}"
+        yield f"it went away and came back {counted(returns, 'time')}"
     if incident.late:
-        yield "it rests only on data that came late from a spool"
+        yield "all its data arrived late, from a spool"
     if incident.state == State.RESOLVED.value and steps:
         yield f"it is over: {steps[-1].reason}"
     usual = FAULTS.get(incident.fault)
     if usual is not None and incident.severity.rank > usual.severity.rank:
-        yield f"it is less urgent than this fault mostly is ({usual.severity.value})"
+        yield f"it is less severe than this fault usually is ({usual.severity.value})"
     nodes = _alike(incident, others)
     if len(nodes) > 1:
         yield (
-            f"{len(nodes)} other nodes told the same within"
-            f" {_TOGETHER.total_seconds() / 60.0:g} min: suspect what they share"
+            f"{len(nodes)} other nodes have the same fault within"
+            f" {_TOGETHER.total_seconds() / 60.0:g} min: check what they share"
         )
 
 
@@ -136,13 +139,13 @@ def _doubts_of_rule(
 ) -> Iterator[str]:
     """Yield why the rule itself may be wrong: whose its limit is, and how it did lately."""
     if is_cluster_wide(incident):
-        yield "so many at once: the rule may be what is wrong, if one of these nodes is well"
+        yield "it affects so many nodes that the rule may be wrong: check whether one of them is healthy"
     if incident.own_limit:
-        yield f"its limit is ours and no vendor's: {incident.source}"
+        yield f"its limit is gpuvigil's own, not a vendor's: {incident.source}"
     said = [one for one in opinions if one.fault == incident.fault]
     noise = sum(not one.useful for one in said)
     if noise:
-        yield f"people called {noise} of {len(said)} messages of {incident.fault} noise"
+        yield f"{noise} of {len(said)} messages about {incident.fault} were marked as noise"
     over = [
         other.resolved_at - other.since
         for other in others
@@ -153,7 +156,7 @@ def _doubts_of_rule(
     brief = sum(lasted <= _BRIEF for lasted in over)
     if brief:
         minutes = _BRIEF.total_seconds() / 60.0
-        yield f"{brief} of {len(over)} earlier ones there were over within {minutes:g} min"
+        yield f"{brief} of {len(over)} earlier ones on the same part ended within {minutes:g} min"
 
 
 def _alike(incident: Incident, others: Iterable[Incident]) -> set[Subject]:
@@ -174,6 +177,6 @@ def _history(incident: Incident, others: Iterable[Incident]) -> Iterator[str]:
     node = [o for o in before if o.subject.of_node() == incident.subject.of_node()]
     if node:
         days = SPAN.days
-        yield f"incidents in the {days} days before: {len(own)} of it, {len(node)} of its node"
+        yield f"incidents in the {days} days before: {len(own)} on the same part, {len(node)} on its node"
         kinds = sorted({o.title for o in own})
         yield from (f"  {title}" for title in kinds[:5])

@@ -7,6 +7,7 @@ from accounting.hardware import similar_incidents as similar
 from accounting.hardware.incident_steps import Moment, span
 from accounting.hardware.node_changes import LOOKED_BACK, Changed
 from gpuvigil.clock import duration, moment, to_text
+from gpuvigil.faults import FAULTS
 from gpuvigil.model import Evidence, Incident
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
@@ -160,7 +161,9 @@ def _evidence(one: Incident) -> Node:
 
 def _rule(one: Incident) -> str:
     whose = " (this limit is gpuvigil's own, not a vendor's)" if one.own_limit else ""
-    return f"Rule: {one.source}{whose}"
+    row = FAULTS.get(one.fault)
+    confidence = f". Confidence: {row.confidence.value}" if row is not None else ""
+    return f"Rule: {one.source}{whose}{confidence}"
 
 
 def _table(items: Sequence[Evidence]) -> Node:

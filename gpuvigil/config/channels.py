@@ -26,11 +26,11 @@ class ReceiverSettings:
     minimum_severity: str = setting(
         "warning", "critical, warning or info: less severe incidents are not sent"
     )
-    send_resolved: bool = setting(True, "tell also when an incident is resolved")
-    pager: bool = setting(False, "it wakes people: it hears of no simulated incident")
+    send_resolved: bool = setting(True, "also send a message when an incident is resolved")
+    pager: bool = setting(False, "it wakes people: it gets no simulated incidents")
     every_change: bool = setting(
         False,
-        "tell each change, also who is hit now; else, after the first message, only that it is"
+        "send every change, also of the impact; otherwise, after the first message, only that it is"
         " worse, of another cause, much larger, or over",
     )
     timeout_seconds: float = setting(10.0, "a receiver that takes longer is tried again later")
@@ -83,7 +83,7 @@ class WebhookSettings(PostSettings):
     name: str = setting("webhook", "name of the channel, in notices and in the log")
     every_change: bool = setting(
         True,
-        "tell each change, also who is hit now: a program keeps what stands by its fingerprint",
+        "send every change, also of the impact: a program tracks open incidents by their fingerprint",
     )
     secret_file: Path | None = setting(
         None, "file with a secret that both sides know: each post is signed with it"
@@ -136,7 +136,7 @@ class DiscordSettings(PostSettings):
 
     name: str = setting("discord", "name of the channel, in notices and in the log")
     every_change: bool = setting(
-        True, "tell each change, also who is hit now: it edits its message, without a sound"
+        True, "send every change, also of the impact: it edits its message, without a sound"
     )
 
 
@@ -148,7 +148,7 @@ class PagerdutySettings(PostSettings):
     minimum_severity: str = setting(
         "critical", "critical, warning or info: less severe incidents are not sent"
     )
-    pager: bool = setting(True, "it wakes people: it hears of no simulated incident")
+    pager: bool = setting(True, "it wakes people: it gets no simulated incidents")
     url: str = setting("https://events.pagerduty.com/v2/enqueue", "where to post")
     routing_key_file: Path | None = setting(None, "file that holds the integration's routing key")
     routing_key_variable: str = setting("", "variable that holds the routing key")
@@ -165,7 +165,7 @@ class AlertmanagerSettings(PostSettings):
 
     name: str = setting("alertmanager", "name of the channel, in notices and in the log")
     every_change: bool = setting(
-        True, "tell each change, also who is hit now: it replaces what it was told"
+        True, "send every change, also of the impact: it replaces the earlier one"
     )
     minimum_severity: str = setting(
         "info", "critical, warning or info: less severe incidents are not sent"
@@ -220,7 +220,7 @@ class CommandSettings(ReceiverSettings):
     """A program of the site's own; it gets the message as JSON on its standard input."""
 
     name: str = setting("command", "name of the channel, in notices and in the log")
-    every_change: bool = setting(True, "tell each change, also who is hit now")
+    every_change: bool = setting(True, "send every change, also of the impact")
     command: tuple[str, ...] = setting((), "the program and its arguments; no shell reads them")
 
     def wrong(self) -> Iterator[tuple[str, str]]:

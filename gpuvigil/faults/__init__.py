@@ -3,6 +3,7 @@
 from .model import (
     About,
     Blame,
+    Confidence,
     Described,
     EndsBy,
     EndsJob,
@@ -24,6 +25,7 @@ __all__ = [
     "XID_FAULTS",
     "About",
     "Blame",
+    "Confidence",
     "Described",
     "EndsBy",
     "EndsJob",

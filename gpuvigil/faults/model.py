@@ -70,6 +70,14 @@ class Proof(str, Enum):
     ON_TRIAL = "on trial"  # until it was right at the site: see `gpuvigil.faults.trial`
 
 
+class Confidence(str, Enum):
+    """How far a fault's verdict can be trusted, by what it rests on."""
+
+    REPORTED = "high, reported by the device, the driver or the kernel"
+    INFERRED = "medium, inferred from other measurements"
+    ON_TRIAL = "low, a rule that has yet to be right at this site"
+
+
 class Blame(str, Enum):
     """What is to blame: a part of the machine that wears out, a user, or neither."""
 
@@ -197,3 +205,9 @@ class Fault(Described):
     tuned_by: str | None  # the key of `[analyzer]` that makes the fault rarer when doubled
     simulated_as: tuple[str, ...]  # kinds of faults in the simulated fleet that it detects
     selftest: SelftestScript  # how the selftest makes the fault happen
+
+    @property
+    def confidence(self) -> Confidence:
+        if self.proof is Proof.ON_TRIAL:
+            return Confidence.ON_TRIAL
+        return Confidence.INFERRED if self.inferred else Confidence.REPORTED

@@ -41,11 +41,12 @@ def test_rule_numbers_steps_and_action_are_told() -> None:
     lines = list(explained(*told(), []))
     assert lines[0] == "node-1 GPU 0: GPU's PCIe link has lost lanes"
     assert "condition: pcie_narrow" in lines
+    assert "confidence: high, reported by the device, the driver or the kernel" in lines
     assert any(line.startswith("rule: gpu_pcie: ") for line in lines)
     assert "  PCIe width: 8 lanes (normal: 16)" in lines
     assert any("suspect to open, seen a second time" in line for line in lines)
-    against = lines.index("what speaks against it:")
-    assert lines[against + 1] == "  nothing that is known"
+    against = lines.index("doubts:")
+    assert lines[against + 1] == "  none"
     assert lines[-1].startswith("first action: Drain the node; reseat")
 
 
@@ -61,10 +62,10 @@ def test_doubts_are_told() -> None:
     ]
     late = replace(found, late=True, severity=Severity.INFO)
     lines = list(explained(late, steps, [*others, *before, found]))
-    assert "  it rests only on data that came late from a spool" in lines
-    assert "  it is less urgent than this fault mostly is (warning)" in lines
-    assert any("2 other nodes told the same within 5 min" in line for line in lines)
-    assert "incidents in the 30 days before: 1 of it, 2 of its node" in lines
+    assert "  all its data arrived late, from a spool" in lines
+    assert "  it is less severe than this fault usually is (warning)" in lines
+    assert any("2 other nodes have the same fault within 5 min" in line for line in lines)
+    assert "incidents in the 30 days before: 1 on the same part, 2 on its node" in lines
 
 
 def test_what_speaks_against_the_rule_is_told() -> None:
@@ -91,10 +92,10 @@ def test_what_speaks_against_the_rule_is_told() -> None:
     ]
     other = replace(said[0], fault="gpu_lost")
     lines = list(explained(ours, steps, [brief, long, found], [*said, other]))
-    assert "nobody is notified while it is out of service: drained: fan [ada@now]" in lines
-    assert "  its limit is ours and no vendor's: ours: three in half an hour" in lines
-    assert "  people called 2 of 3 messages of gpu_pcie noise" in lines
-    assert "  1 of 2 earlier ones there were over within 10 min" in lines
+    assert "no alerts while it is out of service: drained: fan [ada@now]" in lines
+    assert "  its limit is gpuvigil's own, not a vendor's: ours: three in half an hour" in lines
+    assert "  2 of 3 messages about gpu_pcie were marked as noise" in lines
+    assert "  1 of 2 earlier ones on the same part ended within 10 min" in lines
 
 
 @pytest.mark.parametrize("cluster", sorted(RESERVED_CLUSTERS))
@@ -122,7 +123,7 @@ def test_the_command_explains_what_the_hub_has_and_says_what_it_has_not(
         assert main([found.id, "--config", str(config)]) == 0
         assert "condition: pcie_narrow" in capsys.readouterr().out
         assert main(["nobody", "--config", str(config)]) == 2
-        assert "the hub knows no incident 'nobody'" in capsys.readouterr().err
+        assert "the hub has no incident 'nobody'" in capsys.readouterr().err
 
 
 @pytest.mark.server
@@ -148,4 +149,7 @@ def test_what_was_before_an_old_incident_is_told_however_long_ago_that_is(
 
         assert main([old.id, "--config", str(config)]) == 0
 
-    assert "incidents in the 30 days before: 3 of it, 3 of its node" in capsys.readouterr().out
+    assert (
+        "incidents in the 30 days before: 3 on the same part, 3 on its node"
+        in capsys.readouterr().out
+    )

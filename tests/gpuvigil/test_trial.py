@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuvigil.config import AlertsSettings
-from gpuvigil.faults import FAULTS, Proof
+from gpuvigil.faults import FAULTS, Confidence, Proof
 from gpuvigil.faults.trial import (
     ALL,
     NONE,
@@ -154,3 +154,17 @@ def test_a_setting_that_names_no_fault_is_a_mistake(
 ) -> None:
     found = AlertsSettings(proven=proven).wrong()
     assert [text for _, _, key, text in found if key == "proven"] == wrong
+
+
+@pytest.mark.parametrize(
+    ("fault", "confidence"),
+    [
+        ("gpu_lost", Confidence.REPORTED),
+        ("gpu_hot", Confidence.INFERRED),
+        (TRIED, Confidence.ON_TRIAL),
+    ],
+)
+def test_confidence_follows_from_what_a_verdict_rests_on(
+    fault: str, confidence: Confidence
+) -> None:
+    assert FAULTS[fault].confidence is confidence
