@@ -31,8 +31,6 @@ hypothesis.settings.register_profile("many", deadline=None, max_examples=1000, p
 hypothesis.settings.register_profile("unit", deadline=None, max_examples=10, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
-gc.disable()  # until all tests are collected: none of it is garbage
-
 SECOND_TIER = {"server", "slow", "medium", "site"}
 # A test with one of these marks is outside the tier, whatever other marks it has.
 NOT_IN = {"unit": SECOND_TIER, "test": {"site"}}
@@ -131,6 +129,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tier", choices=("unit", "test", "sites", "alone"), help="the tests of this tier"
     )
+
+
+def pytest_collection() -> None:
+    """Collect no garbage until all tests are collected: none of it is garbage."""
+    gc.disable()
 
 
 def pytest_collection_finish() -> None:
