@@ -32,8 +32,14 @@ from ..window.window import Window
 _GRAVITY = {stand: number for number, stand in enumerate(RankState)}
 # The stands that name ranks to blame; the others do not.
 _NAMES = frozenset(
-    {RankState.DEAD, RankState.UNREACHABLE, RankState.FAILED, RankState.BEHIND, RankState.DIFFERENT}
+    {
+        *(RankState.DEAD, RankState.UNREACHABLE, RankState.FAILED),
+        *(RankState.BEHIND, RankState.DIFFERENT, RankState.NO_DUMP),
+    }
 )
+# A node reads its ranks' dumps within a minute and reports each change: a rank of which nothing has come by then
+# wrote none (ours).
+_ALL_WRITTEN_SECONDS = 60.0
 _NAMED = 4
 _Told = Sequence[tuple[Subject, Collective]]  # reports with the node that made them
 
@@ -55,12 +61,12 @@ class Standing:
 
 def standing(window: Window, gpus: Iterable[Subject], seconds: float) -> Standing | None:
     """Return what was reported of these GPUs' holder since it stalled, `seconds` ago; None: nothing."""
-    told, nodes = _told(window, gpus, seconds)
+    told, nodes, all_written = _told(window, gpus, seconds)
     if not told:
         return None
     ras = [it for it in told if it[1].by is Source.RAS]
     dumps = [it for it in told if it[1].by is Source.FLIGHT_RECORDER]
-    found = [of for of in (_by_dumps(dumps), _gravest(ras)) if of is not None]
+    found = [of for of in (_by_dumps(dumps, all_written), _gravest(ras)) if of is not None]
     if not found:
         return None
     silent = sorted({node for node, of in ras if of.stand is RankState.SILENT})
@@ -75,8 +81,11 @@ def standing(window: Window, gpus: Iterable[Subject], seconds: float) -> Standin
 
 def _told(
     window: Window, gpus: Iterable[Subject], seconds: float
-) -> tuple[_Told, frozenset[Subject]]:
-    """Return the last report of each source by each node of the holder, and all the holder's nodes."""
+) -> tuple[_Told, frozenset[Subject], bool]:
+    """Return the last report of each source by each node of the holder, and all the holder's nodes.
+
+    And whether each of these nodes reported dumps, the last of them a while ago.
+    """
     whole = window.whole or window
     keys = {holder_key(a) for gpu in gpus for a in window.held(gpu)} & window.holdings.keys()
     held = [a for key in keys for gpu in window.holdings[key].gpus for a in window.held(gpu)]
@@ -89,21 +98,27 @@ def _told(
             young = (window.now - event.at).total_seconds() <= seconds
             if young and event.collectives and event.collectives[0].holder in names:
                 last[node, event.collectives[0].by] = event
-    return [
+    told = [
         (node, of)
         for (node, _), event in sorted(last.items(), key=lambda it: it[0])
         for of in event.collectives
-    ], frozenset(nodes)
+    ]
+    wrote = {node: e.at for (node, by), e in last.items() if by is Source.FLIGHT_RECORDER}
+    all_written = nodes == wrote.keys() and all(
+        (window.now - at).total_seconds() >= _ALL_WRITTEN_SECONDS for at in wrote.values()
+    )
+    return told, frozenset(nodes), all_written
 
 
 def _gravest(told: _Told) -> Collective | None:
     return min((of for _, of in told), key=lambda it: (_GRAVITY[it.stand], -it.size), default=None)
 
 
-def _by_dumps(told: _Told) -> Collective | None:
+def _by_dumps(told: _Told, all_written: bool) -> Collective | None:
     """Return which ranks have not entered what others wait in, over all groups, None if unknown.
 
-    A rank that waits in one group is late in another, and so not to blame.
+    A rank that waits in one group is late in another, and so not to blame. If all dumps are written, a
+    rank without one has died, or is stuck outside PyTorch.
     """
     groups: dict[str, list[Collective]] = defaultdict(list)
     for _, of in told:
@@ -117,7 +132,9 @@ def _by_dumps(told: _Told) -> Collective | None:
     left = [(of, them) for of, them in free if them] or blamed
     if unlike or not left:
         whole = [of for of in found if of.stand is RankState.TOGETHER]
-        return next(iter([*unlike, *sorted(whole, key=lambda it: -it.size)]), None)
+        absent = [_without_dumps(max(found, key=lambda it: it.size))] if found else []
+        absent = [of for of in absent if all_written and of.ranks]
+        return next(iter([*unlike, *absent, *sorted(whole, key=lambda it: -it.size)]), None)
     of, them = min(left, key=lambda it: (len(it[1]), it[0].count, -it[0].size, it[0].group))
     known = {rank.rank: rank for rank in of.ranks}
     named = [
@@ -125,6 +142,18 @@ def _by_dumps(told: _Told) -> Collective | None:
         for rank in sorted(them)[:MOST_RANKS]
     ]
     return replace(of, ranks=tuple(named), count=len(them))
+
+
+def _without_dumps(of: Collective) -> Collective:
+    """Return the job's largest group with its ranks that wrote no dump; none unless all others wait in it."""
+    waits = ranks_in(of.waiting)
+    everybody = set(range(of.size))
+    absent = sorted(everybody - waits)
+    others_wait = of.stand is RankState.WAITING and not of.left and not of.late
+    if not others_wait or not waits < everybody or 2 * len(absent) > of.size:
+        absent = []
+    ranks = [RankStatus(rank=rank, stand=RankState.NO_DUMP) for rank in absent[:MOST_RANKS]]
+    return replace(of, stand=RankState.NO_DUMP, ranks=tuple(ranks), count=len(absent))
 
 
 def _group(told: Sequence[Collective]) -> Collective:
@@ -255,6 +284,10 @@ def _sentence(window: Window, it: Standing) -> str:
     who = _who(window, it)
     if of.stand is RankState.DIFFERENT:
         return f"{who} called another collective than the other ranks at number {of.entered}"
+    if of.stand is RankState.NO_DUMP:
+        others = of.size - of.count
+        wait = "other waits" if others == 1 else f"other {others} wait"
+        return f"{who} wrote no dump, and the {wait} in {of.operation} {of.entered}"
     if of.stand is not RankState.BEHIND:
         return _SAID[of.stand].format(who=who + (" is" if of.count == 1 else " are"))
     reached = {rank.reached for rank in of.ranks}

@@ -30,6 +30,7 @@ class RankState(str, Enum):
     FAILED = "failed"  # it reports an error itself, or was aborted
     BEHIND = "behind"  # it never entered the collective that the others wait in
     DIFFERENT = "different"  # it calls another operation than the others at the same point
+    NO_DUMP = "no dump"  # it wrote no dump, while the others wait in one collective
     STARTING = "starting"  # its communicator is not ready, nor was it half a minute before
     SILENT = "silent"  # the node's own process takes the query and never answers
     FIRST = "first"  # it waits least: the others wait for it

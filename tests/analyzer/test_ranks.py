@@ -267,6 +267,33 @@ def test_dumps_that_all_wait_in_one_place_say_that_it_is_stalled() -> None:
     assert it.condition == "no_steps"
 
 
+def absent(ago: float, nodes: int = NODES) -> str:
+    """Rank 5 of node 3 wrote no dump; the others wait."""
+    ranks = ({0: 9, 1: 9}, {2: 9, 3: 9}, {4: 9})[:nodes]
+    events = [
+        tells(number, dump(them), ago=ago, source=Source.FLIGHT_RECORDER)
+        for number, them in enumerate(ranks, 1)
+    ]
+    return said(hung(*events))
+
+
+def test_a_rank_without_a_dump_is_named_once_all_others_are_known_to_wait() -> None:
+    assert absent(60.0) == (
+        "rank 5 wrote no dump, and the other 5 wait in all_reduce 9, by PyTorch's Flight Recorder"
+    )
+    assert absent(59.0) == ""
+    assert absent(60.0, nodes=2) == ""
+
+
+def test_no_rank_is_named_for_its_missing_dump_while_others_have_not_entered_or_have_left() -> None:
+    for last in (dump({4: 8}), dump({4: 9}, left=[4])):
+        events = [
+            tells(number, them, ago=90.0, source=Source.FLIGHT_RECORDER)
+            for number, them in enumerate((dump({0: 9, 1: 9}), dump({2: 9, 3: 9}), last), 1)
+        ]
+        assert "no dump" not in said(hung(*events))
+
+
 def test_without_the_dumps_of_some_nothing_is_known_of_them() -> None:
     it = hung(dumps(1, dump({0: 9, 1: 9})))
     assert said(it) == ""
