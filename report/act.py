@@ -14,8 +14,8 @@ from gpuvigil.model import Incident, Job
 from . import capacity
 from .hit import behind, held_gpus
 from .inputs import Facts, SpanData
-from .rounding import HOUR, rounded
-from .sheet import Cell, Column, Kind, Sheet, exact, moved
+from .model.rounding import HOUR, rounded
+from .model.sheet import Cell, Column, Kind, Sheet, exact, moved
 from .waste import Wasted
 
 _Amount = tuple[float, float]  # lower and upper bound; equal when the amount is known

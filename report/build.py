@@ -4,12 +4,10 @@ from collections.abc import Sequence
 
 from gpuvigil.clock import duration
 
-from . import formatting
 from .act import act, losses
 from .actions import actions, became
 from .capacity import capacity
 from .cloud import cloud
-from .content import Report
 from .coverage import Coverage, comparison, coverage
 from .energy import energy
 from .figures import figures, parts, with_changes
@@ -17,10 +15,12 @@ from .hardware import is_hardware, troubles
 from .hours import LEAST_FOR_WEEK, days, grain, points, week
 from .inputs import Facts
 from .method import method
+from .model import formatting
+from .model.content import Report
+from .model.rounding import HOUR, decimals, near
+from .model.sheet import Sheet
 from .reliability import hardware_sheets
-from .rounding import HOUR, decimals, near
 from .rule_feedback import worth
-from .sheet import Sheet
 from .summary import Case, verdict
 from .waste import Wasted, groups, jobs, wasted
 from .work_lost import work_lost

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from gpuvigil.config import PriceSettings
 
 from .inputs import Facts
-from .rounding import HOUR, rounded
-from .sheet import Cell, Column, Kind, Sheet, exact
+from .model.rounding import HOUR, rounded
+from .model.sheet import Cell, Column, Kind, Sheet, exact
 from .waste import Wasted
 
 _COLUMNS = (

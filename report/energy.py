@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from .inputs import Facts, SpanData
-from .rounding import energy_kwh, near
-from .sheet import Cell, Column, Kind, Sheet, exact
+from .model.rounding import energy_kwh, near
+from .model.sheet import Cell, Column, Kind, Sheet, exact
 from .waste import MOST_GROUPS, NO_NAME, Wasted
 
 NOBODY = "not allocated"

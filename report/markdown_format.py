@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gpuvigil.markdown import text
 
-from . import formatting
-from .content import Figure, Report
+from .model import formatting
+from .model.content import Figure, Report
+from .model.sheet import said
 from .shared_sentences import coverage_words, made
-from .sheet import said
 
 
 def markdown(reports: Sequence[Report]) -> str:

@@ -19,11 +19,11 @@ from gpuvigil.clock import duration
 from gpuvigil.model import Incident, RmaState
 
 from .act import is_network, lasted
-from .formatting import at
 from .hardware import fault_title, gpus_of, is_hardware
 from .hit import HeldGpus, behind, held_gpus, hit
 from .inputs import Facts
-from .sheet import Cell, Column, Kind, Sheet, exact
+from .model.formatting import at
+from .model.sheet import Cell, Column, Kind, Sheet, exact
 from .waste import Wasted
 
 MOST = 8

@@ -25,8 +25,8 @@ from gpuvigil.store.configured import hubs
 
 from .archive import earlier_numbers_since
 from .build import build
-from .content import Report
 from .inputs import read
+from .model.content import Report
 from .revised import revised
 from .span import add_options, asked
 

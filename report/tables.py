@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from gpuvigil.web.markup import Html, tag
 
-from . import formatting
-from .content import Report, Trouble
+from .model import formatting
+from .model.content import Report, Trouble
+from .model.sheet import Cell, Column, Kind, Sheet, said
 from .palette import INK, LINE, MUTED, SOFT, STATE_FILLS, USED
-from .sheet import Cell, Column, Kind, Sheet, said
 
 _Column = tuple[str, bool]  # its head, and whether it holds numbers
 _FIRST = 26  # a text of the first column up to this length stays on one line

@@ -18,8 +18,8 @@ from accounting.efficiency.inefficient_hours import HOUR, LEAST_PART, Waste, Was
 from gpuvigil.model import Job
 
 from .inputs import Facts, SpanData
-from .rounding import rounded
-from .sheet import Cell, Column, Kind, Sheet, exact, moved
+from .model.rounding import rounded
+from .model.sheet import Cell, Column, Kind, Sheet, exact, moved
 
 MOST_JOBS, MOST_GROUPS, LEAST_GROUPS = 10, 12, 2
 # Less than this share of all waste is not listed among the worst.

@@ -7,7 +7,7 @@ from accounting.jobs.losses import Loss
 from gpuvigil.numbers_in_words import counted
 
 from .inputs import Facts
-from .sheet import Cell, Column, Kind, Sheet, exact
+from .model.sheet import Cell, Column, Kind, Sheet, exact
 
 MOST = 8
 NOT_TOLD = "What jobs lost at failures is not known: no scheduler reports jobs."

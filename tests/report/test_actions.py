@@ -11,7 +11,7 @@ from accounting.usage import BUCKET, Share, Usage
 from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import Impact, Rma, RmaState
 from report.build import build
-from report.content import Report
+from report.model.content import Report
 from tests.report.weeks import END, START, WEEK, bucket, facts, gpu, incident, priced, share, usage
 
 

@@ -15,9 +15,9 @@ from benchmarks.past import Past, faults
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import load
 from report.build import build
-from report.content import Report
 from report.inputs import Facts, read
-from report.rounding import HOUR
+from report.model.content import Report
+from report.model.rounding import HOUR
 from tests.report import by_hand as by_hand_module
 from tests.report.by_hand import Hub, Totals, totals
 from tests.servers import QuickHub

@@ -9,10 +9,10 @@ import pytest
 
 from gpuvigil.config import ReportSettings
 from gpuvigil.errors import ConfigError
-from report import formatting
 from report.build import build
-from report.calendar import Calendar, days_before, midnight, recognized, written
-from report.content import Report
+from report.model import formatting
+from report.model.calendar import Calendar, days_before, midnight, recognized, written
+from report.model.content import Report
 from report.schedule import covered
 from report.span import add_options, asked
 from report.timeline import over_time

@@ -18,17 +18,17 @@ from accounting.usage import Usage
 from accounting.usage.model import floor
 from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import SIMULATED_CLUSTER
-from report import formatting
-from report import sheet as report_sheet
 from report.build import build
-from report.content import Report
 from report.csv_format import COLUMNS, csv_text
 from report.html_document import POLICY
 from report.html_format import html
 from report.json_format import json_text
 from report.markdown_format import markdown, summary
+from report.model import formatting
+from report.model import sheet as report_sheet
+from report.model.content import Report
+from report.model.sheet import Kind
 from report.pdf_format import pdf
-from report.sheet import Kind
 from tests.report.pagetext import Page, page
 from tests.report.pdftext import pages
 from tests.report.weeks import (

@@ -4,7 +4,7 @@ import pytest
 
 from report.build import build
 from report.html_format import html
-from report.sheet import Cell, Column, Kind, Sheet
+from report.model.sheet import Cell, Column, Kind, Sheet
 from tests.report.weeks import facts, share, usage
 
 COLUMNS = (

@@ -6,10 +6,10 @@ import pytest
 
 from accounting.usage import Share
 from report.build import build
-from report.content import Report
 from report.html_format import html
 from report.inputs import Facts
 from report.markdown_format import markdown
+from report.model.content import Report
 from tests.report.weeks import END, START, WEEK, facts, incident, nothing, share, usage
 
 pytestmark = pytest.mark.slow
