@@ -48,7 +48,7 @@ from gpuvigil.model import (
 from gpuvigil.schedulers.node_turns import NodeTurns
 from gpuvigil.schedulers.out_of_service import LostTo
 from report.build import build
-from report.inputs import Facts, read
+from report.inputs.facts import Facts, read
 from report.waste import wasted
 
 from .fingerprint import is_committed

@@ -13,7 +13,7 @@ from gpuvigil.model import Incident, Job
 
 from . import capacity
 from .hit import behind, held_gpus
-from .inputs import Facts, SpanData
+from .inputs.facts import Facts, SpanData
 from .model.rounding import HOUR, rounded
 from .model.sheet import Cell, Column, Kind, Sheet, exact, moved
 from .waste import Wasted

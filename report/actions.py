@@ -12,7 +12,7 @@ from gpuvigil.numbers_in_words import counted
 
 from .hardware import fault_title, gpus_of, is_hardware
 from .hit import held_gpus, hit
-from .inputs import Facts, SpanData
+from .inputs.facts import Facts, SpanData
 from .model import formatting
 from .model.content import Action, Became
 from .model.rounding import rounded

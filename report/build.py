@@ -13,7 +13,7 @@ from .energy import energy
 from .figures import figures, parts, with_changes
 from .hardware import is_hardware, troubles
 from .hours import LEAST_FOR_WEEK, days, grain, points, week
-from .inputs import Facts
+from .inputs.facts import Facts
 from .method import method
 from .model import formatting
 from .model.content import Report

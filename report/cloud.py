@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpuvigil.config import PriceSettings
 
-from .inputs import Facts
+from .inputs.facts import Facts
 from .model.rounding import HOUR, rounded
 from .model.sheet import Cell, Column, Kind, Sheet, exact
 from .waste import Wasted

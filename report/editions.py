@@ -10,7 +10,7 @@ from accounting.usage import Bucket, Seconds, Usage
 from accounting.usage.columns import SHARES, Rows, shares_of, table_of
 from gpuvigil.model import Incident
 
-from .inputs import Facts, SpanData, Week
+from .inputs.facts import Facts, SpanData, Week
 from .model.content import Capacity, Report
 
 _FIGURES = ("used_of_allocated_percent", "idle_held_gpu_hours", "energy_kwh")

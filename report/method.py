@@ -11,7 +11,7 @@ from gpuvigil.numbers_in_words import counted
 
 from .cost import cost_notes
 from .coverage import FULL_PERCENT, Coverage
-from .inputs import Facts
+from .inputs.facts import Facts
 from .model import formatting
 from .model.content import Method
 from .model.rounding import down

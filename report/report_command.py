@@ -25,7 +25,7 @@ from gpuvigil.store.configured import hubs
 
 from .archive import earlier_numbers_since
 from .build import build
-from .inputs import read
+from .inputs.facts import read
 from .model.content import Report
 from .revised import revised
 from .span import add_options, asked

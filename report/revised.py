@@ -9,7 +9,7 @@ from accounting.cost.money import listed
 from gpuvigil.clock import from_text, to_text
 from gpuvigil.numbers_in_words import counted
 
-from .inputs import Facts
+from .inputs.facts import Facts
 from .model import formatting
 from .model.content import Report
 from .model.rounding import HOUR

@@ -33,7 +33,7 @@ from .archive import earlier_numbers_since, letters_of, runs
 from .build import build
 from .editions import of_team, only_theirs
 from .html_format import html
-from .inputs import read
+from .inputs.facts import read
 from .markdown_format import summary
 from .pdf_format import pdf
 from .revised import numbers_to_keep, revised

@@ -17,7 +17,7 @@ from accounting.efficiency.holdings import Holding, Hourly, excused_by, holdings
 from accounting.efficiency.inefficient_hours import HOUR, LEAST_PART, Waste, WasteHour
 from gpuvigil.model import Job
 
-from .inputs import Facts, SpanData
+from .inputs.facts import Facts, SpanData
 from .model.rounding import rounded
 from .model.sheet import Cell, Column, Kind, Sheet, exact, moved
 

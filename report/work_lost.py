@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from accounting.jobs.losses import Loss
 from gpuvigil.numbers_in_words import counted
 
-from .inputs import Facts
+from .inputs.facts import Facts
 from .model.sheet import Cell, Column, Kind, Sheet, exact
 
 MOST = 8

@@ -23,7 +23,7 @@ from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.model import Incident
 from gpuvigil.typed_times import length
 from report.build import build
-from report.inputs import Facts, SpanData
+from report.inputs.facts import Facts, SpanData
 from report.model.content import Report
 from report.owners import owners
 from report.report_command import form_of, render, write

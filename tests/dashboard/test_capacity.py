@@ -19,7 +19,7 @@ from dashboard.model.newest_rows import CELL_FIELDS
 from gpuvigil.config import Config
 from gpuvigil.model import ScheduledNode, Scheduler, Subject
 from report.build import build
-from report.inputs import read
+from report.inputs.facts import read
 from tests.accounting.usage.told import own, tell
 from tests.servers import HubProcess, QuickHub
 

@@ -15,7 +15,7 @@ from benchmarks.past import Past, faults
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import load
 from report.build import build
-from report.inputs import Facts, read
+from report.inputs.facts import Facts, read
 from report.model.content import Report
 from report.model.rounding import HOUR
 from tests.report import by_hand as by_hand_module

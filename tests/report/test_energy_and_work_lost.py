@@ -13,7 +13,7 @@ from gpuvigil.config import CostSettings
 from gpuvigil.model import job_holder
 from report.build import build
 from report.editions import of_team, only_theirs
-from report.inputs import Facts
+from report.inputs.facts import Facts
 from report.markdown_format import markdown
 from report.model.content import Report
 from report.model.sheet import Sheet, said

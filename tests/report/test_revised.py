@@ -14,7 +14,7 @@ from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import Incident
 from gpuvigil.model.report_run import ReportRun
 from report.build import build
-from report.inputs import Facts
+from report.inputs.facts import Facts
 from report.markdown_format import summary
 from report.revised import EarlierNumbers, numbers_to_keep, revised
 from tests.report.weeks import END, START, WEEK, facts, gpu, incident, share, usage

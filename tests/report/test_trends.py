@@ -9,7 +9,7 @@ import pytest
 
 from gpuvigil.config import Config, HubSettings
 from report.build import build
-from report.inputs import Facts, read
+from report.inputs.facts import Facts, read
 from report.model.calendar import Calendar
 from tests.accounting.usage.at_hand import HubAtHand
 from tests.report.weeks import bucket, inventory, share

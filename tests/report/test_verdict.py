@@ -7,7 +7,7 @@ import pytest
 from accounting.usage import Share
 from report.build import build
 from report.html_format import html
-from report.inputs import Facts
+from report.inputs.facts import Facts
 from report.markdown_format import markdown
 from report.model.content import Report
 from tests.report.weeks import END, START, WEEK, facts, incident, nothing, share, usage

@@ -17,7 +17,7 @@ from accounting.usage import BUCKET
 from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import Impact, Job, Rma, RmaState, Severity, Subject
 from report.build import build
-from report.inputs import SpanData
+from report.inputs.facts import SpanData
 from report.model import formatting
 from report.model.content import Report
 from report.waste import Wasted, advice, wasted

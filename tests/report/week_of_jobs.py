@@ -17,7 +17,7 @@ from accounting.usage import BUCKET, Bucket, Share, Usage
 from gpuvigil.config.pricing import CostSettings, PriceSettings
 from gpuvigil.model import Impact, Job, Subject
 from report.build import build
-from report.inputs import Facts, SpanData
+from report.inputs.facts import Facts, SpanData
 from report.json_format import json_text
 
 from .weeks import END, START, WEEK, bucket, facts, incident, share

@@ -38,9 +38,9 @@ from gpuvigil.model import (
     readable,
 )
 
+from ..model.calendar import Calendar
+from ..model.rounding import rounded
 from .failed_jobs import lost
-from .model.calendar import Calendar
-from .model.rounding import rounded
 
 # Unconfirmed incidents do not count yet, and dismissed ones never did.
 _CONFIRMED = frozenset({state.value for state in STANDING} | {State.RESOLVED.value})
