@@ -24,10 +24,10 @@ from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 
 from .archive import earlier_numbers_since
-from .build import build
 from .inputs.facts import read
 from .model.content import Report
-from .revised import revised
+from .sections.build import build
+from .sections.revised import revised
 from .span import add_options, asked
 
 _SUFFIXES = {

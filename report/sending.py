@@ -30,14 +30,14 @@ from gpuvigil.model.report_run import Letter, LetterState, ReportRun
 from gpuvigil.web.page_links import report_page
 
 from .archive import earlier_numbers_since, letters_of, runs
-from .build import build
 from .editions import of_team, only_theirs
 from .html_format import html
 from .inputs.facts import read
 from .markdown_format import summary
 from .pdf_format import pdf
-from .revised import numbers_to_keep, revised
 from .schedule import final_of, planned, so_far, until
+from .sections.build import build
+from .sections.revised import numbers_to_keep, revised
 
 LEASE_SECONDS, POLL_SECONDS = 300.0, 20.0
 # A round sends only as long as this share of the lease allows, so that the lease never ends under it.

@@ -9,11 +9,11 @@ import pytest
 
 from gpuvigil.config import ReportSettings
 from gpuvigil.errors import ConfigError
-from report.build import build
 from report.model import formatting
 from report.model.calendar import Calendar, days_before, midnight, recognized, written
 from report.model.content import Report
 from report.schedule import covered
+from report.sections.build import build
 from report.span import add_options, asked
 from report.timeline import over_time
 from tests.report.weeks import QUARTER, facts, nothing, share, usage

@@ -18,7 +18,6 @@ from accounting.usage import Usage
 from accounting.usage.model import floor
 from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import SIMULATED_CLUSTER
-from report.build import build
 from report.csv_format import COLUMNS, csv_text
 from report.html_document import POLICY
 from report.html_format import html
@@ -29,6 +28,7 @@ from report.model import sheet as report_sheet
 from report.model.content import Report
 from report.model.sheet import Kind
 from report.pdf_format import pdf
+from report.sections.build import build
 from tests.report.pagetext import Page, page
 from tests.report.pdftext import pages
 from tests.report.weeks import (

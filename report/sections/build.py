@@ -4,6 +4,11 @@ from collections.abc import Sequence
 
 from gpuvigil.clock import duration
 
+from ..inputs.facts import Facts
+from ..model import formatting
+from ..model.content import Report
+from ..model.rounding import HOUR, decimals, near
+from ..model.sheet import Sheet
 from .act import act, losses
 from .actions import actions, became
 from .capacity import capacity
@@ -13,12 +18,7 @@ from .energy import energy
 from .figures import figures, parts, with_changes
 from .hardware import is_hardware, troubles
 from .hours import LEAST_FOR_WEEK, days, grain, points, week
-from .inputs.facts import Facts
 from .method import method
-from .model import formatting
-from .model.content import Report
-from .model.rounding import HOUR, decimals, near
-from .model.sheet import Sheet
 from .reliability import hardware_sheets
 from .rule_feedback import worth
 from .summary import Case, verdict

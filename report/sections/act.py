@@ -11,11 +11,11 @@ from accounting.usage import BUCKET, Bucket
 from gpuvigil.faults import FAULTS, Stops
 from gpuvigil.model import Incident, Job
 
+from ..inputs.facts import Facts, SpanData
+from ..model.rounding import HOUR, rounded
+from ..model.sheet import Cell, Column, Kind, Sheet, exact, moved
 from . import capacity
 from .hit import behind, held_gpus
-from .inputs.facts import Facts, SpanData
-from .model.rounding import HOUR, rounded
-from .model.sheet import Cell, Column, Kind, Sheet, exact, moved
 from .waste import Wasted
 
 _Amount = tuple[float, float]  # lower and upper bound; equal when the amount is known

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from accounting.jobs.losses import Loss
 from gpuvigil.numbers_in_words import counted
 
-from .inputs.facts import Facts
-from .model.sheet import Cell, Column, Kind, Sheet, exact
+from ..inputs.facts import Facts
+from ..model.sheet import Cell, Column, Kind, Sheet, exact
 
 MOST = 8
 NOT_TOLD = "What jobs lost at failures is not known: no scheduler reports jobs."

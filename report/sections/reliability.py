@@ -18,12 +18,12 @@ from accounting.jobs.reliability import (
 from gpuvigil.clock import duration
 from gpuvigil.model import Incident, RmaState
 
+from ..inputs.facts import Facts
+from ..model.formatting import at
+from ..model.sheet import Cell, Column, Kind, Sheet, exact
 from .act import is_network, lasted
 from .hardware import fault_title, gpus_of, is_hardware
 from .hit import HeldGpus, behind, held_gpus, hit
-from .inputs.facts import Facts
-from .model.formatting import at
-from .model.sheet import Cell, Column, Kind, Sheet, exact
 from .waste import Wasted
 
 MOST = 8

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from gpuvigil.config import PriceSettings
 
-from .inputs.facts import Facts
-from .model.rounding import HOUR, rounded
-from .model.sheet import Cell, Column, Kind, Sheet, exact
+from ..inputs.facts import Facts
+from ..model.rounding import HOUR, rounded
+from ..model.sheet import Cell, Column, Kind, Sheet, exact
 from .waste import Wasted
 
 _COLUMNS = (

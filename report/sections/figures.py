@@ -7,9 +7,9 @@ from accounting.usage import Seconds, Usage, share_percent
 from gpuvigil.model import GpuState
 from gpuvigil.schedulers.out_of_service import LostTo
 
+from ..model.content import Figure, Part
+from ..model.rounding import HOUR, energy_kwh, near, rounded, shared
 from .coverage import Coverage, allocated_range, used_range
-from .model.content import Figure, Part
-from .model.rounding import HOUR, energy_kwh, near, rounded, shared
 from .waste import Wasted
 
 STATES: tuple[tuple[GpuState, str, str], ...] = (

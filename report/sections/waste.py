@@ -17,9 +17,9 @@ from accounting.efficiency.holdings import Holding, Hourly, excused_by, holdings
 from accounting.efficiency.inefficient_hours import HOUR, LEAST_PART, Waste, WasteHour
 from gpuvigil.model import Job
 
-from .inputs.facts import Facts, SpanData
-from .model.rounding import rounded
-from .model.sheet import Cell, Column, Kind, Sheet, exact, moved
+from ..inputs.facts import Facts, SpanData
+from ..model.rounding import rounded
+from ..model.sheet import Cell, Column, Kind, Sheet, exact, moved
 
 MOST_JOBS, MOST_GROUPS, LEAST_GROUPS = 10, 12, 2
 # Less than this share of all waste is not listed among the worst.

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 from accounting.usage import BUCKET, Bucket, Seconds, Usage, share_percent
 
-from .model.calendar import step_of
-from .model.content import Day, Hour, Point
-from .model.rounding import HOUR, near, rounded, shared
+from ..model.calendar import step_of
+from ..model.content import Day, Hour, Point
+from ..model.rounding import HOUR, near, rounded, shared
 
 # The finest step that can still be told apart in the chart.
 _GRAINS: tuple[tuple[timedelta, str, timedelta], ...] = (

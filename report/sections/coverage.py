@@ -6,7 +6,7 @@ from datetime import datetime
 
 from accounting.usage import BUCKET, Usage
 
-from .model.rounding import near
+from ..model.rounding import near
 
 # Below this, a single number would claim more than is known.
 FULL_PERCENT = 95.0

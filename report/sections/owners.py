@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from accounting.usage import Share, share_percent
 from accounting.usage.ownership import NOBODY_KNOWN
 
-from .model.rounding import HOUR, rounded
-from .model.sheet import Cell, Column, Kind, Sheet, exact
+from ..model.rounding import HOUR, rounded
+from ..model.sheet import Cell, Column, Kind, Sheet, exact
 
 MOST_OWNERS = 12
 NOT_KNOWN = "holder not known"

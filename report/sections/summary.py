@@ -9,11 +9,11 @@ from accounting.usage import Usage
 from gpuvigil.clock import duration
 from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN, SOME_UNKNOWN, counted
 
+from ..model import formatting
+from ..model.content import Figure, Sentence, Trouble
+from ..model.rounding import near
 from .capacity import faults
 from .coverage import Coverage
-from .model import formatting
-from .model.content import Figure, Sentence, Trouble
-from .model.rounding import near
 from .waste import Wasted
 
 # Less than this share of the span, or of its GPU-hours, is too little to judge.

@@ -9,8 +9,8 @@ from gpuvigil.faults import FAULTS
 from gpuvigil.faults.gpu_states import STOPPING
 from gpuvigil.model import Incident, Severity, Subject
 
-from .model.content import Trouble
-from .model.rounding import HOUR, near
+from ..model.content import Trouble
+from ..model.rounding import HOUR, near
 
 MOST_TROUBLES = 8
 MOST_MARKS = 4

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from accounting.cost.money import listed
 
-from .inputs.facts import Facts
+from ..inputs.facts import Facts
 
 
 def cost_notes(facts: Facts) -> Iterator[str]:

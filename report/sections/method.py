@@ -9,12 +9,12 @@ from gpuvigil.clock import duration
 from gpuvigil.model import Incident, Severity
 from gpuvigil.numbers_in_words import counted
 
+from ..inputs.facts import Facts
+from ..model import formatting
+from ..model.content import Method
+from ..model.rounding import down
 from .cost import cost_notes
 from .coverage import FULL_PERCENT, Coverage
-from .inputs.facts import Facts
-from .model import formatting
-from .model.content import Method
-from .model.rounding import down
 from .work_lost import NOT_TOLD
 
 _MOST_NODES = 20

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from gpuvigil.faults import FAULTS
 from gpuvigil.model import Incident, Opinion
 
-from .model.content import RuleWorth
+from ..model.content import RuleWorth
 
 
 def worth(

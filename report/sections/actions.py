@@ -10,13 +10,13 @@ from accounting.usage import Usage
 from gpuvigil.model import Incident, RmaState
 from gpuvigil.numbers_in_words import counted
 
+from ..inputs.facts import Facts, SpanData
+from ..model import formatting
+from ..model.content import Action, Became
+from ..model.rounding import rounded
+from ..model.sheet import exact, hours
 from .hardware import fault_title, gpus_of, is_hardware
 from .hit import held_gpus, hit
-from .inputs.facts import Facts, SpanData
-from .model import formatting
-from .model.content import Action, Became
-from .model.rounding import rounded
-from .model.sheet import exact, hours
 from .waste import Wasted, advice, reason
 
 MOST = 3

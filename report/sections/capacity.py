@@ -3,8 +3,8 @@
 from accounting.usage import Seconds, share_percent
 from gpuvigil.schedulers.out_of_service import LostTo
 
-from .model.content import Capacity, Loss
-from .model.rounding import HOUR, near, rounded, shared
+from ..model.content import Capacity, Loss
+from ..model.rounding import HOUR, near, rounded, shared
 
 LOSSES: tuple[tuple[LostTo, str, str], ...] = (
     (LostTo.FAULT, "fault", "a GPU or its node had failed, and no repair was known"),

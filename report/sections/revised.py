@@ -9,11 +9,11 @@ from accounting.cost.money import listed
 from gpuvigil.clock import from_text, to_text
 from gpuvigil.numbers_in_words import counted
 
-from .inputs.facts import Facts
-from .model import formatting
-from .model.content import Report
-from .model.rounding import HOUR
-from .model.sheet import Kind, said
+from ..inputs.facts import Facts
+from ..model import formatting
+from ..model.content import Report
+from ..model.rounding import HOUR
+from ..model.sheet import Kind, said
 
 # This many differences are named, in the report's order.
 MOST = 4

@@ -3,9 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from .inputs.facts import Facts, SpanData
-from .model.rounding import energy_kwh, near
-from .model.sheet import Cell, Column, Kind, Sheet, exact
+from ..inputs.facts import Facts, SpanData
+from ..model.rounding import energy_kwh, near
+from ..model.sheet import Cell, Column, Kind, Sheet, exact
 from .waste import MOST_GROUPS, NO_NAME, Wasted
 
 NOBODY = "not allocated"
