@@ -31,10 +31,10 @@ from gpuvigil.web.page_links import report_page
 
 from .archive import earlier_numbers_since, letters_of, runs
 from .editions import of_team, only_theirs
-from .html_format import html
+from .formats.html_format import html
+from .formats.markdown_format import summary
+from .formats.pdf_format import pdf
 from .inputs.facts import read
-from .markdown_format import summary
-from .pdf_format import pdf
 from .schedule import final_of, planned, so_far, until
 from .sections.build import build
 from .sections.revised import numbers_to_keep, revised

@@ -12,8 +12,8 @@ from accounting.jobs.losses import Ended, Loss
 from gpuvigil.config import CostSettings
 from gpuvigil.model import job_holder
 from report.editions import of_team, only_theirs
+from report.formats.markdown_format import markdown
 from report.inputs.facts import Facts
-from report.markdown_format import markdown
 from report.model.content import Report
 from report.model.sheet import Sheet, said
 from report.sections.build import build

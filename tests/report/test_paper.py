@@ -7,7 +7,7 @@ import pytest
 from weasyprint import HTML
 
 from gpuvigil.config import ReportSettings
-from report.html_format import html
+from report.formats.html_format import html
 from report.sections.build import build
 from tests.report.weeks import eventful, facts
 

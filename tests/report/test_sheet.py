@@ -2,7 +2,7 @@
 
 import pytest
 
-from report.html_format import html
+from report.formats.html_format import html
 from report.model.sheet import Cell, Column, Kind, Sheet
 from report.sections.build import build
 from tests.report.weeks import facts, share, usage

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from accounting.usage import Share
-from report.html_format import html
+from report.formats.html_format import html
+from report.formats.markdown_format import markdown
 from report.inputs.facts import Facts
-from report.markdown_format import markdown
 from report.model.content import Report
 from report.sections.build import build
 from tests.report.weeks import END, START, WEEK, facts, incident, nothing, share, usage

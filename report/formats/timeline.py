@@ -8,9 +8,9 @@ from typing import Any
 from gpuvigil.clock import EPOCH
 from gpuvigil.web.markup import Html
 
-from .model import formatting
-from .model.calendar import step_after, zone_of
-from .model.content import Point, Report, Trouble
+from ..model import formatting
+from ..model.calendar import step_after, zone_of
+from ..model.content import Point, Report, Trouble
 from .palette import LINE, MUTED, NO_DATA, RED, SOFT, UNUSED, USED
 from .svg import Spec, Values, field, marks, ms, svg
 

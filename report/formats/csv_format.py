@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from gpuvigil.clock import to_text
 
-from .model import formatting
-from .model.content import Report
-from .model.sheet import Kind, Sheet
+from ..model import formatting
+from ..model.content import Report
+from ..model.sheet import Kind, Sheet
 
 COLUMNS = ("cluster", "simulated", "section", "item", "name", "value", "unit")
 # A spreadsheet takes a text that starts like this for a formula.

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from gpuvigil.web.markup import Html, tag
 
-from .model import formatting
-from .model.content import Report, Trouble
-from .model.sheet import Cell, Column, Kind, Sheet, said
+from ..model import formatting
+from ..model.content import Report, Trouble
+from ..model.sheet import Cell, Column, Kind, Sheet, said
 from .palette import INK, LINE, MUTED, SOFT, STATE_FILLS, USED
 
 _Column = tuple[str, bool]  # its head, and whether it holds numbers

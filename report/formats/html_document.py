@@ -26,5 +26,5 @@ def document(title: str, *body: str, paper: str = PAPERS[0]) -> str:
 
 @cache
 def _style(paper: str) -> Html:
-    style = (files("report") / "report.css").read_text(encoding="utf-8")
+    style = (files("report.formats") / "report.css").read_text(encoding="utf-8")
     return Html(style.replace("size: A4", f"size: {paper}"))

@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuvigil.clock import to_text
 
-from .model.content import Figure, Report
-from .model.sheet import Sheet
+from ..model.content import Figure, Report
+from ..model.sheet import Sheet
 
 FORMAT = 2  # increases when a key changes its meaning or is removed
 

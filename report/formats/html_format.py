@@ -7,10 +7,10 @@ from gpuvigil.config.reporting import PAPERS
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web.markup import Html, joined, tag
 
+from ..model import formatting
+from ..model.content import Action, Figure, Report
 from . import charts, timeline
 from .html_document import document
-from .model import formatting
-from .model.content import Action, Figure, Report
 from .shared_sentences import coverage_words, made
 from .tables import by_day, by_loss, by_state, rules, sheet_table, troubles
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gpuvigil.markdown import text
 
-from .model import formatting
-from .model.content import Figure, Report
-from .model.sheet import said
+from ..model import formatting
+from ..model.content import Figure, Report
+from ..model.sheet import said
 from .shared_sentences import coverage_words, made
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuvigil.web.markup import Html
 
-from .model import formatting
-from .model.content import Report
+from ..model import formatting
+from ..model.content import Report
 from .palette import INK, LINE, MUTED, NO_DATA, STATE_FILLS, ramp
 from .svg import field, marks, own, svg
 

@@ -3,8 +3,8 @@
 from accounting.usage import BUCKET
 from gpuvigil.clock import duration
 
-from .model import formatting
-from .model.content import Report
+from ..model import formatting
+from ..model.content import Report
 
 
 def coverage_words(report: Report) -> tuple[str, ...]:
