@@ -23,9 +23,9 @@ from gpuvigil.model import AuditedAction, Record
 from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 
-from .archive import earlier_numbers_since
 from .inputs.facts import read
 from .model.content import Report
+from .scheduled.archive import earlier_numbers_since
 from .sections.build import build
 from .sections.revised import revised
 from .span import add_options, asked

@@ -13,7 +13,7 @@ from report.formats.timeline import over_time
 from report.model import formatting
 from report.model.calendar import Calendar, days_before, midnight, recognized, written
 from report.model.content import Report
-from report.schedule import covered
+from report.scheduled.schedule import covered
 from report.sections.build import build
 from report.span import add_options, asked
 from tests.report.weeks import QUARTER, facts, nothing, share, usage

@@ -11,11 +11,11 @@ from accounting.job_ending import EndCause
 from accounting.jobs.losses import Ended, Loss
 from gpuvigil.config import CostSettings
 from gpuvigil.model import job_holder
-from report.editions import of_team, only_theirs
 from report.formats.markdown_format import markdown
 from report.inputs.facts import Facts
 from report.model.content import Report
 from report.model.sheet import Sheet, said
+from report.scheduled.editions import of_team, only_theirs
 from report.sections.build import build
 from report.sections.work_lost import NOT_TOLD
 from tests.report.weeks import START, WEEK, facts, share, usage

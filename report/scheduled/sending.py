@@ -29,15 +29,15 @@ from gpuvigil.model import RecordKind, Severity, Subject, readable
 from gpuvigil.model.report_run import Letter, LetterState, ReportRun
 from gpuvigil.web.page_links import report_page
 
+from ..formats.html_format import html
+from ..formats.markdown_format import summary
+from ..formats.pdf_format import pdf
+from ..inputs.facts import read
+from ..sections.build import build
+from ..sections.revised import numbers_to_keep, revised
 from .archive import earlier_numbers_since, letters_of, runs
 from .editions import of_team, only_theirs
-from .formats.html_format import html
-from .formats.markdown_format import summary
-from .formats.pdf_format import pdf
-from .inputs.facts import read
 from .schedule import final_of, planned, so_far, until
-from .sections.build import build
-from .sections.revised import numbers_to_keep, revised
 
 LEASE_SECONDS, POLL_SECONDS = 300.0, 20.0
 # A round sends only as long as this share of the lease allows, so that the lease never ends under it.

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from gpuvigil.errors import ConfigError
 
-from .model.calendar import midnight, zone_of
+from ..model.calendar import midnight, zone_of
 
 _DAYS = {
     name: number for number, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))

@@ -6,7 +6,7 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.model import RecordKind, readable
 from gpuvigil.model.report_run import Letter, ReportRun
 
-from .sections.revised import EarlierNumbers
+from ..sections.revised import EarlierNumbers
 
 
 def earlier_numbers_since(hub: Hub, end: datetime) -> tuple[EarlierNumbers, ...]:

@@ -10,8 +10,8 @@ from accounting.usage import Bucket, Seconds, Usage
 from accounting.usage.columns import SHARES, Rows, shares_of, table_of
 from gpuvigil.model import Incident
 
-from .inputs.facts import Facts, SpanData, Week
-from .model.content import Capacity, Report
+from ..inputs.facts import Facts, SpanData, Week
+from ..model.content import Capacity, Report
 
 _FIGURES = ("used_of_allocated_percent", "idle_held_gpu_hours", "energy_kwh")
 _SUMMED = ("allocated", "measured", "used", "idle", "energy_joules")

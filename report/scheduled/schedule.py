@@ -8,8 +8,8 @@ from gpuvigil.config import ReportSettings
 from gpuvigil.errors import ConfigError
 from gpuvigil.model.report_run import ReportRun
 
+from ..model.calendar import Calendar, Span, days_before, recognized
 from .cron import Cron, parsed
-from .model.calendar import Calendar, Span, days_before, recognized
 
 
 def cron_of(settings: ReportSettings) -> Cron:
