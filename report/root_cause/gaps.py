@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gpuvigil.model import Inventory
 
-from .root_cause_inputs import MOST_EVENTS, RootCauseInputs
+from .page_inputs import MOST_EVENTS, RootCauseInputs
 
 
 def unmeasured(inputs: RootCauseInputs, part: str | None = None) -> Iterator[str]:

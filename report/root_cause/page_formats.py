@@ -12,9 +12,9 @@ from gpuvigil.model import GpuIdentity
 from gpuvigil.numbers_in_words import NOT_MEASURED, counted
 from gpuvigil.web.markup import Html, tag
 
-from .formats.html_document import document
-from .formats.json_format import plain
-from .root_cause import Account, Code, Cost, Page, Version
+from ..formats.html_document import document
+from ..formats.json_format import plain
+from .page import Account, Code, Cost, Page, Version
 
 FORMAT = 1  # increases when a key changes its meaning or is removed
 

@@ -33,8 +33,8 @@ from gpuvigil.model import (
 from gpuvigil.model.setup import TITLES
 from gpuvigil.topology.link_names import device_name, port_name
 
-from .root_cause_gaps import unmeasured
-from .root_cause_inputs import AROUND, RootCauseInputs, strikes
+from .gaps import unmeasured
+from .page_inputs import AROUND, RootCauseInputs, strikes
 
 MOST_INCIDENTS = 20
 MOST_LINES = 10
