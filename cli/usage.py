@@ -15,7 +15,7 @@ from dashboard.lists.table import Column, Grid, Value, percents, tenths, whole
 from gpuvigil.model import SIMULATED_CLUSTER, GpuState
 from gpuvigil.numbers_in_words import HOLDERS_UNKNOWN
 from gpuvigil.schedulers.out_of_service import LostTo
-from report.rounding import near, shared
+from report.model.rounding import near, shared
 
 _HOUR = 3600.0
 _MONEY = ("cost", "idle_cost")

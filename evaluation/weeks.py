@@ -47,9 +47,9 @@ from gpuvigil.model import (
 )
 from gpuvigil.schedulers.node_turns import NodeTurns
 from gpuvigil.schedulers.out_of_service import LostTo
-from report.build import build
-from report.inputs import Facts, read
-from report.waste import wasted
+from report.inputs.facts import Facts, read
+from report.sections.build import build
+from report.sections.waste import wasted
 
 from .fingerprint import is_committed
 from .fleets import release_seed

@@ -23,11 +23,11 @@ from gpuvigil.model import AuditedAction, Record
 from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 
-from .archive import earlier_numbers_since
-from .build import build
-from .content import Report
-from .inputs import read
-from .revised import revised
+from .inputs.facts import read
+from .model.content import Report
+from .scheduled.archive import earlier_numbers_since
+from .sections.build import build
+from .sections.revised import revised
 from .span import add_options, asked
 
 _SUFFIXES = {
@@ -161,30 +161,30 @@ def render(form: str, reports: Sequence[Report], paper: str = PAPERS[0]) -> byte
     """Return the reports in a format; its libraries are loaded only when it is used."""
     if form in _TEXTS:
         return _TEXTS[form](reports)
-    from .html_format import html  # noqa: PLC0415 - loads the chart library
+    from .formats.html_format import html  # noqa: PLC0415 - loads the chart library
 
     document = html(reports, paper)
     if form == "html":
         return document.encode()
-    from .pdf_format import pdf  # noqa: PLC0415 - an extra
+    from .formats.pdf_format import pdf  # noqa: PLC0415 - an extra
 
     return pdf(document)
 
 
 def _json(reports: Sequence[Report]) -> bytes:
-    from .json_format import json_text  # noqa: PLC0415 - one format of five
+    from .formats.json_format import json_text  # noqa: PLC0415 - one format of five
 
     return json_text(reports).encode()
 
 
 def _csv(reports: Sequence[Report]) -> bytes:
-    from .csv_format import csv_text  # noqa: PLC0415 - one format of five
+    from .formats.csv_format import csv_text  # noqa: PLC0415 - one format of five
 
     return csv_text(reports).encode()
 
 
 def _md(reports: Sequence[Report]) -> bytes:
-    from .markdown_format import markdown  # noqa: PLC0415 - one format of five
+    from .formats.markdown_format import markdown  # noqa: PLC0415 - one format of five
 
     return markdown(reports).encode()
 

@@ -20,9 +20,9 @@ from gpuvigil.store.configured import hubs
 from gpuvigil.typed_times import length
 
 from .report_command import format_in, keep_entry, write
-from .root_cause import Page, of_node
-from .root_cause_formats import html, json_text, markdown
-from .root_cause_inputs import (
+from .root_cause.page import Page, of_node
+from .root_cause.page_formats import html, json_text, markdown
+from .root_cause.page_inputs import (
     group_inputs,
     incident_called,
     node_called,

@@ -17,9 +17,9 @@ from gpuvigil.model import RecordKind, readable
 from gpuvigil.model.report_run import Letter, LetterState, ReportRun
 from gpuvigil.web.page_links import report_page
 
-from .archive import letters_of, runs
-from .schedule import cron_of
-from .sending import POLL_SECONDS, ReportRunner, receivers
+from .scheduled.archive import letters_of, runs
+from .scheduled.schedule import cron_of
+from .scheduled.sending import POLL_SECONDS, ReportRunner, receivers
 
 _LOG = Log("report")
 _MOST = 20

@@ -7,7 +7,7 @@ from gpuvigil.config.reporting import KINDS
 from gpuvigil.errors import ConfigError
 from gpuvigil.typed_times import length, moment
 
-from .calendar import Calendar, recognized, written, zone_of
+from .model.calendar import Calendar, recognized, written, zone_of
 
 DEFAULT = "7d"
 SHORTEST = timedelta(minutes=15)

@@ -62,7 +62,7 @@ def test_the_engine_bounds_and_restarts_every_container(up: Site) -> None:
 
 @embedded
 def test_the_image_makes_a_report_as_pdf(up: Site) -> None:
-    made = "from report.pdf_format import pdf; print(pdf('<p>GPU</p>')[:5].decode())"
+    made = "from report.formats.pdf_format import pdf; print(pdf('<p>GPU</p>')[:5].decode())"
     assert up.project.podman("exec", name("report"), "python", "-c", made).strip() == "%PDF-"
 
 

@@ -22,11 +22,11 @@ from gpuvigil.config.startup import fail, parser
 from gpuvigil.errors import ConfigError, GpuvigilError
 from gpuvigil.model import Incident
 from gpuvigil.typed_times import length
-from report.build import build
-from report.content import Report
-from report.inputs import Facts, SpanData
-from report.owners import owners
+from report.inputs.facts import Facts, SpanData
+from report.model.content import Report
 from report.report_command import form_of, render, write
+from report.sections.build import build
+from report.sections.owners import owners
 
 from ..recordings import play
 from ..recordings.problems import BadRecording

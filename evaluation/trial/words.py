@@ -8,8 +8,8 @@ from gpuvigil.faults import FAULTS
 from gpuvigil.model import Incident
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.store.exporter_names import EXPORTERS
-from report.content import Report
-from report.sheet import Cell
+from report.model.content import Report
+from report.model.sheet import Cell
 
 from ..recordings.unjudged import HOLDERS, Unjudged, unjudged
 from .asking import Cost

@@ -32,7 +32,7 @@ class ReportRun:
     summary: str = ""  # the first lines, as Markdown
     html: str = ""
     # Each cluster's numbers and what they were calculated from, for later comparison
-    # (`report.revised`).
+    # (`report.sections.revised`).
     numbers: tuple[Mapping[str, Any], ...] = ()
 
     @property

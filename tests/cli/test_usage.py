@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from cli import usage as used
-from report.build import build
-from report.formatting import hours
+from report.model.formatting import hours
+from report.sections.build import build
 from tests.cli.test_commands import answered, rows
 from tests.report.weeks import START, eventful, share, usage
 

@@ -18,8 +18,8 @@ from dashboard.model.gpus import DisplayState
 from dashboard.model.newest_rows import CELL_FIELDS
 from gpuvigil.config import Config
 from gpuvigil.model import ScheduledNode, Scheduler, Subject
-from report.build import build
-from report.inputs import read
+from report.inputs.facts import read
+from report.sections.build import build
 from tests.accounting.usage.told import own, tell
 from tests.servers import HubProcess, QuickHub
 

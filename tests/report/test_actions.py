@@ -10,8 +10,8 @@ from accounting.cost.money import Prices
 from accounting.usage import BUCKET, Share, Usage
 from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import Impact, Rma, RmaState
-from report.build import build
-from report.content import Report
+from report.model.content import Report
+from report.sections.build import build
 from tests.report.weeks import END, START, WEEK, bucket, facts, gpu, incident, priced, share, usage
 
 

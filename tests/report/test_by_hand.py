@@ -14,10 +14,10 @@ from benchmarks.history import Target, write
 from benchmarks.past import Past, faults
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import load
-from report.build import build
-from report.content import Report
-from report.inputs import Facts, read
-from report.rounding import HOUR
+from report.inputs.facts import Facts, read
+from report.model.content import Report
+from report.model.rounding import HOUR
+from report.sections.build import build
 from tests.report import by_hand as by_hand_module
 from tests.report.by_hand import Hub, Totals, totals
 from tests.servers import QuickHub

@@ -9,13 +9,13 @@ import pytest
 
 from gpuvigil.config import ReportSettings
 from gpuvigil.errors import ConfigError
-from report import formatting
-from report.build import build
-from report.calendar import Calendar, days_before, midnight, recognized, written
-from report.content import Report
-from report.schedule import covered
+from report.formats.timeline import over_time
+from report.model import formatting
+from report.model.calendar import Calendar, days_before, midnight, recognized, written
+from report.model.content import Report
+from report.scheduled.schedule import covered
+from report.sections.build import build
 from report.span import add_options, asked
-from report.timeline import over_time
 from tests.report.weeks import QUARTER, facts, nothing, share, usage
 
 NOW = datetime(2026, 11, 28, 10, 5, tzinfo=timezone.utc)

@@ -4,9 +4,9 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from accounting.usage import BUCKET, Seconds
-from report.build import build
-from report.coverage import coverage
-from report.shared_sentences import coverage_words
+from report.formats.shared_sentences import coverage_words
+from report.sections.build import build
+from report.sections.coverage import coverage
 from tests.report.weeks import END, START, WEEK, bucket, facts, nothing, share, usage
 
 BEFORE = usage([share()], start=START - WEEK, end=START)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuvigil.errors import ConfigError
-from report.cron import parsed
+from report.scheduled.cron import parsed
 
 NOON = datetime(2026, 11, 27, 12, tzinfo=timezone.utc)  # a Friday
 

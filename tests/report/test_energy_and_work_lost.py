@@ -11,13 +11,13 @@ from accounting.job_ending import EndCause
 from accounting.jobs.losses import Ended, Loss
 from gpuvigil.config import CostSettings
 from gpuvigil.model import job_holder
-from report.build import build
-from report.content import Report
-from report.editions import of_team, only_theirs
-from report.inputs import Facts
-from report.markdown_format import markdown
-from report.sheet import Sheet, said
-from report.work_lost import NOT_TOLD
+from report.formats.markdown_format import markdown
+from report.inputs.facts import Facts
+from report.model.content import Report
+from report.model.sheet import Sheet, said
+from report.scheduled.editions import of_team, only_theirs
+from report.sections.build import build
+from report.sections.work_lost import NOT_TOLD
 from tests.report.weeks import START, WEEK, facts, share, usage
 
 WATTS = 400.0

@@ -12,7 +12,7 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import Allocation, Job, Subject, job_holder
 from gpuvigil.store.hub import HubStore
-from report.failed_jobs import lost
+from report.inputs.failed_jobs import lost
 from tests.report.weeks import gpu, incident
 from tests.servers import QuickHub
 

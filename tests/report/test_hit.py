@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from gpuvigil.model import Impact, Severity, Subject
-from report.build import build
-from report.content import Report
+from report.model.content import Report
+from report.sections.build import build
 from tests.report.weeks import END, START, facts, gpu, incident, share, usage
 
 DAY = timedelta(days=1)

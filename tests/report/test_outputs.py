@@ -18,17 +18,17 @@ from accounting.usage import Usage
 from accounting.usage.model import floor
 from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import SIMULATED_CLUSTER
-from report import formatting
-from report import sheet as report_sheet
-from report.build import build
-from report.content import Report
-from report.csv_format import COLUMNS, csv_text
-from report.html_document import POLICY
-from report.html_format import html
-from report.json_format import json_text
-from report.markdown_format import markdown, summary
-from report.pdf_format import pdf
-from report.sheet import Kind
+from report.formats.csv_format import COLUMNS, csv_text
+from report.formats.html_document import POLICY
+from report.formats.html_format import html
+from report.formats.json_format import json_text
+from report.formats.markdown_format import markdown, summary
+from report.formats.pdf_format import pdf
+from report.model import formatting
+from report.model import sheet as report_sheet
+from report.model.content import Report
+from report.model.sheet import Kind
+from report.sections.build import build
 from tests.report.pagetext import Page, page
 from tests.report.pdftext import pages
 from tests.report.weeks import (
@@ -137,7 +137,7 @@ class Sheet:
 
 
 def test_the_page_names_every_section_and_name_of_the_csv() -> None:
-    source = (ROOT / "report/csv_format.py").read_text()
+    source = (ROOT / "report/formats/csv_format.py").read_text()
     told = {line for line in (ROOT / "docs/report.md").read_text().splitlines() if line[:1] == "|"}
     written = set(re.findall(r'Row\("(\w+)", [^,]+, "(\w+)"', source))
     assert len(written) > 50

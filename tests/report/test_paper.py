@@ -7,8 +7,8 @@ import pytest
 from weasyprint import HTML
 
 from gpuvigil.config import ReportSettings
-from report.build import build
-from report.html_format import html
+from report.formats.html_format import html
+from report.sections.build import build
 from tests.report.weeks import eventful, facts
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]  # drawing a PDF takes seconds

@@ -231,6 +231,8 @@ def test_the_help_loads_nothing_heavy() -> None:
 
 
 def test_html_does_without_altair() -> None:
-    program = "import sys; from report import html_format; sys.exit('altair' in sys.modules)"
+    program = (
+        "import sys; from report.formats import html_format; sys.exit('altair' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
     assert done.returncode == 0

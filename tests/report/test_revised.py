@@ -13,10 +13,10 @@ from accounting.usage import Usage
 from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import Incident
 from gpuvigil.model.report_run import ReportRun
-from report.build import build
-from report.inputs import Facts
-from report.markdown_format import summary
-from report.revised import EarlierNumbers, numbers_to_keep, revised
+from report.formats.markdown_format import summary
+from report.inputs.facts import Facts
+from report.sections.build import build
+from report.sections.revised import EarlierNumbers, numbers_to_keep, revised
 from tests.report.weeks import END, START, WEEK, facts, gpu, incident, share, usage
 
 ANN, BOB = share(gpus=4, account="a", quiet=0.5), share("job 2", "bob", 2, account="b")

@@ -33,9 +33,9 @@ from gpuvigil.model import (
     fingerprint,
 )
 from report.report_command import main
-from report.root_cause import MOST_INCIDENTS, MOST_LINES, Page, of_node, versions
-from report.root_cause_formats import html, json_text, markdown
-from report.root_cause_inputs import AROUND, group_inputs, without_names
+from report.root_cause.page import MOST_INCIDENTS, MOST_LINES, Page, of_node, versions
+from report.root_cause.page_formats import html, json_text, markdown
+from report.root_cause.page_inputs import AROUND, group_inputs, without_names
 from tests.accounting.people import scene
 from tests.hub.in_process import HubThread
 

@@ -3,7 +3,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from report.rounding import down, near, shared
+from report.model.rounding import down, near, shared
 
 amounts = st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=40)
 

@@ -31,12 +31,12 @@ from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.log import Log
 from gpuvigil.model import RecordKind
 from gpuvigil.model.report_run import LetterState, ReportRun
-from report.archive import letters_of, runs
-from report.cron import parsed
-from report.schedule import final_of, planned, so_far
 from report.schedule_command import listed, sent
 from report.schedule_command import main as command
-from report.sending import ReportRunner
+from report.scheduled.archive import letters_of, runs
+from report.scheduled.cron import parsed
+from report.scheduled.schedule import final_of, planned, so_far
+from report.scheduled.sending import ReportRunner
 from tests.alerts.mailbox import Mailbox
 from tests.receiver import Receiver
 from tests.report.weeks import inventory, share, usage

@@ -2,9 +2,9 @@
 
 import pytest
 
-from report.build import build
-from report.html_format import html
-from report.sheet import Cell, Column, Kind, Sheet
+from report.formats.html_format import html
+from report.model.sheet import Cell, Column, Kind, Sheet
+from report.sections.build import build
 from tests.report.weeks import facts, share, usage
 
 COLUMNS = (

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gpuvigil.config import Config, HubSettings
-from report.build import build
-from report.calendar import Calendar
-from report.inputs import Facts, read
+from report.inputs.facts import Facts, read
+from report.model.calendar import Calendar
+from report.sections.build import build
 from tests.accounting.usage.at_hand import HubAtHand
 from tests.report.weeks import bucket, inventory, share
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 
 from accounting.usage import Share
-from report.build import build
-from report.content import Report
-from report.html_format import html
-from report.inputs import Facts
-from report.markdown_format import markdown
+from report.formats.html_format import html
+from report.formats.markdown_format import markdown
+from report.inputs.facts import Facts
+from report.model.content import Report
+from report.sections.build import build
 from tests.report.weeks import END, START, WEEK, facts, incident, nothing, share, usage
 
 pytestmark = pytest.mark.slow

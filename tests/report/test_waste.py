@@ -16,11 +16,11 @@ from accounting.efficiency.inefficient_hours import HOUR, Waste, WasteHour
 from accounting.usage import BUCKET
 from gpuvigil.config import CostSettings, PriceSettings
 from gpuvigil.model import Impact, Job, Rma, RmaState, Severity, Subject
-from report import formatting
-from report.build import build
-from report.content import Report
-from report.inputs import SpanData
-from report.waste import Wasted, advice, wasted
+from report.inputs.facts import SpanData
+from report.model import formatting
+from report.model.content import Report
+from report.sections.build import build
+from report.sections.waste import Wasted, advice, wasted
 from tests.report.week_of_jobs import SAID, numbers, week
 from tests.report.weeks import (
     END,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from report.build import build
-from report.html_format import html
-from report.markdown_format import markdown
+from report.formats.html_format import html
+from report.formats.markdown_format import markdown
+from report.sections.build import build
 from tests.report.weeks import answer, eventful, facts, incident
 
 pytestmark = pytest.mark.slow

@@ -16,9 +16,9 @@ from accounting.efficiency.inefficient_hours import HOUR, Waste, WasteHour
 from accounting.usage import BUCKET, Bucket, Share, Usage
 from gpuvigil.config.pricing import CostSettings, PriceSettings
 from gpuvigil.model import Impact, Job, Subject
-from report.build import build
-from report.inputs import Facts, SpanData
-from report.json_format import json_text
+from report.formats.json_format import json_text
+from report.inputs.facts import Facts, SpanData
+from report.sections.build import build
 
 from .weeks import END, START, WEEK, bucket, facts, incident, share
 

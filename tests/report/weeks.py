@@ -18,7 +18,7 @@ from gpuvigil.model import (
     Subject,
     fingerprint,
 )
-from report.inputs import Facts, SpanData
+from report.inputs.facts import Facts, SpanData
 
 END = datetime(2026, 11, 21, tzinfo=timezone.utc)
 WEEK = timedelta(days=7)

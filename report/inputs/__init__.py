@@ -1,0 +1,1 @@
+"""The inputs of a report, read through the hub."""

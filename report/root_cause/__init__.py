@@ -1,0 +1,1 @@
+"""The page about a part that failed, for a ticket with its manufacturer."""

@@ -1,0 +1,1 @@
+"""Scheduled reports: when each is due, the edition of each team, sending, and the archive."""
