@@ -73,7 +73,7 @@ class EfficiencyJob:
             self._clock.wait(self._stop, _LOOK_SECONDS)
             return
         began = self._clock.monotonic()
-        told = self._told(due[-1])
+        told = self._hour_records(due[-1])
         for start in due:
             if self._stop.is_set():
                 return
@@ -123,7 +123,7 @@ class EfficiencyJob:
                 rows[subject.cluster][subject.key] = row
         return rows
 
-    def _told(self, oldest: datetime) -> _HourRecords:
+    def _hour_records(self, oldest: datetime) -> _HourRecords:
         """What hours from `oldest` on are judged by."""
         jobs = jobs_since(self._hub, None, oldest)
         held, whole_from = [], None
