@@ -234,7 +234,7 @@ def _finding(gpu: Subject, row: Row, held: Allocation, judged: EfficiencyAdvice)
         severity=_FAULT.severity,
         since=row["first_at"],
         evidence=(
-            Evidence(name=judged.advice.value, value=f"{judged.said}, over {over}"),
+            Evidence(name=judged.advice.value, value=f"{judged.text}, over {over}"),
             holder_evidence(held),
         ),
         detector="gpu_underused",

@@ -19,7 +19,7 @@ from accounting.efficiency.inefficient_hours import (
     parts_of,
     waste_hour,
 )
-from accounting.efficiency.recent_incidents import standing_or_resolved_since
+from accounting.efficiency.recent_incidents import active_since
 from gpuvigil.clock import EPOCH, Clock, to_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
@@ -141,7 +141,7 @@ class EfficiencyJob:
         return _HourRecords(
             held=held,
             inventories=list(readable(inventories, Inventory.from_record)),
-            incidents=standing_or_resolved_since(self._hub, oldest),
+            incidents=active_since(self._hub, oldest),
             whole_from=whole_from,
         )
 
