@@ -59,7 +59,7 @@ class CapacityVerdict:
     """The judgement of one service."""
 
     verdict: Verdict
-    said: str  # the evidence
+    text: str  # the evidence
     advice: str
     replicas: int
     needed: int | None = None  # replicas that would carry the load
@@ -89,7 +89,7 @@ def judge(replicas: Sequence[Replica]) -> CapacityVerdict | None:
     if all(_has_none(one) for one in serving):
         return CapacityVerdict(
             verdict=Verdict.NO_REQUESTS,
-            said="no request ran, waited or was answered",
+            text="no request ran, waited or was answered",
             advice="scale to zero, or declare it as standby",
             replicas=len(serving),
             needed=0,
@@ -157,7 +157,7 @@ def _unbalanced(serving: Sequence[Replica]) -> CapacityVerdict | None:
     waiting = f"; requests wait {waits * 100:.0f} % of the time at one of them" if waits else ""
     return CapacityVerdict(
         verdict=Verdict.UNBALANCED,
-        said=f"{busiest} has {_said(high)} {unit} and {least} {_said(low)}{waiting}",
+        text=f"{busiest} has {_rounded(high)} {unit} and {least} {_rounded(low)}{waiting}",
         advice="balance by requests under way or by cache, not in turn; look for sticky sessions",
         replicas=len(serving),
         needed=needed(serving),
@@ -174,16 +174,14 @@ def _saturated(serving: Sequence[Replica]) -> CapacityVerdict | None:
     put_back = fsum(one.preempted or 0.0 for one in full)
     least = min(share for share in waits if share >= WAITING_SHARE)
     said = f"requests wait at least {least * 100:.0f} % of the time"
-    said += (
-        f" at {len(full)} of {len(serving)} replicas, {_said(found.waiting_p95 or 0.0)} at the p95"
-    )
+    said += f" at {len(full)} of {len(serving)} replicas, {_rounded(found.waiting_p95 or 0.0)} at the p95"
     if cache is not None:
         said += f"; the cache is {cache:.0f} % full at the p95"
     said += f", {put_back:.0f} requests were put back" if put_back else ""
     tight = cache is None or cache >= 100.0 * FULL_SHARE
     return CapacityVerdict(
         verdict=Verdict.SATURATED,
-        said=said,
+        text=said,
         advice="add replicas, or shorten contexts"
         if tight
         else "the cache has room: let more requests run at once (max_num_seqs, instances)",
@@ -203,12 +201,12 @@ def _over(serving: Sequence[Replica]) -> CapacityVerdict | None:
     ran = (
         ""
         if found.running_p95 is None
-        else f"{_said(found.running_p95)} requests at the p95{told}; "
+        else f"{_rounded(found.running_p95)} requests at the p95{told}; "
     )
     spare = round(_gpus(serving) * (len(serving) - would) / len(serving))
     return CapacityVerdict(
         verdict=Verdict.OVER_PROVISIONED,
-        said=f"{ran}{would} of {len(serving)} replicas would carry it, none over {FULL_SHARE * 100:.0f} % full",
+        text=f"{ran}{would} of {len(serving)} replicas would carry it, none over {FULL_SHARE * 100:.0f} % full",
         advice=f"run {would} and let an autoscaler add more",
         replicas=len(serving),
         needed=would,
@@ -283,7 +281,7 @@ def _gpus(replicas: Sequence[Replica]) -> int:
     return len({gpu for one in replicas for gpu in one.gpus})
 
 
-def _said(amount: float) -> str:
+def _rounded(amount: float) -> str:
     return f"{amount:,.0f}" if amount >= 10.0 else f"{amount:.2g}"
 
 

@@ -70,7 +70,7 @@ class Verdict:
     """The cause in one word and in one sentence, and everything around the end, oldest first."""
 
     why: EndCause
-    said: str
+    text: str
     clues: tuple[Clue, ...] = ()
 
 
@@ -126,16 +126,16 @@ def cause_by_scheduler(state: str | None) -> EndCause | None:
 def verdict(ending: Ending, events: Iterable[Event], incidents: Iterable[Incident] = ()) -> Verdict:
     """Return why a job ended; events and incidents may be in any order, and from other times."""
     if ending.ended_at is None or ending.state in _GOES_ON:
-        return Verdict(why=EndCause.RUNNING, said=_waits(ending))
+        return Verdict(why=EndCause.RUNNING, text=_waits(ending))
     clues = tuple(_clues(ending, ending.ended_at, tuple(events), incidents))
     if ending.state in _SURE:
         why, said = _BY_STATE[ending.state]
-        return Verdict(why=why, said=said, clues=clues)
+        return Verdict(why=why, text=said, clues=clues)
     causes = [
         one for one in clues if one.speaks_for is not None and one.at <= ending.ended_at + _SKEW
     ]
     told = _of_nodes(ending, causes) or _of_itself(ending)
-    return Verdict(why=told[0], said=told[1], clues=clues)
+    return Verdict(why=told[0], text=told[1], clues=clues)
 
 
 def _waits(ending: Ending) -> str:
@@ -280,7 +280,7 @@ def _of_incident(incident: Incident, ending: Ending) -> EndCause | None:
         return None
     why = EndCause(ends.by.value)
     # A silent node is a dead node or a dead collector; if it reported the job's exit code it is the latter.
-    if why is EndCause.NODE and ending.nodes < 2 and _tells_itself(ending):
+    if why is EndCause.NODE and ending.nodes < 2 and _reports_end(ending):
         return None
     return _of(ending, why)
 
@@ -290,7 +290,7 @@ def _is_before(at: datetime, ending: Ending) -> bool:
     return ending.started_at is not None and at < ending.started_at - _SKEW
 
 
-def _tells_itself(ending: Ending) -> bool:
+def _reports_end(ending: Ending) -> bool:
     """Return whether the node lived to report how the program ended."""
     return ending.state == "FAILED" and bool(ending.exit_code)
 

@@ -126,23 +126,23 @@ class Analysis:
         fleet, unreadable = Fleet(self._checks, self._files), []
         for record in records:
             try:
-                fleet.take(record)
+                fleet.ingest(record)
             except UNREADABLE:
                 unreadable.append(record.id)
-        fleet.take_deleted(book.standing())
+        fleet.remember_deleted(book.active())
         with self._lock:
             self._fleet, self._book, self._waiting = fleet, book, []
-            self._stood.take(lately)
+            self._stood.add(lately)
             learned = {name: of for name, of in self._usual.items() if of.at is not None}
             self._usual = {**usual, **learned}
         return unreadable
 
-    def take(
+    def ingest(
         self, record: Record, late: bool = False, came_at: datetime | None = None
     ) -> Subject | None:
         """Remember a record; return the node to look at if it is an event not known yet."""
         with self._lock:
-            return self._fleet.take(record, late, came_at)
+            return self._fleet.ingest(record, late, came_at)
 
     def gpu(self, subject: Subject) -> GpuIdentity | None:
         """Return a GPU's identity and slot from its node's last inventory, None if it has none."""
@@ -151,11 +151,11 @@ class Analysis:
         gpus = () if inventory is None else inventory.gpus
         return next((known for known in gpus if known.uuid == subject.gpu), None)
 
-    def look(self, reading: Reading) -> None:
+    def run_pass(self, reading: Reading) -> None:
         """Make a pass over the whole fleet."""
         with self._lock:
             self._fleet.drop(reading.over)
-            told_of = {i.subject.of_node().key for i in self._book.standing()}
+            told_of = {i.subject.of_node().key for i in self._book.active()}
             self._fleet.forget(reading.now, told_of | reading.heard.keys(), reading.heard)
             self._usual_gap_seconds = self._waits.after(
                 reading.heard, reading.listening_since, reading.now, self._fleet.inventories()
@@ -165,13 +165,13 @@ class Analysis:
             book = self._book
         found, failed = _find(self._detectors, window)
         findings = [finding for them in found.values() for finding in them]
-        believed, unseen = book.believed(fresh=True), _faults(self._detectors, failed)
-        seen = observe(window, findings, book.standing(), believed, unseen)
+        believed, unseen = book.believed(new_rows=True), _faults(self._detectors, failed)
+        seen = observe(window, findings, book.active(), believed, unseen)
         waits, usual = extended_limits(window), _learned(self._detectors, window, failed)
         reads_not = [d for d in self._detectors if not d.reads_events]
         slow = [finding for d in reads_not for finding in found[d.name]]
         with self._lock:
-            self._tell(failed, whole=True)
+            self._log_failures(failed, whole=True)
             self._reading, self._unseen = reading, _faults(reads_not, failed)
             self.extended_limits, self._usual = waits, usual
             self._slow = _by_node(slow)
@@ -180,25 +180,25 @@ class Analysis:
             seen = replace(seen, without=frozenset(self._woken), away=away)
             self._conclude(seen, reading.now)
 
-    def look_at(self, node: Subject, now: datetime) -> None:
+    def check_node(self, node: Subject, now: datetime) -> None:
         """Look at one node right after an event, with the rows of the last pass."""
         with self._lock:
             last = self._reading or Reading(now=now)
             window = self._window(replace(last, now=now)).of_node(node)
             reads = [d for d in self._detectors if d.reads_events]
             found, failed = _find(reads, window)
-            self._tell(failed, whole=False)
+            self._log_failures(failed, whole=False)
             findings = [finding for them in found.values() for finding in them]
             findings += self._slow.get(node, ())
             standing = [
                 i
-                for i in self._book.standing()
+                for i in self._book.active()
                 if i.subject.of_node() == node or is_cluster_wide(i) or is_of_several_with(i, node)
             ]
-            believed, unseen = self._book.believed(fresh=False), _faults(reads, failed)
+            believed, unseen = self._book.believed(new_rows=False), _faults(reads, failed)
             seen = observe(window, findings, standing, believed, unseen | self._unseen, only=node)
             self._woken.add(node)
-            self._conclude(replace(seen, fresh=False), now)
+            self._conclude(replace(seen, new_rows=False), now)
 
     def mark_out_of_service(self, now: datetime) -> None:
         """Mark incidents, or no longer, once a scheduler has said which nodes are out of service."""
@@ -206,12 +206,12 @@ class Analysis:
             heard = self._reading.heard if self._reading is not None else {}
             self._keep(*mark_out_of_service(self._book, self._fleet.away(now, heard), now))
 
-    def acknowledge(self, taken: Acknowledgement, now: datetime) -> bool:
+    def acknowledge(self, acknowledgement: Acknowledgement, now: datetime) -> bool:
         """Take in a person's acknowledgement; return False if the book lacks the incident."""
         with self._lock:
-            if entry_of(self._book, taken.incident) is None:
+            if entry_of(self._book, acknowledgement.incident) is None:
                 return False
-            self._keep(*acknowledge(self._book, taken, now))
+            self._keep(*acknowledge(self._book, acknowledgement, now))
             return True
 
     def held(self) -> list[Allocation]:
@@ -273,7 +273,7 @@ class Analysis:
             retired=retired,
         )
 
-    def _tell(self, failed: Mapping[str, str], whole: bool) -> None:
+    def _log_failures(self, failed: Mapping[str, str], whole: bool) -> None:
         """Log once when a detector begins to fail, and once when it works again in a whole pass."""
         for name in sorted(failed.keys() - self._failing.keys()):
             self._log.error("detector fails", detector=name, error=failed[name])
@@ -296,7 +296,7 @@ class Analysis:
             old = before.get(identifier)
             if old is None or old.version != incident.version:
                 self._waiting.append((incident.to_record(), *steps[identifier]))
-                self._stood.take((incident,))
+                self._stood.add((incident,))
 
 
 def remembered(settings: AnalyzerSettings) -> timedelta:

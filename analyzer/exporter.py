@@ -30,13 +30,13 @@ class Passes:
 
 
 def exposition(
-    standing: Iterable[Incident], held: Iterable[Allocation] | None, passes: Passes
+    active: Iterable[Incident], held: Iterable[Allocation] | None, passes: Passes
 ) -> str:
     """Return the metrics in Prometheus's text format, without what the selftest plays.
 
     With `held` None, holders are not shown.
     """
-    found, hidden = _incidents(list(standing))
+    found, hidden = _incidents(list(active))
     parts = [
         family("gpuvigil_incidents", "gauge", "Incidents that stand.", found),
         family(
@@ -53,7 +53,7 @@ def exposition(
     return "".join(parts)
 
 
-def _incidents(standing: Sequence[Incident]) -> tuple[list[Sample], int]:
+def _incidents(active: Sequence[Incident]) -> tuple[list[Sample], int]:
     """Return incidents counted by node, fault, severity and hold, and how many exceed the bound.
 
     The most severe come first.
@@ -66,10 +66,10 @@ def _incidents(standing: Sequence[Incident]) -> tuple[list[Sample], int]:
             one.fault,
             one.out_of_service is not None,
         )
-        for one in standing
+        for one in active
         if not one.marked
     )
-    severities = {one.severity.rank: one.severity.value for one in standing}
+    severities = {one.severity.rank: one.severity.value for one in active}
     rows = sorted(counted.items())
     shown: list[Sample] = [
         (

@@ -73,10 +73,10 @@ class Fleet:
         self._equipment: Copied[Equipment] = Copied()
         self._late: set[str] = set()
         self._came: Copied[datetime] = Copied()
-        self._told = SchedulerReports(checks=checks)
+        self._scheduler_reports = SchedulerReports(checks=checks)
         self._retirements: dict[str, Retirement] = {}
 
-    def take(
+    def ingest(
         self, record: Record, late: bool = False, came_at: datetime | None = None
     ) -> Subject | None:
         """Remember a record; return the node of an event that was not known yet, else None.
@@ -85,39 +85,43 @@ class Fleet:
         Raises ValueError when the record is not what its kind promises.
         """
         if record.kind is RecordKind.EVENT:
-            return self._take_event(Event.from_record(record), late, came_at)
+            return self._ingest_event(Event.from_record(record), late, came_at)
         if record.kind is RecordKind.ALLOCATION:
-            self._take_allocation(record, Allocation.from_record(record))
+            self._ingest_allocation(record, Allocation.from_record(record))
         elif record.kind is RecordKind.INVENTORY:
-            self._take_inventory(self._files.completed(Inventory.from_record(record)))
+            self._ingest_inventory(self._files.completed(Inventory.from_record(record)))
         elif record.kind is RecordKind.SCHEDULER:
-            self._told = self._told.with_record(Scheduler.from_record(record))
+            self._scheduler_reports = self._scheduler_reports.with_record(
+                Scheduler.from_record(record)
+            )
         elif record.kind is RecordKind.SWITCH:
             self._switches.put(record.subject, Switch.from_record(record))
         elif record.kind is RecordKind.EQUIPMENT:
             self._equipment.put(record.subject, Equipment.from_record(record))
         elif record.kind is RecordKind.RETIREMENT:
-            self._take_retirement(Retirement.from_record(record))
+            self._ingest_retirement(Retirement.from_record(record))
         return None
 
-    def _take_inventory(self, said: Inventory) -> None:
-        key = said.subject.key
-        self._inventories.put(key, said)
+    def _ingest_inventory(self, inventory: Inventory) -> None:
+        key = inventory.subject.key
+        self._inventories.put(key, inventory)
         known = self._drivers.get(key)
         # An inventory without a driver, as during a reload, is no change of version.
-        if said.driver and (known is None or known.version != said.driver):
-            self._drivers.put(key, DriverSince(said.driver, said.at, changed=known is not None))
+        if inventory.driver and (known is None or known.version != inventory.driver):
+            self._drivers.put(
+                key, DriverSince(inventory.driver, inventory.at, changed=known is not None)
+            )
 
-    def _take_retirement(self, said: Retirement) -> None:
-        known = self._retirements.get(said.node.key)
-        if known is None or known.at <= said.at:
-            self._retirements[said.node.key] = said
+    def _ingest_retirement(self, retirement: Retirement) -> None:
+        known = self._retirements.get(retirement.node.key)
+        if known is None or known.at <= retirement.at:
+            self._retirements[retirement.node.key] = retirement
 
-    def take_deleted(self, standing: Iterable[Incident]) -> None:
+    def remember_deleted(self, incidents: Iterable[Incident]) -> None:
         """Remember deleted nodes with incidents that no scheduler names any more."""
-        self._told = self._told.with_deleted(standing)
+        self._scheduler_reports = self._scheduler_reports.with_deleted(incidents)
 
-    def _take_allocation(self, record: Record, allocation: Allocation) -> None:
+    def _ingest_allocation(self, record: Record, allocation: Allocation) -> None:
         known = self._allocations.setdefault(record.subject, {})
         self._holdings.put(known.get(record.id), allocation)
         known[record.id] = allocation
@@ -125,7 +129,7 @@ class Fleet:
         if allocation.ended_at is not None:
             heapq.heappush(self._ended, (allocation.ended_at, record.subject, record.id))
 
-    def _take_event(self, event: Event, late: bool, came_at: datetime | None) -> Subject | None:
+    def _ingest_event(self, event: Event, late: bool, came_at: datetime | None) -> Subject | None:
         node = event.subject.of_node()
         known = self._events.setdefault(node.key, {})
         before = known.get(event.id)
@@ -181,35 +185,35 @@ class Fleet:
 
     def away(self, now: datetime, heard: Mapping[str, datetime]) -> Away:
         """Return which nodes are out of service on purpose; `heard`: by key, when each was last."""
-        return self._told.away(now, heard)
+        return self._scheduler_reports.away(now, heard)
 
     def retired(self, heard: Mapping[str, datetime]) -> Mapping[str, Ended]:
         """Return who retired each node that was not heard since, by key; `heard` as for `away`."""
         return {
             key: Ended(by=EndedBy.RETIRED, who=said.by, at=said.at)
             for key, said in self._retirements.items()
-            if is_retired(said.at, self._told_at(key, heard))
+            if is_retired(said.at, self._last_seen_at(key, heard))
         }
 
     def to_retire(self, now: datetime, heard: Mapping[str, datetime]) -> list[Retirement]:
         """Return retirements of nodes deleted by their scheduler a day ago and not heard since."""
-        left = self._told.left(now)
+        left = self._scheduler_reports.left(now)
         if not left:
             return []
         retired = self.retired(heard)
         found = []
         for key, inventory in self._inventories.copy().items():
             until = left.get(name_of(inventory.subject))
-            told_at = self._told_at(key, heard)
+            told_at = self._last_seen_at(key, heard)
             if until is not None and key not in retired and (not told_at or told_at <= until):
                 found.append(
                     Retirement(node=inventory.subject, by=OWN, note=DELETED.reason, at=now)
                 )
         return found
 
-    def _told_at(self, key: str, heard: Mapping[str, datetime]) -> datetime | None:
+    def _last_seen_at(self, key: str, last_seen: Mapping[str, datetime]) -> datetime | None:
         inventory = self._inventories.get(key)
-        return heard.get(key) or (None if inventory is None else inventory.at)
+        return last_seen.get(key) or (None if inventory is None else inventory.at)
 
     def came(self) -> Mapping[str, datetime]:
         """Return when recent events that wait for others arrived, by event id; a copy."""
@@ -229,7 +233,7 @@ class Fleet:
 
         `heard`: when each node was heard last, by key; an older shutdown or stop was not its end.
         """
-        self._told = self._told.without(now, known)
+        self._scheduler_reports = self._scheduler_reports.without(now, known)
         before = now - MEMORY
         for key, events in self._sorted.copy().items():
             if events and (events[0].at < before or len(events) > _MOST_ALIKE):
@@ -274,7 +278,7 @@ def _worth_keeping(
     alike: dict[_Alike, list[str]] = defaultdict(list)
     ended: dict[tuple[Subject, EventKind], datetime] = {}
     for event in reversed(list(events)):
-        if event.at >= before or _stands(event, ended, heard):
+        if event.at >= before or _still_holds(event, ended, heard):
             same = alike[_alike(event)]
             if len(same) < _MOST_ALIKE:
                 kept[event.id] = event
@@ -295,10 +299,10 @@ def _alike(event: Event) -> _Alike:
     return event.subject, event.kind, event.xid, event.sxid, said
 
 
-def _stands(
+def _still_holds(
     event: Event,
     later: Mapping[tuple[Subject, EventKind], datetime],
-    heard: datetime | None,
+    last_seen: datetime | None,
 ) -> bool:
     """Tell whether neither a later event nor its node's return has ended what an old event reports.
 
@@ -308,7 +312,7 @@ def _stands(
         return (event.subject, EventKind.BOOT) not in later
     if event.kind not in _STANDING or _passes(event):
         return False
-    if event.kind in _WORDS and heard is not None and went_on(event, heard):
+    if event.kind in _WORDS and last_seen is not None and went_on(event, last_seen):
         return False
     places = (event.subject, event.subject.of_node())
     return not any((place, cure) in later for place in places for cure in _STANDING[event.kind])

@@ -287,9 +287,9 @@ def read_start_state(hub: Hub, now: datetime, patience: Patience) -> StartState:
     """Read everything needed to continue after a start as if the analyzer had never stopped."""
     # The sequence is read first: what is committed meanwhile is read twice rather than never.
     sequence = hub.changes(-1, KINDS, wait_seconds=0.0).sequence
-    standing = [state.value for state in STANDING]
+    active = [state.value for state in STANDING]
     unreadable: list[str] = []
-    kept = hub.records(RecordKind.INCIDENT, states=standing, limit=_MOST_RECORDS)
+    kept = hub.records(RecordKind.INCIDENT, states=active, limit=_MOST_RECORDS)
     over = hub.records(RecordKind.INCIDENT, states=[State.RESOLVED.value], limit=_MOST_RECORDS)
     known = _read(Incident.from_record, (*kept, *over), unreadable)
     incidents = not_over(known, now, patience)

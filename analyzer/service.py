@@ -159,7 +159,7 @@ class Service:
         """Return the current text of `/metrics`."""
         analysis = self.analysis
         held = analysis.held() if self.settings.metrics_holders else None
-        return exposition(analysis.book.standing(), held, self._passes)
+        return exposition(analysis.book.active(), held, self._passes)
 
     def make_pass(self) -> None:
         """Make one pass over the whole fleet, then wait for the next tick."""
@@ -173,7 +173,7 @@ class Service:
         answers = rows(
             self._stores, self._needs, now, self.settings, self._earlier, without=heard.over
         )
-        self.analysis.look(replace(heard, rows=answers))
+        self.analysis.run_pass(replace(heard, rows=answers))
         self._write(self._pass_hub)
         self._keep_usual()
         retired = self.analysis.to_retire()
@@ -195,7 +195,7 @@ class Service:
             "pass_seconds": seconds,
             "subjects": subjects(answers),
             "newest_at": None if newest is None else to_text(newest),
-            "standing": len(self.analysis.book.standing()),
+            "standing": len(self.analysis.book.active()),
             "failing": dict(self.analysis.failing),
             "waited_for": dict(self.analysis.extended_limits),
         }
@@ -239,9 +239,9 @@ class Service:
         others = [r for r in answer.records if r.kind is not RecordKind.ACKNOWLEDGEMENT]
         for record in taken:
             self._acknowledge(record, now)
-        nodes = {node for record in others if (node := self._take(record, arrival)) is not None}
+        nodes = {node for record in others if (node := self._ingest(record, arrival)) is not None}
         for node in sorted(nodes):
-            self.analysis.look_at(node, now)
+            self.analysis.check_node(node, now)
         scheduled = any(record.kind is RecordKind.SCHEDULER for record in others)
         if scheduled:
             self.analysis.mark_out_of_service(now)
@@ -294,7 +294,7 @@ class Service:
         now = self.clock.now()
         start = read_start_state(self._changes_hub, now, patience(self.settings))
         for record in start.records:
-            self._jobs.take(record)
+            self._jobs.ingest(record)
         self._histories.begin(start.lately, now)
         self._replacements.begin(
             self._changes_hub.records(RecordKind.RMA, limit=_MOST_RMAS), start.records
@@ -334,13 +334,13 @@ class Service:
             away = absence(self._changes_hub.status(), now, self._lost_at)
         return Arrival(at=now, before=before, away=away)
 
-    def _take(self, record: Record, arrival: Arrival) -> Subject | None:
-        self._jobs.take(record)
-        self._replacements.take(record)
-        self._setups.take(record)
+    def _ingest(self, record: Record, arrival: Arrival) -> Subject | None:
+        self._jobs.ingest(record)
+        self._replacements.ingest(record)
+        self._setups.ingest(record)
         try:
             late = self._is_late(record, arrival)
-            return self.analysis.take(record, late=late, came_at=arrival.at)
+            return self.analysis.ingest(record, late=late, came_at=arrival.at)
         except UNREADABLE as error:
             self.log.warning("record cannot be read", id=record.id, error=repr(error))
             return None
@@ -362,7 +362,7 @@ class Service:
         while units:
             batch = units[:most]
             try:
-                hub.write_records([self._told(record) for unit in batch for record in unit])
+                hub.write_records([self._enriched(record) for unit in batch for record in unit])
             except HubRefused as error:
                 if error.status in _TOKEN_REFUSED:
                     self.analysis.give_back(units)
@@ -376,14 +376,14 @@ class Service:
                 self.analysis.give_back(units)
                 raise
             else:
-                self._say(batch)
+                self._log_transitions(batch)
             units = units[len(batch) :]
 
-    def _told(self, record: Record) -> Record:
+    def _enriched(self, record: Record) -> Record:
         """Return a record with what no detector adds: the jobs it hits, and the part's history."""
         return self._histories.named(self._jobs.named(record))
 
-    def _say(self, units: Sequence[Unit]) -> None:
+    def _log_transitions(self, units: Sequence[Unit]) -> None:
         for record in (record for unit in units for record in unit):
             if record.kind is RecordKind.TRANSITION:
                 self.log.info(

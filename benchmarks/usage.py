@@ -191,7 +191,7 @@ class Fleet:
             rows=rows.filter(pa.array(self._random.random(size) > 0.01)),
             sent=set(zip(self._of, self._uuids, strict=True)),
             nodes_sent=set(self._nodes),
-            heard=dict.fromkeys(self._nodes, start),
+            last_seen=dict.fromkeys(self._nodes, start),
             inventories=self._roster,
             allocations=self._book,
             slices=self._slices(start),

@@ -77,7 +77,7 @@ def grid(
     of_job: tuple[Value, ...] = (
         str(told.holder),
         found.why.value,
-        found.said,
+        found.text,
         ending.state,
         ending.exit_code,
         user,
@@ -88,7 +88,7 @@ def grid(
     own: tuple[Value, ...] = (
         ending.ended_at,
         str(told.holder),
-        _end(ending) or _goes_on(now) or found.said,
+        _end(ending) or _goes_on(now) or found.text,
         found.why.value,
     )
     rows = [(*_clue(one), *of_job) for one in found.clues]
@@ -117,7 +117,7 @@ def _does(now: Running | None) -> tuple[Value, ...]:
     job, found, up = now.job, now.job.decision, now.job.holds_up
     return (
         None if found is None else found.bound.value,
-        None if found is None else found.said,
+        None if found is None else found.text,
         None if found is None else found.confidence,
         job.pace_percent,
         None if up is None else up.id,
@@ -157,10 +157,10 @@ def _sentence(told: Told, found: Verdict, user: str | None) -> str:
     whose = f" of {user}" if user else ""
     if ending.ended_at is None:
         unseen = "" if told.allocations else "; no node reports which GPUs it has"
-        return f"{told.holder}{whose} has not ended: {found.said}{unseen}."
+        return f"{told.holder}{whose} has not ended: {found.text}{unseen}."
     when = to_text(ending.ended_at)[:19].replace("T", " ")
     return (
-        f"{told.holder}{whose} ended {when} ({_end(ending)}). Why: {found.why.value}: {found.said}."
+        f"{told.holder}{whose} ended {when} ({_end(ending)}). Why: {found.why.value}: {found.text}."
     )
 
 

@@ -80,7 +80,7 @@ def _hour(job: Job, topology: Any, gpus: Mapping[str, Row], ports: Any, hosts: A
         truth=Bound(job.workload.bound).value,
         said=decision.bound.value,
         tells=report_level(job).name.lower(),
-        why=decision.said,
+        why=decision.text,
         measured=found.sm_percent is not None,
     )
 

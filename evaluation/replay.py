@@ -166,16 +166,16 @@ class Replay:
         while self._due and self._due[0][0] < now:
             at, _, record = heapq.heappop(self._due)
             self._take(record, at)
-        self._analysis.look(replace(self._ear.reading(now), rows=self._store.rows()))
+        self._analysis.run_pass(replace(self._ear.reading(now), rows=self._store.rows()))
         self._all_look()
         self.passes += 1
         self._keep()
 
     def _take(self, record: Record, at: datetime) -> None:
         late = record.kind is RecordKind.EVENT and self._is_late(record, at)
-        node = self._analysis.take(record, late=late)
+        node = self._analysis.ingest(record, late=late)
         if node is not None:
-            self._analysis.look_at(node, at)
+            self._analysis.check_node(node, at)
             self._all_look()
             self._keep()
 

@@ -200,7 +200,7 @@ def build(
     issued_tokens = IssuedTokens(
         book.transactions, clock.now, RevocationFile(ends_file(settings.data_directory))
     )
-    issued_tokens.take_over(tokens_file(settings))
+    issued_tokens.import_file(tokens_file(settings))
     tokens.issued_tokens = issued_tokens
     counters, news = Counters(), CommitNotifier()
     book.follow(news.notify_from_thread)
@@ -212,7 +212,7 @@ def build(
     ingest = Ingest(committer, settings, clock, counters)
 
     def sent(node: Node, ahead: timedelta) -> None:
-        committer.clocks.hear(node, ahead, ingest.is_prompt())
+        committer.clocks.update(node, ahead, ingest.is_prompt())
 
     viewing = RecordFilter(book, clock, tokens.service_secret)
     leaving = MemoryBudget(_MOST_LEAVING_BYTES, what="answers are on their way out")

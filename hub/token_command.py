@@ -234,7 +234,7 @@ def _opened(settings: HubSettings) -> IssuedTokens:
     try:
         ends = RevocationFile(ends_file(settings.data_directory))
         issued_tokens = IssuedTokens(Transactions(open_records(settings)), SystemClock().now, ends)
-        issued_tokens.take_over(tokens_file(settings))
+        issued_tokens.import_file(tokens_file(settings))
     except StoreError as error:
         raise GpuvigilError(str(error)) from None
     return issued_tokens

@@ -87,9 +87,9 @@ class Shift:
         steps = int(until * MINUTE / PASS)
         for step in range(steps):
             now = _at(step * PASS / MINUTE)
-            window = replace(self._window(every, now), recent_incidents=tuple(book.standing()))
+            window = replace(self._window(every, now), recent_incidents=tuple(book.active()))
             found = [it for detector in OF_NETWORK for it in detector.find(window)]
-            seen = observe(window, found, book.standing(), book.believed(True))
+            seen = observe(window, found, book.active(), book.believed(True))
             book, made = advance(book, seen, now, Patience())
             for transition in made:
                 mine = [it for it in notices.values() if it.incident == transition.incident]

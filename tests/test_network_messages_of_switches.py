@@ -149,9 +149,9 @@ def read(seen: Window) -> list[Message]:
     """What the chat hears of it in two looks."""
     book, told = Book(), []
     for number in range(2):
-        stood = replace(seen, recent_incidents=tuple(book.standing()))
+        stood = replace(seen, recent_incidents=tuple(book.active()))
         found = [it for detector in FINDERS for it in detector.find(stood)]
-        looked = observe(stood, found, book.standing(), book.believed(True))
+        looked = observe(stood, found, book.active(), book.believed(True))
         now = seen.now + number * PASS
         book, made = advance(book, looked, now, Patience())
         for transition in made:

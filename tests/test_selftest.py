@@ -44,11 +44,11 @@ class Site:
             self.store.write("\n".join(self.play.history(node)).encode())
         inventories = (self.play.inventory(node).to_record() for node in self.play.nodes)
         for record in (*inventories, *(one.to_record() for one in self.play.allocations())):
-            self.analysis.take(record)
+            self.analysis.ingest(record)
 
     def tell(self) -> None:
         for event in self.play.events(self.now):
-            self.analysis.take(event.to_record())
+            self.analysis.ingest(event.to_record())
 
     def passes(self, seconds: float, count: int, *, ticking: bool) -> None:
         """So many passes, so far apart; the nodes send before each of them, or have ended."""
@@ -74,7 +74,7 @@ class Site:
             answers = rows(
                 [self.store], questions(DETECTORS), self.now, self.settings, without=read.over
             )
-            self.analysis.look(replace(read, rows=answers))
+            self.analysis.run_pass(replace(read, rows=answers))
             for unit in self.analysis.to_write():
                 for record in unit:
                     if record.kind is RecordKind.INCIDENT:

@@ -125,14 +125,14 @@ class Node:
         """What the hub hands to the analyzer."""
         self.told += events
         for event in events:
-            self.analysis.take(event.to_record())
-        self.analysis.look_at(NODE, self.clock.now())
+            self.analysis.ingest(event.to_record())
+        self.analysis.check_node(NODE, self.clock.now())
         written = [record for unit in self.analysis.to_write() for record in unit]
         steps = [one for one in written if one.kind is RecordKind.TRANSITION]
         self.transitions += map(Transition.from_record, steps)
 
     def incidents(self, gpu: str) -> list[Incident]:
-        standing = self.analysis.book.standing()
+        standing = self.analysis.book.active()
         return [one for one in standing if one.subject == replace(NODE, gpu=gpu)]
 
     def names(self, events: Sequence[Event]) -> set[tuple[str, int, str]]:
@@ -277,7 +277,7 @@ def test_what_the_analyzer_cannot_keep_is_counted_and_never_the_gravest(others: 
             xid=145,
             message=f"Xid 145: RLW_CTRL {word} XC1 i0 Link 08 (0x0 0x0)",
         )
-        analysis.take(event.to_record())
+        analysis.ingest(event.to_record())
     fleet = analysis._fleet
     fleet.forget(NOW + timedelta(hours=1))
     kept = fleet.events()[NODE.key]

@@ -111,12 +111,12 @@ class Comparison:
 
 
 def rows(
-    heard: Iterable[ReportingSpan],
+    reporting: Iterable[ReportingSpan],
     failed: Mapping[str, Sequence[datetime]],
     known: Mapping[str, History],
     counted: Iterable[Span],
 ) -> Sequence[Row]:
-    """Return a row per value; a failure counts for the value its node had then, if the node was ever heard.
+    """Return a row per value; a failure counts for the value its node had then, if the node ever reported.
 
     `counted` are the times, without overlap, for which usage was counted. A failure outside of them is
     left out, since it would have no node-days beside it.
@@ -126,7 +126,7 @@ def rows(
     seconds: dict[str | None, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     faults: dict[str | None, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     nodes = set()
-    for piece in heard:
+    for piece in reporting:
         nodes.add(piece.node)
         for value, share in known.get(piece.node, NO_HISTORY).shares(piece):
             seconds[value][piece.node] += share

@@ -39,24 +39,24 @@ class History:
         """Return whether one value replaced another between the two times; the first value replaces none."""
         return any(start < at < end for at in self.times[1:])
 
-    def shares(self, heard: ReportingSpan) -> Spans:
-        """Yield each value and its part of the seconds heard; None is the value before the first report.
+    def shares(self, span: ReportingSpan) -> Spans:
+        """Yield each value and its part of the seconds reported; None is the value before the first report.
 
         It is unknown when within the piece the node was silent, so each value gets a part by the length of
-        its time. A known value is counted as heard before an unknown one.
+        its time. A known value is counted as reported before an unknown one.
         """
-        edges = [max(at, heard.start) for at in self.times if at < heard.end]
+        edges = [max(at, span.start) for at in self.times if at < span.end]
         lengths = [
             (end - start).total_seconds()
-            for start, end in zip(edges, [*edges[1:], heard.end], strict=False)
+            for start, end in zip(edges, [*edges[1:], span.end], strict=False)
         ]
         known = sum(lengths)
-        there = min(heard.seconds, known)
+        there = min(span.seconds, known)
         for value, length in zip(self.values, lengths, strict=False):
             if length > 0.0:
                 yield value, there * length / known
-        if heard.seconds > there:
-            yield None, heard.seconds - there
+        if span.seconds > there:
+            yield None, span.seconds - there
 
 
 NO_HISTORY = History()
@@ -71,10 +71,10 @@ def histories(setups: Iterable[Setup], attribute: Attribute) -> Mapping[str, His
     return {node: _history(sorted(them.items()), attribute) for node, them in told.items()}
 
 
-def _history(told: list[tuple[datetime, str]], attribute: Attribute) -> History:
+def _history(reports: list[tuple[datetime, str]], attribute: Attribute) -> History:
     times: list[datetime] = []
     values: list[str] = []
-    for at, value in told:
+    for at, value in reports:
         if not values or values[-1] != value:
             times.append(_EVER if attribute.lasts and not times else at)
             values.append(value)

@@ -32,7 +32,7 @@ class _Counted:
     start: datetime
     length: timedelta
     installed: float
-    heard: float
+    reporting: float
 
 
 def compared(
@@ -53,7 +53,7 @@ def compared(
     failed = failures_by_node(readable(found, Incident.from_record), faults)
     return Comparison(
         cluster=cluster,
-        rows=rows(_heard(counted), failed, known, [(it.start, it.end) for it in ledgers]),
+        rows=rows(_reporting_spans(counted), failed, known, [(it.start, it.end) for it in ledgers]),
         until=min(max((one.end for one in ledgers), default=start), span[1]),
     )
 
@@ -103,7 +103,7 @@ def _places(
             yield node, _Counted(ledger.start, ledger.length, installed, heard)
 
 
-def _heard(counted: Mapping[str, list[_Counted]]) -> Iterator[ReportingSpan]:
+def _reporting_spans(counted: Mapping[str, list[_Counted]]) -> Iterator[ReportingSpan]:
     """Yield for how long each node was heard: its GPU-seconds over its number of GPUs.
 
     That number is the upper median over all pieces: in the first piece a node may appear late, and in a
@@ -116,5 +116,5 @@ def _heard(counted: Mapping[str, list[_Counted]]) -> Iterator[ReportingSpan]:
                 node=node,
                 start=one.start,
                 end=one.start + one.length,
-                seconds=min(one.heard / gpus, one.length.total_seconds()),
+                seconds=min(one.reporting / gpus, one.length.total_seconds()),
             )

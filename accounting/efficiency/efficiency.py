@@ -65,7 +65,7 @@ class EfficiencyAdvice:
     """The advice for one holder, and how many of its GPUs it is about."""
 
     advice: Advice
-    said: str
+    text: str
     gpus: int
     wasted_share: float  # share of these GPUs' time
 
@@ -84,7 +84,7 @@ def judge(works: Sequence[Work], on_call: bool = False) -> EfficiencyAdvice | No
     if still and len(still) < len(works) == len(known):
         left = len(works) - len(still)
         said = f"{len(still)} of its {len(works)} GPUs computed nothing: {left} would have done"
-        return EfficiencyAdvice(advice=Advice.FEWER, said=said, gpus=len(still), wasted_share=1.0)
+        return EfficiencyAdvice(advice=Advice.FEWER, text=said, gpus=len(still), wasted_share=1.0)
     if len(still) == len(works):
         return None
     busy = _mean([one.utilization_percent for one in works])
@@ -113,7 +113,7 @@ def _hardly_filled(busy: float, sm: float, works: Sequence[Work]) -> EfficiencyA
     ):
         if holds:
             return EfficiencyAdvice(
-                advice=advice, said=said, gpus=len(works), wasted_share=max(1.0 - sm / 100.0, 0.0)
+                advice=advice, text=said, gpus=len(works), wasted_share=max(1.0 - sm / 100.0, 0.0)
             )
     return None
 
@@ -129,7 +129,7 @@ def _hardly_used(busy: float, sm: float | None, works: Sequence[Work]) -> Effici
     )
     return EfficiencyAdvice(
         advice=Advice.GATHER if bursts else Advice.FEED,
-        said=said,
+        text=said,
         gpus=len(works),
         wasted_share=max(1.0 - (busy if sm is None else sm) / 100.0, 0.0),
     )

@@ -200,10 +200,10 @@ def due(
     return None
 
 
-def gpus_idle_since(standing: Iterable[Incident]) -> dict[str, datetime]:
+def gpus_idle_since(active: Iterable[Incident]) -> dict[str, datetime]:
     """Return since when GPUs are idle, by key, as far as incidents say so; late incidents are left out."""
     found: dict[str, datetime] = {}
-    for one in standing:
+    for one in active:
         if one.fault == IDLE and not one.late:
             for key in one.members or (one.subject.key,):
                 found[key] = min(one.since, found.get(key, one.since))

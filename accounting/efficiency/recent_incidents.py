@@ -9,7 +9,7 @@ from gpuvigil.model import Incident, RecordKind, readable
 _FIRST, _MOST = 500, 100_000
 
 
-def standing_or_resolved_since(hub: Hub, since: datetime) -> list[Incident]:
+def active_since(hub: Hub, since: datetime) -> list[Incident]:
     """Return the incidents that stood at any time since then, whenever they began. Errors as `resolved_since`."""
     states = tuple(state.value for state in STANDING)
     standing = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)

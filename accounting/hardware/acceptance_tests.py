@@ -44,13 +44,13 @@ def judge(output: str, least_bandwidth: float | None = None) -> Verdict:
     """
     if len(output) > LONGEST_OUTPUT:
         return _unjudged("", "it is larger than 4 MiB")
-    found = list(_told(output, least_bandwidth))
+    found = list(_verdicts(output, least_bandwidth))
     if not found:
         return _unjudged("", "it is neither of dcgmi diag nor of nccl-tests")
     return _all_of(found)
 
 
-def _told(output: str, least: float | None) -> Iterator[Verdict]:
+def _verdicts(output: str, least: float | None) -> Iterator[Verdict]:
     """Yield a verdict for each tool in the output, since a file may hold the logs of several."""
     if '"DCGM' in output:
         yield from _dcgm_json(output)
@@ -122,7 +122,7 @@ def _table(output: str) -> Iterator[tuple[str, str]]:
 
 def _dcgm_table(output: str) -> Verdict:
     """Return the verdict of the tables; one without its end may lack the test that fails, so it never passes."""
-    said = _dcgm(list(_table(output)), _said_errors(output))
+    said = _dcgm(list(_table(output)), _error_text(output))
     runs = output.split(_SUCCESS)
     whole = _HEADER not in runs[0] and all(map(_closed, runs[1:]))
     if said.outcome is Outcome.PASSED and not whole:
@@ -137,7 +137,7 @@ def _closed(run: str) -> bool:
     return _HEADER not in table and bool(lines) and _BORDER.fullmatch(lines[-1]) is not None
 
 
-def _said_errors(output: str) -> str:
+def _error_text(output: str) -> str:
     found = _ERROR.search(output)
     return found[1].strip() if found else ""
 
@@ -160,8 +160,8 @@ def _dcgm_json(output: str) -> Iterator[Verdict]:
         yield _dcgm(results, error)
 
 
-def _results(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for category in told.get("test_categories", ()):
+def _results(output: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for category in output.get("test_categories", ()):
         for test in category["tests"]:
             summary = test.get("test_summary")
             for result in (*test.get("results", ()), *([summary] if summary else [])):

@@ -43,7 +43,7 @@ def step_line(one: Rma) -> str:
     return f"{one.state.value} by {one.by}{note}"
 
 
-def replaced_parts(standing: Iterable[Rma], inventory: Inventory) -> list[Rma]:
+def replaced_parts(pending: Iterable[Rma], inventory: Inventory) -> list[Rma]:
     """Return the steps that an inventory shows by itself: another serial number sits in the slot.
 
     An empty slot, or a GPU without a serial number, proves nothing. Neither does a GPU that sits in
@@ -53,7 +53,7 @@ def replaced_parts(standing: Iterable[Rma], inventory: Inventory) -> list[Rma]:
         _slot(gpu.pci_address): gpu for gpu in inventory.gpus if gpu.pci_address and gpu.serial
     }
     found = []
-    for one in standing:
+    for one in pending:
         here = slots.get(_slot(one.slot)) if one.slot and one.serial else None
         same_node = one.subject.of_node() == inventory.subject
         if not same_node or one.state is RmaState.REPLACED or here is None:

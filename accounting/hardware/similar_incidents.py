@@ -70,7 +70,7 @@ def similar_incidents(one: Incident, past: Iterable[Incident], now: datetime) ->
 
 
 def earlier_incident(
-    one: Incident, it: Incident, said: IncidentRecords, past: Iterable[Incident]
+    one: Incident, it: Incident, records: IncidentRecords, past: Iterable[Incident]
 ) -> EarlierIncident:
     """Return how an earlier incident ended; `past` holds all of its fault, itself included."""
     ended = it.resolved_at or it.updated_at
@@ -82,24 +82,24 @@ def earlier_incident(
     return EarlierIncident(
         incident=it,
         same_subject=it.subject == one.subject,
-        what_helped=what_helped(said),
+        what_helped=what_helped(records),
         came_back_after=min(again) - ended if again else None,
     )
 
 
-def what_helped(said: IncidentRecords) -> str:
+def what_helped(records: IncidentRecords) -> str:
     """Return what ended it: a replaced part, a person's last note, an event, or whatever else is known."""
-    if any(step.state is RmaState.REPLACED for step in said.rma):
+    if any(step.state is RmaState.REPLACED for step in records.rma):
         return "part replaced"
-    notes = [one.note.strip() for one in sorted(said.notes, key=lambda it: it.at) if one.note]
-    last = max(said.transitions, key=lambda it: it.number, default=None)
+    notes = [one.note.strip() for one in sorted(records.notes, key=lambda it: it.at) if one.note]
+    last = max(records.transitions, key=lambda it: it.number, default=None)
     cause = None if last is None else last.cause
     how = _how(cause) if isinstance(cause, Ended) else ""
     if notes:
         return f"{notes[-1]} ({how})" if how else notes[-1]
     if how:
         return how
-    return "drained by gpuvigil" if any(it.act is Act.DRAIN for it in said.actions) else ""
+    return "drained by gpuvigil" if any(it.act is Act.DRAIN for it in records.actions) else ""
 
 
 def _how(cause: Ended) -> str:

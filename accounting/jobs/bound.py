@@ -133,7 +133,7 @@ class Decision:
     """The limiting resource, the evidence in one sentence, and what would make the answer surer."""
 
     bound: Bound
-    said: str
+    text: str
     confidence: float  # 0 to 1
     missing: tuple[str, ...] = ()
 
@@ -148,22 +148,22 @@ def decide(job: Activity) -> Decision:
     if job.utilization_percent is None:
         return Decision(
             bound=Bound.UNKNOWN,
-            said="the utilisation of its GPUs was not measured",
+            text="the utilisation of its GPUs was not measured",
             confidence=0.0,
             missing=missing,
         )
     if job.coverage < COVERAGE:
         said = f"only {100.0 * job.coverage:.0f} % of its GPUs' samples are there"
-        return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0, missing=missing)
+        return Decision(bound=Bound.UNKNOWN, text=said, confidence=0.0, missing=missing)
     if (job.utilization_most_percent or 0.0) < NOTHING_PERCENT:
         bound, said, sure = _of_idle(job)
-        return Decision(bound=bound, said=said, confidence=sure, missing=missing)
+        return Decision(bound=bound, text=said, confidence=sure, missing=missing)
     bound, said, sure = _of_steps(job) or _of_waits(job) or _of_kernels(job)
     outside = job.steps.outside_share if job.steps else None
     if bound is Bound.UNKNOWN and outside is not None and outside >= STEP_SHARE:
         said = f"{100.0 * outside:.0f} % of the time is outside steps, and the job does not report what it does then"
     confidence = sure * min(job.coverage, 1.0)
-    return Decision(bound=bound, said=said, confidence=confidence, missing=missing)
+    return Decision(bound=bound, text=said, confidence=confidence, missing=missing)
 
 
 _Found = tuple[Bound, str, float]

@@ -182,7 +182,7 @@ def _loss(
     if job.gpus and since is not None:
         known = job.gpus * (max(job.ended_at - since, timedelta()) / _HOUR)
     return Loss(
-        job=job, why=found.why, said=found.said, gpu_hours=known, since_checkpoint=last is not None
+        job=job, why=found.why, said=found.text, gpu_hours=known, since_checkpoint=last is not None
     )
 
 

@@ -33,7 +33,7 @@ class Names:
         self._known: set[str] = set()
         self._spaced: set[str] = set()  # names of several words
         self._owners: dict[tuple[str, str], frozenset[Owner]] = {}
-        self._standing: set[str] = set()  # incidents that are not resolved
+        self._active: set[str] = set()  # incidents that are not resolved
         self._teams: dict[str, frozenset[str]] = {}  # accounts that each user has used
         self.version = 0
 
@@ -53,13 +53,13 @@ class Names:
     def _follow(self, incident: Record) -> None:
         with self._lock:
             if incident.body.get("resolved_at"):
-                self._standing.discard(incident.id)
-            elif len(self._standing) < _MOST:
-                self._standing.add(incident.id)
+                self._active.discard(incident.id)
+            elif len(self._active) < _MOST:
+                self._active.add(incident.id)
 
-    def stands(self, incident: str | None) -> bool:
+    def is_active(self, incident: str | None) -> bool:
         """Return whether this is an incident that was not resolved when last read."""
-        return incident in self._standing
+        return incident in self._active
 
     def add(self, *names: str) -> None:
         """Add these names."""

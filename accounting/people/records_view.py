@@ -154,7 +154,7 @@ class RecordsView:
 
     def _end(self, record: Record) -> datetime:
         """Return when what the record is about ended: what goes on, or belongs to a standing incident, is not old."""
-        if self.names.stands(record.parent):
+        if self.names.is_active(record.parent):
             return datetime.max.replace(tzinfo=record.at.tzinfo)
         return _own_end(record)
 

@@ -108,7 +108,7 @@ class Facts:
     rows: pa.Table
     sent: Collection[Gpu] = ()  # GPUs with a row in the hour before
     nodes_sent: Collection[str] = ()  # nodes with a row in the day before, or counted before
-    heard: Mapping[str, datetime] = field(default_factory=dict)
+    last_seen: Mapping[str, datetime] = field(default_factory=dict)
     retired: Mapping[str, datetime] = field(default_factory=dict)
     listening_since: datetime | None = None  # start of the hub
     out: Out | None = field(default_factory=dict)
@@ -204,7 +204,7 @@ def _expected(facts: Facts, end: datetime, roster: Roster) -> frozenset[str]:
     """Return the nodes that were not retired by the beginning of the quarter."""
     cluster = facts.cluster
     told = {(cluster, node): at for node, at, _ in roster.nodes}
-    told |= {(cluster, node): at for node, at in facts.heard.items()}
+    told |= {(cluster, node): at for node, at in facts.last_seen.items()}
     gone = {(cluster, node): at for node, at in facts.retired.items() if at <= facts.start}
     return frozenset(node for _, node in expected(told, gone, (), end, facts.listening_since))
 
@@ -357,7 +357,8 @@ class _Service:
         names, of_node = gpus.nodes
         sent = np.bincount(of_node, grid.row.any(axis=1), len(names)) > 0
         recent = [
-            (at := facts.heard.get(name)) is not None and end - BUCKET <= at < end for name in names
+            (at := facts.last_seen.get(name)) is not None and end - BUCKET <= at < end
+            for name in names
         ]
         nodes, repairs = _out_minutes(facts.out or {}, names, gpus)
         return cls(

@@ -24,7 +24,7 @@ class ReportingGpus:
         """Read `heads` with columns `node`, `uuid` and `model`."""
         keys, of_head = numbered(heads, "node", "uuid")
         return cls(
-            keys=tuple(keys), of_head=of_head, models=_models_told(heads, of_head, len(keys))
+            keys=tuple(keys), of_head=of_head, models=_reported_models(heads, of_head, len(keys))
         )
 
     @cached_property
@@ -64,7 +64,7 @@ class Gpus:
         return list(found), np.array(of_node, np.int64)
 
 
-def _models_told(heads: pa.Table, of_head: Ints, gpus: int) -> tuple[str, ...]:
+def _reported_models(heads: pa.Table, of_head: Ints, gpus: int) -> tuple[str, ...]:
     """Return the model that each GPU's rows name; of several the last by name."""
     found, of_model = coded(heads["model"])
     names = np.array([*found, ""], dtype=object)

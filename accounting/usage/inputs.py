@@ -56,13 +56,13 @@ class Reader:
     now: datetime
     checks: Checks = USUAL
     idle_after: timedelta | None = None  # as in `Facts`
-    _heard: dict[str, datetime] | None = None
+    _last_seen: dict[str, datetime] | None = None
     _inventories: Roster = field(default_factory=lambda: Roster.of(()))
     _allocations: AllocationTable = field(default_factory=lambda: AllocationTable.of(()))
     _retired: Mapping[str, datetime] = field(default_factory=dict)
     _words: Words = field(default_factory=Words)
     _listening_since: datetime | None = None
-    _looked: tuple[datetime, datetime] | None = None
+    _read_span: tuple[datetime, datetime] | None = None
     _senders: Mapping[datetime, set[Gpu]] = field(default_factory=dict)
     _store: Store = field(init=False)
 
@@ -88,7 +88,7 @@ class Reader:
         after = None if self.idle_after is None or self.idle_after > LONGEST else self.idle_after
         earlier = (start - minutes_before(after) * MINUTE, start) if after else None
         self._read_records()
-        assert self._heard is not None
+        assert self._last_seen is not None
         counted = {place.node for place in before.places} if before is not None else set()
         return count(
             Facts(
@@ -98,7 +98,7 @@ class Reader:
                 rows=rows,
                 sent=self._sent(start),
                 nodes_sent=self._nodes_sent(start) | counted,
-                heard=self._heard,
+                last_seen=self._last_seen,
                 retired=self._retired,
                 listening_since=self._listening_since,
                 out=self._out(start, last_out) if before is None else before.out,
@@ -115,17 +115,19 @@ class Reader:
 
     def quarters_with_rows(self, start: datetime, end: datetime) -> frozenset[datetime]:
         """Return the starts of the buckets in the range in which a GPU sent anything."""
-        return frozenset(at for at in self._look(start, end) if start <= at < end)
+        return frozenset(at for at in self._read_senders(start, end) if start <= at < end)
 
     def _sent(self, start: datetime) -> frozenset[Gpu]:
         """Return the GPUs that sent in the hour before; one query serves all quarters of its range."""
         since = start - SENT_WITHIN
-        if self._looked is None or not (self._looked[0] <= since and start <= self._looked[1]):
+        if self._read_span is None or not (
+            self._read_span[0] <= since and start <= self._read_span[1]
+        ):
             return gpus_of(senders(self._store, "gpu", self.cluster, (since, start)))
         before = (gpus for at, gpus in self._senders.items() if since <= at < start)
         return frozenset[Gpu]().union(*before)
 
-    def _look(self, start: datetime, end: datetime) -> Mapping[datetime, set[Gpu]]:
+    def _read_senders(self, start: datetime, end: datetime) -> Mapping[datetime, set[Gpu]]:
         """Return the GPUs that sent in each quarter of the range and of the hour before it."""
         since = start - SENT_WITHIN
         found = self._store.series("gpu", (), {"cluster": self.cluster}, (since, end), BUCKET)
@@ -135,7 +137,7 @@ class Reader:
         columns = at.indices, found["node"], found["uuid"]
         for number, node, uuid in zip(*(it.to_pylist() for it in columns), strict=True):
             who[quarters[number]].add((node, uuid))
-        self._looked, self._senders = (since, end), who
+        self._read_span, self._senders = (since, end), who
         return who
 
     def _nodes_sent(self, start: datetime) -> frozenset[str]:
@@ -145,12 +147,12 @@ class Reader:
         return frozenset(found["node"].unique().to_pylist())
 
     def _out(self, start: datetime, before: Out | None) -> Out | None:
-        names = {name for name, *_ in self._inventories.nodes} | (self._heard or {}).keys()
+        names = {name for name, *_ in self._inventories.nodes} | (self._last_seen or {}).keys()
         nodes = [Subject(cluster=self.cluster, node=name) for name in names]
         return out_of(self._words, nodes, start, min(start + BUCKET, self.now), before)
 
     def _read_records(self) -> None:
-        if self._heard is None:
+        if self._last_seen is None:
             key = cluster_key(self.cluster)
             inventories = self.hub.records(RecordKind.INVENTORY, subject=key, limit=MOST_RECORDS)
             self._inventories = Roster.of(readable(inventories, Inventory.from_record))
@@ -164,7 +166,7 @@ class Reader:
             self._words = _words(self.hub, key, self.oldest, self.checks)
             status = self.hub.status()
             self._listening_since = from_text(status["started_at"])
-            self._heard = _heard(status["nodes"], self.cluster)
+            self._last_seen = _last_seen_of(status["nodes"], self.cluster)
 
 
 def senders(
@@ -218,7 +220,7 @@ def _words(hub: Hub, key: str, oldest: datetime, checks: Checks) -> Words:
     )
 
 
-def _heard(nodes: Iterable[Mapping[str, Any]], cluster: str) -> dict[str, datetime]:
+def _last_seen_of(nodes: Iterable[Mapping[str, Any]], cluster: str) -> dict[str, datetime]:
     heard: dict[str, datetime] = {}
     for node in nodes:
         if node["cluster"] == cluster:

@@ -71,7 +71,7 @@ def out_of(
     scheduler said nothing about this time, the state at the end of the quarter `before` is taken if it answered
     shortly before, else the result is None. The cause is judged at the end of each part.
     """
-    told = _told(words.schedulers, start, end)
+    told = _reports(words.schedulers, start, end)
     if told is None:
         return _as_at_the_end(before) if _answered_lately(words.schedulers, start) else None
     faults, repairs = _faults(words.incidents), _repairs(words.rmas)
@@ -115,7 +115,7 @@ def _parts(
 
 
 def _loss_of(
-    said: Sequence[ScheduledNode],
+    reports: Sequence[ScheduledNode],
     incidents: Sequence[Incident],
     repairs: Sequence[Sequence[Rma]],
     checks: Checks,
@@ -123,7 +123,7 @@ def _loss_of(
     """Return a function that gives the cause of a node being out of service at a time, None if it is not."""
 
     def loss(at: datetime) -> LostTo | None:
-        word = next((one for one in said if _was_so(one, at)), None)
+        word = next((one for one in reports if _was_so(one, at)), None)
         faults = {one.fault for one in incidents if _stood(one, at)}
         mended = any(_in_repair(steps, at) for steps in repairs)
         return lost_to(word, faults, in_repair=mended, checks=checks)
@@ -142,7 +142,7 @@ def _as_at_the_end(before: Out | None) -> Out | None:
     return {key: (Part(one.to),) for key, one in last.items() if one.until == LENGTH}
 
 
-def _told(
+def _reports(
     schedulers: Iterable[Scheduler], start: datetime, end: datetime
 ) -> Mapping[tuple[str, str], Sequence[ScheduledNode]] | None:
     """Return the reports on each node, current and recent; None where a scheduler said nothing in time."""

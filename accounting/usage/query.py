@@ -16,7 +16,7 @@ from .model import BUCKET, Bucket, Usage, cluster_key, floor
 # A query itself counts quarters of this past that no record has; the analyzer counts further back.
 COUNTED_HERE = timedelta(hours=48)
 # Span of quarters checked at once for rows.
-_LOOK = timedelta(hours=6)
+_CHUNK = timedelta(hours=6)
 # This few quarters are counted without a check: the newest ones mostly have rows.
 _FEW = 8
 # A bound on the work of one query: a minute of a GPU is a row.
@@ -101,7 +101,7 @@ def _counted(reader: Reader, missing: list[datetime], most_rows: int) -> Iterato
     """Count quarters newest first; minutes without rows count from when the hub listened."""
     listened_since = from_text(reader.hub.status()["started_at"])
     rows = 0
-    for look in _looks(missing):
+    for look in _chunks(missing):
         few = len(look) <= _FEW
         heard = look if few else reader.quarters_with_rows(look[-1], look[0] + BUCKET)
         for start in look:
@@ -114,11 +114,11 @@ def _counted(reader: Reader, missing: list[datetime], most_rows: int) -> Iterato
                     yield bucket
 
 
-def _looks(missing: Iterable[datetime]) -> Iterator[list[datetime]]:
+def _chunks(missing: Iterable[datetime]) -> Iterator[list[datetime]]:
     """Yield the quarters newest first, in parts of a few hours."""
     part: list[datetime] = []
     for start in sorted(missing, reverse=True):
-        if part and part[0] - start >= _LOOK:
+        if part and part[0] - start >= _CHUNK:
             yield part
             part = []
         part.append(start)

@@ -31,7 +31,7 @@ from gpuvigil.silence_conditions import NodeSilence
 
 from ..detectors.gpu_hung import working
 from ..detectors.node_silent import Hearing, hearing
-from ..evidence.cluster_wide import half_of, heard_lately
+from ..evidence.cluster_wide import half_of, reporting_nodes
 from ..evidence.raised import raised_at
 from ..window.fault_kinds import SILENCES
 from ..window.holdings import Holding
@@ -80,7 +80,7 @@ def is_cluster_wide(incident: Incident) -> bool:
 def fold(
     window: Window,
     candidates: Mapping[str, Candidate],
-    standing: Mapping[str, Incident],
+    active: Mapping[str, Incident],
     believed: Collection[str],
     unseen: Collection[str],
     doubtful: Collection[str] = frozenset(),
@@ -91,7 +91,7 @@ def fold(
     the cluster's incident stands already, it counts at once. `doubtful`: candidates that a cause
     explains which was seen for the first time.
     """
-    wholes = {(i.subject.cluster, i.fault): i for i in standing.values() if is_cluster_wide(i)}
+    wholes = {(i.subject.cluster, i.fault): i for i in active.values() if is_cluster_wide(i)}
     made: dict[str, Candidate] = {}
     covered: dict[str, CoveredBy] = {}
     over: dict[str, Ended] = {}
@@ -100,14 +100,14 @@ def fold(
     for place in sorted({*groups, *wholes}):
         one, alike = wholes.get(place), groups.get(place, [])
         if one is None:
-            sure = [c for c in alike if _counts(window, c, standing, believed)]
+            sure = [c for c in alike if _counts(window, c, active, believed)]
             sure = [c for c in sure if c.finding.fingerprint not in doubtful]
-            alike = _at_once(window, sure, standing)
+            alike = _at_once(window, sure, active)
         else:
-            alike = [c for c in alike if not _is_older(c, one, standing)]
+            alike = [c for c in alike if not _is_older(c, one, active)]
         verdict = _verdict(window, place, one, alike, place[1] in unseen)
         if verdict is _Verdict.WHOLE:
-            candidate = _whole(window, place, one, alike, standing)
+            candidate = _whole(window, place, one, alike, active)
             made[candidate.finding.fingerprint] = candidate
             covered |= _covered(alike, candidate.finding.fingerprint, candidate.label)
         elif one is not None and verdict is _Verdict.UNKNOWN:
@@ -127,7 +127,7 @@ def fold(
 
 def hide(
     candidates: Mapping[str, Candidate],
-    standing: Mapping[str, Incident],
+    active: Mapping[str, Incident],
     wholes: Iterable[Incident],
 ) -> Folded:
     """Cover, at a look at one node, what a standing incident of its whole cluster may include.
@@ -139,12 +139,12 @@ def hide(
     covered: dict[str, CoveredBy] = {}
     for one in wholes:
         alike = groups.get((one.subject.cluster, one.fault), [])
-        young = [c for c in alike if not _is_older(c, one, standing)]
+        young = [c for c in alike if not _is_older(c, one, active)]
         nodes = _nodes(one) if young else set()
         told = [
             c
             for c in young
-            if c.finding.fingerprint not in standing or c.finding.subject.of_node() in nodes
+            if c.finding.fingerprint not in active or c.finding.subject.of_node() in nodes
         ]
         covered |= _covered(told, one.fingerprint, one.label)
     return Folded(covered=covered)
@@ -170,26 +170,26 @@ def _by_whole(fingerprint: str, label: str) -> CoveredBy:
 def _counts(
     window: Window,
     candidate: Candidate,
-    standing: Mapping[str, Incident],
+    active: Mapping[str, Incident],
     believed: Collection[str],
 ) -> bool:
     """Tell whether a candidate is believed, and what may explain it has had time to show."""
     finding = candidate.finding
     # An event may come before the rows that show its cause: a port's, before its leaf is seen.
     settles = FAULTS[finding.fault].settles_seconds if finding.fault in FAULTS else 0.0
-    known = standing.get(finding.fingerprint)
+    known = active.get(finding.fingerprint)
     if settles and (known is None or window.now - raised_at(known) < timedelta(seconds=settles)):
         return False
     return finding.certain or finding.fingerprint in believed
 
 
 def _at_once(
-    window: Window, candidates: Iterable[Candidate], standing: Mapping[str, Incident]
+    window: Window, candidates: Iterable[Candidate], active: Mapping[str, Incident]
 ) -> list[Candidate]:
     """Return the most candidates raised within five minutes; new ones are raised now."""
 
     def raised(candidate: Candidate) -> datetime:
-        known = standing.get(candidate.finding.fingerprint)
+        known = active.get(candidate.finding.fingerprint)
         return window.now if known is None else raised_at(known)
 
     ordered = sorted(candidates, key=lambda c: (raised(c), c.finding.subject))
@@ -202,9 +202,9 @@ def _at_once(
     return ordered[best[1] : best[1] + best[0]]
 
 
-def _is_older(candidate: Candidate, one: Incident, standing: Mapping[str, Incident]) -> bool:
+def _is_older(candidate: Candidate, one: Incident, active: Mapping[str, Incident]) -> bool:
     """Tell whether a candidate's incident was raised over five minutes before the cluster's."""
-    known = standing.get(candidate.finding.fingerprint)
+    known = active.get(candidate.finding.fingerprint)
     return known is not None and raised_at(known) < raised_at(one) - _TOGETHER
 
 
@@ -221,7 +221,7 @@ def _verdict(
     least, share = (LEAST, SHARE) if one is None else (_LEAST_LEFT, _LEFT)
     if place[1] in SILENCES:
         share *= MIXED / SHARE  # whether half is needed is asked below
-    total = len(heard_lately(window, place[0]) | {node.key for node in nodes}) if nodes else 0
+    total = len(reporting_nodes(window, place[0]) | {node.key for node in nodes}) if nodes else 0
     if len(nodes) >= max(least, share * total) and (
         one is not None
         or place[1] not in SILENCES
@@ -296,11 +296,11 @@ def _whole(
     place: Place,
     one: Incident | None,
     alike: Sequence[Candidate],
-    standing: Mapping[str, Incident],
+    active: Mapping[str, Incident],
 ) -> Candidate:
     cluster, fault = place
     subject = min(c.finding.subject for c in alike) if one is None else one.subject
-    known = [standing[c.finding.fingerprint] for c in alike if c.finding.fingerprint in standing]
+    known = [active[c.finding.fingerprint] for c in alike if c.finding.fingerprint in active]
     severities: list[Severity] = [c.severity for c in alike] + [i.severity for i in known]
     severity = min(severities, key=lambda severity: severity.rank)
     since = min(c.finding.since for c in alike)
@@ -351,7 +351,7 @@ def _evidence(
     """Yield how many nodes, which, since when, and what tells a common cause from a wrong rule."""
     names = sorted(node.node for node in nodes)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    total = len(heard_lately(window, cluster) | {node.key for node in nodes})
+    total = len(reporting_nodes(window, cluster) | {node.key for node in nodes})
     yield Evidence(
         name="nodes", value=f"{len(names)} of {total}: {', '.join(names[:_NAMED])}{more}"
     )

@@ -26,7 +26,7 @@ from ..window.fault_kinds import (
     WARM_AIR,
 )
 from ..window.window import Window
-from .known_switches import first_port, standing_switch
+from .known_switches import first_port, known_switch
 
 # Conditions that share a fault with others, but have nothing to do with them.
 _APART = (
@@ -92,7 +92,7 @@ def hides(cause: Finding, what: FindingOrIncident) -> bool:
         return True
     same = {by, what.fault} != {cause.fault} and cause.fingerprint == what.fingerprint
     explains = FAULTS[by].explains if by in FAULTS else None
-    if same or explains is None or not _is_grave_enough(cause, explains):
+    if same or explains is None or not _is_severe_enough(cause, explains):
         return False  # `same`: it is the same incident, in other words
     if explains.xids and fault in TOLD_BY_XID:
         return _reaches(cause, explains.reach, subject) and what.xid in explains.xids
@@ -130,7 +130,7 @@ def _gave_way(cause: Finding, what: FindingOrIncident) -> bool:
     return what.fingerprint == fingerprint(cause.fault, cause.subject)
 
 
-def _is_grave_enough(cause: Finding, explains: Explains) -> bool:
+def _is_severe_enough(cause: Finding, explains: Explains) -> bool:
     if explains.if_critical:
         return cause.severity is Severity.CRITICAL
     return not explains.unless_note or cause.severity is not Severity.INFO
@@ -210,7 +210,7 @@ def multi_node(what: FindingOrIncident) -> bool:
 
 def merged(
     found: Sequence[Finding],
-    standing: Mapping[str, Incident],
+    active: Mapping[str, Incident],
     believed: Collection[str] = (),
     over: Collection[Incident] = (),
 ) -> list[Finding]:
@@ -227,25 +227,23 @@ def merged(
         for event in alike:
             state = by_place.get((fault, event.subject))
             if state is None:
-                known = _in_known_words(event, standing)
-                changed[event.fingerprint] = _as_its_state(known, fault, standing)
+                known = _in_known_words(event, active)
+                changed[event.fingerprint] = _as_its_state(known, fault, active)
                 continue
             first, second = (state, event)
-            if event.fingerprint in standing or (
-                event.certain and state.fingerprint not in standing
-            ):
+            if event.fingerprint in active or (event.certain and state.fingerprint not in active):
                 first, second = (event, state)
             gone.add(second.fingerprint)
             changed[first.fingerprint] = _both(first, second)
     left = [changed.get(f.fingerprint, f) for f in found if f.fingerprint not in gone]
-    left = _with_switches_names(left, standing, over, believed)
-    left = _with_gpus_names(left, standing, over)
-    return _with_names(left, standing, over, believed)
+    left = _with_switches_names(left, active, over, believed)
+    left = _with_gpus_names(left, active, over)
+    return _with_names(left, active, over, believed)
 
 
 def _with_switches_names(
     found: Sequence[Finding],
-    standing: Mapping[str, Incident],
+    active: Mapping[str, Incident],
     over: Iterable[Incident],
     believed: Collection[str],
 ) -> list[Finding]:
@@ -256,14 +254,14 @@ def _with_switches_names(
     """
     named: dict[str, Finding] = {}
     own = {one.fingerprint for one in found}
-    stands = [i for i in (*standing.values(), *over) if i.fault in SWITCHES and multi_node(i)]
+    stands = [i for i in (*active.values(), *over) if i.fault in SWITCHES and multi_node(i)]
     for one in sorted(found, key=lambda one: -len(one.members)):
-        if one.fault not in SWITCHES or one.fingerprint in standing:
+        if one.fault not in SWITCHES or one.fingerprint in active:
             continue
-        known = standing_switch(one, stands)
+        known = known_switch(one, stands)
         is_sure = one.certain or one.fingerprint in believed
         if is_sure and (known is None or known.resolved_at is not None):
-            known = first_port(one, standing.values()) or known
+            known = first_port(one, active.values()) or known
         if known is None or known.fingerprint in own | named.keys():
             continue
         members = ({one.subject, *one.members}) - {known.subject}
@@ -278,7 +276,7 @@ def _with_switches_names(
 
 
 def _with_gpus_names(
-    found: Sequence[Finding], standing: Mapping[str, Incident], over: Collection[Incident]
+    found: Sequence[Finding], active: Mapping[str, Incident], over: Collection[Incident]
 ) -> list[Finding]:
     """Let a finding about several GPUs of a node continue the incident of the first such GPU.
 
@@ -287,21 +285,21 @@ def _with_gpus_names(
     """
     stands, ended = (
         sorted((i for i in them if i.subject.kind == "gpu"), key=lambda i: (i.since, i.id))
-        for them in (standing.values(), over)
+        for them in (active.values(), over)
     )
-    known = {*standing, *(i.fingerprint for i in over)}
-    return [_as_first_of(one, stands, ended, standing, known) for one in found]
+    known = {*active, *(i.fingerprint for i in over)}
+    return [_as_first_of(one, stands, ended, active, known) for one in found]
 
 
 def _as_first_of(
     one: Finding,
     stands: Sequence[Incident],
     ended: Sequence[Incident],
-    standing: Collection[str],
+    active: Collection[str],
     known: Collection[str],
 ) -> Finding:
     """Return the finding under the name of the first GPU's incident; its own incident comes before an ended one."""
-    first = None if one.fingerprint in standing else _first_of(one, stands)
+    first = None if one.fingerprint in active else _first_of(one, stands)
     if first is None and one.fingerprint not in known:
         first = _first_of(one, [i for i in ended if i.fault == one.fault])
     if first is None:
@@ -324,13 +322,13 @@ def _first_of(one: Finding, stands: Sequence[Incident]) -> Incident | None:
     return next(iter([*own, *slow]), None)
 
 
-def _in_known_words(event: Finding, standing: Mapping[str, Incident]) -> Finding:
+def _in_known_words(event: Finding, active: Mapping[str, Incident]) -> Finding:
     """Return an Xid in the words of its critical state, if that was read before and is not now.
 
     A critical state explains more than the code does, and asks for more than a reset. A lesser
     state, such as a pending repair, is over when it is not read any more.
     """
-    known = standing.get(event.fingerprint)
+    known = active.get(event.fingerprint)
     grave = event.severity is Severity.CRITICAL
     if known is None or not grave or known.severity is not Severity.CRITICAL or known.xid:
         return event
@@ -345,14 +343,14 @@ def _in_known_words(event: Finding, standing: Mapping[str, Incident]) -> Finding
     )
 
 
-def _as_its_state(event: Finding, fault: str, standing: Mapping[str, Incident]) -> Finding:
+def _as_its_state(event: Finding, fault: str, active: Mapping[str, Incident]) -> Finding:
     """Return an Xid as the standing incident of its state, if that was told in this Xid's words.
 
     The state may be over, as where errors of a link stop, and the Xid stands until a reset: that is no second matter.
     """
     state = replace(event, fault=fault)
-    told = standing.get(state.fingerprint)
-    if told is None or event.fingerprint in standing or told.xid is None or told.xid != event.xid:
+    told = active.get(state.fingerprint)
+    if told is None or event.fingerprint in active or told.xid is None or told.xid != event.xid:
         return event
     return state
 
@@ -364,7 +362,7 @@ def _slows(what: Finding) -> bool:
 
 def _with_names(
     found: Sequence[Finding],
-    standing: Mapping[str, Incident],
+    active: Mapping[str, Incident],
     over: Iterable[Incident],
     believed: Collection[str],
 ) -> list[Finding]:
@@ -373,15 +371,11 @@ def _with_names(
     A look of a minute shows that a job waits for a GPU, one of ten minutes why: that is the same
     problem in better words, and makes one incident. The gravest of several names is used.
     """
-    slow = {i.subject: i for i in (*over, *standing.values()) if i.fault in SLOW_JOBS}
+    slow = {i.subject: i for i in (*over, *active.values()) if i.fault in SLOW_JOBS}
     names: dict[Subject, list[Finding]] = {}
     for finding in found:
         one = slow.get(finding.subject)
-        if (
-            one is not None
-            and finding.fingerprint not in standing
-            and _names(finding, one, believed)
-        ):
+        if one is not None and finding.fingerprint not in active and _names(finding, one, believed):
             names.setdefault(finding.subject, []).append(finding)
     spoken = {subject: _spoken(them, slow[subject]) for subject, them in names.items()}
     gone = {one.fingerprint for them in names.values() for one in them}
@@ -461,23 +455,23 @@ def root_of(what: FindingOrIncident, found: Iterable[Finding]) -> Finding | None
 
 
 def by_root(
-    told: Iterable[_FindingOrIncident], causes: Sequence[Finding]
+    found: Iterable[_FindingOrIncident], causes: Sequence[Finding]
 ) -> Mapping[int, Sequence[_FindingOrIncident]]:
     """Return what each cause is the root of, by the `id` of the cause."""
     explained: dict[int, list[_FindingOrIncident]] = {}
-    for what in told:
+    for what in found:
         root = root_of(what, causes)
         if root is not None:
             explained.setdefault(id(root), []).append(what)
     return explained
 
 
-def rebooted_for(window: Window, cause: Finding, standing: Iterable[Incident]) -> Incident | None:
+def rebooted_for(window: Window, cause: Finding, active: Iterable[Incident]) -> Incident | None:
     """Return the incident for which a just silent node is being rebooted, None without one."""
     if cause.fault not in SILENCES or cause.members or window.now - cause.since > _MENDED:
         return None
     before = cause.since - _BEFORE
-    stood = [i for i in standing if i.since < before and i.subject.of_node() == cause.subject]
+    stood = [i for i in active if i.since < before and i.subject.of_node() == cause.subject]
     # A silence that is no more than a note yet does not replace what stood there.
     note = cause.severity is Severity.INFO and cause.condition in PLAIN
     return next((i for i in stood if _is_mendable(i) or (note and not multi_node(i))), None)

@@ -56,7 +56,7 @@ _SAME_LOSS = LINKS_DOWN | SILENCES
 def observe(
     window: Window,
     findings: Iterable[Finding],
-    standing: Iterable[Incident],
+    active: Iterable[Incident],
     believed: Collection[str] = frozenset(),
     unseen: Collection[str] = frozenset(),
     only: Subject | None = None,
@@ -71,7 +71,7 @@ def observe(
     `only`: the one node that was looked at; then `standing` are that node's incidents, and those
     about whole clusters and about several nodes with this one.
     """
-    all_standing = list(standing)
+    all_standing = list(active)
     stands = {i.fingerprint: i for i in all_standing}
     wholes = [i for i in all_standing if is_cluster_wide(i)]
     incidents: dict[Subject, list[Incident]] = defaultdict(list)
@@ -143,11 +143,11 @@ def _explained(
     believed: Collection[str],
 ) -> tuple[dict[str, Candidate], dict[str, CoveredBy]]:
     """Return a candidate for each root cause, and what another one covers, by fingerprint."""
-    standing = [i for them in incidents.values() for i in them]
-    halted, shared = _halted(findings, standing), _shared(standing)
+    active = [i for them in incidents.values() for i in them]
+    halted, shared = _halted(findings, active), _shared(active)
     nodes = _by_node(findings, believed)
     candidates: dict[str, Candidate] = {}
-    covered = slowed_by_leaves(window, findings, standing)
+    covered = slowed_by_leaves(window, findings, active)
     for node in sorted(nodes):
         found, causes = nodes[node]
         here = incidents.get(node, [])
@@ -162,7 +162,7 @@ def _explained(
         for cause in left:
             own, theirs = hidden.get(id(cause), ()), followers.get(id(cause), ())
             made = _candidate(window, cause, own, theirs, impact(window, with_max_loss(cause, own)))
-            gravest = _gravest(made.severity, cause, nodes, incidents)
+            gravest = _worst_severity(made.severity, cause, nodes, incidents)
             candidates[cause.fingerprint] = replace(made, severity=gravest)
     return candidates, covered
 
@@ -186,11 +186,11 @@ def _doubtful(
 def _in_silence(
     candidates: Mapping[str, Candidate],
     made: Mapping[str, Candidate],
-    standing: Mapping[str, Incident],
+    active: Mapping[str, Incident],
     wholes: Collection[Incident],
 ) -> dict[str, CoveredBy]:
     """Return the covers of silent racks that half of their cluster's silence now includes."""
-    racks = [i for i in standing.values() if is_of_rack(i) and i.fingerprint not in candidates]
+    racks = [i for i in active.values() if is_of_rack(i) and i.fingerprint not in candidates]
     covers = {i.fingerprint: silence_of(i.subject.cluster, made.values(), wholes) for i in racks}
     return {print_: cover for print_, cover in covers.items() if cover is not None}
 
@@ -251,13 +251,13 @@ def _by_node(
     return nodes
 
 
-def _gravest(
+def _worst_severity(
     own: Severity,
     cause: Finding,
     nodes: Mapping[Subject, tuple[list[Finding], list[Finding]]],
     incidents: Mapping[Subject, list[Incident]],
 ) -> Severity:
-    """Return the gravest of its own severity and those of incidents it explains on other nodes."""
+    """Return the worst of its own severity and those of incidents it explains on other nodes."""
     elsewhere = {member.of_node() for member in cause.members} - {cause.subject.of_node()}
     theirs = [
         incident.severity
@@ -272,17 +272,17 @@ def _hidden(
     window: Window,
     found: Sequence[Finding],
     causes: Sequence[Finding],
-    standing: Iterable[Incident],
+    active: Iterable[Incident],
 ) -> dict[str, CoveredBy]:
     """Return the covers of what follows from another cause, by fingerprint.
 
     An incident for which a node is being repaired stands meanwhile: the silence hides nothing.
     """
-    standing = list(standing)
-    repairs = [(finding, rebooted_for(window, finding, standing)) for finding in found]
+    active = list(active)
+    repairs = [(finding, rebooted_for(window, finding, active)) for finding in found]
     covered = {f.fingerprint: by_incident(repair) for f, repair in repairs if repair is not None}
     causes = [cause for cause in causes if cause.fingerprint not in covered]
-    told: list[FindingOrIncident] = [*standing, *found]
+    told: list[FindingOrIncident] = [*active, *found]
     for what in told:
         root = root_of(what, causes)
         if root is not None:
@@ -290,12 +290,12 @@ def _hidden(
     return covered
 
 
-def _shared(standing: Iterable[Incident]) -> dict[tuple[str, str], Incident]:
+def _shared(active: Iterable[Incident]) -> dict[tuple[str, str], Incident]:
     """Return the incidents about several subjects: those of a rack or a switch by fault and each
     member, those of several GPUs of a node by fault and the node.
     """
     found: dict[tuple[str, str], Incident] = {}
-    for incident in standing:
+    for incident in active:
         named = {*incident.members} - {incident.subject.key}
         of_several = named if incident.subject.kind == "gpu" else incident.members
         if incident.fault in SHARED and of_several and not is_of_rack(incident):
@@ -324,10 +324,10 @@ def _of_others(
 
 
 def _halted(
-    found: Iterable[Finding], standing: Iterable[Incident]
+    found: Iterable[Finding], active: Iterable[Incident]
 ) -> dict[Subject, Finding | Incident]:
     """Return what halts jobs, by the GPU or node that it is on."""
-    told: list[Finding | Incident] = [*standing, *found]
+    told: list[Finding | Incident] = [*active, *found]
     return {
         what.subject.of_node() if what.subject.kind == "port" else what.subject: what
         for what in told
@@ -418,7 +418,7 @@ def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, Ended]:
             cured[incident.fingerprint] = why
             continue
         if incident.fault in SILENCES:
-            cured |= _heard_again(window, incident)
+            cured |= _reporting_again(window, incident)
             continue
         cure = last_cure(window, incident.fault, incident.subject)
         if cure is not None and cure.at >= incident.since:
@@ -428,7 +428,7 @@ def _cures(window: Window, missing: Iterable[Incident]) -> dict[str, Ended]:
     return cured
 
 
-def _heard_again(window: Window, silent: Incident) -> dict[str, Ended]:
+def _reporting_again(window: Window, silent: Incident) -> dict[str, Ended]:
     """Return that a silence is over or no longer the whole rack's; empty if neither."""
     nodes = nodes_of(silent) if is_of_rack(silent) else {silent.subject}
     if all(hearing(window, node) is Hearing.HEARD for node in nodes):

@@ -8,14 +8,14 @@ from collections.abc import Hashable, Iterable, Iterator
 from gpuvigil.model import CoveredBy, Finding, Incident, Subject
 
 from ..evidence.port_groups import leaf_of, rail_of
-from ..evidence.port_rates import LOOKS, jobs_through
+from ..evidence.port_rates import TIMESCALES, jobs_through
 from ..window.fault_kinds import EXPLAINED_BY, SWITCHES_FULL
 from ..window.window import Window
 from .causes import WHOLE_NODE
 
 
 def slowed_by_leaves(
-    window: Window, found: Iterable[Finding], standing: Iterable[Incident]
+    window: Window, found: Iterable[Finding], active: Iterable[Incident]
 ) -> dict[str, CoveredBy]:
     """Return the cover of each node that jobs wait for without a known reason, but with a full leaf.
 
@@ -23,7 +23,7 @@ def slowed_by_leaves(
     """
     seen = window.whole or window
     slow = [it for it in found if it.condition == WHOLE_NODE]
-    full = [it for it in standing if it.fault in SWITCHES_FULL] if slow else []
+    full = [it for it in active if it.fault in SWITCHES_FULL] if slow else []
     places = [(it, {at for port in _ports(it) for at in _places(seen, port)}) for it in full]
     covered: dict[str, CoveredBy] = {}
     for one in slow:
@@ -51,7 +51,7 @@ def _places(window: Window, port: Subject) -> Iterator[Hashable]:
 
     If the leaf is unknown, yield each of these jobs with the port's rail.
     """
-    jobs, leaf = jobs_through(window, port, LOOKS[-1]), leaf_of(window, port)
+    jobs, leaf = jobs_through(window, port, TIMESCALES[-1]), leaf_of(window, port)
     if leaf is None:
         yield from ((rail_of(port), job) for job in jobs)
     elif jobs:

@@ -16,18 +16,18 @@ from ..window.fault_kinds import (
 from .causes import multi_node
 
 
-def grown(found: Sequence[Finding], standing: Mapping[str, Incident]) -> list[Finding]:
+def grown(found: Sequence[Finding], active: Mapping[str, Incident]) -> list[Finding]:
     """Let a lost link continue the standing incident of the bad link, in the lost link's words.
 
     Whoever was told of errors hears that the link is gone or that its module is to blame, and later
     once that all is over. A finding with an incident of its own keeps it.
     """
-    bad, worn = _links(standing, BAD_LINKS | MODULES_BAD), _links(standing, WORN_LINKS)
+    bad, worn = _links(active, BAD_LINKS | MODULES_BAD), _links(active, WORN_LINKS)
     said_of = {**dict.fromkeys(LINKS_LOST, bad), **dict.fromkeys(MODULES_BAD, worn)}
     graver = [
         one
         for one in sorted(found, key=_graver_first)
-        if one.fingerprint not in standing and one.subject in said_of.get(one.fault, ())
+        if one.fingerprint not in active and one.subject in said_of.get(one.fault, ())
     ]
     if not graver:
         return list(found)
@@ -45,10 +45,10 @@ def _graver_first(one: Finding) -> tuple[bool, bool]:
     return one.fault in MODULES_BAD, one.fault in LINKS_DOWN
 
 
-def _links(standing: Mapping[str, Incident], faults: Iterable[str]) -> Mapping[Subject, Incident]:
+def _links(active: Mapping[str, Incident], faults: Iterable[str]) -> Mapping[Subject, Incident]:
     """Return each port's oldest such incident about its link; a host's also by the switch's end."""
     found: dict[Subject, Incident] = {}
-    for it in sorted(standing.values(), key=lambda it: (it.since, it.id)):
+    for it in sorted(active.values(), key=lambda it: (it.since, it.id)):
         if it.fault in faults and it.subject.kind == "port":
             ends = {it.subject, *map(Subject.parse, it.members)}
             one_cable = it.subject.device == SWITCH_DEVICE and len(ends) == len(("host", "switch"))

@@ -61,17 +61,17 @@ def hindsight(window: Window, incident: Incident, nodes: Collection[Subject]) ->
         harmless = incident.severity is Severity.INFO and not of_rack
         was = NodeSilence.WAS_REBOOTED if harmless else NodeSilence.WAS_DOWN
         was = NodeSilence.RACK_WAS_DOWN if of_rack else was
-        return _said(was, _of_boots(since.items()), sure=True)
-    if not all(_tells_boots(window, node) for node in nodes):
+        return _hindsight(was, _of_boots(since.items()), sure=True)
+    if not all(_reports_boots(window, node) for node in nodes):
         return None
     if all(_kept(window, node, incident.since) for node in nodes):
         was = NodeSilence.RACK_CUT_OFF if of_rack else NodeSilence.CUT_OFF
     else:
         was = NodeSilence.RACK_DID_NOT_REPORT if of_rack else NodeSilence.DID_NOT_REPORT
-    return _said(was, _of_none(boots.values()))
+    return _hindsight(was, _of_none(boots.values()))
 
 
-def _said(was: NodeSilence, evidence: Evidence, *, sure: bool = False) -> Hindsight:
+def _hindsight(was: NodeSilence, evidence: Evidence, *, sure: bool = False) -> Hindsight:
     return Hindsight(
         condition=was.value, title=was.heading, action=was.action, evidence=(evidence,), sure=sure
     )
@@ -89,7 +89,7 @@ def _booted_at(window: Window, node: Subject) -> datetime | None:
     return None if last is None else last - ahead
 
 
-def _tells_boots(window: Window, node: Subject) -> bool:
+def _reports_boots(window: Window, node: Subject) -> bool:
     """Tell whether one of our collectors reports the node; exporters do not report boots."""
     inventory = window.inventories.get(node.key)
     return inventory is not None and bool(inventory.version)

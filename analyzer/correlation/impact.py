@@ -38,8 +38,8 @@ def impact(window: Window, finding: Finding) -> Impact:
     hit = _hit(window, finding, gpus)
     now = [a for a in hit if a.ended_at is None]
     ended = [a for a in hit if _ended_with_it(a, finding.since)]
-    standing = _standing(now, held)
-    own, others = _waiting(finding, gpus, standing)
+    active = _current_holdings(now, held)
+    own, others = _waiting(finding, gpus, active)
     everybody = [*now, *ended]
     between = not gpus and finding.subject.device == SWITCH_DEVICE
     over = crossing(window, finding) if between else _NONE_ACROSS
@@ -49,7 +49,7 @@ def impact(window: Window, finding: Finding) -> Impact:
         users=tuple(sorted({a.user for a in everybody if a.user})),
         text=_between_switches(over, finding)
         if between
-        else _text(finding, now, ended, standing.values())
+        else _text(finding, now, ended, active.values())
         or (_NEEDS_NONE if _is_of_fabric(window, finding) else "not allocated to anybody"),
         running=bool(now),
         jobs_across=len(over.jobs) if over.known else None,
@@ -76,7 +76,7 @@ def blocked_work(
     """Return what cannot work because of a finding: single GPUs, and whole holders by key."""
     gpus = gpus_of_finding(window, finding)
     now = [a for a in _hit(window, finding, gpus) if a.ended_at is None]
-    return _waiting(finding, gpus, _standing(now, window.holdings))
+    return _waiting(finding, gpus, _current_holdings(now, window.holdings))
 
 
 def _between_switches(over: Crossing, finding: Finding) -> str:
@@ -151,17 +151,17 @@ def _of_node(window: Window, node: Subject) -> tuple[Subject, ...]:
 def _waiting(
     finding: Finding,
     gpus: Sequence[Subject],
-    standing: Mapping[str, Holding],
+    active: Mapping[str, Holding],
 ) -> tuple[Collection[Subject], Mapping[str, Holding]]:
     """Return what waits: a broken GPU itself and its holder's GPUs, for ports only held GPUs."""
     if finding.fault in _HELD_FOR_NOTHING or finding.confined:
         return frozenset(gpus), {}
     of_ports = finding.subject.kind == "port" or finding.fault in OF_LINKS
     own = frozenset() if of_ports else frozenset(gpus)
-    return own, standing
+    return own, active
 
 
-def _standing(now: Iterable[Allocation], held: Mapping[str, Holding]) -> dict[str, Holding]:
+def _current_holdings(now: Iterable[Allocation], held: Mapping[str, Holding]) -> dict[str, Holding]:
     keys = {holder_key(a) for a in now}
     return {key: held[key] for key in sorted(keys) if key in held}
 
@@ -187,8 +187,8 @@ def _text(
     holdings: Iterable[Holding],
 ) -> str:
     """Return who is hit in words; empty if nobody holds it now, nor held it when it began."""
-    standing = sorted(holdings, key=_largest)
-    names = _names([holding.name for holding in standing])
+    active = sorted(holdings, key=_largest)
+    names = _names([holding.name for holding in active])
     own = f"{counted(len({a.subject for a in now}), 'GPU')} allocated to {names}"
     # The node's jobs may run on: only what it held when last heard is known.
     if finding.fault in SILENCES:
@@ -198,7 +198,7 @@ def _text(
     if names and finding.confined:
         return f"{names}: the one program that ran on this GPU"
     if names:
-        return f"{names}{'' if finding.lost > 0.0 else ':'} {_loss(finding, standing)}"
+        return f"{names}{'' if finding.lost > 0.0 else ':'} {_loss(finding, active)}"
     was = _names(sorted({name(a) for a in ended}))
     return f"was allocated to {was}, ended since" if was else ""
 
@@ -212,10 +212,10 @@ def _names(names: Sequence[str]) -> str:
     return " and ".join([*names[:1], *([f"{len(names) - 1} more"] if len(names) > 1 else [])])
 
 
-def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
+def _loss(finding: Finding, active: Sequence[Holding]) -> str:
     """Return a loss in words, such as `64 GPUs on 8 nodes wait for this one`."""
-    gpus = _together(holding.gpus for holding in standing)
-    nodes = _together(holding.nodes for holding in standing)
+    gpus = _together(holding.gpus for holding in active)
+    nodes = _together(holding.nodes for holding in active)
     kind = "switch" if finding.fault in SWITCHES else finding.subject.kind
     if finding.group is not None:
         kind = finding.group.kind.value
@@ -225,11 +225,9 @@ def _loss(finding: Finding, standing: Sequence[Holding]) -> str:
     if finding.fault in AT_SWITCHES - SWITCHES and finding.members:
         place = "it"
     if finding.lost > 0.0:
-        much = (
-            f"{'moves' if len(standing) == 1 else 'move up to'} {100.0 * finding.lost:.0f} % less"
-        )
+        much = f"{'moves' if len(active) == 1 else 'move up to'} {100.0 * finding.lost:.0f} % less"
         return f"{much} data ({counted(gpus, 'GPU')} on {counted(nodes, 'node')})"
-    if gpus == 1 and finding.subject in standing[0].gpus:
+    if gpus == 1 and finding.subject in active[0].gpus:
         return "waits for this GPU" if finding.fault in STOPPING else "may suffer from it"
     verb = "may suffer from"
     if finding.halted or finding.fault in STOPPING:

@@ -7,19 +7,19 @@ from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Finding, Incident
 
 
-def standing_switch(one: Finding, stands: Iterable[Incident]) -> Incident | None:
+def known_switch(one: Finding, incidents: Iterable[Incident]) -> Incident | None:
     """Return the incident with most of the switch's ports, standing ones first, None without one."""
     keys = {one.subject.key, *(member.key for member in one.members)}
     shared = [
         (i.resolved_at is None, len(common), i)
-        for i in stands
+        for i in incidents
         if (common := keys.intersection(i.members))
         and (i.resolved_at is None or i.fault == one.fault)
     ]
     return max(shared, key=lambda it: it[:2])[2] if shared else None
 
 
-def first_port(one: Finding, standing: Iterable[Incident]) -> Incident | None:
+def first_port(one: Finding, incidents: Iterable[Incident]) -> Incident | None:
     """Return the oldest incident of the same detector about one of the switch's ports.
 
     Incidents with a reason of the port's own do not count. None without one.
@@ -27,7 +27,7 @@ def first_port(one: Finding, standing: Iterable[Incident]) -> Incident | None:
     ports, detector = {one.subject, *one.members}, FAULTS[one.fault].detector
     alone = [
         i
-        for i in standing
+        for i in incidents
         if i.subject in ports
         and i.fault in FAULTS
         and FAULTS[i.fault].detector == detector

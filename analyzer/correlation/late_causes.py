@@ -18,7 +18,7 @@ from .causes import is_apart, multi_node
 
 
 def with_late_causes(
-    found: Sequence[Finding], standing: Mapping[str, Incident], over: Iterable[Incident]
+    found: Sequence[Finding], active: Mapping[str, Incident], over: Iterable[Incident]
 ) -> list[Finding]:
     """Return the findings, where a cause continues the incident of its sign that is open or may return.
 
@@ -26,7 +26,7 @@ def with_late_causes(
     to have failed, and a spool that failed before its file system was read as full. A cause with an
     incident of its own keeps it, unless that was a note, and a link that is down is not slower.
     """
-    known = {it.fingerprint: it for it in (*over, *standing.values())}
+    known = {it.fingerprint: it for it in (*over, *active.values())}
     signs = {one.fingerprint: one for one in found}
     said: dict[str, Finding] = {}
     for one in found:
@@ -55,11 +55,11 @@ def _first(one: Finding, known: Mapping[str, Incident]) -> Incident | None:
     before |= ROOM_SHORT if one.fault in ROOM_LOST else frozenset()
     signs = (known.get(fingerprint(fault, one.subject)) for fault in sorted(before))
     grave = (it for it in signs if it is not None and it.severity is not Severity.INFO)
-    told = (it for it in grave if _is_grave_enough(one, it))
+    told = (it for it in grave if _is_severe_enough(one, it))
     return next((it for it in told if not (multi_node(it) or is_apart(one, it))), None)
 
 
-def _is_grave_enough(one: Finding, sign: Incident) -> bool:
+def _is_severe_enough(one: Finding, sign: Incident) -> bool:
     """Tell whether a cause explains its sign: some do not as a note, unless they have already."""
     explains = FAULTS[one.fault].explains
     needs = explains is not None and explains.unless_note and one.severity is Severity.INFO

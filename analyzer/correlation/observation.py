@@ -59,7 +59,7 @@ class Observation:
     cured: Mapping[str, Ended] = field(default_factory=dict)
     afterwards: Mapping[str, Hindsight] = field(default_factory=dict)  # of what is cured
     unknown: frozenset[str] = frozenset()  # the look cannot tell whether these are over
-    fresh: bool = True  # rows were newly read, so that this look can confirm a suspect
+    new_rows: bool = True  # rows were newly read, so that this look can confirm a suspect
     only: Subject | None = None  # the one node that was looked at; None: the whole fleet
     without: frozenset[Subject] = frozenset()  # nodes that were looked at again meanwhile
     whole: frozenset[str] = frozenset()  # about several nodes: a look at one says nothing

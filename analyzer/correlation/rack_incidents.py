@@ -19,7 +19,7 @@ _FIRST = timedelta(minutes=20)
 
 def as_of_racks(
     found: Sequence[Finding],
-    standing: Mapping[str, Incident],
+    active: Mapping[str, Incident],
     over: Collection[Incident],
     believed: Collection[str],
 ) -> list[Finding]:
@@ -28,21 +28,21 @@ def as_of_racks(
     That is the rack's own, by whichever of its nodes it is called; or, from the second look on, that of the
     node that showed first what the rack has. What is left of it on that node keeps the rack's words.
     """
-    said = [_named(one, found, standing, over, believed) for one in found]
-    return [_of_its_rack(one, standing) for one in said]
+    said = [_named(one, found, active, over, believed) for one in found]
+    return [_of_its_rack(one, active) for one in said]
 
 
 def _named(
     one: Finding,
     found: Iterable[Finding],
-    standing: Mapping[str, Incident],
+    active: Mapping[str, Incident],
     over: Collection[Incident],
     believed: Collection[str],
 ) -> Finding:
-    if one.fault not in WARM_AIR or not multi_node(one) or one.fingerprint in standing:
+    if one.fault not in WARM_AIR or not multi_node(one) or one.fingerprint in active:
         return one
     others = {it.fingerprint for it in found if it is not one}
-    first = _first(one, standing.values(), one.certain or one.fingerprint in believed)
+    first = _first(one, active.values(), one.certain or one.fingerprint in believed)
     if first is None and all(i.fingerprint != one.fingerprint for i in over):
         first = _first(one, over, is_sure=False)
     if first is None or first.fingerprint in others:
@@ -72,12 +72,12 @@ def _is_first_sign(of_node: Incident, one: Finding) -> bool:
     return of_node.severity.rank >= one.severity.rank and one.since - of_node.since <= _FIRST
 
 
-def _of_its_rack(finding: Finding, standing: Mapping[str, Incident]) -> Finding:
+def _of_its_rack(finding: Finding, active: Mapping[str, Incident]) -> Finding:
     """Return a finding about the node that names its rack, in the words of the rack's incident.
 
     The rest of a rack's air or feed problem on one node is no other problem, unless it is graver.
     """
-    rack = standing.get(finding.fingerprint)
+    rack = active.get(finding.fingerprint)
     if (
         rack is None
         or finding.fault not in OF_RACKS

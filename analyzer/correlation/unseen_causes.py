@@ -17,7 +17,7 @@ _LOOK_BACK = SLOW_JOBS | ROOM_SHORT
 def by_unseen(
     window: Window,
     found: Iterable[Finding],
-    standing: Iterable[Incident],
+    active: Iterable[Incident],
     visible: Callable[[Incident], bool],
 ) -> dict[str, CoveredBy]:
     """Return the covers of what follows from an incident that no finding repeats, by fingerprint.
@@ -29,7 +29,7 @@ def by_unseen(
     found = list(found)
     causes = [
         (_as_finding(one), one, not visible(one))
-        for one in _unseen(standing, {it.fingerprint for it in found})
+        for one in _unseen(active, {it.fingerprint for it in found})
     ]
     if any(it.fault in _LOOK_BACK for it in found):
         causes += [(_as_finding(one), one, False) for one in _just_over(window)]
@@ -54,10 +54,10 @@ def _was_before_its_end(it: Finding, one: Incident) -> bool:
     return it.fault in _LOOK_BACK and (one.resolved_at is None or it.since <= one.resolved_at)
 
 
-def _unseen(standing: Iterable[Incident], seen: Collection[str]) -> list[Incident]:
+def _unseen(active: Iterable[Incident], seen: Collection[str]) -> list[Incident]:
     return [
         one
-        for one in standing
+        for one in active
         if one.fingerprint not in seen and one.fault not in SILENCES and not multi_node(one)
     ]
 

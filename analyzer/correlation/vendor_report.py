@@ -32,7 +32,7 @@ def case(window: Window, finding: Finding) -> tuple[Evidence, ...]:
         ]
     told += [
         Evidence(name="kernel", value=f"{moment(event.at)}: {event.message}", detail=True)
-        for event in _said(window, subject)
+        for event in _kernel_lines(window, subject)
     ]
     told_of = window.node_events(subject.of_node(), EventKind.LOGS)
     logs = [event.message for event in told_of if event.at >= finding.since]
@@ -63,7 +63,7 @@ def _identity(gpu: GpuIdentity | None) -> Iterator[tuple[str, str]]:
     yield from ((name, value) for name, value in named.items() if value)
 
 
-def _said(window: Window, subject: Subject) -> list[Event]:
+def _kernel_lines(window: Window, subject: Subject) -> list[Event]:
     """Return the last few kernel lines about the subject, oldest first."""
     events = [
         event

@@ -62,7 +62,7 @@ def lowered_clocks(window: Window) -> list[Finding]:
 
     It takes three nodes, or one that an open incident already names.
     """
-    stands = _standing(window)
+    stands = _open_incidents(window)
     of_model: dict[tuple[str, str], list[_Lower]] = defaultdict(list)
     for one in _lower_nodes(window, stands):
         inventory = window.inventories.get(one.node.key)
@@ -75,20 +75,20 @@ def lowered_clocks(window: Window) -> list[Finding]:
     ]
 
 
-def _lower_nodes(window: Window, stands: Mapping[Subject, Incident]) -> Iterator[_Lower]:
+def _lower_nodes(window: Window, incidents: Mapping[Subject, Incident]) -> Iterator[_Lower]:
     """Yield nodes where most GPUs under load run lower than before or, with an open incident, still run low."""
     rows = window.get("gpu", Span.STEADY)
-    tells = _tells(window, rows)
+    tells = _is_unexplained(window, rows)
     clock = rows.values(_CLOCK.column)
     before = window.get("gpu", Span.TREND).beside(rows, _CLOCK.column)
     low = tells & (clock < _LOW * rows.values(_HIGHEST.column))
     fell = low & (clock * _HIGHER <= before)
-    if not (fell.any() or (stands and low.any())):
+    if not (fell.any() or (incidents and low.any())):
         return
     at_work = Counter(subject.of_node() for subject, _ in rows.where(tells))
     lower: dict[Subject, list[tuple[Subject, Row, float | None]]] = defaultdict(list)
     for place, (subject, row) in zip(np.flatnonzero(low), rows.where(low), strict=True):
-        if fell[place] or subject.of_node() in stands:
+        if fell[place] or subject.of_node() in incidents:
             past = float(before[place]) if fell[place] else None
             lower[subject.of_node()].append((subject, row, past))
     for node, them in sorted(lower.items()):
@@ -98,7 +98,7 @@ def _lower_nodes(window: Window, stands: Mapping[Subject, Incident]) -> Iterator
             yield _Lower(node=node, gpus=gpus, row=row, before=past)
 
 
-def _tells(window: Window, rows: Rows) -> Mask:
+def _is_unexplained(window: Window, rows: Rows) -> Mask:
     """Return for each row whether its clock is one under load that neither power nor heat holds down.
 
     False where any of these was not read.
@@ -110,7 +110,7 @@ def _tells(window: Window, rows: Rows) -> Mask:
     return tells
 
 
-def _standing(window: Window) -> Mapping[Subject, Incident]:
+def _open_incidents(window: Window) -> Mapping[Subject, Incident]:
     """Return the open incidents of this fault by each of their nodes."""
     found: dict[Subject, Incident] = {}
     for one in window.recent_incidents:
@@ -120,10 +120,10 @@ def _standing(window: Window) -> Mapping[Subject, Incident]:
     return found
 
 
-def _finding(model: str, nodes: Sequence[_Lower], stands: Mapping[Subject, Incident]) -> Finding:
+def _finding(model: str, nodes: Sequence[_Lower], incidents: Mapping[Subject, Incident]) -> Finding:
     """Build the finding about the open incident's subject, or else about the first node."""
     first = nodes[0]
-    known = next((stands[one.node] for one in nodes if one.node in stands), None)
+    known = next((incidents[one.node] for one in nodes if one.node in incidents), None)
     subject = first.node if known is None else known.subject
     past = max((one.before or 0.0 for one in nodes), default=0.0) or None
     return Finding(
@@ -161,7 +161,9 @@ def would_show_lowered_clocks(window: Window, incident: Incident) -> bool:
     """Return whether a GPU on one of the incident's nodes is under load; only then do clocks tell anything."""
     rows = window.get("gpu", Span.STEADY)
     nodes = {Subject.parse(key).of_node() for key in (incident.subject.key, *incident.members)}
-    return any(subject.of_node() in nodes for subject, _ in rows.where(_tells(window, rows)))
+    return any(
+        subject.of_node() in nodes for subject, _ in rows.where(_is_unexplained(window, rows))
+    )
 
 
 DETECTOR = Detector(

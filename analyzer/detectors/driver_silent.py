@@ -105,7 +105,7 @@ def _booted(window: Window, node: Subject, since: datetime) -> bool:
 
 def _finding(window: Window, node: Subject, event: Event | None, row: Row | None) -> Finding | None:
     back_at = cured_at(window, "driver_silent", node)
-    if event is not None and not _stands(window, event):
+    if event is not None and not _is_current(window, event):
         event = None
     if row is not None and back_at is not None and row["at"] <= back_at:
         row = None
@@ -126,7 +126,7 @@ def _finding(window: Window, node: Subject, event: Event | None, row: Row | None
     )
 
 
-def _stands(window: Window, event: Event) -> bool:
+def _is_current(window: Window, event: Event) -> bool:
     node = event.subject.of_node()
     back_at = cured_at(window, "driver_silent", node)
     if back_at is not None and event.at < back_at:

@@ -148,7 +148,7 @@ def _is_of_what_ended(window: Window, gpu: Subject, row: Row) -> bool:
 def _with_ranks(window: Window, finding: Finding) -> Finding:
     """Add what the job's own NCCL and PyTorch say about which ranks hold the others up, where they were asked."""
     gpus = finding.members or (finding.subject,)
-    found = ranks.standing(window, gpus, _stalled_seconds(window, finding, gpus))
+    found = ranks.collective_state(window, gpus, _stalled_seconds(window, finding, gpus))
     if found is None:
         return finding
     said = replace(

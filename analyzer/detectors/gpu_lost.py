@@ -47,7 +47,7 @@ def lost_gpus(window: Window) -> list[Finding]:
     """
     events: dict[Subject, list[Event]] = defaultdict(list)
     for event in window.all_events(EventKind.XID, EventKind.GPU_LOST):
-        if event.kind is EventKind.GPU_LOST or _says_so(event, window.settings.xid_overrides):
+        if event.kind is EventKind.GPU_LOST or _reports_loss(event, window.settings.xid_overrides):
             events[event.subject].append(event)
     rows = window.get("gpu", Span.NOW)
     down = dict(rows.where(rows.values("up") == 0))
@@ -85,7 +85,7 @@ def _unread(window: Window) -> Iterator[Claim]:
             yield Claim(condition="gpu_unread", subject=subject, since=since, evidence=(said,))
 
 
-def _says_so(event: Event, overrides: Sequence[str]) -> bool:
+def _reports_loss(event: Event, overrides: Sequence[str]) -> bool:
     """Return whether an Xid says that its GPU is gone, and the site's overrides do not silence it."""
     if XID_FAULTS.get(event.code) != "gpu_lost":
         return False
@@ -96,7 +96,7 @@ def _finding(
     window: Window, subject: Subject, events: list[Event], row: Row | None
 ) -> Finding | None:
     cured = cured_at(window, "gpu_lost", subject)
-    standing = [e for e in events if _stands(window, e, cured)]
+    standing = [e for e in events if _is_current(window, e, cured)]
     if row is not None and cured is not None and row["at"] <= cured:
         row = None
     if not standing and row is None:
@@ -124,7 +124,7 @@ def _severity(window: Window, events: Sequence[Event], row: Row | None) -> Sever
     return min((one.severity for one in known if one is not None), key=lambda it: it.rank)
 
 
-def _stands(window: Window, event: Event, cured: datetime | None) -> bool:
+def _is_current(window: Window, event: Event, cured: datetime | None) -> bool:
     if cured is not None and event.at < cured:
         return False
     row = window.newest(event.subject)

@@ -12,7 +12,7 @@ from gpuvigil.model import EventKind, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import Claim, findings
-from ..evidence.job_pace import LOOKS
+from ..evidence.job_pace import TIMESCALES
 from ..evidence.lost_pace import lost_pace
 from ..evidence.nvlink_balance import NEEDS as OF_BALANCE
 from ..evidence.nvlink_balance import is_even, uneven
@@ -66,7 +66,7 @@ def broken_links(window: Window) -> list[Finding]:
 
 
 def _with_pace(window: Window, one: Finding) -> Finding:
-    told = (lost_pace(window, one.subject, look) for look in LOOKS)
+    told = (lost_pace(window, one.subject, scale) for scale in TIMESCALES)
     pace = next((it for it in told if it is not None), None)
     return one if pace is None else replace(one, evidence=(*one.evidence, pace))
 

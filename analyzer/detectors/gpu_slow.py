@@ -20,16 +20,16 @@ from gpuvigil.model import Allocation, Evidence, Finding, HolderKind, Incident, 
 
 from ..evidence import draws_least, host_waited_for, notes, own_steps, set_clocks
 from ..evidence.job_pace import (
-    LOOKS,
     NEEDS,
     PEERS,
+    TIMESCALES,
     Change,
-    Look,
+    Timescale,
     beside_of,
     change_of,
 )
 from ..evidence.last_ranks import LAST_TITLES, LastRank, Why, last_ranks
-from ..evidence.lost_pace import changed_at, is_by_clock, told_of
+from ..evidence.lost_pace import changed_at, evidence_of, is_by_clock
 from ..evidence.waits import waited_for
 from ..window.columns import Mask
 from ..window.holdings import holder_key
@@ -59,7 +59,7 @@ _RANK_ACTION = (
 def slow_gpus(window: Window) -> list[Finding]:
     """Return one finding per GPU, or per node with several slow ones.
 
-    What ranks report comes first, then the longer look. A rank that only its own steps call slow comes after
+    What ranks report comes first, then the longer timescale. A rank that only its own steps call slow comes after
     them: whatever points at its GPU takes precedence. GPUs that compare otherwise than in earlier jobs come
     next, and last those that collectives alone name. A note about a job's work that came and went is not
     repeated.
@@ -69,7 +69,7 @@ def slow_gpus(window: Window) -> list[Finding]:
     found = {finding.subject: finding for finding in ([] if told is None else _sick(window, told))}
     for it in host_waited_for.hosts_waited_for(window):
         found.setdefault(it.node, _by_host(it))
-    for finding in (it for look in LOOKS for it in _seen(window, look)):
+    for finding in (it for scale in TIMESCALES for it in _seen(window, scale)):
         found.setdefault(finding.subject, finding)
     for finding in [] if told is None else _turned(told, found.values()):
         found.setdefault(finding.subject, finding)
@@ -174,8 +174,8 @@ def _draws_as_others(window: Window, gpu: Subject) -> bool:
 
 
 def _came_back(window: Window, gpu: Subject) -> bool:
-    for look in LOOKS:
-        change = window.once(change_of, look)
+    for scale in TIMESCALES:
+        change = window.once(change_of, scale)
         place = None if change is None else change.rows.index.number(gpu)
         if change is not None and place is not None and bool(change.back[place]):
             return True
@@ -187,43 +187,43 @@ def _is_as_its_peers(window: Window, incident: Incident, gpu: Subject) -> bool:
 
     It must not be further below them than would be reported if it were a change.
     """
-    stand = window.once(beside_of, LOOKS[0])
+    stand = window.once(beside_of, TIMESCALES[0])
     place = None if stand is None else stand.rows.index.number(gpu)
     if stand is None or place is None or stand.begun[place] <= micros(incident.since):
         return False
     return bool(stand.alike[place])
 
 
-def _sick(window: Window, told: own_steps.OwnSteps) -> list[Finding]:
+def _sick(window: Window, steps: own_steps.OwnSteps) -> list[Finding]:
     """Return findings on GPUs whose rank takes longer at a lower clock, or on their node where there are several."""
-    return [_by_clock(window, told, node, rows) for node, rows in _by_node(told, told.sick)]
+    return [_by_clock(window, steps, node, rows) for node, rows in _by_node(steps, steps.sick)]
 
 
-def _turned(told: own_steps.OwnSteps, known: Iterable[Finding]) -> list[Finding]:
+def _turned(steps: own_steps.OwnSteps, known: Iterable[Finding]) -> list[Finding]:
     """Return findings on ranks that take longer than before, except those of which more is known."""
     named = {gpu for finding in known for gpu in (finding.subject, *finding.members)}
     found = [
-        (node, [row for row in rows if told.rows.subjects[row] not in named])
-        for node, rows in _by_node(told, told.turned)
+        (node, [row for row in rows if steps.rows.subjects[row] not in named])
+        for node, rows in _by_node(steps, steps.turned)
     ]
-    return [_by_steps(told, node, rows) for node, rows in found if rows]
+    return [_by_steps(steps, node, rows) for node, rows in found if rows]
 
 
-def _by_node(told: own_steps.OwnSteps, mask: Mask) -> list[tuple[Subject, list[int]]]:
+def _by_node(steps: own_steps.OwnSteps, mask: Mask) -> list[tuple[Subject, list[int]]]:
     jobs: dict[int, dict[Subject, list[int]]] = defaultdict(lambda: defaultdict(list))
     for row in np.flatnonzero(mask).tolist():
-        jobs[int(told.job[row])][told.rows.subjects[row].of_node()].append(row)
+        jobs[int(steps.job[row])][steps.rows.subjects[row].of_node()].append(row)
     return [it for nodes in jobs.values() if len(nodes) <= _MOST_NODES for it in nodes.items()]
 
 
 def _by_clock(
-    window: Window, told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]
+    window: Window, steps: own_steps.OwnSteps, node: Subject, rows: Sequence[int]
 ) -> Finding:
     several = len(rows) > 1
-    if set_clocks.may_be_set(window, [told.rows.subjects[row] for row in rows]):
-        return _as_set(_by_steps(told, node, rows))
+    if set_clocks.may_be_set(window, [steps.rows.subjects[row] for row in rows]):
+        return _as_set(_by_steps(steps, node, rows))
     return replace(
-        _by_steps(told, node, rows),
+        _by_steps(steps, node, rows),
         severity=_FAULT.severity,
         title="Node slows its job down: its ranks' own work takes longer"
         if several
@@ -245,17 +245,17 @@ def _as_set(one: Finding) -> Finding:
     )
 
 
-def _by_steps(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> Finding:
+def _by_steps(steps: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> Finding:
     """Build a finding worded by the rank that deviates most; a note until it has lasted."""
-    worst = max(rows, key=lambda row: float(told.apart[row]))
+    worst = max(rows, key=lambda row: float(steps.apart[row]))
     several = len(rows) > 1
-    first, clock = float(told.rows.values(own_steps.FIRST)[worst]), float(told.clock[worst])
+    first, clock = float(steps.rows.values(own_steps.FIRST)[worst]), float(steps.clock[worst])
     before = Evidence(name="in its first steps", value=f"{first:.3g} s")
     return Finding(
         fault="gpu_slow",
-        subject=node if several else told.rows.subjects[worst],
-        severity=_FAULT.severity if told.lasts[worst] else Severity.INFO,
-        since=own_steps.told_at(told, worst),
+        subject=node if several else steps.rows.subjects[worst],
+        severity=_FAULT.severity if steps.lasts[worst] else Severity.INFO,
+        since=own_steps.slow_since(steps, worst),
         evidence=(
             *(
                 [Evidence(name="ranks", value=f"{len(rows)} of the node at once")]
@@ -263,18 +263,18 @@ def _by_steps(told: own_steps.OwnSteps, node: Subject, rows: Sequence[int]) -> F
                 else []
             ),
             own_steps.own_work(
-                told, worst, own_steps.LEAST_CHANGE if told.turned[worst] else own_steps.LEAST
+                steps, worst, own_steps.LEAST_CHANGE if steps.turned[worst] else own_steps.LEAST
             ),
             *([] if np.isnan(first) else [before]),
             *own_steps.of_clock(clock),
         ),
         detector="gpu_slow",
-        title=_title(several, bool(told.begun[worst])),
-        condition=_BEGUN if told.begun[worst] else _TURNED,
+        title=_title(several, bool(steps.begun[worst])),
+        condition=_BEGUN if steps.begun[worst] else _TURNED,
         action=_RANK_ACTION,
         source="ours: what each rank tells of its own work in a step",
         own_limit=True,
-        members=tuple(sorted(told.rows.subjects[row] for row in rows)) if several else (),
+        members=tuple(sorted(steps.rows.subjects[row] for row in rows)) if several else (),
     )
 
 
@@ -285,29 +285,29 @@ def _title(several: bool, begun: bool) -> str:
     return f"A rank of the job has {slow}: its own work takes longer"
 
 
-def _uneven(window: Window, told: own_steps.OwnSteps) -> list[Finding]:
+def _uneven(window: Window, steps: own_steps.OwnSteps) -> list[Finding]:
     """Return a note, on one node, for each job that gave some ranks more to do from the beginning."""
     jobs: dict[int, list[int]] = defaultdict(list)
-    for row in np.flatnonzero(told.uneven).tolist():
-        jobs[int(told.job[row])].append(row)
-    return [_note(window, told, rows) for rows in jobs.values()]
+    for row in np.flatnonzero(steps.uneven).tolist():
+        jobs[int(steps.job[row])].append(row)
+    return [_note(window, steps, rows) for rows in jobs.values()]
 
 
-def _note(window: Window, told: own_steps.OwnSteps, rows: Sequence[int]) -> Finding:
-    worst = max(rows, key=lambda row: float(told.apart[row]))
-    gpus = tuple(sorted(told.rows.subjects[row] for row in rows))
+def _note(window: Window, steps: own_steps.OwnSteps, rows: Sequence[int]) -> Finding:
+    worst = max(rows, key=lambda row: float(steps.apart[row]))
+    gpus = tuple(sorted(steps.rows.subjects[row] for row in rows))
     held = window.held(gpus[0])[0]
     return Finding(
         fault="gpu_slow",
         subject=gpus[0].of_node(),
         severity=Severity.INFO,
-        since=own_steps.told_at(told, worst),
+        since=own_steps.slow_since(steps, worst),
         evidence=(
-            own_steps.own_work(told, worst, own_steps.LEAST),
+            own_steps.own_work(steps, worst, own_steps.LEAST),
             Evidence(
                 name="ranks",
                 value=f"{len(gpus)} of {held.holder}, from its first steps on; their clocks"
-                f" {own_steps.of_clocks(told.clock[list(rows)])}",
+                f" {own_steps.of_clocks(steps.clock[list(rows)])}",
             ),
         ),
         detector="gpu_slow",
@@ -321,22 +321,22 @@ def _note(window: Window, told: own_steps.OwnSteps, rows: Sequence[int]) -> Find
     )
 
 
-def _seen(window: Window, look: Look) -> list[Finding]:
-    change = window.once(change_of, look)
+def _seen(window: Window, scale: Timescale) -> list[Finding]:
+    change = window.once(change_of, scale)
     if change is None or not change.slow.any():
         return []
     jobs: dict[int, dict[Subject, list[int]]] = defaultdict(lambda: defaultdict(list))
     for row in np.flatnonzero(change.slow).tolist():
         jobs[int(change.job[row])][change.rows.subjects[row].of_node()].append(row)
     return [
-        _of_node(window, look, change, node, rows)
+        _of_node(window, scale, change, node, rows)
         if len(rows) > 1
-        else _of_gpu(window, look, change, rows[0])
+        else _of_gpu(window, scale, change, rows[0])
         for nodes in jobs.values()
         if len(nodes) <= _MOST_NODES
         for node, rows in nodes.items()
         # A change on all GPUs of a node within one minute comes from how the node was read.
-        if len(rows) == 1 or look.now is Span.STEADY
+        if len(rows) == 1 or scale.now is Span.STEADY
     ]
 
 
@@ -396,7 +396,7 @@ def _as_last(gpu: Subject, one: LastRank, may_be_set: bool) -> Finding:
         subject=gpu,
         severity=Severity.INFO if one.why is Why.UNKNOWN else _FAULT.severity,
         since=one.since,
-        certain=one.why is Why.TURNED,  # its node found the same at two looks
+        certain=one.why is Why.TURNED,  # its node found the same at two passes
         evidence=own_steps.of_clock(one.clock) if one.why is Why.CLOCK else (),
         detector="gpu_slow",
         title=LAST_TITLES[one.why],
@@ -409,11 +409,11 @@ def _as_last(gpu: Subject, one: LastRank, may_be_set: bool) -> Finding:
 
 
 def _of_node(
-    window: Window, look: Look, change: Change, node: Subject, rows: Sequence[int]
+    window: Window, scale: Timescale, change: Change, node: Subject, rows: Sequence[int]
 ) -> Finding:
     """Build a node's finding, worded by the GPU that deviates most."""
     worst = min(rows, key=lambda row: float(np.fmin(change.draws[row], change.clock[row])))
-    one = _finding(window, look, change, worst)
+    one = _finding(window, scale, change, worst)
     gpus = tuple(sorted(change.rows.subjects[row] for row in rows))
     found = replace(
         one,
@@ -424,22 +424,22 @@ def _of_node(
         condition="whole_node",
         members=gpus,
     )
-    by_clock = bool((change.clock[list(rows)] <= -look.least_clock).all())
+    by_clock = bool((change.clock[list(rows)] <= -scale.least_clock).all())
     return _as_set(found) if by_clock and set_clocks.may_be_set(window, gpus) else found
 
 
-def _of_gpu(window: Window, look: Look, change: Change, row: int) -> Finding:
-    one, by_clock = _finding(window, look, change, row), is_by_clock(look, change, row)
+def _of_gpu(window: Window, scale: Timescale, change: Change, row: int) -> Finding:
+    one, by_clock = _finding(window, scale, change, row), is_by_clock(scale, change, row)
     return _as_set(one) if by_clock and set_clocks.may_be_set(window, [one.subject]) else one
 
 
-def _finding(window: Window, look: Look, change: Change, row: int) -> Finding:
+def _finding(window: Window, scale: Timescale, change: Change, row: int) -> Finding:
     return Finding(
         fault="gpu_slow",
         subject=change.rows.subjects[row],
         severity=_FAULT.severity,
         since=changed_at(change, row),
-        evidence=told_of(window, look, change, row),
+        evidence=evidence_of(window, scale, change, row),
         detector="gpu_slow",
         action=_FAULT.action,
         source=_FAULT.source,

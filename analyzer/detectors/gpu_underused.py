@@ -91,7 +91,7 @@ def would_show_underuse(window: Window, incident: Incident) -> bool:
     members = map(Subject.parse, incident.members or (incident.subject.key,))
     gpus = [member for member in members if member.kind == "gpu" and window.has(member)]
     blame = window.once(_blame, None)
-    return all(_tells(window, gpu, blame) for gpu in gpus)
+    return all(_is_conclusive(window, gpu, blame) for gpu in gpus)
 
 
 def lapsed(window: Window, incident: Incident) -> datetime | None:
@@ -99,7 +99,7 @@ def lapsed(window: Window, incident: Incident) -> datetime | None:
     return window.now if would_show_underuse(window, incident) else None
 
 
-def _tells(window: Window, gpu: Subject, blame: "_Blame") -> bool:
+def _is_conclusive(window: Window, gpu: Subject, blame: "_Blame") -> bool:
     rows = window.get("gpu", Span.UNDERUSED).of_subject(gpu)
     row = rows.get(gpu)
     if row is None or window.get("gpu", Span.IDLE).get(gpu) is None:
@@ -234,7 +234,7 @@ def _finding(gpu: Subject, row: Row, held: Allocation, judged: EfficiencyAdvice)
         severity=_FAULT.severity,
         since=row["first_at"],
         evidence=(
-            Evidence(name=judged.advice.value, value=f"{judged.said}, over {over}"),
+            Evidence(name=judged.advice.value, value=f"{judged.text}, over {over}"),
             holder_evidence(held),
         ),
         detector="gpu_underused",

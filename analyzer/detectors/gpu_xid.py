@@ -47,7 +47,7 @@ def xid_faults(window: Window) -> list[Finding]:
     Where that code is a program's own error, it is the program's fault and not the GPU's. The driver's advice
     raises what the other codes say, and never lowers it.
     """
-    found = (_finding(window, *standing) for standing in _XIDS.standing(window))
+    found = (_finding(window, *standing) for standing in _XIDS.active(window))
     return [finding for finding in found if finding is not None]
 
 
@@ -75,9 +75,9 @@ def _finding(window: Window, subject: Subject, events: list[Event]) -> Finding |
     return _raised(finding, judged.row(judged.worst(advice)))
 
 
-def _came_back(window: Window, subject: Subject, told: Sequence[Event]) -> dict[int, Repeats]:
+def _came_back(window: Window, subject: Subject, events: Sequence[Event]) -> dict[int, Repeats]:
     """Return the program errors that recurred on this GPU more often than programs explain, by code."""
-    found = {code: repeats(window, subject, code) for code in {event.code for event in told}}
+    found = {code: repeats(window, subject, code) for code in {event.code for event in events}}
     return {code: one for code, one in found.items() if one is not None}
 
 

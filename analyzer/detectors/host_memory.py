@@ -31,7 +31,7 @@ def failing_hosts(window: Window) -> list[Finding]:
     Where the kernel's EDAC handles the machine's memory, not every corrected error is a machine check in its
     log; its counters see them all.
     """
-    told = {finding.subject: finding for finding in (*_counted(window), *_told(window))}
+    told = {finding.subject: finding for finding in (*_counted(window), *_findings(window))}
     return [told[node] for node in sorted(told)]
 
 
@@ -64,7 +64,7 @@ def _finding_of(node: Subject, row: Row, minutes: float) -> Finding:
     )
 
 
-def _told(window: Window) -> list[Finding]:
+def _findings(window: Window) -> list[Finding]:
     events: dict[Subject, list[Event]] = defaultdict(list)
     for event in window.all_events(EventKind.MACHINE_CHECK):
         if window.now - event.at < _DAY:

@@ -23,7 +23,7 @@ from gpuvigil.model.reporting import (
 )
 from gpuvigil.silence_conditions import IN_ORDER, NodeSilence
 
-from ..evidence.cluster_wide import heard_lately, racks
+from ..evidence.cluster_wide import racks, reporting_nodes
 from ..evidence.planned_silence import GOES, Departure, departure, lived_until
 from ..evidence.scaled_down import WITHIN, is_scaled_down, one_by_one
 from ..evidence.silent_racks import of_racks
@@ -200,7 +200,7 @@ def _silent_with_most(
     due: set[Subject] = set()
     first = {one.node: one.since for one in silent if one.gone is None and not one.node.marked}
     for cluster in sorted({node.cluster for node in first}):
-        known = heard_lately(window, cluster)
+        known = reporting_nodes(window, cluster)
         late = {node.key: at for node, at in first.items() if node.cluster == cluster}
         overdue = {key for key in known - late.keys() if _is_overdue(window, key)}
         if not are_most(len(late) + len(overdue), len(known | late.keys()), MIXED):

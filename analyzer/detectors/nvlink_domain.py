@@ -71,15 +71,15 @@ def broken_domains(window: Window) -> list[Finding]:
     """
     if not any(gpu.fabric_cluster for one in window.inventories.values() for gpu in one.gpus):
         return []
-    standing = {i.fingerprint: i for i in window.recent_incidents if State(i.state) in STANDING}
+    active = {i.fingerprint: i for i in window.recent_incidents if State(i.state) in STANDING}
     told = {
         (i.subject.cluster, i.group.name): i
-        for i in standing.values()
+        for i in active.values()
         if i.fault == _FAULT.key and i.group is not None
     }
     at_once = {
         domain: _at_once(hits, told.get(domain))
-        for domain, hits in sorted(_hits(window, standing).items())
+        for domain, hits in sorted(_hits(window, active).items())
     }
     together = {
         domain: hits
@@ -117,13 +117,13 @@ def _named(inventory: Inventory) -> Mapping[str, str]:
     return {uuid: name for uuid, domain in told.items() if (name := domain or common) is not None}
 
 
-def _hits(window: Window, standing: Mapping[str, Incident]) -> Mapping[Domain, Sequence[_Hit]]:
+def _hits(window: Window, active: Mapping[str, Incident]) -> Mapping[Domain, Sequence[_Hit]]:
     hits: dict[Domain, list[_Hit]] = defaultdict(list)
     for finding in _signs(window):
         node = finding.subject.of_node()
         inventory = window.inventories.get(node.key)
         known = {} if inventory is None else _named(inventory)
-        before = standing.get(finding.fingerprint)
+        before = active.get(finding.fingerprint)
         raised = window.now if before is None else raised_at(before)
         places: dict[Domain, list[Subject]] = defaultdict(list)
         for gpu in finding.members or (finding.subject,):

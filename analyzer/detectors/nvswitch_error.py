@@ -26,7 +26,7 @@ def sxid_faults(window: Window) -> list[Finding]:
     """Return one finding per node; the worst of its standing codes sets severity, action and source."""
     wanted = tuple(window.settings.sxid_overrides)
     judged, found = _as_wanted(wanted), []
-    for subject, events in _SXIDS.standing(window):
+    for subject, events in _SXIDS.active(window):
         heard = [event for event in events if overridden(sxid(event.code), wanted)]
         if heard:
             found.append(judged.finding(window, subject, heard, _evidence(heard, judged)))

@@ -23,11 +23,11 @@ from ..evidence.port_drops import NODES, fabric_ports
 from ..evidence.port_groups import Rail, at_full_leaves, joined, leaf_of, place_of, rail_of, ties_of
 from ..evidence.port_rates import (
     DELAY_SECONDS,
-    LOOKS,
     PAUSED_SHARE,
     QUEUED_SECONDS,
-    Look,
+    TIMESCALES,
     Rates,
+    Timescale,
     jobs_through,
     loses_speed,
     rates_of,
@@ -89,12 +89,12 @@ class _Waiting:
 def congested_ports(window: Window) -> list[Finding]:
     """Return one finding per waiting port, or per node or switch where several wait."""
     found = {one.port: one for one in _dropping(window)}
-    for look in LOOKS:
-        for one in _waiting(window, look):
+    for scale in TIMESCALES:
+        for one in _waiting(window, scale):
             known = found.get(one.port)
             found[one.port] = one if known is None else _with(one, known)
-    for look in LOOKS:
-        for one in _answered_late(window, look):
+    for scale in TIMESCALES:
+        for one in _answered_late(window, scale):
             if one.port not in found or found[one.port].faint:
                 found[one.port] = one
     return sorted(_grouped(window, found.values()), key=lambda finding: finding.subject.key)
@@ -118,36 +118,36 @@ def _dropping(window: Window) -> Iterator[_Waiting]:
             ),
             alone=in_all is not None
             and (in_all.get(DISCARDS.column) or 0.0) >= _ALONE_SPANS * limit,
-            jobs=frozenset(jobs_through(window, port, LOOKS[-1])),
+            jobs=frozenset(jobs_through(window, port, TIMESCALES[-1])),
         )
 
 
-def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
+def _waiting(window: Window, scale: Timescale) -> Iterator[_Waiting]:
     """Yield ports that wait more than before while less gets through for the same jobs."""
-    rates = window.once(rates_of, look)
+    rates = window.once(rates_of, scale)
     if not len(rates.rows):
         return
-    slow = rates.waits & (rates.fall >= look.least_fall)
+    slow = rates.waits & (rates.fall >= scale.least_fall)
     if not slow.any():
         return
     waits = fabric(window, rates.rows) & still_waits(window, rates) & ~loses_speed(window, rates)
-    faint = rates.waits & waits & (rates.fall >= _FAINT * look.least_fall)
+    faint = rates.waits & waits & (rates.fall >= _FAINT * scale.least_fall)
     slow &= waits
-    if look.now is Span.STEADY:
+    if scale.now is Span.STEADY:
         slow &= still_slow(window, rates)
     else:
         faint = slow
     echoes = _echoes(window) if slow.any() else set()
-    cut = _without_a_rail(window, look) if slow.any() else set()
+    cut = _without_a_rail(window, scale) if slow.any() else set()
     share = waiting_share(window, rates)
     for number in np.flatnonzero(slow | faint if slow.any() else slow).tolist():
         port = rates.rows.subjects[number]
-        jobs = jobs_through(window, port, look)
+        jobs = jobs_through(window, port, scale)
         rail = rail_of(port)
         told = cut.isdisjoint(jobs) and echoes.isdisjoint((rail, job) for job in jobs)
         # Within a minute, a host that the others wait for may not have been heard yet.
-        heard = look.now is Span.STEADY or all(
-            window.once(_is_heard, (rail, job, look)) for job in jobs
+        heard = scale.now is Span.STEADY or all(
+            window.once(_is_measured, (rail, job, scale)) for job in jobs
         )
         if jobs and told and heard:
             row = Row(rates.rows, number)
@@ -157,7 +157,7 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
                 since=row["last_at"] - float(share[number]) * span,
                 evidence=tuple(_evidence(rates, number, list(jobs.values()))),
                 # Other ports may be about to follow.
-                alone=bool(slow[number]) and look.now is Span.STEADY,
+                alone=bool(slow[number]) and scale.now is Span.STEADY,
                 faint=not slow[number],
                 jobs=frozenset(jobs),
                 lost=float(rates.fall[number]),
@@ -165,11 +165,11 @@ def _waiting(window: Window, look: Look) -> Iterator[_Waiting]:
             )
 
 
-def _answered_late(window: Window, look: Look) -> Iterator[_Waiting]:
+def _answered_late(window: Window, scale: Timescale) -> Iterator[_Waiting]:
     """Yield ports that late paths have in common; three or more at one leaf are the leaf's."""
-    rates = window.once(rates_of, look)
-    slow = [one for one in slow_ports(window, look) if one.port not in stopping(window)]
-    jobs = {one.port: frozenset(jobs_through(window, one.port, look)) for one in slow}
+    rates = window.once(rates_of, scale)
+    slow = [one for one in slow_ports(window, scale) if one.port not in stopping(window)]
+    jobs = {one.port: frozenset(jobs_through(window, one.port, scale)) for one in slow}
     groups = joined(jobs, lambda port: ties_of(window, port, jobs[port]))
     beside = {port: len(group) for group in groups for port in group}
     for one in slow:
@@ -178,15 +178,15 @@ def _answered_late(window: Window, look: Look) -> Iterator[_Waiting]:
             yield _Waiting(
                 port=one.port,
                 since=Row(rates.rows, number)["first_at"],
-                evidence=tuple(_of_paths(window, rates, one, look)),
-                alone=look.now is Span.STEADY,
+                evidence=tuple(_of_paths(window, rates, one, scale)),
+                alone=scale.now is Span.STEADY,
                 jobs=jobs[one.port],
                 lost=float(rates.fall[rates.rows.index.number(one.paths[0][0])]),
                 condition="slow_link" if beside[one.port] < NODES else "",
             )
 
 
-def _of_paths(window: Window, rates: Rates, slow: Slow, look: Look) -> Iterator[Evidence]:
+def _of_paths(window: Window, rates: Rates, slow: Slow, scale: Timescale) -> Iterator[Evidence]:
     senders = list(dict.fromkeys(port for port, _ in slow.paths))
     for port in senders[:_SHOWN]:
         milliseconds = 1e3 * rates.delay[rates.rows.index.number(port)]
@@ -201,7 +201,7 @@ def _of_paths(window: Window, rates: Rates, slow: Slow, look: Look) -> Iterator[
         yield Evidence(name="it may also be", value="a link between switches")
     elif slow.others:
         yield Evidence(name="it may also be", value=", ".join(map(_place, slow.others[:_SHOWN])))
-    jobs = jobs_through(window, slow.port, look)
+    jobs = jobs_through(window, slow.port, scale)
     if slow.job in jobs:
         yield Evidence(name="its job", value=str(jobs[slow.job].holder))
 
@@ -210,10 +210,10 @@ def _place(port: Subject) -> str:
     return f"{port.node} {port.device}"
 
 
-def _is_heard(window: Window, asked: tuple[Rail, str, Look]) -> bool:
+def _is_measured(window: Window, asked: tuple[Rail, str, Timescale]) -> bool:
     """Return whether the port of that name was measured on each of the job's nodes."""
-    (_, device, port), job, look = asked
-    rates = window.once(rates_of, look)
+    (_, device, port), job, scale = asked
+    rates = window.once(rates_of, scale)
     places = (
         rates.rows.index.number(replace(node, device=device, port=port))
         for node in window.holdings[job].nodes
@@ -226,22 +226,22 @@ def _echoes(window: Window) -> set[tuple[Rail, str]]:
     return {
         (rail_of(port), job)
         for port in stopping(window)
-        for look in LOOKS
-        for job in jobs_through(window, port, look)
+        for scale in TIMESCALES
+        for job in jobs_through(window, port, scale)
     }
 
 
-def _without_a_rail(window: Window, look: Look) -> set[str]:
+def _without_a_rail(window: Window, scale: Timescale) -> set[str]:
     """Return the jobs that lost a link to a switch in this time: the link's traffic crowds their other links."""
     lately = [
         it
         for it in window.recent_incidents
         if it.fault in SWITCHES_DOWN
         and it.resolved_at is None
-        and window.now - it.since < timedelta(seconds=look.long_seconds(window))
+        and window.now - it.since < timedelta(seconds=scale.long_seconds(window))
     ]
     ports = {port for it in lately for port in (it.subject, *map(Subject.parse, it.members))}
-    return {job for port in ports for job in jobs_through(window, port, look)}
+    return {job for port in ports for job in jobs_through(window, port, scale)}
 
 
 def _evidence(rates: Rates, number: int, jobs: Sequence[Allocation]) -> Iterator[Evidence]:
@@ -352,11 +352,11 @@ def _matters(window: Window, found: Collection[_Waiting]) -> list[Sequence[_Wait
             matters.append(firm)
         elif len(waiting) == len(group):
             parts = joined(waiting, lambda one: ties_of(window, one.port, one.jobs, sure=True))
-            matters += map(_told_of, parts)
+            matters += map(_to_report, parts)
     return matters
 
 
-def _told_of(few: Sequence[_Waiting]) -> Sequence[_Waiting]:
+def _to_report(few: Sequence[_Waiting]) -> Sequence[_Waiting]:
     """Return which ports, at too few nodes for a leaf, are reported: all, if one would be reported even alone."""
     firm = [one for one in few if not one.faint]
     if not any(one.alone for one in firm):
@@ -402,7 +402,7 @@ def _stood(window: Window, fault: str) -> list[_Waiting]:
             since=window.now,
             evidence=(),
             alone=False,
-            jobs=frozenset(jobs_through(window, port, LOOKS[-1])),
+            jobs=frozenset(jobs_through(window, port, TIMESCALES[-1])),
         )
         for port in sorted(ports)
         if port.kind == "port"

@@ -111,7 +111,7 @@ def _of_card(window: Window, found: PcieLimitedPort) -> Finding:
     if found.gpus:
         told.append(Evidence(name="their jobs", value=", ".join(jobs) or "none"))
     severity = Severity.INFO if role_of(inventory, port) == "management" else _STARVED.severity
-    one = _told(port, severity, inventory.at, tuple(told))
+    one = _finding_on(port, severity, inventory.at, tuple(told))
     return replace(
         one,
         title=_STARVED.title,
@@ -143,7 +143,7 @@ def would_show(window: Window, incident: Incident) -> bool:
     if number is None:
         return False
     if incident.condition == _STARVED.key:
-        return _brings(window, incident.subject) > 0.0 and _tells_card(window, incident.subject)
+        return _brings(window, incident.subject) > 0.0 and _reports_card(window, incident.subject)
     if not np.isnan(window.once(_usual, None)[number]):
         return True
     was = window.get("port", Span.TREND).get(incident.subject)
@@ -151,7 +151,7 @@ def would_show(window: Window, incident: Incident) -> bool:
     return was is not None and was[_SPEED.column] == lately and _has_risen(incident, lately)
 
 
-def _tells_card(window: Window, port: Subject) -> bool:
+def _reports_card(window: Window, port: Subject) -> bool:
     """Return whether the node reports the PCIe link of the port's card."""
     inventory = window.inventories.get(port.of_node().key)
     return inventory is not None and any(port.device in nic.devices for nic in inventory.nics)
@@ -173,15 +173,15 @@ def _finding(window: Window, rows: Rows, number: int, best: float, usual: float)
         limit=speed(best),
         peers=None if np.isnan(usual) else speed(usual),
     )
-    return _told(port, severity, row["first_at"], (told, *_lanes(window, port)))
+    return _finding_on(port, severity, row["first_at"], (told, *_lanes(window, port)))
 
 
 def _of_cable(trouble: CableTrouble) -> Finding:
     """Build the finding on a cable between two switches, or to a host without a collector."""
-    return _told(trouble.subject, _FAULT.severity, trouble.since, trouble.evidence)
+    return _finding_on(trouble.subject, _FAULT.severity, trouble.since, trouble.evidence)
 
 
-def _told(
+def _finding_on(
     port: Subject, severity: Severity, since: datetime, evidence: tuple[Evidence, ...]
 ) -> Finding:
     return Finding(

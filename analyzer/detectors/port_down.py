@@ -148,7 +148,7 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
     if row is not None and not PORT_DOWN.shows(row):
         return None  # somebody switched it off
     up_at = cured_at(window, "port_down", port)
-    event = downs[-1] if downs and _stands(window, downs[-1], up_at) else None
+    event = downs[-1] if downs and _is_current(window, downs[-1], up_at) else None
     if row is not None and up_at is not None and row["at"] <= up_at:
         row = None
     if event is None and (row is None or not _was_up(window, port, downs)):
@@ -160,7 +160,7 @@ def _down(window: Window, port: Subject, downs: list[Event], row: Row | None) ->
     since = window.now if row is None else _down_since(window, port, row)
     since = since if event is None else event.at
     stopped = _stopped(window, downs, event, row)
-    told_from = since if stopped else _told_from(window, port, event, row, since)
+    told_from = since if stopped else _reported_since(window, port, event, row, since)
     if window.now < told_from or is_awaited(window, port, since):
         return None
     unmanaged = _is_unmanaged(window, port, row)
@@ -220,7 +220,7 @@ def _was_switched_off(window: Window, port: Subject) -> bool:
     return span is not None and span["enabled_min"] == 0
 
 
-def _told_from(
+def _reported_since(
     window: Window, port: Subject, event: Event | None, row: Row | None, since: datetime
 ) -> datetime:
     """Return from when the port is reported as down.
@@ -321,7 +321,7 @@ def _has_just_booted(window: Window, port: Subject) -> bool:
     return any(e.at > after for e in window.node_events(port.of_node(), EventKind.BOOT))
 
 
-def _stands(window: Window, event: Event, up_at: datetime | None) -> bool:
+def _is_current(window: Window, event: Event, up_at: datetime | None) -> bool:
     if up_at is not None and event.at < up_at:
         return False
     row = window.newest(event.subject)

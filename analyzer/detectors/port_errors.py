@@ -57,7 +57,7 @@ def bad_ports(window: Window) -> list[Finding]:
     An incident that a switch's counts opened continues while the host's port counts errors: it is the same
     cable.
     """
-    cables, told = list(_of_cables(window)), _told_by_switches(window)
+    cables, told = list(_of_cables(window)), _reported_by_switches(window)
     named = {it.subject for it in cables}
     hosts = [(it, told.get(it.subject)) for it in _of_hosts(window)]
     return [
@@ -66,7 +66,7 @@ def bad_ports(window: Window) -> list[Finding]:
     ]
 
 
-def _told_by_switches(window: Window) -> Mapping[Subject, Subject]:
+def _reported_by_switches(window: Window) -> Mapping[Subject, Subject]:
     """Return the switch end of each host port whose cable has an open incident of a switch.
 
     Cables that were moved since are left out.

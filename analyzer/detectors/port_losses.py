@@ -20,10 +20,10 @@ from ..evidence.fabric_links import switch_port_drops
 from ..evidence.port_drops import NODES
 from ..evidence.port_groups import joined, leaf_of, ties_of
 from ..evidence.port_rates import (
-    LOOKS,
     NEEDS,
     PEERS,
     RESENT,
+    TIMESCALES,
     Rates,
     jobs_through,
     lately,
@@ -71,18 +71,18 @@ def _lossy(window: Window) -> list[_Lossy]:
     found: dict[Subject, _Lossy] = {}
     if not len(window.get("port", Span.STEADY)):
         return []
-    for look in LOOKS:
-        rates = window.once(rates_of, look)
+    for scale in TIMESCALES:
+        rates = window.once(rates_of, scale)
         losing, usual = _losing(window, rates)
-        lasts = losing & (rates.resent_before >= _PER_SECOND) & (look.now is Span.STEADY)
+        lasts = losing & (rates.resent_before >= _PER_SECOND) & (scale.now is Span.STEADY)
         lasts &= lately(window, rates, RESENT) >= _PER_SECOND
         # What a whole fabric begins to lose is no port's, and still costs the job.
         more = losing | (rates.resent >= _TIMES_PEERS * rates.resent_before)
-        felt = more & (rates.resent >= _FELT_PER_SECOND) & (rates.fall >= look.least_fall)
+        felt = more & (rates.resent >= _FELT_PER_SECOND) & (rates.fall >= scale.least_fall)
         share = resent_for(window, rates)
         for number in np.flatnonzero(lasts | felt).tolist():
             port = rates.rows.subjects[number]
-            jobs = frozenset(jobs_through(window, port, look))
+            jobs = frozenset(jobs_through(window, port, scale))
             if lasts[number] or jobs:
                 one = _finding(window, rates, number, usual[number])
                 since = _since(Row(rates.rows, number), float(share[number]))
@@ -104,10 +104,10 @@ def _grouped(window: Window, found: Sequence[_Lossy]) -> Iterator[Finding]:
         if len({one.port.of_node() for one in group}) < NODES:
             parts = joined(group, lambda one: ties_of(window, one.port, one.jobs, sure=True))
         for them in parts:
-            yield from _told(window, them)
+            yield from _findings(window, them)
 
 
-def _told(window: Window, them: Sequence[_Lossy]) -> Iterator[Finding]:
+def _findings(window: Window, them: Sequence[_Lossy]) -> Iterator[Finding]:
     ports = {one.port for one in them}
     known = _stood(window, ports)
     if len({port.of_node() for port in ports | known}) > 1:

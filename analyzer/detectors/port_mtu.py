@@ -37,7 +37,7 @@ _BYTES_PER_SECOND = 1e6
 # set up some time after the link.
 _COVERAGE, _SETTLED = 0.5, timedelta(minutes=2)
 
-_Told = tuple[Subject, tuple[PortIdentity, ...]]  # a node and its ports
+_NodePorts = tuple[Subject, tuple[PortIdentity, ...]]  # a node and its ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,10 @@ def _judged(window: Window) -> Mapping[Subject, _Judged]:
     return _compared([(one.subject, one.ports) for one in window.inventories.values()])
 
 
-def _compare(told: Sequence[_Told]) -> Mapping[Subject, _Judged]:
+def _compare(reports: Sequence[_NodePorts]) -> Mapping[Subject, _Judged]:
     """Return the comparison for every port that reports its MTU and has peers that agree."""
     groups: dict[tuple[str, ...], dict[Subject, int]] = defaultdict(dict)
-    for node, ports in told:
+    for node, ports in reports:
         for it in ports:
             if it.mtu is not None and it.was_up and it.role != "management":
                 key = (node.cluster, it.device, it.port, it.kind, it.role)

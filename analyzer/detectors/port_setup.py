@@ -24,19 +24,19 @@ _PEERS, _MOST = 4, 0.8
 # partitions come some time after the link.
 _COVERAGE, _SETTLED = 0.5, timedelta(minutes=2)
 
-_Told = tuple[Subject, tuple[PortIdentity, ...]]  # a node and its ports
+_NodePorts = tuple[Subject, tuple[PortIdentity, ...]]  # a node and its ports
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
     """Ports of one name: how many report their addressing, and how many have each GID or partition."""
 
-    told: int
+    reporting: int
     have: Mapping[str, int]
 
     def usual(self, own: frozenset[str]) -> Mapping[str, int]:
         """Return what nearly all others have, with how many of them; nothing where the others are too few."""
-        others = self.told - 1
+        others = self.reporting - 1
         if others < _PEERS:
             return {}
         beside = {it: count - (it in own) for it, count in self.have.items()}
@@ -73,10 +73,10 @@ def _judged(window: Window) -> Mapping[Subject, _Lack]:
     return _compared([(one.subject, one.ports) for one in window.inventories.values()])
 
 
-def _compare(told: Sequence[_Told]) -> Mapping[Subject, _Lack]:
+def _compare(reports: Sequence[_NodePorts]) -> Mapping[Subject, _Lack]:
     """Return for every port that has peers what it lacks of what they have."""
     groups: dict[tuple[str, ...], list[tuple[Subject, frozenset[str]]]] = defaultdict(list)
-    for node, ports in told:
+    for node, ports in reports:
         for it in ports:
             if it.addressing is not None and it.was_up and it.role != "management":
                 key = (node.cluster, it.device, it.port, it.kind, it.role)

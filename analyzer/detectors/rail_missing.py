@@ -32,7 +32,7 @@ def hosts_without_a_rail(window: Window) -> list[Finding]:
         and doubt.certain
         and (inventory := window.inventories.get(_node(cluster, doubt).key)) is not None
         and _is_settled(window, inventory)
-        and not _is_told(window, cluster, doubt)
+        and not _is_reported(window, cluster, doubt)
     ]
 
 
@@ -53,7 +53,7 @@ def _is_settled(window: Window, inventory: Inventory) -> bool:
     return steady and inventory.at >= since + _SETTLED
 
 
-def _is_told(window: Window, cluster: str, doubt: Doubt) -> bool:
+def _is_reported(window: Window, cluster: str, doubt: Doubt) -> bool:
     """Return whether one of these ports has an open incident which says that it was up until lately."""
     keys = {port_of(cluster, *it).key for it in doubt.ports}
     return any(

@@ -244,7 +244,7 @@ def _of_switch(window: Window, rows: Rows, group: Sequence[Drop]) -> Sequence[Dr
     def took_most(drop: Drop, names: Collection[Name]) -> bool:
         node = drop.port.of_node()
         hit = {one.port.of_node() for one in group if one.name in names}
-        told = _told(rows, mates.get(node, (node,)), hit, names)
+        told = _affected(rows, mates.get(node, (node,)), hit, names)
         return len(hit.intersection(told)) >= _MOST * len(told)
 
     by_name = [drop for drop in group if took_most(drop, {drop.name})]
@@ -252,7 +252,7 @@ def _of_switch(window: Window, rows: Rows, group: Sequence[Drop]) -> Sequence[Dr
     return next((some for some in (by_name, whole) if is_switch(some, None)), group)
 
 
-def _told(
+def _affected(
     rows: Rows,
     nodes: Collection[Subject],
     hit: Collection[Subject],
@@ -275,7 +275,7 @@ def _peers(window: Window, rows: Rows, group: Sequence[Drop]) -> int | None:
     if len(names) != 1 or None in names:
         return None
     mates = rack_mates(window)[min(hit)]
-    return len(_told(rows, mates, hit, {drop.name for drop in group}))
+    return len(_affected(rows, mates, hit, {drop.name for drop in group}))
 
 
 def _finding(window: Window, group: Sequence[Drop]) -> Finding:

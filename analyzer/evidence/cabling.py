@@ -50,7 +50,7 @@ def _contradicting(window: Window, _: None) -> Mapping[str, Contradictions]:
     )
 
 
-def _hear(told: Sequence[_Report]) -> Mapping[str, Contradictions]:
+def _contradictions_of(reports: Sequence[_Report]) -> Mapping[str, Contradictions]:
     return _learned(
         _Cabled(
             one.subject,
@@ -59,7 +59,7 @@ def _hear(told: Sequence[_Report]) -> Mapping[str, Contradictions]:
             tuple(gpu.model for gpu in one.gpus),
             one.whole,
         )
-        for one in told
+        for one in reports
     )
 
 
@@ -83,7 +83,7 @@ def _learn(cabled: Sequence[_Cabled]) -> Mapping[str, Contradictions]:
     }
 
 
-_heard, _learned = Remembered(_hear), Remembered(_learn)
+_heard, _learned = Remembered(_contradictions_of), Remembered(_learn)
 
 
 def port_of(cluster: str, node: str, name: str) -> Subject:

@@ -12,7 +12,7 @@ from ..window.window import Window
 _LATELY = timedelta(minutes=10)
 
 
-def heard_lately(window: Window, cluster: str) -> set[str]:
+def reporting_nodes(window: Window, cluster: str) -> set[str]:
     """Return the keys of a cluster's nodes that were heard in the last ten minutes."""
     prefix = Subject(cluster=cluster, node="-").key[:-1]
     after = window.now - _LATELY
@@ -22,7 +22,7 @@ def heard_lately(window: Window, cluster: str) -> set[str]:
 def half_of(window: Window, cluster: str, since: Mapping[Subject, datetime]) -> bool:
     """Tell whether nodes are silent by one cause, the hub or the way to it; `since`: when each fell silent."""
     late = {node.key: at for node, at in since.items()}
-    heard = heard_lately(window, cluster)
+    heard = reporting_nodes(window, cluster)
     return bool(late_by_one_cause(late, heard - late.keys(), racks(window, cluster)))
 
 

@@ -32,7 +32,7 @@ class Row(Protocol):
     def source(self) -> str: ...
 
 
-_Told = Sequence[tuple[Subject, Sequence[Event]]]
+_BySubject = Sequence[tuple[Subject, Sequence[Event]]]
 Row_co = TypeVar("Row_co", bound=Row, covariant=True)
 
 
@@ -47,18 +47,18 @@ class Coded(Generic[Row_co]):
     # Codes whose meaning depends on what comes with them: alone they wait for the next pass.
     waits: frozenset[int] = frozenset()
     # A cache: the events that were looked through last, which nobody modifies, and the result.
-    _last: list[tuple[Mapping[str, Sequence[Event]], _Told]] = field(
+    _last: list[tuple[Mapping[str, Sequence[Event]], _BySubject]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
 
-    def standing(self, window: Window) -> Iterator[tuple[Subject, list[Event]]]:
+    def active(self, window: Window) -> Iterator[tuple[Subject, list[Event]]]:
         """Yield each subject's events that stand: sticky ones until a cure, others while they repeat."""
-        for subject, events in self._told(window.events):
+        for subject, events in self._by_subject(window.events):
             kept = self._kept(window, subject, events)
             if kept:
                 yield subject, kept
 
-    def _told(self, events: Mapping[str, Sequence[Event]]) -> _Told:
+    def _by_subject(self, events: Mapping[str, Sequence[Event]]) -> _BySubject:
         """Return each subject's events of this fault, old ones included, cached between passes."""
         for known, last in tuple(self._last):
             if known is events:

@@ -97,7 +97,7 @@ def failed_cures(window: Window, finding: Finding) -> list[Event]:
     for event in window.events.get(node.key, ()):
         if event.kind in _TRIED and event.subject in {finding.subject, node}:
             pending = event if told else pending
-        elif event.subject == finding.subject and _tells_of(event, finding.fault):
+        elif event.subject == finding.subject and _reports(event, finding.fault):
             if pending is not None:
                 cures.append(pending)
             pending, told = None, True
@@ -107,7 +107,7 @@ def failed_cures(window: Window, finding: Finding) -> list[Event]:
     return cures
 
 
-def _tells_of(event: Event, fault: str) -> bool:
+def _reports(event: Event, fault: str) -> bool:
     """Tell whether an event reports this fault: by a code of its own, or by one that stands."""
     own = XID_FAULTS.get(event.code) if event.kind is EventKind.XID else None
     if own is not None:

@@ -76,7 +76,7 @@ class PowerAmongPeers:
 
     rows: Rows
     job: Codes
-    stands: Floats  # power at its clock beside its job's median, as the logarithm of a ratio
+    offset: Floats  # power at its clock beside its job's median, as the logarithm of a ratio
     draws: Floats  # the same in the last minute, less what it usually is
     part: Floats  # the share of the span for which it was so
     peers: Floats
@@ -105,7 +105,7 @@ def power_among_peers(window: Window, _asked: None = None) -> PowerAmongPeers | 
     slow = (lately <= -least) & (lately >= -_FARTHEST) & (draws <= _LASTS * lately)
     slow &= draws <= np.log1p(-LEAST_OF_SPAN)
     slow &= (peers >= PEERS) & stands_out(job, lately, slow)
-    slow &= (group_count(job, slow) <= _MOST_SHARE * peers) & ~_tell_more(window, job, rows)
+    slow &= (group_count(job, slow) <= _MOST_SHARE * peers) & ~_any_rank_reports(window, job, rows)
     near = group_count(job, known & _other_clock(job, rows, _OTHER_CLOCK)) <= _MOST_SHARE * peers
     slow &= near
     less = draws_less(job, np.stack([last, mean])) & (per_group(job, mean)[1] >= PEERS)
@@ -113,7 +113,7 @@ def power_among_peers(window: Window, _asked: None = None) -> PowerAmongPeers | 
     return PowerAmongPeers(
         rows=rows,
         job=job,
-        stands=mean,
+        offset=mean,
         draws=lately,
         part=np.clip(divided(-draws, -lately), 0.0, 1.0),
         peers=peers,
@@ -129,10 +129,10 @@ def learned(window: Window) -> Usual:
     if found is None or not DRAWS.is_due(window, rows):
         return DRAWS.before(window)
     level = np.where(_other_clock(found.job, rows, _TEACHES_CLOCK), -1, 0)
-    return DRAWS.learned(window, rows, found.stands, level)
+    return DRAWS.learned(window, rows, found.offset, level)
 
 
-def _tell_more(window: Window, job: Codes, rows: Rows) -> Mask:
+def _any_rank_reports(window: Window, job: Codes, rows: Rows) -> Mask:
     """Tell for each row whether any rank of its job reports its own work."""
     own = window.get("gpu", Span.NOW).beside(rows, OWN)
     found: Mask = group_count(job, ~np.isnan(own)) > 0.0

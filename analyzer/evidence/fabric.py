@@ -194,7 +194,7 @@ def _cables(window: Window, _: None) -> Sequence[Cable]:
         for switch in there.values()
         for port in switch.ports
     }
-    pairs = _told_pairs(ends)
+    pairs = _mutual_pairs(ends)
     untold = _untold_pairs(ends, pairs)
     pairs |= {key: far for key, (far, _) in untold.items()}
     second: set[Key] = set()
@@ -219,7 +219,7 @@ def _named(ends: Mapping[Key, End], end: End) -> Key | None:
     return key if end.port.at_switch and key in ends else None
 
 
-def _told_pairs(ends: Mapping[Key, End]) -> dict[Key, Key]:
+def _mutual_pairs(ends: Mapping[Key, End]) -> dict[Key, Key]:
     """Return the opposite end of each end, where both ends name each other.
 
     In LLDP a switch may name its port otherwise than people do, as SONiC does. Then the word of the

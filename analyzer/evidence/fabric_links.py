@@ -172,7 +172,7 @@ def cables_with_errors(window: Window, limits: Mapping[str, float]) -> Iterator[
         bad = _bad_ends(cable, limits)
         # An incident about the host's port has told of earlier errors already.
         if bad and cable.host is not None:
-            told_until = _told_until(window, cable.host)
+            told_until = _reported_until(window, cable.host)
             bad = _bad_ends(cable, limits, told_until) if told_until < window.now else []
         if not bad:
             continue
@@ -251,7 +251,7 @@ def _first(end: End) -> datetime:
     return next((count.at for count in end.port.counts[1:] if count.at > start), end.switch.at)
 
 
-def _told_until(window: Window, port: Subject) -> datetime:
+def _reported_until(window: Window, port: Subject) -> datetime:
     """Return when the last incident about a host's port ended; now if one stands."""
     ends = (it.resolved_at or window.now for it in window.recent_incidents if it.subject == port)
     return max(ends, default=EPOCH)

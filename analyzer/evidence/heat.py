@@ -452,9 +452,11 @@ class _Fit:
         """Return the kelvins beyond the lines."""
         place = np.searchsorted(self.slots, slot)
         rest = celsius - np.einsum("ij,ij->i", others, self.lines[place, 2:])
-        return self.told(rest - self.lines[place, 1] * watts - self.middle[place], watts, node)
+        return self.where_comparable(
+            rest - self.lines[place, 1] * watts - self.middle[place], watts, node
+        )
 
-    def told(self, kelvin: Floats, watts: Floats, node: Codes) -> Floats:
+    def where_comparable(self, kelvin: Floats, watts: Floats, node: Codes) -> Floats:
         """Return `kelvin`, with NaN where too few fitted GPUs of other nodes draw about as much."""
         least = _REACH * watts
         reached = len(self.watts) - np.searchsorted(self.watts, least)
@@ -495,4 +497,4 @@ def _fit(
         watts=np.sort(watts),
         by_node=np.sort(_place(node, watts)),
     )
-    return fit, fit.told(kelvin, watts, node)
+    return fit, fit.where_comparable(kelvin, watts, node)

@@ -37,7 +37,7 @@ class HeldUp:
             if one.resolved_at is None or one.resolved_at > since
         ]
         heard = measured() if any(one.fault in SILENCES for one in lately) else ()
-        told = [one for one in lately if not _was_heard(one, heard)]
+        told = [one for one in lately if not _was_measured(one, heard)]
         return cls(window=window, excuses=excuses(told, since))
 
     def has(self, held: Allocation) -> bool:
@@ -54,7 +54,7 @@ def gpus_of(window: Window, held: Allocation) -> list[Subject]:
     return [held.subject] if holder is None else sorted(holder.gpus)
 
 
-def _was_heard(one: Incident, measured: Collection[str]) -> bool:
+def _was_measured(one: Incident, measured: Collection[str]) -> bool:
     if one.fault not in SILENCES or one.condition in WERE_DOWN:
         return False
     return all(

@@ -213,7 +213,7 @@ def _of_node(
                 value=f"{len(gpus)} of the node used {used.mean():.0f} % of the time",
                 peers=f"{before.mean():.0f} % before",
             ),
-            *_told(hosts, number),
+            *_load_evidence(hosts, number),
         ),
         by_heat=bool(hosts.hot[number]),
     )
@@ -229,7 +229,7 @@ def _newest(_: Subject, allocations: tuple[Allocation, ...] | None) -> float:
     return max((micros(it.started_at) for it in allocations or ()), default=np.nan)
 
 
-def _told(hosts: _Hosts, number: int) -> Iterator[Evidence]:
+def _load_evidence(hosts: _Hosts, number: int) -> Iterator[Evidence]:
     """Yield evidence of the load of a node's processors, as far as it was measured."""
     waits, load = hosts.waits[number], hosts.load[number]
     if not np.isnan(waits):

@@ -36,7 +36,7 @@ class IdleRanks:
 
 
 def idle_ranks(
-    window: Window, spin: Sequence[Subject], standing: Sequence[Incident]
+    window: Window, spin: Sequence[Subject], active: Sequence[Incident]
 ) -> IdleRanks | None:
     """Return the idle GPUs of the holder of the GPUs that spin, None if there are none.
 
@@ -47,7 +47,7 @@ def idle_ranks(
         return None
     them = gpus_of_same_holders(window, spin)
     keys, others = {gpu.key for gpu in them}, them - frozenset(spin)
-    about = [it for it in standing if not keys.isdisjoint(_gpus_of(it))]
+    about = [it for it in active if not keys.isdisjoint(_gpus_of(it))]
     known = {key for it in about for key in _gpus_of(it)}
     idle = tuple(sorted(it for it in _idle(window, known) if it in others))
     if not idle or (len(idle) >= len(spin) and len(others) > 1):

@@ -72,8 +72,7 @@ _BACK, _DOWN = 0.5, 2.0
 # logarithm of a ratio, how far at most: beyond that it does something else than its peers, or
 # nothing.
 _DEVIATIONS, _FARTHEST = 5.0, 0.35
-# With few GPUs the deviation itself is a guess: for four it is taken 2.5 times, for 32 hardly more
-# than once.
+# With few GPUs the deviation itself is a guess: for four it is taken 2.5 times, for 32 hardly more than once.
 _FEW = 6.0
 _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the distances
 # The largest loss of the job's pace that one GPU causes: an evaluation is slower than any fault.
@@ -88,8 +87,7 @@ _IDLES = 0.5
 # GPUs that wait for a share of the time draw more than at rest, by at least a fifth of that share:
 # a slow GPU must be at least that far below them.
 _LEAST_OF_LOSS = 0.2
-# Power is proportional to the clock times the square of the voltage, which follows the clock in
-# part.
+# Power is proportional to the clock times the square of the voltage, which follows the clock in part.
 _POWER_OF_CLOCK = 2.0
 # The least utilisation that shows a kernel at nearly every sample; and bytes per second that are
 # work and no heartbeat.
@@ -101,7 +99,7 @@ _FEW_STAND_OUT = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Timescale:
     """A span compared with the time before it, and the least differences that count over it."""
 
     now: Span
@@ -112,13 +110,16 @@ class Look:
     peers: int  # from how many GPUs on the job's own scatter says what is far
 
 
-# Over a minute, few GPUs scatter as much as a fault shows: for fewer than `peers` the limits of a few
-# apply.
-LOOKS = (
-    Look(now=Span.STEADY, long=Span.TREND, least=0.015, least_clock=0.02, least_loss=0.03, peers=4),
-    Look(now=Span.RECENT, long=Span.STEADY, least=0.03, least_clock=0.04, least_loss=0.07, peers=8),
+# Over a minute, few GPUs scatter as much as a fault shows: below `peers` the limits of a few apply.
+TIMESCALES = (
+    Timescale(
+        now=Span.STEADY, long=Span.TREND, least=0.015, least_clock=0.02, least_loss=0.03, peers=4
+    ),
+    Timescale(
+        now=Span.RECENT, long=Span.STEADY, least=0.03, least_clock=0.04, least_loss=0.07, peers=8
+    ),
 )
-PEERS = LOOKS[0].peers
+PEERS = TIMESCALES[0].peers
 _TWO = 2
 
 
@@ -131,28 +132,28 @@ class Beside:
     alike: Mask
 
 
-def beside_of(window: Window, look: Look) -> Beside | None:
+def beside_of(window: Window, scale: Timescale) -> Beside | None:
     """Return how every GPU stands beside its job's others now; None where nothing was measured."""
-    rows, long = window.get("gpu", look.now), window.get("gpu", look.long)
+    rows, long = window.get("gpu", scale.now), window.get("gpu", scale.long)
     if not len(rows) or not len(long):
         return None
     job = combined_codes(jobs(window, rows), models(window, rows))
-    group, known = _comparable(window, look, job, rows, long)
+    group, known = _comparable(window, scale, job, rows, long)
     _, now, _ = _spans(group, rows, long, rows)
     one = {name: np.ones(len(rows)) for name in now}
     stands = np.stack([_draws(now, one), _ratio(now, one, _CLOCK.column)])
-    least = np.array([[look.least], [look.least_clock]])
+    least = np.array([[scale.least], [scale.least_clock]])
     (draws, clock), _, (peers, _) = _apart(group, np.where(known, stands, np.nan), least)
     return Beside(
         rows=rows,
         begun=window.of_allocations(rows, held_since),
-        alike=(peers >= PEERS) & (draws >= -look.least) & (clock >= -look.least_clock),
+        alike=(peers >= PEERS) & (draws >= -scale.least) & (clock >= -scale.least_clock),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Changes per GPU of a job that has had it all the time, since before the look."""
+    """Changes per GPU of a job that has had it all the time, since before the span."""
 
     rows: Rows
     job: Codes
@@ -167,23 +168,23 @@ class Change:
     part: Floats  # the share of the span for which it was so, by the mean beside the last minute
 
 
-def change_of(window: Window, look: Look) -> Change | None:
+def change_of(window: Window, scale: Timescale) -> Change | None:
     """Return how every GPU changed beside its job's others.
 
     None if nothing was measured, or no job that had its GPUs all the time changed its pace.
     """
-    rows, long = window.get("gpu", look.now), window.get("gpu", look.long)
+    rows, long = window.get("gpu", scale.now), window.get("gpu", scale.long)
     recent = window.get("gpu", Span.RECENT)
     if not len(rows) or not len(long) or not len(recent):
         return None
     job = combined_codes(jobs(window, rows), models(window, rows))
-    group, known = _comparable(window, look, job, rows, long)
+    group, known = _comparable(window, scale, job, rows, long)
     if not known.any():
         return None
     before, now, lately = _spans(group, rows, long, recent)
     pace, _ = per_group(group, np.where(known, _pace(now, before), np.nan))
     # Nobody asks about jobs that go on as before.
-    some = np.flatnonzero(known & (np.abs(pace) >= look.least_loss))
+    some = np.flatnonzero(known & (np.abs(pace) >= scale.least_loss))
     if not len(some):
         return None
     one = group[some]
@@ -191,15 +192,15 @@ def change_of(window: Window, look: Look) -> Change | None:
     them = _Changed(
         job=one,
         lost=-pace[some],
-        two=_of_two(look, job)[some],
+        two=_of_two(scale, job)[some],
         before=_picked(before, some),
         now=_picked(now, some),
         lately=_picked({**lately, **_last_minute(rows, recent)}, some),
     )
-    off = _off(look, them)
-    slow, back = _slow(look, them, off), _back(look, them, off)
+    off = _off(scale, them)
+    slow, back = _slow(scale, them, off), _back(scale, them, off)
     draws, clock, *late = off.apart
-    part = np.where(clock <= -look.least_clock, _share(clock, late[1]), _share(draws, late[0]))
+    part = np.where(clock <= -scale.least_clock, _share(clock, late[1]), _share(draws, late[0]))
     watts, hertz = them.now[_WATTS.column], them.now[_CLOCK.column]
     hertz = np.where(hertz == _NO_CLOCK, np.nan, hertz)
     told = [draws, clock, off.peers, watts, hertz, slow, back, part]
@@ -221,11 +222,11 @@ def change_of(window: Window, look: Look) -> Change | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Changed:
-    """The GPUs whose jobs changed their pace, and their means before the look, over it and in the last minute."""
+    """The GPUs whose jobs changed their pace, and their means before the span, over it and in the last minute."""
 
     job: Codes  # or the part of it that is compared
     lost: Floats  # of the job's pace
-    two: Mask  # whether the job has two GPUs, and the look is long enough for them
+    two: Mask  # whether the job has two GPUs, and the span is long enough for them
     before: "Numbers"
     now: "Numbers"
     lately: "Numbers"
@@ -246,17 +247,17 @@ class _Off:
     two: Mask
 
 
-def _of_two(look: Look, job: Codes) -> Mask:
-    """Tell which GPUs are of a job of two: the longer look alone tells which one of them is slow."""
+def _of_two(scale: Timescale, job: Codes) -> Mask:
+    """Tell which GPUs are of a job of two: the longer timescale alone tells which one of them is slow."""
     size = group_count(job, np.ones(len(job), dtype=bool))
-    found: Mask = (size == _TWO) & (look.now is Span.STEADY)
+    found: Mask = (size == _TWO) & (scale.now is Span.STEADY)
     return found
 
 
-def _off(look: Look, them: _Changed) -> _Off:
+def _off(scale: Timescale, them: _Changed) -> _Off:
     changes = _changes(them.before, them.now, them.lately)
-    apart, limits, (peers, *_) = _apart(them.job, changes, _least(look))
-    if (few := peers < look.peers).any():
+    apart, limits, (peers, *_) = _apart(them.job, changes, _least(scale))
+    if (few := peers < scale.peers).any():
         limits[:2] = np.where(few, far_of_few(them.job, them.lately, _POWER_OF_CLOCK), limits[:2])
     limits[0] = np.fmax(limits[0], _LEAST_OF_LOSS * them.lost)
     if (two := them.two & (peers == _TWO)).any():
@@ -265,11 +266,11 @@ def _off(look: Look, them: _Changed) -> _Off:
     return _Off(changes=changes, apart=apart, limits=limits, peers=peers, few=few, two=two)
 
 
-def _slow(look: Look, them: _Changed, off: _Off) -> Mask:
+def _slow(scale: Timescale, them: _Changed, off: _Off) -> Mask:
     """Tell which GPUs became slow while their job lost pace, and went on without a pause."""
     works = _goes_on(them.job, them.lost, _pace(them.lately, them.before))
     works &= ~_pauses(them.job, them.lost, them.now, them.before)
-    may_be = works & (off.peers >= PEERS) & _is_lost_by_one(look, them.lost, off.apart[0])
+    may_be = works & (off.peers >= PEERS) & _is_lost_by_one(scale, them.lost, off.apart[0])
     works &= them.lately[_BUSY.column] >= _BUSY_PERCENT
     slow = _slower(them, off, may_be) & works & ~(off.few & _rests(them.job, them.now))
     slow &= group_count(them.job, slow) <= _MOST_SHARE * off.peers
@@ -280,9 +281,9 @@ def _slow(look: Look, them: _Changed, off: _Off) -> Mask:
     return slow
 
 
-def _back(look: Look, them: _Changed, off: _Off) -> Mask:
+def _back(scale: Timescale, them: _Changed, off: _Off) -> Mask:
     """Tell which GPUs came back to their job's others while it gained pace."""
-    found: Mask = (off.apart[:2] >= off.limits[:2]).any(axis=0) & (them.lost <= -look.least_loss)
+    found: Mask = (off.apart[:2] >= off.limits[:2]).any(axis=0) & (them.lost <= -scale.least_loss)
     found &= off.two | (off.peers >= PEERS)
     return found
 
@@ -304,7 +305,7 @@ def _slower(them: _Changed, off: _Off, may_be: Mask) -> Mask:
 
 
 def _changes(before: "Numbers", now: "Numbers", lately: "Numbers") -> Floats:
-    """Return the changes of power at its clock and of the clock, over the look and in the last minute."""
+    """Return the changes of power at its clock and of the clock, over the span and in the last minute."""
     return np.stack(
         [
             change
@@ -314,8 +315,8 @@ def _changes(before: "Numbers", now: "Numbers", lately: "Numbers") -> Floats:
     )
 
 
-def _least(look: Look) -> Floats:
-    return np.array([[look.least], [look.least_clock]] * 2)
+def _least(scale: Timescale) -> Floats:
+    return np.array([[scale.least], [scale.least_clock]] * 2)
 
 
 def _is_no_rank(lost: Floats, draws: Floats) -> Mask:
@@ -324,10 +325,10 @@ def _is_no_rank(lost: Floats, draws: Floats) -> Mask:
     return found
 
 
-def _is_lost_by_one(look: Look, lost: Floats, draws: Floats) -> Mask:
+def _is_lost_by_one(scale: Timescale, lost: Floats, draws: Floats) -> Mask:
     """Tell whether one GPU that draws this much less than the others may cost this much of the pace."""
     great: Mask = (lost <= _GREAT_LOSS) & (draws <= -_OF_GREAT_LOSS * lost)
-    found: Mask = (lost >= look.least_loss) & (great | (lost <= MOST_LOSS))
+    found: Mask = (lost >= scale.least_loss) & (great | (lost <= MOST_LOSS))
     return found
 
 
@@ -349,7 +350,7 @@ def _of_all(told: Sequence[Floats], some: Codes, number: int) -> Floats:
 
 
 def _comparable(
-    window: Window, look: Look, job: Codes, rows: Rows, long: Rows
+    window: Window, scale: Timescale, job: Codes, rows: Rows, long: Rows
 ) -> tuple[Codes, Mask]:
     """Return in which groups GPUs are compared, and which of them can be.
 
@@ -362,10 +363,10 @@ def _comparable(
         Span.TREND: window.settings.trend_seconds,
     }
     tick = window.ticks(rows)
-    known = seconds(rows) >= _COVERAGE * lengths[look.now] - tick
+    known = seconds(rows) >= _COVERAGE * lengths[scale.now] - tick
     spanned = seconds(long, rows)
-    known &= spanned >= _COVERAGE * lengths[look.long]
-    begun = micros(window.now) - lengths[look.long] * 1e6
+    known &= spanned >= _COVERAGE * lengths[scale.long]
+    begun = micros(window.now) - lengths[scale.long] * 1e6
     known &= window.of_allocations(rows, held_since) <= begun
     late = rows.values("samples")
     lines = (late, long.beside(rows, "samples") - late)

@@ -101,7 +101,7 @@ def goes_on(window: Window, gpus: Iterable[Subject]) -> bool:
     """Tell whether a rank of these GPUs' job reports that its steps go on, or that it pauses."""
     told = [
         (gpu, row)
-        for gpu, row in _said(window, gpus_of_same_holders(window, gpus))
+        for gpu, row in _newest_rows(window, gpus_of_same_holders(window, gpus))
         if row[AGE] is not None and row[P99] is not None
     ]
     patience = patience_with(window, told)
@@ -227,7 +227,7 @@ def _gone(window: Window, dead: list[tuple[Subject, Row]]) -> GoneRanks | None:
     gpus = {gpu for gpu, _ in dead}
     others = [
         (g, row)
-        for g, row in _said(window, gpus_of_same_holders(window, gpus) - gpus)
+        for g, row in _newest_rows(window, gpus_of_same_holders(window, gpus) - gpus)
         if row[AGE] is not None
     ]
     since = min(row["at"] - timedelta(seconds=row[_GONE]) for _, row in dead)
@@ -289,7 +289,7 @@ def _pauses(row: Row) -> bool:
     return row[PHASE] in PAUSES and seconds is not None and seconds < PAUSE_SECONDS
 
 
-def _said(window: Window, gpus: Iterable[Subject]) -> list[tuple[Subject, Row]]:
+def _newest_rows(window: Window, gpus: Iterable[Subject]) -> list[tuple[Subject, Row]]:
     rows = window.get("gpu", Span.NOW)
     return [(gpu, row) for gpu in gpus if (row := rows.get(gpu)) is not None]
 

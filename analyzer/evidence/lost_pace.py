@@ -10,26 +10,26 @@ from gpuvigil.model import Evidence, Subject
 from ..window.columns import Floats, per_group
 from ..window.window import Span, Window
 from .few_gpus import far_of_two
-from .job_pace import PEERS, Change, Look, change_of, held_alone
+from .job_pace import PEERS, Change, Timescale, change_of, held_alone
 from .own_steps import SM_CLOCK
 
 
-def minutes(window: Window, look: Look) -> tuple[float, float]:
-    """Return in minutes how long a look is, and how long the time before it that it is compared with."""
+def minutes(window: Window, scale: Timescale) -> tuple[float, float]:
+    """Return in minutes how long the span is, and how long the time before it that it is compared with."""
     settings = window.settings
     now, long = {
         Span.STEADY: (settings.steady_seconds, settings.trend_seconds),
         Span.RECENT: (settings.window_seconds, settings.steady_seconds),
-    }[look.now]
+    }[scale.now]
     return now / 60.0, (long - now) / 60.0
 
 
-def lost_pace(window: Window, gpu: Subject, look: Look) -> Evidence | None:
+def lost_pace(window: Window, gpu: Subject, scale: Timescale) -> Evidence | None:
     """Return evidence of how much pace the job lost that has a GPU to itself.
 
     None if the loss is below `least_loss`, or too little is known.
     """
-    change = window.once(change_of, look)
+    change = window.once(change_of, scale)
     place = None if change is None else change.rows.index.number(gpu)
     if change is None or place is None:
         return None
@@ -37,31 +37,31 @@ def lost_pace(window: Window, gpu: Subject, look: Look) -> Evidence | None:
         return None
     lost = -float(change.pace[place])
     held = held_alone(window.allocations.get(gpu.key))
-    if held is None or not lost >= look.least_loss:
+    if held is None or not lost >= scale.least_loss:
         return None
-    share, (_, before) = 100.0 * (1.0 - np.exp(-lost)), minutes(window, look)
+    share, (_, before) = 100.0 * (1.0 - np.exp(-lost)), minutes(window, scale)
     return Evidence(
         name="its job",
         value=f"{held.holder} gets {share:.0f} % less done than in the {before:g} min before",
-        limit=f"{100.0 * look.least_loss:.0f} %",
+        limit=f"{100.0 * scale.least_loss:.0f} %",
     )
 
 
-def is_by_clock(look: Look, change: Change, row: int) -> bool:
+def is_by_clock(scale: Timescale, change: Change, row: int) -> bool:
     """Tell whether a GPU is slow by its clock, and not by what it draws at it."""
-    return bool(change.peers[row] >= PEERS and change.clock[row] <= -look.least_clock)
+    return bool(change.peers[row] >= PEERS and change.clock[row] <= -scale.least_clock)
 
 
-def told_of(window: Window, look: Look, change: Change, row: int) -> tuple[Evidence, ...]:
-    """Return what a look says of a slow GPU: its job's pace, and its power or clock beside the others'."""
-    length, _ = minutes(window, look)
-    pace = lost_pace(window, change.rows.subjects[row], look)
-    by_clock = is_by_clock(look, change, row)
+def evidence_of(window: Window, scale: Timescale, change: Change, row: int) -> tuple[Evidence, ...]:
+    """Return the evidence of a slow GPU: its job's pace, and its power or clock beside the others'."""
+    length, _ = minutes(window, scale)
+    pace = lost_pace(window, change.rows.subjects[row], scale)
+    by_clock = is_by_clock(scale, change, row)
     name, apart = (SM_CLOCK, change.clock) if by_clock else ("power at its clock", change.draws)
-    least = look.least_clock if by_clock else look.least
+    least = scale.least_clock if by_clock else scale.least
     if few := change.peers[row] < PEERS:
         least = float(far_of_two(-change.pace[row]))
-    watts, hertz = window.once(_of_others, look)
+    watts, hertz = window.once(_of_others, scale)
     return (
         *(() if pace is None else (pace,)),
         Evidence(
@@ -87,9 +87,9 @@ def changed_at(change: Change, row: int) -> datetime:
     return EPOCH + timedelta(microseconds=last - float(change.part[row]) * (last - first))
 
 
-def _of_others(window: Window, look: Look) -> tuple[Floats, Floats]:
+def _of_others(window: Window, scale: Timescale) -> tuple[Floats, Floats]:
     """Return the median watts and hertz of each row's job; of a job of two, those of the other GPU."""
-    change = window.once(change_of, look)
+    change = window.once(change_of, scale)
     if change is None:
         return np.empty(0), np.empty(0)
     own = np.stack([change.watts, change.hertz])

@@ -34,7 +34,7 @@ def measured_drops(window: Window) -> Iterator[Drop]:
     Until its lines have said so for the patience with a port, one counts only beside others that did. Those in
     a switch's open incident stay in it.
     """
-    for port, drop in dict([*_fallen(window), *_standing(window)]).items():
+    for port, drop in dict([*_fallen(window), *_known_drops(window)]).items():
         role = role_of(window.inventories.get(port.of_node().key), port)
         if role == "fabric" and not (
             _has_events(window, port.of_node()) or is_leaving(window, drop)
@@ -53,7 +53,7 @@ def _fallen(window: Window) -> Iterator[tuple[Subject, Drop]]:
             yield port, drop
 
 
-def _standing(window: Window) -> Iterator[tuple[Subject, Drop]]:
+def _known_drops(window: Window) -> Iterator[tuple[Subject, Drop]]:
     """Yield the ports of open incidents of switches that are still down, as of when those began."""
     rows = window.get("port", Span.NOW)
     for it in window.recent_incidents:

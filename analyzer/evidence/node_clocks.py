@@ -61,17 +61,17 @@ class NodeBelow:
     others: int
 
 
-def nodes_below_their_jobs(window: Window, stands: Collection[Subject]) -> list[NodeBelow]:
+def nodes_below_their_jobs(window: Window, known: Collection[Subject]) -> list[NodeBelow]:
     """Return the nodes with lower clocks than their jobs' other nodes, sorted.
 
-    A node in `stands` stays as long as it is lower, whatever its clocks were half an hour ago.
+    A node in `known` stays as long as it is lower, whatever its clocks were half an hour ago.
     """
     rows = window.get("gpu", Span.STEADY)
-    at_work = _tells(window, rows)
+    at_work = _is_comparable(window, rows)
     low = at_work & (rows.values(_CLOCK.column) < _LOW * rows.values(_HIGHEST.column))
     if not low.any():
         return []
-    lower = low & (_fell(window, rows) | _of(rows, stands))
+    lower = low & (_fell(window, rows) | _of(rows, known))
     job = combined_codes(jobs(window, rows), models(window, rows))
     told = [
         one
@@ -81,7 +81,7 @@ def nodes_below_their_jobs(window: Window, stands: Collection[Subject]) -> list[
     return sorted(told, key=lambda one: one.node)
 
 
-def _tells(window: Window, rows: Rows) -> Mask:
+def _is_comparable(window: Window, rows: Rows) -> Mask:
     """Tell for each row whether it works for a job that has had it for the whole trend span.
 
     Neither heat, nor a brake, nor the power limit may hold its clock down, as far as that is read.

@@ -15,7 +15,7 @@ from gpuvigil.store import Aggregate, Function
 from ..window.columns import Floats, Mask, combined_codes, group_count, models, nodes, per_group
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
-from .job_pace import LOOKS, MOST_LOSS, NVLINK_BYTES, PEERS, change_of, jobs
+from .job_pace import MOST_LOSS, NVLINK_BYTES, PEERS, TIMESCALES, change_of, jobs
 from .job_pace import NEEDS as OF_PACE
 
 _RECEIVED, _SENT = (
@@ -33,7 +33,7 @@ NEEDS = (
 # As natural logarithms of ratios: the most that GPUs doing the same differ, and how far off one is that sends
 # half as much as they do.
 ALIKE, _HALF = 0.1, float(np.log(2.0))
-_LOOK = LOOKS[0]  # ten minutes, which no checkpoint or evaluation fills
+_TIMESCALE = TIMESCALES[0]  # ten minutes, which no checkpoint or evaluation fills
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,18 +47,18 @@ class Balance:
 
 def uneven(window: Window) -> list[tuple[Subject, float]]:
     """Return GPUs that now send at most half as much as their peers, with the share that they send."""
-    change = window.once(change_of, _LOOK)
+    change = window.once(change_of, _TIMESCALE)
     if change is None:
         return []
     rows, lost = change.rows, -change.pace
-    fell = (lost >= _LOOK.least_loss) & (lost <= MOST_LOSS) & np.isfinite(change.peers)
+    fell = (lost >= _TIMESCALE.least_loss) & (lost <= MOST_LOSS) & np.isfinite(change.peers)
     if not fell.any():
         return []
     now = window.once(_steadily, None)
     fell &= now.share <= -_HALF
     if not fell.any():
         return []
-    before = _balance(window, rows, rows, _LOOK.long)
+    before = _balance(window, rows, rows, _TIMESCALE.long)
     last = _balance(window, rows, window.get("gpu", Span.RECENT), None)
     group = combined_codes(jobs(window, rows), models(window, rows), nodes(rows))
     fell &= last.share <= -_HALF
@@ -75,7 +75,7 @@ def uneven(window: Window) -> list[tuple[Subject, float]]:
 
 def is_even(window: Window, gpu: Subject) -> bool:
     """Tell whether a GPU has enough peers in its job, and sends as much as they do."""
-    rows = window.get("gpu", _LOOK.now)
+    rows = window.get("gpu", _TIMESCALE.now)
     place = rows.index.number(gpu) if len(rows) else None
     if place is None:
         return False
@@ -85,7 +85,7 @@ def is_even(window: Window, gpu: Subject) -> bool:
 
 def _steadily(window: Window, _: None) -> Balance:
     """Return the balance over the steady span, cached for each GPU that was uneven."""
-    rows = window.get("gpu", _LOOK.now)
+    rows = window.get("gpu", _TIMESCALE.now)
     return _balance(window, rows, rows, None)
 
 

@@ -202,14 +202,14 @@ class _Limits:
     by_clock: Floats  # the effect of a lower clock that is not low enough to be to blame
 
 
-def _turned_lately(window: Window, rows: Rows, by: _Limits, told: Floats, turned: Mask) -> Mask:
+def _turned_lately(window: Window, rows: Rows, by: _Limits, logs: Floats, turned: Mask) -> Mask:
     """Tell which ranks turned slow since their first steps at once, or beside what they took a while ago.
 
-    A while ago is before the last minute, or before the last ten, which hardly scatter. `told`: the
+    A while ago is before the last minute, or before the last ten, which hardly scatter. `logs`: the
     logarithms of what each takes now, in that minute, and at first. A rank back at its first time
     has not turned slow, and one without a first time is not known to have.
     """
-    (now, mean, first), found = told, turned.copy()
+    (now, mean, first), found = logs, turned.copy()
     steady = np.log(
         np.where(np.isnan(now), np.nan, window.get("gpu", Span.STEADY).beside(rows, _MEAN.column))
     )
@@ -271,20 +271,20 @@ def runs_lower(job: Codes, slower: Floats, count: Floats) -> Mask:
     return found
 
 
-def told_at(told: OwnSteps, row: int) -> datetime:
+def slow_since(steps: OwnSteps, row: int) -> datetime:
     """Return since when a rank is slow, as far back as its mean over the recent span shows."""
-    at = EPOCH + timedelta(microseconds=float(told.rows.values("at")[row]))
-    return at - timedelta(seconds=float(told.seconds[row]))
+    at = EPOCH + timedelta(microseconds=float(steps.rows.values("at")[row]))
+    return at - timedelta(seconds=float(steps.seconds[row]))
 
 
-def own_work(told: OwnSteps, row: int, least: float) -> Evidence:
-    rank = told.rows.values("rank")[row]
+def own_work(steps: OwnSteps, row: int, least: float) -> Evidence:
+    rank = steps.rows.values("rank")[row]
     of = "" if np.isnan(rank) else f"rank {rank:.0f}: "
     return Evidence(
         name="own work in a step",
-        value=f"{of}{told.rows.values(OWN)[row]:.3g} s",
+        value=f"{of}{steps.rows.values(OWN)[row]:.3g} s",
         limit=f"{100.0 * least:g} % more than the others",
-        peers=f"{told.usual[row]:.3g} s in {told.peers[row] - 1:.0f} other ranks of the job",
+        peers=f"{steps.usual[row]:.3g} s in {steps.peers[row] - 1:.0f} other ranks of the job",
     )
 
 

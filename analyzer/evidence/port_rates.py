@@ -72,7 +72,7 @@ _BEGUN = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Timescale:
     """A span compared with the time before it in a longer one, and the least fall of traffic."""
 
     now: Span
@@ -86,9 +86,9 @@ class Look:
 
 
 # In a minute every job has its pauses.
-LOOKS = (
-    Look(now=Span.STEADY, long=Span.TREND, least_fall=0.07),
-    Look(now=Span.RECENT, long=Span.STEADY, least_fall=0.15),
+TIMESCALES = (
+    Timescale(now=Span.STEADY, long=Span.TREND, least_fall=0.07),
+    Timescale(now=Span.RECENT, long=Span.STEADY, least_fall=0.15),
 )
 
 
@@ -161,9 +161,9 @@ class Rates:
         return found
 
 
-def rates_of(window: Window, look: Look) -> Rates:
-    """Return every port's rates in a look."""
-    rows, long = window.get("port", look.now), window.get("port", look.long)
+def rates_of(window: Window, scale: Timescale) -> Rates:
+    """Return every port's rates on a timescale."""
+    rows, long = window.get("port", scale.now), window.get("port", scale.long)
     spans = {
         Span.RECENT: window.settings.window_seconds,
         Span.STEADY: window.settings.steady_seconds,
@@ -172,9 +172,9 @@ def rates_of(window: Window, look: Look) -> Rates:
     lines, every = rows.values("samples"), long.beside(rows, "samples")
     now = seconds(rows)
     spanned = seconds(long, rows)
-    known = (now >= _COVERAGE * spans[look.now]) & (lines >= _LINES)
+    known = (now >= _COVERAGE * spans[scale.now]) & (lines >= _LINES)
     then = spanned - now
-    before = known & (then >= _COVERAGE * (spans[look.long] - spans[look.now]))
+    before = known & (then >= _COVERAGE * (spans[scale.long] - spans[scale.now]))
     before &= every - lines >= _LINES
     now, then = np.where(known, now, np.nan), np.where(before, then, np.nan)
 
@@ -250,7 +250,7 @@ def loses_speed(window: Window, rates: Rates) -> Mask:
 def queue_begins(window: Window, rates: Rates) -> Mask:
     """Tell for which ports the node's own queue is longer than before, even if only for a moment.
 
-    Answers are late from the first packet on; the mean of a queue shows it some looks later.
+    Answers are late from the first packet on; the mean of a queue shows it some passes later.
     """
     waiting = window.get("port", Span.RECENT).beside(rates.rows, QUEUED.column)
     least = np.fmax(_BEGUN * _QUEUED_BYTES, _TIMES_QUEUED * rates.queue_before)
@@ -275,7 +275,7 @@ def still_slow(window: Window, rates: Rates) -> Mask:
     traffic = lately(window, rates, RECEIVED) + lately(window, rates, SENT)
     slow = of_rest(-rates.traffic_before, -rates.traffic, -traffic)
     paused, ticks = lately(window, rates, PAUSED) / MICROSECONDS, lately(window, rates, TICKS)
-    found: Mask = traffic <= (1.0 - LOOKS[0].least_fall) * rates.traffic_before
+    found: Mask = traffic <= (1.0 - TIMESCALES[0].least_fall) * rates.traffic_before
     for before, now, last, waits in (
         (rates.paused_before, rates.paused, paused, paused >= PAUSED_SHARE),
         (rates.ticks_before, rates.ticks, ticks, ticks >= _TIMES_TICKS * rates.ticks_before),
@@ -307,14 +307,14 @@ def _lasted(window: Window, rates: Rates, one: Aggregate, before: Floats, now: F
     return found
 
 
-def jobs_through(window: Window, port: Subject, look: Look) -> Mapping[str, Allocation]:
-    """Return by `holder_key` the jobs over several nodes that had GPUs of the port's node all the look."""
-    return window.once(_jobs_through, (port.of_node(), look))
+def jobs_through(window: Window, port: Subject, scale: Timescale) -> Mapping[str, Allocation]:
+    """Return by `holder_key` the jobs over several nodes that had GPUs of the port's node all that time."""
+    return window.once(_jobs_through, (port.of_node(), scale))
 
 
-def _jobs_through(window: Window, asked: tuple[Subject, Look]) -> Mapping[str, Allocation]:
-    node, look = asked
-    begun = micros(window.now) - look.long_seconds(window) * 1e6
+def _jobs_through(window: Window, asked: tuple[Subject, Timescale]) -> Mapping[str, Allocation]:
+    node, scale = asked
+    begun = micros(window.now) - scale.long_seconds(window) * 1e6
     inventory = (window.whole or window).inventories.get(node.key)
     found: dict[str, Allocation] = {}
     for known in () if inventory is None else inventory.gpus:

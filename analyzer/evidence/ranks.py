@@ -41,7 +41,7 @@ _NAMES = frozenset(
 # wrote none (ours).
 _ALL_WRITTEN_SECONDS = 60.0
 _NAMED = 4
-_Told = Sequence[tuple[Subject, Collective]]  # reports with the node that made them
+_Reports = Sequence[tuple[Subject, Collective]]  # reports with the node that made them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Standing:
 
     of: Collective
     places: tuple[Subject | None, ...] = ()  # of its ranks, each a GPU or at least its node
-    heard: frozenset[Source] = frozenset()
+    sources: frozenset[Source] = frozenset()
     silent: tuple[Subject, ...] = ()  # nodes whose own process does not answer
 
     @property
@@ -59,29 +59,29 @@ class Standing:
         return self.of.stand in _NAMES and 0 < 2 * self.of.count <= max(self.of.size, 2)
 
 
-def standing(window: Window, gpus: Iterable[Subject], seconds: float) -> Standing | None:
+def collective_state(window: Window, gpus: Iterable[Subject], seconds: float) -> Standing | None:
     """Return what was reported of these GPUs' holder since it stalled, `seconds` ago; None: nothing."""
-    told, nodes, all_written = _told(window, gpus, seconds)
-    if not told:
+    reports, nodes, all_written = _last_reports(window, gpus, seconds)
+    if not reports:
         return None
-    ras = [it for it in told if it[1].by is Source.RAS]
-    dumps = [it for it in told if it[1].by is Source.FLIGHT_RECORDER]
-    found = [of for of in (_by_dumps(dumps, all_written), _gravest(ras)) if of is not None]
+    ras = [it for it in reports if it[1].by is Source.RAS]
+    dumps = [it for it in reports if it[1].by is Source.FLIGHT_RECORDER]
+    found = [of for of in (_by_dumps(dumps, all_written), _most_severe(ras)) if of is not None]
     if not found:
         return None
     silent = sorted({node for node, of in ras if of.stand is RankState.SILENT})
     of = min(found, key=lambda it: _GRAVITY[it.stand])
     return Standing(
         of=of,
-        places=tuple(_places(window, of, told, nodes)),
-        heard=frozenset(it.by for it in found if it.stand is of.stand),
+        places=tuple(_places(window, of, reports, nodes)),
+        sources=frozenset(it.by for it in found if it.stand is of.stand),
         silent=tuple(silent),
     )
 
 
-def _told(
+def _last_reports(
     window: Window, gpus: Iterable[Subject], seconds: float
-) -> tuple[_Told, frozenset[Subject], bool]:
+) -> tuple[_Reports, frozenset[Subject], bool]:
     """Return the last report of each source by each node of the holder, and all the holder's nodes.
 
     And whether each of these nodes reported dumps, the last of them a while ago.
@@ -98,7 +98,7 @@ def _told(
             young = (window.now - event.at).total_seconds() <= seconds
             if young and event.collectives and event.collectives[0].holder in names:
                 last[node, event.collectives[0].by] = event
-    told = [
+    reports = [
         (node, of)
         for (node, _), event in sorted(last.items(), key=lambda it: it[0])
         for of in event.collectives
@@ -107,21 +107,23 @@ def _told(
     all_written = nodes == wrote.keys() and all(
         (window.now - at).total_seconds() >= _ALL_WRITTEN_SECONDS for at in wrote.values()
     )
-    return told, frozenset(nodes), all_written
+    return reports, frozenset(nodes), all_written
 
 
-def _gravest(told: _Told) -> Collective | None:
-    return min((of for _, of in told), key=lambda it: (_GRAVITY[it.stand], -it.size), default=None)
+def _most_severe(reports: _Reports) -> Collective | None:
+    return min(
+        (of for _, of in reports), key=lambda it: (_GRAVITY[it.stand], -it.size), default=None
+    )
 
 
-def _by_dumps(told: _Told, all_written: bool) -> Collective | None:
+def _by_dumps(reports: _Reports, all_written: bool) -> Collective | None:
     """Return which ranks have not entered what others wait in, over all groups, None if unknown.
 
     A rank that waits in one group is late in another, and so not to blame. If all dumps are written, a
     rank without one has died, or is stuck outside PyTorch.
     """
     groups: dict[str, list[Collective]] = defaultdict(list)
-    for _, of in told:
+    for _, of in reports:
         groups[of.group].append(of)
     found = [_group(them) for _, them in sorted(groups.items())]
     unlike = [of for of in found if of.stand is RankState.DIFFERENT]
@@ -156,18 +158,18 @@ def _without_dumps(of: Collective) -> Collective:
     return replace(of, stand=RankState.NO_DUMP, ranks=tuple(ranks), count=len(absent))
 
 
-def _group(told: Sequence[Collective]) -> Collective:
+def _group(reports: Sequence[Collective]) -> Collective:
     """Return one group's state from all its reports: who waits and who is late, beyond named ranks."""
-    unlike = next((of for of in told if of.stand is RankState.DIFFERENT), None)
+    unlike = next((of for of in reports if of.stand is RankState.DIFFERENT), None)
     if unlike is not None:
         return unlike
-    first = max(told, key=lambda of: of.entered or 0)
-    size = max(of.size for of in told)
-    waits, gone, late = _sets(told, first.entered or 0)
+    first = max(reports, key=lambda of: of.entered or 0)
+    size = max(of.size for of in reports)
+    waits, gone, late = _sets(reports, first.entered or 0)
     stand = RankState.BEHIND if late else RankState.TOGETHER
     if not waits or (not late and len(waits) < size):
         stand = RankState.WAITING  # no rank waits any more, or some ranks are unknown
-    named = {rank.rank: rank for of in told for rank in of.ranks if rank.rank in late}
+    named = {rank.rank: rank for of in reports for rank in of.ranks if rank.rank in late}
     return replace(
         first,
         stand=stand,
@@ -181,7 +183,7 @@ def _group(told: Sequence[Collective]) -> Collective:
 
 
 def _sets(
-    told: Sequence[Collective], top: int
+    reports: Sequence[Collective], top: int
 ) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
     """Return which ranks wait in the last collective, which left it, and which are late.
 
@@ -189,7 +191,7 @@ def _sets(
     which counts once.
     """
     sets: dict[str, set[int]] = {"waiting": set(), "left": set(), "late": set()}
-    for entered, *them in {(of.entered, of.waiting, of.left, of.late) for of in told}:
+    for entered, *them in {(of.entered, of.waiting, of.left, of.late) for of in reports}:
         for name, ranks in zip(sets, them, strict=True):
             sets[name if entered == top else "late"] |= ranks_in(ranks)
     waits = frozenset(sets["waiting"] - sets["left"])
@@ -198,25 +200,25 @@ def _sets(
 
 
 def _places(
-    window: Window, of: Collective, told: _Told, nodes: frozenset[Subject]
+    window: Window, of: Collective, reports: _Reports, nodes: frozenset[Subject]
 ) -> Iterator[Subject | None]:
     """Yield the place of each rank: as its own node reported, or by its address and GPU index."""
-    by_host = _by_host(window, told, nodes)
+    by_host = _by_host(window, reports, nodes)
     own = {
         (rank.host, rank.rank): replace(node, gpu=rank.gpu)
-        for node, it in told
+        for node, it in reports
         for rank in it.ranks
         if rank.gpu is not None
     }
     strange = {rank.host for rank in of.ranks if rank.host} - {
-        *(h for _, it in told for h in it.hosts),
+        *(h for _, it in reports for h in it.hosts),
         *by_host,
     }
-    unheard = nodes - {node for node, it in told if it.hosts}
+    unheard = nodes - {node for node, it in reports if it.hosts}
     if len(strange) == len(unheard) == 1:
         by_host |= {strange.pop(): next(iter(unheard))}
     tellers: dict[int, set[Subject]] = defaultdict(set)
-    for node, it in told:
+    for node, it in reports:
         if it.by is Source.FLIGHT_RECORDER:
             for rank in it.ranks:
                 tellers[rank.rank].add(node)
@@ -227,7 +229,7 @@ def _places(
         yield own.get((rank.host, rank.rank)) or _on_node(window, place, rank)
 
 
-def _by_host(window: Window, told: _Told, nodes: frozenset[Subject]) -> dict[str, Subject]:
+def _by_host(window: Window, reports: _Reports, nodes: frozenset[Subject]) -> dict[str, Subject]:
     """Return nodes by the addresses that they report as theirs; shared addresses are left out."""
     found: dict[str, set[Subject]] = defaultdict(set)
     for node in nodes:
@@ -235,7 +237,7 @@ def _by_host(window: Window, told: _Told, nodes: frozenset[Subject]) -> dict[str
         for port in () if inventory is None else inventory.ports:
             for address in port.addresses:
                 found[address].add(node)
-    for node, of in told:
+    for node, of in reports:
         for host in of.hosts:
             found[host].add(node)
     return {host: next(iter(them)) for host, them in found.items() if len(them) == 1}
@@ -270,13 +272,13 @@ _NOBODY: Mapping[RankState, str] = {
 
 def evidence(window: Window, it: Standing) -> Evidence:
     """Return one line like `rank 17 (node-3 GPU 4) never entered AllReduce 4711, it is at 4710`."""
-    by = " and ".join(_BY[source] for source in sorted(it.heard, key=lambda s: s.value))
+    by = " and ".join(_BY[source] for source in sorted(it.sources, key=lambda s: s.value))
     return Evidence(name="ranks", value=f"{_sentence(window, it)}, by {by}")
 
 
 def _sentence(window: Window, it: Standing) -> str:
     of = it.of
-    if of.stand is RankState.TOGETHER and Source.FLIGHT_RECORDER in it.heard:
+    if of.stand is RankState.TOGETHER and Source.FLIGHT_RECORDER in it.sources:
         return f"all {of.size} ranks entered {of.operation} {of.entered}, and none has left it"
     if of.stand in _NOBODY:
         on = f" on {', '.join(node.node for node in it.silent[:_NAMED])}" if it.silent else ""

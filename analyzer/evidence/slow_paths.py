@@ -19,8 +19,8 @@ from .port_rates import (
     DELAY,
     SENT,
     SENT_BYTES,
-    Look,
     Rates,
+    Timescale,
     delay_of,
     jobs_through,
     lately,
@@ -46,19 +46,19 @@ class Slow:
     others: tuple[Subject, ...]  # ports that may be the slow one as well
 
 
-def slow_ports(window: Window, look: Look) -> Iterator[Slow]:
+def slow_ports(window: Window, scale: Timescale) -> Iterator[Slow]:
     """Yield the ends that most late paths share first; none if a node's own queue explains them."""
-    for job, paths in sorted(window.once(_late_paths, look).items()):
+    for job, paths in sorted(window.once(_late_paths, scale).items()):
         left = _Left(paths)
         while left.paths and left.taken < _MOST_NAMED:
             ports = left.most()
             # A lone path had a bad moment, or is the first of several.
-            if not ports and (left.shared or _more_may_come(window, job, look, paths)):
+            if not ports and (left.shared or _more_may_come(window, job, scale, paths)):
                 break
             # For a single path, take the receiving end: the sender's own queue would show on its
             # node.
             first, *others = ports or [min(left.paths)[1]]
-            yield Slow(port=first, job=job, paths=left.take(first), others=tuple(others))
+            yield Slow(port=first, job=job, paths=left.pop(first), others=tuple(others))
 
 
 class _Left:
@@ -77,7 +77,7 @@ class _Left:
         most = max(map(len, self._by_port.values()))
         return sorted(it for it, them in self._by_port.items() if len(them) == most > 1)
 
-    def take(self, port: Subject) -> tuple[Path, ...]:
+    def pop(self, port: Subject) -> tuple[Path, ...]:
         """Remove and return the paths that lead to or from a port."""
         those = self._by_port.pop(port)
         for path in those:
@@ -88,29 +88,29 @@ class _Left:
         return tuple(sorted(those))
 
 
-def _more_may_come(window: Window, job: str, look: Look, paths: Sequence[Path]) -> bool:
+def _more_may_come(window: Window, job: str, scale: Timescale, paths: Sequence[Path]) -> bool:
     """Tell whether ports of the job on none of these paths have begun to be answered as late.
 
     One that did not report its delay in the last minute, and did before, may have.
     """
-    now = window.once(_late_now, look)
+    now = window.once(_late_now, scale)
     known = {port for path in paths for port in path}
     least = _ALIKE * max(now.get(sender, 0.0) for sender, _ in paths)
     nodes = window.holdings[job].nodes
     begun = {port for port, seconds in now.items() if seconds >= least}
-    others = (begun | window.once(_unheard, look)) - known
+    others = (begun | window.once(_unheard, scale)) - known
     return any(port.of_node() in nodes for port in others)
 
 
-def _late_paths(window: Window, look: Look) -> Mapping[str, list[Path]]:
-    rates = window.once(rates_of, look)
-    late = _late(window, rates, look) if len(rates.rows) else np.zeros(0, dtype=bool)
+def _late_paths(window: Window, scale: Timescale) -> Mapping[str, list[Path]]:
+    rates = window.once(rates_of, scale)
+    late = _late(window, rates, scale) if len(rates.rows) else np.zeros(0, dtype=bool)
     if not late.any():
         return {}
     found: dict[str, list[Path]] = defaultdict(list)
     for number in np.flatnonzero(late).tolist():
         port = rates.rows.subjects[number]
-        for job in jobs_through(window, port, look):
+        for job in jobs_through(window, port, scale):
             nodes = window.holdings[job].nodes
             far = (it for it in _answering_late(window, port) if it.of_node() in nodes)
             found[job] += [(port, it) for it in far if it != port]
@@ -120,9 +120,9 @@ def _late_paths(window: Window, look: Look) -> Mapping[str, list[Path]]:
     return {job: them for job, them in found.items() if them and own.isdisjoint(sum(them, ()))}
 
 
-def _late(window: Window, rates: Rates, look: Look) -> Mask:
+def _late(window: Window, rates: Rates, scale: Timescale) -> Mask:
     """Tell which ports' packets are answered late, also in the last minute, while less gets through."""
-    found: Mask = rates.delayed & (rates.fall >= look.least_fall) & fabric(window, rates.rows)
+    found: Mask = rates.delayed & (rates.fall >= scale.least_fall) & fabric(window, rates.rows)
     # A rare packet is acknowledged late anyway (Linux, TCP_DELACK_MIN: 40 ms).
     found &= lately(window, rates, SENT) >= SENT_BYTES
     return found & _lately(window, rates)
@@ -134,9 +134,9 @@ def _lately(window: Window, rates: Rates) -> Mask:
     return found
 
 
-def _late_now(window: Window, look: Look) -> Mapping[Subject, float]:
+def _late_now(window: Window, scale: Timescale) -> Mapping[Subject, float]:
     """Return by port how many seconds answers were late in the last minute, where they were."""
-    rates = window.once(rates_of, look)
+    rates = window.once(rates_of, scale)
     if not len(rates.rows):
         return {}
     recent = window.get("port", Span.RECENT).beside(rates.rows, DELAY.column)
@@ -144,11 +144,11 @@ def _late_now(window: Window, look: Look) -> Mapping[Subject, float]:
     return {rates.rows.subjects[number]: float(recent[number]) for number in late}
 
 
-def _unheard(window: Window, look: Look) -> set[Subject]:
+def _unheard(window: Window, scale: Timescale) -> set[Subject]:
     """Return the ports whose delay was measured over the longer span, but not in the last minute."""
-    rates = window.once(rates_of, look)
+    rates = window.once(rates_of, scale)
     recent = window.get("port", Span.RECENT).beside(rates.rows, DELAY.column)
-    long = window.get("port", look.long).beside(rates.rows, DELAY.column)
+    long = window.get("port", scale.long).beside(rates.rows, DELAY.column)
     unheard = np.flatnonzero(np.isnan(recent) & ~np.isnan(long)).tolist()
     return {rates.rows.subjects[number] for number in unheard}
 

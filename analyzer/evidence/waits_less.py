@@ -10,12 +10,12 @@ from ..window.window import Span, Window
 from .port_rates import (
     DELAY,
     DELAY_SECONDS,
-    LOOKS,
     PAUSED,
     QUEUED,
     RECEIVED,
     SENT,
     TICKS,
+    TIMESCALES,
     jobs_through,
 )
 
@@ -85,7 +85,7 @@ def _rests(window: Window, port: Subject) -> bool:
     spans = (window.get("port", span).get(port) for span in (Span.RECENT, Span.TREND))
     lately, long = (None if row is None else _carried(row) for row in spans)
     few = lately is not None and long is not None and lately < _LESS * long
-    return few and bool(jobs_through(window, port, LOOKS[0]))
+    return few and bool(jobs_through(window, port, TIMESCALES[0]))
 
 
 def _carried(row: Row) -> float | None:

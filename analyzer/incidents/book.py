@@ -27,8 +27,8 @@ from .content import (
     changed,
     in_words_of,
     reason_of,
-    say,
     suspect,
+    updated,
     urgency,
     verdict,
     with_earlier,
@@ -66,14 +66,14 @@ class Book:
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
 
-    def standing(self) -> tuple[Incident, ...]:
+    def active(self) -> tuple[Incident, ...]:
         """Return the incidents whose fault is believed to be present now."""
         return tuple(e.incident for e in self.entries.values() if e.state in STANDING)
 
-    def believed(self, fresh: bool) -> frozenset[str]:
-        """Return the fingerprints that a finding opens or keeps open; suspects' only if `fresh`."""
+    def believed(self, new_rows: bool) -> frozenset[str]:
+        """Return the fingerprints that a finding opens or keeps open; suspects' only with new rows."""
         return frozenset(
-            key for key, e in self.entries.items() if fresh or e.state is not State.SUSPECT
+            key for key, e in self.entries.items() if new_rows or e.state is not State.SUSPECT
         )
 
     def written(self) -> dict[str, Incident]:
@@ -129,7 +129,7 @@ def _next(
         members = candidate.members
         out = why_out_of_service(observation.away, old, subject, members, raised, urgent)
         said = candidate if out is None else replace(candidate, out_of_service=out)
-        return _found(before, said, observation.fresh, now, patience)
+        return _found(before, said, observation.new_rows, now, patience)
     if before is not None and observation.speaks_of(before.incident.subject, print_):
         after, made = _not_found(before, print_, observation, now, patience)
         return (after, made) if made or after is None else _marked(after, observation.away, now)
@@ -210,16 +210,16 @@ def _is_over(entry: Entry, now: datetime, patience: Patience) -> bool:
 
 
 def _found(
-    before: Entry | None, candidate: Candidate, fresh: bool, now: datetime, patience: Patience
+    before: Entry | None, candidate: Candidate, new_rows: bool, now: datetime, patience: Patience
 ) -> Step:
     if before is None:
         before = Entry(incident=suspect(candidate, now))
-        fresh = False
+        new_rows = False
     if before.state is State.SUSPECT:
-        if not (fresh or candidate.finding.certain):
+        if not (new_rows or candidate.finding.certain):
             return replace(before, absent_since=None), []
         reason = "certain at once" if candidate.finding.certain else "seen a second time"
-        return signalled(before, say(before.incident, candidate), Signal.CONFIRMED, now, reason)
+        return signalled(before, updated(before.incident, candidate), Signal.CONFIRMED, now, reason)
     if before.state is State.RESOLVED:
         return _come_back(before, candidate, now, patience)
     return _still_there(before, candidate, now)
@@ -229,12 +229,14 @@ def _come_back(before: Entry, candidate: Candidate, now: datetime, patience: Pat
     """Reopen the same incident; too many returns not due to a cover make it flapping."""
     candidate = by_its_name(before.incident, candidate)
     old, within = before.incident, comes_back_within(before.incident, patience)
-    fresh = replace(old, severity=Severity.INFO, covers=(), resolved_at=None)
-    fresh = replace(fresh, covered_by="")
-    fresh = replace(fresh, acknowledged_by="")  # whoever acknowledged it may think that it is over
-    if candidate.finding.fault != fresh.fault:
-        fresh = replace(fresh, members=())  # those of the former fault
-    said = replace(say(fresh, candidate), since=candidate.finding.since)
+    reopened = replace(old, severity=Severity.INFO, covers=(), resolved_at=None)
+    reopened = replace(reopened, covered_by="")
+    reopened = replace(
+        reopened, acknowledged_by=""
+    )  # whoever acknowledged it may think that it is over
+    if candidate.finding.fault != reopened.fault:
+        reopened = replace(reopened, members=())  # those of the former fault
+    said = replace(updated(reopened, candidate), since=candidate.finding.since)
     said = replace(said, late=candidate.finding.late)
     if isinstance(before.cause, CoveredBy):
         return signalled(before, said, Signal.RETURNED, now, Uncovered())
@@ -252,7 +254,7 @@ def _still_there(before: Entry, candidate: Candidate, now: datetime) -> Step:
     entry = before
     if (before.absent_since, before.proposed) != (None, proposed):
         entry = replace(before, absent_since=None, proposed=proposed)
-    old, said = before.incident, say(before.incident, candidate)
+    old, said = before.incident, updated(before.incident, candidate)
     if said is old:
         return entry, []
     news = changed(old, said)

@@ -127,7 +127,7 @@ def _rank_of_words(incident: Incident) -> int:
     return max(incident.severity.rank, 0 if row is None else row.severity.rank)
 
 
-def say(incident: Incident, candidate: Candidate) -> Incident:
+def updated(incident: Incident, candidate: Candidate) -> Incident:
     """Return the incident in the candidate's words; the same object if nothing changes.
 
     While an incident stands, its severity only rises and what it covers only grows, as covered

@@ -15,7 +15,7 @@ class RecentIncidents:
         self._span = span
         self._over: dict[str, Incident] = {}
 
-    def take(self, incidents: Iterable[Incident]) -> None:
+    def add(self, incidents: Iterable[Incident]) -> None:
         """Remember those of the incidents that are over."""
         self._over |= {one.id: one for one in incidents if one.resolved_at is not None}
 
@@ -26,4 +26,4 @@ class RecentIncidents:
             for key, one in self._over.items()
             if one.resolved_at is not None and now - one.resolved_at <= self._span
         }
-        return (*book.standing(), *self._over.values())
+        return (*book.active(), *self._over.values())

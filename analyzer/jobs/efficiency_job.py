@@ -19,7 +19,7 @@ from accounting.efficiency.inefficient_hours import (
     parts_of,
     waste_hour,
 )
-from accounting.efficiency.recent_incidents import standing_or_resolved_since
+from accounting.efficiency.recent_incidents import active_since
 from gpuvigil.clock import EPOCH, Clock, to_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.log import Log
@@ -73,7 +73,7 @@ class EfficiencyJob:
             self._clock.wait(self._stop, _LOOK_SECONDS)
             return
         began = self._clock.monotonic()
-        told = self._told(due[-1])
+        told = self._hour_records(due[-1])
         for start in due:
             if self._stop.is_set():
                 return
@@ -123,7 +123,7 @@ class EfficiencyJob:
                 rows[subject.cluster][subject.key] = row
         return rows
 
-    def _told(self, oldest: datetime) -> _HourRecords:
+    def _hour_records(self, oldest: datetime) -> _HourRecords:
         """What hours from `oldest` on are judged by."""
         jobs = jobs_since(self._hub, None, oldest)
         held, whole_from = [], None
@@ -141,7 +141,7 @@ class EfficiencyJob:
         return _HourRecords(
             held=held,
             inventories=list(readable(inventories, Inventory.from_record)),
-            incidents=standing_or_resolved_since(self._hub, oldest),
+            incidents=active_since(self._hub, oldest),
             whole_from=whole_from,
         )
 

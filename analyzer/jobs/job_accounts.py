@@ -35,7 +35,7 @@ class Jobs:
         self._held: dict[tuple[str, str], Job] = {}
         self._ended: dict[tuple[str, str], Job] = {}
 
-    def take(self, record: Record) -> None:
+    def ingest(self, record: Record) -> None:
         """Take in an allocation; other records say nothing about jobs."""
         if record.kind is not RecordKind.ALLOCATION:
             return

@@ -23,7 +23,7 @@ class Replacements:
             for one in newest(known).values():
                 self._keep(one)
         for record in records:
-            self.take(record)
+            self.ingest(record)
 
     @property
     def waiting(self) -> tuple[Record, ...]:
@@ -37,7 +37,7 @@ class Replacements:
             for record in records:
                 self._waiting.pop(record.id, None)
 
-    def take(self, record: Record) -> None:
+    def ingest(self, record: Record) -> None:
         """Take in a step, or an inventory, which may say that a part was replaced."""
         if record.kind is RecordKind.RMA:
             step = _rma(record)

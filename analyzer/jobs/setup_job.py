@@ -18,7 +18,7 @@ class Setups:
         for one in sorted(readable(setups, Setup.from_record), key=lambda it: it.at):
             self._newest[one.node] = one
         for record in records:
-            self.take(record)
+            self.ingest(record)
 
     @property
     def waiting(self) -> Sequence[Record]:
@@ -30,7 +30,7 @@ class Setups:
         for record in records:
             self._waiting.pop(record.id, None)
 
-    def take(self, record: Record) -> None:
+    def ingest(self, record: Record) -> None:
         """Take in an inventory; nothing of the selftest is kept."""
         if record.kind is not RecordKind.INVENTORY or record.marked:
             return

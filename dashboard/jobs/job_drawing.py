@@ -105,7 +105,7 @@ def _link(one: Incident) -> Node:
 
 def _bound(job: JobNow) -> str:
     assert job.decision is not None
-    return f"{job.decision.bound.value}: {job.decision.said}."
+    return f"{job.decision.bound.value}: {job.decision.text}."
 
 
 def tiles(job: JobNow, reliability: Reliability | None, prices: Prices, now: datetime) -> Node:
@@ -414,11 +414,11 @@ def ended(found: Ending) -> Sequence[Node]:
     """Return how and why the job ended, and what happened around its end."""
     told, end = found.told, found.told.ending
     if end.ended_at is None:
-        title = f"{told.holder} has not ended: {found.found.said}"
+        title = f"{told.holder} has not ended: {found.found.text}"
     else:
         title = f"{told.holder} ended: {found.found.why.value}"
     facts: list[tuple[str, Sequence[Node | None]]] = [
-        ("Why", [found.found.said]),
+        ("Why", [found.found.text]),
         ("State", [end.state]),
         ("Exit code", [end.exit_code]),
         ("Began", [None if end.started_at is None else time_of(end.started_at)]),

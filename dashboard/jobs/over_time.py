@@ -148,7 +148,7 @@ def runs(found: OverTime, job: JobNow) -> Sequence[Run]:
         if last is not None and (last.bound, last.end) == (decision.bound, at):
             gathered[-1] = Run(start=last.start, end=end, bound=last.bound, said=last.said)
         else:
-            gathered.append(Run(start=at, end=end, bound=decision.bound, said=decision.said))
+            gathered.append(Run(start=at, end=end, bound=decision.bound, said=decision.text))
     return gathered
 
 

@@ -172,7 +172,7 @@ def _row(
         holder[2],
         holder[1],
         judged.advice.value,
-        judged.said,
+        judged.text,
         _mean([one.sm_percent for one in works]),
         _mean([one.tensor_percent for one in works]),
         _mean([one.dram_percent for one in works]),

@@ -64,7 +64,7 @@ def grid(
             one.numbers.answered,
             one.queue_seconds,
             one.server,
-            one.judged.said if one.judged else None,
+            one.judged.text if one.judged else None,
             one.judged.advice if one.judged else None,
             one.cluster,
         )
@@ -83,7 +83,7 @@ def grid(
         for_people=_FOR_PEOPLE,
         notes=[
             *(
-                f"{one.model}: {one.judged.said}. To do: {one.judged.advice}."
+                f"{one.model}: {one.judged.text}. To do: {one.judged.advice}."
                 for one in found
                 if one.judged
             ),

@@ -182,7 +182,7 @@ def _row(job: JobNow, now: datetime) -> tuple[Value, ...]:
         job.cluster,
         " ".join(job.nodes),
         len(job.incidents),
-        None if found is None else found.said,
+        None if found is None else found.text,
         None if found is None else ", ".join(found.missing) or None,
         None if found is None else found.confidence,
         None if steps is None else steps.seconds,

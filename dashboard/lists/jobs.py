@@ -422,22 +422,22 @@ def decided(
     length = span[1] - span[0]
     if job.shared:
         said = "it shares GPUs with others, and who of them does what was not measured"
-        return Decision(bound=Bound.UNKNOWN, said=said, confidence=0.0)
+        return Decision(bound=Bound.UNKNOWN, text=said, confidence=0.0)
     if not whole_span(job.started_at, span):
         age = duration(max(span[1] - job.started_at, timedelta()))
         said = f"it began {age} ago; an answer needs {duration(length)}"
-        return Decision(bound=Bound.EARLY, said=said, confidence=0.0)
+        return Decision(bound=Bound.EARLY, text=said, confidence=0.0)
     if watched_since is not None and span[1] - watched_since < COVERAGE * length:
         said = (
             f"watched for {duration(span[1] - watched_since)}, since"
             f" {time_of(watched_since)}; an answer needs {duration(COVERAGE * length)}"
         )
-        return Decision(bound=Bound.EARLY, said=said, confidence=0.0)
+        return Decision(bound=Bound.EARLY, text=said, confidence=0.0)
     found = decide(did)
     waits = {Bound.UNKNOWN, Bound.NOTHING}
     if job.on_call and found.bound in waits and did.utilization_percent is not None:
         said = "a server or notebook waits for its users"
-        return Decision(bound=Bound.ON_CALL, said=said, confidence=0.0)
+        return Decision(bound=Bound.ON_CALL, text=said, confidence=0.0)
     return found
 
 

@@ -25,7 +25,7 @@ def _with(job: JobNow, silent: Mapping[str, datetime | None]) -> JobNow:
     found = replace(job, not_reporting=quiet)
     if job.decision is None or len(quiet) < len(job.nodes):
         return found
-    unknown = Decision(bound=Bound.UNKNOWN, said=_nodes(found), confidence=0.0)
+    unknown = Decision(bound=Bound.UNKNOWN, text=_nodes(found), confidence=0.0)
     return replace(found, decision=unknown)
 
 

@@ -126,11 +126,11 @@ def _bound_words(found: Decision | None) -> str:
         return "; what bounds it was not measured."
     if found.bound in UNSAID:
         word = "judged" if found.bound is Bound.ON_CALL else "known"
-        return f". What bounds it is not {word}: {found.said}."
+        return f". What bounds it is not {word}: {found.text}."
     if found.bound is Bound.NOTHING:
-        return f" and is idle: {found.said}."
+        return f" and is idle: {found.text}."
     sure = f"confidence {found.confidence:.2f}"
-    return f", bound by {found.bound.value} ({sure}): {found.said}."
+    return f", bound by {found.bound.value} ({sure}): {found.text}."
 
 
 def has_incidents(job: JobNow) -> str:

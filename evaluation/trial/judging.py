@@ -133,7 +133,7 @@ class _Count:
                     rows=rows,
                     sent=frozenset[Gpu]().union(*(gpus for _, gpus in lately)),
                     nodes_sent=frozenset(heard),
-                    heard=heard,
+                    last_seen=heard,
                     out=None,
                     inventories=roster,
                     allocations=book,

@@ -50,7 +50,7 @@ def check_subjects(
     for it in records:
         _check_form(it)
         if bearer.scope is Scope.SCHEDULER:
-            _check_told_by_scheduler(it)
+            _check_of_scheduler(it)
         elif it.parent is not None:
             raise Refused(403, f"{_named(it)} names a parent, which only services' records have")
     own = _WritableSubjects(bearer)
@@ -115,7 +115,7 @@ def _check_form(it: Record) -> None:
         raise Refused(403, f"{_named(it)} is due, which only services' records are")
 
 
-def _check_told_by_scheduler(it: Record) -> None:
+def _check_of_scheduler(it: Record) -> None:
     """Raise Refused (403) when a record's id or parent does not belong to its subject."""
     if it.kind in {RecordKind.SCHEDULER, RecordKind.SWITCH, RecordKind.EQUIPMENT}:
         right = it.id == it.subject and it.parent is None

@@ -83,7 +83,7 @@ def read(
 class LineFilter(Protocol):
     """Decides which lines to refuse by their heads: what stands before the fields."""
 
-    def look(self, heads: Sequence[tuple[int, str, int]]) -> Sequence[str | None]:
+    def refusals(self, heads: Sequence[tuple[int, str, int]]) -> Sequence[str | None]:
         """Return, for each text index, head and line count, why the lines are refused, or None."""
 
     def rejected_texts(self) -> Collection[int]:
@@ -110,7 +110,7 @@ class _Work:
         pairs, of_row, counts = np.unique(both, return_inverse=True, return_counts=True)
         texts, codes = np.divmod(pairs, len(names))
         asked = zip(texts.tolist(), codes.tolist(), counts.tolist(), strict=True)
-        reasons = line_filter.look([(text, names[code], count) for text, code, count in asked])
+        reasons = line_filter.refusals([(text, names[code], count) for text, code, count in asked])
         rejected_texts = np.isin(texts, list(line_filter.rejected_texts()))
         struck = rejected_texts | np.array([reason is not None for reason in reasons])
         if not struck.any():

@@ -56,12 +56,12 @@ class Newest:
             self._waiting.append(rows)
             self._rows += rows.num_rows
             if self._rows >= _MOST_WAITING:
-                self._take_in()
+                self._merge_waiting()
 
     def forget(self, before_ns: int) -> None:
         """Drop the subjects whose newest line, and so all their lines, are older than `before_ns`."""
         with self._lock:
-            self._take_in()
+            self._merge_waiting()
             keep = np.nonzero(self._at >= before_ns)[0]
             if len(keep) == len(self._at):
                 return
@@ -78,7 +78,7 @@ class Newest:
         tags.
         """
         with self._lock:
-            self._take_in()
+            self._merge_waiting()
             order = self._sorted()
             chosen = self._at[order] >= since_ns
             rows = order[chosen]
@@ -106,7 +106,7 @@ class Newest:
             self._tags = [pa.array(column, pa.string()) for column in columns]
         return self._order
 
-    def _take_in(self) -> None:
+    def _merge_waiting(self) -> None:
         if not self._waiting:
             return
         rows = pa.concat_tables(self._waiting, promote_options="default").combine_chunks()

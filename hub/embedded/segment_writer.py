@@ -45,12 +45,12 @@ class SegmentWriter:
         lines: str,
         about: tuple[int, int, int],
         replaces: Sequence[Unit] = (),
-        beside: tuple[str, int] = ("", 1),
+        group: tuple[str, int] = ("", 1),
     ) -> Unit | None:
         """Write a unit of the rows of `SELECT * FROM {lines}` and return it; None without rows.
 
         `about`: the unit's level, the start of its span, and now, in nanoseconds. The unit takes
-        effect when it is entered into the manifest. `beside`: the common name of the units that
+        effect when it is entered into the manifest. `group`: the common name of the units that
         replace `replaces` together, and how many they are.
         """
         level, start_ns, now_ns = about
@@ -79,8 +79,8 @@ class SegmentWriter:
             "version": str(LAYOUT_VERSION),
             "columns": ",".join(columns),
             "replaces": ",".join(one.name for one in replaces),
-            "together": beside[0],
-            "parts": str(beside[1]),
+            "together": group[0],
+            "parts": str(group[1]),
         }
         in_order = _sorted(measurement, lines, columns)
         _copy(cursor, in_order, _draft(unit.lines_file(self.folder)), said)
@@ -188,10 +188,10 @@ def _rolled(measurement: Measurement, lines: str, metrics: Sequence[Metric]) -> 
 
 
 def _copy(
-    cursor: duckdb.DuckDBPyConnection, query: str, path: Path, said: Mapping[str, str]
+    cursor: duckdb.DuckDBPyConnection, query: str, path: Path, metadata: Mapping[str, str]
 ) -> None:
-    """Write the rows of a query; `said` goes into the file's metadata, in case the manifest is
+    """Write the rows of a query; the metadata goes into the file as well, in case the manifest is
     lost.
     """
-    pairs = ", ".join(f"{key}: {text(value)}" for key, value in said.items())
+    pairs = ", ".join(f"{key}: {text(value)}" for key, value in metadata.items())
     cursor.execute(f"COPY ({query}) TO {text(str(path))} ({_FORMAT}, KV_METADATA {{{pairs}}})")

@@ -104,7 +104,7 @@ class Embedded:
         limits, place = (memory_limit_bytes, threads), (self.folder, self._readers)
         self._slices = RollupCache(memory_limit_bytes // _OF_SLICES)
         before_new = partial(mark, self.folder)
-        self._database = Database(path, limits, self._clock, before_new, self._look_over)
+        self._database = Database(path, limits, self._clock, before_new, self._recover)
         self.ask = self._database.ask
         self._inspector = Inspector(self._database, place, self._clock, self._changing)
         self._asking = QueryEngine(
@@ -173,7 +173,7 @@ class Embedded:
                 if unit.measurement == question.measurement.name
                 and unit.touches(question.start_ns, question.end_ns)
             )
-            self._inspector.look_through(touched, decode=True)
+            self._inspector.verify(touched, decode=True)
         # Asked again without the damaged files; another thread may have found them before.
         try:
             return self._asking.answer(question)
@@ -203,7 +203,7 @@ class Embedded:
 
         with self._maintaining:
             # Damaged files are never rewritten as if they were whole.
-            self._inspector.look_through(filter(in_two, self.units()), decode=True)
+            self._inspector.verify(filter(in_two, self.units()), decode=True)
             # Commits go on while files are rewritten.
             self._remove(self._made(work, begin_under=self._writing))
             self._narrow(MEASUREMENTS)
@@ -318,7 +318,7 @@ class Embedded:
     def verify(self) -> VerificationResult:
         """Read every byte of the store, and set aside sealed files that are not as written."""
         known = self.units()
-        damaged = self._inspector.look_through(known, decode=True)
+        damaged = self._inspector.verify(known, decode=True)
         for table in (*MEASUREMENTS, EXTRA, "seen"):
             self._database.transaction(partial(read_through, table=table))
         lines = sum(unit.lines for unit in known if unit.lines_bytes is not None)
@@ -330,7 +330,7 @@ class Embedded:
         Commits go on meanwhile; sealing waits. Damaged files are set aside and not copied.
         """
         with self._maintaining:
-            self._inspector.look_through(self.units())
+            self._inspector.verify(self.units())
             known = self.units()
             target = to / self._path.name
             try:
@@ -467,12 +467,12 @@ class Embedded:
                 if path not in known:
                     path.unlink(missing_ok=True)
 
-    def _look_over(self, went_back: bool, lost: Lost) -> None:
+    def _recover(self, went_back: bool, lost: Lost) -> None:
         """Compare the sealed files with the manifest, and find the newest lines."""
         with self._changing():
-            self._looked_over(went_back, lost)
+            self._recover_units(went_back, lost)
 
-    def _looked_over(self, went_back: bool, lost: Lost) -> None:
+    def _recover_units(self, went_back: bool, lost: Lost) -> None:
         went_back = went_back or marked(self.folder)
         if self._newest and not went_back:
             return
@@ -495,6 +495,6 @@ class Embedded:
                 for name, measurement in MEASUREMENTS.items()
             }
             for file, (to, reason) in lost.items():
-                self._inspector.tell(file, reason, to, rows_of(to))
+                self._inspector.record_damage(file, reason, to, rows_of(to))
             unmark(self.folder)
             remove_orphans(self.folder, units(cursor))

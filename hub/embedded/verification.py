@@ -41,7 +41,7 @@ class Inspector:
         self._clock = clock
         self._changing = changing
 
-    def look_through(self, known: Iterable[Unit], *, decode: bool = False) -> int:
+    def verify(self, known: Iterable[Unit], *, decode: bool = False) -> int:
         """Read units and set aside those that are damaged; return how many.
 
         With `decode`, also those whose bytes are as written but cannot be decoded.
@@ -66,7 +66,7 @@ class Inspector:
 
     def left_of(self, pieces: Sequence[Unit], *, decode: bool = False) -> Sequence[Unit] | None:
         """Set aside the damaged pieces and return the others; None when all are fine."""
-        if not self.look_through(pieces, decode=decode):
+        if not self.verify(pieces, decode=decode):
             return None
         left = {unit.name for unit in self._known()}
         return [unit for unit in pieces if unit.name in left]
@@ -76,9 +76,9 @@ class Inspector:
         moved = damage.moved_away(unit.files(self._folder), self._clock.now())
         self._database.transaction(partial(strike, gone=[unit]), commit_under=self._changing())
         for path, reason in wrong.items():
-            self.tell(path, reason, moved.get(path), unit.lines)
+            self.record_damage(path, reason, moved.get(path), unit.lines)
 
-    def tell(self, file: Path, reason: str, to: Path | None, lines: int | None) -> None:
+    def record_damage(self, file: Path, reason: str, to: Path | None, lines: int | None) -> None:
         """Record what was lost, and log it."""
         _LOG.error(
             "damaged file set aside", file=str(file), reason=reason, moved_to=str(to), lines=lines

@@ -57,7 +57,7 @@ LARGEST_RECORD_BYTES = 1024 * 1024
 RECORDS_PER_HOUR = 20_000
 BYTES_PER_HOUR = 128 * 1024 * 1024
 _HOUR_SECONDS = 3600.0
-_TELL_AGAIN_SECONDS = 600.0
+_LOG_AGAIN_SECONDS = 600.0
 
 # Most long polls of one token: each commit makes every one of them query again.
 MOST_WAITING = 500
@@ -108,8 +108,8 @@ class RecordsEndpoint:
         self._reading = FairQueue(_READING)
         self._allowed_records = Allowance(RECORDS_PER_HOUR, _HOUR_SECONDS)
         self._allowed_bytes = Allowance(BYTES_PER_HOUR, _HOUR_SECONDS)
-        self._flood = Cooldown(_TELL_AGAIN_SECONDS)
-        self._unscoped = Cooldown(_TELL_AGAIN_SECONDS)
+        self._flood = Cooldown(_LOG_AGAIN_SECONDS)
+        self._unscoped = Cooldown(_LOG_AGAIN_SECONDS)
         self._waiting = Counter[Bearer]()
 
     def routes(self) -> list[Route]:
@@ -124,7 +124,7 @@ class RecordsEndpoint:
 
     async def write(self, request: Request) -> Response:
         bearer: Bearer = request.state.bearer
-        self._look_at_clock(bearer, request.headers)
+        self._update_clock(bearer, request.headers)
         self._check_allowance(bearer)
         with self._arriving.of(bearer) as held:
             largest = self._settings.body_bytes
@@ -153,7 +153,7 @@ class RecordsEndpoint:
             _LOG.warning("records refused", why=text)
         raise Refused(429, text, 60)
 
-    def _look_at_clock(self, bearer: Bearer, headers: Mapping[str, str]) -> None:
+    def _update_clock(self, bearer: Bearer, headers: Mapping[str, str]) -> None:
         found = sender(headers)
         if found is None:
             return
@@ -217,13 +217,13 @@ class RecordsEndpoint:
         of_node = [record.c.kind == RecordKind.ALLOCATION.value, under(node)]
         open_now = [AllocationState.HELD.value]
 
-        def look() -> list[dict[str, Any]]:
+        def find() -> list[dict[str, Any]]:
             found = self._book.find(wanted, _MOST_RECORDS)
             if asked.get("held"):
                 found += self._book.find(of_node, _MOST_RECORDS, states=open_now)
             return found
 
-        return await self._read(bearer, lambda: self._found_answer(bearer, look))
+        return await self._read(bearer, lambda: self._found_answer(bearer, find))
 
     async def changes(self, request: Request) -> Response:
         asked = request.query_params
@@ -288,7 +288,7 @@ class RecordsEndpoint:
             if not isinstance(given, list):
                 raise Refused(400, "records must be a list")
             async with self._writing.turn(bearer):
-                records = await run_in_threadpool(_taken_in, given)
+                records = await run_in_threadpool(_records_of, given)
                 now = self._clock.now()
                 try:
                     kept = await in_thread(
@@ -315,11 +315,11 @@ class RecordsEndpoint:
     def _found_answer(
         self,
         bearer: Bearer,
-        look: Callable[[], list[dict[str, Any]]],
+        find: Callable[[], list[dict[str, Any]]],
         asked: Mapping[str, str] | None = None,
     ) -> Response:
         try:
-            return self._answer(bearer, self._viewing.shown(bearer, look(), asked))
+            return self._answer(bearer, self._viewing.shown(bearer, find(), asked))
         except TooMuchError:
             raise Refused(
                 413,
@@ -369,7 +369,7 @@ def _records(body: bytes) -> list[Record]:
     ]
 
 
-def _taken_in(given: list[Any]) -> list[Record]:
+def _records_of(given: list[Any]) -> list[Record]:
     return [record_of(value, f"record {number}") for number, value in enumerate(given, 1)]
 
 

@@ -62,7 +62,7 @@ class Status:
         # Open to everybody, so many requests at a time cost no more than one.
         self._ready = SharedRun(self._ready_state)
         self._numbers = SharedRun(partial(generate_latest, counters.registry))
-        self._looking_at = "the hub"
+        self._checking = "the hub"
 
     def routes(self) -> list[Route]:
         return [
@@ -92,16 +92,16 @@ class Status:
             async with asyncio.timeout(_READY_SECONDS):
                 return await _answered(self._ready)
         except TimeoutError:
-            text = f"{self._looking_at} did not answer within {_READY_SECONDS} s"
+            text = f"{self._checking} did not answer within {_READY_SECONDS} s"
             return failure(503, text, 5)
 
     async def metrics(self, _request: Request) -> Response:
         return Response(await self._numbers(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     def _ready_state(self) -> str:
-        self._looking_at = "the store of telemetry"
+        self._checking = "the store of telemetry"
         self._store.ask("SELECT 1")
-        self._looking_at = "the records' database"
+        self._checking = "the records' database"
         self._book.sequence()
         if self._committer.stopping:
             raise StoreError("the hub stops")
@@ -180,7 +180,7 @@ class Status:
         newest = self._backups.newest()
         return {
             "backup_at": None if newest is None else to_text(newest.at),
-            "repairs": [it.to_json() for it in self._backups.standing()],
+            "repairs": [it.to_json() for it in self._backups.pending()],
         }
 
 

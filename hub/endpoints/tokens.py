@@ -80,7 +80,7 @@ class TokensEndpoint:
         except ValueError as error:
             raise Refused(400, str(error)) from None
         except NotGivenError as error:
-            raise Refused(409 if error.taken else 403, str(error)) from None
+            raise Refused(409 if error.in_use else 403, str(error)) from None
         _LOG.info("node joined", id=issued.id, by=bearer.join, node=issued.node)
         return JSONResponse({"issued": issued.to_json()})
 

@@ -45,7 +45,7 @@ _AT_A_TIME = 16
 _LATE_SECONDS = 0.1
 _BEAT_SECONDS = 0.25
 
-_TELL_AGAIN = timedelta(minutes=10)
+_LOG_AGAIN = timedelta(minutes=10)
 _LANE_PAUSE_SECONDS = 60
 
 
@@ -62,7 +62,7 @@ class Ingest:
         # Room for one of the largest bodies, beside as much for all others.
         most = max(settings.queue_bytes, 2 * settings.body_bytes)
         self._arriving = MemoryBudget(most, self._pause)
-        self._lane_logged = clock.now() - _TELL_AGAIN
+        self._lane_logged = clock.now() - _LOG_AGAIN
         self._throttle = LoopThrottle(_AT_A_TIME)
         self._late_seconds = math.nan  # until the first body
         self._outcomes: deque[tuple[asyncio.Future[Outcome], Outcome]] = deque()
@@ -156,7 +156,7 @@ class Ingest:
             raise Refused(400, str(error)) from None
         except TooManySenders as error:
             self._counters.refused_lanes.inc()
-            if now - self._lane_logged >= _TELL_AGAIN:
+            if now - self._lane_logged >= _LOG_AGAIN:
                 self._lane_logged = now
                 _LOG.warning("new lane of bodies refused", why=str(error))
             raise Refused(429, str(error), _LANE_PAUSE_SECONDS) from None

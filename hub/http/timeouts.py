@@ -24,7 +24,7 @@ class Timeout:
             self._loop, self._timer = loop, None
             self._due.clear()
         if self._timer is None:
-            self._timer = loop.call_later(self.seconds / 4, self._look)
+            self._timer = loop.call_later(self.seconds / 4, self._cancel_overdue)
         self._due[task] = loop.time() + self.seconds
 
     def __exit__(
@@ -39,7 +39,7 @@ class Timeout:
         if cancelled and task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise TimeoutError from None
 
-    def _look(self) -> None:
+    def _cancel_overdue(self) -> None:
         assert self._loop is not None
         now = self._loop.time()
         for task, due in self._due.items():
@@ -49,7 +49,9 @@ class Timeout:
                 break
             self._due[task] = None
             task.cancel()
-        self._timer = self._loop.call_later(self.seconds / 4, self._look) if self._due else None
+        self._timer = (
+            self._loop.call_later(self.seconds / 4, self._cancel_overdue) if self._due else None
+        )
 
 
 def _task() -> asyncio.Task[object]:

@@ -11,7 +11,7 @@ from gpuvigil.errors import StoreError
 from gpuvigil.log import Log
 from gpuvigil.model import Record, RecordKind
 
-from .backups import Backup, backups, is_damage, prune, take, wrong_inside
+from .backups import Backup, back_up, backups, is_damage, prune, wrong_inside
 from .journal import Journal
 from .record_book import RecordBook
 from .repair import Opened, Repair
@@ -50,10 +50,10 @@ class BackupJob:
         self._stopping.set()
         self._thread.join()
 
-    def standing(self) -> list[Repair]:
+    def pending(self) -> list[Repair]:
         """Return the repairs that somebody still has to look at, oldest first."""
         now = self._clock.now()
-        return [it for it in self._repairs if it.stands(now)]
+        return [it for it in self._repairs if it.is_pending(now)]
 
     def newest(self) -> Backup | None:
         """Return the newest backup; None while there is none."""
@@ -98,7 +98,7 @@ class BackupJob:
         with self._book.transactions.turn():
             number = self._journal.begin(self._book.sequence())
         try:
-            wrong = take(source, self._folder, number, self._rest)
+            wrong = back_up(source, self._folder, number, self._rest)
         except _Stopped:
             return
         except sqlite3.Error as error:
@@ -106,14 +106,14 @@ class BackupJob:
                 self._book.transactions.found_damaged(str(error))
             raise StoreError(f"the records in {source}: {error}") from error
         if wrong is not None:
-            self._look_at_source(source, wrong)
+            self._check_source(source, wrong)
             return
         self._lags = False
         prune(self._folder)
         seconds = self._clock.monotonic() - started
         _LOG.info("records backed up", number=number, seconds=round(seconds, 3))
 
-    def _look_at_source(self, source: Path, wrong: str) -> None:
+    def _check_source(self, source: Path, wrong: str) -> None:
         """Check whether the source is damaged as well as its copy, and raise StoreError."""
         found = wrong_inside(source, thorough=True)
         if found is not None:
@@ -126,7 +126,7 @@ class BackupJob:
 
     def _write_pulse(self, now: datetime) -> None:
         """Write a pulse with the repairs, of which alerts makes incidents, when they have changed."""
-        repairs = [{**it.to_json(), "over": not it.stands(now)} for it in self._repairs]
+        repairs = [{**it.to_json(), "over": not it.is_pending(now)} for it in self._repairs]
         if not repairs or self._written_repairs == repairs:
             return
         body = {"state": "running", "repairs": repairs}

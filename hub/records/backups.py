@@ -54,7 +54,7 @@ def backup_file(folder: Path, number: int) -> Path:
     return folder / f"records-{number:08}.sqlite"
 
 
-def take(source: Path, folder: Path, number: int, rest: Callable[[float], object]) -> str | None:
+def back_up(source: Path, folder: Path, number: int, rest: Callable[[float], object]) -> str | None:
     """Copy and check the records; return what is wrong with the copy, None when it is kept.
 
     `rest` waits between two steps. sqlite3.Error and OSError when the copy cannot be made.

@@ -14,7 +14,7 @@ from .tables import counter
 CHANNEL = "gpuvigil_records"
 
 # The delay where a pooler between here and the server swallows notifications.
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _AGAIN_SECONDS = 1.0
 
 
@@ -26,11 +26,13 @@ def announce(connection: Connection, sequence: int) -> None:
 class Follower:
     """A thread that calls `tell` after commits of other hubs, as soon as they can be read."""
 
-    def __init__(self, engine: Engine, tell: Callable[[], None], own: Callable[[], int]) -> None:
-        """`own` returns the newest sequence that this hub has committed itself."""
+    def __init__(
+        self, engine: Engine, notify: Callable[[], None], own_sequence: Callable[[], int]
+    ) -> None:
+        """`own_sequence` returns the newest sequence that this hub has committed itself."""
         self._engine = engine
-        self._tell = tell
-        self._own = own
+        self._notify = notify
+        self._own_sequence = own_sequence
         self._known_sequence = -1
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="records-follower", daemon=True)
@@ -49,15 +51,15 @@ class Follower:
         while not self._stopping.is_set():
             try:
                 with self._engine.connect() as connection:
-                    for sequence in self._heard(connection):
-                        self._hear(sequence)
+                    for sequence in self._sequences(connection):
+                        self._receive(sequence)
             except errors:
                 # Requests log that the database is away. Waiting requests are woken, and ask again,
                 # too.
-                self._tell()
+                self._notify()
                 self._stopping.wait(_AGAIN_SECONDS)
 
-    def _heard(self, connection: Connection) -> Iterator[int]:
+    def _sequences(self, connection: Connection) -> Iterator[int]:
         """Yield the newest sequence after each notification of a commit, and at every look."""
         connection = connection.execution_options(isolation_level="AUTOCOMMIT")
         connection.exec_driver_sql(f"LISTEN {CHANNEL}")
@@ -65,13 +67,13 @@ class Follower:
         try:
             while not self._stopping.is_set():
                 yield int(connection.execute(select(counter.c.sequence)).scalar_one())
-                for _ in driver.notifies(timeout=_LOOK_SECONDS, stop_after=1):
+                for _ in driver.notifies(timeout=_POLL_SECONDS, stop_after=1):
                     pass
         finally:
             # This connection, which listens, may not go back into the pool.
             connection.detach()
 
-    def _hear(self, sequence: int) -> None:
-        if sequence > max(self._known_sequence, self._own()):
-            self._tell()
+    def _receive(self, sequence: int) -> None:
+        if sequence > max(self._known_sequence, self._own_sequence()):
+            self._notify()
         self._known_sequence = sequence

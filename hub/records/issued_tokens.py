@@ -43,7 +43,7 @@ _LOG = Log("hub")
 _LISTED = timedelta(days=30)
 
 # Changes made by another hub, or by `gpuvigil token` beside a hub, take effect after this long.
-LOOK_SECONDS = 1.0
+REFRESH_SECONDS = 1.0
 
 _FILE_FORMAT = 1
 _COLUMNS = [it for it in token.c if it is not token.c.changed]
@@ -62,7 +62,7 @@ class IssuedTokens:
         self._transactions = transactions
         self._now = now
         self._ends = ends
-        self._looking = threading.Lock()
+        self._refreshing = threading.Lock()
         self._state: tuple[int, int | None] | None = None
         self._by_hash: dict[str, Issued] = {}
         self.refresh()
@@ -75,7 +75,7 @@ class IssuedTokens:
 
     def refresh(self) -> None:
         """Read the tokens again when any of them has changed."""
-        with self._looking:
+        with self._refreshing:
             with self._transactions.read() as connection:
                 query = select(func.count(), func.max(token.c.changed)).select_from(token)
                 count, changed = connection.execute(query).one()
@@ -199,7 +199,7 @@ class IssuedTokens:
         self._refresh_if_possible()
         return issued, given
 
-    def take_over(self, file: Path) -> None:
+    def import_file(self, file: Path) -> None:
         """Import the tokens of a file, as an older gpuvigil kept them, and rename the file.
 
         Tokens that are known already stay as they are here. ConfigError when the file cannot be
@@ -259,7 +259,7 @@ class TokenRefresher:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.wait(LOOK_SECONDS):
+        while not self._stopping.wait(REFRESH_SECONDS):
             # Without the database nobody can revoke any token; requests say that it is away.
             with suppress(StoreError):
                 self._issued_tokens.refresh()

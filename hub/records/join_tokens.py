@@ -27,9 +27,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class NotGivenError(Exception):
     """A join token gives no token; `taken` when the node has one, or the id is another's."""
 
-    def __init__(self, message: str, *, taken: bool = False) -> None:
+    def __init__(self, message: str, *, in_use: bool = False) -> None:
         super().__init__(message)
-        self.taken = taken
+        self.in_use = in_use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def given_before(
             raise NotGivenError(
                 f"node {whole} has a token already: where it was lost, or the node is another now, end it first"
                 f" with 'gpuvigil token revoke {it.id}'",
-                taken=True,
+                in_use=True,
             )
     if used >= uses(offered.id):
         raise NotGivenError(f"all {uses(offered.id)} uses of this join token are spent")
@@ -98,5 +98,5 @@ def given_before(
 def _same(it: Issued, wanted: Wanted, now: datetime) -> Issued:
     whole = (it.sha256, it.cluster, it.node) == (wanted.sha256, wanted.cluster, wanted.node)
     if not whole or not it.holds(now):
-        raise NotGivenError("another token has had this id: make another", taken=True)
+        raise NotGivenError("another token has had this id: make another", in_use=True)
     return it

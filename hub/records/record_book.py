@@ -65,10 +65,10 @@ class RecordBook:
         self._follower: Follower | None = None
         self._newest = -1
 
-    def follow(self, tell: Callable[[], None]) -> None:
-        """Call `tell`, from a thread, when another hub has committed to the same database."""
+    def follow(self, notify: Callable[[], None]) -> None:
+        """Call `notify`, from a thread, when another hub has committed to the same database."""
         if self.transactions.shared:
-            self._follower = Follower(self.transactions.engine, tell, lambda: self._newest)
+            self._follower = Follower(self.transactions.engine, notify, lambda: self._newest)
             self._follower.start()
 
     def write(self, records: Iterable[Record]) -> tuple[int, int]:
@@ -208,7 +208,7 @@ class RecordBook:
         gone, seen, limit = 0, 0, to_text(before)
         while True:
             with self.transactions.read() as connection:
-                rows = retention.look(connection, limit, seen)
+                rows = retention.expired(connection, limit, seen)
             if not rows:
                 return gone
             seen = rows[-1].sequence

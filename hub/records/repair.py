@@ -33,7 +33,7 @@ _LOG = Log("hub")
 _NOTES = "repairs.jsonl"
 _SUSPECT, _RESTORED = ".suspect", ".restored"
 # A repair is reported as long as the file that was set aside exists; without one, for this long.
-TOLD_FOR = timedelta(days=1)
+REPORTED_FOR = timedelta(days=1)
 _MOST_NOTES = 20
 # Sequences go on this far above all that were given out, so that followers of changes miss none.
 _JUMP = 1_000_000
@@ -58,11 +58,11 @@ class Repair:
         """Return the repair as it is stored, reported and shown."""
         return asdict(self)
 
-    def stands(self, now: datetime) -> bool:
+    def is_pending(self, now: datetime) -> bool:
         """Return whether somebody still has to look at the repair."""
         if self.moved_to is not None:
             return Path(self.moved_to).exists()
-        return now - from_text(self.at) < TOLD_FOR
+        return now - from_text(self.at) < REPORTED_FOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

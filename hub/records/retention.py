@@ -23,7 +23,7 @@ from gpuvigil.model import ENDED_STATES, AllocationState, RecordKind
 from .tables import record
 
 # Records of one look; each look is a transaction of its own, so that others get their turn.
-LOOK = 5_000
+BATCH = 5_000
 
 _COLUMNS: Sequence[ColumnElement[Any]] = [
     record.c[k] for k in ("kind", "id", "sequence", "at", "subject", "body")
@@ -62,7 +62,7 @@ _OF_A_TIME = (
 _IDLE_NOTICE, _OF_ITSELF, _DIGEST = "idle-", "self-", "self-digest-"
 
 
-def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
+def expired(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
     """Return the next records from before a time that are over, in the order of their sequence."""
     over = or_(
         # An existing node reports its inventory again and again; its retirement is reported after
@@ -76,7 +76,7 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
         and_(record.c.kind == RecordKind.INCIDENT.value, record.c.state.in_(_OVER)),
         record.c.kind == RecordKind.SILENCE.value,
         and_(record.c.kind == RecordKind.JOB.value, record.c.state.in_(ENDED_STATES)),
-        _said_by_alerts(),
+        _reported_by_alerts(),
         _has_a_successor(before),
         # The pulse of one process among several: the next one has another id.
         and_(record.c.kind == RecordKind.PULSE.value, record.c.id.contains(":")),
@@ -85,7 +85,7 @@ def look(connection: Connection, before: str, after: int) -> Sequence[Row[Any]]:
         select(*_COLUMNS)
         .where(over, record.c.at < before, record.c.sequence > after)
         .order_by(record.c.sequence)
-        .limit(LOOK)
+        .limit(BATCH)
     )
     return connection.execute(query).all()
 
@@ -123,7 +123,7 @@ def _drop_held(connection: Connection, nodes: Collection[str]) -> int:
     there = [it.sequence for it in found if "/".join(it.subject.split("/")[:2]) in nodes]
     return sum(
         connection.execute(delete(record).where(record.c.sequence.in_(part))).rowcount
-        for part in (there[begin : begin + LOOK] for begin in range(0, len(there), LOOK))
+        for part in (there[begin : begin + BATCH] for begin in range(0, len(there), BATCH))
     )
 
 
@@ -142,7 +142,7 @@ def _has_a_successor(before: str) -> ColumnElement[bool]:
     return and_(record.c.kind == RecordKind.SETUP.value, successor)
 
 
-def _said_by_alerts() -> ColumnElement[bool]:
+def _reported_by_alerts() -> ColumnElement[bool]:
     """Return the condition for transitions and notices that have no incident to be deleted with.
 
     It leaves out the last step of a trouble of gpuvigil itself, which may stand, and what is still

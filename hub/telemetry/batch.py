@@ -109,7 +109,7 @@ class _CommitFilter:
         self._series = series
         self.forbidden: dict[int, str] = {}
 
-    def look(self, heads: Sequence[tuple[int, str, int]]) -> Sequence[str | None]:
+    def refusals(self, heads: Sequence[tuple[int, str, int]]) -> Sequence[str | None]:
         bound = {
             index for index, body in enumerate(self._bodies) if not body.bearer.writes_for_any_node
         }

@@ -61,13 +61,13 @@ class Clocks:
         node = (who.lane.cluster, who.lane.node)
         ahead = who.sent_at - received_at
         if who.lane.lane == "live":
-            self.hear(node, ahead, prompt)
+            self.update(node, ahead, prompt)
         clock = self._clocks.get(node)
         if clock is None or clock.state is ClockState.RIGHT:
             return timedelta()
         return -(offset_of(clock.ahead) if clock.state is ClockState.CORRECTED else ahead)
 
-    def hear(self, node: Node, ahead: timedelta, prompt: bool = True) -> None:
+    def update(self, node: Node, ahead: timedelta, prompt: bool = True) -> None:
         """Update the estimate of a node's clock: it sent something `ahead` of when it was received."""
         # Waiting only makes a clock look less ahead than it is.
         if prompt or ahead > timedelta():

@@ -112,7 +112,7 @@ class Committer:
         while True:
             self._wait(due)
             began = self._clock.monotonic()
-            bodies = self._take()
+            bodies = self._next_bodies()
             if bodies:
                 self._finish(bodies, self._commit(bodies))
             due = began + pause_seconds(
@@ -131,7 +131,7 @@ class Committer:
         if self._shares.held < _COMMIT_BYTES:
             self._clock.wait(self._stopping, due - self._clock.monotonic())
 
-    def _take(self) -> list[Body]:
+    def _next_bodies(self) -> list[Body]:
         bodies: list[Body] = []
         size = lines = 0
         with self._changed:
@@ -161,10 +161,10 @@ class Committer:
         try:
             outcomes = commit(self._store, self.seen, bodies, self.series, self.clocks)
         except StoreError as error:
-            self._look_again()
+            self._reload_seen()
             return self._failed(bodies, error)
         except Exception as error:  # noqa: BLE001 - the one committer outlives any batch
-            self._look_again()
+            self._reload_seen()
             if len(bodies) > 1:
                 # Whatever is wrong with one body, the others are still committed.
                 return [outcome for body in bodies for outcome in self._commit([body])]
@@ -173,7 +173,7 @@ class Committer:
         self._counters.commit_seconds.observe(self._clock.monotonic() - started)
         return outcomes
 
-    def _look_again(self) -> None:
+    def _reload_seen(self) -> None:
         """Read again which bodies are known: a commit that failed may have been made all the same."""
         try:
             self.seen.add(self._store.seen())

@@ -72,7 +72,7 @@ class Retention:
         """Drop the oldest sealed telemetry of a full store; log that, and if it helps little."""
         most = self._settings.store_bytes
         gone = self._store.shrink(most)
-        self._say_crowded(most)
+        self._warn_if_crowded(most)
         if gone.until_ns is None:
             return
         self._counters.dropped_lines.inc(gone.lines)
@@ -83,7 +83,7 @@ class Retention:
             until=to_text(from_ns(gone.until_ns)),
         )
 
-    def _say_crowded(self, most_bytes: int) -> None:
+    def _warn_if_crowded(self, most_bytes: int) -> None:
         held = self._store.held_bytes()
         crowded = is_crowded(most_bytes, held)
         if crowded and not self._crowded:

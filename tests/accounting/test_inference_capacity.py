@@ -78,7 +78,7 @@ def test_of_four_that_do_little_one_would_carry_it() -> None:
     found = judged(*(replica(name, activity=15.0) for name in "abcd"))
     assert (found.verdict, found.needed, found.spare_gpus) == (Verdict.OVER_PROVISIONED, 1, 3)
     assert (
-        found.said
+        found.text
         == "16 requests at the p95, the fullest cache 10 %; 1 of 4 replicas would carry it, none over 80 % full"
     )
 
@@ -95,9 +95,9 @@ def test_requests_that_wait_everywhere_are_too_few_replicas() -> None:
         *(replica(n, waiting=3.0, cache=95.0, activity=90.0, preempted=7.0) for n in "ab")
     )
     assert found.verdict is Verdict.SATURATED
-    assert "wait at least 100 % of the time" in found.said
-    assert "cache is 95 % full" in found.said
-    assert "14 requests were put back" in found.said
+    assert "wait at least 100 % of the time" in found.text
+    assert "cache is 95 % full" in found.text
+    assert "14 requests were put back" in found.text
     assert found.advice.startswith("add replicas")
 
 
@@ -110,7 +110,7 @@ def test_one_that_has_all_the_work_is_unbalanced_and_not_too_few() -> None:
     found = judged(replica("a", running=12.0, waiting=5.0, cache=97.0), replica("b", running=1.0))
     assert found.verdict is Verdict.UNBALANCED
     assert (
-        found.said
+        found.text
         == "a has 17 requests at once and b 1; requests wait 100 % of the time at one of them"
     )
     by_count = [

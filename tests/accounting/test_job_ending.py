@@ -163,7 +163,7 @@ def test_an_incident_of_long_before_stands_beside_and_a_fresh_grave_one_speaks()
 def test_what_goes_on_has_no_cause() -> None:
     waiting = Ending(state="PENDING", ended_at=None, reason="Resources")
     assert verdict(waiting, []).why is EndCause.RUNNING
-    assert verdict(waiting, []).said == "it is pending: Resources"
+    assert verdict(waiting, []).text == "it is pending: Resources"
 
 
 KINDS = [kind for kind in EventKind if kind is not EventKind.XID]
@@ -201,7 +201,7 @@ def test_neither_the_order_of_arrival_nor_the_hour_changes_a_verdict(
     moved = verdict(
         replace(end, ended_at=NOON + by), [replace(one, at=one.at + by) for one in told]
     )
-    assert (moved.why, moved.said) == (found.why, found.said)
+    assert (moved.why, moved.text) == (found.why, found.text)
     assert [one.at for one in found.clues] == sorted(one.at for one in found.clues)
 
 

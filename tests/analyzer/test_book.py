@@ -87,7 +87,7 @@ WINDOWS = (
 
 
 def found(*candidates: Candidate, fresh: bool = True) -> Observation:
-    return Observation(candidates={c.finding.fingerprint: c for c in candidates}, fresh=fresh)
+    return Observation(candidates={c.finding.fingerprint: c for c in candidates}, new_rows=fresh)
 
 
 @dataclass
@@ -141,7 +141,7 @@ def test_a_certain_finding_opens_at_first_sight() -> None:
     (transition,) = keeper.look(found(candidate(), fresh=False))
     assert (transition.from_state, transition.to_state, transition.number) == ("suspect", "open", 1)
     assert transition.reason == "certain at once"
-    (incident,) = keeper.book.standing()
+    (incident,) = keeper.book.active()
     assert incident.id == f"{PRINT}-20260131T120010000000Z"
     assert incident.version == 1
     assert transition.snapshot == incident.to_record().to_json()
@@ -277,7 +277,7 @@ def test_what_a_repair_did_not_hold_keeps_when_it_was_there_before() -> None:
     for _ in range(2):
         keeper.look(Observation(cured={PRINT: BACK}))
         keeper.look(found(candidate(since=keeper.now)), 90 * MINUTE)
-    (incident,) = keeper.restarted().standing()
+    (incident,) = keeper.restarted().active()
     assert incident.earlier == (NOON, NOON + 20 * SECOND)
     assert incident.since == NOON + 30 * SECOND + 90 * MINUTE
     # Of what nobody boots a node for nothing is kept, nor of what only could not be seen.
@@ -330,9 +330,9 @@ def test_numbers_are_brought_up_to_date_once_a_minute_without_a_word() -> None:
     keeper = Keeper()
     keeper.look(found(candidate(value="1")))
     keeper.look(found(candidate(value="2")), 59 * SECOND)
-    assert keeper.book.standing()[0].evidence[0].value == "1"
+    assert keeper.book.active()[0].evidence[0].value == "1"
     assert keeper.look(found(candidate(value="3")), SECOND) == ()
-    (incident,) = keeper.book.standing()
+    (incident,) = keeper.book.active()
     assert (incident.evidence[0].value, incident.version) == ("3", 2)
 
 
@@ -341,7 +341,7 @@ def test_severity_only_rises_and_covers_only_grow_while_it_stands() -> None:
     keeper.look(found(candidate(severity=Severity.WARNING, covers=("a",))))
     keeper.look(found(candidate(severity=Severity.CRITICAL, covers=("b",))))
     assert keeper.look(found(candidate(severity=Severity.WARNING))) == ()
-    (incident,) = keeper.book.standing()
+    (incident,) = keeper.book.active()
     assert (incident.severity, incident.covers) == (Severity.CRITICAL, ("a", "b"))
 
 
@@ -349,17 +349,17 @@ def test_the_earliest_start_is_kept() -> None:
     keeper = Keeper()
     keeper.look(found(candidate(since=NOON)))
     keeper.look(found(candidate(since=NOON + MINUTE)))
-    assert keeper.book.standing()[0].since == NOON
+    assert keeper.book.active()[0].since == NOON
 
 
 def test_late_ends_with_the_first_data_that_is_in_time() -> None:
     keeper = Keeper()
     keeper.look(found(candidate(late=True)))
-    assert keeper.book.standing()[0].late
+    assert keeper.book.active()[0].late
     (transition,) = keeper.look(found(candidate(late=False)))
     assert transition.reason == "lateness changed"
     assert keeper.look(found(candidate(late=True))) == ()
-    assert not keeper.book.standing()[0].late
+    assert not keeper.book.active()[0].late
 
 
 def test_a_look_at_one_node_says_nothing_about_the_others() -> None:
@@ -387,7 +387,7 @@ def test_words_follow_the_finding_where_only_what_it_hides_made_it_graver() -> N
     keeper.look(found(replace(alone, severity=Severity.CRITICAL)))
     dead = replace(alone.finding, condition="dead")
     keeper.look(found(replace(alone, title="Node is dead", finding=dead)))
-    (incident,) = keeper.book.standing()
+    (incident,) = keeper.book.active()
     assert (incident.severity, incident.title) == (Severity.CRITICAL, "Node is dead")
 
 
@@ -406,7 +406,7 @@ def test_a_verdict_changes_only_to_another_one_and_when_it_was_seen_twice() -> N
 
     def look(title: str) -> tuple[str, str]:
         keeper.look(said(title))
-        (incident,) = keeper.book.standing()
+        (incident,) = keeper.book.active()
         return incident.title, incident.action
 
     assert look(silent.title) == (silent.title, f"do: {silent.title}")
@@ -425,10 +425,10 @@ def test_what_was_said_when_it_was_graver_stands() -> None:
     few = candidate(severity=Severity.INFO)
     few = replace(few, finding=replace(few.finding, condition="corrected_growth"))
     keeper.look(found(replace(few, title="a few")))
-    (incident,) = keeper.book.standing()
+    (incident,) = keeper.book.active()
     assert (incident.title, incident.action) == ("a storm", "x")
     keeper.look(found(replace(candidate(severity=Severity.WARNING), title="another storm")))
-    assert [i.title for i in keeper.book.standing()] == ["another storm"]
+    assert [i.title for i in keeper.book.active()] == ["another storm"]
 
 
 def test_what_is_covered_for_long_comes_back_as_the_same_incident() -> None:
@@ -441,13 +441,13 @@ def test_what_is_covered_for_long_comes_back_as_the_same_incident() -> None:
 
     keeper = Keeper()
     keeper.look(found(candidate()))
-    (first,) = keeper.book.standing()
+    (first,) = keeper.book.active()
     keeper.look(gone(candidate(2), other()))
     for _ in range(3):
         keeper.look(found(other()), after=timedelta(minutes=25))
         keeper.book = keeper.restarted()
     keeper.look(found(candidate(), other()))
-    assert first.id in {incident.id for incident in keeper.book.standing()}
+    assert first.id in {incident.id for incident in keeper.book.active()}
     # Hours after its cause is over it would be another one.
     keeper.look(gone(other()))
     keeper.look(Observation())
@@ -455,7 +455,7 @@ def test_what_is_covered_for_long_comes_back_as_the_same_incident() -> None:
     for _ in range(6):
         keeper.look(Observation(), after=timedelta(minutes=25))
     keeper.look(found(candidate()))
-    assert first.id not in {incident.id for incident in keeper.book.standing()}
+    assert first.id not in {incident.id for incident in keeper.book.active()}
 
 
 # --- whatever happens -----------------------------------------------------------------------------
@@ -483,7 +483,7 @@ def observation_of(given_: Mapping[int, str], fresh: bool) -> Observation:
         covered={PRINTS[n]: BY_NODE for n, kind in given_.items() if kind == "covered"},
         cured={PRINTS[n]: BACK for n, kind in given_.items() if kind == "cured"},
         unknown=frozenset(PRINTS[n] for n, kind in given_.items() if kind == "unknown"),
-        fresh=fresh,
+        new_rows=fresh,
     )
 
 
@@ -506,7 +506,7 @@ def test_no_order_gap_or_restart_loses_or_doubles_an_incident(
     assert_every_life_is_whole(keeper)
     for _ in range(3):
         keeper.look(Observation(), timedelta(hours=2))
-    assert keeper.book.standing() == ()
+    assert keeper.book.active() == ()
     states = {str(record.body["state"]) for record in keeper.incidents.values()}
     assert states <= {"resolved"}
     assert_every_life_is_whole(keeper)
@@ -558,7 +558,7 @@ def test_a_slowness_that_comes_back_keeps_the_reason_that_was_known() -> None:
         finding = replace(base.finding, fault="gpu_slow", action=f"do: {title}")
         finding = replace(finding, condition=condition)
         keeper.look(found(replace(base, title=title, finding=finding, severity=Severity.WARNING)))
-        (one,) = keeper.book.standing()
+        (one,) = keeper.book.active()
         return one.title, one.action
 
     assert look(plain) == (plain, f"do: {plain}")
@@ -567,7 +567,7 @@ def test_a_slowness_that_comes_back_keeps_the_reason_that_was_known() -> None:
     assert named == (stuck, f"do: {stuck}")
     keeper.look(Observation(), MINUTE)
     keeper.look(Observation(), MINUTE)
-    assert keeper.book.standing() == ()
+    assert keeper.book.active() == ()
     assert look(plain) == named
     # Another reason is said once it is seen twice.
     assert [look("GPU is too hot")[0] for _ in range(2)] == [stuck, "GPU is too hot"]

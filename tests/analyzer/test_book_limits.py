@@ -36,7 +36,7 @@ def said(one: Candidate, title: str = "", **finding: Any) -> Observation:
 
 
 def standing(keeper: Keeper) -> Any:
-    (one,) = keeper.book.standing()
+    (one,) = keeper.book.active()
     return one
 
 
@@ -45,7 +45,7 @@ def test_a_suspect_is_believed_with_the_next_fresh_look_and_never_written(fresh:
     keeper = Keeper()
     keeper.look(found(candidate(certain=False)))
     assert keeper.book.believed(fresh) == (frozenset({PRINT}) if fresh else frozenset())
-    assert (keeper.book.written(), keeper.book.standing()) == ({}, ())
+    assert (keeper.book.written(), keeper.book.active()) == ({}, ())
     keeper.look(found(candidate(certain=False)))
     assert keeper.book.believed(fresh) == frozenset({PRINT})
     assert [one.fingerprint for one in keeper.book.written().values()] == [PRINT]
@@ -159,7 +159,7 @@ def test_only_a_slowness_whose_reason_was_known_comes_back_with_it(
     one = candidate(severity=WARNING)
     keeper.look(said(one, "before", fault=fault, condition=before, own_limit=True))
     keeper.look(Observation(cured={fingerprint(fault, gpu()): BACK}))
-    assert keeper.book.standing() == ()
+    assert keeper.book.active() == ()
     keeper.look(said(one, "now", fault=fault, condition=now))
     back = standing(keeper)
     assert (back.title, back.condition) == (("before", before) if is_kept else ("now", now))

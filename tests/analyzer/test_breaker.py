@@ -42,13 +42,13 @@ class Watch:
         self.analysis.start([i.to_record() for i in scene.inventories], Book())
 
     def look(self, after: timedelta, scene: Scene | None = None) -> list[str]:
-        self.analysis.look(reading((scene or self.scene).shifted(after)))
+        self.analysis.run_pass(reading((scene or self.scene).shifted(after)))
         return self.steps()
 
     def hear(self, kind: EventKind, subject: Subject, after: timedelta, xid: int = 95) -> list[str]:
         code = xid if kind is EventKind.XID else None
-        self.analysis.take(event(kind, subject, NOON + after, code).to_record())
-        self.analysis.look_at(subject.of_node(), NOON + after)
+        self.analysis.ingest(event(kind, subject, NOON + after, code).to_record())
+        self.analysis.check_node(subject.of_node(), NOON + after)
         return self.steps()
 
     def steps(self) -> list[str]:
@@ -57,7 +57,7 @@ class Watch:
 
     def standing(self) -> list[Incident]:
         return sorted(
-            self.analysis.book.standing(), key=lambda i: (not is_cluster_wide(i), i.subject)
+            self.analysis.book.active(), key=lambda i: (not is_cluster_wide(i), i.subject)
         )
 
 
@@ -104,7 +104,7 @@ def test_jobs_that_begin_and_end_on_its_members_are_no_news_of_it() -> None:
     ill(watch, range(1, 5))
     watch.look(10 * SECOND)
     for number, seconds in ((1, 20), (2, 80)):
-        watch.analysis.take(allocation(gpu(number), f"job {number}").to_record())
+        watch.analysis.ingest(allocation(gpu(number), f"job {number}").to_record())
         assert watch.look(seconds * SECOND) == []
     (one,) = watch.standing()
     assert one.impact.holders == ("job 1", "job 2")
@@ -119,7 +119,7 @@ def test_of_nodes_that_are_gone_it_hides_nothing_elsewhere_and_ends() -> None:
         scene = twenty.shifted(after)
         heard = {**scene.heard, **dict.fromkeys(gone, NOON)}
         left = replace(scene, heard=heard, listening_since=NOON - HOUR)
-        watch.analysis.look(reading(left))
+        watch.analysis.run_pass(reading(left))
         return watch.steps()
 
     watch = Watch()
@@ -204,8 +204,8 @@ def test_a_leaf_that_takes_half_of_the_cluster_stays_a_leaf() -> None:
         scene = with_port_down(scene, number)
     watch = Watch(scene)
     for down in scene.events:
-        watch.analysis.take(down.to_record())
-        watch.analysis.look_at(down.subject.of_node(), NOON)
+        watch.analysis.ingest(down.to_record())
+        watch.analysis.check_node(down.subject.of_node(), NOON)
     watch.look(timedelta())
     watch.look(10 * SECOND)
     assert [i.fault for i in watch.standing()] == ["switch_down"]
@@ -225,7 +225,7 @@ def test_a_room_that_falls_silent_is_told_as_one_and_covers_what_was_told_before
         )
 
     for seconds in (120, 130):
-        watch.analysis.look(at(NOON + seconds * SECOND, lit))
+        watch.analysis.run_pass(at(NOON + seconds * SECOND, lit))
     (one,) = watch.standing()
     assert (one.fault, is_cluster_wide(one)) == ("node_silent", True)
     assert one.title == "gpuvigil receives no data from much of the cluster"
@@ -244,7 +244,7 @@ def cut_off(watch: Watch, numbers: Iterable[int], seconds: float) -> list[str]:
     heard |= {node(n).key: NOON - n * SECOND for n in numbers}
     window = replace(EIGHT, samples=(), heard=heard, now=now).window()
     since = NOON - 60 * MINUTE
-    watch.analysis.look(
+    watch.analysis.run_pass(
         Reading(now=now, rows=window.rows, heard=window.heard, listening_since=since)
     )
     return watch.steps()
@@ -302,7 +302,7 @@ def test_a_pause_of_all_while_one_node_is_dead_is_no_silence_of_all() -> None:
         heard = {**dict.fromkeys(EIGHT.heard, NOON), **dead}
         window = replace(EIGHT, samples=(), heard=heard, now=now).window()
         since = NOON - 60 * MINUTE
-        watch.analysis.look(
+        watch.analysis.run_pass(
             Reading(now=now, rows=window.rows, heard=window.heard, listening_since=since)
         )
     assert [i.label for i in watch.standing()] == ["node-1"]

@@ -119,8 +119,8 @@ def slowness(fault: str, subject: Subject, severity: Severity = Severity.WARNING
 def look(keeper: Keeper, *findings: Finding) -> None:
     """What a pass makes of these, with what stands."""
     window = QUIET.shifted(keeper.now + 10 * SECOND - NOON).window()
-    believed = keeper.book.believed(fresh=True)
-    keeper.look(observe(window, findings, keeper.book.standing(), believed))
+    believed = keeper.book.believed(new_rows=True)
+    keeper.look(observe(window, findings, keeper.book.active(), believed))
 
 
 SLOW, STUCK = slowness("gpu_slow", gpu()), slowness("gpu_clocks", gpu())
@@ -137,7 +137,7 @@ def test_slowness_that_is_named_is_one_incident_in_whatever_order_both_are_seen(
         look(keeper, *found)
     (one,) = keeper.incidents.values()
     assert one.body["fault"] == "gpu_slow"
-    (stands,) = keeper.book.standing()
+    (stands,) = keeper.book.active()
     # A reason that is not certain counts once it is seen again.
     is_named = any(STUCK in one and STUCK in other for one, other in pairwise(looks))
     # What was named once keeps its name while it lasts.

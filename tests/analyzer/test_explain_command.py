@@ -30,7 +30,7 @@ def told() -> tuple[Incident, list[Transition]]:
     analysis = Analysis(SETTINGS)
     narrow = healthy().changed(gpu(), {"pcie_width": 8})
     for _ in range(2):
-        analysis.look(reading(narrow))
+        analysis.run_pass(reading(narrow))
     records = [record for unit in analysis.to_write() for record in unit]
     (found,) = [Incident.from_record(r) for r in records if r.kind is RecordKind.INCIDENT]
     steps = [Transition.from_record(r) for r in records if r.kind is RecordKind.TRANSITION]

@@ -513,7 +513,7 @@ def test_a_port_of_a_host_says_where_the_fabric_has_it() -> None:
 def test_switches_are_remembered_as_told_for_a_day() -> None:
     fleet = Fleet()
     told = fabric()["leaf1"]
-    fleet.take(told.to_record())
+    fleet.ingest(told.to_record())
     assert fleet.switches() == {told.subject.key: told}
     fleet.forget(NOON + DAY)
     assert fleet.switches() == {told.subject.key: told}

@@ -20,7 +20,7 @@ DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 def after(*records: Record, at_day: int = 0) -> Fleet:
     fleet = Fleet()
     for record in records:
-        fleet.take(record)
+        fleet.ingest(record)
     fleet.forget(NOON + at_day * DAY)
     return fleet
 
@@ -32,10 +32,10 @@ def kinds(fleet: Fleet) -> list[str]:
 def test_a_new_event_names_the_node_to_look_at_and_a_known_one_does_not() -> None:
     fleet = Fleet()
     record = event(EventKind.XID, gpu(), NOON, 48).to_record()
-    assert fleet.take(record) == node()
-    assert fleet.take(record) is None
-    assert fleet.take(allocation(gpu()).to_record()) is None
-    assert fleet.take(inventory(node()).to_record()) is None
+    assert fleet.ingest(record) == node()
+    assert fleet.ingest(record) is None
+    assert fleet.ingest(allocation(gpu()).to_record()) is None
+    assert fleet.ingest(inventory(node()).to_record()) is None
 
 
 def test_the_switch_of_a_port_that_hears_of_none_is_the_one_that_a_file_names() -> None:
@@ -47,7 +47,7 @@ def test_the_switch_of_a_port_that_hears_of_none_is_the_one_that_a_file_names() 
             PortIdentity(device="mlx5_0", port="1", kind="infiniband", role="fabric", was_up=True),
         ),
     )
-    fleet.take(known.to_record())
+    fleet.ingest(known.to_record())
     (only,) = fleet.inventories()[node().key].ports
     assert only.switch == "leaf-7"
 
@@ -56,8 +56,8 @@ def test_a_newer_version_of_an_event_replaces_it_and_an_older_one_does_not() -> 
     plain = event(EventKind.XID, gpu(), NOON, 145)
     better = replace(plain, version=2, message="Xid 145: RLW_CTRL Fatal XC1 i0 Link 08 (0x0 0x0)")
     fleet = Fleet()
-    assert [fleet.take(one.to_record()) for one in (plain, better)] == [node(), node()]
-    assert [fleet.take(one.to_record()) for one in (plain, better)] == [None, None]
+    assert [fleet.ingest(one.to_record()) for one in (plain, better)] == [node(), node()]
+    assert [fleet.ingest(one.to_record()) for one in (plain, better)] == [None, None]
     assert fleet.events() == {node().key: (better,)}
 
 
@@ -132,14 +132,14 @@ def test_an_allocation_that_ended_replaces_the_held_one_and_is_forgotten_a_day_l
 def test_a_copy_does_not_change_with_later_records() -> None:
     fleet = after(event(EventKind.XID, gpu(), NOON, 48).to_record())
     before = fleet.events()
-    fleet.take(event(EventKind.XID, gpu(), NOON + MINUTE, 48).to_record())
+    fleet.ingest(event(EventKind.XID, gpu(), NOON + MINUTE, 48).to_record())
     assert len(before[node().key]) == 1
 
 
 def test_a_record_that_is_not_what_it_says_is_refused() -> None:
     record = Record(kind=RecordKind.EVENT, id="x", at=NOON, subject="c/n", body={"event": "?"})
     with pytest.raises(ValueError, match="EventKind"):
-        Fleet().take(record)
+        Fleet().ingest(record)
 
 
 @settings(max_examples=30)
@@ -153,7 +153,7 @@ def test_who_holds_what_is_what_the_allocations_say(steps: list[tuple[int, str, 
     fleet = Fleet()
     for number, holder, ends in steps:
         taken = allocation(gpu(0, number), holder, ended_at=NOON if ends else None)
-        fleet.take(taken.to_record())
+        fleet.ingest(taken.to_record())
         known = [one for them in fleet.allocations().values() for one in them]
         assert fleet.holdings() == Holdings(known).by_holder()
         held = {str(one.holder) for one in known if one.ended_at is None}

@@ -103,7 +103,7 @@ def test_several_gpus_clocks_name_the_slowness_of_one_of_them() -> None:
     slow = slowness("gpu_slow", gpu())
     for found in ((slow,), (slow,), (slow, CLOCKS), (slow, CLOCKS), (CLOCKS,)):
         look(keeper, *found)
-    (one,) = keeper.book.standing()
+    (one,) = keeper.book.active()
     assert (one.fault, one.condition, one.subject) == ("gpu_slow", "gpu_clocks", gpu())
     # Beside a slowness that nobody told of yet the clocks speak for both.
     assert set(seen([], slowness("gpu_slow", gpu()), CLOCKS).candidates) == {CLOCKS.fingerprint}

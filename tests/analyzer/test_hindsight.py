@@ -66,15 +66,15 @@ class Play:
             now = NOON + after * SECOND
             if self.told is not None and self.tells_at < now:
                 self.takes(self.told)
-            self.analysis.look(self.reading(after * SECOND))
+            self.analysis.run_pass(self.reading(after * SECOND))
             for unit in self.analysis.to_write():
                 steps = (r for r in unit if r.kind is RecordKind.TRANSITION)
                 self.transitions += [Transition.from_record(record) for record in steps]
 
     def takes(self, told: Event) -> None:
-        woken = self.analysis.take(told.to_record())
+        woken = self.analysis.ingest(told.to_record())
         if woken is not None:
-            self.analysis.look_at(woken, self.tells_at)
+            self.analysis.check_node(woken, self.tells_at)
 
     def reading(self, after: timedelta) -> Reading:
         now = NOON + after
@@ -111,7 +111,7 @@ def test_the_last_words_are_true_in_whatever_order_a_node_tells(
     told = {one.name: one.value for one in over.evidence}["booted"]
     assert told.startswith("at " if truth == "down" else "not since it was last heard")
     assert truth != "collector" or told.endswith("up since 12:00:00 UTC on 28 Jan")
-    assert play.analysis.book.standing() == ()
+    assert play.analysis.book.active() == ()
 
 
 def silence(**more: object) -> Incident:

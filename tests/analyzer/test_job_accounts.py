@@ -42,10 +42,10 @@ def incident(*holders: str) -> Incident:
 
 def test_an_incident_and_its_transition_say_whose_account_its_jobs_are_on() -> None:
     jobs = Jobs()
-    jobs.take(allocation("job 1", account="vision", partition="a100"))
-    jobs.take(allocation("job 2", account="speech", ended_at=NOON + timedelta(hours=1)))
-    jobs.take(allocation("pid 7"))
-    jobs.take(allocation("job 1", cluster="other", account="others"))
+    jobs.ingest(allocation("job 1", account="vision", partition="a100"))
+    jobs.ingest(allocation("job 2", account="speech", ended_at=NOON + timedelta(hours=1)))
+    jobs.ingest(allocation("pid 7"))
+    jobs.ingest(allocation("job 1", cluster="other", account="others"))
     one = incident("job 1", "job 2", "pid 7", "job 3")
     step = Transition(
         incident=one.id,
@@ -79,7 +79,7 @@ def test_what_another_node_says_of_a_job_neither_routes_nor_silences_an_incident
         id="n3|job 1",
     )
     for record in (said, lie):
-        jobs.take(record)
+        jobs.ingest(record)
     one = incident("job 1")
     labels = labels_of(Incident.from_record(jobs.named(one.to_record())))
     assert (labels["account"], labels["partition"]) == (("vision",), ("a100",))

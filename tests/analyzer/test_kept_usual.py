@@ -93,7 +93,9 @@ def told(
     for hours, warmer in courses:
         scene = fleet(warmer, hours=hours)
         rows = scene.window((DETECTOR,)).rows
-        analysis.look(Reading(now=scene.now, rows=rows, heard=scene.heard, listening_since=NOON))
+        analysis.run_pass(
+            Reading(now=scene.now, rows=rows, heard=scene.heard, listening_since=NOON)
+        )
     # The hub's records are read anew while it runs: what it has learned since is newer.
     analysis.start(inventories, Book())
     written = [r for unit in analysis.to_write() for r in unit]

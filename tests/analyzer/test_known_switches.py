@@ -112,7 +112,7 @@ def test_the_incident_is_the_leaf_s_from_then_on_and_the_port_s_again_where_it_c
         now = NOON + minute * MINUTE
         seen = Observation(candidates=made)
         book, _ = advance(book, seen, now, Patience(clear=MINUTE))
-        said += [(it.fault, it.id, len(it.members)) for it in book.standing()]
+        said += [(it.fault, it.id, len(it.members)) for it in book.active()]
     faults, names, sizes = zip(*said, strict=True)
     assert faults == (PORT, LEAF, LEAF, PORT)
     assert sizes == (1, 2, 2, 1)

@@ -93,8 +93,8 @@ def test_the_book_says_it_in_the_words_of_the_cause_and_then_again_of_the_sign()
     ):
         for _ in range(2):
             believed = {one.fingerprint for one in found}
-            keeper.look(observe(window, found, keeper.book.standing(), believed))
-        (one,) = keeper.book.standing()
+            keeper.look(observe(window, found, keeper.book.active(), believed))
+        (one,) = keeper.book.active()
         assert (one.fault, one.severity) == (fault, Severity.CRITICAL)
         names.add(one.id)
     assert len(names) == 1
@@ -122,7 +122,7 @@ def told(*looks: tuple[Finding, ...]) -> tuple[Keeper, list[Incident]]:
                 if one.incident.resolved_at is not None
             )
             window = replace(scene, recent_incidents=over).window()
-            standing, believed = keeper.book.standing(), keeper.book.believed(fresh=True)
+            standing, believed = keeper.book.active(), keeper.book.believed(new_rows=True)
             keeper.look(observe(window, found, standing, believed), 20 * SECOND)
     return keeper, [Incident.from_record(one) for one in keeper.incidents.values()]
 

@@ -111,14 +111,14 @@ class Process:
         for _, told in reversed(due):  # the last one first
             record = told.to_record()
             self.sent.append(record)
-            node_ = self.analysis.take(record)
+            node_ = self.analysis.ingest(record)
             if node_ is not None:
-                self.analysis.look_at(node_, NOON + self.now)
+                self.analysis.check_node(node_, NOON + self.now)
                 self.write()
         for number in NODES:
             if number not in self.world.away:
                 self.heard[node(number).key] = self.step
-        self.analysis.look(self._reading(seen))
+        self.analysis.run_pass(self._reading(seen))
         self.write()
 
     def _is_up(self, told: Event) -> bool:
@@ -166,7 +166,7 @@ class Process:
 
     def explained(self, fault: str, subject: Subject) -> bool:
         """Whether the fault is told by its own incident, or by the one that covers it."""
-        whole = (i for i in self.analysis.book.standing() if is_cluster_wide(i))
+        whole = (i for i in self.analysis.book.active() if is_cluster_wide(i))
         return self._stands(fingerprint(fault, subject), set()) or any(
             fault == one.fault for one in whole
         )
@@ -218,7 +218,7 @@ def test_however_a_story_is_told_its_incidents_are_the_storys(
         process.happens("reset", number, 0, False)
     for ticks in (1, 1, 1, 1, _LONG, 1, 1, 1, 1):  # what flaps is over after half an hour
         process.passes(seen=True, ticks=ticks)
-    assert process.analysis.book.standing() == ()
+    assert process.analysis.book.active() == ()
     assert_every_life_is_whole(process.keeper)
 
 

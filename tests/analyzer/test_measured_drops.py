@@ -190,7 +190,7 @@ class Life:
             now = NOON + seconds * SECOND
             heard = {one.subject.key: now - SECOND for one in self.scene.inventories}
             window = replace(self.scene, now=now, heard=heard).window(WATCHED)
-            self.analysis.look(
+            self.analysis.run_pass(
                 Reading(
                     now=now,
                     rows=window.rows,
@@ -219,7 +219,7 @@ def test_four_hosts_of_a_leaf_are_one_critical_from_beginning_to_end(tick: float
     assert len(life.told) == 1
     assert life.told[0][0] < 100.0
     life.live(560.0, 900.0)
-    assert [it.id for it in life.analysis.book.standing()] == [one.id]
+    assert [it.id for it in life.analysis.book.active()] == [one.id]
     assert len(life.told) == 1
 
 

@@ -224,7 +224,7 @@ def test_one_incident_with_the_jobs_beside_the_card_and_nothing_that_follows_fro
     scene = scene.rising(port(), "transmit_pause_microseconds", 300_000.0)
     watch = Watch(scene)
     for one in held:
-        watch.analysis.take(one.to_record())
+        watch.analysis.ingest(one.to_record())
     confirmed(watch, scene)
     assert standing(watch) == [("port_degraded", "node-1 mlx5_0")]
     (incident_,) = watch.standing()

@@ -214,7 +214,7 @@ def test_one_domain_one_incident_with_the_jobs_that_wait() -> None:
     held = [allocation(gpu(n, i), "job 1042") for n in (1, 2, 3) for i in (0, 1)]
     watch = Watch(EIGHT)
     for its in held:
-        watch.analysis.take(its.to_record())
+        watch.analysis.ingest(its.to_record())
     scene = replace(bad(EIGHT, gpu(2), gpu(3)), allocations=tuple(held))
     confirmed(watch, scene)
     (one,) = watch.standing()

@@ -178,18 +178,18 @@ class Hub:
 
     def hears(self, scheduler: Scheduler) -> list[tuple[str, str]]:
         assert scheduler.to_record().kind in KINDS
-        self.analysis.take(scheduler.to_record())
+        self.analysis.ingest(scheduler.to_record())
         self.analysis.mark_out_of_service(scheduler.at)
         return self.told()
 
     def hears_xid(self, code: int, after: timedelta) -> list[tuple[str, str]]:
-        self.analysis.take(event(EventKind.XID, gpu(), NOON + after, code).to_record())
-        self.analysis.look_at(node(), NOON + after)
+        self.analysis.ingest(event(EventKind.XID, gpu(), NOON + after, code).to_record())
+        self.analysis.check_node(node(), NOON + after)
         return self.told()
 
     def looks(self, scene: Scene) -> list[tuple[str, str]]:
         window = scene.window()
-        self.analysis.look(
+        self.analysis.run_pass(
             Reading(
                 now=scene.now,
                 rows=window.rows,
@@ -205,7 +205,7 @@ def test_the_incident_stands_as_out_of_service_and_is_told_when_the_node_is_back
     assert hub.hears_xid(95, timedelta()) == [("confirmed", "")]
     assert hub.hears(said(DRAINED, after=MINUTE)) == [("changed", "drained")]
     assert hub.hears(said(DRAINED, after=2 * MINUTE)) == []
-    (out,) = hub.analysis.book.standing()
+    (out,) = hub.analysis.book.active()
     assert out.out_of_service == OutOfService("DRAIN", f"drained: {BY_ALICE}")
     assert hub.looks(healthy().shifted(3 * MINUTE)) == []
     assert hub.hears(said(after=4 * MINUTE)) == [("changed", "")]
@@ -251,8 +251,8 @@ def test_what_comes_back_on_a_node_that_was_taken_out_meanwhile_wakes_nobody() -
     taken = ScheduledNode(name="node-1", states=("IDLE", "DRAIN"), reason=reason)
     hub = Hub()
     assert hub.hears_xid(95, timedelta()) == [("confirmed", "")]
-    hub.analysis.take(event(EventKind.GPU_RESET, gpu(), NOON + MINUTE).to_record())
-    hub.analysis.look_at(node(), NOON + MINUTE)
+    hub.analysis.ingest(event(EventKind.GPU_RESET, gpu(), NOON + MINUTE).to_record())
+    hub.analysis.check_node(node(), NOON + MINUTE)
     assert hub.told() == [("cleared", "")]
     assert hub.hears(said(taken, after=2 * MINUTE)) == []
     assert hub.hears(said(taken, after=11 * MINUTE)) == []
@@ -279,7 +279,7 @@ def test_a_restart_between_drain_and_resume_changes_nothing() -> None:
     xid = event(EventKind.XID, gpu(), NOON, 95).to_record()
     hub.restart(3 * MINUTE, xid, silent.to_record())
     assert hub.looks(healthy().shifted(3 * MINUTE)) == []
-    (stands,) = hub.analysis.book.standing()
+    (stands,) = hub.analysis.book.active()
     assert stands.out_of_service == OutOfService("DRAIN", f"drained: {BY_ALICE}")
     assert hub.hears(said(after=4 * MINUTE)) == [("changed", "")]
 
@@ -311,14 +311,14 @@ def test_what_stops_a_job_that_was_to_run_to_its_end_is_told_at_once(
 ) -> None:
     out = ScheduledNode(name="node-1", states=tuple(states.split()), reason=reason)
     hub = Hub()
-    hub.analysis.take(allocation(gpu()).to_record())
+    hub.analysis.ingest(allocation(gpu()).to_record())
     hub.hears(said(out, after=-HOUR))
     hub.hears(said(out))
     assert hub.hears_xid(95, SECOND) == [("confirmed", first)]
     # Once the job is over nobody needs to hear of it any more.
-    hub.analysis.take(allocation(gpu(), ended_at=NOON + 2 * SECOND).to_record())
+    hub.analysis.ingest(allocation(gpu(), ended_at=NOON + 2 * SECOND).to_record())
     hub.looks(healthy().shifted(MINUTE))
-    (stands,) = hub.analysis.book.standing()
+    (stands,) = hub.analysis.book.active()
     assert stands.out_of_service is not None
 
 

@@ -127,13 +127,13 @@ class Life:
             if now >= until:
                 return
             if now == passes:
-                self.analysis.look(self._reading(now, happened))
+                self.analysis.run_pass(self._reading(now, happened))
                 passes += TICK
             while waiting and waiting[0][0] <= now:
                 _, record = waiting.pop(0)
-                found = self.analysis.take(record, came_at=NOON + now * SECOND)
+                found = self.analysis.ingest(record, came_at=NOON + now * SECOND)
                 if found is not None:
-                    self.analysis.look_at(found, NOON + now * SECOND)
+                    self.analysis.check_node(found, NOON + now * SECOND)
             self._write(now)
 
     def _reading(self, now: float, happened: Sequence[Record]) -> Reading:
@@ -180,7 +180,7 @@ class Life:
         ]
 
     def standing(self) -> list[Incident]:
-        return list(self.analysis.book.standing())
+        return list(self.analysis.book.active())
 
 
 def went_down(number: int, at: float, device: str = "mlx5_0") -> Record:

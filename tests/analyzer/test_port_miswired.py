@@ -207,7 +207,7 @@ def test_it_ends_once_the_cables_are_where_they_belong_and_stands_while_nobody_c
     ) -> None:
         nonlocal after
         for one in fabric(odd, usual=usual).inventories.values():
-            watch.analysis.take(one.to_record())
+            watch.analysis.ingest(one.to_record())
         for _ in range(8):
             after += timedelta(seconds=10)
             watch.look(after, scene)

@@ -20,7 +20,7 @@ OVER = replace(LOST, state="resolved", resolved_at=NOON)
 @pytest.mark.parametrize(("later", "known"), [(HOUR, True), (HOUR + timedelta(seconds=1), False)])
 def test_what_is_over_is_known_for_the_span(later: timedelta, known: bool) -> None:
     stood = RecentIncidents(HOUR)
-    stood.take([OVER, replace(LOST, id="other")])
+    stood.add([OVER, replace(LOST, id="other")])
     assert stood.beside(Book(), NOON + later) == ((OVER,) if known else ())
 
 
@@ -37,7 +37,7 @@ def said(analysis: Analysis) -> set[str]:
     """What stands after two looks at a GPU of which little is used."""
     for seconds in (60.0, 70.0):
         window = under_used().shifted(timedelta(seconds=seconds)).window()
-        analysis.look(
+        analysis.run_pass(
             Reading(
                 now=window.now,
                 rows=window.rows,
@@ -45,7 +45,7 @@ def said(analysis: Analysis) -> set[str]:
                 listening_since=window.listening_since,
             )
         )
-    return {one.fault for one in analysis.book.standing()}
+    return {one.fault for one in analysis.book.active()}
 
 
 def begun(*lately: Incident) -> Analysis:
@@ -63,6 +63,6 @@ def test_a_fault_that_was_over_before_the_start_excuses_as_one_that_ended_since(
     for kind, seconds in ((EventKind.XID, -5.0), (EventKind.GPU_RESET, 5.0)):
         at = NOON + timedelta(seconds=seconds)
         woken = event(kind, gpu(), at, 79 if kind is EventKind.XID else None)
-        analysis.take(woken.to_record())
-        analysis.look_at(node(), at + timedelta(seconds=1))
+        analysis.ingest(woken.to_record())
+        analysis.check_node(node(), at + timedelta(seconds=1))
     assert said(analysis) == set()

@@ -23,7 +23,7 @@ def test_only_a_change_is_told_and_with_the_time_of_its_inventory() -> None:
     seen = Setups()
     seen.begin((), [WHOLE.to_record()])
     for minutes, driver in [(10, "580.1"), (20, None), (30, "580.2"), (40, "580.2")]:
-        seen.take(after(WHOLE, minutes, driver).to_record())
+        seen.ingest(after(WHOLE, minutes, driver).to_record())
     assert drivers(seen) == [("12:00", "580.1"), ("12:30", "580.2")]
 
 
@@ -31,7 +31,7 @@ def test_what_is_seen_waits_until_it_is_written() -> None:
     seen = Setups()
     seen.begin((), [WHOLE.to_record()])
     (told,) = seen.waiting
-    seen.take(after(WHOLE, 10, "580.2").to_record())
+    seen.ingest(after(WHOLE, 10, "580.2").to_record())
     seen.written([told])
     assert drivers(seen) == [("12:10", "580.2")]
 

@@ -121,7 +121,7 @@ class Watch:
     def look(self, scene: Scene, after: timedelta) -> list[Incident]:
         window = scene.window()
         shift = {key: at + after for key, at in scene.heard.items() if at > NOON - 30 * SECOND}
-        self.analysis.look(
+        self.analysis.run_pass(
             Reading(
                 now=NOON + after,
                 rows=window.rows,
@@ -129,7 +129,7 @@ class Watch:
                 listening_since=window.listening_since,
             )
         )
-        return sorted(self.analysis.book.standing(), key=lambda i: i.label)
+        return sorted(self.analysis.book.active(), key=lambda i: i.label)
 
 
 def drain(watch: Watch, *numbers: int) -> None:
@@ -140,7 +140,7 @@ def drain(watch: Watch, *numbers: int) -> None:
     )
     watcher, at = Subject(cluster="c", node="slurmctl"), NOON + 20 * SECOND
     drained = Scheduler(told_by=watcher, at=at, answered_at=at, why="", nodes=named)
-    watch.analysis.take(drained.to_record())
+    watch.analysis.ingest(drained.to_record())
 
 
 @pytest.mark.medium
@@ -171,7 +171,7 @@ def test_one_that_is_heard_again_as_a_whole_is_over_as_soon_as_it_is_known_what_
     assert still.title == EITHER
     for number in (2, 4, 5):
         boot = event(EventKind.BOOT, node(number), NOON + 5 * SECOND)
-        watch.analysis.take(boot.to_record())
+        watch.analysis.ingest(boot.to_record())
     assert watch.look(RACKED, 30 * SECOND) == []
 
 
@@ -180,7 +180,7 @@ def test_one_that_is_heard_again_as_a_whole_is_over_as_soon_as_it_is_known_what_
 def test_a_critical_that_stood_before_goes_on_and_makes_no_rack_critical(drained: bool) -> None:
     watch = Watch()
     failed = event(EventKind.XID, gpu(2), NOON - 10 * MINUTE, 64)
-    watch.analysis.take(failed.to_record(), late=False)
+    watch.analysis.ingest(failed.to_record(), late=False)
     before = watch.look(RACKED, timedelta())
     assert [(i.label, i.severity) for i in before] == [("node-2 GPU 0", Severity.CRITICAL)]
     # Its rack is upgraded, say: who was woken is not woken again.
@@ -219,9 +219,9 @@ def test_an_event_on_a_racks_first_node_changes_nothing_of_the_rack() -> None:
     watch = Watch()
     for seconds in (0, 10):
         standing = watch.look(quiet(2, 4, 5), seconds * SECOND)
-    watch.analysis.take(event(EventKind.XID, gpu(1), NOON + 11 * SECOND, 13).to_record())
-    watch.analysis.look_at(node(1), NOON + 12 * SECOND)
-    (rack,) = [i for i in watch.analysis.book.standing() if i.fault == "node_silent"]
+    watch.analysis.ingest(event(EventKind.XID, gpu(1), NOON + 11 * SECOND, 13).to_record())
+    watch.analysis.check_node(node(1), NOON + 12 * SECOND)
+    (rack,) = [i for i in watch.analysis.book.active() if i.fault == "node_silent"]
     assert [rack] == standing
 
 

@@ -172,7 +172,7 @@ def test_heat_near_its_limit_is_told_once() -> None:
     for step, kelvin in enumerate([*([15.0] * 4 + [11.0] * 30) * 6, *[2.0] * 5]):
         now = FLEET.now + timedelta(seconds=10.0 * step)
         heard = dict.fromkeys(FLEET.heard, now)
-        analysis.look(
+        analysis.run_pass(
             Reading(now=now, rows=courses[kelvin], heard=heard, listening_since=FLEET.now)
         )
     records = [record for unit in analysis.to_write() for record in unit]

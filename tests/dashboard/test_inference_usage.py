@@ -123,7 +123,7 @@ def test_the_busy_one_of_four_is_named_with_its_node_and_address() -> None:
     one = only(services(moment(), told(requests_running=20.0, requests_waiting=5.0)))
     assert one.judged is not None
     assert one.judged.verdict.value == "unbalanced"
-    assert "n-1 127.0.0.1:8003 has 25 requests at once and n-1 127.0.0.1:8000 2" in one.judged.said
+    assert "n-1 127.0.0.1:8003 has 25 requests at once and n-1 127.0.0.1:8000 2" in one.judged.text
 
 
 def test_what_is_declared_to_stand_by_is_not_blamed() -> None:

@@ -290,7 +290,7 @@ def test_who_shares_a_gpu_and_who_just_began_cannot_be_told() -> None:
     (job,) = running(fleet(*young), measured(young))
     assert job.decision is not None
     assert job.decision.bound.value == "too early"
-    assert job.decision.said == "it began 4 min ago; an answer needs 5 min"
+    assert job.decision.text == "it began 4 min ago; an answer needs 5 min"
     assert not running(fleet(*held("pid 7")))
 
 
@@ -306,7 +306,7 @@ def test_who_was_not_watched_for_half_of_the_span_is_too_young_for_an_answer(
     assert job.decision is not None
     said = Bound.EARLY if early else Bound.UNKNOWN
     assert (job.decision.bound, job.decision.confidence) == (said, 0.0)
-    assert job.decision.said == (
+    assert job.decision.text == (
         f"watched for 2 min, since {time_of(since)}; an answer needs 2 min"
         if early
         else "only 3 % of its GPUs' samples are there"
@@ -318,7 +318,7 @@ def test_a_server_waits_for_who_uses_it_also_where_nobody_does() -> None:
     some = {"utilization_percent_mean": 40.0, "sm_activity_percent_mean": 30.0}
     (job,) = running(fleet(*served), measured(served, **some))
     assert job.decision is not None
-    assert job.decision.said == "a server or notebook waits for its users"
+    assert job.decision.text == "a server or notebook waits for its users"
     (job,) = running(fleet(*served), measured(served, utilization_percent_max=0.0))
     assert job.decision is not None
     assert (job.decision.bound, job.decision.advice) == (Bound.ON_CALL, "")

@@ -57,7 +57,7 @@ def test_what_bounds_it_is_not_known_once_none_of_its_nodes_reports() -> None:
     assert part.decision.bound is Bound.COMPUTE
     assert whole.decision is not None
     assert whole.decision.bound is Bound.UNKNOWN
-    assert whole.decision.said == f"4 of its 4 nodes have not reported since {time_of(LAST)}"
+    assert whole.decision.text == f"4 of its 4 nodes have not reported since {time_of(LAST)}"
 
 
 @pytest.mark.parametrize(("seconds", "silent"), [(30, False), (31, True)])

@@ -121,8 +121,8 @@ def judged(
 
     analysis = Analysis(SETTINGS, [watched(detector) for detector in DETECTORS])
     for record in sorted(records, key=lambda record: (record.at, record.id, record.version)):
-        analysis.take(record)
-    analysis.look(
+        analysis.ingest(record)
+    analysis.run_pass(
         Reading(now=now, rows=answers, heard=heard, listening_since=now - timedelta(hours=1))
     )
     return sorted(found, key=lambda finding: (finding.fault, finding.subject))

@@ -99,7 +99,7 @@ def test_a_clock_that_is_behind_by_more_than_any_way_is_wrong_at_once() -> None:
     assert told(clocks, -timedelta(hours=1), timedelta()) == timedelta(hours=1)
     assert clocks.wrong() == {NODE: -timedelta(hours=1)}
     for _ in range(5):
-        clocks.hear(NODE, timedelta())
+        clocks.update(NODE, timedelta())
     assert clocks.wrong() == {}
 
 

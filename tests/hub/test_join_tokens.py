@@ -92,7 +92,7 @@ def test_a_node_that_has_a_token_gets_a_second_only_once_that_is_revoked(
     made_by_hand, _ = issued_tokens.create(Scope.NODE, "", "test", "n1")
     with pytest.raises(NotGivenError, match=f"gpuvigil token revoke {made_by_hand.id}") as refused:
         issued_tokens.join(id_, wanted("n1"))
-    assert refused.value.taken
+    assert refused.value.in_use
     issued_tokens.join(offered(issued_tokens, 1, ""), wanted("n1", cluster="other"))
     issued_tokens.revoke(made_by_hand.id)
     issued_tokens.join(id_, wanted("n1"))

@@ -22,7 +22,7 @@ from hub.records import (
     open_kept,
     set_records_aside,
 )
-from hub.records.backups import FOLDER, backups, prune, put_back, take
+from hub.records.backups import FOLDER, back_up, backups, prune, put_back
 from hub.records.journal import Changes, Journal, newest_sequence, segments
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -67,7 +67,7 @@ def test_a_backup_and_its_journal_give_the_records_as_they_were(
         now = datetime.now(timezone.utc)
         for number, (finishes, which, version) in enumerate(steps):
             if number == backup_after:
-                assert take(path, folder / FOLDER, 1, lambda _seconds: None) is None
+                assert back_up(path, folder / FOLDER, 1, lambda _seconds: None) is None
             write = [transition(f"t{which}", version)]
             if finishes:
                 claimed = [
@@ -179,7 +179,7 @@ def test_of_backups_the_newest_whole_one_is_taken_and_few_are_kept(tmp_path: Pat
         for number in range(1, 7):
             book.write([transition(f"t{number}")])
             book.transactions.journal.begin(book.sequence())  # type: ignore[union-attr]
-            assert take(path, folder, number, lambda _seconds: None) is None
+            assert back_up(path, folder, number, lambda _seconds: None) is None
     prune(folder, 4)
     assert [it.number for it in backups(folder)] == [3, 4, 5, 6]
     assert [it.number for it in segments(folder)] == [3, 4, 5, 6, 7]
@@ -207,7 +207,7 @@ def test_commits_go_on_while_the_records_are_copied_and_the_copy_is_of_one_momen
         def meanwhile(_seconds: float) -> None:
             written.append(book.write([transition(f"t{len(written)}")])[0])
 
-        assert take(tmp_path / "records.sqlite", tmp_path / FOLDER, 1, meanwhile) is None
+        assert back_up(tmp_path / "records.sqlite", tmp_path / FOLDER, 1, meanwhile) is None
         (copy,) = backups(tmp_path / FOLDER)
         assert len(written) >= 3
     with closing(sqlite3.connect(copy.path)) as found:

@@ -12,7 +12,7 @@ from gpuvigil.config import HubSettings
 from gpuvigil.model import Record, RecordKind
 from hub.embedded import Embedded
 from hub.records import RecordBook, open_records
-from hub.records.retention import LOOK
+from hub.records.retention import BATCH
 from hub.telemetry.body import Body
 from hub.telemetry.committer import Committer
 from hub.telemetry.counters import Counters
@@ -173,10 +173,10 @@ def test_a_standing_incident_keeps_the_events_it_rests_on(book: RecordBook, stat
 @pytest.mark.medium
 def test_any_number_is_forgotten(book: RecordBook) -> None:
     lately = {"ended_at": to_text(AFTER)}
-    book.write(a_record(RecordKind.ALLOCATION, f"a{n}", body=lately) for n in range(LOOK))
-    book.write(a_record(RecordKind.EVENT, f"e{n}") for n in range(LOOK + 1))
-    assert book.forget(LIMIT) == LOOK + 1
-    assert len(left(book)) == LOOK
+    book.write(a_record(RecordKind.ALLOCATION, f"a{n}", body=lately) for n in range(BATCH))
+    book.write(a_record(RecordKind.EVENT, f"e{n}") for n in range(BATCH + 1))
+    assert book.forget(LIMIT) == BATCH + 1
+    assert len(left(book)) == BATCH
 
 
 @pytest.mark.medium

@@ -93,17 +93,17 @@ def test_tokens_of_a_file_are_taken_over_and_none_that_was_revoked_comes_back(
     issued_tokens: IssuedTokens, tmp_path: Path, now: list[datetime]
 ) -> None:
     file = tmp_path / "tokens.json"
-    issued_tokens.take_over(file)
+    issued_tokens.import_file(file)
     for _ in range(2):  # a file that somebody puts back
         file.write_text(json.dumps({"format": 1, "tokens": [OLD]}))
-        issued_tokens.take_over(file)
+        issued_tokens.import_file(file)
         assert not file.exists()
         assert [it.name for it in issued_tokens.all()] == ["old"]
     assert issued_tokens.bearer(b"old token") is not None
     issued_tokens.revoke(OLD["id"] or "")
     now[0] += timedelta(days=90)
     file.write_text(json.dumps({"format": 1, "tokens": [OLD]}))
-    issued_tokens.take_over(file)
+    issued_tokens.import_file(file)
     assert issued_tokens.bearer(b"old token") is None
 
 
@@ -122,7 +122,7 @@ def test_a_file_that_is_damaged_is_one_line(
     file = tmp_path / "tokens.json"
     file.write_text(text)
     with pytest.raises(ConfigError, match=said):
-        issued_tokens.take_over(file)
+        issued_tokens.import_file(file)
     assert file.exists()
 
 

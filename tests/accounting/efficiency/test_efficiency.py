@@ -35,7 +35,7 @@ def test_gpus_that_computed_nothing_beside_others_were_too_many() -> None:
     still = replace(GOOD, utilization_percent=0.0, utilization_most_percent=0.0)
     found = judged(*[GOOD] * 5, *[still] * 3)
     assert (found.advice, found.gpus, found.wasted_share) == (Advice.FEWER, 3, 1.0)
-    assert "3 of its 8 GPUs computed nothing: 5 would have done" in found.said
+    assert "3 of its 8 GPUs computed nothing: 5 would have done" in found.text
     assert judge([still] * 8) is None  # idle, which is another command's
 
 
@@ -63,7 +63,7 @@ def test_each_advice_says_what_it_rests_on(
 ) -> None:
     found = judged(*[replace(GOOD, **change)] * 2)
     assert found.advice is advice
-    assert words in found.said
+    assert words in found.text
 
 
 @pytest.mark.parametrize(("mean", "said"), [(0.1, True), (9.99, True), (10.0, False)])
@@ -102,7 +102,7 @@ def test_one_busy_sample_tells_bursts_from_what_is_low_and_steady(
 ) -> None:
     low = replace(GOOD, utilization_percent=5.0, utilization_most_percent=6.0)
     found = judged(low, replace(low, utilization_most_percent=most))
-    assert (found.advice, found.said) == (advice, said)
+    assert (found.advice, found.text) == (advice, said)
 
 
 def test_what_is_busy_and_hardly_filled_is_said_of_who_is_on_call_as_well() -> None:

@@ -104,13 +104,13 @@ def test_what_is_seen_waits_until_it_is_written() -> None:
     seen.begin(given(OPEN, SHIPPED), given(inventory(gpu(SLOT, "s1"))))
     assert list(seen.waiting) == []
     (record,) = given(inventory(gpu(SLOT, "s2"), at=NOON + 2 * HOUR))
-    seen.take(record)
-    seen.take(record)
+    seen.ingest(record)
+    seen.ingest(record)
     (told,) = seen.waiting
     assert (told.kind, told.parent) == (RecordKind.RMA, "i-1")
     assert told.body["note"] == f"serial s2 sits in {SLOT}, where s1 was"
     seen.written([told])
-    seen.take(record)
+    seen.ingest(record)
     assert seen.waiting == ()
 
 
@@ -123,6 +123,6 @@ def test_what_was_replaced_while_nobody_looked_is_seen_at_the_start() -> None:
     assert seen.waiting == ()
     # Opened anew: the next one failed, too.
     again = replace(OPEN, at=NOON + 4 * HOUR, serial="s2")
-    seen.take(again.to_record())
-    seen.take(inventory(gpu(SLOT, "s3"), at=NOON + 5 * HOUR).to_record())
+    seen.ingest(again.to_record())
+    seen.ingest(inventory(gpu(SLOT, "s3"), at=NOON + 5 * HOUR).to_record())
     assert len(seen.waiting) == 1

@@ -69,7 +69,7 @@ ALONE = replace(HALF, gpus=1, nodes=1, fabric_share=None)
 def test_counters_say_what_they_can(job: Activity, expected: Bound) -> None:
     found = decide(job)
     assert found.bound is expected, found
-    assert found.said
+    assert found.text
     assert (found.confidence > 0.0) == (expected is not Bound.UNKNOWN)
     assert found.advice == ADVICE[expected]
 
@@ -120,9 +120,9 @@ def test_what_is_in_no_step_is_said_where_nothing_else_is() -> None:
     told = Steps(seconds=4.0, ranks=16, own_seconds=3.9, outside_share=0.2)
     evaluates = replace(WAITS, steps=told, checkpoints=True)
     assert decide(evaluates).bound is Bound.UNKNOWN
-    assert "20 % of the time is outside steps" in decide(evaluates).said
+    assert "20 % of the time is outside steps" in decide(evaluates).text
     less = replace(evaluates, steps=replace(told, outside_share=0.19))
-    assert "outside steps" not in decide(less).said
+    assert "outside steps" not in decide(less).text
     assert decide(replace(evaluates, storage_sent_share=0.6)).bound is Bound.CHECKPOINT
 
 
@@ -196,10 +196,10 @@ def test_idle_gpus_of_nodes_that_read_or_write_wait_for_it(
 
 
 def test_what_neither_disks_nor_mounts_show_is_said() -> None:
-    assert "object store or cached files" in decide(STORES).said
+    assert "object store or cached files" in decide(STORES).text
     assert bound.STORAGE not in decide(STORES).missing
     blind = replace(STORES, read_bytes_per_second=None, written_bytes_per_second=None)
-    assert "object store" not in decide(blind).said
+    assert "object store" not in decide(blind).text
     assert bound.STORAGE in decide(blind).missing
     busy = replace(blind, utilization_percent=bound.BUSY_PERCENT)
     assert bound.STORAGE not in decide(busy).missing
@@ -239,7 +239,7 @@ def test_where_no_steps_are_counted_multiprocessors_that_rest_while_a_node_write
     found = decide(spins)
     assert found.bound is expected
     if expected is Bound.CHECKPOINT:
-        assert f"{most:.0f} % active at most and {sm:.0f} % on average" in found.said
+        assert f"{most:.0f} % active at most and {sm:.0f} % on average" in found.text
     assert (
         decide(replace(spins, written_bytes_per_second=_LIMIT - 1.0)).bound is not Bound.CHECKPOINT
     )

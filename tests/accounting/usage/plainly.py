@@ -106,7 +106,7 @@ def counted(facts: Facts, rows: Rows, devices: Devices) -> Told:
 def _expected(facts: Facts) -> set[str]:
     """The nodes that are known and neither retired nor played out."""
     end = min(facts.start + QUARTER, facts.now)
-    told = {one.subject.node: one.at for one in _inventories(facts)} | dict(facts.heard)
+    told = {one.subject.node: one.at for one in _inventories(facts)} | dict(facts.last_seen)
     found = set(told)
     for node, at in told.items():
         retired = facts.retired.get(node)
@@ -302,7 +302,7 @@ def _in_minute(parts: Sequence[Part], minute: int) -> dict[LostTo, float]:
 
 def _absent(node: str, facts: Facts, rows: Rows) -> bool:
     end = min(facts.start + QUARTER, facts.now)
-    at = facts.heard.get(node)
+    at = facts.last_seen.get(node)
     recent = at is not None and end - QUARTER <= at < end
     return not recent and not any(gpu[0] == node for gpu, _ in rows)
 

@@ -202,11 +202,13 @@ def test_a_node_that_is_down_is_lost_although_nothing_is_heard_of_it() -> None:
 
 def test_a_node_that_is_absent_all_quarter_is_lost_to_nobody_knows_what() -> None:
     own = [inventory(8, START - timedelta(days=9), "n2")]
-    gone = bucket(minutes(), inventories=own, heard={"n2": START - timedelta(seconds=1)}).seconds
+    gone = bucket(
+        minutes(), inventories=own, last_seen={"n2": START - timedelta(seconds=1)}
+    ).seconds
     assert lost(gone) == {LostTo.UNKNOWN: 8 * QUARTER}
     assert (gone.unknown, gone.unavailable) == (8 * QUARTER, 0.0)
     # One that fell silent within it, or of which a row is there, is not absent yet.
-    assert not lost(bucket(minutes(), inventories=own, heard={"n2": START}).seconds)
+    assert not lost(bucket(minutes(), inventories=own, last_seen={"n2": START}).seconds)
     some = minutes() + minutes(FREE, [0], node="n2")
     assert not lost(bucket(some, inventories=own).seconds)
 
@@ -216,7 +218,7 @@ def test_in_the_running_quarter_a_node_is_absent_after_a_quarter_of_an_hour() ->
     now = START + timedelta(minutes=4)
     for ago, hours in ((timedelta(minutes=15), 0.0), (timedelta(minutes=15, seconds=1), 8 * 240.0)):
         seconds = bucket(
-            minutes(BUSY, range(4)), inventories=own, heard={"n2": now - ago}, now=now
+            minutes(BUSY, range(4)), inventories=own, last_seen={"n2": now - ago}, now=now
         ).seconds
         assert seconds.lost_unknown <= 8 * 240.0
         assert bool(seconds.lost_unknown) is bool(hours)
@@ -305,7 +307,7 @@ def test_names_from_outside_are_cut_to_a_printable_line() -> None:
 def test_a_node_that_is_gone_stays_installed_for_however_long() -> None:
     own = [inventory(8, START - timedelta(days=90), "n2")]
     for gone in (timedelta(hours=23), timedelta(hours=25), timedelta(days=60)):
-        found = bucket(minutes(), inventories=own, heard={"n2": END - gone})
+        found = bucket(minutes(), inventories=own, last_seen={"n2": END - gone})
         assert (found.gpus, found.seconds.unknown) == (9, 8 * QUARTER)
 
 
@@ -325,7 +327,7 @@ def test_a_node_leaves_with_the_quarter_after_its_retirement(
     found = bucket(
         minutes(),
         inventories=[inventory(8, START - timedelta(days=90), "n2")],
-        heard={"n1": LATER, "n2": heard},
+        last_seen={"n1": LATER, "n2": heard},
         retired={"n2": retired},
         sent={("n1", "GPU-0"), *(("n2", f"GPU-{n}") for n in range(8))},
     )
@@ -336,18 +338,18 @@ def test_a_simulated_node_is_installed_for_ten_minutes() -> None:
     own = [inventory(8, START - timedelta(days=9), "n2")]
     for number, installed in ((9, 9), (11, 1)):
         heard = {"n2": END - timedelta(minutes=number)}
-        found = bucket(minutes(), inventories=own, heard=heard, cluster="simulated")
+        found = bucket(minutes(), inventories=own, last_seen=heard, cluster="simulated")
         assert found.gpus == installed
 
 
 def test_an_inventory_that_is_younger_than_the_quarter_says_nothing_about_it() -> None:
     own = [inventory(8, END + timedelta(minutes=1), "n2")]
-    assert bucket(minutes(), inventories=own, heard={"n2": LATER}).gpus == 1
+    assert bucket(minutes(), inventories=own, last_seen={"n2": LATER}).gpus == 1
 
 
 def test_a_node_that_was_away_and_came_back_with_a_new_inventory_was_installed_meanwhile() -> None:
     own = [inventory(8, END + timedelta(minutes=30), "n2")]
-    found = bucket(minutes(), inventories=own, heard={"n2": LATER}, nodes_sent={"n2"})
+    found = bucket(minutes(), inventories=own, last_seen={"n2": LATER}, nodes_sent={"n2"})
     assert (found.gpus, found.seconds.unknown) == (9, 8 * QUARTER)
 
 
@@ -359,7 +361,7 @@ def test_a_gpu_that_sent_in_the_hour_before_is_installed_without_an_inventory() 
 def test_a_fresh_gpu_counts_from_its_first_minute() -> None:
     own = [inventory(1, START + timedelta(minutes=6.5))]
     heard = {"n1": LATER}
-    found = bucket(minutes(BUSY, range(7, 15)), sent=(), inventories=own, heard=heard)
+    found = bucket(minutes(BUSY, range(7, 15)), sent=(), inventories=own, last_seen=heard)
     assert found.seconds == replace(Seconds(), **_only(found, active=8 * MINUTE))
     assert found.seconds.installed == 8 * MINUTE
 
@@ -367,7 +369,7 @@ def test_a_fresh_gpu_counts_from_its_first_minute() -> None:
 def test_a_fresh_gpu_that_has_said_nothing_yet_counts_from_its_inventory() -> None:
     own = [inventory(2, START + timedelta(minutes=6.5))]
     rows = minutes(BUSY, range(7, 15))
-    found = bucket(rows, sent=(), inventories=own, heard={"n1": LATER})
+    found = bucket(rows, sent=(), inventories=own, last_seen={"n1": LATER})
     assert (found.gpus, found.seconds.unknown) == (2, 8 * MINUTE)
 
 
@@ -402,7 +404,7 @@ def test_a_cluster_without_gpus_has_no_bucket() -> None:
 
 def test_models_are_counted_by_gpu() -> None:
     own = [inventory(8, START - timedelta(days=9), "n2")]
-    assert bucket(minutes(), inventories=own, heard={"n2": END}).models == {"H100": 9}
+    assert bucket(minutes(), inventories=own, last_seen={"n2": END}).models == {"H100": 9}
 
 
 def test_a_gpu_whose_rows_have_two_models_counts_once() -> None:
@@ -470,7 +472,7 @@ def facts(draw: st.DrawFn) -> Facts:
         rows=table(cells),
         sent=draw(st.sets(st.tuples(st.just("n1"), st.sampled_from(["GPU-0", "GPU-9"])))),
         nodes_sent=draw(st.sets(st.just("n2"))),
-        heard={"n2": START + timedelta(minutes=draw(st.floats(-2000, 20)))},
+        last_seen={"n2": START + timedelta(minutes=draw(st.floats(-2000, 20)))},
         inventories=[inventory(4, START + timedelta(minutes=draw(st.floats(-99, 20))), "n2")],
         allocations=draw(HELD),
         retired=draw(st.dictionaries(st.just("n2"), st.just(START - timedelta(minutes=30)))),
@@ -584,7 +586,7 @@ def _moved(facts_: Facts, shift: timedelta) -> Facts:
         start=facts_.start + shift,
         now=facts_.now + shift,
         rows=facts_.rows.set_column(place, "at", times),
-        heard={node: heard + shift for node, heard in facts_.heard.items()},
+        last_seen={node: heard + shift for node, heard in facts_.last_seen.items()},
         retired={node: at + shift for node, at in facts_.retired.items()},
         inventories=[replace(one, at=one.at + shift) for one in facts_.inventories],
         allocations=[

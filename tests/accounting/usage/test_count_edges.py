@@ -57,7 +57,7 @@ def test_a_gpu_that_was_named_before_the_quarter_counts_from_its_begin(at: Any, 
 )
 def test_a_node_that_was_heard_within_the_quarter_is_not_absent(heard: Any, absent: bool) -> None:
     own = [inventory(1, START - timedelta(days=9), "n2")]
-    seconds = bucket(minutes(), inventories=own, heard={"n2": heard}).seconds
+    seconds = bucket(minutes(), inventories=own, last_seen={"n2": heard}).seconds
     assert seconds.lost_unknown == (QUARTER if absent else 0.0)
 
 
@@ -71,7 +71,7 @@ def test_a_model_of_which_no_gpu_is_there_is_not_counted() -> None:
     """One of the young inventory is named, and not there yet."""
     young = inventory(2, END - SECOND, "n2")
     young = replace(young, gpus=tuple(replace(gpu, model="A30") for gpu in young.gpus))
-    found = bucket(minutes(), inventories=[young], heard={"n2": END})
+    found = bucket(minutes(), inventories=[young], last_seen={"n2": END})
     assert (found.gpus, found.models) == (1, {"H100": 1})
 
 

@@ -170,7 +170,7 @@ def facts(draw: st.DrawFn) -> Case:
         rows=_named(table(rows)),
         sent=draw(st.frozensets(GPUS, max_size=4)),
         nodes_sent=draw(st.frozensets(st.sampled_from(NODES))),
-        heard=draw(some),
+        last_seen=draw(some),
         retired=draw(st.just({}) | some),
         listening_since=draw(st.none() | moments(-30, 0, 3.5)),
         out=draw(st.none() | OUT),

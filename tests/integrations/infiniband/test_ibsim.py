@@ -50,7 +50,7 @@ class Site:
 
     def _take(self, records: Sequence[Record]) -> None:
         for record in records:
-            self._fleet.take(record)
+            self._fleet.ingest(record)
 
     @property
     def window(self) -> Window:
