@@ -154,7 +154,10 @@ def test_what_stands_explains_as_much_while_its_own_numbers_are_missing() -> Non
         return found.fingerprint in look.covered
 
     assert covers(unread, disk, space)
-    assert not covers(SCENE.window(), disk, space)  # its numbers say that there is room again
+    assert covers(SCENE.window(), disk, space)  # there is room again: what it lost, it lost before
+    supply, held_back = incident("host_power", node()), slowness("gpu_power", gpu())
+    assert covers(unread, held_back, supply)
+    assert not covers(SCENE.window(), held_back, supply)  # its numbers say that it works again
     assert not covers(unread, replace(disk, severity=Severity.CRITICAL), space)
     elsewhere = replace(incident("host_space", node(2)), severity=Severity.WARNING)
     assert not covers(unread, disk, elsewhere)
