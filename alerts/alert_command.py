@@ -40,7 +40,7 @@ from .delivery.dispatcher import notices_of
 from .messages.channel import Channel, Delivered, Outcome, tried
 from .messages.message import Message, message
 from .routing.notice import Kind, Notice, NoticeState, draft
-from .routing.route import fitting, misfit, route_taken
+from .routing.route import fitting, misfit, resolve_route
 from .routing.situation import SituationReader
 from .service import run
 
@@ -78,7 +78,7 @@ def explained(
     incident: Incident, notices: Sequence[Notice], settings: AlertsSettings, hub: Hub, now: datetime
 ) -> Iterator[str]:
     """Explain an incident's routing line by line: labels, routes, what each channel was sent."""
-    situation = SituationReader(hub, settings).look(0.0)
+    situation = SituationReader(hub, settings).read(0.0)
     labels = labels_of(incident, situation.racks)
     yield f"{incident.id}: {incident.title} ({incident.state})"
     yield "labels: " + " ".join(f'{key}="{value}"' for key in labels for value in labels[key])
@@ -96,7 +96,7 @@ def explained(
     if larger is not None:
         yield f"inhibited while this is open: {larger.title} ({larger.id})"
     for channel in settings.names() or ["-"]:
-        way = route_taken(settings, labels, channel)
+        way = resolve_route(settings, labels, channel)
         by = (
             "no route leads here"
             if way is None
@@ -199,9 +199,9 @@ def _test(config: Config, chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _timed(channel: Channel, said: Message) -> tuple[Outcome, float]:
+def _timed(channel: Channel, message: Message) -> tuple[Outcome, float]:
     began = time.monotonic()
-    return tried(lambda: channel.deliver(said)), time.monotonic() - began
+    return tried(lambda: channel.deliver(message)), time.monotonic() - began
 
 
 def _route(config: Config, chosen: argparse.Namespace) -> int:

@@ -27,13 +27,13 @@ from gpuvigil.web.signed_links import seal
 from .channels import configured
 from .channels.dead_man import dead_man
 from .decisions.decide import decide
-from .delivery.channels_added import tell_what_stands
+from .delivery.channels_added import notify_new_channels
 from .delivery.dispatcher import Dispatcher, hand_out, notices_of
 from .delivery.exporter import exposition
 from .delivery.hub_access import CLAIM_LIMIT, LEASE_SECONDS, POLL_SECONDS, Context
 from .delivery.resend import Resend, Resending
 from .delivery.self_check import SelfChecker, call_dead_man
-from .messages.cost import LOOK_SECONDS
+from .messages.cost import REFRESH_SECONDS
 from .routing.case import ChannelProfile, writes_to_owners
 from .routing.notice import Notice, NoticeState, Verdict
 from .routing.situation import Situation, SituationReader
@@ -86,7 +86,7 @@ def _steps(
     situations = SituationReader(deciding, settings)
     self_checker = SelfChecker(context, list(dispatchers.values()))
     steps: dict[str, Callable[[], None]] = {
-        "decide": lambda: tell(deciding, context, profiles, situations),
+        "decide": lambda: decide_transitions(deciding, context, profiles, situations),
         "claim": lambda: hand_out(claiming, context, dispatchers),
         "watch": self_checker.step,
     }
@@ -98,7 +98,7 @@ def _steps(
             steps[f"resend {name}"] = Resend(dispatcher.channel, context).step
     if context.prices:
         pricing = context.connect()
-        steps["models"] = lambda: look_at_models(pricing, context)
+        steps["models"] = lambda: refresh_models(pricing, context)
     if settings.dead_man_url or settings.dead_man_url_file:
         ping = dead_man(settings)
         steps["dead man"] = lambda: call_dead_man(ping, context, self_checker)
@@ -111,16 +111,16 @@ def _once_at_start(context: Context, profiles: Sequence[ChannelProfile]) -> Call
     situations = SituationReader(hub, context.settings)
 
     def step() -> None:
-        tell_what_stands(hub, context, profiles, situations)
+        notify_new_channels(hub, context, profiles, situations)
         context.stop.wait()
 
     return step
 
 
-def look_at_models(hub: Hub, context: Context) -> None:
+def refresh_models(hub: Hub, context: Context) -> None:
     """Look up the models of GPUs, on which their cost depends, and wait."""
-    context.models.look(hub)
-    context.clock.wait(context.stop, LOOK_SECONDS)
+    context.models.refresh(hub)
+    context.clock.wait(context.stop, REFRESH_SECONDS)
 
 
 def _idle_steps(
@@ -151,7 +151,7 @@ def _metrics(context: Context, dispatchers: Sequence[Dispatcher]) -> Iterator[No
         yield
 
 
-def tell(
+def decide_transitions(
     hub: Hub, context: Context, profiles: Sequence[ChannelProfile], situations: SituationReader
 ) -> None:
     """Claim transitions, and keep a decision for each in the commit that ends its claim."""
@@ -164,7 +164,7 @@ def tell(
     )
     if not claimed:
         return
-    situation = situations.look(context.clock.monotonic())
+    situation = situations.read(context.clock.monotonic())
 
     def finish(steps: Sequence[_Step]) -> None:
         notices = _decided(hub, context, profiles, situation, steps)

@@ -139,7 +139,7 @@ class Reader:
     def _tick(self, at: datetime, sweeps: Sequence[GpuSweep], sweep_seconds: float | None) -> Tick:
         waits = any(sweep.is_under_way for sweep in sweeps)
         spent = cpu_time.threads() if waits else None
-        stuck = [thread for sweep in sweeps if (thread := sweep.look(spent)) is not None]
+        stuck = [thread for sweep in sweeps if (thread := sweep.stuck_thread(spent)) is not None]
         gpus = tuple(sweep.tick(spent, stuck) for sweep in sweeps)
         gone = any(gpu.reason is Unmeasured.DRIVER_NOT_LOADED for gpu in gpus)
         return Tick(
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str]) -> int:
     # Ctrl-C is handled by the supervisor, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     writing = threading.Lock()
-    output = _take_output()
+    output = _redirect_output()
 
     def write(message: bytes) -> None:
         with writing:
@@ -204,7 +204,7 @@ def main(arguments: Sequence[str]) -> int:
     os._exit(0)
 
 
-def _take_output() -> int:
+def _redirect_output() -> int:
     """Return a descriptor of standard output for messages alone.
 
     What the driver's library prints goes to the log instead.

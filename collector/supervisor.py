@@ -32,7 +32,7 @@ _SPREAD = 0.5  # share of a tick after the start within which nodes begin to sen
 
 def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     memory_trim.settle()
-    privileges.tell(config.collector)
+    privileges.log_lacks(config.collector)
     settings, clock = config.collector, SystemClock()
     token_file = config.hub.collector_token_file
     token = secret_source(token_file, "hub.collector_token_file", "collector token")

@@ -117,7 +117,7 @@ class Node:
                 )
             )
         position = Position(boot_id="b", sequence=self._number)
-        told += self.book.take(Batch(events=tuple(seen), position=position))
+        told += self.book.ingest(Batch(events=tuple(seen), position=position))
         self.hears(told)
         return told
 

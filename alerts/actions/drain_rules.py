@@ -25,7 +25,7 @@ from gpuvigil.schedulers.out_of_service import takes_jobs
 from gpuvigil.schedulers.slurm_nodes import DRAINED, most_out_of_service
 
 _MARK = re.compile(r"gpuvigil \[(\S+) (\S+)\]")
-_STANDING = frozenset(state.value for state in STANDING)
+_ACTIVE = frozenset(state.value for state in STANDING)
 _LONGEST_REASON = 200
 # Conditions that nothing reported: an exporter may have failed while the node is fine.
 _UNREPORTED_CONDITIONS = frozenset({"gpu_unread", "driver_unread"})
@@ -180,7 +180,7 @@ def _acts(settings: ActionsSettings, cluster: str, one: Incident) -> bool:
     return (
         one.fault in settings.faults
         and one.condition not in _UNREPORTED_CONDITIONS
-        and one.state in _STANDING
+        and one.state in _ACTIVE
         and one.subject.cluster == cluster
         and one.subject.kind in {"node", "gpu"}
         and one.subject.real
@@ -200,7 +200,7 @@ def _suspicious(cluster: str, incidents: Iterable[Incident]) -> frozenset[str]:
     return frozenset(
         subject.node
         for one in incidents
-        if one.state in _STANDING
+        if one.state in _ACTIVE
         for subject in (one.subject, *map(Subject.parse, one.members))
         if subject.cluster == cluster and subject.real
     )
@@ -232,6 +232,6 @@ def _is_over(one: Incident | None, accepted_at: datetime | None) -> bool:
     proof: a node without jobs shows no fault. Either it was tested after its incident ended, or it
     stays drained.
     """
-    if one is None or one.resolved_at is None or one.state in _STANDING or one.covered_by:
+    if one is None or one.resolved_at is None or one.state in _ACTIVE or one.covered_by:
         return False
     return accepted_at is not None and accepted_at >= one.resolved_at

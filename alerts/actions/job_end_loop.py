@@ -75,13 +75,13 @@ class IdleJobs:
         self._changes = ChangeLogger(log)
         self._unrecorded: list[Transition] = []
 
-    def look(self, standing: Sequence[Incident], machines: Mapping[str, Machine]) -> Found:
+    def end_due(self, active: Sequence[Incident], machines: Mapping[str, Machine]) -> Found:
         """End the jobs that are due; ActionError, HubError or StoreError if anything is unknown."""
         self._record()
         now = self._clock.now()
         steps = self._steps(now)
         self._settle(steps)
-        found = self._due(now, standing, self._allocations() if self._is_any(standing, now) else [])
+        found = self._due(now, active, self._allocations() if self._is_any(active, now) else [])
         installed = sum(machine.gpus for machine in machines.values())
         may, may_not = within_limits(self._settings, found.endings, lately(steps, now), installed)
         found.refused += [(str(one.held.holder), why) for one, why in may_not]
@@ -96,14 +96,14 @@ class IdleJobs:
             )
         return found
 
-    def _is_any(self, standing: Sequence[Incident], now: datetime) -> bool:
+    def _is_any(self, active: Sequence[Incident], now: datetime) -> bool:
         """Return whether anything has been idle as long as the shortest policy asks.
 
         If nothing has, nothing need be read.
         """
         ends = [one.end_minutes for one in self._policies if one.end_minutes]
         shortest = timedelta(minutes=min(ends)) if ends else None
-        since = idle_since(standing).values()
+        since = idle_since(active).values()
         return shortest is not None and any(now - at >= shortest for at in since)
 
     def _do(self, ending: Ending, refused: list[tuple[str, EndRefusal]]) -> bool:
@@ -155,45 +155,45 @@ class IdleJobs:
         return Found([one for one in found.endings if one.held.notice(END) == same])
 
     def _due(
-        self, now: datetime, standing: Sequence[Incident], allocations: Sequence[Allocation]
+        self, now: datetime, active: Sequence[Incident], allocations: Sequence[Allocation]
     ) -> Found:
         found = Found()
         jobs = jobs_since(self._hub, None, now - HOUR) if allocations else {}
         theirs = [with_job_details(one, jobs) for one in allocations]
         due: list[tuple[IdleHolding, Terms]] = []
-        for held in holdings(theirs, idle_since(standing)):
+        for held in holdings(theirs, idle_since(active)):
             asked = terms(self._policies, held) if held.cluster == self._cluster else None
             if asked is not None and end_is_due(held, asked, now):
                 due.append((held, asked))
-        stood = self._stood(standing, [asked for _, asked in due], now)
+        stood = self._excusing(active, [asked for _, asked in due], now)
         samples = StoreIdleSamples(self._hub, stood, now, [held for held, _ in due])
         for held, asked in due:
-            why = self._why_not(held, asked, standing, jobs, samples)
+            why = self._why_not(held, asked, active, jobs, samples)
             if isinstance(why, EndRefusal):
                 found.refused.append((str(held.holder), why))
             else:
                 found.endings.append(why)
         return found
 
-    def _stood(
-        self, standing: Sequence[Incident], due: Sequence[Terms], now: datetime
+    def _excusing(
+        self, active: Sequence[Incident], due: Sequence[Terms], now: datetime
     ) -> Sequence[Incident]:
         """Return what may excuse due holders: incidents that stood at any time until their end."""
         lengths = [asked.policy.end_after for asked in due if asked.policy.end_after is not None]
         longest = max(lengths, default=None)
-        return (*standing, *(resolved_since(self._hub, now - longest) if longest else ()))
+        return (*active, *(resolved_since(self._hub, now - longest) if longest else ()))
 
     def _why_not(
         self,
         held: IdleHolding,
         asked: Terms,
-        standing: Sequence[Incident],
+        active: Sequence[Incident],
         jobs: Jobs,
         samples: StoreIdleSamples,
     ) -> EndRefusal | Ending:
         if last_step(self._hub, held.notice(END)) is not None:
             return EndRefusal.ONCE
-        if has_other_incident(held, standing):
+        if has_other_incident(held, active):
             return EndRefusal.OTHER_INCIDENT
         after = asked.policy.end_after
         assert after is not None

@@ -26,7 +26,7 @@ _RUNS = "RUNNING"
 _GOING_ON = frozenset({_RUNS, "SUSPENDED"})
 # Slurm gives run times in whole seconds, and pauses that short make nobody idle.
 _PAUSE = timedelta(minutes=1)
-_STANDING = frozenset(state.value for state in STANDING)
+_ACTIVE = frozenset(state.value for state in STANDING)
 
 
 class How(str, Enum):
@@ -157,11 +157,11 @@ def by_policy(
     return next((no for no, holds in cases if holds), None)
 
 
-def has_other_incident(held: IdleHolding, standing: Iterable[Incident]) -> bool:
+def has_other_incident(held: IdleHolding, active: Iterable[Incident]) -> bool:
     """Return whether another standing incident, of its nodes or of many, may explain idleness."""
     nodes = {gpu.of_node().key for gpu in held.gpus}
-    for one in standing:
-        harmless = one.fault == IDLE or one.severity is Severity.INFO or one.state not in _STANDING
+    for one in active:
+        harmless = one.fault == IDLE or one.severity is Severity.INFO or one.state not in _ACTIVE
         if harmless or one.subject.cluster != held.cluster:
             continue
         members = {key.partition("/gpu/")[0].partition("/port/")[0] for key in one.members}

@@ -88,10 +88,10 @@ def _why(error: ApiError, verbs: str) -> str:
     return str(error) or type(error).__name__
 
 
-def _machine(told: Object) -> Machine | None:
+def _machine(node: Object) -> Machine | None:
     """Return a node with GPUs in Slurm's terms: IDLE or DOWN, and DRAIN if it takes no pods."""
-    metadata, status = told.get("metadata") or {}, told.get("status") or {}
-    spec = told.get("spec") or {}
+    metadata, status = node.get("metadata") or {}, node.get("status") or {}
+    spec = node.get("spec") or {}
     capacity: Mapping[str, Any] = status.get("capacity") or {}
     gpus = [amount for name, amount in capacity.items() if name.startswith(_RESOURCES)]
     if not gpus or not metadata.get("name"):

@@ -101,7 +101,7 @@ def _go_on(actor: "Actor", interval_seconds: float, once: bool, stop: threading.
     clock = SystemClock()
     while not stop.is_set():
         try:
-            actor.look(clock.now())
+            actor.run_once(clock.now())
         except Exception as error:  # what cannot be read is not known either
             if once:
                 raise
@@ -150,7 +150,7 @@ class Actor:
         self._drained: set[tuple[str, str]] = set()  # nodes, and for which incidents
         self._unrecorded: list[NodeAction] = []
 
-    def look(self, now: datetime) -> Plan:
+    def run_once(self, now: datetime) -> Plan:
         """Look and act once; return what was decided about nodes.
 
         ActionError, HubError or StoreError when something is not known: then nothing more is done.
@@ -172,7 +172,7 @@ class Actor:
         else:
             self._do_all(found.steps, machines, now)
         if self._idle is not None:
-            self._idle.look(incidents, machines)
+            self._idle.end_due(incidents, machines)
         return found
 
     def _plan(

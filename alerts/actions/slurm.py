@@ -127,9 +127,9 @@ class Slurm:
         return done.stdout.decode(errors="replace")
 
 
-def _last_line(said: str) -> str:
+def _last_line(errors: str) -> str:
     """Return the last line of a command's errors, which is the reason; before it are attempts."""
-    lines = said.splitlines() or ["nothing was said"]
+    lines = errors.splitlines() or ["nothing was said"]
     return f"{lines[-1][-300:]}; does 'scontrol ping' answer here?"
 
 
@@ -141,19 +141,19 @@ def _columns(line: str) -> dict[str, str]:
     return said
 
 
-def _running(said: Mapping[str, str], asked_at: datetime) -> Running:
-    task, start, mark = said["ArrayTaskID"], said["StartTime"], said["admin_comment"]
+def _running(columns: Mapping[str, str], asked_at: datetime) -> Running:
+    task, start, mark = columns["ArrayTaskID"], columns["StartTime"], columns["admin_comment"]
     started_at = EPOCH + timedelta(seconds=int(start)) if start.isdigit() else None
-    ran = _length(said["TimeUsed"])
+    ran = _length(columns["TimeUsed"])
     return Running(
         # The number of an array's last task alone would mean the whole array.
-        target=f"{said['ArrayJobID']}_{task}" if task not in _NONE - {"0"} else said["JobID"],
-        user=said["UserName"],
-        state=said["State"],
+        target=f"{columns['ArrayJobID']}_{task}" if task not in _NONE - {"0"} else columns["JobID"],
+        user=columns["UserName"],
+        state=columns["State"],
         started_at=started_at,
-        batch=said["BatchFlag"] == "1",
-        requeues=said["Requeue"] == "1",
-        heterogeneous=said["HetJobID"] not in _NONE,
+        batch=columns["BatchFlag"] == "1",
+        requeues=columns["Requeue"] == "1",
+        heterogeneous=columns["HetJobID"] not in _NONE,
         mark="" if mark in _NONE else mark,
         suspended=None if started_at is None or ran is None else asked_at - started_at - ran,
     )

@@ -87,7 +87,7 @@ def plain(text: str, longest: int) -> str:
 
 def judge(answer: Answer) -> Outcome:
     """Return the outcome of Discord's answer; its own error code counts for more than the status."""
-    outcome, said = outcome_of(answer), answer.said
+    outcome, said = outcome_of(answer), answer.json_body
     if isinstance(outcome, Delivered):
         receipt = said.get("id")
         return Delivered(

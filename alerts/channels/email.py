@@ -33,7 +33,7 @@ LONGEST_SUBJECT = 200
 # When some readers have a letter, it is tried this often for the others: a quarter of an hour,
 # which is more than servers ask for that refuse unknown senders at first (greylisting, RFC 6647).
 TRIES_FOR_SOME = 10
-MOST_HALF_TOLD = 1000
+MOST_PARTLY_SENT = 1000
 PERMANENT = 500  # reply codes from here on are permanent
 _PRIORITY = {Severity.CRITICAL: "1 (Highest)", Severity.WARNING: "3 (Normal)"}
 Letter = tuple[EmailMessage, list[str]]  # a message and its readers
@@ -123,7 +123,7 @@ class Email:
         """
         if notice in self._reached:
             self._tries[notice] += 1
-        if len(self._reached) > MOST_HALF_TOLD:
+        if len(self._reached) > MOST_PARTLY_SENT:
             self._forget(next(iter(self._reached)))
 
     def _forget(self, notice: str) -> None:
@@ -176,7 +176,7 @@ class Email:
             else smtplib.SMTP(*place, timeout=seconds)
         )
         try:
-            _look_at(server)
+            _check_address(server)
             if settings.security == "starttls":
                 server.starttls(context=context)
             if settings.user:
@@ -261,7 +261,7 @@ def _judged(server: str, codes: list[int]) -> Outcome:
     return Refused(reason=said) if code >= PERMANENT else Retry(reason=said)
 
 
-def _look_at(server: smtplib.SMTP) -> None:
+def _check_address(server: smtplib.SMTP) -> None:
     """Raise ConfigError when the server's name led to an address that no mail server has."""
     assert server.sock is not None
     address = ipaddress.ip_address(server.sock.getpeername()[0].partition("%")[0])

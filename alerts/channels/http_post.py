@@ -56,7 +56,7 @@ class Answer:
     content: bytes = b""  # the body, where more than the status is of interest
 
     @property
-    def said(self) -> Mapping[str, Any]:
+    def json_body(self) -> Mapping[str, Any]:
         """The body if it is a JSON object; else an empty mapping."""
         try:
             value = json.loads(self.content)

@@ -94,7 +94,7 @@ class SlackBot(Posting):
 
 def judge(answer: Answer) -> Outcome:
     """Return the outcome of Slack's answer: by its body, and by its status where that says nothing."""
-    outcome, said = outcome_of(answer), answer.said
+    outcome, said = outcome_of(answer), answer.json_body
     if isinstance(outcome, Delivered) and said.get("ok") is True:
         ts = said.get("ts")
         return Delivered(receipt=ts if isinstance(ts, str) else None)

@@ -96,7 +96,7 @@ def _simulated(case: Case) -> Ruling | None:
     return Ruling(verdict=Verdict.SIMULATED, state=NoticeState.NOT_SENT)
 
 
-def _taken(case: Case) -> Ruling | None:
+def _acknowledged(case: Case) -> Ruling | None:
     reminded = case.notice.repeat > 0 and any(o.verdict is Verdict.TAKEN for o in case.newer)
     if reminded or case.notice.signal == Signal.ACKNOWLEDGED.value:
         return Ruling(verdict=Verdict.TAKEN, state=NoticeState.NOT_SENT)
@@ -124,7 +124,7 @@ def _over(case: Case) -> Ruling | None:
         return None
     if not case.believed_firing:
         return Ruling(
-            verdict=Verdict.NEVER_TOLD, state=NoticeState.NOT_SENT, reason=_why_never_told(case)
+            verdict=Verdict.NEVER_TOLD, state=NoticeState.NOT_SENT, reason=_why_never_sent(case)
         )
     # A notice to an owner has no resolved message: the owner knows what became of the job.
     if not case.profile.send_resolved or is_idle_notice(case.notice.incident):
@@ -132,7 +132,7 @@ def _over(case: Case) -> Ruling | None:
     return Ruling(verdict=Verdict.OVER)
 
 
-def _why_never_told(case: Case) -> str:
+def _why_never_sent(case: Case) -> str:
     """Return why the beginning of the spell was not sent."""
     if case.last_sent_ever is not None:
         return "it fired again and resolved before that could be sent"
@@ -174,7 +174,7 @@ def _below_minimum(case: Case) -> Ruling | None:
     )
 
 
-def _told_over_recently(case: Case) -> Ruling | None:
+def _resolved_recently(case: Case) -> Ruling | None:
     """Delay an incident that comes and goes, unless it is critical or flapping."""
     said, notice = case.last_sent_ever, case.notice
     urgent = notice.severity is Severity.CRITICAL or notice.signal == Signal.FLAPPED.value
@@ -272,7 +272,7 @@ def _stops_now(case: Case) -> Ruling | None:
     return Ruling(verdict=Verdict.EXPLAINED, kind=Kind.UPDATED)
 
 
-def _told_recently(case: Case) -> Ruling | None:
+def _sent_recently(case: Case) -> Ruling | None:
     if case.last_sent is None:
         return None
     for_one = news(case) is Verdict.NEWLY_HIT
@@ -307,7 +307,7 @@ RULES: tuple[Callable[[Case], Ruling | None], ...] = (
     _unconfirmed,
     _marked,
     _simulated,
-    _taken,
+    _acknowledged,
     _waits,
     _over,
     _late,
@@ -318,13 +318,13 @@ RULES: tuple[Callable[[Case], Ruling | None], ...] = (
     _below_minimum,
     _unremarkable,
     *suppression.RULES,
-    _told_over_recently,
+    _resolved_recently,
     _first,
     _resumed,
     _reminder,
     _worse,
     _stops_now,
-    _told_recently,
+    _sent_recently,
 )
 
 

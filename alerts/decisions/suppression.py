@@ -19,7 +19,7 @@ from ..routing.notice import Kind, NoticeState, Verdict, is_idle_end, is_idle_no
 from ..routing.week_hours import begins, ends
 
 # A silence may be ended early, and so may what inhibits: both are checked again this often.
-LOOK_AGAIN = timedelta(seconds=60)
+CHECK_AGAIN = timedelta(seconds=60)
 
 
 def about_gpuvigil(case: Case) -> Ruling | None:
@@ -82,7 +82,7 @@ def silenced(case: Case) -> Ruling | None:
     why = f": {silence.reason}" if silence.reason else ""
     return Ruling(
         verdict=Verdict.SILENCED,
-        due_at=min(silence.ends_at, case.now + LOOK_AGAIN),
+        due_at=min(silence.ends_at, case.now + CHECK_AGAIN),
         reason=f"silenced by {silence.by} until {moment(silence.ends_at)}{why} ({silence.id})",
     )
 
@@ -93,7 +93,7 @@ def inhibited(case: Case) -> Ruling | None:
         return None
     return Ruling(
         verdict=Verdict.INHIBITED,
-        due_at=case.now + LOOK_AGAIN,
+        due_at=case.now + CHECK_AGAIN,
         reason=f"inhibited by {other.title} ({other.id})",
     )
 
@@ -106,7 +106,7 @@ def escalation(case: Case) -> Ruling | None:
     taken = case.to_state is State.ACKNOWLEDGED or case.incident.acknowledged_by
     if taken or any(one.verdict is Verdict.TAKEN for one in case.newer):
         return Ruling(verdict=Verdict.TAKEN, state=NoticeState.NOT_SENT)
-    began = case.first_to_be_told(case.route.escalates_from)
+    began = case.first_notified_at(case.route.escalates_from)
     return _until(case, began + timedelta(seconds=case.route.escalate_seconds), Verdict.ESCALATES)
 
 

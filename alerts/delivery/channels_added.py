@@ -72,22 +72,22 @@ def due_again(
     ]
 
 
-def tell_what_stands(
+def notify_new_channels(
     hub: Hub, context: Context, profiles: Sequence[ChannelProfile], situations: SituationReader
 ) -> None:
     """Decide standing incidents for new channels, most severe first, and ended ones still due."""
-    standing = _standing(hub)
-    for incident in [*standing, *_still_due(hub, standing)]:
+    active = _active_ids(hub)
+    for incident in [*active, *_still_due(hub, active)]:
         if context.stop.is_set():
             return
         notices = list(notices_of(hub, incident).values())
         now = context.clock.now()
-        stands = incident in standing
-        decided = due_again(notices, profiles, now) if stands else []
-        new = newcomers(notices, profiles) if stands else left_behind(notices, profiles)
+        is_active = incident in active
+        decided = due_again(notices, profiles, now) if is_active else []
+        new = newcomers(notices, profiles) if is_active else left_behind(notices, profiles)
         step = _step(hub, incident, decided_last(notices)) if new else None
         if step is not None:
-            situation = situations.look(context.clock.monotonic())
+            situation = situations.read(context.clock.monotonic())
             decided += decide(step, new, notices, now, context.settings, situation)
         if decided and context.keep(hub, decided):
             channels = ", ".join(sorted({str(one.channel) for one in decided}))
@@ -99,22 +99,22 @@ def _step(hub: Hub, incident: str, number: int | None) -> Transition | None:
     return next(readable([record] if record else [], Transition.from_record), None)
 
 
-def _standing(hub: Hub) -> dict[str, None]:
+def _active_ids(hub: Hub) -> dict[str, None]:
     """Return the ids of gpuvigil's standing troubles and standing incidents, most severe first."""
     states = tuple(state.value for state in STANDING)
     found = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
     incidents = sorted(readable(found, Incident.from_record), key=lambda one: one.severity.rank)
-    return dict.fromkeys([*_own_troubles(hub), *(one.id for one in incidents)])
+    return dict.fromkeys([*_self_monitoring_ids(hub), *(one.id for one in incidents)])
 
 
-def _still_due(hub: Hub, standing: Collection[str]) -> list[str]:
+def _still_due(hub: Hub, active: Collection[str]) -> list[str]:
     """Return the ids of incidents that are over and have a notice still due."""
     due = hub.records(RecordKind.NOTICE, states=(NoticeState.DUE.value,), limit=_MOST)
     ids = dict.fromkeys(one.incident for one in readable(due, Notice.from_record))
-    return [id_ for id_ in ids if id_ not in standing and not is_digest(id_)]
+    return [id_ for id_ in ids if id_ not in active and not is_digest(id_)]
 
 
-def _own_troubles(hub: Hub) -> list[str]:
+def _self_monitoring_ids(hub: Hub) -> list[str]:
     """Return gpuvigil's own standing troubles; not digests, each of one day and channel."""
     steps: Iterable[Transition] = readable(
         hub.records(RecordKind.TRANSITION, subject=OWN, limit=_MOST), Transition.from_record

@@ -53,7 +53,7 @@ class Dispatcher:
         self._seconds = 0.0
         self._bucket = Bucket.full(channel.pace, context.clock.monotonic())
 
-    def take(self, record: Record) -> bool:
+    def accept(self, record: Record) -> bool:
         """Take a claimed notice in hand, if there is room; one that already is stays in the queue.
 
         Its newer version counts then: nobody would deal with its claim otherwise. Critical notices
@@ -141,7 +141,7 @@ class Dispatcher:
             siblings=siblings,
             now=now,
             settings=self._context.settings,
-            situation=self._situations.look(self._context.clock.monotonic()),
+            situation=self._situations.read(self._context.clock.monotonic()),
             others=tuple(one for one in everything.values() if one.channel != notice.channel),
             sent_to_owner=self._sent_to_owner(notice, now),
         )
@@ -192,7 +192,7 @@ class Dispatcher:
         self._last_sent_at = after[0].sent_at or self._last_sent_at
         self._count(outcome, (ended - now).total_seconds())
         context.keep(self._hub, after)
-        self._say(after[0], (ended - now).total_seconds())
+        self._log_attempt(after[0], (ended - now).total_seconds())
 
     def _count(self, outcome: Outcome, seconds: float) -> None:
         self._attempts += 1
@@ -201,7 +201,7 @@ class Dispatcher:
             self._failures += 1
             self._last_error = outcome.reason
 
-    def _say(self, notice: Notice, seconds: float) -> None:
+    def _log_attempt(self, notice: Notice, seconds: float) -> None:
         say = self._context.log.info if notice.sent_at else self._context.log.warning
         say(
             notice.state.value if notice.sent_at else "not delivered",
@@ -244,7 +244,7 @@ def hand_out(hub: Hub, context: Context, dispatchers: Mapping[str, Dispatcher]) 
     back: list[Notice] = []
     for record in claimed:
         dispatcher = dispatchers.get(str(record.body.get("channel")))
-        if dispatcher is not None and dispatcher.take(record):
+        if dispatcher is not None and dispatcher.accept(record):
             continue
         try:
             notice = Notice.from_record(record)

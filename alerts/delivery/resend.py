@@ -17,7 +17,7 @@ from .hub_access import Context
 
 # The newest ended incidents, which include those of the last minutes.
 NEWEST_ENDED = 300
-MOST_STANDING = 100_000
+MOST_ACTIVE = 100_000
 
 
 @runtime_checkable
@@ -88,10 +88,10 @@ def last_sent(notices: Iterable[Notice]) -> Notice | None:
 def _incidents(hub: Hub, since: datetime) -> list[str]:
     """Return the ids of incidents that stand, and of those that ended since a time."""
     states = tuple(state.value for state in STANDING)
-    standing = hub.records(RecordKind.INCIDENT, states=states, limit=MOST_STANDING)
+    active = hub.records(RecordKind.INCIDENT, states=states, limit=MOST_ACTIVE)
     ended = readable(
         hub.records(RecordKind.INCIDENT, states=(State.RESOLVED.value,), limit=NEWEST_ENDED),
         Incident.from_record,
     )
     late = [one.id for one in ended if one.resolved_at is not None and one.resolved_at >= since]
-    return [record.id for record in standing] + late
+    return [record.id for record in active] + late

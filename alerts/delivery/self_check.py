@@ -23,7 +23,7 @@ from ..messages.self_monitoring import (
     digest,
     digest_of,
     ended,
-    is_told_of,
+    is_reported,
     of_gone_channels,
     opened,
     reader_of,
@@ -32,13 +32,13 @@ from ..messages.self_monitoring import (
 )
 from ..routing.case import ChannelProfile
 from ..routing.notice import NoticeState
-from ..routing.route import route_taken
+from ..routing.route import resolve_route
 from ..routing.situation import SituationReader
 from .batches import all_of
 from .dispatcher import Dispatcher
 from .hub_access import Context
 
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 _LOSES_DATA = where(lambda row: row.loses_data)
 # The hub's status names every node: for a large fleet it is long.
 STATUS_SECONDS = 60.0
@@ -49,7 +49,7 @@ STARTING_SECONDS = 30.0
 # What was decided before a digest's hour may be written a little after it.
 WRITTEN_SECONDS = 60.0
 # Most standing incidents that are read.
-MOST_STANDING = 100_000
+MOST_ACTIVE = 100_000
 # Most machines that read the schedulers of one cluster.
 MOST_ASKING = 100
 # Records of switches and of equipment are many, and the newest speaks for all.
@@ -76,8 +76,8 @@ class SelfChecker:
         self._nodes: Sequence[Mapping[str, object]] = ()
         self._full: Sequence[str] = ()
         self._repairs_version: int | None = None  # of the pulse that was looked at
-        self._looked = self._cleared = self._counted = self._asked = float("-inf")
-        self._looked_at: datetime | None = None
+        self._status_read_at = self._cleared = self._counted = self._asked = float("-inf")
+        self._stepped_at: datetime | None = None
         self._listens_since = EPOCH
         self.well_at: datetime | None = None  # when all was well last, as seen from here
 
@@ -86,7 +86,7 @@ class SelfChecker:
         context = self._context
         now = context.clock.now()
         pulses = {one.id: one for one in self._hub.records(RecordKind.PULSE)}
-        nodes, listening = self._heard_of(), self._listening(now)
+        nodes, listening = self._node_status(), self._listening(now)
         shared = {
             "analyzer": analyzer_trouble(pulses.get("analyzer"), now, listening),
             "collectors": collector_trouble(nodes, now, listening),
@@ -95,7 +95,9 @@ class SelfChecker:
             self._change(name, trouble, now)
             for name, trouble in shared.items()
             # One message of a silence is enough: the analyzer may have reported it.
-            if not (name == "collectors" and trouble and is_told_of(nodes, self._standing()))
+            if not (
+                name == "collectors" and trouble and is_reported(nodes, self._active_incidents())
+            )
         ]
         # The dead man's switch is still called: what the other detectors find is told.
         steps.append(self._change("detectors", detectors_trouble(pulses.get("analyzer")), now))
@@ -114,7 +116,7 @@ class SelfChecker:
         self._digested.update(dict.fromkeys(digests, day[1]))
         if not any(shared.values()):
             self.well_at = now
-        context.clock.wait(context.stop, LOOK_SECONDS)
+        context.clock.wait(context.stop, CHECK_SECONDS)
 
     def _of_readers(
         self, nodes: Iterable[Mapping[str, object]], now: datetime, listening: datetime
@@ -133,11 +135,11 @@ class SelfChecker:
                 trouble = reader_trouble(last, now, listening)
                 yield self._change(f"{reader}-{cluster}", trouble, now)
 
-    def _heard_of(self) -> Sequence[Mapping[str, object]]:
+    def _node_status(self) -> Sequence[Mapping[str, object]]:
         """Return the nodes, with when the hub heard of each; at most a minute old."""
         now = self._context.clock.monotonic()
-        if now - self._looked >= STATUS_SECONDS:
-            self._nodes, self._looked = without_marked(self._hub.status())["nodes"], now
+        if now - self._status_read_at >= STATUS_SECONDS:
+            self._nodes, self._status_read_at = without_marked(self._hub.status())["nodes"], now
         return self._nodes
 
     def _full_spools(self) -> Sequence[str]:
@@ -145,7 +147,9 @@ class SelfChecker:
         now = self._context.clock.monotonic()
         if now - self._counted >= STATUS_SECONDS:
             full = {
-                one.subject.node for one in self._standing() if drops_data(one) and one.subject.real
+                one.subject.node
+                for one in self._active_incidents()
+                if drops_data(one) and one.subject.real
             }
             self._full, self._counted = sorted(full), now
         return self._full
@@ -156,11 +160,11 @@ class SelfChecker:
         After an hour without the hub all that it knows is an hour old, which is nobody's fault; and
         when everything is started at once, alerts looks before the others have reported anything.
         """
-        if self._looked_at is None:
+        if self._stepped_at is None:
             self._listens_since = now - timedelta(seconds=STARTING_SECONDS)
-        elif now - self._looked_at > timedelta(seconds=AWAY_SECONDS):
+        elif now - self._stepped_at > timedelta(seconds=AWAY_SECONDS):
             self._listens_since = now
-        self._looked_at = now
+        self._stepped_at = now
         return self._listens_since
 
     def _change(self, name: str, trouble: Trouble | None, now: datetime) -> Transition | None:
@@ -207,21 +211,21 @@ class SelfChecker:
             return None
         day = all_of(self._hub, RecordKind.NOTICE, (NoticeState.NOT_SENT.value,), begin, end)
         left = [one for one in day if one.body.get("channel") == channel]
-        return digest(channel, left, begin, end, self._standing_for(channel)) if left else None
+        return digest(channel, left, begin, end, self._active_for(channel)) if left else None
 
-    def _standing_for(self, channel: str) -> list[Incident]:
+    def _active_for(self, channel: str) -> list[Incident]:
         """Return the standing incidents that a route sends to the channel, and so to its readers."""
         settings = self._context.settings
-        racks = self._situations.look(self._context.clock.monotonic()).racks
+        racks = self._situations.read(self._context.clock.monotonic()).racks
         return [
             one
-            for one in self._standing()
-            if route_taken(settings, labels_of(one, racks), channel) is not None
+            for one in self._active_incidents()
+            if resolve_route(settings, labels_of(one, racks), channel) is not None
         ]
 
-    def _standing(self) -> list[Incident]:
+    def _active_incidents(self) -> list[Incident]:
         states = tuple(state.value for state in STANDING)
-        found = self._hub.records(RecordKind.INCIDENT, states=states, limit=MOST_STANDING)
+        found = self._hub.records(RecordKind.INCIDENT, states=states, limit=MOST_ACTIVE)
         return list(readable(found, Incident.from_record))
 
 

@@ -39,9 +39,9 @@ from .idle_notice import (
 )
 from .idle_samples import StoreIdleSamples
 
-LOOK_SECONDS = 60.0
+CHECK_SECONDS = 60.0
 # At most a twentieth of the time is spent on looking.
-WAIT_PER_LOOK = 20.0
+WAIT_PER_CHECK = 20.0
 # The store is asked for the span of each holder: the others are due at the next look.
 MOST_AT_ONCE = 20
 # A holder that was excused, or has just got a notice, is asked about again then.
@@ -75,7 +75,7 @@ class IdleWatch:
             for one in found:
                 log.info("idle notice", incident=one.incident, stage=one.reason)
         took = clock.monotonic() - began
-        clock.wait(self._context.stop, max(LOOK_SECONDS, took * WAIT_PER_LOOK))
+        clock.wait(self._context.stop, max(CHECK_SECONDS, took * WAIT_PER_CHECK))
 
     def due(self, now: datetime) -> list[Transition]:
         """Return the notices that are due now; HubError where the hub does not answer."""
@@ -83,8 +83,8 @@ class IdleWatch:
             self._sent.clear()  # the hub has them
         if analyzer_trouble(self._hub.record(RecordKind.PULSE, "analyzer"), now) is not None:
             return []  # what stands may be long over
-        standing = self._standing()
-        idle = idle_since(standing)
+        active = self._active_incidents()
+        idle = idle_since(active)
         holders = holdings(self._allocations(now), idle) if idle else []
         again = self._asked_again
         named = {held.notice("") for held in holders}
@@ -100,7 +100,7 @@ class IdleWatch:
                 asked.append((held, of_holder))
         # Holders that were never asked about come first: for the others the store said no before.
         asked.sort(key=lambda one: again.get(one[0].notice(""), EPOCH))
-        made = self._notices(asked[:MOST_AT_ONCE], standing, now)
+        made = self._notices(asked[:MOST_AT_ONCE], active, now)
         return [*self._over(stand, now), *made]
 
     def _was_suspended(self, held: IdleHolding, asked: Terms, now: datetime) -> bool:
@@ -125,14 +125,14 @@ class IdleWatch:
     def _notices(
         self,
         asked: Sequence[tuple[IdleHolding, Terms]],
-        standing: Sequence[Incident],
+        active: Sequence[Incident],
         now: datetime,
     ) -> list[Transition]:
         """Return the due notices of these holders; when the store fails, those until then."""
         if not asked:
             return []
         since = now - max(of_holder.policy.notices[-1] for _, of_holder in asked)
-        stood = (*standing, *resolved_since(self._hub, since))
+        stood = (*active, *resolved_since(self._hub, since))
         samples = StoreIdleSamples(self._hub, stood, now, [held for held, _ in asked])
         made: list[Transition] = []
         for held, of_holder in asked:
@@ -157,7 +157,7 @@ class IdleWatch:
         # An end is told by `gpuvigil act`, which makes it.
         return stage_of(held, asked, sent, now) not in {None, END}
 
-    def _standing(self) -> list[Incident]:
+    def _active_incidents(self) -> list[Incident]:
         states = tuple(state.value for state in STANDING)
         found = self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST_RECORDS)
         return list(readable(found, Incident.from_record))

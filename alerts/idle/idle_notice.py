@@ -111,9 +111,9 @@ class IdleHolding:
         return f"{IDLE_NOTICE}{hashlib.sha256(named.encode()).hexdigest()[:16]}-{stage.replace(' ', '-')}"
 
 
-def idle_since(standing: Iterable[Incident]) -> dict[str, datetime]:
+def idle_since(active: Iterable[Incident]) -> dict[str, datetime]:
     """Return since when GPUs are idle, by key, according to incidents; not simulated ones."""
-    return gpus_idle_since(one for one in standing if one.subject.real)
+    return gpus_idle_since(one for one in active if one.subject.real)
 
 
 def holdings(allocations: Iterable[Allocation], idle: Mapping[str, datetime]) -> list[IdleHolding]:

@@ -7,7 +7,7 @@ from accounting.cost.money import Prices, incident_words
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Incident, Inventory, RecordKind, Subject, readable
 
-LOOK_SECONDS = 60.0
+REFRESH_SECONDS = 60.0
 _MOST_NODES = 100_000
 
 
@@ -17,7 +17,7 @@ class Models:
     def __init__(self) -> None:
         self.known: Mapping[str, str] = {}  # by the GPU's key
 
-    def look(self, hub: Hub) -> None:
+    def refresh(self, hub: Hub) -> None:
         """Read the models from the hub; HubError when it does not answer: the known ones stay."""
         found = hub.records(RecordKind.INVENTORY, limit=_MOST_NODES)
         self.known = models_of(readable(found, Inventory.from_record))

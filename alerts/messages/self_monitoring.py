@@ -140,13 +140,13 @@ def collector_trouble(
     )
 
 
-def is_told_of(nodes: Iterable[Mapping[str, object]], standing: Iterable[Incident]) -> bool:
+def is_reported(nodes: Iterable[Mapping[str, object]], active: Iterable[Incident]) -> bool:
     """Return whether a standing incident of several nodes names the node heard last."""
     known = [node for node in nodes if node.get("received_at")]
     last = max(known, key=lambda node: from_text(str(node["received_at"])))
     key = Subject(cluster=str(last["cluster"]), node=str(last["node"])).key
     return any(
-        one.fault in UNHEARD and key in one.members and _is_of_several(one) for one in standing
+        one.fault in UNHEARD and key in one.members and _is_of_several(one) for one in active
     )
 
 
@@ -266,11 +266,11 @@ def digest(
     not_sent: Iterable[Record],
     begin: datetime,
     end: datetime,
-    standing: Iterable[Incident] = (),
+    active: Iterable[Incident] = (),
 ) -> Transition | None:
     """Return a channel's digest of the notices that were not sent from `begin` to `end`; None when there is nothing.
 
-    First comes what is left of `standing`: more than information, and not acknowledged. Then comes
+    First comes what is left of `active`: more than information, and not acknowledged. Then comes
     what is on trial, by its place: somebody has to say whether it was right.
     """
     found: dict[str, dict[str, Incident]] = {DIGEST: {}, ON_TRIAL: {}}
@@ -284,7 +284,7 @@ def digest(
     notes, tried = found[DIGEST], found[ON_TRIAL]
     if not notes and not tried:
         return None
-    left = [one for one in standing if _is_left(one) and one.id not in tried]
+    left = [one for one in active if _is_left(one) and one.id not in tried]
     named = (("nobody has taken", left), ("on trial", tried.values()))
     lines = [Evidence(name=name, value=_named(them, end)) for name, them in named if them]
     counted = Counter(map(_counted_as, notes.values()))

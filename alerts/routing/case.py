@@ -12,7 +12,7 @@ from gpuvigil.matching.matchers import Labels, labels_of
 from gpuvigil.model import Incident, Severity
 
 from .notice import POSTPONED, Kind, Notice, NoticeState, Verdict
-from .route import RouteTaken, route_taken
+from .route import ResolvedRoute, resolve_route
 from .situation import NO_SITUATION, Situation
 
 
@@ -71,9 +71,9 @@ class Case:
         return labels_of(self.incident, self.situation.racks)
 
     @property
-    def route(self) -> RouteTaken | None:
+    def route(self) -> ResolvedRoute | None:
         """The route by which this channel is notified of such an incident; None when it is not."""
-        return route_taken(self.settings, self.labels, self.profile.name)
+        return resolve_route(self.settings, self.labels, self.profile.name)
 
     @property
     def feedback(self) -> trial.Feedback:
@@ -107,7 +107,7 @@ class Case:
             began = min(began, one.at)
         return began
 
-    def first_to_be_told(self, receivers: Collection[str]) -> datetime:
+    def first_notified_at(self, receivers: Collection[str]) -> datetime:
         """Return when the first of these channels was notified in this spell, else when one is to
         be.
 

@@ -20,14 +20,14 @@ class Inhibition:
     In a storm thousands are decided about while thousands stand.
     """
 
-    def __init__(self, standing: Sequence[Incident], racks: Mapping[str, str]) -> None:
-        self._standing = standing
+    def __init__(self, active: Sequence[Incident], racks: Mapping[str, str]) -> None:
+        self._active = active
         self._racks = racks
         self._reasons: dict[InhibitSettings, _Reasons] = {}
 
     @cached_property
     def _labels(self) -> Mapping[str, Labels]:
-        return {one.id: labels_of(one, self._racks) for one in self._standing}
+        return {one.id: labels_of(one, self._racks) for one in self._active}
 
     def inhibitor(
         self, rules: Sequence[InhibitSettings], incident: Incident, labels: Labels
@@ -48,7 +48,7 @@ class Inhibition:
             if _age(other) < _age(incident):
                 return other
             if ring is None:
-                others = [one for one in self._standing if one.id != incident.id]
+                others = [one for one in self._active if one.id != incident.id]
                 ring = _explained_by(rules, incident, others, known)
             if other.id not in ring:
                 return other
@@ -67,7 +67,7 @@ class Inhibition:
                 found.update(reasons.get((value, False), ()))
                 if not is_one:
                     found.update(reasons.get((value, True), ()))
-        others = (self._standing[number] for number in sorted(found))
+        others = (self._active[number] for number in sorted(found))
         return [one for one in others if one.id != incident.id]
 
     def _reasons_of(self, rule: InhibitSettings) -> _Reasons:
@@ -75,7 +75,7 @@ class Inhibition:
         if known is not None:
             return known
         found: defaultdict[tuple[str, bool], list[int]] = defaultdict(list)
-        for number, one in enumerate(self._standing):
+        for number, one in enumerate(self._active):
             theirs = self._labels[one.id]
             if fit(rule.by, theirs):
                 is_explained = fit(rule.of, theirs)

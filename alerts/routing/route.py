@@ -8,7 +8,7 @@ from gpuvigil.matching.matchers import Labels, matcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RouteTaken:
+class ResolvedRoute:
     """How one channel is notified: at once or late, when, and how often."""
 
     number: int | None = None  # the route's in the configuration, from 1; None where there is none
@@ -22,7 +22,7 @@ class RouteTaken:
     digest: bool = False
 
 
-ALL = RouteTaken()
+ALL = ResolvedRoute()
 
 
 def fitting(routes: Sequence[RouteSettings], labels: Labels) -> list[int]:
@@ -41,28 +41,28 @@ def misfit(route: RouteSettings, labels: Labels) -> str | None:
     return next((text for text in route.match if not matcher(text).fits(labels)), None)
 
 
-def route_taken(settings: AlertsSettings, labels: Labels, channel: str) -> RouteTaken | None:
+def resolve_route(settings: AlertsSettings, labels: Labels, channel: str) -> ResolvedRoute | None:
     """Return how a channel is notified; None when no route leads to it.
 
     A channel that is notified at once does not escalate.
     """
     if not settings.routes:
         return ALL
-    late: RouteTaken | None = None
+    late: ResolvedRoute | None = None
     for number in fitting(settings.routes, labels):
         route = settings.routes[number - 1]
         if channel in route.receivers:
-            return _taken(settings, route, number, None)
+            return _resolved(settings, route, number, None)
         if channel in route.escalate_to and late is None:
-            late = _taken(settings, route, number, route.escalate_seconds)
+            late = _resolved(settings, route, number, route.escalate_seconds)
     return late
 
 
-def _taken(
+def _resolved(
     settings: AlertsSettings, route: RouteSettings, number: int, escalate_seconds: float | None
-) -> RouteTaken:
+) -> ResolvedRoute:
     hours = {one.name: one for one in settings.times}
-    return RouteTaken(
+    return ResolvedRoute(
         number=number,
         wait_seconds=route.wait_seconds,
         update_seconds=route.update_seconds,

@@ -15,9 +15,9 @@ from gpuvigil.model import Incident, Inventory, Opinion, RecordKind, Silence, re
 from .inhibition import Inhibition
 
 # Read again this often; a new silence counts from then on.
-LOOK_SECONDS = 2.0
+REFRESH_SECONDS = 2.0
 RACK_SECONDS = VOTES_SECONDS = 60.0
-_MOST_NODES = _MOST_STANDING = _MOST_VOTES = 100_000
+_MOST_NODES = _MOST_ACTIVE = _MOST_VOTES = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Situation:
 
     silences: tuple[Silence, ...] = ()
     racks: Mapping[str, str] = field(default_factory=dict)  # by the node's key
-    standing: tuple[Incident, ...] = ()  # only where something is inhibited by something
+    active: tuple[Incident, ...] = ()  # only where something is inhibited by something
     feedback: Mapping[str, Feedback] = field(default_factory=dict)  # by fault
 
     def silence(self, labels: Labels, now: datetime) -> Silence | None:
@@ -42,7 +42,7 @@ class Situation:
 
     @cached_property
     def _inhibition(self) -> Inhibition:
-        return Inhibition(self.standing, self.racks)
+        return Inhibition(self.active, self.racks)
 
 
 NO_SITUATION = Situation()
@@ -58,34 +58,34 @@ class SituationReader:
         texts += [text for one in settings.inhibit for text in (*one.by, *one.of, *one.same)]
         self._racked = any("rack" in text for text in texts)
         self._situation = NO_SITUATION
-        self._looked = self._nodes_looked = self._votes_looked = float("-inf")
+        self._read_at = self._nodes_read_at = self._votes_read_at = float("-inf")
 
-    def look(self, now: float) -> Situation:
+    def read(self, now: float) -> Situation:
         """Return the situation at monotonic `now`, at most a little old."""
-        if now - self._looked >= LOOK_SECONDS:
+        if now - self._read_at >= REFRESH_SECONDS:
             found = self._hub.records(RecordKind.SILENCE)
             silences = tuple(readable(found, Silence.from_record))
-            standing = self._standing() if self._inhibits else ()
-            self._situation = replace(self._situation, silences=silences, standing=standing)
-            self._looked = now
+            active = self._active_incidents() if self._inhibits else ()
+            self._situation = replace(self._situation, silences=silences, active=active)
+            self._read_at = now
         silences = self._situation.silences
         by_rack = self._racked or any("rack" in text for s in silences for text in s.matchers)
-        if by_rack and now - self._nodes_looked >= RACK_SECONDS:
+        if by_rack and now - self._nodes_read_at >= RACK_SECONDS:
             found = self._hub.records(RecordKind.INVENTORY, limit=_MOST_NODES)
             nodes = readable(found, Inventory.from_record)
             racks = {node.subject.key: node.rack for node in nodes if node.rack}
             self._situation = replace(self._situation, racks=racks)
-            self._nodes_looked = now
-        if now - self._votes_looked >= VOTES_SECONDS:
+            self._nodes_read_at = now
+        if now - self._votes_read_at >= VOTES_SECONDS:
             votes = self._hub.records(RecordKind.OPINION, limit=_MOST_VOTES)
             said = feedback(readable(votes, Opinion.from_record))
             self._situation = replace(self._situation, feedback=said)
-            self._votes_looked = now
+            self._votes_read_at = now
         return self._situation
 
-    def _standing(self) -> tuple[Incident, ...]:
+    def _active_incidents(self) -> tuple[Incident, ...]:
         states = tuple(state.value for state in STANDING)
-        records = self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST_STANDING)
+        records = self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST_ACTIVE)
         return tuple(readable(records, Incident.from_record))
 
 

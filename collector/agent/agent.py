@@ -21,7 +21,7 @@ from ..inference.rows import InferenceBook
 from ..inference.scrape_supervisor import Inference
 from ..kernel_log.event_book import KernelBook
 from ..machine.inspection_supervisor import Machine
-from ..nccl.ranks import looker
+from ..nccl.ranks import rank_watcher
 from ..owners.jobs import Gpus
 from ..owners.kubelet.query_supervisor import Kubelet
 from ..owners.owners import Owners
@@ -81,8 +81,8 @@ class Agent:
     _state = ""
     _driver: str | None = None
     _ticked: float | None = None
-    _looked: float | None = None
-    _told: float | None = None
+    _ports_polled: float | None = None
+    _inventory_recorded: float | None = None
     _outage, _changed = False, True
 
     def __init__(
@@ -95,7 +95,7 @@ class Agent:
         self._known = known = saved_state.load(self._file)
         known.enter(boot_id(settings.proc_root))
         for metric in ("reader_restarts", "dropped_bodies"):
-            known.counters.take(f"node {metric}", 0)  # start counting here
+            known.counters.update(f"node {metric}", 0)  # start counting here
         self._node = Subject(cluster=sender.cluster, node=sender.node)
         self._events = EventMaker(node=self._node, boot=sender.boot)
         self._gpus = GpuBook(
@@ -110,7 +110,7 @@ class Agent:
         self._kernel = KernelBook(
             settings.spool_directory / "kernel_log.json", self._node, known.gpus, clock
         )
-        self._listener = KernelLogListener(self._kernel, clock, self.post, self._tell)
+        self._listener = KernelLogListener(self._kernel, clock, self.post, self._record_events)
         self._owners = Owners(
             self._node,
             settings.proc_root,
@@ -122,8 +122,8 @@ class Agent:
         self._inference, self._served = Inference.of(settings, clock), InferenceBook(self._node)
         self._machine, self._logs, self._ranks = (
             Machine(settings, clock),
-            LogCollector(settings, self._events, clock, self.post, self._tell),
-            looker(settings, self._events, clock, self.post, self._tell),
+            LogCollector(settings, self._events, clock, self.post, self._record_events),
+            rank_watcher(settings, self._events, clock, self.post, self._record_events),
         )
         self._sensor, self._steps = (
             PortSensor(settings.sysfs_root, settings.proc_root, clock.monotonic),
@@ -197,7 +197,7 @@ class Agent:
 
     def run(self, stop: threading.Event) -> None:
         """Watch the node until `stop`."""
-        self._tell_boot()
+        self._record_boot()
         self._listener.listen(self._kernel_source(), stop)
         began = self._clock.monotonic()
         try:
@@ -206,16 +206,16 @@ class Agent:
                     self._reader.keep()
                     self._kubelet.keep()
                 self._inference.keep()
-                self._look_at_maintenance()
-                self._look_at_ports()
-                self._look_at_ranks()
-                self._look_at_machine()
-                self._take(self._inbox.next(self._pause_seconds()))
-                self._listener.look()
+                self._check_maintenance()
+                self._poll_ports()
+                self._check_ranks()
+                self._inspect_machine()
+                self._dispatch(self._inbox.next(self._pause_seconds()))
+                self._listener.flush_due()
                 self._tick_without_reader(began)
         finally:
             if stop.is_set():
-                self._say_goodbye()
+                self._record_shutdown()
             self._reader.stop()
             self._kubelet.stop()
             self._inference.stop()
@@ -223,33 +223,33 @@ class Agent:
             self._logs.stop()
             self._ranks.stop()
             self._steps.close()
-            self._listener.tell(self._kernel.flush())
+            self._listener.record(self._kernel.flush())
             self._remember()
 
-    def _say_goodbye(self) -> None:
+    def _record_shutdown(self) -> None:
         """Record the stop or shutdown, so that the silence after it is not taken for a dead node."""
         kind, words = last_word()
         event = self._events.make(kind, self._node, self._clock.now(), words)
         log.info("going", why=words)
         self._record([event.to_record()])
 
-    def _look_at_machine(self) -> None:
+    def _inspect_machine(self) -> None:
         """Inspect the machine, but only after the first tick: the GPUs come first."""
         words = self._machine.keep() if self._ticked is not None else ""
-        root, heard = self._settings.sysfs_root, self._machine.heard()
+        root, heard = self._settings.sysfs_root, self._machine.new_neighbours()
         self._changed |= connect(self._known.ports, root, heard)
         if words:
             now = self._clock.now()
-            self._tell([self._events.make(EventKind.HOST, self._node, now, words)])
+            self._record_events([self._events.make(EventKind.HOST, self._node, now, words)])
 
-    def _look_at_ranks(self) -> None:
+    def _check_ranks(self) -> None:
         """Tick at once when a rank has died while others wait for it."""
         if self._steps.has_news():
             self._tick(self._newest.repeat(self._clock.now()))
 
-    def _look_at_maintenance(self) -> None:
+    def _check_maintenance(self) -> None:
         """Tick at once when the driver has just been released."""
-        if self._maintenance.look():
+        if self._maintenance.check():
             self._changed = True
             if self._reader.released:
                 self._tick(self._reader.absence(self._clock.now()))
@@ -269,7 +269,7 @@ class Agent:
         self._record([one.to_record() for one in self._owners.restore(state.held)])
         self._known.complete = self._changed = True
 
-    def _tell_boot(self) -> None:
+    def _record_boot(self) -> None:
         """Record the boot time: a boot ends faults that a mere restart of this agent does not."""
         at = booted_at(self._settings.proc_root)
         if at is not None:
@@ -287,23 +287,23 @@ class Agent:
             proc_root=settings.proc_root,
         )
 
-    def _take(self, found: tuple[int, Message] | Work | None) -> None:
+    def _dispatch(self, found: tuple[int, Message] | Work | None) -> None:
         if isinstance(found, tuple):
-            self._hear(self._reader.note(*found))
+            self._handle_message(self._reader.note(*found))
         elif found is not None:
             found()
 
-    def _hear(self, message: Message | None) -> None:
+    def _handle_message(self, message: Message | None) -> None:
         if isinstance(message, XidSeen):
-            self._listener.tell(self._kernel.xid(self._gpus.xid(message)))
+            self._listener.record(self._kernel.xid(self._gpus.xid(message)))
         elif message is not None:
             self._tick(message)
 
     def _pause_seconds(self) -> float:
         """Return the seconds until the ports or the maintenance are due to be looked at again."""
-        if self._looked is None:
+        if self._ports_polled is None:
             return 0.0
-        due = self._looked + self._settings.port_poll_seconds + _LATE_SECONDS
+        due = self._ports_polled + self._settings.port_poll_seconds + _LATE_SECONDS
         soon = self._maintenance.pause_seconds
         longest = _LONGEST_WAIT_SECONDS if soon is None else min(soon, _LONGEST_WAIT_SECONDS)
         return min(due - self._clock.monotonic(), longest)
@@ -325,20 +325,20 @@ class Agent:
         if self._clock.monotonic() >= due:
             self._tick(self._reader.absence(self._clock.now()))
 
-    def _look_at_ports(self, *, for_rows: bool = False) -> None:
+    def _poll_ports(self, *, for_rows: bool = False) -> None:
         """Read the ports: counters only when rows are made of them, otherwise just their state."""
         now, pause = self._clock.monotonic(), _EARLY * self._settings.port_poll_seconds
-        if not for_rows and self._looked is not None and now < self._looked + pause:
+        if not for_rows and self._ports_polled is not None and now < self._ports_polled + pause:
             return
-        self._looked = now
+        self._ports_polled = now
         readings = self._sensor.read(counters=for_rows)
-        events, changed = self._ports.take(readings, self._clock.now())
+        events, changed = self._ports.update(readings, self._clock.now())
         self._changed |= changed
-        self._tell(events)
+        self._record_events(events)
 
-    def _look_at_bus(self, tick: Tick | None, now: datetime) -> None:
+    def _poll_bus(self, tick: Tick | None, now: datetime) -> None:
         self._gpus.see_bus(self._bus.read())
-        self._changed |= self._missing_driver.take(tick, self._bus.gpus, now)
+        self._changed |= self._missing_driver.update(tick, self._bus.gpus, now)
         if self._bus.has_appeared(tick):
             log.info("a GPU has appeared, the driver is asked anew")
             self._reader.renew()
@@ -348,29 +348,29 @@ class Agent:
         now = self._clock.now()
         self._ticked = self._delay.tick(self._clock.monotonic())
         if tick is not None:
-            self._newest.take(tick)
+            self._newest.update(tick)
         self._note_state(tick)
-        self._spool.disk.look()
-        self._look_at_ports(for_rows=True)
-        self._look_at_bus(tick, now)
+        self._spool.disk.probe()
+        self._poll_ports(for_rows=True)
+        self._poll_bus(tick, now)
         self._gpus.see_steps(self._steps.read(_processes(tick), now))
-        news = self._gpus.take(tick, now, self._reader.outage_seconds())
+        news = self._gpus.update(tick, now, self._reader.outage_seconds())
         self._changed |= news.changed
         for event in news.events:
             if event.kind in {EventKind.GPU_BACK, EventKind.GPU_RESET}:
-                self._listener.tell(self._kernel.calm(event.subject))
-        self._tell(news.events)
+                self._listener.record(self._kernel.calm(event.subject))
+        self._record_events(news.events)
         if tick is not None and _names_all(tick):
             self._listener.settle()
-        served = self._served.rows(self._inference.take(_processes(tick)), now)
+        served = self._served.rows(self._inference.served(_processes(tick)), now)
         others = [*self._ports.rows(now), *served, self._own_row.row(tick, news, now)]
         rows = [*news.rows, *others]
         shown = self._page.rows([*news.shown, *others], self._driver, now)
         self.exporter.show(shown, self._page.dcgm(self._owners.held))
         lines = lines_of(rows)
         began = self._note_holders(tick, now)
-        self._ranks.take(news.rows, _processes(tick), self._owners.held)
-        self._tell_inventory(now, silent=news.driver_answering is False)
+        self._ranks.update(news.rows, _processes(tick), self._owners.held)
+        self._record_inventory(now, silent=news.driver_answering is False)
         # Recorded only after it is saved: an allocation recorded and then forgotten never ends.
         self._record([one.to_record() for one in began])
         if news.events or self._clock.monotonic() - self._remembered >= _REMEMBER_SECONDS:
@@ -403,18 +403,21 @@ class Agent:
             for mig in gpu.migs
         }
         gpus = Gpus(known=self._known.gpus, missing=self._known.missing, migs=migs)
-        changes = self._owners.take(gpus, processes, now, self._kubelet.answer())
+        changes = self._owners.update(gpus, processes, now, self._kubelet.answer())
         self._record([one.to_record() for one in changes if one.ended_at is not None])
         self._changed |= bool(changes)
         return [one for one in changes if one.ended_at is None]
 
-    def _tell_inventory(self, now: datetime, *, silent: bool) -> None:
+    def _record_inventory(self, now: datetime, *, silent: bool) -> None:
         """Save the state and record the inventory: at the start, after a change, every ten minutes."""
         passed = self._clock.monotonic()
-        due = self._told is None or passed - self._told >= _INVENTORY_SECONDS
+        due = (
+            self._inventory_recorded is None
+            or passed - self._inventory_recorded >= _INVENTORY_SECONDS
+        )
         if not self._changed and not due:
             return
-        self._told, self._changed = passed, False
+        self._inventory_recorded, self._changed = passed, False
         self._remember()
         if not self._known.complete:
             return  # the hub's inventory may name hardware that was forgotten here
@@ -448,20 +451,20 @@ class Agent:
         self._remembered = self._clock.monotonic()
         self._known.held = self._owners.held
         error = saved_state.save(self._file, self._known)
-        self._spool.disk.look()
+        self._spool.disk.probe()
         if error is not None and self._spool.disk.refusal is None:
             file = str(self._file)
             log.warning("what this node knows cannot be saved", file=file, why=str(error))
         saved_state.publish(self._settings.runtime_directory, self._known)
 
-    def _tell(self, events: Sequence[Event]) -> None:
+    def _record_events(self, events: Sequence[Event]) -> None:
         """Log the events, put them into the spool, and collect logs where they call for it."""
         self._page.count(events)
         for event in events:
             again = {} if event.count == 1 else {"count": event.count}
             log.warning(event.message, **self._gpus.named(event.subject), **again)
         self._record([event.to_record() for event in events])
-        self._logs.take(events)
+        self._logs.handle(events)
 
     def _record(self, records: Iterable[Record]) -> None:
         found = list(records)

@@ -61,13 +61,13 @@ class Control:
             reply(_refused(f"'seconds' must be a number from 1 to {LONGEST_SECONDS:.0f}"))
             return
 
-        def tell(outcome: float | NotReleasedError) -> None:
+        def answer(outcome: float | NotReleasedError) -> None:
             if isinstance(outcome, NotReleasedError):
                 reply(_refused(str(outcome)))
             else:
                 reply({**self._agent.status(), "ok": True, "took_seconds": round(outcome, 3)})
 
-        self._maintenance.release(seconds, tell)
+        self._maintenance.release(seconds, answer)
 
     def _reattach(self, _: Request, reply: Reply) -> None:
         attached = self._maintenance.attach()

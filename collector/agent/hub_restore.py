@@ -30,11 +30,11 @@ class RestoredState:
 def restore(
     hub: Hub,
     node: Subject,
-    tell: Callable[[RestoredState], None],
+    deliver: Callable[[RestoredState], None],
     clock: Clock,
     stop: threading.Event,
 ) -> None:
-    """Ask the hub until it answers or `stop` is set; pass the answer to `tell`."""
+    """Ask the hub until it answers or `stop` is set; pass the answer to `deliver`."""
     delay = _SHORTEST_DELAY_SECONDS
     while not stop.is_set():
         try:
@@ -44,7 +44,7 @@ def restore(
             clock.wait(stop, delay * (0.5 + random.random()))
             delay = min(2 * delay, _LONGEST_DELAY_SECONDS)
         else:
-            tell(state)
+            deliver(state)
             break
     hub.close()
 

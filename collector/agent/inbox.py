@@ -23,7 +23,7 @@ class Inbox:
         """Wake the main loop to look at something that has changed."""
         self._queue.put(None)
 
-    def say(self, reader: int, message: Message) -> None:
+    def put_message(self, reader: int, message: Message) -> None:
         """Add a reader's message; the number `reader` tells a former reader's messages apart."""
         self._queue.put((reader, message))
 

@@ -15,7 +15,7 @@ from ..kernel_log.event_book import KernelBook
 from ..sensors.kernel_log import Batch, KernelLog, Source
 from .inbox import Work
 
-_LOOK_SECONDS = 1.0  # how soon the thread notices that it must stop
+_STOP_SECONDS = 1.0  # how soon the thread notices that it must stop
 _UNKNOWN_SECONDS = 5.0  # for the driver to say which GPUs there are
 
 
@@ -27,13 +27,13 @@ class KernelLogListener:
         book: KernelBook,
         clock: Clock,
         post: Callable[[Work], None],
-        tell: Callable[[Sequence[Event]], None],
+        record: Callable[[Sequence[Event]], None],
     ) -> None:
-        """Set up the listener: `post` lets the main loop do work, `tell` records events."""
+        """Set up the listener: `post` lets the main loop do work, `record` keeps events."""
         self._book = book
         self._clock = clock
         self._post = post
-        self._record = tell
+        self._record = record
         self._began = clock.monotonic()
         self._settled = False
         self._waiting: tuple[Batch, threading.Event] | None = None
@@ -43,8 +43,8 @@ class KernelLogListener:
 
         def deliver(batch: Batch) -> None:
             taken = threading.Event()
-            self._post(lambda: self._hear(batch, taken))
-            while not taken.wait(_LOOK_SECONDS) and not stop.is_set():
+            self._post(lambda: self._receive(batch, taken))
+            while not taken.wait(_STOP_SECONDS) and not stop.is_set():
                 pass
 
         kernel_log = KernelLog(source, self._book.position, deliver, self._clock)
@@ -56,33 +56,33 @@ class KernelLogListener:
         """Note that all GPUs of the node are known, or that there are none to know."""
         self._settled = True
 
-    def look(self) -> None:
+    def flush_due(self) -> None:
         """Record what is due: repeated reports, and reports that have waited for their GPU."""
-        self.tell(self._book.due())
-        if self._waiting is not None and self._may_tell(self._waiting[0]):
+        self.record(self._book.due())
+        if self._waiting is not None and self._may_record(self._waiting[0]):
             batch, taken = self._waiting
             self._waiting = None
-            self._take(batch, taken)
+            self._ingest(batch, taken)
 
-    def tell(self, events: Sequence[Event]) -> None:
+    def record(self, events: Sequence[Event]) -> None:
         """Record events of the kernel log and NVML; save the book, so that each is recorded once."""
         if events:
             self._record(events)
             self._book.save()
 
-    def _hear(self, batch: Batch, taken: threading.Event) -> None:
-        if self._may_tell(batch):
-            self._take(batch, taken)
+    def _receive(self, batch: Batch, taken: threading.Event) -> None:
+        if self._may_record(batch):
+            self._ingest(batch, taken)
         else:
             self._waiting = batch, taken
 
-    def _may_tell(self, batch: Batch) -> bool:
+    def _may_record(self, batch: Batch) -> bool:
         late = self._clock.monotonic() - self._began >= _UNKNOWN_SECONDS
         return self._settled or late or self._book.knows(batch)
 
-    def _take(self, batch: Batch, taken: threading.Event) -> None:
-        events = self._book.take(batch)
-        self.tell(events)
+    def _ingest(self, batch: Batch, taken: threading.Event) -> None:
+        events = self._book.ingest(batch)
+        self.record(events)
         if not events:
             self._book.save()
         taken.set()

@@ -43,7 +43,7 @@ _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 _CURES = frozenset({EventKind.GPU_BACK, EventKind.GPU_RESET, EventKind.DRIVER_BACK})
 
 
-def is_grave(event: Event) -> bool:
+def is_critical(event: Event) -> bool:
     """Return whether an event by itself is a critical hardware fault."""
     if event.kind is EventKind.XID:
         return read(event.code, event.message).severity is Severity.CRITICAL
@@ -74,14 +74,14 @@ class LogCollector:
         events: EventMaker,
         clock: Clock,
         post: Callable[[Callable[[], None]], None],
-        tell: Callable[[Sequence[Event]], None],
+        record: Callable[[Sequence[Event]], None],
     ) -> None:
-        """Set up the collector: `post` lets the main loop do work, `tell` records events."""
+        """Set up the collector: `post` lets the main loop do work, `record` keeps events."""
         self._settings = settings
         self._events = events
         self._clock = clock
         self._post = post
-        self._tell = tell
+        self._record = record
         self._asked: dict[
             Subject, datetime
         ] = {}  # faults that logs were collected for, until they are cured
@@ -91,7 +91,7 @@ class LogCollector:
         self._busy = False
         self._stopped = False
 
-    def take(self, events: Iterable[Event]) -> None:
+    def handle(self, events: Iterable[Event]) -> None:
         """Look at just recorded events, and collect logs for those that are grave and new."""
         if not self._settings.log_command or self._stopped:
             return
@@ -99,7 +99,9 @@ class LogCollector:
         for event in events:
             if event.kind in _CURES:
                 self._asked.pop(event.subject, None)
-            elif is_grave(event) and event.subject not in self._asked and now - event.at < _YOUNG:
+            elif (
+                is_critical(event) and event.subject not in self._asked and now - event.at < _YOUNG
+            ):
                 self._asked[event.subject] = now
                 self._ask(event.subject, now)
 
@@ -115,7 +117,7 @@ class LogCollector:
         if self._busy:
             self._waiting.append(subject)
         elif self._last is not None and began - self._last[0] < _REST_SECONDS:
-            self._say([subject], self._last[1])
+            self._report([subject], self._last[1])
         else:
             self._busy = True
             self._waiting = [subject]
@@ -125,7 +127,7 @@ class LogCollector:
                 ).start()
             except RuntimeError as error:  # no room for a thread; the next fault may find some
                 self._busy, self._waiting = False, []
-                self._say([subject], Ended(file=self._settings.log_directory, failed=str(error)))
+                self._report([subject], Ended(file=self._settings.log_directory, failed=str(error)))
 
     def _work(self, now: datetime, began: float) -> None:
         ended = self._run(now)
@@ -135,11 +137,11 @@ class LogCollector:
         self._busy, self._running = False, None
         self._last = began, ended
         subjects, self._waiting = self._waiting, []
-        self._say(subjects, ended)
+        self._report(subjects, ended)
 
-    def _say(self, subjects: Iterable[Subject], ended: Ended) -> None:
+    def _report(self, subjects: Iterable[Subject], ended: Ended) -> None:
         now = self._clock.now()
-        self._tell(
+        self._record(
             [self._events.make(EventKind.LOGS, one, now, f"logs {ended.words}") for one in subjects]
         )
 

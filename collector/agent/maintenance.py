@@ -56,15 +56,15 @@ class Maintenance:
             return _SOON_SECONDS
         return self._ends - self._clock.monotonic() if self._reader.released else None
 
-    def release(self, seconds: float, tell: Outcome) -> None:
-        """Release the driver for `seconds` from now on; `tell` gets how long the release took.
+    def release(self, seconds: float, answer: Outcome) -> None:
+        """Release the driver for `seconds` from now on; `answer` gets how long the release took.
 
         A release that is under way is given this end.
         """
         self._asked = self._clock.monotonic()
         self._ends = self._asked + seconds
         self._known.released_until = self._clock.now() + timedelta(seconds=seconds)
-        self._waiting.append(tell)
+        self._waiting.append(answer)
         self._reader.release()
 
     def attach(self) -> bool:
@@ -76,21 +76,21 @@ class Maintenance:
         self._reader.attach()
         return True
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Do what is due; return true when the driver was released or taken back just now."""
         now = self._clock.monotonic()
         if self._waiting and self._reader.gone:
             log.info("driver is released", seconds=round(self._ends - now, 1))
-            self._tell(now - self._asked)
+            self._answer(now - self._asked)
             return True
         if self._waiting and now - self._asked >= _PATIENCE_SECONDS:
             # The GPUs are not released, and no second reader is started anyhow.
             self.attach()
-            self._tell(NotReleasedError(_stuck(self._reader.pid)))
+            self._answer(NotReleasedError(_stuck(self._reader.pid)))
             return True
         return self._reader.released and now >= self._ends and self.attach()
 
-    def _tell(self, outcome: float | NotReleasedError) -> None:
+    def _answer(self, outcome: float | NotReleasedError) -> None:
         waiting, self._waiting = self._waiting, []
         for tell in waiting:
             tell(outcome)

@@ -25,7 +25,7 @@ class MissingDriver:
         self._known = known
         self._contained = is_contained(settings.sysfs_root)
 
-    def take(self, tick: Tick | None, gpus: Iterable[PciGpu], now: datetime) -> bool:
+    def update(self, tick: Tick | None, gpus: Iterable[PciGpu], now: datetime) -> bool:
         """Update `driverless_since` from a tick and the GPUs on the bus; return whether it changed."""
         if tick is None or tick.state in {STARTING, CHANGED}:
             return False

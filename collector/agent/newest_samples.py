@@ -24,7 +24,7 @@ class NewestSamples:
         self._said: dict[int, tuple[GpuTick, Values, float]] = {}
         self._slow: dict[int, Values] = {}
 
-    def take(self, tick: Tick) -> None:
+    def update(self, tick: Tick) -> None:
         """Keep a copy of the tick's samples, before anybody changes its numbers."""
         self._tick, self._at = tick, self._clock.monotonic()
         listed = {gpu.index for gpu in tick.gpus}

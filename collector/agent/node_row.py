@@ -74,5 +74,5 @@ class NodeRow:
 
     def _count(self, metric: str, since_start: int) -> Number:
         """Return the count over all runs of the collector."""
-        count, _ = self._known.counters.take(f"node {metric}", since_start)
+        count, _ = self._known.counters.update(f"node {metric}", since_start)
         return count

@@ -27,7 +27,7 @@ class Bus:
         self._reads += 1
         look_again = not self._reads % _READS_OF_A_DEVICE
         stay = {} if look_again else {k: gpu for k, gpu in self._found.items() if k in names}
-        looked = ((name, self._look(name)) for name in names - self._others - stay.keys())
+        looked = ((name, self._gpu_at(name)) for name in names - self._others - stay.keys())
         self._found = stay | {name: gpu for name, gpu in looked if gpu is not None}
         self._others = names - self._found.keys()
         return tuple(sorted(self._gpus)) if names else None
@@ -59,9 +59,9 @@ class Bus:
         self._unlisted = rest & (before | held)
         return bool(held)
 
-    def _look(self, name: str) -> PciGpu | None:
+    def _gpu_at(self, name: str) -> PciGpu | None:
         return gpu_at(f"{self._folder}/{name}")
 
     def _is_held(self, name: str) -> bool:
-        gpu = self._look(name)
+        gpu = self._gpu_at(name)
         return gpu is not None and gpu.driver == _DRIVER

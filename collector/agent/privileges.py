@@ -29,7 +29,7 @@ class Lack:
     gives: str
 
 
-def look(
+def read_access(
     settings: CollectorSettings, dev: Path = Path("/dev"), journals: Path = Path("/")
 ) -> Access:
     """Return what this process may do.
@@ -65,9 +65,9 @@ def lacks(access: Access) -> tuple[Lack, ...]:
     return tuple(found)
 
 
-def tell(settings: CollectorSettings) -> None:
+def log_lacks(settings: CollectorSettings) -> None:
     """Log one line for each missing privilege."""
-    for lack in lacks(look(settings)):
+    for lack in lacks(read_access(settings)):
         log.warning("cannot be measured as this user", what=lack.what, needs=lack.gives)
 
 

@@ -25,7 +25,7 @@ from .inbox import Inbox, Message
 
 log = Log("collector")
 
-_LOOK_AGAIN_SECONDS = 60.0  # between looks for a driver that is not there
+_RETRY_SECONDS = 60.0  # between looks for a driver that is not there
 _SHORTEST_REST_SECONDS = 0.5
 _LONGEST_REST_SECONDS = 30.0
 _KILL_PATIENCE_SECONDS = 5.0
@@ -263,7 +263,7 @@ class ReaderSupervisor:
                 log.warning("reader speaks otherwise than expected", why=str(error))
                 continue
             self._heard, self._has_spoken = self._clock.monotonic(), True
-            self._inbox.say(reader, message)
+            self._inbox.put_message(reader, message)
         child.stdout.close()
         self._inbox.wake()
 
@@ -308,7 +308,7 @@ class ReaderSupervisor:
             self._is_fresh = True
             return
         if self._has_none_to_read():
-            self._not_before = now + _LOOK_AGAIN_SECONDS
+            self._not_before = now + _RETRY_SECONDS
             return
         if self._killed is None:
             log.warning("reader has ended by itself, another is started")

@@ -22,24 +22,26 @@ class TickDelay:
         self._proc_root = settings.proc_root
         self._before: float | None = None
         self._longest = 0.0
-        self._said: float | None = None
+        self._reported_at: float | None = None
 
     def tick(self, now: float) -> float:
         """Take the time of a tick and return it; log a gap before it."""
-        seconds = self.to_say(now)
+        seconds = self.to_report(now)
         if seconds is not None:
             load = read_host(self._proc_root).get("load_average")
             words = "the machine left the collector too little time"
             log.warning(words, seconds=round(seconds), load=load)
         return now
 
-    def to_say(self, now: float) -> float | None:
+    def to_report(self, now: float) -> float | None:
         """Return the longest gap in seconds that is still to be said, at a tick; None without one or too soon."""
         gap = 0.0 if self._before is None else now - self._before
         self._before = now
         if gap > self._most:
             self._longest = max(self._longest, gap)
-        if not self._longest or (self._said is not None and now - self._said < _AGAIN_SECONDS):
+        if not self._longest or (
+            self._reported_at is not None and now - self._reported_at < _AGAIN_SECONDS
+        ):
             return None
-        self._said, found, self._longest = now, self._longest, 0.0
+        self._reported_at, found, self._longest = now, self._longest, 0.0
         return found

@@ -90,7 +90,7 @@ def completed(facts: Facts, answer: CollectorAnswer | None) -> Facts:
     facts = replace(facts, agent_silent_seconds=answer.silent_seconds)
     if answer.released_until is not None:
         facts = replace(facts, known=replace(facts.known, released_until=answer.released_until))
-    if facts.driver is None and _stands(facts, "driver", answer, answer.age_seconds):
+    if facts.driver is None and _is_current(facts, "driver", answer, answer.age_seconds):
         facts = replace(facts, driver=_driver(answer))
     if facts.driver is None or facts.driver.failure:
         return facts
@@ -99,12 +99,13 @@ def completed(facts: Facts, answer: CollectorAnswer | None) -> Facts:
     told = {
         gpu.index: _gpu_facts(gpu)
         for gpu in left
-        if gpu.index not in silent and _stands(facts, f"GPU {gpu.index}", answer, gpu.age_seconds)
+        if gpu.index not in silent
+        and _is_current(facts, f"GPU {gpu.index}", answer, gpu.age_seconds)
     }
     return replace(facts, gpus={**facts.gpus, **told}, silent_gpus=silent)
 
 
-def _stands(facts: Facts, call: str, answer: CollectorAnswer, age_seconds: float) -> bool:
+def _is_current(facts: Facts, call: str, answer: CollectorAnswer, age_seconds: float) -> bool:
     own = facts.called.get(call, 0.0)
     return answer.is_fresh(age_seconds) and (own < CALL_SECONDS or age_seconds <= own)
 

@@ -39,13 +39,13 @@ class Outcome:
 class Caller:
     """A kind of caller: how findings are presented, and the exit code when the check itself fails."""
 
-    tell: Callable[[Facts, Sequence[Finding]], Outcome]
+    present: Callable[[Facts, Sequence[Finding]], Outcome]
     broken: int  # for a check that failed itself, was used wrongly, or ran out of time
     longest_seconds: float | None = None
     # Exit code 1 takes the node out of service, so it is returned only for a node that is out.
     gate: bool = False
 
-    def say_broken(self, why: str) -> Outcome:
+    def broken_outcome(self, why: str) -> Outcome:
         """Return the outcome for when the check itself failed."""
         return Outcome(lines=(f"gpuvigil check: {why}",), code=self.broken)
 
@@ -142,13 +142,13 @@ def shortened(text: str, length: int) -> str:
 
 
 # The caller is a person unless `--as` says otherwise.
-PERSON = Caller(tell=_people, broken=1)
-PROGRAM = Caller(tell=_json, broken=1)
+PERSON = Caller(present=_people, broken=1)
+PROGRAM = Caller(present=_json, broken=1)
 CALLERS: Mapping[str, Caller] = {
-    "nagios": Caller(tell=_nagios, broken=3),
-    "slurm-health": Caller(tell=_slurm_health, broken=0, longest_seconds=SLURM_SECONDS),
-    "slurm-prolog": Caller(tell=_slurm_gate, broken=0, longest_seconds=SLURM_SECONDS, gate=True),
-    "slurm-epilog": Caller(tell=_slurm_gate, broken=0, longest_seconds=SLURM_SECONDS, gate=True),
+    "nagios": Caller(present=_nagios, broken=3),
+    "slurm-health": Caller(present=_slurm_health, broken=0, longest_seconds=SLURM_SECONDS),
+    "slurm-prolog": Caller(present=_slurm_gate, broken=0, longest_seconds=SLURM_SECONDS, gate=True),
+    "slurm-epilog": Caller(present=_slurm_gate, broken=0, longest_seconds=SLURM_SECONDS, gate=True),
     # node-problem-detector waits 5 s for its plugins.
-    "npd": Caller(tell=_npd, broken=_NPD_UNKNOWN, longest_seconds=SLURM_SECONDS),
+    "npd": Caller(present=_npd, broken=_NPD_UNKNOWN, longest_seconds=SLURM_SECONDS),
 }

@@ -15,7 +15,7 @@ from gpuvigil.errors import ConfigError, GpuvigilError
 from ..agent.node_config import config_file
 from ..processes.driver_lock import process_seconds
 from .callers import CALLERS, PERSON, PROGRAM, Caller, Outcome, drains, stops_jobs
-from .look import initial_facts, look
+from .look import initial_facts, read_facts
 from .rules import findings
 
 _OUTPUT, _ERRORS = 1, 2  # written without buffers: nothing is left to fail at the end
@@ -50,10 +50,10 @@ def main(arguments: Sequence[str]) -> int:
         outcome = _check(given, begun)
     except (GpuvigilError, _WrongArguments) as error:
         wrong = isinstance(error, ConfigError | _WrongArguments) and caller in {PERSON, PROGRAM}
-        outcome = caller.say_broken(str(error))
+        outcome = caller.broken_outcome(str(error))
         return _end(2 if wrong else outcome.code, outcome.lines, _ERRORS)
     except Exception as error:  # noqa: BLE001 - whatever fails here must not drain a node
-        outcome = caller.say_broken(f"failed itself: {type(error).__name__}: {error}")
+        outcome = caller.broken_outcome(f"failed itself: {type(error).__name__}: {error}")
         return _end(outcome.code, outcome.lines, _ERRORS)
     return _end(outcome.code, outcome.lines, _OUTPUT)
 
@@ -61,9 +61,9 @@ def main(arguments: Sequence[str]) -> int:
 def _check(given: _Given, begun: float) -> Outcome:
     config = load(config_file(given.config))
     left = begun + given.seconds - _LAST_WORDS_SECONDS - time.monotonic()
-    facts = look(initial_facts(config, given.gpus), config.collector, max(left, 0.1))
+    facts = read_facts(initial_facts(config, given.gpus), config.collector, max(left, 0.1))
     found = findings(facts)
-    outcome = given.caller.tell(facts, found)
+    outcome = given.caller.present(facts, found)
     worst = [one for one in found if (stops_jobs if given.caller.gate else drains)(one)]
     if not (given.drain or (given.caller.gate and worst)):
         return outcome

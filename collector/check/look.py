@@ -18,7 +18,7 @@ from gpuvigil.errors import GpuvigilError
 from ..agent.control_socket import Question
 from ..agent.node_config import is_contained
 from ..processes.driver_lock import hold_the_driver
-from ..processes.watchdog_child import End, Say, all_at_once, calling, run_in_child
+from ..processes.watchdog_child import End, Send, all_at_once, calling, run_in_child
 from .agent_samples import CollectorAnswer, completed, parse
 from .facts import DriverFacts, Facts, GpuFacts, Known
 
@@ -40,7 +40,7 @@ def initial_facts(config: Config, gpus: int | None = None) -> Facts:
     )
 
 
-def look(
+def read_facts(
     facts: Facts, settings: CollectorSettings, seconds: float, counters: bool = False
 ) -> Facts:
     """Return `facts` with everything that could be read of this node within `seconds`.
@@ -50,27 +50,25 @@ def look(
     began = time.monotonic()
     agent = _Agent(settings, facts.at)
 
-    def take(part: str, value: Any) -> None:
+    def receive(part: str, value: Any) -> None:
         nonlocal facts
         facts = fold(facts, part, value)
 
-    def tasks(say: Say) -> dict[str, Callable[[], None]]:
-        saved = _SavedState(settings, say)
+    def tasks(send: Send) -> dict[str, Callable[[], None]]:
+        saved = _SavedState(settings, send)
         parts: dict[str, Callable[[], None]] = {
-            "the collector's memory": saved.look,
-            "PCI bus": partial(_look_at_the_bus, settings, say),
-            "network ports": partial(_look_at_ports, settings, counters, say),
-            "Slurm's GPUs": partial(_ask_slurm, facts.node, say),
-            "kernel log": partial(_look_at_the_log, settings, facts.at, say),
+            "the collector's memory": saved.load,
+            "PCI bus": partial(_read_bus, settings, send),
+            "network ports": partial(_read_ports, settings, counters, send),
+            "Slurm's GPUs": partial(_ask_slurm, facts.node, send),
+            "kernel log": partial(_read_kernel_log, settings, facts.at, send),
         }
         if settings.gpus:
-            parts["driver"] = partial(
-                _look_at_gpus, saved, settings.runtime_directory, facts.at, say
-            )
+            parts["driver"] = partial(_read_gpus, saved, settings.runtime_directory, facts.at, send)
         return parts
 
     try:
-        end = run_in_child(tasks, take, seconds, agent.waiting)
+        end = run_in_child(tasks, receive, seconds, agent.waiting)
     finally:
         agent.close()
     if end is End.DIED:
@@ -103,9 +101,9 @@ class _Agent:
     @property
     def waiting(self) -> dict[int, Callable[[], None]]:
         """The descriptor to wait on, and what to call when it becomes readable."""
-        return {} if self._question is None else {self._question.fileno(): self._take}
+        return {} if self._question is None else {self._question.fileno(): self._receive_answer}
 
-    def _take(self) -> None:
+    def _receive_answer(self) -> None:
         assert self._question is not None
         with suppress(GpuvigilError, ValueError):
             self.answer = parse(self._question.answer(), self._at)
@@ -119,14 +117,14 @@ class _Agent:
 class _SavedState:
     """What the collector remembers, including whether the driver may be touched."""
 
-    def __init__(self, settings: CollectorSettings, say: Say) -> None:
+    def __init__(self, settings: CollectorSettings, send: Send) -> None:
         self._file = settings.spool_directory / "node.json"
         self._public = settings.runtime_directory
-        self._say = say
-        self._looked = threading.Event()
+        self._send = send
+        self._loaded = threading.Event()
         self._known = Known()
 
-    def look(self) -> None:
+    def load(self) -> None:
         from ..agent import saved_state  # noqa: PLC0415 - only the child needs it
 
         try:
@@ -139,9 +137,9 @@ class _SavedState:
                     missing_since=found.missing,
                     released_until=found.released_until,
                 )
-                self._say("known", self._known)
+                self._send("known", self._known)
         finally:
-            self._looked.set()
+            self._loaded.set()
 
     def _readable(self, public: Path) -> Path | None:
         """Return the file of the saved state, or of its public part; None when there is none."""
@@ -157,41 +155,41 @@ class _SavedState:
 
     def released(self, at: datetime) -> bool:
         """Return whether the driver is to be left alone; false when the disk does not answer."""
-        self._looked.wait(_SAVED_STATE_SECONDS)
+        self._loaded.wait(_SAVED_STATE_SECONDS)
         until = self._known.released_until
         return until is not None and at < until
 
 
-def _look_at_the_bus(settings: CollectorSettings, say: Say) -> None:
+def _read_bus(settings: CollectorSettings, send: Send) -> None:
     from ..sensors.pci import all_gpus  # noqa: PLC0415 - only the child needs it
 
     with suppress(FileNotFoundError):  # a machine without PCI
         gpus = all_gpus(settings.sysfs_root)
-        say("pci", tuple(gpu for gpu in gpus if gpu.vendor == "NVIDIA"))
-        say("unsupported", tuple(gpu for gpu in gpus if gpu.vendor != "NVIDIA"))
+        send("pci", tuple(gpu for gpu in gpus if gpu.vendor == "NVIDIA"))
+        send("unsupported", tuple(gpu for gpu in gpus if gpu.vendor != "NVIDIA"))
 
 
-def _ask_slurm(node: str, say: Say) -> None:
+def _ask_slurm(node: str, send: Send) -> None:
     from ..owners.gres import read  # noqa: PLC0415 - only the child needs it
 
     conf = os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")
     given = "SLURM_JOB_GPUS" in os.environ  # slurmd sets it for a prolog (slurm.conf(5), "Prolog")
-    say("expects_gpus", given or read(conf, node).minors is not None)
+    send("expects_gpus", given or read(conf, node).minors is not None)
 
 
-def _look_at_ports(settings: CollectorSettings, counters: bool, say: Say) -> None:
+def _read_ports(settings: CollectorSettings, counters: bool, send: Send) -> None:
     from ..sensors.ports import PortSensor  # noqa: PLC0415 - only the child needs it
 
-    say("ports", PortSensor(settings.sysfs_root, settings.proc_root).read(counters=counters))
+    send("ports", PortSensor(settings.sysfs_root, settings.proc_root).read(counters=counters))
 
 
-def _look_at_the_log(settings: CollectorSettings, at: datetime, say: Say) -> None:
+def _read_kernel_log(settings: CollectorSettings, at: datetime, send: Send) -> None:
     from .kernel_log import read_log  # noqa: PLC0415 - only the child needs it
 
-    say("kernel", read_log(settings, at))
+    send("kernel", read_log(settings, at))
 
 
-def _look_at_gpus(saved: _SavedState, runtime: Path, at: datetime, say: Say) -> None:
+def _read_gpus(saved: _SavedState, runtime: Path, at: datetime, send: Send) -> None:
     """Read the driver, then every GPU in a thread of its own."""
     if saved.released(at):
         return
@@ -201,31 +199,33 @@ def _look_at_gpus(saved: _SavedState, runtime: Path, at: datetime, say: Say) -> 
         load_library,
     )
 
-    held = hold_the_driver(runtime, say)
+    held = hold_the_driver(runtime, send)
     load_library()
     try:
-        with calling(say, "driver"):
+        with calling(send, "driver"):
             driver = Driver()
     except DriverError as error:
-        say("driver", DriverFacts(code=error.code, failure=str(error), reason=error.reason))
+        send("driver", DriverFacts(code=error.code, failure=str(error), reason=error.reason))
         return
-    say("driver", DriverFacts(version=driver.version, gpus=driver.count))
+    send("driver", DriverFacts(version=driver.version, gpus=driver.count))
 
     def gpu(index: int) -> None:
         identity = None
         try:
-            with calling(say, f"GPU {index}"):
+            with calling(send, f"GPU {index}"):
                 found = driver.gpu(index)
                 identity = found.identity
-                say("gpu", GpuFacts(index=index, identity=identity))
+                send("gpu", GpuFacts(index=index, identity=identity))
                 reading = found.read(slow=True)
             values, processes = reading.every, reading.processes
-            say("gpu", GpuFacts(index=index, identity=identity, values=values, processes=processes))
+            send(
+                "gpu", GpuFacts(index=index, identity=identity, values=values, processes=processes)
+            )
         except DriverError as error:
             failed = GpuFacts(
                 index=index, identity=identity, failure=str(error), reason=error.reason
             )
-            say("gpu", failed)
+            send("gpu", failed)
 
-    all_at_once({f"GPU {index}": partial(gpu, index) for index in range(driver.count)}, say)
+    all_at_once({f"GPU {index}": partial(gpu, index) for index in range(driver.count)}, send)
     held.close()

@@ -18,7 +18,7 @@ from ..owners.processes import ProcessTable
 from . import findings_text
 from .callers import PERSON
 from .facts import Facts
-from .look import initial_facts, look
+from .look import initial_facts, read_facts
 from .over_time import Holder, Idle, free, idle, merged_findings, slow
 from .rules import findings
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     held = idle(looks, _holders(config))
     form = _json if chosen.form == "json" else _text
     sys.stdout.write("".join(f"{line}\n" for line in form(looks, found, held)))
-    return PERSON.tell(looks[-1], found).code
+    return PERSON.present(looks[-1], found).code
 
 
 def _looks(config: Config, seconds: float) -> list[Facts]:
@@ -59,7 +59,9 @@ def _looks(config: Config, seconds: float) -> list[Facts]:
         due = began + number * seconds / (_LOOKS - 1)
         if (left := due - time.monotonic()) > 0:
             time.sleep(left)
-        found.append(look(initial_facts(config), config.collector, _LOOK_SECONDS, counters=True))
+        found.append(
+            read_facts(initial_facts(config), config.collector, _LOOK_SECONDS, counters=True)
+        )
     return found
 
 

@@ -14,7 +14,7 @@ from gpuvigil.config import Config, load, startup
 from gpuvigil.errors import GpuvigilError
 
 from ..agent.node_config import config_file, file_of_up
-from ..processes.watchdog_child import Say, run_in_child
+from ..processes.watchdog_child import Send, run_in_child
 from . import gpus, hub, nccl_settings, node, owner_sources, store
 from .diagnosis import Diagnosis, as_json, can_work, limited, lines, missing, ok
 
@@ -69,13 +69,13 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
     }
     report = gpus.ChildReport()
 
-    def tasks(say: Say) -> dict[str, Callable[[], None]]:
-        told = {part: partial(_tell, part, look, say) for part, look in parts.items()}
-        return {**gpus.tasks(settings, say), **told}
+    def tasks(send: Send) -> dict[str, Callable[[], None]]:
+        told = {part: partial(_report_part, part, look, send) for part, look in parts.items()}
+        return {**gpus.tasks(settings, send), **told}
 
-    report.end = run_in_child(tasks, partial(gpus.take, report), seconds)
+    report.end = run_in_child(tasks, partial(gpus.keep, report), seconds)
     found = [_configuration(file)]
-    found += gpus.tell(settings, report, seconds)
+    found += gpus.diagnoses(settings, report, seconds)
     for part in parts:
         told = report.told.get(part)
         found += [_untold(part, report, seconds)] if told is None else told
@@ -90,8 +90,8 @@ def _configuration(file: Path | None, environment: Mapping[str, str] = os.enviro
     return ok("configuration", str(file) if file else "defaults and variables: no file")
 
 
-def _tell(part: str, look: Callable[[], list[Diagnosis]], say: Say) -> None:
-    say("told", {part: look()})
+def _report_part(part: str, diagnose: Callable[[], list[Diagnosis]], send: Send) -> None:
+    send("told", {part: diagnose()})
 
 
 def _untold(part: str, report: gpus.ChildReport, seconds: float) -> Diagnosis:

@@ -14,7 +14,7 @@ from gpuvigil.config import CollectorSettings
 from gpuvigil.model import Unmeasured
 
 from ..processes.driver_lock import Stuck, hold_the_driver
-from ..processes.watchdog_child import CALL_SECONDS, End, Say, all_at_once, calling
+from ..processes.watchdog_child import CALL_SECONDS, End, Send, all_at_once, calling
 from ..sensors.pci import PciGpu
 from .diagnosis import Diagnosis, limited, missing, ok
 from .groups import Readable, diagnose
@@ -50,7 +50,7 @@ class ChildReport:
     told: dict[str, list[Diagnosis]] = field(default_factory=dict)  # by part, ready to be said
 
 
-def take(report: ChildReport, part: str, value: Any) -> None:
+def keep(report: ChildReport, part: str, value: Any) -> None:
     """Keep one part that the child reported."""
     kept = getattr(report, part)
     if isinstance(kept, dict):
@@ -59,24 +59,24 @@ def take(report: ChildReport, part: str, value: Any) -> None:
         setattr(report, part, value)
 
 
-def tasks(settings: CollectorSettings, say: Say) -> dict[str, Callable[[], None]]:
+def tasks(settings: CollectorSettings, send: Send) -> dict[str, Callable[[], None]]:
     """Return what the child does about GPUs, by part."""
-    parts: dict[str, Callable[[], None]] = {"bus": partial(_look_at_bus, settings, say)}
+    parts: dict[str, Callable[[], None]] = {"bus": partial(_read_bus, settings, send)}
     if settings.gpus:
-        parts["driver"] = partial(_look_at_driver, settings, say)
+        parts["driver"] = partial(_read_driver, settings, send)
     return parts
 
 
-def _look_at_bus(settings: CollectorSettings, say: Say) -> None:
+def _read_bus(settings: CollectorSettings, send: Send) -> None:
     from ..sensors.pci import all_gpus  # noqa: PLC0415 - only the child needs it
 
     if (settings.sysfs_root / "bus/pci/devices").exists():
         gpus = all_gpus(settings.sysfs_root)
-        say("pci", tuple(gpu for gpu in gpus if gpu.vendor == "NVIDIA"))
-        say("others", tuple(gpu for gpu in gpus if gpu.vendor != "NVIDIA"))
+        send("pci", tuple(gpu for gpu in gpus if gpu.vendor == "NVIDIA"))
+        send("others", tuple(gpu for gpu in gpus if gpu.vendor != "NVIDIA"))
 
 
-def _look_at_driver(settings: CollectorSettings, say: Say) -> None:
+def _read_driver(settings: CollectorSettings, send: Send) -> None:
     from ..nvml import (  # noqa: PLC0415 - only the child may load the library
         Driver,
         DriverError,
@@ -84,26 +84,26 @@ def _look_at_driver(settings: CollectorSettings, say: Say) -> None:
     )
 
     if _is_released(settings):
-        say("released", True)
+        send("released", True)
         return
-    held = hold_the_driver(settings.runtime_directory, say)
+    held = hold_the_driver(settings.runtime_directory, send)
     load_library()
     try:
-        with calling(say, "driver"):
+        with calling(send, "driver"):
             driver = Driver()
     except DriverError as error:
-        say("reason", error.reason)
-        say("failure", str(error))
+        send("reason", error.reason)
+        send("failure", str(error))
         return
-    say("library", _loaded_library())
-    say("count", driver.count)
-    say("version", driver.version)
-    events = _open_events(say)
+    send("library", _loaded_library())
+    send("count", driver.count)
+    send("version", driver.version)
+    events = _open_events(send)
     looks = {
-        f"GPU {index}": partial(_look_at_gpu, driver, index, events, say)
+        f"GPU {index}": partial(_read_gpu, driver, index, events, send)
         for index in range(driver.count)
     }
-    all_at_once(looks, say)
+    all_at_once(looks, send)
     held.close()
 
 
@@ -116,39 +116,39 @@ def _is_released(settings: CollectorSettings) -> bool:
     return until is not None and SystemClock().now() < until
 
 
-def _open_events(say: Say) -> "Events | None":
+def _open_events(send: Send) -> "Events | None":
     from ..nvml import DriverError, Events  # noqa: PLC0415 - only the child may load the library
 
     try:
         events = Events()
     except DriverError as error:
-        say("events", str(error))
+        send("events", str(error))
         return None
-    say("events", "")
+    send("events", "")
     return events
 
 
-def _look_at_gpu(driver: "Driver", index: int, events: "Events | None", say: Say) -> None:
+def _read_gpu(driver: "Driver", index: int, events: "Events | None", send: Send) -> None:
     from ..nvml import DriverError  # noqa: PLC0415 - only the child may load the library
 
     try:
-        with calling(say, f"GPU {index}"):
+        with calling(send, f"GPU {index}"):
             gpu = driver.gpu(index)
             gpu.read(slow=True)
             time.sleep(_SECOND_SWEEP_SECONDS)
             values = gpu.read(slow=True).every
     except DriverError as error:
-        say("failed", {index: str(error)})
+        send("failed", {index: str(error)})
         return
     if "persistence_mode" in values:
-        say("persistence", {index: values["persistence_mode"] == 1})
+        send("persistence", {index: values["persistence_mode"] == 1})
     refused = {name: DriverError(name, code).reason for name, code in gpu.refused().items()}
-    say("read", {index: Readable(gpu=str(index), metrics=frozenset(values), refused=refused)})
+    send("read", {index: Readable(gpu=str(index), metrics=frozenset(values), refused=refused)})
     if events is not None:
         try:
             events.register(gpu)
         except DriverError as error:
-            say("events", str(error))
+            send("events", str(error))
 
 
 def _loaded_library() -> str | None:
@@ -159,9 +159,9 @@ def _loaded_library() -> str | None:
     return None
 
 
-def tell(settings: CollectorSettings, report: ChildReport, seconds: float) -> list[Diagnosis]:
+def diagnoses(settings: CollectorSettings, report: ChildReport, seconds: float) -> list[Diagnosis]:
     """Return the diagnoses of the driver and its GPUs, and of GPUs of other vendors."""
-    found = _tell(settings, report, seconds)
+    found = _of_nvidia(settings, report, seconds)
     if report.others:
         named = ", ".join(gpu.words for gpu in report.others)
         todo = "gpuvigil reads NVIDIA's GPUs only; watch these with their maker's own tools"
@@ -169,7 +169,7 @@ def tell(settings: CollectorSettings, report: ChildReport, seconds: float) -> li
     return found
 
 
-def _tell(settings: CollectorSettings, report: ChildReport, seconds: float) -> list[Diagnosis]:
+def _of_nvidia(settings: CollectorSettings, report: ChildReport, seconds: float) -> list[Diagnosis]:
     if not settings.gpus:
         return [ok("driver", "not read: collector.gpus is false")]
     if report.released:

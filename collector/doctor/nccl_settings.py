@@ -23,7 +23,7 @@ _SECOND = 1_000_000
 
 def nccl(settings: CollectorSettings, conf: Path = Path("/etc/nccl.conf")) -> list[Diagnosis]:
     """Return a line for RAS, one for Inspector, and one for each directory that does not exist."""
-    said = _said(files.read(str(conf)) or "")
+    said = _parsed(files.read(str(conf)) or "")
     named = (*settings.flight_recorder_directories, *settings.nccl_inspector_directories)
     lost = [str(directory) for directory in named if not directory.is_dir()]
     todo = "make it, or let the collector see it (docs/nccl.md)"
@@ -67,13 +67,13 @@ def _inspector(settings: CollectorSettings, said: Mapping[str, str], conf: Path)
     return [ok("NCCL Inspector", f"{conf}: jobs write to {directory}, which is read")]
 
 
-def _writes_nothing(said: Mapping[str, str]) -> tuple[str, str] | None:
+def _writes_nothing(settings: Mapping[str, str]) -> tuple[str, str] | None:
     """Return why an enabled Inspector writes no lines, and what helps; None if it writes."""
-    if not said.get(_PLUGIN):
+    if not settings.get(_PLUGIN):
         return f"{_PLUGIN} is not set, so it is not loaded", f"set {_PLUGIN} to its library"
-    if wrong := _wrong_interval(said.get(_INTERVAL, "")):
+    if wrong := _wrong_interval(settings.get(_INTERVAL, "")):
         return wrong, f"set {_INTERVAL}=1000000"
-    if said.get(_PROMETHEUS, "0") != "0":
+    if settings.get(_PROMETHEUS, "0") != "0":
         return f"{_PROMETHEUS} writes averages without ranks instead of lines", "take it out"
     return None
 
@@ -90,7 +90,7 @@ def _wrong_interval(microseconds: str) -> str:
     return ""
 
 
-def _said(text: str) -> dict[str, str]:
+def _parsed(text: str) -> dict[str, str]:
     """Return names and values as NCCL reads them: spaces before the sign make another name."""
     lines = (line.partition("#")[0].rstrip("\n") for line in text.splitlines())
     pairs = (line.partition("=") for line in lines)

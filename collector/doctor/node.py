@@ -101,7 +101,7 @@ def switches(settings: SwitchesSettings) -> list[Diagnosis]:
 
 def access(settings: CollectorSettings) -> list[Diagnosis]:
     """Return what this user may not do."""
-    found = privileges.look(settings)
+    found = privileges.read_access(settings)
     if found.kernel_log or found.journal:
         way = str(settings.kernel_log) if found.kernel_log else "the journal"
         log = [ok("kernel log", f"readable: {way}")]

@@ -81,7 +81,7 @@ def replicas(samples: Iterable[Sample]) -> tuple[Replica, ...]:
             continue
         if key not in found and len(found) == MOST_REPLICAS:
             continue
-        _take(found.setdefault(key, _Found()), name, labels, value)
+        _add(found.setdefault(key, _Found()), name, labels, value)
     # Triton's pre- and post-processing of an engine has values too, but is no model of its own.
     engines = any(one.engine for one in found.values())
     return tuple(
@@ -99,7 +99,7 @@ def _key(name: str, labels: Mapping[str, str]) -> tuple[str, str, str] | None:
     return "triton", name_of(labels.get("model", "")), name_of(labels.get("version", ""))
 
 
-def _take(one: _Found, name: str, labels: Mapping[str, str], value: float) -> None:
+def _add(one: _Found, name: str, labels: Mapping[str, str], value: float) -> None:
     if name in {_REQUESTS, _BLOCKS}:
         one.engine = True
         kind = labels.get("request_type" if name == _REQUESTS else "kv_cache_block_type", "")

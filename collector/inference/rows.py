@@ -55,5 +55,5 @@ class InferenceBook:
             raw = getattr(replica, metric.name)
             if raw is not None:
                 whole = int(raw) if metric.integer else raw
-                fields[metric.name], _ = self._counters.take(f"{key} {metric.name}", whole)
+                fields[metric.name], _ = self._counters.update(f"{key} {metric.name}", whole)
         return fields

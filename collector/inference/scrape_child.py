@@ -39,17 +39,17 @@ def main(arguments: Sequence[str]) -> int:
                 before = under_way.get(where.url)
                 # A hanging server is not asked again meanwhile, and delays no other.
                 if before is None or before.done():
-                    under_way[where.url] = pool.submit(_ask_and_say, where)
+                    under_way[where.url] = pool.submit(_ask_and_write, where)
             time.sleep(seconds)
 
 
-def _ask_and_say(where: Address) -> None:
-    _say(ask(where))
+def _ask_and_write(where: Address) -> None:
+    _write(ask(where))
 
 
-def _say(said: Answer) -> None:
+def _write(answer: Answer) -> None:
     with _SAYING:
-        sys.stdout.write(line(said) + "\n")
+        sys.stdout.write(line(answer) + "\n")
         sys.stdout.flush()
 
 

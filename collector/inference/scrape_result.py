@@ -40,9 +40,9 @@ _TEXTS = ("server", "model", "engine")
 _NUMBERS = tuple(it.name for it in fields(Replica) if it.name not in {*_TEXTS, "gpus"})
 
 
-def line(said: Answer) -> str:
+def line(answer: Answer) -> str:
     """Return the answer as one line of JSON, without its line end."""
-    return json.dumps(asdict(said))
+    return json.dumps(asdict(answer))
 
 
 def parse(text: str | bytes) -> Answer:

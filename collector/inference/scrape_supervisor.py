@@ -20,7 +20,7 @@ log = Log("collector")
 _LONGEST_REST_SECONDS = 60.0
 _SLACK_SECONDS = 10.0  # for a start of Python, and a call that runs into its limit
 # The GPUs behind an address are looked up again after this long, and when GPU processes change.
-_LOOK_AGAIN_SECONDS = 60.0
+_RETRY_SECONDS = 60.0
 _Processes = Mapping[str, tuple[int, ...]]
 
 
@@ -90,7 +90,7 @@ class Inference:
         elif self._child.poll() is not None:
             self._rest(now, self._child.wait())
 
-    def take(self, processes: Mapping[str, Iterable[int]]) -> list[Served]:
+    def served(self, processes: Mapping[str, Iterable[int]]) -> list[Served]:
         """Return what is known of addresses that answered in the last ticks; never waits.
 
         `processes` are the pids on each GPU, by UUID, from which the GPUs of later answers are
@@ -120,13 +120,13 @@ class Inference:
         with child.stdout as lines:
             for line in lines:
                 try:
-                    self._hear(scrape_result.parse(line))
+                    self._receive(scrape_result.parse(line))
                 except ValueError as error:
                     log.warning("an answer about inference cannot be read", why=str(error))
 
-    def _hear(self, answer: Answer) -> None:
+    def _receive(self, answer: Answer) -> None:
         where = self._places.get(answer.url)
-        self._tell(answer)
+        self._log_reason(answer)
         if where is None:
             return
         self._rest_seconds = 1.0
@@ -147,14 +147,14 @@ class Inference:
         if (
             before is not None
             and before.processes == processes
-            and now - before.at < _LOOK_AGAIN_SECONDS
+            and now - before.at < _RETRY_SECONDS
         ):
             return before.gpus
         gpus = serving(self._proc, where, processes)
         self._bound[where.url] = _Bound(processes=processes, gpus=gpus, at=now)
         return gpus
 
-    def _tell(self, answer: Answer) -> None:
+    def _log_reason(self, answer: Answer) -> None:
         """Log one line when a reason appears, and one when it goes."""
         before = self._told.get(answer.url, "")
         if answer.why == before:

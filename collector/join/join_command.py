@@ -27,7 +27,7 @@ from .trusted_hub import Asked, address, check_known, inventory, pinned
 
 _DOCTOR_SECONDS = 15.0
 _WAIT_SECONDS = 120.0
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _DIRECTORY = SERVICE_CONFIG.parent
 
 
@@ -166,7 +166,7 @@ def _first_data(asked: Asked, node: Subject, before: Record | None, seconds: flo
             raise GpuvigilError(f"the collector does not stay up; {last_line(unit.UNIT)}")
         if time.monotonic() >= deadline:
             raise GpuvigilError(f"{said} after {seconds:.0f} s; {last_line(unit.UNIT)}")
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _with_what(record: Record) -> str:

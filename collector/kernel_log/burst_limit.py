@@ -59,7 +59,7 @@ class BurstLimit:
         until = self._clock.monotonic() + BURST_SECONDS
         self._bursts.setdefault(self._full_key(event, key), _Burst(until=until))
 
-    def take_back(self, event: Event, key: BurstKey) -> None:
+    def uncount(self, event: Event, key: BurstKey) -> None:
         """Uncount one event, which turned out to be of another key."""
         burst = self._bursts.get(self._full_key(event, key))
         if burst is not None and burst.count:

@@ -20,7 +20,7 @@ class Report:
 
     id: str
     at: datetime
-    told: bool
+    recorded: bool
 
 
 _Key = tuple[str, str, int | None]
@@ -44,14 +44,14 @@ class ReportMatcher:
                     return report
         return None
 
-    def wait(self, source: str, event: Event, *, told: bool) -> None:
+    def wait(self, source: str, event: Event, *, recorded: bool) -> None:
         """Keep a report of this event, as another source may report the same soon."""
         key = (source, event.subject.key, event.xid)
         if key not in self._waiting and len(self._waiting) >= _MOST_SORTS:
             self._forget(event.at)
         reports = self._waiting.setdefault(key, deque(maxlen=_MOST_WAITING))
         self._expire(reports, event.at)
-        reports.append(Report(id=event.id, at=event.at, told=told))
+        reports.append(Report(id=event.id, at=event.at, recorded=recorded))
 
     def _of_others(self, source: str, event: Event) -> Iterator[_Key]:
         for other in ("kernel", "driver"):

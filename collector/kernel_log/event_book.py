@@ -57,21 +57,21 @@ class KernelBook:
         addresses = {seen.event.pci_address for seen in batch.events} - {None}
         return all(self._subject(address) != self._node for address in addresses)
 
-    def take(self, batch: Batch) -> list[Event]:
+    def ingest(self, batch: Batch) -> list[Event]:
         """Return the events of a batch that are to be recorded now; `save` must follow."""
         found = []
         for seen in batch.events:
             event = self._event(seen)
             if event.xid is not None:
-                found += self._tell_xid(_KERNEL, event)
-            elif not self._is_told(event):
-                found += self._tell(event, seen.event)
+                found += self._xid_events(_KERNEL, event)
+            elif not self._is_reported(event):
+                found += self._limited(event, seen.event)
         self.position = batch.position
         return found
 
     def xid(self, event: Event) -> list[Event]:
         """Return the events for an Xid that NVML reported; none if the kernel has reported it."""
-        return self._tell_xid(_DRIVER, event)
+        return self._xid_events(_DRIVER, event)
 
     def due(self) -> list[Event]:
         """Return repeated events, one per key with its count, once per burst interval."""
@@ -118,7 +118,7 @@ class KernelBook:
             message=_message(report),
         )
 
-    def _is_told(self, event: Event) -> bool:
+    def _is_reported(self, event: Event) -> bool:
         """Return whether an Xid has reported it already, or it concerns none of our GPUs."""
         if event.kind is EventKind.GPU_RESET:
             return event.subject == self._node
@@ -127,7 +127,7 @@ class KernelBook:
         of_lost = event.kind is EventKind.GPU_LOST
         return of_lost and gone is not None and abs(event.at - gone) <= near
 
-    def _tell_xid(self, source: str, event: Event) -> list[Event]:
+    def _xid_events(self, source: str, event: Event) -> list[Event]:
         """Return the events for an Xid; none if the other source has reported all of it.
 
         NVML reports the code alone. When it came first, and the kernel's line says what that code
@@ -141,14 +141,14 @@ class KernelBook:
         plain = _xid_burst_key(event.xid, "")
         if twin is None:
             found = self._bursts.limit(event, key)
-            self._matcher.wait(source, event, told=event in found)
+            self._matcher.wait(source, event, recorded=event in found)
             return found
         if source == _DRIVER or key == plain:
             return []
-        if twin.told:
+        if twin.recorded:
             self._bursts.begin(event, key)
             return [replace(event, id=twin.id, version=2)]
-        self._bursts.take_back(event, plain)
+        self._bursts.uncount(event, plain)
         return self._bursts.limit(event, key)
 
     def _subject(self, address: str | None) -> Subject:
@@ -159,7 +159,7 @@ class KernelBook:
                     return replace(self._node, gpu=uuid)
         return self._node
 
-    def _tell(self, event: Event, report: KernelEvent) -> list[Event]:
+    def _limited(self, event: Event, report: KernelEvent) -> list[Event]:
         """Return the event; if it comes too soon after one with its key, only count it."""
         if event.kind is EventKind.GPU_RESET:
             return [*self.calm(event.subject), event]

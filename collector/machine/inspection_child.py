@@ -26,14 +26,14 @@ def main(arguments: Sequence[str]) -> int:
     """Inspect with SYSFS, PROC, SECONDS, LLDPCLI and the chosen mounts; return the exit code."""
     lifeline.hold()
     sysfs, proc, seconds, lldpcli, *chosen = arguments
-    seen = look(Path(sysfs), Path(proc), float(seconds), chosen, lldpcli)
+    seen = inspect(Path(sysfs), Path(proc), float(seconds), chosen, lldpcli)
     sys.stdout.write(line(seen) + "\n")
     sys.stdout.flush()
     # A normal exit would wait for stuck threads.
     os._exit(0)
 
 
-def look(
+def inspect(
     sysfs: Path, proc: Path, seconds: float, chosen: Sequence[str] = (), lldpcli: str = ""
 ) -> InspectionResult:
     """Return what can be read within `seconds`; threads that take longer are abandoned."""

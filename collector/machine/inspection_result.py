@@ -40,7 +40,7 @@ def parse(text: str | bytes) -> InspectionResult:
             hung=tuple(map(str, said["hung"])),
             gone=tuple((str(path), str(why)) for path, why in said["gone"]),
             fullest=None if said["fullest"] is None else _full(*said["fullest"]),
-            heard=_heard(*said["heard"]),
+            heard=_lldp_answer(*said["heard"]),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no look at the machine: {error!r}") from error
@@ -54,7 +54,7 @@ def _pair(said: Any) -> tuple[int, int] | None:
     return None if said is None else (int(said[0]), int(said[1]))
 
 
-def _heard(neighbours: Any, why_not: str) -> Heard:
+def _lldp_answer(neighbours: Any, why_not: str) -> Heard:
     known = None if neighbours is None else tuple(Neighbour(*one) for one in neighbours)
     return Heard(known, str(why_not))
 

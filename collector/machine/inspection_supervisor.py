@@ -27,7 +27,7 @@ ANSWER_SECONDS = 10.0
 _LARGEST_BYTES = 256 * 1024
 _NAMED = 8
 # In intervals between inspections: after so many without one, the last says nothing about now.
-_OLD_LOOKS = 3
+_OLD_INSPECTIONS = 3
 
 
 class Machine:
@@ -38,13 +38,13 @@ class Machine:
         self._file = settings.spool_directory / "machine.json"
         self._worked = set(_remembered(self._file))  # parts that have been seen to work
         self._child: Child | None = None
-        self._heard = b""
+        self._received = b""
         self._due = 0.0
         # Before the first look nothing is late.
         self._result, self._result_at = InspectionResult(), math.inf
-        self._told_old = False
+        self._warned_old = False
         self._new_neighbours: tuple[Neighbour, ...] = ()
-        self._told_why = ""
+        self._logged_why = ""
         # The last reading of each, for the news: an unreadable part has not recovered.
         self._fans: Sequence[Part] = ()
         self._supplies: Sequence[Part] = ()
@@ -54,7 +54,7 @@ class Machine:
         """Inspect when it is due; return news for people, mostly empty."""
         if self._settings.machine_seconds <= 0:
             return ""
-        self._tell_old()
+        self._warn_if_old()
         if self._child is not None:
             return self._listen(self._child)
         if self._clock.monotonic() >= self._due:
@@ -83,7 +83,7 @@ class Machine:
         """Corrected and uncorrected memory errors, as the kernel has counted them since boot."""
         return None if self._is_old() else self._result.memory_errors
 
-    def heard(self) -> Mapping[str, tuple[str, str | None]]:
+    def new_neighbours(self) -> Mapping[str, tuple[str, str | None]]:
         """Return the switch and port that each interface is plugged into, once per inspection."""
         new, self._new_neighbours = self._new_neighbours, ()
         return {one.interface: (one.switch, one.port) for one in new}
@@ -95,21 +95,21 @@ class Machine:
             self._child.stdout.close()
 
     def _is_old(self) -> bool:
-        longest = _OLD_LOOKS * self._settings.machine_seconds + ANSWER_SECONDS
+        longest = _OLD_INSPECTIONS * self._settings.machine_seconds + ANSWER_SECONDS
         return self._clock.monotonic() - self._result_at > longest
 
-    def _tell_old(self) -> None:
+    def _warn_if_old(self) -> None:
         """Log one line when inspections stop coming."""
         old = self._is_old()
-        if old and not self._told_old:
+        if old and not self._warned_old:
             why = "cannot be started or said nothing" if self._child is None else "is stuck"
             log.warning("what fails of the machine is not known", why=f"the child {why}")
-        self._told_old = old
+        self._warned_old = old
 
     def _start(self) -> None:
         settings = self._settings
         words = [str(settings.sysfs_root), str(settings.proc_root), str(ANSWER_SECONDS)]
-        self._heard = b""
+        self._received = b""
         self._result_at = min(self._result_at, self._clock.monotonic())
         try:
             self._child = subprocess.Popen(
@@ -133,25 +133,25 @@ class Machine:
         assert child.stdout is not None
         ended = child.poll() is not None
         with suppress(BlockingIOError):
-            self._heard += os.read(child.stdout.fileno(), _LARGEST_BYTES)
-        said = self._take()
+            self._received += os.read(child.stdout.fileno(), _LARGEST_BYTES)
+        said = self._next_result()
         if ended:
             child.stdout.close()
             self._child = None
         return said
 
-    def _take(self) -> str:
+    def _next_result(self) -> str:
         """Take the inspection's line once it is complete; return the news."""
-        text, end, self._heard = self._heard.partition(b"\n")
+        text, end, self._received = self._received.partition(b"\n")
         if not end:
-            self._heard = text
+            self._received = text
             return ""
         try:
             self._result, self._result_at = inspection_result.parse(text), self._clock.monotonic()
         except ValueError as error:
             log.warning("the machine is not looked at", why=str(error))
             return ""
-        self._take_neighbours()
+        self._update_neighbours()
         if self._result.fans is not None:
             self._fans = self._result.fans
         if self._result.supplies is not None:
@@ -163,13 +163,13 @@ class Machine:
             _remember(self._file, self._worked)
         return self._news(parts)
 
-    def _take_neighbours(self) -> None:
+    def _update_neighbours(self) -> None:
         """Take the neighbours; log one line when lldpd is there and does not answer this user."""
         neighbours, why = self._result.heard
         self._new_neighbours = neighbours or ()
-        if why and not self._told_why:
+        if why and not self._logged_why:
             log.info("no switch at the ports' other ends is known", why=why)
-        self._told_why = why or self._told_why
+        self._logged_why = why or self._logged_why
 
     def _news(self, parts: Iterable[Part]) -> str:
         """Return which parts fail now, in words; empty if nothing has changed."""

@@ -66,7 +66,7 @@ def _dump(value: Mapping[str, Any]) -> Dump:
     numbers: dict[str, str] = {}  # names of groups, by their numbers in pg_status
     entries = sorted(entries, key=lambda it: _whole(it["record_id"]))
     for entry in entries:
-        _take(entry, groups, numbers)
+        _add(entry, groups, numbers)
     whole = not entries or _whole(entries[0]["record_id"]) == 0
     for number, status in value.get("pg_status", {}).items():
         if number in numbers:
@@ -87,7 +87,7 @@ def _dump(value: Mapping[str, Any]) -> Dump:
     return Dump(version=_text(value["version"]), groups=groups)
 
 
-def _take(
+def _add(
     entry: Mapping[str, Any], groups: dict[str, GroupProgress], numbers: dict[str, str]
 ) -> None:
     """Add an entry to its group's progress; of several with one number (coalesced) the last counts."""

@@ -32,10 +32,10 @@ def loaded(proc_root: str, pid: int) -> str:
     if len(found) != 1 or found[0].endswith(_DELETED):
         raise UnreadableError(f"process {pid} has no one libnccl.so loaded that is still there")
     named = _NAMED.search(found[0])
-    return named[1] if named else _said(f"{proc_root}/{pid}/root{found[0]}", pid)
+    return named[1] if named else _version_in(f"{proc_root}/{pid}/root{found[0]}", pid)
 
 
-def _said(path: str, pid: int) -> str:
+def _version_in(path: str, pid: int) -> str:
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -11,10 +11,10 @@ from ..rows.catalogue_rows import Row
 from ..rows.events import EventMaker
 
 
-class Looker(Protocol):
+class RankWatcher(Protocol):
     """The interface that the agent uses."""
 
-    def take(
+    def update(
         self,
         rows: Iterable[Row],
         processes: Mapping[str, Iterable[int]],
@@ -25,21 +25,21 @@ class Looker(Protocol):
 
 
 class _Off:
-    def take(self, *_: object) -> None:
+    def update(self, *_: object) -> None:
         """Look at nothing."""
 
     def stop(self) -> None:
         """Stop nothing: nothing runs."""
 
 
-def looker(
+def rank_watcher(
     settings: CollectorSettings,
     events: EventMaker,
     clock: Clock,
     post: Callable[[Callable[[], None]], None],
-    tell: Callable[[Sequence[Event]], None],
-) -> Looker:
-    """Return the looker that the settings ask for."""
+    record: Callable[[Sequence[Event]], None],
+) -> RankWatcher:
+    """Return what the settings ask for: a watcher, or one that does nothing."""
     is_on = (
         settings.nccl_ras
         or settings.flight_recorder_directories
@@ -49,4 +49,4 @@ def looker(
         return _Off()
     from .ranks_supervisor import Ranks  # noqa: PLC0415 - see above
 
-    return Ranks(settings, events, clock, post, tell)
+    return Ranks(settings, events, clock, post, record)

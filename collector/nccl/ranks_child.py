@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def look(asked: Asked) -> Answer:
+def ask_ras(asked: Asked) -> Answer:
     """Ask RAS twice; any failure becomes the answer's reason, and nothing is tried again."""
     try:
         addresses = _addresses(asked)
@@ -60,7 +60,7 @@ def look(asked: Asked) -> Answer:
         return _silent(asked, str(error))
     except UnreadableError as error:
         return Answer(why=str(error), is_final=isinstance(error, TooLargeError))
-    return told(asked, before, after, own_hosts(asked.proc_root))
+    return ras_answer(asked, before, after, own_hosts(asked.proc_root))
 
 
 def dumps(asked: Asked, sleep: Callable[[float], None] = time.sleep) -> Answer:
@@ -90,7 +90,7 @@ def waits(asked: Asked) -> Answer:
     return Answer(found=tuple(found[:_MOST_JOBS]))
 
 
-def told(asked: Asked, before: Status, after: Status, hosts: frozenset[str]) -> Answer:
+def ras_answer(asked: Asked, before: Status, after: Status, hosts: frozenset[str]) -> Answer:
     """Return the verdict on two answers, about the job here whose processes are in them."""
     gpus = _inner(asked)
     own = [_own(status, gpus, hosts) for status in (before, after)]
@@ -209,7 +209,7 @@ def _gpu(place: Place, pids: _Gpus, hosts: frozenset[str]) -> str | None:
 
 
 _LOOKS: Mapping[Look, Callable[[Asked], Answer]] = {
-    Look.RAS: look,
+    Look.RAS: ask_ras,
     Look.DUMPS: dumps,
     Look.INSPECTOR: waits,
 }

@@ -76,12 +76,12 @@ class Ranks:
         events: EventMaker,
         clock: Clock,
         post: Callable[[Callable[[], None]], None],
-        tell: Callable[[Sequence[Event]], None],
+        record: Callable[[Sequence[Event]], None],
         pace: Pace = PACE,
     ) -> None:
-        """Set up: `post` lets the main loop do work, `tell` records events."""
+        """Set up: `post` lets the main loop do work, `record` keeps events."""
         self._settings, self._events, self._clock = settings, events, clock
-        self._post, self._tell, self._pace = post, tell, pace
+        self._post, self._record, self._pace = post, record, pace
         self._table = ProcessTable(settings.proc_root)
         self._rests: dict[_Whose, _Rest] = {}
         self._child: Child | None = None
@@ -93,7 +93,7 @@ class Ranks:
         self._told_why: dict[frozenset[str], str] = {}
         self._given_up: set[str] = set()
 
-    def take(
+    def update(
         self,
         rows: Iterable[Row],
         processes: Mapping[str, Iterable[int]],
@@ -112,8 +112,8 @@ class Ranks:
         self._rests = {of: it for of, it in rests if it.holders & still or now < it.due}
         if self._child is not None:
             self._watch(self._child, still)
-        elif not (still and self._look(gpus)) and now >= self._due:
-            self._look_at_waits(gpus)
+        elif not (still and self._start_due(gpus)) and now >= self._due:
+            self._start_inspector(gpus)
 
     def stop(self) -> None:
         """End the child, which gets a second to read the answer it waits for."""
@@ -134,7 +134,7 @@ class Ranks:
         if child.poll() is not None:
             self._child = None
 
-    def _look_at_waits(self, gpus: Sequence[OnGpu]) -> None:
+    def _start_inspector(self, gpus: Sequence[OnGpu]) -> None:
         """Start a look at Inspector's files of all jobs here, stalled or not: only files are read."""
         directories = self._settings.nccl_inspector_directories
         holders: dict[str, dict[int, dict[int, str]]] = {}
@@ -153,7 +153,7 @@ class Ranks:
             )
             self._start(asked)
 
-    def _look(self, gpus: Sequence[OnGpu]) -> bool:
+    def _start_due(self, gpus: Sequence[OnGpu]) -> bool:
         """Start a look that is due, dumps before RAS, since they cost the job nothing.
 
         Returns whether one was started.
@@ -251,21 +251,21 @@ class Ranks:
             said = question.read_answer(text)
         except ValueError as error:
             said = Answer(why=str(error))
-        self._post(lambda: self._hear(asking, said, is_of_all))
+        self._post(lambda: self._handle_answer(asking, said, is_of_all))
 
-    def _hear(self, asking: frozenset[str], said: Answer, is_of_all: bool) -> None:
-        if said.why and said.why != self._told_why.get(asking):
-            self._told_why = {asking: said.why}
+    def _handle_answer(self, asking: frozenset[str], answer: Answer, is_of_all: bool) -> None:
+        if answer.why and answer.why != self._told_why.get(asking):
+            self._told_why = {asking: answer.why}
             log.warning(
-                "how ranks stand is not known", held_by=", ".join(sorted(asking)), why=said.why
+                "how ranks stand is not known", held_by=", ".join(sorted(asking)), why=answer.why
             )
-        if said.is_final:
+        if answer.is_final:
             self._given_up |= asking
-        heard = [of for of in said.found if of.holder in asking]
+        heard = [of for of in answer.found if of.holder in asking]
         found = _by_holder(self.lasting(heard) if is_of_all else heard)
         events = [self._event(them) for them in map(tuple, found) if self.differs(them)]
         if events:
-            self._tell(events)
+            self._record(events)
 
     def differs(self, them: tuple[Collective, ...]) -> bool:
         """Return whether a report is news: while a job hangs, its dumps repeat and are no news."""

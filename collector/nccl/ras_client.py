@@ -57,22 +57,22 @@ def _ask(address: tuple[str, int], seconds: float) -> Status:
         raise SilentError("it takes no more connections") from None
     with peer:
         try:
-            _say(peer, b"CLIENT PROTOCOL 2")
+            _send(peer, b"CLIENT PROTOCOL 2")
             if not _line(peer, HANDSHAKE_SECONDS).startswith(b"SERVER PROTOCOL "):
                 raise UnreadableError("who listens there is no NCCL")
         except TimeoutError:
             raise SilentError("it takes the connection and says nothing") from None
         for said in (b"TIMEOUT %d" % TIMEOUT_SECONDS, b"SET FORMAT json"):
-            _say(peer, said)
+            _send(peer, said)
             answer = _line(peer, seconds)
             if answer != b"OK":
                 words = answer.decode(errors="replace")[:100]
                 raise UnreadableError(f"its RAS refuses {said.decode()}: {words!r}")
-        _say(peer, b"STATUS")
+        _send(peer, b"STATUS")
         return parse(_rest(peer, time.monotonic() + seconds))
 
 
-def _say(peer: socket.socket, words: bytes) -> None:
+def _send(peer: socket.socket, words: bytes) -> None:
     peer.sendall(words + b"\n")
 
 

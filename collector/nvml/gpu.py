@@ -85,7 +85,7 @@ class Gpu:
             slow=rest,
             links=links,
             migs=migs,
-            costs=self._take_costs() if slow else None,
+            costs=self._pop_costs() if slow else None,
         )
 
     @property
@@ -178,7 +178,7 @@ class Gpu:
         if speeds:
             values["fan_speed_percent"] = min(speeds)
 
-    def _take_costs(self) -> dict[str, CallCost]:
+    def _pop_costs(self) -> dict[str, CallCost]:
         costs = dict(self._calls.costs)
         self._calls.costs.clear()
         return costs

@@ -102,7 +102,7 @@ class GpuSweep:
     def _calls_made(self) -> int:
         return 0 if self._gpu is None else self._gpu.calls_made
 
-    def look(self, now: Threads | None) -> int | None:
+    def stuck_thread(self, now: Threads | None) -> int | None:
         """Return the thread of a sweep without a returned call since the last look; else None.
 
         To be called once a tick: for a sweep that makes headway, silence is measured anew.

@@ -71,7 +71,7 @@ class Jobs:
         """Take over the hub's open allocations; a job without a file now ends at the next look."""
         self._held = {**{one.id: one for one in held}, **self._held}
 
-    def take(self, gpus: Gpus, now: datetime) -> tuple[Allocation, ...]:
+    def update(self, gpus: Gpus, now: datetime) -> tuple[Allocation, ...]:
         """Return the allocations that began or ended since the last look.
 
         A job's GPUs are determined once: when numbers move later, above all when a GPU is lost, a

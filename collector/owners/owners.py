@@ -87,7 +87,7 @@ class Owners:
         self._jobs.restore(by_kind.jobs)
         return (*self._pods.restore(by_kind.pods), *self._processes.restore(by_kind.processes))
 
-    def take(
+    def update(
         self,
         gpus: Gpus,
         processes: Mapping[str, Iterable[int]],
@@ -100,7 +100,7 @@ class Owners:
         has the GPU belong to it; others are holders beside it. A process of another job, or of a
         pod that was not given the GPU, is logged. `kubelet` is None while nothing is known of it.
         """
-        changed = (*self._jobs.take(gpus, now), *self._pods.take(kubelet, gpus, now))
+        changed = (*self._jobs.update(gpus, now), *self._pods.update(kubelet, gpus, now))
         jobs: dict[str, list[Allocation]] = {}
         for one in (*self._jobs.held, *self._pods.held):
             jobs.setdefault(one.subject.gpu or "", []).append(one)
@@ -115,7 +115,7 @@ class Owners:
             ]
             for uuid, found in pids.items()
         }
-        return (*changed, *self._processes.take(others, now))
+        return (*changed, *self._processes.update(others, now))
 
     def _is_of(
         self, jobs: list[Allocation], uuid: str, pid: int, now: datetime, asked: bool
@@ -123,7 +123,7 @@ class Owners:
         """Return whether a process belongs to a job or pod that has its GPU, or soon will."""
         if not jobs and not asked:
             return False
-        known = self._look(pid, now)
+        known = self._identify(pid, now)
         place = known.place
         if not jobs:
             return place.pod_uid is not None and self._is_early(uuid, pid, place, now)
@@ -164,7 +164,7 @@ class Owners:
                 belongs_to=place,
             )
 
-    def _look(self, pid: int, now: datetime) -> _Known:
+    def _identify(self, pid: int, now: datetime) -> _Known:
         known = self._known.get(pid)
         if known is None or not timedelta() <= now - known.at < _KNOWN_FOR:
             known = _Known(self._table.place(pid), self._table.user(pid), now)

@@ -71,14 +71,14 @@ class Pods:
             ended += over
         return tuple(ended)
 
-    def take(self, answer: Answer | None, gpus: Gpus, now: datetime) -> tuple[Allocation, ...]:
+    def update(self, answer: Answer | None, gpus: Gpus, now: datetime) -> tuple[Allocation, ...]:
         """Return allocations that began or ended since the last look; none while nothing is known."""
         self._migs |= gpus.migs
         answered, self._answered = self._answered, answer is not None
         if answer is None:
             return ()
         found, unplaced = self._place(answer.holds, gpus)
-        self._tell(answer, unplaced, gpus, now)
+        self._log_unknown(answer, unplaced, gpus, now)
         waiting = {pod_holder(hold.name) for hold in unplaced.values()}
         by = {(one.subject.gpu, one.holder): one for one in self._held.values()}
         self._absent = {
@@ -150,7 +150,7 @@ class Pods:
         gone = booted if booted is not None and one.started_at < booted < now else now
         return replace(one, ended_at=gone)
 
-    def _tell(
+    def _log_unknown(
         self, answer: Answer, unplaced: dict[str, DeviceHold], gpus: Gpus, now: datetime
     ) -> None:
         """Log once what cannot be followed, once it stays so longer than identification takes."""
@@ -165,9 +165,9 @@ class Pods:
             if self._is_news(f"claimed {pod}"):
                 log.warning("a pod has a GPU by a claim (DRA) that is not known here", pod=pod)
         if answer.allocatable:
-            self._tell_withheld(answer.allocatable, gpus)
+            self._log_withheld(answer.allocatable, gpus)
 
-    def _tell_withheld(self, allocatable: Iterable[str], gpus: Gpus) -> None:
+    def _log_withheld(self, allocatable: Iterable[str], gpus: Gpus) -> None:
         """Log GPUs of this node that the kubelet does not offer: its plugin deems them unhealthy."""
         minors = {gpu.minor: gpu.uuid for gpu in gpus.known.values() if gpu.minor is not None}
         devices = [found for name in allocatable if (found := device_map.device(name))]

@@ -191,7 +191,9 @@ class Holders:
             ended += over
         return tuple(ended)
 
-    def take(self, processes: Mapping[str, Iterable[int]], now: datetime) -> tuple[Allocation, ...]:
+    def update(
+        self, processes: Mapping[str, Iterable[int]], now: datetime
+    ) -> tuple[Allocation, ...]:
         """Return the allocations that began or ended since the last look.
 
         `processes` are the pids on each GPU, by UUID; a GPU that is not among them was not read,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .watchdog_child import Say
+from .watchdog_child import Send
 
 _CREDENTIALS = struct.Struct("3i")  # struct ucred, unix(7): pid, uid, gid
 _TRY_AGAIN_SECONDS = 0.1
@@ -35,7 +35,7 @@ def socket_name(runtime: Path) -> bytes:
     return b"\0gpuvigil-check-%d" % os.getuid() + os.fsencode(runtime)[-64:]
 
 
-def hold_the_driver(runtime: Path, say: Say) -> socket.socket:
+def hold_the_driver(runtime: Path, send: Send) -> socket.socket:
     """Wait until no other child of this user is in the driver, and return the lock's socket.
 
     `runtime` is collector.runtime_directory. Reports the current holder as ("stuck", Stuck), and at
@@ -50,8 +50,8 @@ def hold_the_driver(runtime: Path, say: Say) -> socket.socket:
             holder.bind(name)
             # Nobody accepts: a client reads the credentials that the kernel keeps here.
             holder.listen(socket.SOMAXCONN)
-            say("stuck", None)
-            say("others_seconds", time.monotonic() - began)
+            send("stuck", None)
+            send("others_seconds", time.monotonic() - began)
             return holder
         if not asked:
             asked, by = True, _holder(name)
@@ -59,7 +59,7 @@ def hold_the_driver(runtime: Path, say: Say) -> socket.socket:
                 return holder  # another user must not be able to keep us from looking
             if by is not None:
                 pid, seconds = by[0], process_seconds(by[0])
-                say("stuck", Stuck(pid=pid, seconds=seconds, killed=_was_killed(pid)))
+                send("stuck", Stuck(pid=pid, seconds=seconds, killed=_was_killed(pid)))
         time.sleep(_TRY_AGAIN_SECONDS)
 
 

@@ -25,13 +25,13 @@ from . import cpu_time
 from .cpu_time import Spent
 
 Message = tuple[str, Any]
-Say = Callable[[str, Any], None]
+Send = Callable[[str, Any], None]
 Tasks = Mapping[str, Callable[[], None]]
 
 _LENGTH = struct.Struct("!I")
 _REAP_SECONDS = 0.05
 # A thread that has just woken up is runnable for a moment, so threads are looked at this often.
-_LOOKS, _LOOK_AGAIN_SECONDS = 5, 0.02
+_TRIES, _RETRY_SECONDS = 5, 0.02
 # A call that had less time tells nothing: a driver that is kept loaded answers in a fraction of it.
 CALL_SECONDS = 1.0
 _LEFT_BEHIND_NICE = 19
@@ -56,7 +56,7 @@ class _Call:
 
 
 def run_in_child(
-    tasks: Callable[[Say], Tasks],
+    tasks: Callable[[Send], Tasks],
     take: Callable[[str, Any], None],
     seconds: float,
     others: Mapping[int, Callable[[], None]] | None = None,
@@ -78,7 +78,7 @@ def run_in_child(
     os.close(writing)
     over, open_calls = False, dict[str, _Call]()
 
-    def heard(part: str, value: Any) -> None:
+    def receive(part: str, value: Any) -> None:
         nonlocal over
         if part == _OVER:
             over = True
@@ -90,7 +90,7 @@ def run_in_child(
             take(part, value)
 
     try:
-        ended = _hear(heard, reading, deadline, dict(others or {}))
+        ended = _receive_until(receive, reading, deadline, dict(others or {}))
         if not ended and open_calls:
             take("called", _active_seconds(child, open_calls.values()))
     finally:
@@ -105,7 +105,7 @@ _OVER, _CALLING, _CALLED = "over", "a call begins", "a call is over"
 
 
 @contextmanager
-def calling(say: Say, name: str) -> Iterator[None]:
+def calling(send: Send, name: str) -> Iterator[None]:
     """Mark a call that may get stuck, in the child."""
     call = _Call(
         name=name,
@@ -113,17 +113,17 @@ def calling(say: Say, name: str) -> Iterator[None]:
         at=time.monotonic(),
         ran_seconds=time.thread_time(),
     )
-    say(_CALLING, call)
+    send(_CALLING, call)
     try:
         yield
     finally:
-        say(_CALLED, name)
+        send(_CALLED, name)
 
 
 def _active_seconds(child: int, calls: Collection[_Call]) -> dict[str, float]:
     """Return how long each call under way has had itself, at least; 0 where that is not known."""
     found = {call.name: 0.0 for call in calls}
-    for _ in range(_LOOKS):
+    for _ in range(_TRIES):
         now, threads = time.monotonic(), cpu_time.threads(child) or {}
         for call in calls:
             # All that the other threads ever spent is subtracted: what they spent before is little.
@@ -136,11 +136,11 @@ def _active_seconds(child: int, calls: Collection[_Call]) -> dict[str, float]:
             found[call.name] = max(found[call.name], active)
         if not any(spent.runnable for spent in threads.values()):
             break
-        time.sleep(_LOOK_AGAIN_SECONDS)
+        time.sleep(_RETRY_SECONDS)
     return found
 
 
-def _hear(
+def _receive_until(
     take: Callable[[str, Any], None],
     reading: int,
     deadline: float,
@@ -197,7 +197,7 @@ def _end(child: int) -> None:
             os.setpriority(os.PRIO_PROCESS, int(thread), _LEFT_BEHIND_NICE)
 
 
-def _be_the_child(parent: int, writing: int, tasks: Callable[[Say], Tasks]) -> NoReturn:
+def _be_the_child(parent: int, writing: int, tasks: Callable[[Send], Tasks]) -> NoReturn:
     """Work, report the results and end; holds no descriptor of the caller's, so nobody waits."""
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -206,25 +206,25 @@ def _be_the_child(parent: int, writing: int, tasks: Callable[[Say], Tasks]) -> N
         _let_go_of_everything_but(writing)
         lock = threading.Lock()
 
-        def say(part: str, value: Any) -> None:
+        def send(part: str, value: Any) -> None:
             content = pickle.dumps((part, value))
             with lock:
                 line = _LENGTH.pack(len(content)) + content
                 while line:
                     line = line[os.write(writing, line) :]
 
-        all_at_once(tasks(say), say)
-        say(_OVER, None)
+        all_at_once(tasks(send), send)
+        send(_OVER, None)
     finally:
         os._exit(0)
 
 
-def all_at_once(tasks: Tasks, say: Say) -> None:
+def all_at_once(tasks: Tasks, send: Send) -> None:
     """Run each task in a thread of its own, to the end, and report why a task failed."""
     # No thread ends before all are done: the time of an ended thread is no longer counted.
     done = threading.Barrier(len(tasks) + 1)
     threads = [
-        threading.Thread(target=_do, args=(name, task, say, done), name=name)
+        threading.Thread(target=_do, args=(name, task, send, done), name=name)
         for name, task in tasks.items()
     ]
     for thread in threads:
@@ -234,11 +234,11 @@ def all_at_once(tasks: Tasks, say: Say) -> None:
         thread.join()
 
 
-def _do(name: str, task: Callable[[], None], say: Say, done: threading.Barrier) -> None:
+def _do(name: str, task: Callable[[], None], send: Send, done: threading.Barrier) -> None:
     try:
         task()
     except Exception as error:  # noqa: BLE001 - whatever fails, the other tasks go on
-        say("unread", {name: getattr(error, "strerror", None) or repr(error)})
+        send("unread", {name: getattr(error, "strerror", None) or repr(error)})
     finally:
         done.wait()
 

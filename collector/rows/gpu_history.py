@@ -100,7 +100,7 @@ class GpuBook:
         self._silent.discard(uuid)
         return self._known.pop(uuid, None) is not None
 
-    def take(self, tick: Tick | None, now: datetime, outage_seconds: float | None) -> GpuNews:
+    def update(self, tick: Tick | None, now: datetime, outage_seconds: float | None) -> GpuNews:
         """Return the news of a tick; `tick` is None when the reader had nothing to report.
 
         `outage_seconds` is how long the reader itself has been silent, once that is too long.

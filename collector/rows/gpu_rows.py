@@ -83,7 +83,7 @@ class GpuRowMaker:
             fields["index"] = identity.index
         if gpu.values is not None:
             kept: Mapping[str, Number] = {} if slow is None else slow.values
-            fields |= self._spins.take(
+            fields |= self._spins.update(
                 uuid,
                 lambda name: fields.get(name, kept.get(name)),
                 gpu.processes,
@@ -94,7 +94,7 @@ class GpuRowMaker:
         tags = self._tags(uuid=uuid, model=identity.model)
         return GpuRows(
             gpu=Row(measurement=GPU, tags=tags, fields=fields, at=at, steady=slow),
-            links=() if gpu.links is None else self._links.take(tags, gpu.links, at),
+            links=() if gpu.links is None else self._links.update(tags, gpu.links, at),
             migs=tuple(
                 Row(
                     measurement=MIG,
@@ -136,7 +136,7 @@ class GpuRowMaker:
         return Row(measurement=DRIVER_CALL, tags=self._tags(call=call), fields=fields, at=at)
 
     def _make_monotone(self, uuid: str, values: Values) -> bool:
-        take, was_reset = self._counters.take, False
+        take, was_reset = self._counters.update, False
         for metric in values.keys() & _COUNTERS:
             energy = metric == "energy_joules"
             value, fell = take(

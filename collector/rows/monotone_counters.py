@@ -28,7 +28,7 @@ class MonotoneCounters:
 
     states: dict[str, CounterState] = field(default_factory=dict)
 
-    def take(
+    def update(
         self,
         name: str,
         raw: float | int,

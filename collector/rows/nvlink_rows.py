@@ -43,7 +43,7 @@ class LinkBook:
         self._counters = counters
         self._gpus: dict[str, _Known] = {}
 
-    def take(
+    def update(
         self, tags: Mapping[str, str], links: Mapping[int, Values], at: datetime
     ) -> tuple[Row, ...]:
         """Return the rows to send of one GPU's links, as just read; `tags` are those of the GPU."""
@@ -72,5 +72,5 @@ class LinkBook:
         for name in _COUNTERS:
             if name in values:
                 key = f"{tags['uuid']} link {link} {name}"
-                values[name], _ = self._counters.take(key, values[name])
+                values[name], _ = self._counters.update(key, values[name])
         return Row(measurement=NVLINK, tags={**tags, "link": str(link)}, fields={**values}, at=at)

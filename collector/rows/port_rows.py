@@ -46,7 +46,7 @@ class PortBook:
                 switch_port=at_switch.switch_port,
             )
 
-    def take(self, readings: Sequence[PortReading], now: datetime) -> tuple[list[Event], bool]:
+    def update(self, readings: Sequence[PortReading], now: datetime) -> tuple[list[Event], bool]:
         """Return the events since the last look, and whether the node's ports have changed."""
         before = _lasting(self._known)
         self._readings = {(r.identity.device, r.identity.port): r for r in readings}
@@ -127,7 +127,7 @@ class PortBook:
         if most is not None and self._counters.is_full(name, raw, most):
             return None
         wraps_at = reading.wraps_at.get(metric)
-        return self._counters.take(name, raw, from_zero=since_seen, wraps_at=wraps_at)[0]
+        return self._counters.update(name, raw, from_zero=since_seen, wraps_at=wraps_at)[0]
 
     def _subject(self, key: _Key) -> Subject:
         return replace(self._events.node, device=key[0], port=key[1])

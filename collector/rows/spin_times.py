@@ -31,7 +31,7 @@ class Spins:
     def __init__(self) -> None:
         self._states: dict[str, _SpinState] = {}
 
-    def take(
+    def update(
         self, uuid: str, ask: Ask, processes: Iterable[int] | None, monotonic: float
     ) -> Mapping[str, Number]:
         """Return the fields of a tick; none for a GPU that never spun under its present processes.

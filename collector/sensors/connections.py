@@ -80,9 +80,9 @@ class Connections:
             found = list(islice(_established(mine), MOST_SOCKETS + 1))
         except (OSError, struct.error):
             self._addresses, found = {}, []
-        self.take(found)
+        self.update(found)
 
-    def take(self, found: Sequence[Connection]) -> None:
+    def update(self, found: Sequence[Connection]) -> None:
         """Take the connections established now; a connection counts from its second look on."""
         if len(found) > MOST_SOCKETS:
             found = []

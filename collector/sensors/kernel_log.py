@@ -33,7 +33,7 @@ log = Log("collector")
 
 _RECORD_BYTES = 8192  # CONSOLE_EXT_LOG_MAX: no record is longer
 _RECORDS_AT_ONCE = 500
-_LOOK_SECONDS = 1.0  # how soon a stop is noticed
+_STOP_SECONDS = 1.0  # how soon a stop is noticed
 _FILE_SECONDS = 0.1  # how often a file that is no device is read
 _AGAIN_SECONDS = 60.0
 # Events long before a node's first collector were lived with, and are not reported.
@@ -114,10 +114,10 @@ class KernelLog:
             kmsg = self._follow_kmsg(stop)
             journal = "" if stop.is_set() else self._follow_journal(stop)
             if not stop.is_set():
-                self._tell(kmsg, journal)
+                self._warn(kmsg, journal)
                 self._clock.wait(stop, _AGAIN_SECONDS)
 
-    def _tell(self, kmsg: str, journal: str) -> None:
+    def _warn(self, kmsg: str, journal: str) -> None:
         """Log one line when nothing can be read, and another only for another reason."""
         told = f"{kmsg}; {journal}"
         if told != self._told:
@@ -155,18 +155,18 @@ class KernelLog:
                 data, count = data + chunk, count + 1
             # A record that was not there a moment ago has been written since.
             uptime = self._uptime()
-            fresh = drained is not None and uptime - drained < 2 * _LOOK_SECONDS
-            self._take(reader, data, uptime, fresh=fresh)
+            fresh = drained is not None and uptime - drained < 2 * _STOP_SECONDS
+            self._ingest(reader, data, uptime, fresh=fresh)
             if count == _RECORDS_AT_ONCE:
                 continue
             drained = self._uptime()
-            while not poller.poll(_LOOK_SECONDS * 1000) and not stop.is_set():
+            while not poller.poll(_STOP_SECONDS * 1000) and not stop.is_set():
                 drained = self._uptime()
             # A file is always ready to be read, also at its end.
             if not count:
                 stop.wait(_FILE_SECONDS)
 
-    def _take(self, reader: KmsgReader, data: bytes, uptime: float, *, fresh: bool) -> None:
+    def _ingest(self, reader: KmsgReader, data: bytes, uptime: float, *, fresh: bool) -> None:
         now, position, found = self._clock.now(), self._position, list[LogEvent]()
         for record in reader.feed(data):
             if record.sequence <= position.sequence:
@@ -201,7 +201,7 @@ class KernelLog:
         if self._position.cursor is not None:
             options.append(f"--after-cursor={self._position.cursor}")
         try:
-            why = kernel_log_journal.follow(program, options, self._take_journal, stop)
+            why = kernel_log_journal.follow(program, options, self._ingest_journal, stop)
         except OSError as error:  # no process can be started
             return str(error.strerror)
         if "seek to cursor" in why:
@@ -209,7 +209,7 @@ class KernelLog:
             self._position = replace(self._position, cursor=None)
         return why
 
-    def _take_journal(self, line: bytes) -> None:
+    def _ingest_journal(self, line: bytes) -> None:
         record = journal_record(line)
         if record is None or not self._is_new(record):
             return

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from gpuvigil import lifeline
 
-_LOOK_SECONDS = 1.0  # how soon a stop is noticed
+_STOP_SECONDS = 1.0  # how soon a stop is noticed
 _MOST_WORDS = 2000
 ENDED = "journalctl ended"
 # journalctl's messages that it may not read the system's journal.
@@ -54,8 +54,8 @@ class _Journal:
         for descriptor in is_open:
             poller.register(descriptor, select.POLLIN)
         while is_open and not stop.is_set():
-            for descriptor, _ in poller.poll(_LOOK_SECONDS * 1000):
-                if not self._hear(descriptor):
+            for descriptor, _ in poller.poll(_STOP_SECONDS * 1000):
+                if not self._read(descriptor):
                     poller.unregister(descriptor)
                     is_open.discard(descriptor)
             if any(words in self._words for words in _NOT_ALLOWED):
@@ -63,7 +63,7 @@ class _Journal:
         said = self._words.decode(errors="replace").strip().splitlines()
         return said[-1] if said else ENDED
 
-    def _hear(self, descriptor: int) -> bool:
+    def _read(self, descriptor: int) -> bool:
         """Read once; return whether there may be more."""
         data = os.read(descriptor, 65536)
         if descriptor == self._errors:

@@ -87,7 +87,7 @@ class StepsSocket:
         began, taken = time.monotonic(), 0
         while self._socket is not None and not self._closed.is_set():
             try:
-                self._take(self._socket)
+                self._receive(self._socket)
             except OSError:  # closed, or no memory
                 self._closed.wait(1.0)
             left = began + 1.0 - time.monotonic()
@@ -96,7 +96,7 @@ class StepsSocket:
                 self._closed.wait(max(left, 0.0))
                 began, taken = time.monotonic(), 0
 
-    def _take(self, stream: socket.socket) -> None:
+    def _receive(self, stream: socket.socket) -> None:
         data, beside, flags, _ = stream.recvmsg(MOST_BYTES, _ROOM, socket.MSG_CMSG_CLOEXEC)
         who, at = None, time.time_ns()
         for level, kind, value in beside:

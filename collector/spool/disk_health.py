@@ -70,7 +70,7 @@ class SpoolDisk:
                 todo="free space there; what waits is kept in memory, and dropped when that is full",
             )
 
-    def look(self) -> None:
+    def probe(self) -> None:
         """Try the disk if it has refused, or has little room."""
         before = self._refusal
         size = before.size if before else 1

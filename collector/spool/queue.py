@@ -145,7 +145,7 @@ class Spool:
         moment.
         """
         for lane in self._at_hand(lanes):
-            while (item := self._take(lane)) is not None:
+            while (item := self._next(lane)) is not None:
                 try:
                     body = self._load(item)
                 except OSError as error:
@@ -220,21 +220,21 @@ class Spool:
                 return True
         return any(not item.taken for lane in lanes for item in self._items[lane].values())
 
-    def _take(self, lane: Lane) -> _Item | None:
+    def _next(self, lane: Lane) -> _Item | None:
         """Take the lane's oldest body that is free; one that was deferred when there is no other."""
         with self._mutex:
             queue = self._items[lane]
             item = next((item for item in queue.values() if not item.taken), None)
             entry = self._on_disk[lane].first if lane in self._on_disk else None
             if entry is not None and (item is None or entry.number < item.number):
-                return self._take_from_disk(lane)
+                return self._pop_from_disk(lane)
             if item is None and self._deferred.get(lane):
-                return self._take_deferred(lane)
+                return self._pop_deferred(lane)
             if item is not None:
                 item.taken = True
             return item
 
-    def _take_from_disk(self, lane: Lane) -> _Item:
+    def _pop_from_disk(self, lane: Lane) -> _Item:
         """Take and return the first body on disk."""
         entry = self._on_disk[lane].pop()
         item = _Item(
@@ -247,7 +247,7 @@ class Spool:
         self._items[lane][item.number] = item
         return item
 
-    def _take_deferred(self, lane: Lane) -> _Item:
+    def _pop_deferred(self, lane: Lane) -> _Item:
         """Take and return the first body that was deferred."""
         _, item = self._deferred[lane].popitem(last=False)
         self._items[lane][item.number] = item
@@ -359,7 +359,7 @@ class Spool:
             oldest = self._on_disk[Lane.BACKLOG].first
             if oldest is None or (oldest.number > item.number and item.lane is not Lane.RECORDS):
                 return False
-            dropped = self._take_from_disk(Lane.BACKLOG)
+            dropped = self._pop_from_disk(Lane.BACKLOG)
         self._drop_oldest(dropped)
         return True
 
@@ -411,16 +411,16 @@ class Spool:
         last = self._ages.outdated(self._monotonic())
         for lane, stored in self._on_disk.items():
             if stored.first is not None and stored.first.number <= last:
-                return self._take_from_disk(lane)
+                return self._pop_from_disk(lane)
             deferred = next(iter(self._deferred[lane]), None)
             if deferred is not None and deferred <= last:
-                return self._take_deferred(lane)
+                return self._pop_deferred(lane)
         return None
 
     def _surplus_on_disk(self) -> _Item | None:
         for lane in (Lane.BACKLOG, Lane.RECORDS):
             if self._on_disk[lane].first is not None or self._deferred[lane]:
-                return self._take(lane)
+                return self._next(lane)
         return None
 
     def _loose_in_order(self) -> Iterable[_Item]:

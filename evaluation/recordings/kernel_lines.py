@@ -141,7 +141,7 @@ def events(
             found += book.xid(one) if one.kind is EventKind.XID else [one]
         elif (report := parse(one.text)) is not None:
             seen = LogEvent(id=f"{at.isoformat()} {number}", at=at, event=report)
-            found += book.take(Batch(events=(seen,), position=Position()))
+            found += book.ingest(Batch(events=(seen,), position=Position()))
     clock.advance(_BOOK_SECONDS)
     return [*found, *book.due()]
 

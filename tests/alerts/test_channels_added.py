@@ -9,7 +9,7 @@ import pytest
 
 from alerts.decisions.attempts import attempt_ended, attempt_started, orphaned
 from alerts.decisions.decide import decide
-from alerts.delivery.channels_added import tell_what_stands
+from alerts.delivery.channels_added import notify_new_channels
 from alerts.delivery.hub_access import Context
 from alerts.messages.channel import Delivered
 from alerts.messages.self_monitoring import analyzer_trouble, digest
@@ -80,7 +80,7 @@ class Past:
     def start(self, *routes: ChannelProfile) -> list[str]:
         """What is decided when a process with these channels starts: `mail: first`."""
         before = {one.id: one.version for one in self.notices()}
-        tell_what_stands(
+        notify_new_channels(
             self.hub, self.context, routes, SituationReader(self.hub, self.context.settings)
         )
         fresh = [one for one in self.notices() if before.get(one.id) != one.version]

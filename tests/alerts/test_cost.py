@@ -59,9 +59,9 @@ def test_models_are_looked_at_beside_the_messages_which_go_without_them(tmp_path
     )
     with QuickHub(tmp_path) as process, closing(process.hub()) as hub:
         hub.write_records([node.to_record()])
-        models.look(hub)
+        models.refresh(hub)
     with closing(process.hub()) as away, pytest.raises(HubUnavailable):
-        models.look(away)
+        models.refresh(away)
     assert models.known == {REAL.key: "H100"}  # what was known is still told
 
 

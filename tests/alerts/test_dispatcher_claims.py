@@ -51,7 +51,7 @@ def test_what_went_on_elsewhere_and_is_claimed_anew_goes_out_at_once() -> None:
 
     def claimed() -> None:
         (record,) = hub.claim(RecordKind.NOTICE, "a", lease_seconds=LEASE_SECONDS)
-        assert dispatcher.take(record)
+        assert dispatcher.accept(record)
 
     (notice,) = decide(opened(), [CHAT], [], NOON, SETTINGS)
     hub.write_records([notice.to_record()])

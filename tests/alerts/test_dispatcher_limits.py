@@ -105,13 +105,13 @@ def office() -> Office:
 
 def test_four_are_in_hand_and_four_more_of_what_is_critical(office: Office) -> None:
     for number in range(4):
-        assert office.dispatcher.take(office.writes(f"w{number}"))
-    assert not office.dispatcher.take(office.writes("w4"))
+        assert office.dispatcher.accept(office.writes(f"w{number}"))
+    assert not office.dispatcher.accept(office.writes("w4"))
     # What is in hand already needs no room.
-    assert office.dispatcher.take(office.writes("w3"))
+    assert office.dispatcher.accept(office.writes("w3"))
     for number in range(4):
-        assert office.dispatcher.take(office.writes(f"c{number}", Severity.CRITICAL))
-    assert not office.dispatcher.take(office.writes("c4", Severity.CRITICAL))
+        assert office.dispatcher.accept(office.writes(f"c{number}", Severity.CRITICAL))
+    assert not office.dispatcher.accept(office.writes("c4", Severity.CRITICAL))
     assert office.dispatcher.pulse()["waiting"] == 8
 
 
@@ -119,9 +119,9 @@ def test_nothing_is_taken_while_the_receiver_is_left_alone_for_long(office: Offi
     office.fails()
     one = office.writes("one")
     office.before_its_return(IN_HAND_SECONDS + 0.001)
-    assert not office.dispatcher.take(one)
+    assert not office.dispatcher.accept(one)
     office.before_its_return(IN_HAND_SECONDS)
-    assert office.dispatcher.take(one)
+    assert office.dispatcher.accept(one)
 
 
 def test_a_short_rest_is_waited_for(office: Office) -> None:
@@ -130,7 +130,7 @@ def test_a_short_rest_is_waited_for(office: Office) -> None:
     office.writes("one")
     before = office.clock.now()
     office.hub.claim(RecordKind.NOTICE, "a", lease_seconds=60.0)
-    office.dispatcher.take(office.hub.records(RecordKind.NOTICE, parent="one")[0])
+    office.dispatcher.accept(office.hub.records(RecordKind.NOTICE, parent="one")[0])
     office.dispatcher.step()
     assert office.clock.now() == before + seconds(IN_HAND_SECONDS)
     assert [it.incident for it in office.receiver.heard] == ["fails", "one"]

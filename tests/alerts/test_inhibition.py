@@ -68,7 +68,7 @@ def test_what_explains_it_is_what_looking_at_everything_finds(
     rules: list[InhibitSettings], made: list[tuple[str, int]]
 ) -> None:
     standing = [stands(number, *one) for number, one in enumerate(made)]
-    situation = Situation(standing=tuple(standing), racks=RACKS)
+    situation = Situation(active=tuple(standing), racks=RACKS)
     for incident in standing:
         others = [one for one in standing if one.id != incident.id]
         ring = behind(rules, incident, others)
@@ -92,7 +92,7 @@ def test_thousands_are_decided_about_in_seconds_while_thousands_stand() -> None:
         InhibitSettings(by=('severity="critical"',), of=('fault="a"',), same=("gpu",)),
     ]
     standing = tuple(stands(number, "a", number) for number in range(3000))
-    situation = Situation(standing=standing)
+    situation = Situation(active=standing)
     began = time.process_time()
     assert not any(situation.inhibitor(rules, one, labels_of(one)) for one in standing)
     assert time.process_time() - began < allowed(10.0)  # looking at everything takes minutes

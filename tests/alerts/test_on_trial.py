@@ -18,7 +18,7 @@ from alerts.messages.self_monitoring import digest
 from alerts.routing.case import ChannelProfile
 from alerts.routing.notice import NoticeState, Verdict
 from alerts.routing.situation import VOTES_SECONDS, Situation, SituationReader
-from alerts.service import tell
+from alerts.service import decide_transitions
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import AlertsSettings, RouteSettings
 from gpuvigil.faults.trial import STARTS_ON_TRIAL, Feedback
@@ -132,7 +132,7 @@ class Site:
     def goes_on(self) -> None:
         """What was written is decided, and what is due is delivered."""
         routes = [one.channel.profile for one in self._dispatchers.values()]
-        tell(self.hub, self._context, routes, self._situations)
+        decide_transitions(self.hub, self._context, routes, self._situations)
         hand_out(self.hub, self._context, self._dispatchers)
         for dispatcher in self._dispatchers.values():
             while dispatcher.pulse()["waiting"]:

@@ -319,7 +319,7 @@ def held_back(number: int) -> World:
         ({"routes": (replace(way, quiet_times=("now",)),), "times": (hours,)}, NO_SITUATION),
         ({"routes": (replace(way, receivers=("x",), escalate_to=("chat",)),)}, NO_SITUATION),
         ({"routes": (replace(way, wait_seconds=60.0),)}, NO_SITUATION),
-        ({"inhibit": (rule,)}, Situation(standing=(other,))),
+        ({"inhibit": (rule,)}, Situation(active=(other,))),
         ({"routes": (replace(way, match=('severity!="info"',)),)}, NO_SITUATION),
     ]
     more, situation = worlds[number]
@@ -336,7 +336,7 @@ def test_whatever_keeps_messages_back_nobody_is_left_with_what_is_over_and_nothi
 ) -> None:
     world = held_back(number)
     heard = play(world, story)
-    world.situation = replace(world.situation, standing=())
+    world.situation = replace(world.situation, active=())
     world.settle()
     orders = [one.order for one in world.received]
     assert orders == sorted(orders)
@@ -354,7 +354,7 @@ def test_what_was_kept_back_for_a_while_is_told_in_the_end_if_it_still_stands(
 ) -> None:
     world = held_back(number)
     heard = play(world, story)
-    world.situation = replace(world.situation, standing=())
+    world.situation = replace(world.situation, active=())
     world.settle()
     if heard and State(heard[-1].to_state) in STANDING:
         telling = [one for one in heard if one.signal != Signal.ACKNOWLEDGED.value]

@@ -15,7 +15,7 @@ from alerts.decisions.decide import decide, judge, ruled
 from alerts.messages.channel import Delivered, Refused, Retry
 from alerts.routing.case import Case, ChannelProfile
 from alerts.routing.notice import Notice, NoticeState, Verdict
-from alerts.routing.route import fitting, route_taken
+from alerts.routing.route import fitting, resolve_route
 from alerts.routing.situation import NO_SITUATION, Situation
 from alerts.routing.week_hours import begins, ends
 from gpuvigil.config import (
@@ -418,12 +418,12 @@ def test_what_something_larger_explains_is_not_told_while_that_stands() -> None:
     port = opened(fault="port_down", subject=NODE)
     racks = {"lab/leaf-3": "r1", "lab/n1": "r1"}
     way = settings(inhibit=(rule,))
-    near = Situation(standing=(switch,), racks=racks)
+    near = Situation(active=(switch,), racks=racks)
     notice = told(port, way, situation=near)["chat"]
     assert notice.verdict is Verdict.INHIBITED
     assert "Switch leaf-3 failed" in notice.reason
     assert notice.due_at == NOON + seconds(60)
-    far = Situation(standing=(switch,), racks={**racks, "lab/n1": "r2"})
+    far = Situation(active=(switch,), racks={**racks, "lab/n1": "r2"})
     assert verdicts(port, way, situation=far)["chat"] is Verdict.FIRST
     gone = Situation(racks=racks)
     assert verdicts(port, way, situation=gone)["chat"] is Verdict.FIRST
@@ -440,7 +440,7 @@ AROUND = (
 
 def kept_back(rules: tuple[InhibitSettings, ...], *standing: Incident) -> dict[str, str]:
     """What is not told, by what keeps it back."""
-    situation = Situation(standing=standing)
+    situation = Situation(active=standing)
     found = {one.id: situation.inhibitor(rules, one, labels_of(one)) for one in standing}
     return {id_: other.id for id_, other in found.items() if other is not None}
 
@@ -511,10 +511,10 @@ def test_a_route_may_repeat_what_is_not_critical() -> None:
 
 def test_a_route_has_intervals_of_its_own() -> None:
     way = settings(RouteSettings(receivers=("chat",), update_seconds=7, repeat_seconds=9))
-    found = route_taken(way, labels_of(an_incident()), "chat")
+    found = resolve_route(way, labels_of(an_incident()), "chat")
     assert found is not None
     assert (found.number, found.update_seconds, found.repeat_seconds) == (1, 7, 9)
-    assert route_taken(way, labels_of(an_incident()), "pager") is None
+    assert resolve_route(way, labels_of(an_incident()), "pager") is None
 
 
 def test_a_silence_is_read_as_it_was_written_and_ends_when_it_is_ended() -> None:
@@ -588,5 +588,5 @@ def test_the_example_of_the_documentation_is_a_configuration_and_names_faults_th
     assert set(re.findall(r'fault="(\w+)"', example)) <= set(FAULTS)
     held = Impact(gpus=1, users=("alice",))
     idle = an_incident(fault="gpu_idle_held", severity=Severity.WARNING, impact=held)
-    assert route_taken(routes, labels_of(idle), "owners") is not None
-    assert route_taken(routes, labels_of(idle), "chat") is None
+    assert resolve_route(routes, labels_of(idle), "owners") is not None
+    assert resolve_route(routes, labels_of(idle), "chat") is None

@@ -46,7 +46,7 @@ class Case:
             self.sequence += 1
             seen.append(LogEvent(id=f"b-{self.sequence}", at=self.clock.now(), event=event))
         position = Position(boot_id="b", sequence=self.sequence)
-        return self.book.take(Batch(events=tuple(seen), position=position))
+        return self.book.ingest(Batch(events=tuple(seen), position=position))
 
     def nvml(self, code: int, subject: Subject = GPU) -> list[Event]:
         self.sequence += 1
@@ -118,7 +118,7 @@ def test_no_report_of_one_source_is_lost_and_none_is_told_twice(
             at += gap * SECOND
             event = Event(kind=EventKind.XID, subject=GPU, at=at, id=str(number), xid=48)
             if matcher.answered(source, event) is None:
-                matcher.wait(source, event, told=True)
+                matcher.wait(source, event, recorded=True)
                 count += 1
         return count
 

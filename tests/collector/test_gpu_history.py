@@ -61,38 +61,38 @@ UP = (1, None)
 def test_a_gpu_that_is_still_being_read_is_not_spoken_for() -> None:
     gpus = book(0, 1)
     pending = replace(answers(1), values=None, silent_seconds=1.0)
-    news = gpus.take(tick(answers(0), pending), NOW, None)
+    news = gpus.update(tick(answers(0), pending), NOW, None)
     assert said(news) == {"GPU-0": UP}
     assert not news.events
     late = replace(pending, silent_seconds=2.0)
-    news = gpus.take(tick(answers(0), late), NOW, None)
+    news = gpus.update(tick(answers(0), late), NOW, None)
     assert said(news) == {"GPU-0": UP, "GPU-1": SILENT}
     assert events(news) == [(EventKind.DRIVER_SILENT, "c/n1/gpu/GPU-1")]
-    assert not gpus.take(tick(answers(0), late), NOW, None).events
+    assert not gpus.update(tick(answers(0), late), NOW, None).events
 
 
 def test_a_known_gpu_that_the_driver_does_not_list_is_lost() -> None:
     gpus = book(0, 1)
-    news = gpus.take(tick(answers(0)), NOW, None)
+    news = gpus.update(tick(answers(0)), NOW, None)
     assert said(news) == {"GPU-0": UP, "GPU-1": LOST}
     assert events(news) == [(EventKind.GPU_LOST, "c/n1/gpu/GPU-1")]
-    back = gpus.take(tick(answers(0), answers(1)), NOW, None)
+    back = gpus.update(tick(answers(0), answers(1)), NOW, None)
     assert events(back) == [(EventKind.GPU_BACK, "c/n1/gpu/GPU-1")]
 
 
 def test_a_gpu_that_hangs_before_it_told_its_name_goes_by_its_index() -> None:
     nameless = GpuTick(index=1, silent_seconds=3.0)
-    news = book(0, 1).take(tick(answers(0), nameless), NOW, None)
+    news = book(0, 1).update(tick(answers(0), nameless), NOW, None)
     assert said(news) == {"GPU-0": UP, "GPU-1": SILENT}
 
 
 def test_a_gpu_that_is_lost_before_it_told_its_name_goes_by_its_index() -> None:
     nameless = GpuTick(index=1, reason=Unmeasured.LOST)
-    assert said(book(0, 1).take(tick(answers(0), nameless), NOW, None))["GPU-1"] == LOST
+    assert said(book(0, 1).update(tick(answers(0), nameless), NOW, None))["GPU-1"] == LOST
 
 
 def test_a_node_whose_driver_is_gone_says_so_of_its_gpus() -> None:
-    news = book(0).take(tick(state=NO_DRIVER), NOW, None)
+    news = book(0).update(tick(state=NO_DRIVER), NOW, None)
     assert said(news) == {"GPU-0": (None, Unmeasured.DRIVER_NOT_LOADED)}
     assert news.driver_answering is None
     assert news.driver_silent_seconds is None
@@ -100,28 +100,28 @@ def test_a_node_whose_driver_is_gone_says_so_of_its_gpus() -> None:
 
 def test_a_driver_that_cannot_be_used_is_a_read_error_and_answers() -> None:
     gpus = book(0)
-    gpus.take(tick(silent=5.0), NOW, None)
-    news = gpus.take(tick(state="nvmlInit: read error (NVML code 18)"), NOW, None)
+    gpus.update(tick(silent=5.0), NOW, None)
+    news = gpus.update(tick(state="nvmlInit: read error (NVML code 18)"), NOW, None)
     assert said(news) == {"GPU-0": (None, Unmeasured.READ_ERROR)}
     assert events(news) == [(EventKind.DRIVER_BACK, "c/n1")]
 
 
 def test_a_driver_that_starts_is_not_spoken_for() -> None:
-    assert not book(0).take(tick(state=STARTING), NOW, None).rows
+    assert not book(0).update(tick(state=STARTING), NOW, None).rows
 
 
 def test_silence_lasts_until_a_driver_answers_also_over_a_new_reader() -> None:
     gpus = book(0)
-    news = gpus.take(tick(state=LOADED, silent=5.0), NOW, None)
+    news = gpus.update(tick(state=LOADED, silent=5.0), NOW, None)
     assert said(news) == {"GPU-0": SILENT}
     assert events(news) == [(EventKind.DRIVER_SILENT, "c/n1")]
     assert (news.driver_answering, news.driver_silent_seconds) == (False, 5.0)
     later = NOW + timedelta(seconds=10)
-    starting = gpus.take(tick(state=STARTING), later, None)
+    starting = gpus.update(tick(state=STARTING), later, None)
     assert said(starting) == {"GPU-0": SILENT}
     assert not starting.events
     assert starting.driver_silent_seconds == 15.0
-    back = gpus.take(tick(answers(0)), later, None)
+    back = gpus.update(tick(answers(0)), later, None)
     assert said(back) == {"GPU-0": UP}
     assert events(back) == [(EventKind.DRIVER_BACK, "c/n1")]
     assert (back.driver_answering, back.driver_silent_seconds) == (True, 0.0)
@@ -129,8 +129,8 @@ def test_silence_lasts_until_a_driver_answers_also_over_a_new_reader() -> None:
 
 def test_a_reader_that_says_nothing_is_a_silent_driver_once_that_is_too_long() -> None:
     gpus = book(0)
-    assert not gpus.take(None, NOW, None).rows
-    news = gpus.take(None, NOW, outage_seconds=30.0)
+    assert not gpus.update(None, NOW, None).rows
+    news = gpus.update(None, NOW, outage_seconds=30.0)
     assert said(news) == {"GPU-0": SILENT}
     assert news.driver_answering is False
 
@@ -149,7 +149,7 @@ def test_energy_counts_from_the_first_sight_and_a_fall_is_a_reset() -> None:
     told = []
     for joules in (5000.0, 5010.0, 3.0, 4.0):
         gpu = replace(answers(0), values={"energy_joules": joules})
-        news = gpus.take(tick(gpu), NOW, None)
+        news = gpus.update(tick(gpu), NOW, None)
         told.append(news.rows[0].fields["energy_joules"])
         resets = [event.kind for event in news.events]
         assert resets == ([EventKind.GPU_RESET] if joules == 3.0 else [])
@@ -171,15 +171,15 @@ def test_a_lost_gpu_is_missing_since_it_was_lost_whatever_comes_between() -> Non
     events_ = EventMaker(node=Subject(cluster="c", node="n1"), boot="b1")
     known = {"GPU-0": identity(0), "GPU-1": identity(1)}
     gpus = GpuBook(events_, known, MonotoneCounters(), SILENCE, lost)
-    gpus.take(tick(answers(0)), NOW, None)
+    gpus.update(tick(answers(0)), NOW, None)
     assert lost == {"GPU-1": NOW}
     later = NOW + timedelta(minutes=10)
-    gpus.take(replace(tick(answers(0), silent=5.0), at=later), later, None)
+    gpus.update(replace(tick(answers(0), silent=5.0), at=later), later, None)
     again = GpuBook(events_, known, MonotoneCounters(), SILENCE, lost)
-    news = again.take(replace(tick(answers(0)), at=later), later, None)
+    news = again.update(replace(tick(answers(0)), at=later), later, None)
     assert (said(news)["GPU-1"], seconds(news, "GPU-1")) == (LOST, 600.0)
     assert not news.events
-    assert events(again.take(tick(answers(0), answers(1)), later, None)) == [
+    assert events(again.update(tick(answers(0), answers(1)), later, None)) == [
         (EventKind.GPU_BACK, "c/n1/gpu/GPU-1")
     ]
     assert lost == {}
@@ -188,10 +188,10 @@ def test_a_lost_gpu_is_missing_since_it_was_lost_whatever_comes_between() -> Non
 def test_a_silent_gpu_is_unknown_since_its_call_began() -> None:
     gpus = book(0, 1)
     late = replace(answers(1), values=None, silent_seconds=2.5)
-    assert seconds(gpus.take(tick(answers(0), late), NOW, None), "GPU-1") == 2.5
+    assert seconds(gpus.update(tick(answers(0), late), NOW, None), "GPU-1") == 2.5
     at = NOW + timedelta(seconds=10)
     later = replace(late, silent_seconds=12.5)
-    news = gpus.take(replace(tick(answers(0), later), at=at), at, None)
+    news = gpus.update(replace(tick(answers(0), later), at=at), at, None)
     assert seconds(news, "GPU-1") == 12.5
     assert seconds(news, "GPU-0") is None
 
@@ -201,13 +201,13 @@ RELEASED_NOW = (None, Unmeasured.RELEASED_FOR_MAINTENANCE)
 
 def test_a_release_is_no_fault_and_ends_a_silence_in_its_own_words() -> None:
     gpus = book(0, 1)
-    assert said(gpus.take(tick(state=RELEASED), NOW, None)) == {
+    assert said(gpus.update(tick(state=RELEASED), NOW, None)) == {
         "GPU-0": RELEASED_NOW,
         "GPU-1": RELEASED_NOW,
     }
-    gpus.take(tick(answers(0), answers(1)), NOW, None)
-    gpus.take(tick(silent=5.0), NOW, None)
-    news = gpus.take(tick(state=RELEASED), NOW, None)
+    gpus.update(tick(answers(0), answers(1)), NOW, None)
+    gpus.update(tick(silent=5.0), NOW, None)
+    news = gpus.update(tick(state=RELEASED), NOW, None)
     assert [(event.kind, event.message) for event in news.events] == [
         (EventKind.DRIVER_BACK, "released for maintenance")
     ]
@@ -216,26 +216,26 @@ def test_a_release_is_no_fault_and_ends_a_silence_in_its_own_words() -> None:
 
 def test_a_gpu_that_is_lost_stays_so_during_a_release() -> None:
     gpus = book(0, 1)
-    gpus.take(tick(answers(0)), NOW, None)
-    news = gpus.take(tick(state=RELEASED), NOW, None)
+    gpus.update(tick(answers(0)), NOW, None)
+    news = gpus.update(tick(state=RELEASED), NOW, None)
     assert said(news) == {"GPU-0": RELEASED_NOW, "GPU-1": LOST}
     assert not news.events
 
 
 def test_a_driver_with_other_gpus_than_before_is_not_spoken_for() -> None:
-    assert not book(0).take(tick(state=CHANGED), NOW, None).rows
+    assert not book(0).update(tick(state=CHANGED), NOW, None).rows
 
 
 def test_gpus_are_unknown_while_the_first_call_of_a_start_does_not_come_back() -> None:
     gpus = book(0, 1)
     starting = replace(tick(state=STARTING), starting_seconds=1.0)
-    assert said(gpus.take(starting, NOW, None)) == {}
-    news = gpus.take(replace(starting, starting_seconds=3.0), NOW, None)
+    assert said(gpus.update(starting, NOW, None)) == {}
+    news = gpus.update(replace(starting, starting_seconds=3.0), NOW, None)
     assert said(news) == {"GPU-0": SILENT, "GPU-1": SILENT}
     assert [row.fields["unmeasured_seconds"] for row in news.rows] == [3.0, 3.0]
     # Until it has taken too long it may only be slow: nobody is told.
     assert not news.events
-    late = gpus.take(replace(starting, starting_seconds=20.0, silent_seconds=20.0), NOW, None)
+    late = gpus.update(replace(starting, starting_seconds=20.0, silent_seconds=20.0), NOW, None)
     assert events(late) == [(EventKind.DRIVER_SILENT, "c/n1")]
     assert said(late) == {"GPU-0": SILENT, "GPU-1": SILENT}
 
@@ -244,10 +244,10 @@ def test_the_bus_tells_of_a_gpu_that_is_gone_while_the_driver_hangs() -> None:
     gpus = book()
     both = (in_slot(0, "00000000:1B:00.0"), in_slot(1, "00000000:43:00.0"))
     gpus.see_bus(["0000:1b:00.0", "0000:43:00.0"])
-    news = gpus.take(tick(*both), NOW, None)
+    news = gpus.update(tick(*both), NOW, None)
     assert [row.fields["pcie_present"] for row in news.rows] == [1, 1]
     gpus.see_bus(["0000:1b:00.0"])
-    news = gpus.take(tick(silent=5.0), NOW, None)
+    news = gpus.update(tick(silent=5.0), NOW, None)
     assert said(news) == {"GPU-0": SILENT, "GPU-1": LOST}
     assert [row.fields["pcie_present"] for row in news.rows] == [1, 0]
     assert (EventKind.GPU_LOST, "c/n1/gpu/GPU-1") in events(news)
@@ -256,12 +256,12 @@ def test_the_bus_tells_of_a_gpu_that_is_gone_while_the_driver_hangs() -> None:
 def test_a_gpu_that_is_taken_off_the_bus_during_a_release_is_not_lost() -> None:
     gpus = book()
     gpus.see_bus(["0000:1b:00.0"])
-    gpus.take(tick(in_slot(0, "00000000:1B:00.0")), NOW, None)
+    gpus.update(tick(in_slot(0, "00000000:1B:00.0")), NOW, None)
     gpus.see_bus([])
-    news = gpus.take(tick(state=RELEASED), NOW, None)
+    news = gpus.update(tick(state=RELEASED), NOW, None)
     assert said(news) == {"GPU-0": RELEASED_NOW}
     assert not news.events
-    assert events(gpus.take(tick(state=LOADED), NOW, None)) == [
+    assert events(gpus.update(tick(state=LOADED), NOW, None)) == [
         (EventKind.GPU_LOST, "c/n1/gpu/GPU-0")
     ]
 
@@ -271,36 +271,36 @@ def test_a_bus_that_never_showed_a_gpu_says_nothing_of_it() -> None:
     for bus in (empty, None):
         gpus = book()
         gpus.see_bus(bus)
-        gpus.take(tick(in_slot(0, "00000000:1B:00.0")), NOW, None)
-        news = gpus.take(tick(silent=5.0), NOW, None)
+        gpus.update(tick(in_slot(0, "00000000:1B:00.0")), NOW, None)
+        news = gpus.update(tick(silent=5.0), NOW, None)
         assert said(news) == {"GPU-0": SILENT}
         assert news.rows[0].fields["pcie_present"] is None
 
 
 def test_a_new_gpu_in_the_slot_of_a_lost_one_has_replaced_it() -> None:
     gpus = book()
-    gpus.take(tick(in_slot(0, "a"), in_slot(1, "b")), NOW, None)
-    gpus.take(tick(in_slot(0, "a")), NOW, None)
-    news = gpus.take(tick(in_slot(0, "a"), in_slot(2, "b")), NOW, None)
+    gpus.update(tick(in_slot(0, "a"), in_slot(1, "b")), NOW, None)
+    gpus.update(tick(in_slot(0, "a")), NOW, None)
+    news = gpus.update(tick(in_slot(0, "a"), in_slot(2, "b")), NOW, None)
     assert said(news) == {"GPU-0": UP, "GPU-2": UP}
     assert news.changed
 
 
 def test_gpus_that_moved_up_at_a_boot_replace_nobody() -> None:
     gpus = book()
-    gpus.take(tick(in_slot(0, "a"), in_slot(1, "b")), NOW, None)
-    assert said(gpus.take(tick(in_slot(1, "a")), NOW, None)) == {"GPU-0": LOST, "GPU-1": UP}
+    gpus.update(tick(in_slot(0, "a"), in_slot(1, "b")), NOW, None)
+    assert said(gpus.update(tick(in_slot(1, "a")), NOW, None)) == {"GPU-0": LOST, "GPU-1": UP}
 
 
 def test_what_the_hub_remembers_is_known_again_but_for_what_was_replaced() -> None:
     gpus = book()
-    gpus.take(tick(in_slot(0, "a"), in_slot(3, "d")), NOW, None)
+    gpus.update(tick(in_slot(0, "a"), in_slot(3, "d")), NOW, None)
     had = [
         replace(identity(number), pci_address=slot) for number, slot in enumerate(("a", "b", "d"))
     ]
     since = NOW - timedelta(hours=1)
     assert gpus.restore(had, {"GPU-1": since, "GPU-2": since})
-    news = gpus.take(tick(in_slot(0, "a"), in_slot(3, "d")), NOW, None)
+    news = gpus.update(tick(in_slot(0, "a"), in_slot(3, "d")), NOW, None)
     assert said(news) == {"GPU-0": UP, "GPU-1": LOST, "GPU-3": UP}
     assert seconds(news, "GPU-1") == 3600.0
     assert not news.events
@@ -309,9 +309,9 @@ def test_what_the_hub_remembers_is_known_again_but_for_what_was_replaced() -> No
 
 def test_a_gpu_that_was_taken_out_is_forgotten() -> None:
     gpus = book(0, 1)
-    gpus.take(tick(answers(0)), NOW, None)
+    gpus.update(tick(answers(0)), NOW, None)
     assert gpus.forget("GPU-1")
-    assert said(gpus.take(tick(answers(0)), NOW, None)) == {"GPU-0": UP}
+    assert said(gpus.update(tick(answers(0)), NOW, None)) == {"GPU-0": UP}
     assert not gpus.forget("GPU-1")
 
 
@@ -323,15 +323,15 @@ def test_a_gpu_is_unknown_before_people_hear_of_it_and_never_for_the_whole_drive
     def silent(index: int, for_seconds: float) -> GpuTick:
         return replace(answers(index), values=None, silent_seconds=for_seconds)
 
-    news = gpus.take(tick(answers(0), silent(1, 1.0)), NOW, None)
+    news = gpus.update(tick(answers(0), silent(1, 1.0)), NOW, None)
     assert said(news) == {"GPU-0": UP, "GPU-1": SILENT}
     assert not news.events
-    assert events(gpus.take(tick(answers(0), silent(1, 2.0)), NOW, None)) == [
+    assert events(gpus.update(tick(answers(0), silent(1, 2.0)), NOW, None)) == [
         (EventKind.DRIVER_SILENT, "c/n1/gpu/GPU-1")
     ]
-    assert len(gpus.take(tick(answers(0), answers(1)), NOW, None).events) == 1
+    assert len(gpus.update(tick(answers(0), answers(1)), NOW, None).events) == 1
     # All are silent, and the reader has not yet judged the driver as a whole.
-    news = gpus.take(tick(silent(0, 2.0), silent(1, 1.9)), NOW, None)
+    news = gpus.update(tick(silent(0, 2.0), silent(1, 1.9)), NOW, None)
     assert said(news) == {"GPU-0": SILENT, "GPU-1": SILENT}
     assert not news.events
 
@@ -339,12 +339,12 @@ def test_a_gpu_is_unknown_before_people_hear_of_it_and_never_for_the_whole_drive
 def test_a_gpu_that_was_silent_with_all_has_a_tick_to_answer_before_it_is_silent_alone() -> None:
     gpus = book(0, 1)
     silent = replace(answers(1), values=None, silent_seconds=60.0)
-    assert events(gpus.take(tick(silent=5.0), NOW, None)) == [(EventKind.DRIVER_SILENT, "c/n1")]
+    assert events(gpus.update(tick(silent=5.0), NOW, None)) == [(EventKind.DRIVER_SILENT, "c/n1")]
     # The driver answers again, for one GPU sooner than for the other.
-    assert events(gpus.take(tick(answers(0), silent), NOW, None)) == [
+    assert events(gpus.update(tick(answers(0), silent), NOW, None)) == [
         (EventKind.DRIVER_BACK, "c/n1")
     ]
-    assert events(gpus.take(tick(answers(0), silent), NOW, None)) == [
+    assert events(gpus.update(tick(answers(0), silent), NOW, None)) == [
         (EventKind.DRIVER_SILENT, "c/n1/gpu/GPU-1")
     ]
 
@@ -358,9 +358,9 @@ def test_a_gpu_whose_fabric_did_not_come_up_stays_in_the_domain_that_it_was_in()
         MonotoneCounters(),
         SILENCE,
     )
-    assert not made.take(tick(answers(0)), NOW, None).changed
+    assert not made.update(tick(answers(0)), NOW, None).changed
     assert known["GPU-0"] == joined
     other = replace(joined, fabric_clique=8)
     moved = replace(answers(0), identity=other)
-    assert made.take(tick(moved), NOW, None).changed
+    assert made.update(tick(moved), NOW, None).changed
     assert known["GPU-0"].nvlink_domain == "5e3b.8"

@@ -40,7 +40,7 @@ class Case:
 
     def look(self) -> list[str | None]:
         """Whose the event is that has been told; nothing when none was."""
-        self.ear.look()
+        self.ear.flush_due()
         return [event.subject.gpu for event in self.told]
 
 

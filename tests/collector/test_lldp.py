@@ -135,11 +135,11 @@ def test_a_port_that_goes_down_keeps_its_switch(tmp_path: Path) -> None:
     known: dict[tuple[str, str], PortIdentity] = {}
     events = EventMaker(node=Subject(cluster="c", node="n1"), boot="b")
     book, sensor = PortBook(events, known, MonotoneCounters()), PortSensor(tmp_path, tmp_path)
-    book.take(sensor.read(), NOON)
+    book.update(sensor.read(), NOON)
     (tmp_path / "class/infiniband/mlx5_0/device/net/ib0").mkdir(parents=True)
     assert connect(known, tmp_path, {"ib0": ("leaf1", "7")})
     tree.down("mlx5_0")
-    _, changed = book.take(sensor.read(), NOON)
+    _, changed = book.update(sensor.read(), NOON)
     assert (known["mlx5_0", "1"].switch, changed) == ("leaf1", False)
     book.restore([port("mlx5_0")])
     assert known["mlx5_0", "1"].switch_port == "7"
@@ -196,7 +196,7 @@ def test_a_real_lldpd_names_the_switch_and_the_port(
 
         def connected() -> bool:
             machine.keep()
-            return connect(known, tmp_path, machine.heard())
+            return connect(known, tmp_path, machine.new_neighbours())
 
         wait_until("the leaf", connected, 30.0)
         assert (known["eth0", "1"].switch, known["eth0", "1"].switch_port) == ("leaf1", "swp7")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.agent.log_collection import LogCollector, is_grave
+from collector.agent.log_collection import LogCollector, is_critical
 from collector.rows.events import EventMaker
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import CollectorSettings
@@ -51,10 +51,10 @@ class Node:
 
     def _tell(self, events: Sequence[Event]) -> None:
         self.told += events
-        self.keeper.take(events)
+        self.keeper.handle(events)
 
     def take(self, *events: Event) -> None:
-        self.keeper.take(events)
+        self.keeper.handle(events)
 
     def ends(self) -> str:
         """Wait until the command has ended, and what was told then."""
@@ -255,12 +255,14 @@ def test_it_is_off_unless_a_command_is_set_and_asleep_for_what_is_old_or_minor(
     on.take(replace(LOST, at=NOON - timedelta(hours=1)), event(EventKind.XID, xid=13))
     time.sleep(0.05)
     assert (off.work, on.work, on.logs.exists()) == ([], [], False)
-    assert [is_grave(event(kind)) for kind in (EventKind.PORT_DOWN, EventKind.BOOT)] == [False] * 2
-    assert is_grave(event(EventKind.SXID, NODE, sxid=10003))
-    assert is_grave(event(EventKind.DRIVER_SILENT, NODE))
+    assert [is_critical(event(kind)) for kind in (EventKind.PORT_DOWN, EventKind.BOOT)] == [
+        False
+    ] * 2
+    assert is_critical(event(EventKind.SXID, NODE, sxid=10003))
+    assert is_critical(event(EventKind.DRIVER_SILENT, NODE))
     decoded = event(EventKind.XID, xid=145)
-    assert is_grave(replace(decoded, message="Xid 145: RLW_CTRL Fatal XC1 i0 Link 08 (0x7 0x1)"))
-    assert not is_grave(
+    assert is_critical(replace(decoded, message="Xid 145: RLW_CTRL Fatal XC1 i0 Link 08 (0x7 0x1)"))
+    assert not is_critical(
         replace(decoded, message="Xid 145: RLW_CTRL Nonfatal XC1 i0 Link 08 (0x7 0x1)")
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collector.machine import parts
-from collector.machine.inspection_child import _had_time, look
+from collector.machine.inspection_child import _had_time, inspect
 from collector.machine.inspection_result import InspectionResult, line, parse
 from collector.machine.inspection_supervisor import Machine
 from collector.machine.mounts import used_share, watched
@@ -109,16 +109,16 @@ def test_a_chosen_mount_that_is_not_mounted_is_named(sysfs: Path, tmp_path: Path
     escaped = str(place).replace(" ", "\\040")
     put(tmp_path / "proc/self", mountinfo=f"26 1 8:1 / {escaped} rw - ext4 /dev/sda1 rw")
     chosen = [f"{place}/", str(link), str(empty), "/no/such/mount"]
-    seen = look(sysfs, tmp_path / "proc", 5.0, chosen)
+    seen = inspect(sysfs, tmp_path / "proc", 5.0, chosen)
     assert (seen.watched, seen.hung) == (4, ())
     assert seen.gone == tuple((path, "is not mounted") for path in (str(empty), "/no/such/mount"))
     # Who cannot read what is mounted does not know.
-    assert look(sysfs, tmp_path / "nowhere", 5.0, chosen).gone == ()
+    assert inspect(sysfs, tmp_path / "nowhere", 5.0, chosen).gone == ()
 
 
 def test_what_a_look_has_seen_goes_over_a_line(sysfs: Path, tmp_path: Path) -> None:
     put(tmp_path / "proc/self", mountinfo="")
-    seen = look(sysfs, tmp_path / "proc", 5.0, [str(tmp_path), "/nowhere"])
+    seen = inspect(sysfs, tmp_path / "proc", 5.0, [str(tmp_path), "/nowhere"])
     assert (seen.memory_errors, seen.watched, seen.hung) == ((7, 1), 2, ())
     assert seen.fullest is not None
     assert seen.fullest[0] == str(tmp_path)
@@ -133,7 +133,7 @@ def test_a_mount_that_does_not_answer_is_named_and_the_others_are_seen(
     sysfs: Path, tmp_path: Path
 ) -> None:
     with Unanswered(tmp_path / "hung") as hung:
-        seen = look(sysfs, tmp_path, 0.5, [str(tmp_path / "hung"), str(tmp_path)])
+        seen = inspect(sysfs, tmp_path, 0.5, [str(tmp_path / "hung"), str(tmp_path)])
         assert seen.hung == (str(tmp_path / "hung"),)
         assert seen.fullest is not None
         hung.release()

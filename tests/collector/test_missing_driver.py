@@ -34,7 +34,7 @@ class Node:
         self.bus.read()
         now = NOW + timedelta(minutes=minutes)
         tick = None if state is None else Tick(at=now, state=state)
-        return self._missing_driver.take(tick, self.bus.gpus, now)
+        return self._missing_driver.update(tick, self.bus.gpus, now)
 
 
 @pytest.fixture
@@ -87,11 +87,11 @@ def test_in_a_container_only_the_kernels_own_word_counts(
     devices.add(SLOT)
     bus.read()
     assert (
-        inside.take(tick, bus.gpus, NOW) is False
+        inside.update(tick, bus.gpus, NOW) is False
     )  # the driver has it; this container lacks its library
     devices.add(OTHER, driver=None)
     bus.read()
-    assert inside.take(tick, bus.gpus, NOW) is True
+    assert inside.update(tick, bus.gpus, NOW) is True
 
 
 def test_it_outlives_the_collector_and_not_a_boot(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ WIDTHS = st.sampled_from([32, 64])
 @given(readings=READINGS)
 def test_a_counter_never_falls_and_its_increase_is_what_was_counted(readings: list[int]) -> None:
     counters = MonotoneCounters()
-    values = [counters.take("a", raw)[0] for raw in readings]
+    values = [counters.update("a", raw)[0] for raw in readings]
     assert values == sorted(values)
     counted = sum(
         after - before if after >= before else after for before, after in pairwise(readings)
@@ -28,7 +28,7 @@ def test_a_counter_never_falls_and_its_increase_is_what_was_counted(readings: li
 @given(readings=READINGS)
 def test_a_fall_is_told_once(readings: list[int]) -> None:
     counters = MonotoneCounters()
-    falls = sum(counters.take("a", raw)[1] for raw in readings)
+    falls = sum(counters.update("a", raw)[1] for raw in readings)
     assert falls == sum(b < a for a, b in pairwise(readings))
 
 
@@ -38,26 +38,26 @@ def test_a_restart_of_the_collector_changes_nothing(
 ) -> None:
     whole, first = MonotoneCounters(), MonotoneCounters()
     for raw in before:
-        whole.take("a", raw, from_zero=from_zero)
-        first.take("a", raw, from_zero=from_zero)
+        whole.update("a", raw, from_zero=from_zero)
+        first.update("a", raw, from_zero=from_zero)
     second = MonotoneCounters.from_json(json.loads(json.dumps(first.to_json())))
     for raw in after:
-        assert second.take("a", raw, from_zero=from_zero) == whole.take(
+        assert second.update("a", raw, from_zero=from_zero) == whole.update(
             "a", raw, from_zero=from_zero
         )
 
 
 def test_what_was_counted_since_it_was_first_seen_starts_at_zero() -> None:
     counters = MonotoneCounters()
-    assert counters.take("energy", 5000.5, from_zero=True) == (0.0, False)
-    assert counters.take("energy", 5010.5, from_zero=True) == (10.0, False)
-    assert counters.take("energy", 2.0, from_zero=True) == (12.0, True)
+    assert counters.update("energy", 5000.5, from_zero=True) == (0.0, False)
+    assert counters.update("energy", 5010.5, from_zero=True) == (10.0, False)
+    assert counters.update("energy", 2.0, from_zero=True) == (12.0, True)
 
 
 @given(readings=st.lists(st.integers(0, 2**32 - 1), min_size=1), width=WIDTHS)
 def test_no_reading_makes_a_counter_that_wraps_fall(readings: list[int], width: int) -> None:
     counters = MonotoneCounters()
-    values = [counters.take("a", raw, wraps_at=2**width)[0] for raw in readings]
+    values = [counters.update("a", raw, wraps_at=2**width)[0] for raw in readings]
     assert values == sorted(values)
 
 
@@ -102,7 +102,7 @@ class Node:
         self.counters = MonotoneCounters.from_json(json.loads(json.dumps(self.counters.to_json())))
 
     def read(self, _: int) -> None:
-        value, _ = self.counters.take("a", self.register, wraps_at=2**self.width)
+        value, _ = self.counters.update("a", self.register, wraps_at=2**self.width)
         if self.first is None:
             self.first, self.untold = value, 0
         self.seen += self.untold
@@ -129,26 +129,26 @@ def test_the_increase_is_what_was_counted_over_wraps_resets_boots_and_restarts(
 @pytest.mark.parametrize("width", [32, 64])
 def test_a_wrap_is_no_reset(width: int) -> None:
     counters = MonotoneCounters()
-    counters.take("a", 2**width - 10, wraps_at=2**width)
-    assert counters.take("a", 5, wraps_at=2**width) == (2**width + 5, False)
+    counters.update("a", 2**width - 10, wraps_at=2**width)
+    assert counters.update("a", 5, wraps_at=2**width) == (2**width + 5, False)
 
 
 def test_a_reset_is_no_wrap() -> None:
     counters = MonotoneCounters()
-    counters.take("a", 3_000_000_000, wraps_at=2**32)
-    assert counters.take("a", 5, wraps_at=2**32) == (3_000_000_005, True)
+    counters.update("a", 3_000_000_000, wraps_at=2**32)
+    assert counters.update("a", 5, wraps_at=2**32) == (3_000_000_005, True)
 
 
 def test_a_counter_that_is_full_stays_where_it_is() -> None:
     counters = MonotoneCounters()
     for _ in range(3):
-        assert counters.take("a", 255) == (255, False)
+        assert counters.update("a", 255) == (255, False)
 
 
 def test_a_boot_is_counted_from_zero_also_when_no_reading_fell() -> None:
     counters = MonotoneCounters()
-    counters.take("mlx5_0 1 link_downed", 2)
-    counters.take("other", 7)
+    counters.update("mlx5_0 1 link_downed", 2)
+    counters.update("other", 7)
     counters.restart(lambda name: name.endswith(" link_downed"))
-    assert counters.take("mlx5_0 1 link_downed", 3) == (5, False)
-    assert counters.take("other", 7) == (7, False)
+    assert counters.update("mlx5_0 1 link_downed", 3) == (5, False)
+    assert counters.update("other", 7) == (7, False)

@@ -166,7 +166,7 @@ def reading(up: int | None, **values: int) -> PortReading:
 
 
 def kinds(ports: PortBook, *readings: PortReading) -> list[EventKind]:
-    return [event.kind for event in ports.take(readings, NOW)[0]]
+    return [event.kind for event in ports.update(readings, NOW)[0]]
 
 
 def test_a_port_that_never_was_up_is_no_event() -> None:
@@ -214,8 +214,8 @@ def test_an_interface_that_nobody_wants_up_is_not_enabled(
 
 def test_a_device_that_goes_takes_its_port_down() -> None:
     ports = book()
-    ports.take([reading(1)], NOW)
-    ((event,), _) = ports.take([], NOW)
+    ports.update([reading(1)], NOW)
+    ((event,), _) = ports.update([], NOW)
     assert event.kind is EventKind.PORT_DOWN
     assert event.message == "port has gone from the system"
     assert event.gone
@@ -227,10 +227,10 @@ def test_a_device_that_goes_takes_its_port_down() -> None:
 
 def test_a_port_that_was_up_is_remembered_so(machine: Machine) -> None:
     known: dict[tuple[str, str], PortIdentity] = {}
-    _, changed = book(known).take([reading(1)], NOW)
+    _, changed = book(known).update([reading(1)], NOW)
     assert changed
     assert known["mlx5_0", "1"].was_up
-    _, changed = book(known).take([reading(0)], NOW)
+    _, changed = book(known).update([reading(0)], NOW)
     assert not changed
 
 
@@ -239,7 +239,7 @@ def test_whom_a_port_waits_for_is_told_at_once_five_times_in_five_minutes() -> N
 
     def told(seconds: int, *peers: str) -> bool:
         one = replace(reading(1), identity=replace(reading(1).identity, waits_for=peers))
-        return ports.take([one], NOW + timedelta(seconds=seconds))[1]
+        return ports.update([one], NOW + timedelta(seconds=seconds))[1]
 
     told(0)
     assert [told(10 * n, f"10.0.0.{n}") for n in range(1, 7)] == [True] * 5 + [False]
@@ -270,7 +270,7 @@ def test_a_port_stays_management_when_its_route_goes(machine: Machine) -> None:
     # The route comes after the collector, and goes with the link.
     for interface in ("eno9", "eno1", "eno9"):
         machine.route(interface)
-        ports.take(list(machine.read().values()), NOW)
+        ports.update(list(machine.read().values()), NOW)
         roles.append(known["eno1", "1"].role)
     assert roles == ["storage", "management", "management"]
 
@@ -279,7 +279,7 @@ def test_events_of_one_run_have_names_of_their_own() -> None:
     ports = book()
     names = []
     for up in (1, 0, 1, 0, 1):
-        names += [event.id for event in ports.take([reading(up)], NOW)[0]]
+        names += [event.id for event in ports.update([reading(up)], NOW)[0]]
     assert len(names) == 4
     assert len(set(names)) == 4
 
@@ -289,7 +289,7 @@ def test_a_port_s_counters_never_fall_in_its_rows(counts: list[int]) -> None:
     ports = book()
     told = []
     for count in counts:
-        ports.take([reading(1, link_downed=count)], NOW)
+        ports.update([reading(1, link_downed=count)], NOW)
         told += [row.fields["link_downed"] or 0 for row in ports.rows(NOW)]
         # A row told twice counts nothing twice.
         told += [row.fields["link_downed"] or 0 for row in ports.rows(NOW)]
@@ -297,7 +297,7 @@ def test_a_port_s_counters_never_fall_in_its_rows(counts: list[int]) -> None:
 
 
 def count(ports: PortBook, counts: PortReading, metric: str) -> float | None:
-    ports.take([counts], NOW)
+    ports.update([counts], NOW)
     (row,) = ports.rows(NOW)
     return row.fields[metric]
 

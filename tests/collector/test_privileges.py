@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.agent.privileges import Access, lacks, look
+from collector.agent.privileges import Access, lacks, read_access
 from gpuvigil.config import CollectorSettings
 
 ALL = Access(root=True, driver=True, kernel_log=True, journal=True, others=True)
@@ -41,15 +41,15 @@ def test_a_machine_is_looked_at_without_touching_the_driver(tmp_path: Path) -> N
     # To open it would wait for a writer for ever, as a driver that hangs would.
     os.mkfifo(dev / "nvidiactl")
     settings = CollectorSettings(proc_root=proc, kernel_log=dev / "kmsg")
-    assert look(settings, dev, tmp_path) == Access(
+    assert read_access(settings, dev, tmp_path) == Access(
         root=os.geteuid() == 0, driver=True, kernel_log=None, journal=False, others=True
     )
     (dev / "kmsg").write_text("")
     journal = tmp_path / "run/log/journal/0123"
     journal.mkdir(parents=True)
     (journal / "system.journal").write_text("")
-    found = look(replace(settings, proc_root=tmp_path / "none"), dev, tmp_path)
+    found = read_access(replace(settings, proc_root=tmp_path / "none"), dev, tmp_path)
     assert (found.kernel_log, found.journal, found.others) == (True, True, False)
     elsewhere = replace(settings, kernel_log=tmp_path / "none", journalctl="")
-    found = look(elsewhere, dev, tmp_path)
+    found = read_access(elsewhere, dev, tmp_path)
     assert (found.kernel_log, found.journal) == (None, False)

@@ -87,14 +87,14 @@ def test_a_command_is_named_without_what_may_be_secret(
 def test_a_process_of_another_world_is_still_a_holder(table: ProcessTable) -> None:
     process = table.find(99)
     assert (process.user, process.command, process.started_at) == (None, None, None)
-    (held,) = Holders(NODE, table).take({"GPU-1": [99]}, NOW)
+    (held,) = Holders(NODE, table).update({"GPU-1": [99]}, NOW)
     assert (str(held.holder), held.started_at) == ("pid 99", NOW)
 
 
 def ids(holders: Holders, processes: Mapping[str, list[int]]) -> list[tuple[str, str, bool]]:
     return [
         (a.subject.gpu or "", str(a.holder), a.ended_at is not None)
-        for a in holders.take(processes, NOW)
+        for a in holders.update(processes, NOW)
     ]
 
 
@@ -118,7 +118,7 @@ def test_a_holder_that_dies_on_a_gpu_that_is_not_read_is_ended(
 ) -> None:
     proc.process(1, 10)
     holders = Holders(NODE, table)
-    holders.take({"A": [1, 99]}, NOW)
+    holders.update({"A": [1, 99]}, NOW)
     assert ids(holders, {}) == []
     (proc.root / "1/stat").unlink()
     # Of pid 99 nothing could ever be seen.
@@ -128,16 +128,16 @@ def test_a_holder_that_dies_on_a_gpu_that_is_not_read_is_ended(
 def test_a_process_id_used_again_is_another_holder(proc: Proc, table: ProcessTable) -> None:
     proc.process(1, 10)
     holders = Holders(NODE, table)
-    (first,) = holders.take({"A": [1]}, NOW)
+    (first,) = holders.update({"A": [1]}, NOW)
     # The kernel's idea of its boot wavers by a second, which is no other process.
     proc.process(1, 11)
-    assert holders.take({"A": [1]}, NOW + LATER) == ()
+    assert holders.update({"A": [1]}, NOW + LATER) == ()
     proc.process(1, 500)
     began = (NOW - BOOT).total_seconds()
     proc.process(1, began + 2)  # the kernel's idea of its boot wavers
-    assert holders.take({"A": [1]}, NOW + 2 * LATER) == ()
+    assert holders.update({"A": [1]}, NOW + 2 * LATER) == ()
     proc.process(1, began + 3)
-    ended, second = holders.take({"A": [1]}, NOW + 3 * LATER)
+    ended, second = holders.update({"A": [1]}, NOW + 3 * LATER)
     assert ended.id == first.id
     assert ended.ended_at == NOW + timedelta(seconds=3)
     assert (second.started_at, second.began_before) == (NOW + 3 * LATER, False)
@@ -148,7 +148,7 @@ def test_whoever_left_while_the_collector_was_away_is_ended(
 ) -> None:
     proc.process(1, 10)
     before = Holders(NODE, table)
-    before.take({"A": [1]}, NOW)
+    before.update({"A": [1]}, NOW)
     after = Holders(NODE, table, before.held)
     assert ids(after, {"A": []}) == [("A", "pid 1", True)]
     assert after.held == []
@@ -164,9 +164,9 @@ def test_a_process_that_is_stuck_in_the_kernel_holds_up_nobody(
         os.mkfifo(proc.root / f"{pid}/cmdline")
     holders = Holders(NODE, table)
     began = time.monotonic()
-    found = holders.take({"GPU-0": [1, 2]}, NOW)
+    found = holders.update({"GPU-0": [1, 2]}, NOW)
     for _ in range(100):
-        assert holders.take({}, NOW) == ()
+        assert holders.update({}, NOW) == ()
     assert time.monotonic() - began < 5.0
     assert [(str(a.holder), a.command) for a in found] == [
         ("pid 1", "kernel name"),
@@ -182,10 +182,10 @@ def test_a_hold_begins_when_the_process_is_first_seen_on_that_gpu(
     proc.process(1, 10)
     holders = Holders(NODE, table)
     gpus = [f"GPU-{number}" for number in range(8)]
-    holders.take(dict.fromkeys(gpus, ()), NOW)
+    holders.update(dict.fromkeys(gpus, ()), NOW)
     for number, gpu in enumerate(gpus):
         at = NOW + number * LATER
-        (held,) = holders.take({one: [1] if one <= gpu else [] for one in gpus}, at)
+        (held,) = holders.update({one: [1] if one <= gpu else [] for one in gpus}, at)
         assert (held.subject.gpu, held.started_at, held.began_before) == (gpu, at, False)
 
 
@@ -195,12 +195,12 @@ def test_what_is_there_at_the_first_look_or_after_a_gap_may_have_begun_before(
     for pid in (1, 2, 3):
         proc.process(pid, 10)
     holders = Holders(NODE, table)
-    (first,) = holders.take({"A": [1]}, NOW)
+    (first,) = holders.update({"A": [1]}, NOW)
     assert (first.started_at, first.began_before) == (NOW, True)
-    (second,) = holders.take({"A": [1, 2]}, NOW + LATER)
+    (second,) = holders.update({"A": [1, 2]}, NOW + LATER)
     assert (second.started_at, second.began_before) == (NOW + LATER, False)
-    holders.take({}, NOW + 2 * LATER)
-    (third,) = holders.take({"A": [1, 2, 3]}, NOW + 3 * LATER)
+    holders.update({}, NOW + 2 * LATER)
+    (third,) = holders.update({"A": [1, 2, 3]}, NOW + 3 * LATER)
     assert (third.started_at, third.began_before) == (NOW + 3 * LATER, True)
 
 
@@ -209,9 +209,9 @@ def test_a_process_that_left_its_gpu_and_came_back_is_another_hold(
 ) -> None:
     proc.process(1, 10)
     holders = Holders(NODE, table)
-    (first,) = holders.take({"A": [1]}, NOW)
-    holders.take({"A": []}, NOW + LATER)
-    (second,) = holders.take({"A": [1]}, NOW + 2 * LATER)
+    (first,) = holders.update({"A": [1]}, NOW)
+    holders.update({"A": []}, NOW + LATER)
+    (second,) = holders.update({"A": [1]}, NOW + 2 * LATER)
     # The hub keeps one record for each id, and an end is newer than any beginning.
     assert (second.started_at, second.id == first.id) == (NOW + 2 * LATER, False)
 
@@ -221,11 +221,11 @@ def test_a_hold_that_only_the_hub_remembers_goes_on_while_the_process_is_the_sam
     proc: Proc, table: ProcessTable, seconds: int, goes_on: bool
 ) -> None:
     proc.process(1, 10)
-    (old,) = Holders(NODE, table).take({"A": [1]}, NOW)
+    (old,) = Holders(NODE, table).update({"A": [1]}, NOW)
     started = NOW + timedelta(seconds=seconds)
     proc.process(1, (started - BOOT).total_seconds())
     after = Holders(NODE, table)
-    (young,) = after.take({"A": [1]}, NOW + LATER)
+    (young,) = after.update({"A": [1]}, NOW + LATER)
     (ended,) = after.restore([old, young])
     if goes_on:
         assert after.held == [old]
@@ -233,15 +233,15 @@ def test_a_hold_that_only_the_hub_remembers_goes_on_while_the_process_is_the_sam
     else:
         assert after.held == [young]
         assert ended == replace(old, ended_at=started)
-    assert after.take({"A": [1]}, NOW + 2 * LATER) == ()
+    assert after.update({"A": [1]}, NOW + 2 * LATER) == ()
 
 
 def test_who_left_while_all_was_forgotten_is_ended(proc: Proc, table: ProcessTable) -> None:
     proc.process(1, 10)
-    (old,) = Holders(NODE, table).take({"A": [1]}, NOW)
+    (old,) = Holders(NODE, table).update({"A": [1]}, NOW)
     after = Holders(NODE, table)
     assert after.restore([old]) == ()
-    assert after.take({"A": []}, NOW + LATER) == (replace(old, ended_at=NOW + LATER),)
+    assert after.update({"A": []}, NOW + LATER) == (replace(old, ended_at=NOW + LATER),)
 
 
 _Look = tuple[str, dict[str, set[int]]]  # what happens before it, and who is on each GPU read
@@ -270,7 +270,7 @@ def told(table: ProcessTable, looks: list[_Look], start: datetime) -> dict[str, 
     for number, (before, processes) in enumerate(looks):
         if before:
             holders = Holders(NODE, table, holders.held if before == "restarted" else ())
-        changed = list(holders.take(processes, start + number * LATER))
+        changed = list(holders.update(processes, start + number * LATER))
         for one in changed:
             hub[one.id] = one
         if before == "wiped":

@@ -25,7 +25,7 @@ HELD = Allocation(
 
 def everything() -> saved_state.Remembered:
     counters = MonotoneCounters()
-    counters.take("GPU-1 energy_joules", 5.5, from_zero=True)
+    counters.update("GPU-1 energy_joules", 5.5, from_zero=True)
     return saved_state.Remembered(
         gpus={"GPU-1": GPU},
         ports={("mlx5_0", "1"): PORT},
@@ -51,15 +51,15 @@ def test_after_a_boot_registers_are_counted_from_zero(
     tmp_path: Path, boot: str | None, before: str | None, after: int
 ) -> None:
     known = saved_state.Remembered(boot_id=boot)
-    known.counters.take("mlx5_0 1 receive_bytes", 25)
-    known.counters.take("node reader_restarts", 25)
-    known.counters.take("GPU-1 energy_joules", 25)
+    known.counters.update("mlx5_0 1 receive_bytes", 25)
+    known.counters.update("node reader_restarts", 25)
+    known.counters.update("GPU-1 energy_joules", 25)
     saved_state.save(tmp_path / "node.json", known)
     again = saved_state.load(tmp_path / "node.json")
     again.enter(before)
-    assert again.counters.take("mlx5_0 1 receive_bytes", 30) == (after, False)
-    assert again.counters.take("GPU-1 energy_joules", 30) == (after, False)
-    assert again.counters.take("node reader_restarts", 30) == (30, False)
+    assert again.counters.update("mlx5_0 1 receive_bytes", 30) == (after, False)
+    assert again.counters.update("GPU-1 energy_joules", 30) == (after, False)
+    assert again.counters.update("node reader_restarts", 30) == (30, False)
     assert again.boot_id == (before or boot)
 
 

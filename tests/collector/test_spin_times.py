@@ -37,7 +37,7 @@ def told(
     values: Mapping[str, Number],
     processes: Iterable[int] | None = (7, 8),
 ) -> tuple[Number, Number] | None:
-    fields = spins.take("GPU-1", values.get, processes, seconds)
+    fields = spins.update("GPU-1", values.get, processes, seconds)
     return (fields["spin_seconds"], fields["longest_spin_seconds"]) if fields else None
 
 
@@ -95,7 +95,7 @@ class Node:
         now = self.clock.now()
         gpu = GpuTick(index=0, identity=identity(0), values=dict(values))
         said = Tick(at=now, state=LOADED, gpus=(gpu,))
-        (row,) = self._gpus.take(said, now, None).rows
+        (row,) = self._gpus.update(said, now, None).rows
         return row.every
 
 

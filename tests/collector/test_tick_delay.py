@@ -23,16 +23,16 @@ def test_three_ticks_without_one_are_a_delay(
     tick_seconds: float, gap: float, said: float | None
 ) -> None:
     delay = TickDelay(CollectorSettings(tick_seconds=tick_seconds))
-    assert delay.to_say(5.0) is None
-    assert delay.to_say(5.0 + gap) == (None if said is None else pytest.approx(said))
+    assert delay.to_report(5.0) is None
+    assert delay.to_report(5.0 + gap) == (None if said is None else pytest.approx(said))
 
 
 def test_the_longest_of_ten_minutes_is_said_once() -> None:
     delay = TickDelay(CollectorSettings(tick_seconds=10.0))
-    assert [delay.to_say(at) for at in (0.0, 40.0)] == [None, 40.0]
-    assert [delay.to_say(at) for at in (140.0, 190.0, 639.0)] == [None, None, None]
-    assert delay.to_say(640.0) == 449.0
-    assert delay.to_say(650.0) is None
+    assert [delay.to_report(at) for at in (0.0, 40.0)] == [None, 40.0]
+    assert [delay.to_report(at) for at in (140.0, 190.0, 639.0)] == [None, None, None]
+    assert delay.to_report(640.0) == 449.0
+    assert delay.to_report(650.0) is None
 
 
 @pytest.mark.server

@@ -124,4 +124,4 @@ class Site:
         records = self.hub.records(RecordKind.INCIDENT)
         incidents = [Incident.from_record(one) for one in records]
         jobs = IdleJobs(self.hub, self._commands, config, clock, Log("actions"))
-        return jobs.look(incidents, self._commands.machines())
+        return jobs.end_due(incidents, self._commands.machines())

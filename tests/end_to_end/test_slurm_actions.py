@@ -49,10 +49,10 @@ def test_only_what_was_drained_here_is_given_back_and_never_too_much_is_taken(
         def actor(settings: ActionsSettings) -> Actor:
             return Actor(hub, Commands("", 20.0), settings, "c")
 
-        assert len(actor(replace(LIVE, dry_run=True)).look(NOW).steps) == 1
+        assert len(actor(replace(LIVE, dry_run=True)).run_once(NOW).steps) == 1
         assert slurm.state("n2") == {"IDLE"}
 
-        found = actor(LIVE).look(NOW)
+        found = actor(LIVE).run_once(NOW)
         assert [(it.node, it.why) for it in found.refused] == [
             ("n3", DrainRefusal.SHARE),
             ("n4", DrainRefusal.SHARE),
@@ -61,12 +61,12 @@ def test_only_what_was_drained_here_is_given_back_and_never_too_much_is_taken(
         assert slurm.state("n3") == {"IDLE"}
         reason = slurm.shown("n2")["Reason"]
         assert reason.startswith("gpuvigil [gpu_lost n2-1] GPU fell off the bus: PCI device: gone")
-        assert not actor(LIVE).look(NOW).steps  # again changes nothing
+        assert not actor(LIVE).run_once(NOW).steps  # again changes nothing
 
         # Slurm forgets the reason of a node that a person gives back: every other process knows it by the hub.
         slurm.ask("scontrol", "update", "nodename=n2", "state=resume")
         wait_until("n2 given back", lambda: slurm.state("n2") == {"IDLE"}, 30.0)
-        found = actor(LIVE).look(NOW)
+        found = actor(LIVE).run_once(NOW)
         assert [(it.node, it.why) for it in found.refused] == [
             ("n2", DrainRefusal.RELEASED),
             ("n4", DrainRefusal.SHARE),
@@ -77,9 +77,9 @@ def test_only_what_was_drained_here_is_given_back_and_never_too_much_is_taken(
             replace(lost_gpu(it, NOW), state="resolved", resolved_at=NOW, version=2) for it in NODES
         ]
         hub.write_records([over.to_record(), *(one.to_record() for one in calm)])
-        assert not actor(LIVE).look(NOW + timedelta(hours=1)).steps
+        assert not actor(LIVE).run_once(NOW + timedelta(hours=1)).steps
         hub.write_records([accepted("n3", NOW + timedelta(minutes=30)).to_record()])
-        actor(LIVE).look(NOW + timedelta(hours=1))
+        actor(LIVE).run_once(NOW + timedelta(hours=1))
         wait_until("n3 back", lambda: slurm.state("n3") == {"IDLE"}, 30.0)
         assert "DRAIN" in slurm.state("n1")
         assert slurm.reason.startswith("new DIMMs, jo")

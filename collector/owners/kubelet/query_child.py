@@ -26,25 +26,25 @@ def main(arguments: Sequence[str]) -> int:
     sys.stdout.flush()
     while True:
         began = time.monotonic()
-        _say(ask(socket))
+        _write(ask(socket))
         time.sleep(max(seconds - (time.monotonic() - began), 0.1))
 
 
-def _say(said: Answer | Unknown) -> None:
-    sys.stdout.write(device_map.line(said) + "\n")
+def _write(answer: Answer | Unknown) -> None:
+    sys.stdout.write(device_map.line(answer) + "\n")
     sys.stdout.flush()
 
 
 def ask(socket: str) -> Answer | Unknown:
     """Return the answer of the kubelet at the socket."""
 
-    def said(method: str) -> bytes:
+    def reply_to(method: str) -> bytes:
         return call(socket, method, _CALL_SECONDS, _LARGEST_BYTES)
 
     try:
-        pods = said(messages.LIST)
+        pods = reply_to(messages.LIST)
         try:
-            offered = said(messages.ALLOCATABLE)
+            offered = reply_to(messages.ALLOCATABLE)
         except RpcError:
             offered = None  # kubelets before 1.21 have no such method, others may refuse it
         return messages.answer(pods, offered)

@@ -15,7 +15,7 @@ from .device_map import Answer, Unknown
 
 log = Log("collector")
 
-_LOOK_SECONDS = 5.0  # how often an absent socket is looked for
+_PROBE_SECONDS = 5.0  # how often an absent socket is looked for
 _LONGEST_REST_SECONDS = 60.0
 _SLACK_SECONDS = 15.0  # for a call that runs into its limit, on a busy machine
 # Every pod has this variable: a collector in a pod was put there to see the node's pods.
@@ -35,7 +35,7 @@ class Kubelet:
         self._expected = _IN_A_POD in env
         self._child: Child | None = None
         self._said: tuple[Answer | Unknown, float] | None = None
-        self._looked: float | None = None
+        self._probed: float | None = None
         self._not_before = 0.0
         self._rest_seconds = 1.0
         self._told: str | None = None
@@ -50,28 +50,28 @@ class Kubelet:
             if self._child.poll() is not None:
                 self._rest(now, self._child.wait())
             return
-        if now < self._not_before or (self._looked is not None and now < self._looked):
+        if now < self._not_before or (self._probed is not None and now < self._probed):
             return
-        self._looked = now + _LOOK_SECONDS
+        self._probed = now + _PROBE_SECONDS
         lack = self._lack(self._socket)
         if lack is None:
             self._start(self._socket, now)
         elif lack:
-            self._tell(lack)
+            self._warn(lack)
 
     def answer(self) -> Answer | None:
         """Return what is known of the pods; None while nothing is: then nothing may be concluded."""
         said = self._said
         if said is None:
             if self._asked_since is not None and self._is_old(self._asked_since):
-                self._tell("it does not answer")
+                self._warn("it does not answer")
             return None
         found, at = said
         if isinstance(found, Unknown):
-            self._tell(found.why)
+            self._warn(found.why)
             return None
         if self._is_old(at):
-            self._tell("it no longer answers")
+            self._warn("it no longer answers")
             return None
         if self._told is not None:
             log.info("the kubelet answers again", socket=str(self._socket))
@@ -85,7 +85,7 @@ class Kubelet:
     def _is_old(self, at: float) -> bool:
         return self._clock.monotonic() - at > 2 * self._seconds + _SLACK_SECONDS
 
-    def _tell(self, why: str) -> None:
+    def _warn(self, why: str) -> None:
         """Log one line for each reason, when it appears."""
         if why != self._told:
             self._told = why

@@ -96,7 +96,7 @@ class _Call:
     headers: dict[str, str] = field(default_factory=dict)
     ended: bool = False
 
-    def take(self, kind: int, flags: int, payload: bytes) -> bool:
+    def feed(self, kind: int, flags: int, payload: bytes) -> bool:
         """Take one frame of the call; return whether it was the last."""
         if kind == _RST_STREAM:
             raise RpcError(f"it broke the call off (HTTP/2 error {int.from_bytes(payload, 'big')})")
@@ -132,7 +132,7 @@ def _answer(connection: socket.socket, deadline: float, most_bytes: int) -> byte
     for kind, flags, stream, payload in _frames(connection, deadline):
         if kind in {_SETTINGS, _PING} and not flags & _ACK:
             connection.sendall(_frame(kind, _ACK, 0, payload if kind == _PING else b""))
-        elif stream == _CALL and found.take(kind, flags, payload):
+        elif stream == _CALL and found.feed(kind, flags, payload):
             break
     return found.message()
 

@@ -128,15 +128,15 @@ def test_only_what_was_cordoned_here_is_given_back_and_never_too_much_is_taken(
         def actor(settings: ActionsSettings) -> Actor:
             return Actor(hub, cluster(server), settings, "c")
 
-        assert len(actor(replace(LIVE, dry_run=True)).look(NOON).steps) == 1
+        assert len(actor(replace(LIVE, dry_run=True)).run_once(NOON).steps) == 1
         assert server.patches == 0
 
         server.before_patch = [("n2", {"metadata": {"labels": {"a": "b"}}}, "somebody")]
         with pytest.raises(KubernetesError, match="changed meanwhile"):
-            actor(LIVE).look(NOON)
+            actor(LIVE).run_once(NOON)
         assert cordoned(server) == {"n1"}
 
-        found = actor(LIVE).look(NOON)
+        found = actor(LIVE).run_once(NOON)
         assert {(it.node, it.why) for it in found.refused} == {
             ("n3", DrainRefusal.SHARE),
             ("n4", DrainRefusal.SHARE),
@@ -145,22 +145,22 @@ def test_only_what_was_cordoned_here_is_given_back_and_never_too_much_is_taken(
         assert cordoned(server) == {"n1", "n2"}
         said = server.nodes["n2"]["metadata"]["annotations"][ANNOTATION]
         assert said.startswith("gpuvigil [gpu_lost n2-1] GPU fell off the bus: PCI device: gone")
-        assert not actor(LIVE).look(NOON).steps  # again changes nothing
+        assert not actor(LIVE).run_once(NOON).steps  # again changes nothing
 
         over = [
             replace(lost_gpu(node, NOON), state="resolved", resolved_at=NOON, version=2)
             for node in ("n2", "n3", "n4", "cpu1")
         ]
         hub.write_records([one.to_record() for one in over])
-        assert not actor(LIVE).look(NOON + timedelta(minutes=5)).steps
+        assert not actor(LIVE).run_once(NOON + timedelta(minutes=5)).steps
         pulse = Record(kind=RecordKind.PULSE, id="analyzer", at=NOON, subject="analyzer", version=1)
         hub.write_records([pulse])
         with pytest.raises(ActionError, match="the analyzer is silent"):
-            actor(LIVE).look(NOON + timedelta(hours=1))
+            actor(LIVE).run_once(NOON + timedelta(hours=1))
         hub.write_records([replace(pulse, at=NOON + timedelta(hours=1), version=2)])
-        actor(LIVE).look(NOON + timedelta(hours=1))
+        actor(LIVE).run_once(NOON + timedelta(hours=1))
         assert cordoned(server) == {"n1", "n2"}  # nobody has tested it yet
         hub.write_records([accepted("n2", NOON + timedelta(minutes=30)).to_record()])
-        actor(LIVE).look(NOON + timedelta(hours=1))
+        actor(LIVE).run_once(NOON + timedelta(hours=1))
         assert cordoned(server) == {"n1"}
         assert ANNOTATION not in server.nodes["n2"]["metadata"]["annotations"]

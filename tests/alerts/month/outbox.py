@@ -25,7 +25,7 @@ from alerts.messages.channel import Channel, Delivered, Outcome
 from alerts.messages.message import Message
 from alerts.routing.notice import Notice
 from alerts.routing.situation import SituationReader
-from alerts.service import tell
+from alerts.service import decide_transitions
 from gpuvigil.clock import ManualClock, to_text
 from gpuvigil.config import AlertsSettings, load
 from gpuvigil.errors import HubRefused
@@ -214,7 +214,7 @@ class _Office:
         """Decide on everything that came, and deliver all that is due."""
         routes = [one.profile for one in self.recorders]
         while self._is_due(RecordKind.TRANSITION):
-            tell(self.hub, self.context, routes, self.situations)
+            decide_transitions(self.hub, self.context, routes, self.situations)
         while self._is_due(RecordKind.NOTICE) or self._waiting():
             hand_out(self.hub, self.context, self.dispatchers)
             for dispatcher in self.dispatchers.values():

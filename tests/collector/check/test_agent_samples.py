@@ -46,7 +46,7 @@ def busy(**changes: Any) -> Facts:
 @pytest.fixture
 def collector() -> Collector:
     collector = Collector()
-    collector.newest.take(tick(read(0), read(1)))
+    collector.newest.update(tick(read(0), read(1)))
     return collector
 
 
@@ -60,7 +60,7 @@ def test_where_a_check_had_no_answer_the_collectors_stands(collector: Collector)
     assert unjudged(facts) == {}
     assert facts.gpus[1].values is not None
     assert facts.gpus[1].values["pcie_width"] == HEALTHY["pcie_width"]
-    collector.newest.take(tick(read(0), read(1, values=None, slow=None, reason=Unmeasured.LOST)))
+    collector.newest.update(tick(read(0), read(1, values=None, slow=None, reason=Unmeasured.LOST)))
     facts = completed(busy(), collector.answer())
     assert faults(facts) == [("gpu_lost", True)]
     assert facts.gpus[1].failure == "lost, as the collector read it 0 s ago"
@@ -77,15 +77,15 @@ def test_what_is_older_than_three_ticks_says_nothing_of_now(
 def test_a_gpu_whose_sweep_is_under_way_keeps_the_age_of_its_numbers(collector: Collector) -> None:
     for _ in range(4):
         collector.clock.advance(10.0)
-        collector.newest.take(tick(read(0), read(1, values=None, slow=None)))
+        collector.newest.update(tick(read(0), read(1, values=None, slow=None)))
     facts = completed(busy(), collector.answer())
     assert list(unjudged(facts)) == ["GPU 1"]
-    collector.newest.take(tick(read(0), read(1, values=None, slow=None, silent_seconds=40.0)))
+    collector.newest.update(tick(read(0), read(1, values=None, slow=None, silent_seconds=40.0)))
     assert faults(completed(busy(), collector.answer())) == [("gpu_silent", True)]
 
 
 def test_the_checks_own_answer_stands_before_the_collectors(collector: Collector) -> None:
-    collector.newest.take(tick(read(0), read(1, values=None, slow=None, reason=Unmeasured.LOST)))
+    collector.newest.update(tick(read(0), read(1, values=None, slow=None, reason=Unmeasured.LOST)))
     assert faults(completed(a_node(2), collector.answer())) == []
 
 
@@ -100,26 +100,26 @@ def test_a_call_that_hangs_since_after_the_collectors_reading_is_the_newer_word(
 
 def test_a_driver_that_the_collector_has_no_answer_of_is_silent(collector: Collector) -> None:
     since = to_text(NOW - timedelta(seconds=45))
-    collector.newest.take(tick(state=LOADED, silent_seconds=45.0))
+    collector.newest.update(tick(state=LOADED, silent_seconds=45.0))
     said = collector.answer(driver_silent_since=since)
     assert faults(completed(busy(), said)) == [("driver_silent", True)]
 
 
 def test_states_without_gpus(collector: Collector) -> None:
-    collector.newest.take(tick(state=NO_DRIVER))
+    collector.newest.update(tick(state=NO_DRIVER))
     facts = completed(busy(), collector.answer())
     assert facts.driver is not None
     assert facts.driver.reason is Unmeasured.DRIVER_NOT_LOADED
-    collector.newest.take(tick(state="nvmlInit: read error (NVML code 18)"))
+    collector.newest.update(tick(state="nvmlInit: read error (NVML code 18)"))
     assert faults(completed(busy(), collector.answer())) == [("driver_mismatch", True)]
-    collector.newest.take(tick(state=RELEASED))
+    collector.newest.update(tick(state=RELEASED))
     until = to_text(NOW + timedelta(minutes=9))
     facts = completed(busy(), collector.answer(released_until=until))
     assert faults(facts) == [("driver_released", True)]
 
 
 def test_a_gpu_that_is_not_listed_any_more_is_said_no_more(collector: Collector) -> None:
-    collector.newest.take(tick(read(0)))
+    collector.newest.update(tick(read(0)))
     said = collector.answer()
     assert [gpu.index for gpu in said.gpus] == [0]
     facts = completed(busy(), said)
@@ -137,7 +137,7 @@ def test_an_older_collector_says_no_numbers_and_what_is_no_answer_is_refused() -
 
 def test_numbers_are_the_drivers_own_whoever_changes_them_later(collector: Collector) -> None:
     gpu = read(0)
-    collector.newest.take(tick(gpu))
+    collector.newest.update(tick(gpu))
     assert gpu.values is not None
     gpu.values["utilization_percent"] = 1
     assert collector.answer().gpus[0].values == {**HEALTHY, "utilization_percent": 90}
@@ -146,7 +146,7 @@ def test_numbers_are_the_drivers_own_whoever_changes_them_later(collector: Colle
 def test_the_last_tick_once_more_is_as_the_driver_told_it(collector: Collector) -> None:
     """Whoever took it made its counters monotone, and added up what its calls cost."""
     first = tick(read(0), read(1, values=None, slow=None), silent_seconds=1.0)
-    collector.newest.take(first)
+    collector.newest.update(first)
     assert first.gpus[0].values is not None
     first.gpus[0].values["utilization_percent"] = 7
     repeated = collector.newest.repeat(NOW + timedelta(seconds=3))

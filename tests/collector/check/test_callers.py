@@ -59,13 +59,13 @@ CODES = {
 def test_the_exit_code_is_what_the_caller_means_by_it(who: str | None) -> None:
     caller = CALLERS[who] if who else PERSON
     nodes = (WELL, INFO, WARNING, CRITICAL, UNSURE, HUNG, BUSY, BOOTING, CRASHED)
-    assert tuple(caller.tell(facts, findings(facts)).code for facts in nodes) == CODES[who]
+    assert tuple(caller.present(facts, findings(facts)).code for facts in nodes) == CODES[who]
     assert set(CODES) == {*CALLERS, None}
 
 
 @pytest.mark.parametrize("who", [who for who in CALLERS if who.startswith("slurm")])
 def test_a_check_that_fails_itself_drains_no_node(who: str) -> None:
-    assert CALLERS[who].say_broken("anything").code == 0
+    assert CALLERS[who].broken_outcome("anything").code == 0
     assert CALLERS[who].longest_seconds is not None
 
 
@@ -76,18 +76,18 @@ def test_what_is_not_certain_drains_no_node(facts: Facts) -> None:
 
 
 def test_who_could_not_look_says_so_and_why() -> None:
-    lines = PERSON.tell(BUSY, findings(BUSY)).lines
+    lines = PERSON.present(BUSY, findings(BUSY)).lines
     assert lines[0].startswith("not looked at: driver: this machine is too busy: of 4.0 s the call")
     assert lines[1].startswith("nothing found, and not everything could be looked at; ")
-    first, *_ = CALLERS["nagios"].tell(BUSY, findings(BUSY)).lines
+    first, *_ = CALLERS["nagios"].present(BUSY, findings(BUSY)).lines
     assert first.startswith("GPUVIGIL UNKNOWN - nothing found, and not everything")
-    assert json.loads(PROGRAM.tell(BUSY, ()).lines[0])["result"] == "unknown"
-    assert json.loads(PROGRAM.tell(UNSURE, findings(UNSURE)).lines[0])["result"] == "warning"
-    assert " (not certain) -> " in PERSON.tell(UNSURE, findings(UNSURE)).lines[0]
+    assert json.loads(PROGRAM.present(BUSY, ()).lines[0])["result"] == "unknown"
+    assert json.loads(PROGRAM.present(UNSURE, findings(UNSURE)).lines[0])["result"] == "warning"
+    assert " (not certain) -> " in PERSON.present(UNSURE, findings(UNSURE)).lines[0]
 
 
 def test_people_read_a_line_per_finding_with_the_first_action() -> None:
-    lines = PERSON.tell(CRITICAL, findings(CRITICAL)).lines
+    lines = PERSON.present(CRITICAL, findings(CRITICAL)).lines
     assert lines[0] == (
         "critical GPU 2 (00000000:12:00.0, GPU-2): GPU fell off the bus [NVML: code 15]"
         " -> Drain the node and reboot it; if the GPU is lost again, check power, seating and heat."
@@ -100,18 +100,18 @@ def test_people_read_a_line_per_finding_with_the_first_action() -> None:
 def test_of_a_machine_without_a_gpu_it_is_said_that_it_has_none() -> None:
     bare = replace(WELL, gpus={}, pci=(), driver=None)
     said = "this machine has no NVIDIA GPU, 0 ports read in 4.00 s"
-    assert PERSON.tell(bare, ()).lines[-1].endswith(said)
+    assert PERSON.present(bare, ()).lines[-1].endswith(said)
     unknown = replace(bare, pci=None)
-    assert "no NVIDIA GPU" not in PERSON.tell(unknown, ()).lines[-1]
+    assert "no NVIDIA GPU" not in PERSON.present(unknown, ()).lines[-1]
 
 
 def test_what_could_not_be_looked_at_is_said() -> None:
     facts = a_node(ports=None, unread={"ports": "Permission denied"})
-    assert "not looked at: ports: Permission denied" in PERSON.tell(facts, ()).lines
+    assert "not looked at: ports: Permission denied" in PERSON.present(facts, ()).lines
 
 
 def test_nagios_reads_a_state_a_text_and_performance_data() -> None:
-    first, *others = CALLERS["nagios"].tell(CRITICAL, findings(CRITICAL)).lines
+    first, *others = CALLERS["nagios"].present(CRITICAL, findings(CRITICAL)).lines
     text, bar, numbers = first.partition(" | ")
     assert text.startswith("GPUVIGIL CRITICAL - GPU 2 ")
     assert bar
@@ -121,7 +121,7 @@ def test_nagios_reads_a_state_a_text_and_performance_data() -> None:
 
 
 def test_a_person_with_a_program_gets_one_object() -> None:
-    outcome = PROGRAM.tell(CRITICAL, findings(CRITICAL))
+    outcome = PROGRAM.present(CRITICAL, findings(CRITICAL))
     value = json.loads("\n".join(outcome.lines))
     assert (value["result"], outcome.code) == ("critical", 4)
     assert value["findings"][0]["subject"] == "c/n1/gpu/GPU-2"
@@ -136,7 +136,7 @@ def test_a_message_for_npd_is_short_and_plain(text: str, length: int) -> None:
 
 @pytest.mark.parametrize("facts", [WELL, WARNING, CRITICAL, UNSURE, HUNG, BUSY])
 def test_npd_gets_one_line_that_it_does_not_cut(facts: Facts) -> None:
-    (line,) = CALLERS["npd"].tell(facts, findings(facts)).lines
+    (line,) = CALLERS["npd"].present(facts, findings(facts)).lines
     assert len(line.encode()) <= NPD_LENGTH
 
 
@@ -186,8 +186,8 @@ def test_npd_is_told_which_gpu_it_is_also_when_the_driver_lists_it_no_more() -> 
         known=Known(gpus=tuple(map(identity, range(4)))),
     )
     (lost,) = [finding for finding in findings(gone) if finding.subject.gpu == "GPU-2"]
-    (line,) = CALLERS["npd"].tell(gone, [lost]).lines
+    (line,) = CALLERS["npd"].present(gone, [lost]).lines
     assert line.startswith("GPU 2: ")
     unnumbered = replace(gone, known=Known(gpus=(replace(identity(2), index=None),)))
-    (line,) = CALLERS["npd"].tell(unnumbered, [lost]).lines
+    (line,) = CALLERS["npd"].present(unnumbered, [lost]).lines
     assert line.startswith(f"GPU {identity(2).pci_address}: ")

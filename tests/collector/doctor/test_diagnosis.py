@@ -75,7 +75,7 @@ ON_BUS = (PciGpu(address="0000:01:00.0", driver="nvidia"),)
 
 
 def first(report: gpus.ChildReport, settings: CollectorSettings = SETTINGS) -> Diagnosis:
-    return gpus.tell(settings, report, 15.0)[0]
+    return gpus.diagnoses(settings, report, 15.0)[0]
 
 
 def test_a_machine_without_gpus_needs_no_driver_and_one_with_gpus_does() -> None:
@@ -102,7 +102,8 @@ def test_a_machine_without_a_free_core_is_no_driver_that_hangs() -> None:
 def test_gpus_of_other_makers_are_named() -> None:
     amd = PciGpu(address="0000:43:00.0", driver="amdgpu", vendor="AMD")
     none = {"failure": "nvmlInit: driver not loaded", "reason": Unmeasured.DRIVER_NOT_LOADED}
-    told = {d.what: d for d in gpus.tell(SETTINGS, gpus.ChildReport(others=(amd,), **none), 15.0)}  # type: ignore[arg-type]
+    report = gpus.ChildReport(others=(amd,), **none)  # type: ignore[arg-type]
+    told = {d.what: d for d in gpus.diagnoses(SETTINGS, report, 15.0)}
     assert told["other GPUs"].state is State.LIMITED
     assert "not supported, and not read: AMD GPU 0000:43:00.0 (amdgpu)" in told["other GPUs"].text
 
@@ -127,7 +128,7 @@ def test_gpus_that_fail_are_silent_or_missing_are_told_one_by_one() -> None:
         called={"GPU 1": 14.0},
         events="nvmlEventSetCreate: not supported",
     )
-    told = {d.what: d for d in gpus.tell(SETTINGS, report, 15.0)}
+    told = {d.what: d for d in gpus.diagnoses(SETTINGS, report, 15.0)}
     assert told["GPU 1"].text == "no answer within 14 s"
     assert told["GPU 2"].text == "lost (NVML code 15)"
     assert told["GPUs"].state is State.LIMITED

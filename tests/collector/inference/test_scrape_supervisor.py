@@ -34,7 +34,7 @@ def test_a_page_names_none_but_gpus_that_its_own_processes_hold(
 
         def served() -> list[Served]:
             inference.keep()
-            found = inference.take({**own, "GPU-another": (1,)})
+            found = inference.served({**own, "GPU-another": (1,)})
             return [one for one in found if one.replicas]
 
         try:

@@ -132,7 +132,7 @@ class Node:
             )
             processes[uuid] = (job.pid,)
             held.append(allocation(uuid, f"job {7 + index}"))
-        self.ranks.take(rows, processes, held)
+        self.ranks.update(rows, processes, held)
 
     def until_asked(self, job: Job, times: int = 1) -> None:
         def asked() -> bool:
@@ -258,7 +258,7 @@ def test_dumps_are_told_anew_that_differ_or_of_a_job_that_went_on_and_twice_a_da
     def tick(fields: Mapping[str, Any]) -> None:
         tags = {"cluster": "c", "node": "n1", "uuid": "GPU-0"}
         row = Row(measurement=GPU, tags=tags, fields={"index": 0, **fields}, at=NOW)
-        them.take([row], {}, [allocation("GPU-0", "job 7")])
+        them.update([row], {}, [allocation("GPU-0", "job 7")])
 
     def is_told(what: tuple[Collective, ...], seconds: float = 0.0) -> bool:
         clock.advance(seconds)
@@ -318,7 +318,7 @@ def test_whom_the_others_wait_for_is_told_of_a_job_that_goes_on_and_not_at_once_
     write_lines(node.run(), tmp_path)
     node.watch(nccl_ras=(), nccl_inspector_directories=(tmp_path,))
     assert node.ranks is not None
-    node.ranks.take([], {}, [])  # the driver has just started
+    node.ranks.update([], {}, [])  # the driver has just started
     found = node.until_told(MOVES)
     assert (found.by, found.stand, found.ranks[0].gpu) == (
         Source.INSPECTOR,
@@ -502,7 +502,7 @@ def test_what_cannot_be_asked_is_said_in_one_line(
 ) -> None:
     job = node.run(how, library=library, said=said or "x")
     asked = question_of(node)
-    assert why in ranks_child.look(asked).why
+    assert why in ranks_child.ask_ras(asked).why
     assert job.heard.count("STATUS") == (how == "half")
     assert job.process.poll() is None
 
@@ -525,7 +525,7 @@ def question_of(node: Node, **more: Any) -> Asked:
 @pytest.mark.server
 def test_a_version_is_read_from_the_library_s_own_text(node: Node) -> None:
     node.run(library="libnccl.so.2", said="x" * (1 << 20) + "NCCL version 2.30.7+cuda13.0")
-    (found,) = ranks_child.look(question_of(node)).found
+    (found,) = ranks_child.ask_ras(question_of(node)).found
     assert found.stand is RankState.BEHIND
 
 
@@ -533,10 +533,10 @@ def test_a_version_is_read_from_the_library_s_own_text(node: Node) -> None:
 def test_a_stopped_process_is_said_to_be_silent_and_goes_on_as_before(node: Node) -> None:
     job = node.run()
     job.process.send_signal(signal.SIGSTOP)
-    (found,) = ranks_child.look(question_of(node)).found
+    (found,) = ranks_child.ask_ras(question_of(node)).found
     assert found == Collective(by=Source.RAS, holder="job 7", stand=RankState.SILENT)
     job.process.send_signal(signal.SIGCONT)
-    (found,) = ranks_child.look(question_of(node)).found
+    (found,) = ranks_child.ask_ras(question_of(node)).found
     assert found.stand is RankState.BEHIND
     assert job.process.poll() is None
 
@@ -617,7 +617,7 @@ def test_two_jobs_behind_one_port_are_told_apart(node: Node) -> None:
     for index in range(2):
         own = [rank(0, 5, pid=1, host=HERE), rank(1, 6, pid=99, host="10.0.0.2")]
         node.run(answers=[status(communicator(own, name=f"0x{index}"))])
-    said = [ranks_child.look(question_of(node)) for _ in range(30)]
+    said = [ranks_child.ask_ras(question_of(node)) for _ in range(30)]
     found = {(of.holder, of.group, of.ranks[0].gpu) for it in said for of in it.found}
     assert found == {
         ("job 7", "0x0 0x1f:0x2e", "GPU-0"),
@@ -640,7 +640,7 @@ def test_while_another_job_behind_the_port_goes_on_nobody_is_asked(node: Node) -
 def test_of_somebody_else_s_answer_nothing_is_told(node: Node) -> None:
     strangers = [rank(0, 5, pid=77, host=HERE), rank(1, 6, pid=99, host="10.0.0.2")]
     node.run(answers=[status(communicator(strangers))])
-    assert "none of the job's" in ranks_child.look(question_of(node)).why
+    assert "none of the job's" in ranks_child.ask_ras(question_of(node)).why
 
 
 @pytest.mark.parametrize(
@@ -658,9 +658,9 @@ def test_where_nothing_is_switched_on_nothing_is_there(
 ) -> None:
     chosen = CollectorSettings(**settings)
     maker = EventMaker(node=NODE, boot="b")
-    found = ranks.looker(chosen, maker, SystemClock(), _at_once, lambda _: None)
+    found = ranks.rank_watcher(chosen, maker, SystemClock(), _at_once, lambda _: None)
     assert isinstance(found, Ranks) is is_on
-    found.take([], {}, [])
+    found.update([], {}, [])
     found.stop()
 
 
@@ -672,7 +672,7 @@ def test_where_nobody_listens_nobody_is_asked() -> None:
         versions=(),
         holders={"job 7": {os.getpid(): {}}},
     )
-    assert "nobody listens" in ranks_child.look(asked).why
+    assert "nobody listens" in ranks_child.ask_ras(asked).why
     assert read_question(question(asked)) == asked
 
 

@@ -81,30 +81,30 @@ def told(allocations: Sequence[Allocation]) -> list[tuple[str, str | None, bool]
 
 def test_slurms_numbers_become_gpus_by_their_device_files(site: Site, jobs: Jobs) -> None:
     site.begin(7, "0,2", SLURM_JOB_ACCOUNT="physics", SLURM_JOB_NAME="train a model")
-    (first, second) = jobs.take(GPUS, now())
+    (first, second) = jobs.update(GPUS, now())
     assert {first.subject.gpu, second.subject.gpu} == {"GPU-2", "GPU-3"}
     assert (str(first.holder), first.user, first.partition) == ("job 7", "ann", "gpu")
     assert (first.account, first.command) == ("physics", "train a model")
     assert abs(now() - first.started_at) < timedelta(seconds=60)
-    assert jobs.take(GPUS, now()) == ()
+    assert jobs.update(GPUS, now()) == ()
     site.end(7, "3:0")
-    ended = jobs.take(GPUS, now())
+    ended = jobs.update(GPUS, now())
     assert told(ended) == [("job 7", "GPU-2", True), ("job 7", "GPU-3", True)]
     assert ended[0].exit_code == "3:0"
     assert jobs.held == []
-    assert jobs.take(GPUS, now()) == ()
+    assert jobs.update(GPUS, now()) == ()
 
 
 def test_without_a_gres_conf_numbers_go_by_pci_address(site: Site, jobs: Jobs) -> None:
     site.conf.with_name("gres.conf").unlink()
     site.begin(7, "0-1")
-    assert told(jobs.take(GPUS, now())) == [("job 7", "GPU-2", False), ("job 7", "GPU-3", False)]
+    assert told(jobs.update(GPUS, now())) == [("job 7", "GPU-2", False), ("job 7", "GPU-3", False)]
 
 
 def test_a_job_that_was_over_before_anybody_looked_is_told(site: Site, jobs: Jobs) -> None:
     site.begin(7, "1")
     site.end(7)
-    (only,) = jobs.take(GPUS, now())
+    (only,) = jobs.update(GPUS, now())
     assert (only.subject.gpu, str(only.holder)) == ("GPU-0", "job 7")
     assert only.ended_at is not None
     assert only.ended_at >= only.started_at
@@ -113,45 +113,45 @@ def test_a_job_that_was_over_before_anybody_looked_is_told(site: Site, jobs: Job
 def test_a_job_without_gpus_holds_nothing(site: Site, jobs: Jobs) -> None:
     site.begin(7, "")
     site.end(7)
-    assert jobs.take(GPUS, now()) == ()
+    assert jobs.update(GPUS, now()) == ()
 
 
 def test_a_gpu_that_is_lost_stays_its_jobs_and_a_number_is_not_taken_for_another(
     site: Site, jobs: Jobs
 ) -> None:
     site.begin(7, "0,1")
-    jobs.take(GPUS, now())
+    jobs.update(GPUS, now())
     # After the next boot another GPU has the minor number of the lost one.
     left = {**GPUS.known, "GPU-3": replace(GPUS.known["GPU-3"], minor=2)}
     after = Gpus(known=left, missing=["GPU-2"])
-    assert jobs.take(after, now()) == ()
+    assert jobs.update(after, now()) == ()
     site.begin(8, "0")
-    assert told(jobs.take(after, now())) == [("job 8", "GPU-3", False)]
+    assert told(jobs.update(after, now())) == [("job 8", "GPU-3", False)]
 
 
 def test_gpus_that_are_found_later_are_given_to_the_job_then(site: Site, jobs: Jobs) -> None:
     site.begin(7, "0,1")
-    assert jobs.take(Gpus(known={}), now()) == ()
-    assert len(jobs.take(GPUS, now())) == 2
+    assert jobs.update(Gpus(known={}), now()) == ()
+    assert len(jobs.update(GPUS, now())) == 2
 
 
 def test_a_collector_that_starts_again_goes_on_and_a_reboot_ends_what_was_held(
     site: Site, jobs: Jobs
 ) -> None:
     site.begin(7, "0,1")
-    before = jobs.take(GPUS, now())
+    before = jobs.update(GPUS, now())
     again = Jobs(NODE, JobFiles(site.jobs), before)
-    assert again.take(GPUS, now()) == ()
+    assert again.update(GPUS, now()) == ()
     for file in site.jobs.iterdir():
         file.unlink()
     booted = before[0].started_at + timedelta(seconds=1)
     rebooted = Jobs(NODE, JobFiles(site.jobs), before, booted)
-    assert {one.ended_at for one in rebooted.take(GPUS, now())} == {booted}
+    assert {one.ended_at for one in rebooted.update(GPUS, now())} == {booted}
 
 
 def test_a_job_that_is_requeued_is_another_allocation(site: Site, jobs: Jobs) -> None:
     site.begin(7, "0")
-    first = jobs.take(GPUS, now())
+    first = jobs.update(GPUS, now())
     # Another second: files are named by it.
     (running,) = site.jobs.iterdir()
     earlier = running.read_text().replace(
@@ -160,7 +160,7 @@ def test_a_job_that_is_requeued_is_another_allocation(site: Site, jobs: Jobs) ->
     running.unlink()
     (site.jobs / "7-1000.ended").write_text("ended=2000\n" + earlier)
     site.begin(7, "0")
-    changed = jobs.take(GPUS, now())
+    changed = jobs.update(GPUS, now())
     assert ("job 7", "GPU-2", True) in told(changed)
     assert [one.started_at.timestamp() > 1000 for one in jobs.held] == [True]
 
@@ -197,7 +197,7 @@ def test_a_processs_gpu_is_its_jobs(site: Site, tmp_path: Path) -> None:
         (proc / str(pid) / "cgroup").write_text(group)
     site.begin(7, "0")
     owners = Owners(NODE, proc, site.jobs)
-    changed = owners.take(GPUS, {"GPU-2": [11, 12, 13], "GPU-0": [11]}, now())
+    changed = owners.update(GPUS, {"GPU-2": [11, 12, 13], "GPU-0": [11]}, now())
     assert told(changed) == [
         ("job 7", "GPU-2", False),
         ("pid 11", "GPU-0", False),
@@ -205,11 +205,11 @@ def test_a_processs_gpu_is_its_jobs(site: Site, tmp_path: Path) -> None:
         ("pid 13", "GPU-2", False),
     ]
     site.end(7)
-    assert ("job 7", "GPU-2", True) in told(owners.take(GPUS, {}, now()))
+    assert ("job 7", "GPU-2", True) in told(owners.update(GPUS, {}, now()))
 
 
 def test_an_allocation_of_a_job_survives_the_wire(site: Site, jobs: Jobs) -> None:
     site.begin(7, "0", SLURM_ARRAY_JOB_ID="5", SLURM_ARRAY_TASK_ID="2")
-    (one,) = jobs.take(GPUS, now())
+    (one,) = jobs.update(GPUS, now())
     assert one.array == "5_2"
     assert Allocation.from_record(Record.from_json(one.to_record().to_json())) == one

@@ -81,53 +81,53 @@ def test_a_devices_name_says_which_gpu_and_whether_it_is_shared(
 
 def test_a_pod_holds_its_gpus_from_the_first_answer_to_the_first_without_it() -> None:
     pods = Pods(NODE)
-    began = pods.take(said(hold("ml/a-0", "GPU-0", "GPU-1")), GPUS, NOW)
+    began = pods.update(said(hold("ml/a-0", "GPU-0", "GPU-1")), GPUS, NOW)
     assert told(began) == [("pod ml/a-0", "GPU-0", False), ("pod ml/a-0", "GPU-1", False)]
     assert {(a.account, a.place, a.part, a.started_at) for a in began} == {
         ("ml", "main", None, NOW)
     }
-    assert pods.take(said(hold("ml/a-0", "GPU-0", "GPU-1")), GPUS, NOW + TICK) == ()
-    ended = pods.take(said(hold("ml/b-0", "GPU-0")), GPUS, NOW + 2 * TICK)
+    assert pods.update(said(hold("ml/a-0", "GPU-0", "GPU-1")), GPUS, NOW + TICK) == ()
+    ended = pods.update(said(hold("ml/b-0", "GPU-0")), GPUS, NOW + 2 * TICK)
     assert told(ended) == [
         ("pod ml/a-0", "GPU-0", True),
         ("pod ml/b-0", "GPU-0", False),
     ]
-    later = pods.take(said(hold("ml/b-0", "GPU-0")), GPUS, NOW + 8 * TICK)
+    later = pods.update(said(hold("ml/b-0", "GPU-0")), GPUS, NOW + 8 * TICK)
     assert told(later) == [("pod ml/a-0", "GPU-1", True)]
     assert {a.ended_at for a in (*ended, *later) if a.ended_at} == {NOW + 2 * TICK}
 
 
 def test_a_pod_of_the_first_answer_may_have_begun_before() -> None:
     pods = Pods(NODE)
-    (first,) = pods.take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW)
+    (first,) = pods.update(said(hold("ml/a-0", "GPU-0")), GPUS, NOW)
     both = said(hold("ml/a-0", "GPU-0"), hold("ml/b-0", "GPU-1"))
-    (second,) = pods.take(both, GPUS, NOW + TICK)
-    pods.take(None, GPUS, NOW + 2 * TICK)
+    (second,) = pods.update(both, GPUS, NOW + TICK)
+    pods.update(None, GPUS, NOW + 2 * TICK)
     three = said(hold("ml/a-0", "GPU-0"), hold("ml/b-0", "GPU-1"), hold("ml/c-0", "GPU-2"))
-    (third,) = pods.take(three, GPUS, NOW + 3 * TICK)
+    (third,) = pods.update(three, GPUS, NOW + 3 * TICK)
     assert [one.began_before for one in (first, second, third)] == [True, False, True]
 
 
 def test_a_pod_that_only_the_hub_remembers_goes_on() -> None:
-    (old,) = Pods(NODE).take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW)
+    (old,) = Pods(NODE).update(said(hold("ml/a-0", "GPU-0")), GPUS, NOW)
     pods = Pods(NODE)
-    (young,) = pods.take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW + TICK)
+    (young,) = pods.update(said(hold("ml/a-0", "GPU-0")), GPUS, NOW + TICK)
     assert pods.restore([old]) == (replace(young, ended_at=young.started_at),)
     assert pods.held == [old]
-    assert pods.take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW + 2 * TICK) == ()
+    assert pods.update(said(hold("ml/a-0", "GPU-0")), GPUS, NOW + 2 * TICK) == ()
 
 
 def test_what_is_unknown_ends_nothing_and_begins_nothing() -> None:
     pods = Pods(NODE)
-    pods.take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW)
-    assert pods.take(None, GPUS, NOW + TICK) == ()
+    pods.update(said(hold("ml/a-0", "GPU-0")), GPUS, NOW)
+    assert pods.update(None, GPUS, NOW + TICK) == ()
     assert told(pods.held) == [("pod ml/a-0", "GPU-0", False)]
     # A kubelet that begins again knows of no pod for a moment.
-    assert pods.take(said(), GPUS, NOW + 2 * TICK) == ()
-    assert pods.take(said(hold("ml/a-0", "GPU-0")), GPUS, NOW + 7 * TICK) == ()
-    assert pods.take(said(), GPUS, NOW + 8 * TICK) == ()
-    assert pods.take(said(), GPUS, NOW + 13 * TICK) == ()
-    (ended,) = pods.take(said(), GPUS, NOW + 14 * TICK)
+    assert pods.update(said(), GPUS, NOW + 2 * TICK) == ()
+    assert pods.update(said(hold("ml/a-0", "GPU-0")), GPUS, NOW + 7 * TICK) == ()
+    assert pods.update(said(), GPUS, NOW + 8 * TICK) == ()
+    assert pods.update(said(), GPUS, NOW + 13 * TICK) == ()
+    (ended,) = pods.update(said(), GPUS, NOW + 14 * TICK)
     assert (ended.pod, ended.ended_at) == ("ml/a-0", NOW + 8 * TICK)
 
 
@@ -139,7 +139,7 @@ def test_slices_and_replicas_are_parts_of_their_gpu() -> None:
         hold("ml/c", "GPU-0::3", container="two"),
         hold("ml/d", "nvidia2/gi1"),
     )
-    began = Pods(NODE).take(answer, GPUS, NOW)
+    began = Pods(NODE).update(answer, GPUS, NOW)
     assert sorted((a.pod, a.subject.gpu, a.part, a.place) for a in began) == [
         ("ml/a", "GPU-3", MIG, "main"),
         ("ml/b", "GPU-0", "shared", "main"),
@@ -152,26 +152,26 @@ def test_a_mig_device_that_is_not_known_yet_ends_nothing_of_its_pod(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     before = Pods(NODE)
-    before.take(said(hold("ml/a", MIG)), GPUS, NOW)
+    before.update(said(hold("ml/a", MIG)), GPUS, NOW)
     again, young = Pods(NODE, before.held), Gpus(known=GPUS.known)
     # What it was given from, it still has; a device that was never seen waits.
-    assert again.take(said(hold("ml/a", MIG)), young, NOW + TICK) == ()
-    assert again.take(said(hold("ml/a", "MIG-other")), young, NOW + TICK) == ()
+    assert again.update(said(hold("ml/a", MIG)), young, NOW + TICK) == ()
+    assert again.update(said(hold("ml/a", "MIG-other")), young, NOW + TICK) == ()
     assert "not known here" not in caplog.text
-    again.take(said(hold("ml/a", "MIG-other")), young, NOW + timedelta(minutes=4))
+    again.update(said(hold("ml/a", "MIG-other")), young, NOW + timedelta(minutes=4))
     assert caplog.text.count("a pod holds a device that is not known here") == 1
-    assert told(again.take(said(hold("ml/a", "MIG-other")), Gpus(known=GPUS.known, migs={"MIG-other": "GPU-1"}), NOW + TICK)) == [
+    assert told(again.update(said(hold("ml/a", "MIG-other")), Gpus(known=GPUS.known, migs={"MIG-other": "GPU-1"}), NOW + TICK)) == [
         ("pod ml/a", "GPU-1", False),
     ]  # fmt: skip
 
 
 def test_a_pod_that_did_not_outlive_a_boot_ended_with_it() -> None:
     before = Pods(NODE)
-    before.take(said(hold("ml/a", "GPU-0")), GPUS, NOW)
+    before.update(said(hold("ml/a", "GPU-0")), GPUS, NOW)
     booted = NOW + TICK
     after = Pods(NODE, before.held, booted_at=booted)
-    assert after.take(said(), GPUS, NOW + 10 * TICK) == ()
-    (ended,) = after.take(said(), GPUS, NOW + 16 * TICK)
+    assert after.update(said(), GPUS, NOW + 10 * TICK) == ()
+    (ended,) = after.update(said(), GPUS, NOW + 16 * TICK)
     assert ended.ended_at == booted
 
 
@@ -179,9 +179,9 @@ def test_a_gpu_is_the_pods_that_have_it_by_a_claim() -> None:
     pods = Pods(NODE)
     whole, part = "gpu.nvidia.com/gpu-2", "gpu.nvidia.com/gpu-3-mig-19-0-1"
     both = said(*(hold(pod, whole, resource="claim shared") for pod in ("ml/a", "ml/b")))
-    began = pods.take(both, GPUS, NOW)
+    began = pods.update(both, GPUS, NOW)
     assert told(began) == [("pod ml/a", "GPU-2", False), ("pod ml/b", "GPU-2", False)]
-    (sliced,) = pods.take(
+    (sliced,) = pods.update(
         said(*both.holds, hold("ml/c", part, resource="claim slice")), GPUS, NOW + TICK
     )
     assert (sliced.subject.gpu, sliced.part, sliced.account) == ("GPU-3", "mig-19-0-1", "ml")
@@ -191,7 +191,7 @@ def test_claims_and_withheld_gpus_are_said_once(caplog: pytest.LogCaptureFixture
     pods = Pods(NODE)
     answer = Answer(holds=(), allocatable=("GPU-0", "GPU-1::0", MIG), claimed=("ml/dra",))
     for _ in range(3):
-        pods.take(answer, GPUS, NOW)
+        pods.update(answer, GPUS, NOW)
     said_ = caplog.text
     assert said_.count("by a claim (DRA)") == 1
     assert said_.count("does not offer a GPU of this node") == 1
@@ -214,7 +214,7 @@ def test_what_is_held_is_what_the_last_answer_said(
             last = {(p, {"GPU-1::1": "GPU-1", MIG: "GPU-3"}.get(d, d)) for p, d in answer}
         holds = None if answer is None else said(*(hold(p, d) for p, d in answer))
         at = NOW + number * timedelta(minutes=2)
-        changes = [it for at in (at, at + 6 * TICK) for it in pods.take(holds, GPUS, at)]
+        changes = [it for at in (at, at + 6 * TICK) for it in pods.update(holds, GPUS, at)]
         for one in changes:
             record = one.to_record()
             if record.id not in records or records[record.id].version < record.version:
@@ -255,7 +255,7 @@ class Node:
     def take(
         self, processes: dict[str, list[int]], now: datetime = NOW
     ) -> list[tuple[str, str | None, bool]]:
-        return told(self.owners.take(GPUS, processes, now, self.answer))
+        return told(self.owners.update(GPUS, processes, now, self.answer))
 
     def process(self, pid: int, cgroup: str) -> None:
         self.proc.process(pid, 5)
@@ -316,7 +316,7 @@ def test_pods_and_processes_are_held_on_over_a_restart(node: Node, tmp_path: Pat
     places = {str(a.holder): a.place for a in node.owners.held}
     assert places == {"pod ml/a": "main", "pid 8": "docker bbbbbbbbbbbb"}
     again = Owners(NODE, node.proc.root, tmp_path / "jobs", node.owners.held)
-    assert again.take(GPUS, {"GPU-1": [8]}, NOW + TICK, node.answer) == ()
+    assert again.update(GPUS, {"GPU-1": [8]}, NOW + TICK, node.answer) == ()
     assert told(again.held) == [("pid 8", "GPU-1", False), ("pod ml/a", "GPU-0", False)]
 
 
@@ -333,7 +333,7 @@ def test_root_in_somebodys_session_is_somebody(node: Node) -> None:
 
 
 def test_older_and_newer_versions_read_each_others_allocations() -> None:
-    (one,) = Pods(NODE).take(said(hold("ml/a", "GPU-0")), GPUS, NOW)
+    (one,) = Pods(NODE).update(said(hold("ml/a", "GPU-0")), GPUS, NOW)
     assert Allocation.from_record(one.to_record()) == one
     record = one.to_record()
     assert set(record.body) >= {"holder", "pod", "place", "account"}

@@ -103,7 +103,7 @@ def looked(*looks: Sequence[Connection]) -> tuple[float | None, tuple[str, ...]]
     """What is known of our address after these looks."""
     it = Connections()
     for look in looks:
-        it.take(look)
+        it.update(look)
     sent = it.sent(OURS)
     return (None, ()) if sent is None else (sent.delay_seconds, sent.waits_for)
 
@@ -160,11 +160,11 @@ def test_words_now_and_then_are_late_by_themselves(more: int, told: bool) -> Non
 def test_a_peer_that_was_late_is_told_for_a_minute() -> None:
     it = Connections()
     at = ONE
-    it.take([at])
+    it.update([at])
     said = []
     for look in range(8):
         at = later(at, 0.06 if not look else 0.0001)
-        it.take([at])
+        it.update([at])
         sent = it.sent(OURS)
         said.append(sent is not None and bool(sent.waits_for))
     assert said == [True] * 6 + [False] * 2
