@@ -16,7 +16,7 @@ from accounting.usage import query
 from accounting.usage.ledger_query import answer
 from dashboard.data import offenders
 from dashboard.lists import holders, inefficient, inference, inference_usage, network
-from dashboard.lists.fleet_now import FleetNow, look
+from dashboard.lists.fleet_now import FleetNow, fetch
 from dashboard.lists.idle_reasons import reasons
 from dashboard.lists.table import FORMS, Grid, csv_text, json_text
 from gpuvigil.clock import SystemClock
@@ -151,7 +151,7 @@ def inefficient_main(arguments: Sequence[str]) -> int:
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         span = span_of(chosen.last, None, None, SystemClock().now())
         prices = Prices(settings=config.cost)
-        return inefficient.look(hub, _look(hub, config, chosen), span, prices)
+        return inefficient.fetch(hub, _look(hub, config, chosen), span, prices)
 
     return _run(commands, arguments, grid)
 
@@ -287,7 +287,7 @@ def network_main(arguments: Sequence[str]) -> int:
     what = "Show whether the network is a bottleneck, which links, and whose jobs."
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
-        found = network.look(hub, _look(hub, config, chosen))
+        found = network.fetch(hub, _look(hub, config, chosen))
         return replace(found.grid, notes=[*found.grid.notes, *found.unseen])
 
     return _run(_parser("network", what), arguments, grid)
@@ -334,7 +334,7 @@ def _now(show: Callable[[FleetNow], Grid]) -> _Grid:
 
 
 def _look(hub: Hub, config: Config, chosen: argparse.Namespace) -> FleetNow:
-    moment = look(hub, config.analyzer, chosen.cluster)
+    moment = fetch(hub, config.analyzer, chosen.cluster)
     _known((one.name for one in moment.view.clusters), chosen.cluster)
     return moment
 

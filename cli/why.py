@@ -8,7 +8,7 @@ from types import MappingProxyType
 from accounting.cost.money import Prices
 from accounting.job_ending import Clue, Ending, Verdict, verdict
 from accounting.jobs.bound import UNSAID
-from dashboard.lists.one_job import Told, around_its_end, standing, told_of
+from dashboard.lists.one_job import Told, active_incidents, around_its_end, find_job
 from dashboard.lists.one_job_now import Running, running_now, sentences
 from dashboard.lists.table import Column, Grid, Value, length, percents, tenths
 from gpuvigil.clock import to_text
@@ -48,9 +48,9 @@ def look(
     settings: AnalyzerSettings = AnalyzerSettings(),  # noqa: B008 - it is frozen
 ) -> Grid:
     """Return the table for a job; ConfigError for an unknown job, HubUnavailable or HubRefused from the hub."""
-    told = told_of(hub, wanted, cluster)
+    told = find_job(hub, wanted, cluster)
     events, incidents = around_its_end(hub, told)
-    found, stands = verdict(told.ending, events, incidents), standing(hub, told)
+    found, stands = verdict(told.ending, events, incidents), active_incidents(hub, told)
     named = [*(one.where for one in found.clues), *(one.subject.key for one in stands)]
     # The scheduler reports a job's end earlier than its nodes do.
     runs = told.runs and told.ending.ended_at is None

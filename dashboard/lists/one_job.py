@@ -85,7 +85,7 @@ def holder_named(wanted: str) -> Holder:
     return job_holder(wanted.strip()) if found.kind is HolderKind.OTHER else found
 
 
-def told_of(hub: Hub, wanted: str, cluster: str | None) -> Told:
+def find_job(hub: Hub, wanted: str, cluster: str | None) -> Told:
     """Find a job; ConfigError if it is unknown or ambiguous, HubUnavailable or HubRefused without an answer."""
     holder = holder_named(wanted)
     number = holder.name
@@ -181,7 +181,7 @@ def around_its_end(hub: Hub, told: Told) -> tuple[Iterable[Event], Iterable[Inci
     return events, of_nodes(incidents, told.nodes)
 
 
-def standing(hub: Hub, told: Told) -> Sequence[Incident]:
+def active_incidents(hub: Hub, told: Told) -> Sequence[Incident]:
     """Return open incidents on the nodes of a job that has not ended, or that name it; oldest first."""
     if told.ending.ended_at is not None:
         return ()

@@ -60,7 +60,7 @@ def running_now(
     if not found:
         return None
     start = max(now - job_losses.SPAN, from_text(oldest)) if oldest else now
-    clusters = fleet_now.look(hub, settings, told.cluster).clusters
+    clusters = fleet_now.fetch(hub, settings, told.cluster).clusters
     return Running(
         job=with_silence(found, clusters)[0],
         now=now,
