@@ -40,7 +40,7 @@ COLUMNS = (
 _OF_ROWS = 4  # the other columns describe the job and are the same in every row
 
 
-def look(
+def fetch(
     hub: Hub,
     wanted: str,
     cluster: str | None,

@@ -12,7 +12,7 @@ import numpy as np
 from accounting.cost.money import Prices, models_of
 from accounting.inference_capacity import CapacityVerdict, Numbers, Replica, Steps, judge, numbers
 from gpuvigil.config import IdleSettings
-from gpuvigil.config.routing import stands_by
+from gpuvigil.config.routing import is_standby
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, Subject
 from gpuvigil.store import Aggregate, Function
@@ -263,7 +263,7 @@ def _holders(moment: FleetNow) -> Mapping[str, Sequence[Allocation]]:
 def _is_standby(
     holders: Mapping[str, Sequence[Allocation]], gpu: str, declared: Sequence[IdleSettings]
 ) -> bool:
-    return any(stands_by(declared, labels_of([held])) for held in holders.get(gpu, ()))
+    return any(is_standby(declared, labels_of([held])) for held in holders.get(gpu, ()))
 
 
 def _gpu(row: _Row) -> str:

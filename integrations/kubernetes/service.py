@@ -142,7 +142,7 @@ class Watcher:
         left: tuple[ScheduledNode, ...] = ()
         if not why:
             here = self._scheduled.take(nodes.objects.values(), pods.objects.values(), now)
-            told, left = self._turns.take(here, now)
+            told, left = self._turns.update(here, now)
         said = Scheduler(
             told_by=self._told_by, at=now, why=why, answered_at=answered, nodes=told, left=left
         )

@@ -76,7 +76,7 @@ class Watch:
             self._pace.end(answered=False)
             return self._said(self._unknown(str(error), at))
         self._pace.end(answered=True)
-        odd, left = self._turns.take(filter(is_odd, nodes), at)
+        odd, left = self._turns.update(filter(is_odd, nodes), at)
         told = Scheduler(
             told_by=self._told_by,
             at=at,
