@@ -8,7 +8,7 @@ from types import MappingProxyType
 from accounting.cost.money import Prices
 from accounting.job_ending import Clue, Ending, Verdict, verdict
 from accounting.jobs.bound import UNSAID
-from dashboard.lists.one_job import Told, active_incidents, around_its_end, find_job
+from dashboard.lists.one_job import KnownJob, active_incidents, around_its_end, find_job
 from dashboard.lists.one_job_now import Running, running_now, sentences
 from dashboard.lists.table import Column, Grid, Value, length, percents, tenths
 from gpuvigil.clock import to_text
@@ -59,7 +59,7 @@ def fetch(
 
 
 def grid(
-    told: Told,
+    told: KnownJob,
     found: Verdict,
     stands: Sequence[Incident] = (),
     indices: Mapping[str, int] = MappingProxyType({}),
@@ -143,7 +143,7 @@ def _goes_on(now: Running | None) -> str:
     return f"it is running, bound by {found.bound.value}"
 
 
-def _notes(told: Told, others: Sequence[Sequence[Value]]) -> Sequence[str]:
+def _notes(told: KnownJob, others: Sequence[Sequence[Value]]) -> Sequence[str]:
     """Explain why the table has only the job's own row; empty if it has others."""
     if others or not told.nodes:
         return ()
@@ -152,7 +152,7 @@ def _notes(told: Told, others: Sequence[Sequence[Value]]) -> Sequence[str]:
     return ("Its nodes reported nothing from 10 minutes before its end to 5 after.",)
 
 
-def _sentence(told: Told, found: Verdict, user: str | None) -> str:
+def _sentence(told: KnownJob, found: Verdict, user: str | None) -> str:
     ending = told.ending
     whose = f" of {user}" if user else ""
     if ending.ended_at is None:

@@ -14,7 +14,7 @@ from gpuvigil.store.external import store_of
 from ..device.grid import grid
 from ..device.window import Window, step
 from ..lists.job_losses import incidents_of
-from ..lists.one_job import Told, around_its_end, find_job, of_nodes
+from ..lists.one_job import KnownJob, around_its_end, find_job, of_nodes
 from .over_time import GPU_FIELDS, HOST_FIELDS, PORT_FIELDS, OverTime, over_time
 
 # The most nodes of a job that are read over time, as each takes three queries to the store.
@@ -27,7 +27,7 @@ _COARSER = 4
 class Ending:
     """A job that has ended, with the verdict of `gpuvigil why`."""
 
-    told: Told
+    told: KnownJob
     found: Verdict
 
 

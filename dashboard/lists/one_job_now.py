@@ -20,7 +20,7 @@ from . import fleet_now, job_losses
 from .job_losses import Reliability, incidents_of
 from .jobs import SAME_PACE, Fleet, JobNow, asked, running
 from .not_reporting import not_reporting, with_silence
-from .one_job import Told
+from .one_job import KnownJob
 
 _MOST = 100_000
 
@@ -36,7 +36,7 @@ class Running:
 
 def running_now(
     hub: Hub,
-    told: Told,
+    told: KnownJob,
     standing: Sequence[Incident],
     prices: Prices,
     settings: AnalyzerSettings,
