@@ -69,17 +69,17 @@ class HubWithExternalStore(Hub, HasStore):
         token: Callable[[], str],
         trust: Trust,
         store: Store,
-        heard: NodesHeardByStore,
+        last_seen: NodesHeardByStore,
     ) -> None:
         super().__init__(url, token, trust=trust)
         self.store = store
-        self._heard = heard
+        self._last_seen = last_seen
 
     def status(self) -> Mapping[str, Any]:
         """See `Hub.status`."""
         status = super().status()
         known = {(node["cluster"], node["node"]) for node in status["nodes"]}
-        heard = self._heard.last_seen(from_text(status["now"]))
+        heard = self._last_seen.last_seen(from_text(status["now"]))
         more = [_entry(key, at) for key, at in sorted(heard.items()) if key not in known]
         return {**status, "nodes": [*status["nodes"], *more]}
 
