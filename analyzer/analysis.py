@@ -51,7 +51,7 @@ class Reading:
 
     now: datetime
     rows: Mapping[Key, Rows] = field(default_factory=dict)
-    heard: Mapping[str, datetime] = field(default_factory=dict)
+    last_seen: Mapping[str, datetime] = field(default_factory=dict)
     listening_since: datetime | None = None
     clocks: Mapping[str, float] = field(default_factory=dict)
     ahead: timedelta = timedelta()  # how far the analyzer's clock is ahead of the hub's
@@ -156,9 +156,9 @@ class Analysis:
         with self._lock:
             self._fleet.drop(reading.over)
             told_of = {i.subject.of_node().key for i in self._book.active()}
-            self._fleet.forget(reading.now, told_of | reading.heard.keys(), reading.heard)
+            self._fleet.forget(reading.now, told_of | reading.last_seen.keys(), reading.last_seen)
             self._usual_gap_seconds = self._waits.after(
-                reading.heard, reading.listening_since, reading.now, self._fleet.inventories()
+                reading.last_seen, reading.listening_since, reading.now, self._fleet.inventories()
             )
             window = self._window(reading)
             self._woken = set()
@@ -176,7 +176,7 @@ class Analysis:
             self.extended_limits, self._usual = waits, usual
             self._slow = _by_node(slow)
             # A scheduler record may have arrived since the pass began.
-            away = self._fleet.away(reading.now, reading.heard)
+            away = self._fleet.away(reading.now, reading.last_seen)
             seen = replace(seen, without=frozenset(self._woken), away=away)
             self._conclude(seen, reading.now)
 
@@ -203,7 +203,7 @@ class Analysis:
     def mark_out_of_service(self, now: datetime) -> None:
         """Mark incidents, or no longer, once a scheduler has said which nodes are out of service."""
         with self._lock:
-            heard = self._reading.heard if self._reading is not None else {}
+            heard = self._reading.last_seen if self._reading is not None else {}
             self._keep(*mark_out_of_service(self._book, self._fleet.away(now, heard), now))
 
     def acknowledge(self, acknowledgement: Acknowledgement, now: datetime) -> bool:
@@ -264,12 +264,12 @@ class Analysis:
             holdings=self._fleet.holdings(),
             recent_incidents=self._stood.beside(self._book, reading.now),
             declared=self._declared,
-            heard=reading.heard,
+            last_seen=reading.last_seen,
             usual_gap_seconds=self._usual_gap_seconds,
             usual=self._usual,
             listening_since=reading.listening_since,
             clocks=reading.clocks,
-            away=self._fleet.away(reading.now, reading.heard),
+            away=self._fleet.away(reading.now, reading.last_seen),
             retired=retired,
         )
 
@@ -314,7 +314,7 @@ def patience(settings: AnalyzerSettings) -> Patience:
 
 def _by_hub(reading: Reading) -> Mapping[str, datetime]:
     """Return when each node was heard on the hub's clock, which also dates retirements."""
-    return {key: at - reading.ahead for key, at in reading.heard.items()}
+    return {key: at - reading.ahead for key, at in reading.last_seen.items()}
 
 
 def _find(

@@ -183,28 +183,28 @@ class Fleet:
             self._inventories.drop(key)
             self._drivers.drop(key)
 
-    def away(self, now: datetime, heard: Mapping[str, datetime]) -> Away:
-        """Return which nodes are out of service on purpose; `heard`: by key, when each was last."""
-        return self._scheduler_reports.away(now, heard)
+    def away(self, now: datetime, last_seen: Mapping[str, datetime]) -> Away:
+        """Return which nodes are out of service on purpose; `last_seen`: by key, when it was last heard."""
+        return self._scheduler_reports.away(now, last_seen)
 
-    def retired(self, heard: Mapping[str, datetime]) -> Mapping[str, Ended]:
-        """Return who retired each node that was not heard since, by key; `heard` as for `away`."""
+    def retired(self, last_seen: Mapping[str, datetime]) -> Mapping[str, Ended]:
+        """Return who retired each node that was not heard since, by key; `last_seen` as for `away`."""
         return {
             key: Ended(by=EndedBy.RETIRED, who=said.by, at=said.at)
             for key, said in self._retirements.items()
-            if is_retired(said.at, self._last_seen_at(key, heard))
+            if is_retired(said.at, self._last_seen_at(key, last_seen))
         }
 
-    def to_retire(self, now: datetime, heard: Mapping[str, datetime]) -> list[Retirement]:
+    def to_retire(self, now: datetime, last_seen: Mapping[str, datetime]) -> list[Retirement]:
         """Return retirements of nodes deleted by their scheduler a day ago and not heard since."""
         left = self._scheduler_reports.left(now)
         if not left:
             return []
-        retired = self.retired(heard)
+        retired = self.retired(last_seen)
         found = []
         for key, inventory in self._inventories.copy().items():
             until = left.get(name_of(inventory.subject))
-            told_at = self._last_seen_at(key, heard)
+            told_at = self._last_seen_at(key, last_seen)
             if until is not None and key not in retired and (not told_at or told_at <= until):
                 found.append(
                     Retirement(node=inventory.subject, by=OWN, note=DELETED.reason, at=now)
@@ -227,17 +227,17 @@ class Fleet:
         self,
         now: datetime,
         known: Collection[str] = (),
-        heard: Mapping[str, datetime] | None = None,
+        last_seen: Mapping[str, datetime] | None = None,
     ) -> None:
         """Drop what is over and older than `MEMORY`, and long-deleted nodes that are not in `known`.
 
-        `heard`: when each node was heard last, by key; an older shutdown or stop was not its end.
+        `last_seen`: when each node was heard last, by key; an older shutdown or stop was not its end.
         """
         self._scheduler_reports = self._scheduler_reports.without(now, known)
         before = now - MEMORY
         for key, events in self._sorted.copy().items():
             if events and (events[0].at < before or len(events) > _MOST_ALIKE):
-                kept = _worth_keeping(events, before, (heard or {}).get(key))
+                kept = _worth_keeping(events, before, (last_seen or {}).get(key))
                 self._events[key] = {event.id: event for event in kept}
                 self._sort(key)
         while self._ended and self._ended[0][0] < before:
@@ -268,7 +268,7 @@ class Fleet:
 
 
 def _worth_keeping(
-    events: Iterable[Event], before: datetime, heard: datetime | None
+    events: Iterable[Event], before: datetime, last_seen: datetime | None
 ) -> list[Event]:
     """Return recent events and those whose fault stands, at most `_MOST_ALIKE` of a sort.
 
@@ -278,7 +278,7 @@ def _worth_keeping(
     alike: dict[_Alike, list[str]] = defaultdict(list)
     ended: dict[tuple[Subject, EventKind], datetime] = {}
     for event in reversed(list(events)):
-        if event.at >= before or _still_holds(event, ended, heard):
+        if event.at >= before or _still_holds(event, ended, last_seen):
             same = alike[_alike(event)]
             if len(same) < _MOST_ALIKE:
                 kept[event.id] = event

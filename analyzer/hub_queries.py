@@ -175,12 +175,12 @@ def _without(table: pa.Table, nodes: Collection[str]) -> pa.Table:
 
 def without_old_selftests(reading: Reading) -> Reading:
     """Return a reading without the nodes of finished selftests, which it lists in `over`."""
-    gone = over(reading.heard, reading.now)
+    gone = over(reading.last_seen, reading.now)
     if not gone:
         return reading
     return replace(
         reading,
-        heard={key: at for key, at in reading.heard.items() if key not in gone},
+        last_seen={key: at for key, at in reading.last_seen.items() if key not in gone},
         clocks={key: ahead for key, ahead in reading.clocks.items() if key not in gone},
         over=gone,
     )
@@ -243,7 +243,7 @@ class NodeContacts:
             heard[key] = max(heard.get(key, at), at)
         return Reading(
             now=now,
-            heard=heard,
+            last_seen=heard,
             listening_since=self._since,
             clocks=wrong_clocks(status),
             ahead=offset,

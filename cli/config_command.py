@@ -22,18 +22,18 @@ def main(arguments: Sequence[str]) -> int:
         file = config_of_up(chosen.file or chosen.config)
         found = mistakes(file)
         if found:
-            _say("\n".join(found))
+            _write("\n".join(found))
             return 1
         if chosen.limits:
-            _say(_json(limits(file)) if chosen.form == "json" else _text(limits(file)))
+            _write(_json(limits(file)) if chosen.form == "json" else _text(limits(file)))
         else:
-            _say(f"{file or 'the variables'}: nothing wrong")
+            _write(f"{file or 'the variables'}: nothing wrong")
     except GpuvigilError as error:
         return fail(parser.prog, error)
     return 0
 
 
-def _say(text: str) -> None:
+def _write(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 

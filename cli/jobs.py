@@ -16,7 +16,7 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.numbers_in_words import counted
 
 
-def look(hub: Hub, moment: FleetNow, lately: timedelta, prices: Prices) -> Grid:
+def fetch(hub: Hub, moment: FleetNow, lately: timedelta, prices: Prices) -> Grid:
     """Return the table of jobs; HubUnavailable, HubRefused or StoreError if hub or store do not answer."""
     shown = {one.name for one in moment.clusters}
     fleet = Fleet.of(moment)

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         with as_owner_of(chosen.secrets):
             done = _VERBS[chosen.verb](Accounts(chosen.secrets), chosen)
         if done:
-            _told(config, chosen.name, done, options.prog)
+            _audit(config, chosen.name, done, options.prog)
 
     return run_command(options, arguments, run)
 
@@ -161,7 +161,7 @@ def _password(file: Path | None) -> str:
     return first
 
 
-def _told(config: Config, name: str, done: str, program: str) -> None:
+def _audit(config: Config, name: str, done: str, program: str) -> None:
     """Write what was done into the audit log; if the hub does not take the entry, only warn."""
     entry = audit_of_command(AuditedAction.PERSON, name, done, SystemClock().now())
     try:

@@ -34,7 +34,7 @@ _FOR_PEOPLE = 8
 _Span = tuple[datetime, datetime]
 
 
-def look(hub: Hub, moment: FleetNow, span: _Span, prices: Prices) -> Grid:
+def fetch(hub: Hub, moment: FleetNow, span: _Span, prices: Prices) -> Grid:
     """Return the table of accounts; HubUnavailable or HubRefused if the hub does not answer."""
     told = {one.name: job_history(hub, cluster_key(one.name), span[0]) for one in moment.clusters}
     jobs = [job for one in told.values() for many in one.jobs.values() for job in many]

@@ -74,7 +74,9 @@ def shown(hub: Hub, identifier: str) -> Grid:
     )
 
 
-def told(hub: Hub, identifier: str, state: RmaState, by: str, note: str, now: datetime) -> Grid:
+def record_step(
+    hub: Hub, identifier: str, state: RmaState, by: str, note: str, now: datetime
+) -> Grid:
     """Record a step of a return and return `shown`; ConfigError for a fault that no manufacturer takes back."""
     incident = _incident(hub, identifier)
     if not can_be_returned(incident):

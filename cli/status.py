@@ -38,7 +38,7 @@ _NO_NODE = "No node has reported yet: 'gpuvigil join' on each makes it report."
 
 def grid(moment: FleetNow) -> Grid:
     """Return a row per open incident, in the order in which people should handle them."""
-    standing = _standing(moment)
+    standing = _open_incidents(moment)
     rows = [
         (
             one.severity.value,
@@ -65,7 +65,7 @@ def grid(moment: FleetNow) -> Grid:
 
 def exit_code(moment: FleetNow) -> int:
     """Return 2 if an open incident is critical, 1 if one is a warning, 3 if the view has gaps or no node, else 0."""
-    standing = {one.severity for one in _standing(moment)}
+    standing = {one.severity for one in _open_incidents(moment)}
     if Severity.CRITICAL in standing:
         return 2
     if Severity.WARNING in standing:
@@ -73,7 +73,7 @@ def exit_code(moment: FleetNow) -> int:
     return 3 if moment.view.warnings or not moment.view.clusters else 0
 
 
-def _standing(moment: FleetNow) -> Sequence[Attention]:
+def _open_incidents(moment: FleetNow) -> Sequence[Attention]:
     names = {one.name for one in moment.clusters}
     return [one for one in moment.view.attention if one.subject.cluster in names]
 

@@ -16,7 +16,7 @@ from accounting.usage import query
 from accounting.usage.ledger_query import answer
 from dashboard.data import offenders
 from dashboard.lists import holders, inefficient, inference, inference_usage, network
-from dashboard.lists.fleet_now import FleetNow, look
+from dashboard.lists.fleet_now import FleetNow, fetch
 from dashboard.lists.idle_reasons import reasons
 from dashboard.lists.table import FORMS, Grid, csv_text, json_text
 from gpuvigil.clock import SystemClock
@@ -51,7 +51,7 @@ def status_main(arguments: Sequence[str]) -> int:
     moments: list[FleetNow] = []
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
-        moments.append(_look(hub, config, chosen))
+        moments.append(_fetch(hub, config, chosen))
         return status.grid(moments[0])
 
     chosen = commands.parse_args(arguments)
@@ -73,10 +73,10 @@ def top_main(arguments: Sequence[str]) -> int:
         return _answer(commands, chosen, _now(holders.top))
 
     def watched(hub: Hub, config: Config) -> str:
-        live.watch(lambda: holders.top(_look(hub, config, chosen)))
+        live.watch(lambda: holders.top(_fetch(hub, config, chosen)))
         return ""
 
-    return _tell(commands, chosen, watched)
+    return _print_table(commands, chosen, watched)
 
 
 def idle_main(arguments: Sequence[str]) -> int:
@@ -84,7 +84,7 @@ def idle_main(arguments: Sequence[str]) -> int:
     what = "Show allocated GPUs that compute nothing, longest idle first."
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
-        moment = _look(hub, config, chosen)
+        moment = _fetch(hub, config, chosen)
         prices = Prices(settings=config.cost)
         why = reasons(hub, config.analyzer, moment, config.alerts.idle)
         return holders.idle(moment, why, prices)
@@ -98,7 +98,7 @@ def who_main(arguments: Sequence[str]) -> int:
     commands.add_argument("node", metavar="NODE[:GPU]", help="a node, or one GPU by index or UUID")
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
-        return who.grid(_look(hub, config, chosen), chosen.node)
+        return who.grid(_fetch(hub, config, chosen), chosen.node)
 
     return _run(commands, arguments, grid)
 
@@ -113,7 +113,7 @@ def why_main(arguments: Sequence[str]) -> int:
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         prices = Prices(settings=config.cost)
-        return why.look(hub, chosen.job, chosen.cluster, prices, config.analyzer)
+        return why.fetch(hub, chosen.job, chosen.cluster, prices, config.analyzer)
 
     return _run(commands, arguments, grid)
 
@@ -133,9 +133,9 @@ def jobs_main(arguments: Sequence[str]) -> int:
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         start, end = span_of(chosen.last, None, None, SystemClock().now())
-        moment = _look(hub, config, chosen)
+        moment = _fetch(hub, config, chosen)
         prices = of_clusters(config.cost, (one.name for one in moment.clusters))
-        return jobs.look(hub, moment, end - start, prices)
+        return jobs.fetch(hub, moment, end - start, prices)
 
     return _run(commands, arguments, grid)
 
@@ -151,7 +151,7 @@ def inefficient_main(arguments: Sequence[str]) -> int:
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         span = span_of(chosen.last, None, None, SystemClock().now())
         prices = Prices(settings=config.cost)
-        return inefficient.look(hub, _look(hub, config, chosen), span, prices)
+        return inefficient.fetch(hub, _fetch(hub, config, chosen), span, prices)
 
     return _run(commands, arguments, grid)
 
@@ -166,7 +166,7 @@ def inference_main(arguments: Sequence[str]) -> int:
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         span = span_of(chosen.last, None, None, SystemClock().now())
-        moment, prices = _look(hub, config, chosen), Prices(settings=config.cost)
+        moment, prices = _fetch(hub, config, chosen), Prices(settings=config.cost)
         told = inference_usage.query_telemetry(hub, (one.name for one in moment.clusters), span)
         found = inference_usage.services(moment, told, config.alerts.idle, prices)
         return inference.grid(found, span, prices)
@@ -185,8 +185,8 @@ def queue_main(arguments: Sequence[str]) -> int:
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
         span = span_of(chosen.last, None, None, SystemClock().now())
-        moment = _look(hub, config, chosen)
-        return queue.look(hub, moment, span, Prices(settings=config.cost))
+        moment = _fetch(hub, config, chosen)
+        return queue.fetch(hub, moment, span, Prices(settings=config.cost))
 
     return _run(commands, arguments, grid)
 
@@ -277,7 +277,7 @@ def rma_main(arguments: Sequence[str]) -> int:
         if chosen.state is None:
             return rma.shown(hub, chosen.incident)
         by = getpass.getuser() if chosen.by is None else chosen.by
-        return rma.told(hub, chosen.incident, RmaState(chosen.state), by, chosen.note, now)
+        return rma.record_step(hub, chosen.incident, RmaState(chosen.state), by, chosen.note, now)
 
     return _run(commands, arguments, grid)
 
@@ -287,7 +287,7 @@ def network_main(arguments: Sequence[str]) -> int:
     what = "Show whether the network is a bottleneck, which links, and whose jobs."
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
-        found = network.look(hub, _look(hub, config, chosen))
+        found = network.fetch(hub, _fetch(hub, config, chosen))
         return replace(found.grid, notes=[*found.grid.notes, *found.unseen])
 
     return _run(_parser("network", what), arguments, grid)
@@ -310,15 +310,15 @@ def topology_main(arguments: Sequence[str]) -> int:
     def said(hub: Hub, config: Config) -> str:
         files = (*config.topology.files, *chosen.file)
         with at_work("asking the hub"):
-            clusters = topology.look(hub, files, SystemClock().now())
+            clusters = topology.fetch(hub, files, SystemClock().now())
         _known(clusters, chosen.cluster)
         wanted = {name: it for name, it in clusters.items() if chosen.cluster in {None, name}}
         if chosen.form == "json":
             return topology.json_text(wanted)
         grid = topology.ports(wanted) if chosen.form == "csv" else topology.switches(wanted)
-        return _said(grid, chosen.form)
+        return _rendered(grid, chosen.form)
 
-    return _tell(commands, chosen, said)
+    return _print_table(commands, chosen, said)
 
 
 _Grid = Callable[[Hub, Config, argparse.Namespace], Grid]
@@ -328,13 +328,13 @@ def _now(show: Callable[[FleetNow], Grid]) -> _Grid:
     """Return a function that shows the table of the fleet at this moment."""
 
     def grid(hub: Hub, config: Config, chosen: argparse.Namespace) -> Grid:
-        return show(_look(hub, config, chosen))
+        return show(_fetch(hub, config, chosen))
 
     return grid
 
 
-def _look(hub: Hub, config: Config, chosen: argparse.Namespace) -> FleetNow:
-    moment = look(hub, config.analyzer, chosen.cluster)
+def _fetch(hub: Hub, config: Config, chosen: argparse.Namespace) -> FleetNow:
+    moment = fetch(hub, config.analyzer, chosen.cluster)
     _known((one.name for one in moment.view.clusters), chosen.cluster)
     return moment
 
@@ -359,20 +359,20 @@ def _answer(commands: argparse.ArgumentParser, chosen: argparse.Namespace, grid:
     def said(hub: Hub, config: Config) -> str:
         with at_work("asking the hub"):
             found = grid(hub, config, chosen)
-        return _said(found, chosen.form)
+        return _rendered(found, chosen.form)
 
-    return _tell(commands, chosen, said)
+    return _print_table(commands, chosen, said)
 
 
-def _tell(
+def _print_table(
     commands: argparse.ArgumentParser,
     chosen: argparse.Namespace,
-    say: Callable[[Hub, Config], str],
+    render: Callable[[Hub, Config], str],
 ) -> int:
     try:
         config = load(config_of_up(chosen.config))
         with closing(hubs(config)()) as hub:
-            said = say(hub, config)
+            said = render(hub, config)
     except GpuvigilError as error:
         return fail(commands.prog, error)
     try:
@@ -402,7 +402,7 @@ def _known(names: Iterable[str], wanted: str | None) -> None:
         raise ConfigError(f"--cluster {wanted}: there is no such cluster; known: {named}")
 
 
-def _said(grid: Grid, form: str) -> str:
+def _rendered(grid: Grid, form: str) -> str:
     if form == "json":
         return json_text(grid)
     if form == "csv":

@@ -44,7 +44,7 @@ _EMPTY = (
 )
 
 
-def look(hub: Hub, files: Iterable[Path], now: datetime) -> dict[str, Topology]:
+def fetch(hub: Hub, files: Iterable[Path], now: datetime) -> dict[str, Topology]:
     """Return the fabric of each cluster that the hub knows; ConfigError for a file that cannot be read."""
     imported = sum((read(file) for file in files), Imported())
     retired = {
@@ -145,14 +145,17 @@ def ports(clusters: Mapping[str, Topology]) -> Grid:
 
 
 def _values(link: Link) -> tuple[str | float | bool | None, ...]:
-    (switch, switch_from, sure), (rail, rail_from, rail_sure) = _told(link.switch), _told(link.rail)
+    (switch, switch_from, sure), (rail, rail_from, rail_sure) = (
+        _columns(link.switch),
+        _columns(link.rail),
+    )
     return (
         *(link.node, link.device, link.port, link.role, link.was_up),
         *(switch, link.switch_port, switch_from, sure, rail, rail_from, rail_sure),
     )
 
 
-def _told(fact: Fact | None) -> tuple[str | None, str | None, float | None]:
+def _columns(fact: Fact | None) -> tuple[str | None, str | None, float | None]:
     if fact is None:
         return None, None, None
     return fact.value, fact.source.value, fact.confidence

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from accounting.cost.money import Prices
 from accounting.job_ending import Clue, Ending, Verdict, verdict
 from accounting.jobs.bound import UNSAID
-from dashboard.lists.one_job import Told, around_its_end, standing, told_of
+from dashboard.lists.one_job import KnownJob, active_incidents, around_its_end, find_job
 from dashboard.lists.one_job_now import Running, running_now, sentences
 from dashboard.lists.table import Column, Grid, Value, length, percents, tenths
 from gpuvigil.clock import to_text
@@ -40,7 +40,7 @@ COLUMNS = (
 _OF_ROWS = 4  # the other columns describe the job and are the same in every row
 
 
-def look(
+def fetch(
     hub: Hub,
     wanted: str,
     cluster: str | None,
@@ -48,9 +48,9 @@ def look(
     settings: AnalyzerSettings = AnalyzerSettings(),  # noqa: B008 - it is frozen
 ) -> Grid:
     """Return the table for a job; ConfigError for an unknown job, HubUnavailable or HubRefused from the hub."""
-    told = told_of(hub, wanted, cluster)
+    told = find_job(hub, wanted, cluster)
     events, incidents = around_its_end(hub, told)
-    found, stands = verdict(told.ending, events, incidents), standing(hub, told)
+    found, stands = verdict(told.ending, events, incidents), active_incidents(hub, told)
     named = [*(one.where for one in found.clues), *(one.subject.key for one in stands)]
     # The scheduler reports a job's end earlier than its nodes do.
     runs = told.runs and told.ending.ended_at is None
@@ -59,7 +59,7 @@ def look(
 
 
 def grid(
-    told: Told,
+    told: KnownJob,
     found: Verdict,
     stands: Sequence[Incident] = (),
     indices: Mapping[str, int] = MappingProxyType({}),
@@ -143,7 +143,7 @@ def _goes_on(now: Running | None) -> str:
     return f"it is running, bound by {found.bound.value}"
 
 
-def _notes(told: Told, others: Sequence[Sequence[Value]]) -> Sequence[str]:
+def _notes(told: KnownJob, others: Sequence[Sequence[Value]]) -> Sequence[str]:
     """Explain why the table has only the job's own row; empty if it has others."""
     if others or not told.nodes:
         return ()
@@ -152,7 +152,7 @@ def _notes(told: Told, others: Sequence[Sequence[Value]]) -> Sequence[str]:
     return ("Its nodes reported nothing from 10 minutes before its end to 5 after.",)
 
 
-def _sentence(told: Told, found: Verdict, user: str | None) -> str:
+def _sentence(told: KnownJob, found: Verdict, user: str | None) -> str:
     ending = told.ending
     whose = f" of {user}" if user else ""
     if ending.ended_at is None:

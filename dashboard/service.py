@@ -128,7 +128,7 @@ def serve(config: Config, _chosen: argparse.Namespace, stop: threading.Event) ->
         runner = threading.Thread(target=server.run, args=([listener],), name="server")
         runner.start()
         _wait_for_start(server, runner)
-        _say_where(config, listener, log)
+        _log_address(config, listener, log)
         while runner.is_alive() and not stop.wait(0.5):
             pass
         server.should_exit = True
@@ -146,7 +146,7 @@ def _collect_rarely() -> None:
     gc.set_threshold(COLLECTED_AFTER, 10, 5)
 
 
-def _say_where(config: Config, listener: socket.socket, log: Log) -> None:
+def _log_address(config: Config, listener: socket.socket, log: Log) -> None:
     port, hosts = listener.getsockname()[1], " ".join(_allowed_hosts(config))
     log.info("listening", address=config.dashboard.listen, port=port, hosts=hosts)
 

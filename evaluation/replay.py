@@ -266,7 +266,7 @@ class _NodeContacts:
         """Return what a pass knows beside its rows."""
         return Reading(
             now=now,
-            heard=dict(self._heard),
+            last_seen=dict(self._heard),
             listening_since=self._since,
             clocks={
                 node: ahead / 1e6

@@ -193,7 +193,7 @@ def _scheduler(week: Week, turns: NodeTurns, end: datetime) -> Record:
             for node, to, (begin, until) in week.drains
             if _at(begin) <= at < _at(until)
         )
-        told, left = turns.take(nodes, at)
+        told, left = turns.update(nodes, at)
     told_by = Subject(cluster=CLUSTER, node="head")
     return Scheduler(told_by=told_by, at=end, answered_at=end, nodes=told, left=left).to_record()
 

@@ -14,18 +14,18 @@ class Log:
         self._logger = logging.getLogger(f"gpuvigil.{service}")
 
     def debug(self, fact: str, **values: Value) -> None:
-        self._say(logging.DEBUG, fact, values)
+        self._write(logging.DEBUG, fact, values)
 
     def info(self, fact: str, **values: Value) -> None:
-        self._say(logging.INFO, fact, values)
+        self._write(logging.INFO, fact, values)
 
     def warning(self, fact: str, **values: Value) -> None:
-        self._say(logging.WARNING, fact, values)
+        self._write(logging.WARNING, fact, values)
 
     def error(self, fact: str, **values: Value) -> None:
-        self._say(logging.ERROR, fact, values)
+        self._write(logging.ERROR, fact, values)
 
-    def _say(self, level: int, fact: str, values: dict[str, Value]) -> None:
+    def _write(self, level: int, fact: str, values: dict[str, Value]) -> None:
         if self._logger.isEnabledFor(level):
             pairs = "".join(f" {key}={quoted(value)}" for key, value in values.items())
             self._logger.log(level, "%s%s", quoted(fact), pairs)

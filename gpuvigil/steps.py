@@ -53,8 +53,8 @@ class Steps:
         folder = directory or os.environ.get("GPUVIGIL_STEPS", DIRECTORY)
         self._pid = os.getpid()
         self._path = os.path.join(folder, str(self._pid))
-        self._rank = _told(RANKS) if rank is None else rank
-        self._world = _told(WORLDS) if world is None else world
+        self._rank = _number_in(RANKS) if rank is None else rank
+        self._world = _number_in(WORLDS) if world is None else world
         self._written: object = None
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -232,11 +232,11 @@ class Steps:
             self._paused = before + time.monotonic() - began  # including any pause within it
 
     def _begin(self) -> None:
-        self._thread = threading.Thread(target=self._tell, name="gpuvigil-steps", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="gpuvigil-steps", daemon=True)
         with contextlib.suppress(RuntimeError):  # no more threads, or the program is about to end
             self._thread.start()
 
-    def _tell(self) -> None:
+    def _run(self) -> None:
         while True:
             # A deque may change while it is iterated over: the next second will do.
             with contextlib.suppress(OSError, RuntimeError, ValueError):
@@ -422,7 +422,7 @@ def _dies() -> bool:
     return died is not None or getattr(sys, "last_type", None) is not None
 
 
-def _told(names: Iterable[str]) -> int | None:
+def _number_in(names: Iterable[str]) -> int | None:
     """Return the first of these environment variables that is a number; None when none is."""
     values = (os.environ.get(name, "") for name in names)
     return next((int(value) for value in values if value.isdigit()), None)

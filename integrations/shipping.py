@@ -30,7 +30,7 @@ class Outgoing:
     sender: Sender
     clock: Clock
 
-    def tell(self, records: Sequence[Record]) -> None:
+    def put(self, records: Sequence[Record]) -> None:
         """Keep them until the hub has them."""
         self.spool.put(self.sender.records(records, self.clock.now()))
 

@@ -208,15 +208,15 @@ def symptom_rows() -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     for one in SYMPTOMS.values():
         reads = ", ".join(f"`{name}`" for name in one.reads)
-        grave = one.told.severity.value
+        grave = one.described.severity.value
         yield (
-            f"| `{one.key}` | {one.told.title} | {reads} | {one.limit} | {grave} | {grave} "
+            f"| `{one.key}` | {one.described.title} | {reads} | {one.limit} | {grave} | {grave} "
             f"| {one.source} |"
         )
     for row in SLOWDOWNS.values():
         yield (
-            f"| `{row.key}` | {row.told.title} | `{row.counter}`; at one look bit 0x{row.bit:x} of"
-            f" `clock_event_reasons` | {row.limit} | {row.told.severity.value} | {row.at_a_look.value} "
+            f"| `{row.key}` | {row.described.title} | `{row.counter}`; at one look bit 0x{row.bit:x} of"
+            f" `clock_event_reasons` | {row.limit} | {row.described.severity.value} | {row.at_a_look.value} "
             f"| {row.source} |"
         )
     yield ""

@@ -66,7 +66,7 @@ class Site:
             read = without_old_selftests(
                 Reading(
                     now=self.now,
-                    heard=self.heard,
+                    last_seen=self.heard,
                     listening_since=NOON - timedelta(hours=1),
                     clocks=ahead,
                 )

@@ -175,7 +175,7 @@ def test_the_same_row_of_a_gpu_is_judged_alike(key: str, row: Fields, shows: boo
     # Errors are counted from what was there at the first look, all else is as it is.
     since = 15.0 if key == "uncorrected_growth" else 1e9
     scene = healthy(gpus=GPUS).changed(gpu(), NONE_COUNTED).changed(gpu(), row, since)
-    answer = {key: SYMPTOMS[key].told.severity} if shows else {}
+    answer = {key: SYMPTOMS[key].described.severity} if shows else {}
     assert checked(row, key) == answer
     assert detected(scene, key) == answer
 
@@ -190,7 +190,7 @@ def looked_at(row: Fields) -> Facts:
 
 @pytest.mark.parametrize(("key", "row", "shows"), cases(["port_down"]))
 def test_the_same_row_of_a_port_is_judged_alike(key: str, row: Fields, shows: bool) -> None:
-    answer = {key: SYMPTOMS[key].told.severity} if shows else {}
+    answer = {key: SYMPTOMS[key].described.severity} if shows else {}
     assert told(findings(looked_at(row)), key) == answer
     scene = healthy() if row["up"] != 0 else with_port_down(healthy(), 1)
     assert detected(scene.changed(port(), row, 25), key) == answer
@@ -210,7 +210,7 @@ def test_one_look_sees_what_a_span_counts_from_its_limit_on(key: str) -> None:
     assert checked({"clock_event_reasons": row.bit | 0x1}, key) == {key: row.at_a_look}
     assert counted(least - 0.01) == {}
     lasting = row.share * span
-    grave = row.told.severity
+    grave = row.described.severity
     assert counted(least) == {key: grave if least == lasting else row.at_a_look}
     assert counted(lasting - 0.01) == ({key: row.at_a_look} if least < lasting else {})
     assert counted(lasting) == {key: grave}
@@ -299,7 +299,7 @@ def test_every_symptom_is_held_against_both() -> None:
     for row in rows:
         assert row.limit
         assert row.source
-        assert row.told.key == row.key
+        assert row.described.key == row.key
 
 
 JUDGES = (

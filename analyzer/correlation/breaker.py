@@ -272,7 +272,9 @@ def _is_gone(window: Window, node: Subject) -> bool:
     """Tell whether a node is deleted or retired, or was last heard too long ago to be awaited."""
     if node.key in window.retired or window.away.is_gone(node):
         return True
-    times = [at for at in (window.heard.get(node.key), window.listening_since) if at is not None]
+    times = [
+        at for at in (window.last_seen.get(node.key), window.listening_since) if at is not None
+    ]
     return bool(times) and window.now - max(times) > _AWAITED
 
 

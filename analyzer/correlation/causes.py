@@ -308,7 +308,7 @@ def _as_first_of(
     return replace(one, subject=first.subject, members=others)
 
 
-def _first_of(one: Finding, stands: Sequence[Incident]) -> Incident | None:
+def _first_of(one: Finding, active: Sequence[Incident]) -> Incident | None:
     """Return the oldest incident about a GPU that a finding about its node names, None without one.
 
     One of the same fault comes before that of a slow job.
@@ -316,7 +316,7 @@ def _first_of(one: Finding, stands: Sequence[Incident]) -> Incident | None:
     if one.fault not in SHARED or one.subject.kind != "node" or multi_node(one):
         return None
     members = frozenset(one.members)
-    alike = [i for i in stands if i.subject in members and not is_apart(one, i)]
+    alike = [i for i in active if i.subject in members and not is_apart(one, i)]
     own = [i for i in alike if i.fault == one.fault]
     slow = [i for i in alike if i.fault in SLOW_JOBS and _slows(one)]
     return next(iter([*own, *slow]), None)

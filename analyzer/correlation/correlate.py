@@ -432,7 +432,7 @@ def _reporting_again(window: Window, silent: Incident) -> dict[str, Ended]:
     """Return that a silence is over or no longer the whole rack's; empty if neither."""
     nodes = nodes_of(silent) if is_of_rack(silent) else {silent.subject}
     if all(hearing(window, node) is Hearing.HEARD for node in nodes):
-        at = max(window.heard[node.key] for node in nodes)
+        at = max(window.last_seen[node.key] for node in nodes)
         return {silent.fingerprint: Ended(by=EndedBy.REPORTS_AGAIN, at=at)}
     if is_of_rack(silent) and is_visible(window, silent):
         return {silent.fingerprint: Ended(by=EndedBy.APART)}

@@ -63,7 +63,7 @@ def _reports(window: Window, node: Subject) -> bool:
 
 def _is_punctual(window: Window, node: Subject) -> bool:
     """Tell whether the node's samples still arrive: it may have fallen silent only now."""
-    missing = window.now - window.heard[node.key]
+    missing = window.now - window.last_seen[node.key]
     return missing.total_seconds() <= _TICKS * window.tick_seconds(node)
 
 

@@ -26,7 +26,7 @@ from accounting.efficiency.efficiency_query import ASKED, COUNTED, work
 from accounting.efficiency.idle_reason import gpus_idle_since
 from accounting.efficiency.on_call import is_on_call
 from gpuvigil.clock import duration, micros
-from gpuvigil.config.routing import stands_by
+from gpuvigil.config.routing import is_standby
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.model import Allocation, Evidence, Finding, Incident, Subject
 from gpuvigil.store import Aggregate, Function
@@ -189,7 +189,7 @@ class _Blame:
         if gpu.key in self.idle or self.held_up.has(held):
             return True
         declared = self.window.declared
-        return bool(declared) and stands_by(declared, _labels(held, gpus_of(self.window, held)))
+        return bool(declared) and is_standby(declared, _labels(held, gpus_of(self.window, held)))
 
 
 def _blame(window: Window, _: None) -> _Blame:

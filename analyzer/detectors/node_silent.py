@@ -78,7 +78,7 @@ def hearing(window: Window, node: Subject) -> Hearing:
     """Return whether a node reports, by when its bodies reached the hub; its own clock plays no part."""
     if node.key in window.retired:
         return Hearing.NOT_EXPECTED
-    heard, listening = window.heard.get(node.key), window.listening_since
+    heard, listening = window.last_seen.get(node.key), window.listening_since
     # Nearly all nodes were heard within the shortest possible limit.
     if heard is not None and window.now - heard < _shortest(window, node):
         return Hearing.HEARD
@@ -101,12 +101,12 @@ def extended_limits(window: Window) -> dict[str, float]:
     found = {}
     # All but a few nodes were heard just now; no limit is shorter than that.
     lately = window.now - timedelta(seconds=window.settings.silent_after_seconds)
-    for key in [key for key, at in window.heard.items() if at <= lately]:
+    for key in [key for key, at in window.last_seen.items() if at <= lately]:
         inventory = window.inventories.get(key)
         if inventory is None:
             continue
         plain = silent_after(window.settings.silent_after_seconds, inventory.tick_seconds)
-        if window.now - window.heard[key] >= plain:
+        if window.now - window.last_seen[key] >= plain:
             node = Subject.parse(key)
             if hearing(window, node) is Hearing.HEARD:
                 found[key] = _limit_seconds(window, node)
@@ -125,8 +125,8 @@ def silent_nodes(window: Window) -> list[Finding]:
     """
     # All but a few nodes were heard just now.
     lately = window.now - timedelta(seconds=window.settings.silent_after_seconds)
-    heard = {key for key, at in window.heard.items() if at > lately}
-    nodes = map(Subject.parse, sorted({*window.inventories, *window.heard} - heard))
+    heard = {key for key, at in window.last_seen.items() if at > lately}
+    nodes = map(Subject.parse, sorted({*window.inventories, *window.last_seen} - heard))
     silent = [node for node in nodes if hearing(window, node) is Hearing.SILENT]
     if not silent:
         return []
@@ -205,7 +205,7 @@ def _silent_with_most(
         overdue = {key for key in known - late.keys() if _is_overdue(window, key)}
         if not are_most(len(late) + len(overdue), len(known | late.keys()), MIXED):
             continue
-        late |= {key: window.heard[key] for key in overdue if not _went_in_order(window, key)}
+        late |= {key: window.last_seen[key] for key in overdue if not _went_in_order(window, key)}
         tick = timedelta(seconds=max(window.tick_seconds(Subject.parse(key)) for key in late))
         rack_of = racks(window, cluster)
         alike = late_by_one_cause(late, known - late.keys(), rack_of, within=tick + ARRIVAL)
@@ -230,17 +230,17 @@ def _is_overdue(window: Window, key: str) -> bool:
     if listening is None or key in window.retired:
         return False
     tick = DEFAULT_TICK_SECONDS if inventory is None else inventory.tick_seconds
-    return window.now - max(window.heard[key], listening) > late_after(tick)
+    return window.now - max(window.last_seen[key], listening) > late_after(tick)
 
 
 def _went_in_order(window: Window, key: str) -> bool:
     node = Subject.parse(key)
-    return departure(window, node, window.heard[key], has_jobs=False) is not None
+    return departure(window, node, window.last_seen[key], has_jobs=False) is not None
 
 
 def _unheard(window: Window, node: Subject) -> Finding:
     """Build the finding on one node of many that fell silent together; certain, since so many agree."""
-    heard = window.heard.get(node.key)
+    heard = window.last_seen.get(node.key)
     since: datetime = heard or window.listening_since or window.now
     return Finding(
         fault="node_silent",
@@ -272,7 +272,7 @@ def _went(window: Window, node: Subject, clusters: Collection[str]) -> _Went:
 
     `clusters` are those for which somebody reports who holds GPUs.
     """
-    heard = window.heard.get(node.key)
+    heard = window.last_seen.get(node.key)
     since: datetime = heard or window.listening_since or window.now
     went = lived_until(window, node, since, GOES)
     lost = lost_jobs(window, node, went)
@@ -312,7 +312,7 @@ def _finding(window: Window, went: _Went, others: "_Others", alike: int) -> Find
 
 
 def _last_data(window: Window, node: Subject) -> Evidence:
-    heard = window.heard.get(node.key)
+    heard = window.last_seen.get(node.key)
     value = "none since the hub started" if heard is None else moment(heard)
     return Evidence(name="last data", value=value, limit=f"every {window.tick_seconds(node):g} s")
 

@@ -307,7 +307,7 @@ def _silent_with(window: Window, first: Drop, nodes: Collection[Subject]) -> lis
     racks = racks_of(window)
     own = {racks.get(node.key) for node in nodes}
     found = []
-    for key, heard in window.heard.items():
+    for key, heard in window.last_seen.items():
         node = Subject.parse(key)
         before = timedelta(seconds=window.tick_seconds(node)) + _SILENT_AFTER
         then = first.earliest - before <= heard <= first.at + _SILENT_AFTER

@@ -16,7 +16,7 @@ def reporting_nodes(window: Window, cluster: str) -> set[str]:
     """Return the keys of a cluster's nodes that were heard in the last ten minutes."""
     prefix = Subject(cluster=cluster, node="-").key[:-1]
     after = window.now - _LATELY
-    return {key for key, at in window.heard.items() if at > after and key.startswith(prefix)}
+    return {key for key, at in window.last_seen.items() if at > after and key.startswith(prefix)}
 
 
 def half_of(window: Window, cluster: str, since: Mapping[Subject, datetime]) -> bool:

@@ -50,7 +50,7 @@ def _was_back(window: Window, node: Subject, boot: datetime) -> bool:
     if len(window.get("gpu", Span.NOW).of_node(node)):
         return False
     told = timedelta(seconds=window.settings.window_seconds)
-    heard = window.heard.get(node.key)
+    heard = window.last_seen.get(node.key)
     return heard is not None and heard >= boot + told
 
 

@@ -53,7 +53,7 @@ class _Link:
     number: int
     end: End
     asks: bool  # the host asks the switch to stop, all the time
-    taken: float  # microseconds for which the host was paused; NaN is not measured
+    received: float  # microseconds for which the host was paused; NaN is not measured
     heard: int | None  # pause frames that the switch received
     sent: int | None  # pause frames that the switch sent
 
@@ -75,7 +75,7 @@ def one_sided(window: Window) -> Iterator[OneSided]:
                     number=number,
                     end=end,
                     asks=bool(share[number] >= _SHARE),
-                    taken=float(taken[number]),
+                    received=float(taken[number]),
                     heard=grown_lately(end, "pause_frames_received"),
                     sent=grown_lately(end, "pause_frames_sent"),
                 )
@@ -118,9 +118,9 @@ def _deaf_switch(rows: Rows, links: Sequence[_Link], share: Floats) -> Iterator[
 
 
 def _deaf_hosts(rows: Rows, links: Sequence[_Link]) -> Iterator[OneSided]:
-    count = sum(bool(it.sent) and it.taken > 0.0 for it in links)
+    count = sum(bool(it.sent) and it.received > 0.0 for it in links)
     for it in links if count else ():
-        deaf = it.sent is not None and it.sent >= _FRAMES and it.taken == 0.0
+        deaf = it.sent is not None and it.sent >= _FRAMES and it.received == 0.0
         if deaf and _sent_before(rows, it) >= _FRAMES:
             yield _found(
                 rows,

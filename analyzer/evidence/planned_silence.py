@@ -80,13 +80,13 @@ def lived_until(
     return max((since, *(event.at for event in window.node_events(node, *words))))
 
 
-def went_on(word: Event, heard: datetime) -> bool:
+def went_on(word: Event, last_seen: datetime) -> bool:
     """Tell whether a node was heard too long after a word that it goes.
 
     A collector that stops has sent everything, so no batch can come later.
     """
     later = LAST_WORDS + (BATCH if word.kind is EventKind.SHUTDOWN else timedelta(0))
-    return heard - word.at > later
+    return last_seen - word.at > later
 
 
 def _last_word(window: Window, node: Subject, since: datetime) -> Event | None:

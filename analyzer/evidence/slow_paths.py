@@ -50,7 +50,7 @@ def slow_ports(window: Window, scale: Timescale) -> Iterator[Slow]:
     """Yield the ends that most late paths share first; none if a node's own queue explains them."""
     for job, paths in sorted(window.once(_late_paths, scale).items()):
         left = _Left(paths)
-        while left.paths and left.taken < _MOST_NAMED:
+        while left.paths and left.popped < _MOST_NAMED:
             ports = left.most()
             # A lone path had a bad moment, or is the first of several.
             if not ports and (left.shared or _more_may_come(window, job, scale, paths)):
@@ -66,7 +66,7 @@ class _Left:
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self.paths = set(paths)
-        self.taken, self.shared = 0, False
+        self.popped, self.shared = 0, False
         self._by_port: dict[Subject, set[Path]] = defaultdict(set)
         for path in self.paths:
             for port in path:
@@ -84,7 +84,7 @@ class _Left:
             for end in path:
                 self._by_port.get(end, set()).discard(path)
         self.paths -= those
-        self.taken, self.shared = self.taken + 1, self.shared or len(those) > 1
+        self.popped, self.shared = self.popped + 1, self.shared or len(those) > 1
         return tuple(sorted(those))
 
 

@@ -16,21 +16,24 @@ _BEGINS = frozenset({Signal.CONFIRMED.value, Signal.RETURNED.value, Signal.FLAPP
 
 
 def acknowledge(
-    book: Book, taken: Acknowledgement, now: datetime
+    book: Book, acknowledgement: Acknowledgement, now: datetime
 ) -> tuple[Book, tuple[Transition, ...]]:
     """Return the book after somebody acknowledged an incident, and the transition that this makes.
 
     There is no transition for an incident that is acknowledged already (the record is then only a
     note), over or unknown, or when the same record arrives a second time.
     """
-    found = entry_of(book, taken.incident)
-    if found is None or taken.id in found[1].acknowledgements:
+    found = entry_of(book, acknowledgement.incident)
+    if found is None or acknowledgement.id in found[1].acknowledgements:
         return book, ()
     key, before = found
-    heard = replace(before, acknowledgements=before.acknowledgements | {taken.id})
+    heard = replace(before, acknowledgements=before.acknowledgements | {acknowledgement.id})
     made: list[Transition] = []
     if (heard.state, Signal.ACKNOWLEDGED) in TRANSITIONS:
-        by, note = line(taken.by, _LONGEST_NAME) or "somebody", line(taken.note, _LONGEST_NOTE)
+        by, note = (
+            line(acknowledgement.by, _LONGEST_NAME) or "somebody",
+            line(acknowledgement.note, _LONGEST_NOTE),
+        )
         said = replace(heard.incident, acknowledged_by=by)
         reason = f"acknowledged by {by}" + (f": {note}" if note else "")
         heard, made = signalled(heard, said, Signal.ACKNOWLEDGED, now, reason)

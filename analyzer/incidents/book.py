@@ -309,27 +309,27 @@ def _not_found(
 
 
 def _cured(
-    before: Entry, now: datetime, why: Ended, told: Hindsight | None, patience: Patience
+    before: Entry, now: datetime, why: Ended, hindsight: Hindsight | None, patience: Patience
 ) -> Step:
     """End an incident at once, unless more may come that tells what it was."""
     since = before.absent_since or now
-    unsure = told is not None and not told.sure and before.state in STANDING
+    unsure = hindsight is not None and not hindsight.sure and before.state in STANDING
     if unsure and now - since < patience.clear:
         return replace(before, absent_since=since), []
-    return _settled(before, now, why, told)
+    return _settled(before, now, why, hindsight)
 
 
-def _settled(before: Entry, now: datetime, why: Ended, told: Hindsight | None) -> Step:
+def _settled(before: Entry, now: datetime, why: Ended, hindsight: Hindsight | None) -> Step:
     """End an incident; first correct its words while it stands, if hindsight tells better ones."""
     old = before.incident
-    if told is None or before.state not in STANDING or told.condition == old.condition:
+    if hindsight is None or before.state not in STANDING or hindsight.condition == old.condition:
         return _clear(before, now, why)
     said = replace(
         old,
-        condition=told.condition,
-        title=told.title,
-        action=told.action,
-        evidence=(*old.evidence, *told.evidence),
+        condition=hindsight.condition,
+        title=hindsight.title,
+        action=hindsight.action,
+        evidence=(*old.evidence, *hindsight.evidence),
     )
     put_right, made = signalled(before, said, Signal.CHANGED, now, reason_of(["title"], said))
     over, last = _clear(put_right, now, why)
@@ -345,12 +345,12 @@ def _clear(before: Entry, now: datetime, why: Ended | CoveredBy) -> Step:
 
 
 def signalled(
-    before: Entry, said: Incident, signal: Signal, now: datetime, why: str | Cause
+    before: Entry, changed: Incident, signal: Signal, now: datetime, why: str | Cause
 ) -> tuple[Entry, list[Transition]]:
-    """Return the entry after `signal` and its transition; `said` is the incident's new content."""
+    """Return the entry after `signal` and its transition; `changed` is the incident's new content."""
     cause = None if isinstance(why, str) else why
     after = step(before.state, signal)
-    incident = replace(said, state=after.value, updated_at=now, version=said.version + 1)
+    incident = replace(changed, state=after.value, updated_at=now, version=changed.version + 1)
     transition = Transition(
         incident=incident.id,
         number=before.number + 1,

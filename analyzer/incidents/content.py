@@ -72,26 +72,26 @@ _MATERIAL: Mapping[str, Any] = {
 }
 
 
-def changed(old: Incident, said: Incident) -> list[str]:
+def changed(old: Incident, new: Incident) -> list[str]:
     """Return the names of what changed so much that it makes a transition."""
-    return [name for name, read in _MATERIAL.items() if read(old) != read(said)]
+    return [name for name, read in _MATERIAL.items() if read(old) != read(new)]
 
 
-def reason_of(names: Iterable[str], said: Incident) -> str:
+def reason_of(names: Iterable[str], new: Incident) -> str:
     """Return the reason of a change in words; `names` are what changed."""
     others = [name for name in names if name != SERVICE]
     parts = [", ".join(others) + " changed"] if others else []
     if SERVICE in names:
-        out = said.out_of_service
+        out = new.out_of_service
         parts.append("in service again" if out is None else f"out of service: {out.reason}")
     return "; ".join(parts)
 
 
-def with_earlier(old: Incident, said: Incident) -> Incident:
+def with_earlier(old: Incident, new: Incident) -> Incident:
     """Add the previous time it began to `earlier`, if it is a fault that a repair was to end."""
     if not is_repaired(old):
-        return said
-    return replace(said, earlier=(*old.earlier, old.since)[-_MOST_EARLIER:])
+        return new
+    return replace(new, earlier=(*old.earlier, old.since)[-_MOST_EARLIER:])
 
 
 def by_its_name(old: Incident, candidate: Candidate) -> Candidate:

@@ -36,19 +36,19 @@ class Histories:
         self._lock = threading.Lock()
         # By node and by serial number, then by incident id: in a storm each incident reads few.
         self._failures: dict[tuple[str, ...], dict[str, tuple[Failure, ...]]] = {}
-        self._said: dict[str, _Words] = {}
+        self._attached: dict[str, _Words] = {}
 
     def begin(self, incidents: Iterable[Incident], now: datetime) -> None:
         """Replace everything known by the incidents of the last weeks that the hub has."""
         known = [one for one in incidents if now - one.since <= SPAN]
         with self._lock:
-            self._failures, self._said = {}, {}
+            self._failures, self._attached = {}, {}
             for one in known:
                 self._remember(one)
             # The history of one that is over is written anew if it comes back.
             for one in (it for it in known if it.resolved_at is None):
                 was = Before(_sentence(one), before(one, self._near(one)).advice)
-                self._said[one.id] = one.serial, one.slot, was
+                self._attached[one.id] = one.serial, one.slot, was
 
     def named(self, record: Record) -> Record:
         """Return an incident, or a transition's snapshot, with its GPU's serial, slot and history.
@@ -85,7 +85,7 @@ class Histories:
     def _words(self, incident: Incident) -> _Words:
         """Return serial, slot and history as of its opening: what comes later is no history."""
         with self._lock:
-            known = self._said.get(incident.id)
+            known = self._attached.get(incident.id)
         if known is None:
             serial, slot = self._place(incident.subject)
             incident = replace(incident, serial=serial, slot=slot)
@@ -93,11 +93,11 @@ class Histories:
                 known = serial, slot, before(incident, self._near(incident))
         incident = replace(incident, serial=known[0], slot=known[1])
         with self._lock:
-            self._said[incident.id] = known
+            self._attached[incident.id] = known
             self._remember(incident)
             if incident.resolved_at is not None:
                 # The history is written anew if it comes back as the same incident.
-                del self._said[incident.id]
+                del self._attached[incident.id]
         return known
 
     def _place(self, subject: Subject) -> tuple[str, str]:

@@ -82,10 +82,10 @@ class EfficiencyJob:
             self._clock.wait(self._stop, self._clock.monotonic() - began)
             began = self._clock.monotonic()
 
-    def _judge(self, start: datetime, times: int, told: _HourRecords) -> None:
+    def _judge(self, start: datetime, times: int, records: _HourRecords) -> None:
         """For the `times`-th time; an hour of which records are missing keeps its earlier judgement."""
         assert self._judged is not None
-        if told.whole_from is not None and start < told.whole_from:
+        if records.whole_from is not None and start < records.whole_from:
             self._log.warning(
                 "hour not judged: more jobs ended since than the hub gives in one answer",
                 hour=to_text(start),
@@ -93,25 +93,25 @@ class EfficiencyJob:
             )
             found = []
         else:
-            found = list(self._hours(start, told))
+            found = list(self._hours(start, records))
         if found:
             self._hub.write_records([one.to_record(times) for one in found])
         self._judged[start] = times
         for one in found:
             self._log.info("hour judged", cluster=one.cluster, holders=len(one.wastes))
 
-    def _hours(self, start: datetime, told: _HourRecords) -> Iterator[WasteHour]:
+    def _hours(self, start: datetime, records: _HourRecords) -> Iterator[WasteHour]:
         """The hour from `start` on, of each cluster of which anything was measured in it."""
         span = start, start + HOUR
-        rows = {part: self._rows(part) for part in (span, *parts_of(told.held, start))}
+        rows = {part: self._rows(part) for part in (span, *parts_of(records.held, start))}
         for cluster in sorted(rows[span]):
             yield waste_hour(
                 cluster,
                 start,
-                [one for one in told.held if one.subject.cluster == cluster],
-                [one for one in told.inventories if one.subject.cluster == cluster],
+                [one for one in records.held if one.subject.cluster == cluster],
+                [one for one in records.inventories if one.subject.cluster == cluster],
                 {part: them.get(cluster, {}) for part, them in rows.items()},
-                told.incidents,
+                records.incidents,
             )
 
     def _rows(self, span: Span) -> Mapping[str, Mapping[str, Row]]:

@@ -96,14 +96,14 @@ def renewed(before: Inventory | None, found: Inventory) -> Inventory | None:
 def changed_hands(
     named: Mapping[Subject, Collection[tuple[Holder, str | None]]],
     held: Iterable[Allocation],
-    looked_at: Mapping[Subject, datetime],
+    read_at: Mapping[Subject, datetime],
     now: datetime,
 ) -> list[Allocation]:
     """What to write, so that each GPU is held by those that are named for it.
 
     `named`: holder and pod, by GPU; of a GPU that is not in it nothing new is known. Since when a
     holder has it nobody tells: it counts from the look that found it, and began before where that
-    GPU was not `looked_at` lately.
+    GPU was not `read_at` lately.
     """
     open_ = {(one.subject, one.holder): one for one in held if one.ended_at is None}
     new = [
@@ -115,7 +115,7 @@ def changed_hands(
             started_at=now,
             account=pod.partition("/")[0] if pod else None,
             pod=pod,
-            began_before=gpu not in looked_at or not timedelta() <= now - looked_at[gpu] <= _GAP,
+            began_before=gpu not in read_at or not timedelta() <= now - read_at[gpu] <= _GAP,
         )
         for gpu, holders in named.items()
         for holder, pod in sorted(holders)
@@ -141,7 +141,7 @@ class PrometheusInventory:
         self._stop = stop
         self._log = Log("analyzer")
         # When each GPU was told of last, whoever held it.
-        self._looked_at: dict[Subject, datetime] = {}
+        self._read_at: dict[Subject, datetime] = {}
 
     def step(self) -> None:
         """Look once and write what is new, then wait; raises HubError or StoreError."""
@@ -172,10 +172,10 @@ class PrometheusInventory:
         told = self._hub.records(
             RecordKind.ALLOCATION, states=[AllocationState.HELD], limit=_MOST_RECORDS
         )
-        new = changed_hands(own, readable(told, Allocation.from_record), self._looked_at, now)
+        new = changed_hands(own, readable(told, Allocation.from_record), self._read_at, now)
         if new:
             self._hub.write_records([one.to_record() for one in new])
-        self._looked_at |= dict.fromkeys(own, now)
+        self._read_at |= dict.fromkeys(own, now)
 
     def _rows(self, now: datetime) -> tuple[list[_Row], list[_Row], list[_Row]]:
         asked = ((GPU, "index"), (PORT, "up"), (NODE, "load_average"))

@@ -118,37 +118,35 @@ class SchedulerReports:
     gone: Mapping[Subject, datetime] = field(default_factory=dict)
     checks: Checks = USUAL
 
-    def with_record(self, said: Scheduler) -> "SchedulerReports":
+    def with_record(self, report: Scheduler) -> "SchedulerReports":
         """Return the state after one more record; one older than its scheduler's last is ignored."""
-        key = said.told_by.key
+        key = report.told_by.key
         last = self.newest.get(key)
-        if last is not None and last.at > said.at:
+        if last is not None and last.at > report.at:
             return self
         answered, gone = self.answered, self.gone
-        if said.nodes is not None:
-            known = _Known(at=said.at, why={}) if key not in answered else answered[key]
+        if report.nodes is not None:
+            known = _Known(at=report.at, why={}) if key not in answered else answered[key]
             reasons = {
-                name_of(_subject(said, one)): taken_out(one, self.checks) for one in said.nodes
+                name_of(_subject(report, one)): taken_out(one, self.checks) for one in report.nodes
             }
             why = {name: reason for name, reason in reasons.items() if reason is not None}
-            ill = {name_of(_subject(said, one)) for one in said.nodes if may_be_ill(one)}
+            ill = {name_of(_subject(report, one)) for one in report.nodes if may_be_ill(one)}
             doubted = ill & why.keys()
-            since = {name: known.doubted.get(name, said.at) for name in doubted}
-            answered = {**answered, key: _Known(at=said.at, why=why, doubted=since)}
-            here = {_subject(said, one) for one in said.nodes if "DELETED" not in one.states}
-            left = {_subject(said, one) for one in said.nodes} - here
+            since = {name: known.doubted.get(name, report.at) for name in doubted}
+            answered = {**answered, key: _Known(at=report.at, why=why, doubted=since)}
+            here = {_subject(report, one) for one in report.nodes if "DELETED" not in one.states}
+            left = {_subject(report, one) for one in report.nodes} - here
             # A node that was deleted before may have come back meanwhile, and is deleted anew.
             anew = {n for n in left if not _is_deleted(known.why.get(name_of(n)))}
             gone = {node: at for node, at in gone.items() if node not in here}
-            gone |= dict.fromkeys(anew | (left - gone.keys()), said.at)
-        newest = {**self.newest, key: said}
+            gone |= dict.fromkeys(anew | (left - gone.keys()), report.at)
+        newest = {**self.newest, key: report}
         return replace(self, newest=newest, answered=answered, gone=gone)
 
-    def with_deleted(self, standing: Iterable[Incident]) -> "SchedulerReports":
+    def with_deleted(self, active: Iterable[Incident]) -> "SchedulerReports":
         """Add the deleted nodes of incidents: after a restart nothing else knows of old ones."""
-        gone = {
-            i.subject.of_node(): i.updated_at for i in standing if _is_deleted(i.out_of_service)
-        }
+        gone = {i.subject.of_node(): i.updated_at for i in active if _is_deleted(i.out_of_service)}
         return replace(self, gone={**gone, **self.gone})
 
     def without(self, now: datetime, known: Collection[str]) -> "SchedulerReports":
@@ -166,12 +164,12 @@ class SchedulerReports:
             if now - at >= _RETIRED_AFTER
         }
 
-    def away(self, now: datetime, heard: Mapping[str, datetime]) -> Away:
-        """Return which nodes are out of service at `now`; `heard`: by key, when each was last."""
+    def away(self, now: datetime, last_seen: Mapping[str, datetime]) -> Away:
+        """Return which nodes are out of service at `now`; `last_seen`: by key, when it was last heard."""
         why = {
             name_of(node): DELETED
             for node, at in self.gone.items()
-            if not _is_back(node, at, heard)
+            if not _is_back(node, at, last_seen)
         }
         unsure: set[str] = set()
         doubted: dict[tuple[str, str], datetime] = {}
@@ -219,20 +217,22 @@ def _is_deleted(why: OutOfService | None) -> bool:
     return why is not None and why.state == DELETED.state
 
 
-def _is_back(node: Subject, at: datetime, heard: Mapping[str, datetime]) -> bool:
-    last = heard.get(node.key)
+def _is_back(node: Subject, at: datetime, last_seen: Mapping[str, datetime]) -> bool:
+    last = last_seen.get(node.key)
     return last is not None and last > at + _LAST_WORDS
 
 
-def _unheard(said: Scheduler) -> list[tuple[ScheduledNode, datetime]]:
+def _unheard(report: Scheduler) -> list[tuple[ScheduledNode, datetime]]:
     """Return nodes that do not answer their scheduler, and before when the silence it means began.
 
     A word about a node that is not set down as well may mean a pause, as a late node's does: it counts where
     it comes long enough after the node was last heard.
     """
-    nodes = [one for one in said.nodes or () if NOT_RESPONDING in one.states]
-    return [(one, said.at - (timedelta(0) if "DOWN" in one.states else _SET_DOWN)) for one in nodes]
+    nodes = [one for one in report.nodes or () if NOT_RESPONDING in one.states]
+    return [
+        (one, report.at - (timedelta(0) if "DOWN" in one.states else _SET_DOWN)) for one in nodes
+    ]
 
 
-def _subject(said: Scheduler, node: ScheduledNode) -> Subject:
-    return Subject(cluster=said.told_by.cluster, node=node.name)
+def _subject(report: Scheduler, node: ScheduledNode) -> Subject:
+    return Subject(cluster=report.told_by.cluster, node=node.name)

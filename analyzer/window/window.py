@@ -92,7 +92,7 @@ class Window:
     # Holders that wait for work on purpose, as the site declares.
     declared: tuple[IdleSettings, ...] = ()
     # When a body of the node last reached the hub, by the hub's clock turned into ours.
-    heard: Mapping[str, datetime] = field(default_factory=dict)
+    last_seen: Mapping[str, datetime] = field(default_factory=dict)
     # By node: the second longest recent gap between its bodies, where it had more than one; see `Waits`.
     usual_gap_seconds: Mapping[str, float] = field(default_factory=dict)
     # How far GPUs were beyond their peers, as earlier passes saw it.
@@ -190,7 +190,7 @@ class Window:
             inventories=only(self.inventories),
             switches={},
             equipment={},
-            heard=only(self.heard),
+            last_seen=only(self.last_seen),
             clocks=only(self.clocks),
         )
 

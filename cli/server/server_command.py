@@ -119,7 +119,7 @@ def _init(chosen: argparse.Namespace) -> None:
         print(
             f"The dashboard listens on this machine alone. From elsewhere, first:\n  ssh -L {port}:127.0.0.1:{port} {host}"
         )
-    print(f"\n{told(config)}")
+    print(f"\n{alerts_summary(config)}")
     if opens := opening(config.hub.port):
         print(f"\nThis machine's firewall keeps nodes out until:\n  {opens}")
     print(
@@ -137,7 +137,7 @@ def _check_user() -> None:
         raise GpuvigilError(f"there is no user {USER}: install the package gpuvigil-server first")
 
 
-def told(config: Config) -> str:
+def alerts_summary(config: Config) -> str:
     """Return who is told of incidents, and how to try it."""
     channels = config.alerts.names()
     if not channels:

@@ -81,7 +81,7 @@ class Child:
             )
         self.started_at, self.start_at = now, None
 
-    def look(self, now: float) -> Ended | None:
+    def poll(self, now: float) -> Ended | None:
         """Restart the child when its back-off is over; return how it ended if it just did, else None."""
         self._bound_log()
         if self.start_at is not None and now >= self.start_at:
@@ -164,9 +164,9 @@ class Family:
         child.start(now)
         self._children.append(child)
 
-    def look(self, now: float) -> list[Ended]:
+    def poll(self, now: float) -> list[Ended]:
         """Restart children whose back-off is over; return those that ended since the last look."""
-        ended = [child.look(now) for child in self._children]
+        ended = [child.poll(now) for child in self._children]
         return [end for end in ended if end is not None]
 
     def stop(self, seconds: float, hurry: "Hurry") -> None:

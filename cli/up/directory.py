@@ -38,7 +38,7 @@ class StateDirectory:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise AlreadyRunning(self._who()) from None
-        self.say("")
+        self.write_note("")
         for name in _TOKENS:
             self._make_token(self.path / "secrets" / name)
 
@@ -50,7 +50,7 @@ class StateDirectory:
     def secrets(self) -> Path:
         return self.path / "secrets"
 
-    def say(self, url: str) -> None:
+    def write_note(self, url: str) -> None:
         """Leave a note for a second `up`: this process's ID, and the address of the pages."""
         note = json.dumps({"pid": os.getpid(), "url": url}).encode()
         os.ftruncate(self._lock, 0)

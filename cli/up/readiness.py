@@ -65,7 +65,7 @@ def has_sent(hub: Hub, since: datetime, *, simulated: bool) -> bool:
     )
 
 
-def has_told(hub: Hub, since: datetime, *, simulated: bool) -> bool:
+def has_reported(hub: Hub, since: datetime, *, simulated: bool) -> bool:
     """Return whether a simulated, or a real, node has sent its inventory since then.
 
     If telemetry goes to another store, the inventory is what the hub gets from a node.
@@ -102,7 +102,7 @@ class Startup:
     def note_start(self, name: str, now: float) -> None:
         self.started[name] = round(now - self._began, 3)
 
-    def look(self, clock: Callable[[], float]) -> list[str]:
+    def poll(self, clock: Callable[[], float]) -> list[str]:
         """Return the services that became ready since the last look."""
         fresh = []
         for name in [name for name in self._probes if name in self.started]:

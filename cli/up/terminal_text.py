@@ -13,7 +13,7 @@ from gpuvigil.state_directory import state_directory
 from .machine import Driver
 
 
-def say(text: str, stream: TextIO | None = None) -> None:
+def print_line(text: str, stream: TextIO | None = None) -> None:
     """Print a line and flush it; ignore a terminal that is gone."""
     out = stream or sys.stdout
     with suppress(OSError, ValueError):

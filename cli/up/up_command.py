@@ -26,9 +26,9 @@ from .children import WRONG_CONFIGURATION, Family, Hurry
 from .directory import StateDirectory
 from .machine import turn
 from .plan import Asked, Plan, prepare
-from .readiness import Startup, are_our_pages, has_beaten, has_sent, has_told, is_ours
+from .readiness import Startup, are_our_pages, has_beaten, has_reported, has_sent, is_ours
 from .settings import without_settings
-from .terminal_text import banner, say, where
+from .terminal_text import banner, print_line, where
 
 _LOOK_SECONDS = 0.05
 _CALM_LOOK_SECONDS = 0.2
@@ -91,7 +91,7 @@ def run(planned: Callable[[], Plan], began: float) -> int:
             with suppress(_PortLostError), turn(_TURN_SECONDS) as end_turn:
                 plan = planned()
                 if attempt == 0:
-                    say(_banner(plan))
+                    print_line(_banner(plan))
                 return _live(plan, stop, hurry, _Beginning(at=began, settled=end_turn))
     raise GpuvigilError(f"ports that were free were taken {_PORT_TRIES} times: start it again")
 
@@ -116,10 +116,10 @@ def _live(plan: Plan, stop: threading.Event, hurry: Hurry, began: _Beginning) ->
         raise
     finally:
         if words:
-            say("stopping (Ctrl-C again ends it at once)" if not hurry() else "ending")
+            print_line("stopping (Ctrl-C again ends it at once)" if not hurry() else "ending")
         family.stop(_STOP_SECONDS, hurry)
         if words:
-            say("stopped")
+            print_line("stopped")
 
 
 @contextmanager
@@ -162,7 +162,7 @@ class _Run:
         clock = SystemClock()
         token, since = plan.service_token, clock.now()
         hub = Hub(plan.hub_url, lambda: read_secret(token, "service token"), timeout_seconds=2.0)
-        has_spoken = has_sent if plan.store == "hub" else has_told
+        has_spoken = has_sent if plan.store == "hub" else has_reported
         probes: dict[str, Callable[[], bool]] = {
             "hub": lambda: is_ours(hub),
             "dashboard": lambda: are_our_pages(plan.dashboard_url, plan.secrets, clock.now()),
@@ -180,7 +180,7 @@ class _Run:
 
     def until_stopped(self) -> int:
         for note in self._plan.notes:
-            say(note)
+            print_line(note)
         self._start("hub")
         # The dashboard takes longest to start and needs no other service to do so.
         self._start("dashboard")
@@ -201,17 +201,17 @@ class _Run:
 
     def _supervise(self) -> int | None:
         """Restart children that ended; return an exit code if a restart cannot help, else None."""
-        for ended in self._family.look(time.monotonic()):
+        for ended in self._family.poll(time.monotonic()):
             if ended.code == WRONG_CONFIGURATION and ended.name not in self._startup.ready:
                 if self._plan.has_lost_port(ended.name):
                     raise _PortLostError(ended.name)
-                say(ended.last_words or ended.text, sys.stderr)
+                print_line(ended.last_words or ended.text, sys.stderr)
                 return WRONG_CONFIGURATION
-            say(ended.text, sys.stderr)
+            print_line(ended.text, sys.stderr)
         return None
 
     def _follow_startup(self) -> None:
-        fresh = self._startup.look(time.monotonic)
+        fresh = self._startup.poll(time.monotonic)
         if self._startup.is_complete:
             self._settled()
         if "hub" in fresh:
@@ -230,15 +230,15 @@ class _Run:
         plan = self._plan
         link = new_link(plan.secrets, plan.dashboard_url)
         self._printed_seconds = time.monotonic() - self._began
-        say(where(link, plan.state.path, _program(), plan.example))
-        say(f"Ready in {self._printed_seconds:.1f} s.")
-        plan.state.say(plan.dashboard_url)
+        print_line(where(link, plan.state.path, _program(), plan.example))
+        print_line(f"Ready in {self._printed_seconds:.1f} s.")
+        plan.state.write_note(plan.dashboard_url)
 
     def _complain(self, missing: list[str]) -> None:
         if not self._complained:
             self._complained = True
             names = " and ".join(missing)
-            say(f"Still waiting for {names}; see {self._plan.state.logs}", sys.stderr)
+            print_line(f"Still waiting for {names}; see {self._plan.state.logs}", sys.stderr)
 
 
 def _program() -> str:

@@ -70,19 +70,19 @@ class KernelLogListener:
             self._record(events)
             self._book.save()
 
-    def _receive(self, batch: Batch, taken: threading.Event) -> None:
+    def _receive(self, batch: Batch, recorded: threading.Event) -> None:
         if self._may_record(batch):
-            self._ingest(batch, taken)
+            self._ingest(batch, recorded)
         else:
-            self._waiting = batch, taken
+            self._waiting = batch, recorded
 
     def _may_record(self, batch: Batch) -> bool:
         late = self._clock.monotonic() - self._began >= _UNKNOWN_SECONDS
         return self._settled or late or self._book.knows(batch)
 
-    def _ingest(self, batch: Batch, taken: threading.Event) -> None:
+    def _ingest(self, batch: Batch, recorded: threading.Event) -> None:
         events = self._book.ingest(batch)
         self.record(events)
         if not events:
             self._book.save()
-        taken.set()
+        recorded.set()

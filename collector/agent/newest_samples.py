@@ -21,24 +21,24 @@ class NewestSamples:
         self._tick: Tick | None = None
         self._at = 0.0
         # By index: values and when they were read, since a sweep may take several ticks.
-        self._said: dict[int, tuple[GpuTick, Values, float]] = {}
+        self._last_values: dict[int, tuple[GpuTick, Values, float]] = {}
         self._slow: dict[int, Values] = {}
 
     def update(self, tick: Tick) -> None:
         """Keep a copy of the tick's samples, before anybody changes its numbers."""
         self._tick, self._at = tick, self._clock.monotonic()
         listed = {gpu.index for gpu in tick.gpus}
-        for gone in self._said.keys() - listed:
-            self._said.pop(gone), self._slow.pop(gone, None)
+        for gone in self._last_values.keys() - listed:
+            self._last_values.pop(gone), self._slow.pop(gone, None)
         for gpu in tick.gpus:
             if gpu.slow is not None:
                 self._slow[gpu.index] = dict(gpu.slow)
             if gpu.values is not None:
-                self._said[gpu.index] = gpu, dict(gpu.values), self._at
+                self._last_values[gpu.index] = gpu, dict(gpu.values), self._at
             elif gpu.reason is not None:
                 # Another GPU may have this index when it answers again.
                 self._slow.pop(gpu.index, None)
-                self._said[gpu.index] = gpu, {}, self._at
+                self._last_values[gpu.index] = gpu, {}, self._at
 
     def repeat(self, at: datetime) -> Tick | None:
         """Return the last tick once more, for another sensor's news that cannot wait for the next.
@@ -50,7 +50,7 @@ class NewestSamples:
         gpus = tuple(
             replace(
                 gpu,
-                values=None if gpu.values is None else dict(self._said[gpu.index][1]),
+                values=None if gpu.values is None else dict(self._last_values[gpu.index][1]),
                 slow=None,
                 links=None,
                 costs=None,
@@ -78,7 +78,7 @@ class NewestSamples:
         }
 
     def _gpu(self, newest: GpuTick) -> Mapping[str, Any]:
-        said, values, at = self._said.get(newest.index, (newest, {}, self._at))
+        said, values, at = self._last_values.get(newest.index, (newest, {}, self._at))
         identity = newest.identity or said.identity
         return {
             "index": newest.index,

@@ -55,7 +55,7 @@ class ReaderSupervisor:
         self._clock = clock
         self._inbox = inbox
         self._child: Child | None = None
-        self._heard = clock.monotonic()
+        self._last_message = clock.monotonic()
         self._has_spoken = False
         self._last: Tick | None = None
         self._not_before = 0.0
@@ -110,7 +110,7 @@ class ReaderSupervisor:
         """Start reading again at once."""
         self._released = False
         self._not_before, self._rest_seconds = 0.0, _SHORTEST_REST_SECONDS
-        self._heard = self._clock.monotonic()
+        self._last_message = self._clock.monotonic()
         self._last, self._is_fresh = None, True
 
     def keep(self) -> None:
@@ -145,7 +145,7 @@ class ReaderSupervisor:
 
     def outage_seconds(self) -> float | None:
         """Return how long a reader is overdue, in seconds; None while it reports or need not."""
-        silent = self._clock.monotonic() - self._heard
+        silent = self._clock.monotonic() - self._last_message
         tick_seconds = self._settings.tick_seconds
         patience = max(2 * tick_seconds, tick_seconds + _LATE_SECONDS)
         if self._is_left_behind:
@@ -236,15 +236,15 @@ class ReaderSupervisor:
         call_seconds, slow_seconds = settings.driver_timeout_seconds, settings.slow_tick_seconds
         seconds = (settings.tick_seconds, call_seconds, start_seconds, slow_seconds)
         command = [*own_command.command("read", "collector.reader"), *map(str, seconds)]
-        reader, before = self._starts + 1, (self._heard, self._has_spoken)
-        self._heard, self._has_spoken = now, False
+        reader, before = self._starts + 1, (self._last_message, self._has_spoken)
+        self._last_message, self._has_spoken = now, False
         listen = partial(self._listen, reader=reader)
         held = () if lock is None else (lock,)
         try:
             self._child = started(command, "reader", listen, held)
         except OSError as error:
             log.warning("reader cannot be started, it is tried again", why=str(error))
-            self._heard, self._has_spoken = before
+            self._last_message, self._has_spoken = before
             self._put_off(now)
             return
         # After a driver was absent, changed or released, a new reader is no restart.
@@ -262,7 +262,7 @@ class ReaderSupervisor:
             except ValueError as error:
                 log.warning("reader speaks otherwise than expected", why=str(error))
                 continue
-            self._heard, self._has_spoken = self._clock.monotonic(), True
+            self._last_message, self._has_spoken = self._clock.monotonic(), True
             self._inbox.put_message(reader, message)
         child.stdout.close()
         self._inbox.wake()
@@ -285,9 +285,9 @@ class ReaderSupervisor:
         silent = None if self._last is None else self._last.silent_seconds
         patience = self._settings.reader_patience_seconds
         # A reader reports once a tick, so its last message may be a tick old.
-        unheard = now - self._heard - self._settings.tick_seconds
+        unheard = now - self._last_message - self._settings.tick_seconds
         if unheard >= patience:
-            unheard = min(self._quiet_seconds(now - self._heard), unheard)
+            unheard = min(self._quiet_seconds(now - self._last_message), unheard)
         verdict = judge(unheard, silent, patience)
         if verdict is not Verdict.KEEP and self._child is not None:
             log.warning("reader is replaced", why=verdict.value)
@@ -320,14 +320,14 @@ class ReaderSupervisor:
 
 
 def judge(
-    heard_seconds_ago: float, silent_seconds: float | None, patience_seconds: float
+    message_age_seconds: float, silent_seconds: float | None, patience_seconds: float
 ) -> Verdict:
     """Return what to do with a reader.
 
-    `heard_seconds_ago` is the age of its last message, `silent_seconds` how long, by its own
+    `message_age_seconds` is the age of its last message, `silent_seconds` how long, by its own
     account, none of its driver calls has returned.
     """
-    if heard_seconds_ago >= patience_seconds:
+    if message_age_seconds >= patience_seconds:
         return Verdict.FROZEN
     if silent_seconds is not None and silent_seconds >= patience_seconds:
         return Verdict.STUCK

@@ -67,14 +67,14 @@ def parse(answer: Mapping[str, Any], now: datetime) -> CollectorAnswer:
         raise ValueError(f"not what a collector says of its node: {error!r}") from None
 
 
-def _gpu(said: Mapping[str, Any]) -> CollectorGpu:
-    identity, reason, silent = said["identity"], said["reason"], said["silent_seconds"]
+def _gpu(answer: Mapping[str, Any]) -> CollectorGpu:
+    identity, reason, silent = answer["identity"], answer["reason"], answer["silent_seconds"]
     return CollectorGpu(
-        index=int(said["index"]),
+        index=int(answer["index"]),
         identity=None if identity is None else GpuIdentity(**known(GpuIdentity, identity)),
-        values=said["values"],
+        values=answer["values"],
         reason=None if reason is None else Unmeasured(reason),
-        age_seconds=float(said["age_seconds"]),
+        age_seconds=float(answer["age_seconds"]),
         silent_seconds=None if silent is None else float(silent),
     )
 

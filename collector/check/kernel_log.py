@@ -48,14 +48,14 @@ def read_journal(program: str, now: datetime) -> tuple[tuple[KernelSeen, ...], s
         return (), "not asked for"
     found: list[KernelSeen] = []
 
-    def take(line: bytes) -> None:
+    def add(line: bytes) -> None:
         record = journal_record(line)
         event = parse(record.text) if record is not None and record.of_kernel else None
         if record is not None and event is not None and event.kind in _KINDS:
             ago = max((now - record.at).total_seconds(), 0.0)
             found.append(KernelSeen(event=event, seconds_ago=ago))
 
-    why = follow(program, _JOURNAL, take, threading.Event())
+    why = follow(program, _JOURNAL, add, threading.Event())
     return tuple(found), "" if why == ENDED else why
 
 

@@ -81,11 +81,11 @@ def _keys(finding: Finding) -> frozenset[str]:
     return frozenset(it.key for it in finding.evidence if isinstance(it, CheckEvidence))
 
 
-def idle(looks: Sequence[Facts], who: Callable[[int], Holder]) -> list[Idle]:
+def idle(samples: Sequence[Facts], who: Callable[[int], Holder]) -> list[Idle]:
     """Return held GPUs that were at 0 % at every look that read them, at least two."""
     found = []
-    for gpu in looks[-1].listed:
-        read = [one for facts in looks if (one := facts.gpus.get(gpu.index)) and one.values]
+    for gpu in samples[-1].listed:
+        read = [one for facts in samples if (one := facts.gpus.get(gpu.index)) and one.values]
         if len(read) < 2 or gpu.identity is None or not all(map(_is_idle, read)):
             continue
         values = read[-1].values or {}
@@ -105,14 +105,14 @@ def _is_idle(gpu: GpuFacts) -> bool:
     return bool(gpu.processes) and used is not None and used == 0
 
 
-def free(looks: Sequence[Facts]) -> int:
+def free(samples: Sequence[Facts]) -> int:
     """Return the number of GPUs that nobody holds at the last look."""
-    return sum(gpu.processes == () for gpu in looks[-1].gpus.values())
+    return sum(gpu.processes == () for gpu in samples[-1].gpus.values())
 
 
-def slow(looks: Sequence[Facts]) -> list[Slow]:
+def slow(samples: Sequence[Facts]) -> list[Slow]:
     """Return error counters that grew, and clocks that were held down for much of the time."""
-    first, last = looks[0], looks[-1]
+    first, last = samples[0], samples[-1]
     seconds = (last.at - first.at).total_seconds()
     if seconds <= 0:
         return []

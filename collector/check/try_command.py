@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         return fail(parser.prog, error)
     if sys.stderr.isatty():
         sys.stderr.write(f"looking for {chosen.seconds:g} s ...\n")
-    looks = _looks(config, chosen.seconds)
+    looks = _samples(config, chosen.seconds)
     found = merged_findings([findings(facts) for facts in looks])
     held = idle(looks, _holders(config))
     form = _json if chosen.form == "json" else _text
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     return PERSON.present(looks[-1], found).code
 
 
-def _looks(config: Config, seconds: float) -> list[Facts]:
+def _samples(config: Config, seconds: float) -> list[Facts]:
     """Look a few times, evenly over the given seconds."""
     began, found = time.monotonic(), []
     for number in range(_LOOKS):
@@ -82,19 +82,21 @@ def _holders(config: Config) -> Callable[[int], Holder]:
     return who
 
 
-def _text(looks: Sequence[Facts], found: Sequence[Finding], held: Sequence[Idle]) -> Iterator[str]:
-    facts = looks[-1]
+def _text(
+    samples: Sequence[Facts], found: Sequence[Finding], held: Sequence[Idle]
+) -> Iterator[str]:
+    facts = samples[-1]
     yield from (findings_text.line(facts, one) for one in found)
-    for one in slow(looks):
+    for one in slow(samples):
         yield f"slow     {one.place}: {one.what}"
     for gpu in held:
         who = "; ".join(holder.words for holder in gpu.holders)
         yield f"idle     {gpu.gpu} ({gpu.uuid}): held{_memory(gpu)} and at 0 %, by {who}"
     yield from findings_text.unread(facts)
     if facts.gpus:
-        yield f"{len(facts.gpus)} GPUs: {len(held)} held and idle, {free(looks)} free"
-    span = (facts.at - looks[0].at).total_seconds()
-    yield f"{findings_text.summary(facts, found)}; {len(looks)} looks in {span:.0f} s"
+        yield f"{len(facts.gpus)} GPUs: {len(held)} held and idle, {free(samples)} free"
+    span = (facts.at - samples[0].at).total_seconds()
+    yield f"{findings_text.summary(facts, found)}; {len(samples)} looks in {span:.0f} s"
 
 
 def _memory(gpu: Idle) -> str:
@@ -103,13 +105,15 @@ def _memory(gpu: Idle) -> str:
     return f" with {gpu.memory_bytes / _MIB:,.0f} MiB"
 
 
-def _json(looks: Sequence[Facts], found: Sequence[Finding], held: Sequence[Idle]) -> Iterator[str]:
-    value = json.loads(findings_text.as_json(looks[-1], found))
+def _json(
+    samples: Sequence[Facts], found: Sequence[Finding], held: Sequence[Idle]
+) -> Iterator[str]:
+    value = json.loads(findings_text.as_json(samples[-1], found))
     more = {
-        "looks": len(looks),
+        "looks": len(samples),
         "idle": [asdict(one) for one in held],
-        "free": free(looks),
-        "slow": [asdict(one) for one in slow(looks)],
+        "free": free(samples),
+        "slow": [asdict(one) for one in slow(samples)],
     }
     yield json.dumps({**value, **more}, indent=2)
 

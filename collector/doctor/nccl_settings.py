@@ -50,18 +50,20 @@ def _ras(settings: CollectorSettings) -> Diagnosis:
     )
 
 
-def _inspector(settings: CollectorSettings, said: Mapping[str, str], conf: Path) -> list[Diagnosis]:
-    if said.get(_ENABLE, "0") == "0":
+def _inspector(
+    settings: CollectorSettings, values: Mapping[str, str], conf: Path
+) -> list[Diagnosis]:
+    if values.get(_ENABLE, "0") == "0":
         if not settings.nccl_inspector_directories:
             return [ok("NCCL Inspector", "not read: collector.nccl_inspector_directories is empty")]
         text = f"{conf} does not set {_ENABLE}=1: only jobs that do it themselves are read"
         return [ok("NCCL Inspector", text)]
-    wrong = _writes_nothing(said)
+    wrong = _writes_nothing(values)
     if wrong:
         return [limited("NCCL Inspector", f"{conf}: {wrong[0]}", wrong[1])]
-    directory = Path(said.get(_DIRECTORY, ""))
+    directory = Path(values.get(_DIRECTORY, ""))
     if directory not in settings.nccl_inspector_directories:
-        text = f"{conf}: jobs write to {said.get(_DIRECTORY) or 'their own working directory'}, which is not read"
+        text = f"{conf}: jobs write to {values.get(_DIRECTORY) or 'their own working directory'}, which is not read"
         todo = f"set {_DIRECTORY} and collector.nccl_inspector_directories to one directory"
         return [limited("NCCL Inspector", text, todo)]
     return [ok("NCCL Inspector", f"{conf}: jobs write to {directory}, which is read")]

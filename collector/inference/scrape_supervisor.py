@@ -66,7 +66,7 @@ class Inference:
         self._processes: _Processes = {}
         self._bound: dict[str, _Bound] = {}
         self._served: dict[str, tuple[Served, float]] = {}
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
     @classmethod
     def of(cls, settings: CollectorSettings, clock: Clock) -> "Inference":
@@ -156,10 +156,10 @@ class Inference:
 
     def _log_reason(self, answer: Answer) -> None:
         """Log one line when a reason appears, and one when it goes."""
-        before = self._told.get(answer.url, "")
+        before = self._logged.get(answer.url, "")
         if answer.why == before:
             return
-        self._told[answer.url] = answer.why
+        self._logged[answer.url] = answer.why
         if answer.why:
             log.warning("what an inference server does is not known", at=answer.url, why=answer.why)
         else:

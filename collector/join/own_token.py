@@ -9,7 +9,7 @@ from gpuvigil.model import Subject
 
 from . import node_files
 from .node_files import PENDING, TOKEN
-from .trusted_hub import Asked, exchange, takes
+from .trusted_hub import Asked, accepts, exchange
 
 Say = Callable[[str], None]
 
@@ -23,7 +23,7 @@ def own_token(asked: Asked, node: Subject, directory: Path, say: Say) -> str:
     found = {name: node_files.kept(directory, name) for name in (TOKEN, PENDING)}
     own = {name: token for name, token in found.items() if _is_own(token)}
     for token in own.values():
-        if takes(Asked(url=asked.url, token=token, authority=asked.authority), node):
+        if accepts(Asked(url=asked.url, token=token, authority=asked.authority), node):
             say(f"{'kept':<10} this node's token {joining.id_of(token)}, no use is taken")
             return token
     # A request without an answer is repeated with its token: with another, the node would have two.

@@ -149,7 +149,7 @@ def inventory(asked: Asked, node: Subject) -> Record | None:
             raise
 
 
-def takes(asked: Asked, node: Subject) -> bool:
+def accepts(asked: Asked, node: Subject) -> bool:
     """Return whether the hub accepts the token for that node."""
     with _speaking_to(asked) as hub:
         try:

@@ -95,11 +95,11 @@ def _had_time(
     }
 
 
-def _do(name: str, work: Callable[[], object], told: dict[str, object]) -> None:
+def _do(name: str, work: Callable[[], object], results: dict[str, object]) -> None:
     try:
-        told[name] = work()
+        results[name] = work()
     except OSError as error:
-        told[name] = error.strerror if is_gone(error) else None
+        results[name] = error.strerror if is_gone(error) else None
 
 
 def _asked(mount: Mount, proc: Path) -> Callable[[], object]:

@@ -46,12 +46,12 @@ def parse(text: str | bytes) -> InspectionResult:
         raise ValueError(f"no look at the machine: {error!r}") from error
 
 
-def _parts(said: Any) -> tuple[Part, ...] | None:
-    return None if said is None else tuple(Part(*one) for one in said)
+def _parts(found: Any) -> tuple[Part, ...] | None:
+    return None if found is None else tuple(Part(*one) for one in found)
 
 
-def _pair(said: Any) -> tuple[int, int] | None:
-    return None if said is None else (int(said[0]), int(said[1]))
+def _pair(found: Any) -> tuple[int, int] | None:
+    return None if found is None else (int(found[0]), int(found[1]))
 
 
 def _lldp_answer(neighbours: Any, why_not: str) -> Heard:

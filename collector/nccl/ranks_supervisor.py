@@ -89,8 +89,8 @@ class Ranks:
         self._began = self._due = 0.0
         self._is_of_all = False
         self._repeat_filter = RepeatFilter()
-        self._told_dumps: dict[str, tuple[tuple[Collective, ...], float]] = {}
-        self._told_why: dict[frozenset[str], str] = {}
+        self._reported_dumps: dict[str, tuple[tuple[Collective, ...], float]] = {}
+        self._logged_why: dict[frozenset[str], str] = {}
         self._given_up: set[str] = set()
 
     def update(
@@ -106,7 +106,7 @@ class Ranks:
         gpus = _on_gpus(rows, processes, held)
         still, now = stalled(gpus), self._clock.monotonic()
         self._given_up &= {gpu.holder for gpu in gpus}
-        self._told_dumps = {of: it for of, it in self._told_dumps.items() if of in still}
+        self._reported_dumps = {of: it for of, it in self._reported_dumps.items() if of in still}
         # A job that goes on for a moment, or is not measured, still rests to the end.
         rests = self._rests.items()
         self._rests = {of: it for of, it in rests if it.holders & still or now < it.due}
@@ -254,8 +254,8 @@ class Ranks:
         self._post(lambda: self._handle_answer(asking, said, is_of_all))
 
     def _handle_answer(self, asking: frozenset[str], answer: Answer, is_of_all: bool) -> None:
-        if answer.why and answer.why != self._told_why.get(asking):
-            self._told_why = {asking: answer.why}
+        if answer.why and answer.why != self._logged_why.get(asking):
+            self._logged_why = {asking: answer.why}
             log.warning(
                 "how ranks stand is not known", held_by=", ".join(sorted(asking)), why=answer.why
             )
@@ -272,10 +272,10 @@ class Ranks:
         holder, now = them[0].holder, self._clock.monotonic()
         if them[0].by is not Source.FLIGHT_RECORDER:
             return True
-        before, again = self._told_dumps.get(holder, ((), 0.0))
+        before, again = self._reported_dumps.get(holder, ((), 0.0))
         if them == before and now < again:
             return False
-        self._told_dumps[holder] = them, now + DUMPS_TOLD_AGAIN_SECONDS
+        self._reported_dumps[holder] = them, now + DUMPS_TOLD_AGAIN_SECONDS
         return True
 
     def lasting(self, found: Sequence[Collective]) -> list[Collective]:

@@ -51,7 +51,7 @@ def verdict(
     largest = by_size(after for _, after in pairs)[0]
     hosts = sorted({place.host for place in names if place.host in own_hosts})
 
-    def told(
+    def collective(
         stand: RankState, places: Mapping[Place, int | None], gap: _Gap | None = None
     ) -> Collective:
         found = sorted(places, key=lambda place: (names[place], place.host))
@@ -79,16 +79,16 @@ def verdict(
         )
 
     if lost := _lost(pairs, after):
-        return told(*lost)
+        return collective(*lost)
     if any(_moved(*pair) for pair in pairs):
         return None
     if ill := _ill(pairs):
-        return told(*ill)
+        return collective(*ill)
     gaps = [gap for _, now in pairs for gap in _gaps(now)]
     if gaps:
         gap, roots = _root_gap(gaps)
-        return told(RankState.BEHIND, {place: gap.behind[place] for place in roots}, gap)
-    return told(RankState.TOGETHER, {})
+        return collective(RankState.BEHIND, {place: gap.behind[place] for place in roots}, gap)
+    return collective(RankState.TOGETHER, {})
 
 
 _Pairs = Iterable[tuple[Communicator, Communicator]]

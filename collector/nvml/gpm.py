@@ -46,7 +46,7 @@ class Gpm:
         self._instance = instance
         self._key = "gpm" if instance is None else f"gpm {instance}"
         self._samples: tuple[_Sample, _Sample] | None = None
-        self._taken: float | None = None
+        self._sampled_at: float | None = None
         self._request = pynvml.c_nvmlGpmMetricsGet_t()
         self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         self._request.numMetrics = len(METRICS)
@@ -62,14 +62,14 @@ class Gpm:
             return
         assert self._samples is not None
         now = time.monotonic()
-        if self._taken is not None and now - self._taken < _APART_SECONDS:
+        if self._sampled_at is not None and now - self._sampled_at < _APART_SECONDS:
             return
         before, after = self._samples
         if not self._sample(after):
-            self._taken = None
+            self._sampled_at = None
             return
-        compared = self._taken is not None
-        self._samples, self._taken = (after, before), now
+        compared = self._sampled_at is not None
+        self._samples, self._sampled_at = (after, before), now
         if compared:
             self._request.sample1, self._request.sample2 = before, after
             request = ctypes.byref(self._request)

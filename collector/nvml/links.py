@@ -77,7 +77,7 @@ class Links:
     _states: tuple[Entry, ...] = ()
     _sums: dict[Entry, tuple[str, int]] = field(default_factory=dict)  # metric, and bytes per unit
     _last: dict[Entry, int] = field(default_factory=dict)
-    _said: tuple[object, ...] | None = None
+    _last_sum: tuple[object, ...] | None = None
     _each: Fields | None = None
     _worst: tuple[int, int] | None = None
     _number: ctypes.c_uint = field(default_factory=ctypes.c_uint)
@@ -131,8 +131,8 @@ class Links:
         counted = [values[metric] for metric in _ERRORS if metric in values]
         if counted:
             values["nvlink_errors"] = sum(counted)
-        before, self._said = self._said, (*states, values.get("nvlink_errors"))
-        return before is not None and self._said != before
+        before, self._last_sum = self._last_sum, (*states, values.get("nvlink_errors"))
+        return before is not None and self._last_sum != before
 
     def each(self) -> dict[int, Values] | None:
         """Return the values of every link; None when there is none, or the driver gives none."""

@@ -50,7 +50,7 @@ class GpuSweep:
         self._lock = threading.Lock()
         self._asked = 0
         self._answered = 0
-        self._told = 0
+        self._reported = 0
         self._before: Threads | None = None
         self._call: CallTime | None = None
         self._made = 0  # calls that had returned at the last look
@@ -86,7 +86,7 @@ class GpuSweep:
             )
             self._slow_due = None
         with self._lock:
-            if self._told < self._answered:
+            if self._reported < self._answered:
                 result = _with_untold(self._last, result)
             self._last = result
             self._identity = result.identity
@@ -134,9 +134,9 @@ class GpuSweep:
         """
         silent = self._silent_seconds(now, stuck)
         with self._lock:
-            untold = self._told < self._answered
+            untold = self._reported < self._answered
             if silent is None or (untold and silent < self._patience.seconds):
-                self._told = self._answered
+                self._reported = self._answered
                 return self._last
             if self._answered == 0 and silent < self._patience.start_seconds:
                 return GpuTick(index=self.index)

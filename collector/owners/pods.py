@@ -45,7 +45,7 @@ class Pods:
         self._booted_at = booted_at
         self._migs: dict[str, str] = {}  # all that were ever reported: not every look reports them
         self._unplaced: dict[str, datetime] = {}  # devices that match no known GPU, since when
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         # Held, but not in the kubelet's answer, since when.
         self._absent: dict[tuple[str | None, Holder], datetime] = {}
         self._answered = False  # at the last look
@@ -179,7 +179,7 @@ class Pods:
                 log.warning("the kubelet does not offer a GPU of this node", gpu=uuid)
 
     def _is_news(self, what: str) -> bool:
-        if what in self._told:
+        if what in self._logged:
             return False
-        self._told.add(what)
+        self._logged.add(what)
         return True

@@ -141,7 +141,7 @@ def _active_seconds(child: int, calls: Collection[_Call]) -> dict[str, float]:
 
 
 def _receive_until(
-    take: Callable[[str, Any], None],
+    receive: Callable[[str, Any], None],
     reading: int,
     deadline: float,
     others: dict[int, Callable[[], None]],
@@ -150,7 +150,7 @@ def _receive_until(
 
     Messages that came in time are taken even if this process had to wait for a core until later.
     """
-    messages = _Messages(take)
+    messages = _Messages(receive)
     poll = select.poll()
     for descriptor in (reading, *others):
         poll.register(descriptor, select.POLLIN)
@@ -167,8 +167,8 @@ def _receive_until(
 class _Messages:
     """Puts together messages that come in pieces."""
 
-    def __init__(self, take: Callable[[str, Any], None]) -> None:
-        self._take = take
+    def __init__(self, receive: Callable[[str, Any], None]) -> None:
+        self._receive = receive
         self._waiting = b""
 
     def feed(self, received: bytes) -> bool:
@@ -178,7 +178,7 @@ class _Messages:
             end = _LENGTH.size + _LENGTH.unpack_from(self._waiting)[0]
             if len(self._waiting) < end:
                 break
-            self._take(*pickle.loads(self._waiting[_LENGTH.size : end]))
+            self._receive(*pickle.loads(self._waiting[_LENGTH.size : end]))
             self._waiting = self._waiting[end:]
         return bool(received)
 

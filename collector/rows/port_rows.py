@@ -28,9 +28,9 @@ class PortBook:
         self._known = known
         self._counters = counters
         self._down: set[_Key] = set()
-        self._looked = False
+        self._updated = False
         self._waits: set[tuple[_Key, str]] = set()
-        self._waits_told: list[datetime] = []
+        self._waits_reported: list[datetime] = []
         self._readings: dict[_Key, PortReading] = {}
 
     def restore(self, ports: Iterable[PortIdentity]) -> None:
@@ -53,7 +53,7 @@ class PortBook:
         for key, reading in self._readings.items():
             self._known[key] = _merged(self._known.get(key), reading)
         events = [e for key in self._known if (e := self._note(key, now)) is not None]
-        self._looked = True
+        self._updated = True
         return events, before != _lasting(self._known) or self._waits_for_others(now)
 
     def _waits_for_others(self, now: datetime) -> bool:
@@ -63,11 +63,11 @@ class PortBook:
         minutes.
         """
         waits = {(key, it) for key, port in self._known.items() for it in port.waits_for}
-        self._waits_told = [at for at in self._waits_told if now - at < _WAITS_SPAN]
-        if waits == self._waits or len(self._waits_told) >= _WAITS_MOST:
+        self._waits_reported = [at for at in self._waits_reported if now - at < _WAITS_SPAN]
+        if waits == self._waits or len(self._waits_reported) >= _WAITS_MOST:
             return False
         self._waits = waits
-        self._waits_told.append(now)
+        self._waits_reported.append(now)
         return True
 
     def rows(self, at: datetime) -> list[Row]:
@@ -86,7 +86,7 @@ class PortBook:
         if up is False and identity.was_up and key not in self._down:
             self._down.add(key)
             reading = self._readings.get(key)
-            if not self._looked or (reading is not None and reading.values.get("enabled") == 0):
+            if not self._updated or (reading is not None and reading.values.get("enabled") == 0):
                 return None
             if reading is not None:
                 return self._events.make(EventKind.PORT_DOWN, subject, now, "link is down")

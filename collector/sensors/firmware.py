@@ -63,8 +63,8 @@ def _firmware(
     return _some(found.firmware)
 
 
-def _some(said: str) -> str | None:
-    return None if said in _NONE else said
+def _some(text: str) -> str | None:
+    return None if text in _NONE else text
 
 
 def _word(raw: bytes) -> str:

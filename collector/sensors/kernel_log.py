@@ -100,7 +100,7 @@ class KernelLog:
         self._position = known if known.boot_id == self._boot else Position(boot_id=self._boot)
         self._kernel_clock = KernelClock(self._position.drift_microseconds)
         self._lost = 0
-        self._told = ""
+        self._warned = ""
         self._resumed: datetime | None = None  # up to when another source has reported
 
     @property
@@ -120,8 +120,8 @@ class KernelLog:
     def _warn(self, kmsg: str, journal: str) -> None:
         """Log one line when nothing can be read, and another only for another reason."""
         told = f"{kmsg}; {journal}"
-        if told != self._told:
-            self._told = told
+        if told != self._warned:
+            self._warned = told
             log.warning(
                 "kernel log cannot be read, only the driver tells of Xids: grant CAP_SYSLOG, or join"
                 " the group systemd-journal",

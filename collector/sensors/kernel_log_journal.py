@@ -18,10 +18,10 @@ _NOT_ALLOWED = (b"insufficient permissions", b"not seeing messages from other us
 def follow(
     program: str,
     options: Sequence[str],
-    take: Callable[[bytes], None],
+    handle: Callable[[bytes], None],
     stop: threading.Event,
 ) -> str:
-    """Give every line to `take` until `stop`, or until journalctl ends; return why it ended.
+    """Give every line to `handle` until `stop`, or until journalctl ends; return why it ended.
 
     To be called by a thread that lasts, since the kernel ends the child with the thread.
     """
@@ -32,7 +32,7 @@ def follow(
         stderr=subprocess.PIPE,
     ) as child:
         try:
-            return _Journal(child, take).listen(stop)
+            return _Journal(child, handle).listen(stop)
         finally:
             child.kill()
 
@@ -40,11 +40,11 @@ def follow(
 class _Journal:
     """A child's output: lines for `take`, and its error messages."""
 
-    def __init__(self, child: subprocess.Popen[bytes], take: Callable[[bytes], None]) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], handle: Callable[[bytes], None]) -> None:
         assert child.stdout is not None
         assert child.stderr is not None
         self._lines, self._errors = child.stdout.fileno(), child.stderr.fileno()
-        self._take = take
+        self._handle = handle
         self._rest = b""
         self._words = b""
 
@@ -71,5 +71,5 @@ class _Journal:
             return bool(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._take(line)
+            self._handle(line)
         return bool(data)

@@ -28,16 +28,16 @@ class NicSensor:
 
     def __init__(self, sysfs_root: Path, monotonic: Callable[[], float]) -> None:
         self._root, self._monotonic = sysfs_root, monotonic
-        self._looked: float | None = None
+        self._read_at: float | None = None
         self._asked: object = None
         self._found: tuple[Nic, ...] = ()
 
     def read(self, ports: Iterable[PortIdentity], gpus: Iterable[BusGpu]) -> tuple[Nic, ...]:
         """Return the cards as `nics` does, from a cache of up to a minute."""
         now, asked = self._monotonic(), (tuple(ports), tuple(gpu.address for gpu in gpus))
-        late = self._looked is None or now - self._looked >= _EVERY_SECONDS
+        late = self._read_at is None or now - self._read_at >= _EVERY_SECONDS
         if late or asked != self._asked:
-            self._looked, self._asked = now, asked
+            self._read_at, self._asked = now, asked
             self._found = nics(*asked, self._root)
         return self._found
 

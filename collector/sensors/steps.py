@@ -95,7 +95,7 @@ class _Rank:
     started: int | None
     rank: int | None
     gone: float | None = None  # monotonic
-    told: bool = False  # whether it was reported after it had settled
+    reported: bool = False  # whether it was reported after it had settled
 
 
 class Steps:
@@ -150,7 +150,7 @@ class Steps:
         for pid, rank in self._ranks.items():
             if rank.gone is None and self._left(pid, rank, at) is not None:
                 self._ranks[pid] = replace(rank, gone=at)
-        return any(_is_settled(rank, at) and not rank.told for rank in self._ranks.values())
+        return any(_is_settled(rank, at) and not rank.reported for rank in self._ranks.values())
 
     def _gone(self, speaking: Iterable[str]) -> list[tuple[_Rank, float]]:
         """Return ranks whose process ended and left its file, with seconds gone; longest gone last.
@@ -161,7 +161,7 @@ class Steps:
         for pid, rank in self._ranks.items():
             if (gone := self._left(pid, rank, at)) is not None:
                 lost = replace(rank, gone=gone)
-                kept[pid] = replace(lost, told=_is_settled(lost, at))
+                kept[pid] = replace(lost, reported=_is_settled(lost, at))
             elif self._runs(pid, rank):
                 kept[pid] = rank
         self._ranks = kept

@@ -59,7 +59,7 @@ class StepsSocket:
         self._start_ticks, self._most = start_ticks, most
         self._lines: dict[int, SentLine] = {}
         self._lock, self._closed = threading.Lock(), threading.Event()
-        self._told = -_TOLD_EVERY_SECONDS
+        self._logged_at = -_TOLD_EVERY_SECONDS
         self.dropped = 0  # lines that came and were not kept
         self._socket = _listening(directory)
         if self._socket is not None:
@@ -131,8 +131,8 @@ class StepsSocket:
     def _drop(self) -> None:
         self.dropped += 1
         now = time.monotonic()
-        if now - self._told >= _TOLD_EVERY_SECONDS:
-            self._told = now
+        if now - self._logged_at >= _TOLD_EVERY_SECONDS:
+            self._logged_at = now
             log.info("lines about steps were dropped", lines=self.dropped)
 
 

@@ -34,7 +34,7 @@ class Storage:
         self._proc, self._sysfs, self._monotonic = proc_root, sysfs_root, monotonic
         self._last: dict[tuple[str, str], _Moved] = {}
         self._summed: dict[str, int] = {}
-        self._looked: float | None = None
+        self._read_at: float | None = None
 
     def read(self) -> Mapping[str, int]:
         """Return `disk_read_bytes`, `disk_write_bytes`, and `shared_...` of network file systems.
@@ -42,8 +42,8 @@ class Storage:
         Only those that exist.
         """
         now = self._monotonic()
-        if self._looked is None or now - self._looked >= _SECONDS:
-            self._looked = now
+        if self._read_at is None or now - self._read_at >= _SECONDS:
+            self._read_at = now
             for kind, found in (("disk", dict(self._disks())), ("shared", dict(self._shared()))):
                 self._add(kind, found)
         return dict(self._summed)

@@ -31,13 +31,13 @@ class Throttling:
         self._last: dict[str, int] = {}
         self._summed = dict.fromkeys(_FIELDS, 0)
         self._told: Mapping[str, int] = {}
-        self._looked = self._sought = -_AGAIN_SECONDS
+        self._read_at = self._sought = -_AGAIN_SECONDS
 
     def read(self) -> Mapping[str, int]:
         """Return `cpu_throttled_milliseconds` and `cpu_throttles`, those that the kernel counts."""
         now = self._monotonic()
-        if now - self._looked >= _SECONDS:
-            self._looked = now
+        if now - self._read_at >= _SECONDS:
+            self._read_at = now
             if not self._folders and now - self._sought >= _AGAIN_SECONDS:
                 self._sought, self._folders = now, self._search()
             gained = {field: self._gained(file) for field, file in _FIELDS.items()}

@@ -45,7 +45,7 @@ class SpoolDisk:
         """The current refusal, None while the disk accepts writes."""
         return self._refusal
 
-    def took(self, size: int) -> None:
+    def accepted(self, size: int) -> None:
         """Note a write of `size` bytes: a refusal of no more than that is over."""
         with self._lock:
             before = self._refusal
@@ -83,7 +83,7 @@ class SpoolDisk:
         except OSError as error:
             self.refused(error, size)
         else:
-            self.took(size)
+            self.accepted(size)
 
 
 def _free_bytes(directory: Path) -> int:

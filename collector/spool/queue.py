@@ -348,7 +348,7 @@ class Spool:
                     break
                 error = self._write_down(item, content)
             if error is None:
-                self.disk.took(bytes_on_disk(len(content)))
+                self.disk.accepted(bytes_on_disk(len(content)))
             else:
                 self.disk.refused(error, bytes_on_disk(len(content)))
             return error is None

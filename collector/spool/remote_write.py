@@ -134,9 +134,9 @@ class DirectStore:
         return answer
 
 
-def _object(said: str) -> dict[str, Any] | None:
+def _object(content: str) -> dict[str, Any] | None:
     try:
-        value = json.loads(said)
+        value = json.loads(content)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None

@@ -39,7 +39,7 @@ TOO_LONG = "This sign-in took too long, or began in another browser."
 _T = TypeVar("_T")
 
 
-def _nothing_told(_: Audit) -> None:
+def _no_audit(_: Audit) -> None:
     """Drop the entry."""
 
 
@@ -50,7 +50,7 @@ class SignInWays:
     accounts: Accounts | None = None
     proxy: ProxyHeader | None = None
     oidc: Oidc | None = None
-    audit: Callable[[Audit], None] = _nothing_told
+    audit: Callable[[Audit], None] = _no_audit
 
     @property
     def groups(self) -> Mapping[str, GroupMapping]:
@@ -142,7 +142,7 @@ class SignInHandler:
         tries.add(name, now)
         account = await self._checked(name, sent.get("password", ""))
         if account is None:
-            self._tell(AuditedAction.WRONG_SIGN_IN, name, scope)
+            self._audit(AuditedAction.WRONG_SIGN_IN, name, scope)
             await self._shown(send, 401, WRONG, rest)
             return
         self._tries.forget(address(scope))
@@ -203,7 +203,7 @@ class SignInHandler:
             word = await self._asked(lambda: oidc.claims(query, kept, now))
         except SignInRefused as error:
             self._tries.add(address(scope), self._clock.monotonic())
-            self._tell(AuditedAction.WRONG_SIGN_IN, error.name, scope, str(error))
+            self._audit(AuditedAction.WRONG_SIGN_IN, error.name, scope, str(error))
             await self._shown(send, 403, str(error), "/")
             return
         for value in values:  # the state is valid only once
@@ -234,7 +234,7 @@ class SignInHandler:
         now, ours = self._clock.now(), self._sessions.cookie_name
         for earlier in (value for cookie, value in cookies(scope) if cookie == ours):
             self._sessions.end(earlier, now)
-        self._tell(AuditedAction.SIGN_IN, name, scope, way)
+        self._audit(AuditedAction.SIGN_IN, name, scope, way)
         await redirect(send, rest, self._cookie(scope, ours, session, "/", self._sessions.seconds))
 
     async def _sign_out(self, scope: Message, send: Send, session: str, *, posted: bool) -> None:
@@ -245,7 +245,7 @@ class SignInHandler:
             await sign_out_page(send, person, by_proxy=proxys)
         else:
             self._sessions.end(session, self._clock.now())
-            self._tell(AuditedAction.SIGN_OUT, person.name, scope)
+            self._audit(AuditedAction.SIGN_OUT, person.name, scope)
             ours = self._sessions.cookie_name
             await redirect(send, "/", self._cookie(scope, ours, "", "/", 0))
 
@@ -256,7 +256,7 @@ class SignInHandler:
             await self._too_many(send, rest, wait)
             return
         self._tries.add(address(scope), self._clock.monotonic())
-        self._tell(AuditedAction.WRONG_SIGN_IN, name, scope)
+        self._audit(AuditedAction.WRONG_SIGN_IN, name, scope)
         await self._shown(send, 401, reason, rest)
 
     async def _too_many(self, send: Send, rest: str, wait: int) -> None:
@@ -271,7 +271,7 @@ class SignInHandler:
     def _wait(self, scope: Message) -> int:
         return self._tries.wait_seconds(address(scope), self._clock.monotonic())
 
-    def _tell(self, deed: AuditedAction, name: str, scope: Message, detail: str = "") -> None:
+    def _audit(self, deed: AuditedAction, name: str, scope: Message, detail: str = "") -> None:
         entry = Audit(
             deed=deed,
             person="".join(ch for ch in name if ch.isprintable())[:_LONGEST_NAME],

@@ -90,7 +90,7 @@ def notes(
     nodes = None if only is None else tuple(only)
     names = None if nodes is None else frozenset(map(name_of, nodes))
     found: dict[tuple[str, str], list[tuple[datetime, Subject]]] = {}
-    for at, node, label, text in _told(told, end):
+    for at, node, label, text in _of_nodes(told, end):
         if start <= at < end and (names is None or name_of(node) in names):
             found.setdefault((label, text), []).append((at, node))
     said = [one for key, times in found.items() for one in _together(*key, times)]
@@ -103,7 +103,7 @@ def notes(
     return tuple(sorted(said, key=lambda one: (one.at, one.text)))
 
 
-def _told(told: Done, end: datetime) -> Iterator[_Told]:
+def _of_nodes(told: Done, end: datetime) -> Iterator[_Told]:
     """Yield what the records say of single nodes."""
     by_node: dict[Subject, list[Setup]] = {}
     for setup in told.setups:

@@ -16,7 +16,7 @@ from gpuvigil.model import UNREADABLE, Attribute, Record, RecordKind
 _LENGTHS = {state: length for length, state in STATES.items()}
 
 
-def told_at(record: Record, key: str) -> datetime | None:
+def time_in(record: Record, key: str) -> datetime | None:
     """Return a time from a record's body; None if there is none."""
     text = record.body.get(key)
     try:
@@ -27,7 +27,7 @@ def told_at(record: Record, key: str) -> datetime | None:
 
 def over(record: Record, key: str, at: datetime) -> bool:
     """Return whether the record had ended by then; `key` names the time of its end."""
-    ended = told_at(record, key)
+    ended = time_in(record, key)
     return ended is not None and ended <= at
 
 
@@ -64,7 +64,7 @@ def job(record: Record, at: datetime) -> Record:
 
 def notice(record: Record, at: datetime) -> bool:
     """Return whether the notice had been decided, or sent, by then; one that is still due does not count."""
-    sent = told_at(record, "sent_at")
+    sent = time_in(record, "sent_at")
     waits = record.body.get("state") == "due"
     return record.at <= at and not waits and (sent is None or sent <= at)
 

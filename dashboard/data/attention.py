@@ -70,7 +70,7 @@ class Attention:
         return self.incident.evidence
 
     @property
-    def told(self) -> tuple[DeliveryStatus, ...]:
+    def delivery(self) -> tuple[DeliveryStatus, ...]:
         """The delivery status of each channel."""
         return delivery_statuses(self.notices, self.at)
 

@@ -221,7 +221,7 @@ _EVENTS = {
 
 
 def _of_events(happened: Happened, label: Callable[[Subject], str]) -> Iterable[_Step]:
-    told = _told(happened.transitions)
+    told = _state_changes(happened.transitions)
     for event in happened.events:
         one, many, tone, step = _EVENTS[event.kind]
         if step is not None and any(
@@ -242,7 +242,9 @@ def _of_events(happened: Happened, label: Callable[[Subject], str]) -> Iterable[
         )
 
 
-def _told(transitions: Iterable[TransitionSummary]) -> dict[tuple[str, str], list[datetime]]:
+def _state_changes(
+    transitions: Iterable[TransitionSummary],
+) -> dict[tuple[str, str], list[datetime]]:
     """Return when incidents came into a state, by state and subject key; flapping counts as open."""
     found: dict[tuple[str, str], list[datetime]] = {}
     for one in transitions:

@@ -121,7 +121,7 @@ class CatchUp:
             self._back_at = None
         if self._back_at is None and owed_seconds is not None:
             self._away_from = after.now - timedelta(seconds=owed_seconds)
-            self._back_at = now if _heard_nobody(after, self._away_from) else None
+            self._back_at = now if _hub_was_away(after, self._away_from) else None
         if self._back_at is None or self._away_from is None:
             return 0
         missing = silent_nodes(after) - silent_nodes(before)
@@ -132,7 +132,7 @@ class CatchUp:
         return len(missing)
 
 
-def _heard_nobody(after: Facts, since: datetime) -> bool:
+def _hub_was_away(after: Facts, since: datetime) -> bool:
     """Return whether the hub was away, and not only slow: a slow hub still receives what nodes send."""
     if after.listening_since is not None and after.listening_since >= since:
         return True

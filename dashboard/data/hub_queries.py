@@ -75,7 +75,7 @@ def numbers(
         gpus=gpus,
         ports=ports,
         nodes=nodes,
-        heard=_heard(status),
+        heard=_last_seen(status),
         listening_since=from_text(status["started_at"]),
         clocks=clocks(status),
         oldest_at=None if oldest is None else from_text(oldest),
@@ -103,7 +103,7 @@ def clocks(status: Mapping[str, Any]) -> dict[tuple[str, str], tuple[float, str]
     }
 
 
-def _heard(status: Mapping[str, Any]) -> dict[tuple[str, str], datetime]:
+def _last_seen(status: Mapping[str, Any]) -> dict[tuple[str, str], datetime]:
     """Return when each node was last heard live: what it had buffered says nothing about now."""
     heard: dict[tuple[str, str], datetime] = {}
     for node in status["nodes"]:

@@ -106,7 +106,7 @@ class QueryCache:
                 self._begin(key, entry, ask)
             patience = first_seconds if entry.at is None else patience_seconds
             entry.changed.wait_for(lambda: entry.began_at is None, patience)
-            return self._said(entry)
+            return self._answer(entry)
 
     def _begin(self, key: Hashable, entry: _Entry, ask: Callable[[Hub], Any]) -> None:
         with self._lock:
@@ -126,7 +126,7 @@ class QueryCache:
         kept = max(fresh_seconds, min(TIMES_AS_LONG * entry.took, LONGEST_SECONDS))
         return entry.at is None or now - entry.at >= kept
 
-    def _said(self, entry: _Entry) -> CachedAnswer:
+    def _answer(self, entry: _Entry) -> CachedAnswer:
         now = self._clock.monotonic()
         waited = 0.0 if entry.began_at is None else now - entry.began_at
         allowed = FIRST_LATE_SECONDS if entry.at is None else LATE_SECONDS
@@ -145,7 +145,7 @@ class QueryCache:
 
     def call(self, tell: Callable[[Hub], _T]) -> _T:
         """Call `tell` with a hub client now and return its result; HubError if it fails."""
-        hub = self._take()
+        hub = self._client()
         try:
             return tell(hub)
         finally:
@@ -198,7 +198,7 @@ class QueryCache:
         for hub in idle:
             hub.close()
 
-    def _take(self) -> Hub:
+    def _client(self) -> Hub:
         with self._lock:
             if self._idle:
                 return self._idle.pop()

@@ -56,7 +56,7 @@ def _is_anothers(record: Record) -> bool:
     return record.kind in {RecordKind.SILENCE, RecordKind.ANNOTATION} and record.version > 1
 
 
-def _said_by(record: Record, name: str) -> Record:
+def _by_author(record: Record, name: str) -> Record:
     return record if _is_anothers(record) else replace(record, body={**record.body, "by": name})
 
 
@@ -95,7 +95,7 @@ class PersonView:
         if not person.is_operator or any(one.kind not in _AUDITED_ACTIONS for one in said):
             raise HubRefused(ONLY_OPERATORS, 403)
         if person.name:
-            said = tuple(_said_by(one, person.name) for one in said)
+            said = tuple(_by_author(one, person.name) for one in said)
         now = self.clock.now()
         entries = (audit_entry(one, person, now) for one in said)
         return (*said, *entries)

@@ -25,7 +25,7 @@ OFFENDERS_FRESH_SECONDS = 120.0
 LATE = timedelta(minutes=2)
 
 
-def looked_up() -> tuple[FleetView, Device | None]:
+def view_and_device() -> tuple[FleetView, Device | None]:
     """Return the view, and the device that the page's address names."""
     snapshot = live.current()
     return snapshot.view(), device(
@@ -49,14 +49,14 @@ def pace(found: Device, asked_for: Asked, now: datetime) -> float:
 
 def over_time(*, whole: bool) -> tuple[Device, DeviceData] | None:
     """Draw the choice of windows; return the device and its story, or None after a line that says why."""
-    view, found = looked_up()
+    view, found = view_and_device()
     if found is None:
         return None
     asked_for = window(view)
     past = live.shared().at is not None
     compared = is_compared()
     st.html(drawing.control(found, asked_for.window, view.now, past=past, compared=compared))
-    said = told(found, asked_for, view.now, whole=whole)
+    said = ask_device_data(found, asked_for, view.now, whole=whole)
     if isinstance(said, str):
         st.html(panels.notes([said]))
         return None
@@ -67,7 +67,9 @@ def over_time(*, whole: bool) -> tuple[Device, DeviceData] | None:
     return found, story
 
 
-def told(found: Device, asked_for: Asked, now: datetime, *, whole: bool) -> CachedAnswer | str:
+def ask_device_data(
+    found: Device, asked_for: Asked, now: datetime, *, whole: bool
+) -> CachedAnswer | str:
     """Return the `DeviceData` of the window, or a text that says why there is none yet."""
     shown = asked_for.window
     apart = step(shown.span, found.tick)
@@ -103,7 +105,7 @@ def a_week_ago(found: Device, of: DeviceData) -> Numbers | None:
     return known if known.grid.count == of.numbers.grid.count else None
 
 
-def say_if_missing(*, week: bool) -> None:
+def note_if_missing(*, week: bool) -> None:
     """Draw a line if a week ago is asked for but nothing was measured then."""
     if is_compared() and not week:
         st.html(panels.notes(["Nothing was measured here in this span a week ago."]))
@@ -130,7 +132,7 @@ def failed_before(found: Device, now: datetime) -> tuple[tuple[str, str], ...]:
     return tuple((names[one.part], offenders.sentence(one)) for one in shown)
 
 
-def standing(view: FleetView, found: Device) -> tuple[Attention, ...]:
+def active_incidents(view: FleetView, found: Device) -> tuple[Attention, ...]:
     """Return the open incidents on the GPU or its node; for a node's page also on its parts."""
     if found.asked_gpu:
         return tuple(it for it in view.attention if concerns(it.incident, found.subject))

@@ -156,7 +156,7 @@ def _choice(device: Device, one: Choice, kept: Mapping[str, str]) -> Html:
     )
 
 
-def standing(items: Sequence[Attention], what: str, *, loaded: bool = True) -> Html:
+def open_incidents(items: Sequence[Attention], what: str, *, loaded: bool = True) -> Html:
     """Return the open incidents, each with its evidence and what to do first."""
     if not items and not loaded:
         return tag("section", tag("p", "Loading …", class_="gv-empty"), class_="gv-standing")
@@ -166,10 +166,12 @@ def standing(items: Sequence[Attention], what: str, *, loaded: bool = True) -> H
             tag("p", f"No open incident on {what}.", class_="gv-empty"),
             class_="gv-standing",
         )
-    return tag("section", *map(_standing, items), class_="gv-standing", aria_label="Open incidents")
+    return tag(
+        "section", *map(_open_incident, items), class_="gv-standing", aria_label="Open incidents"
+    )
 
 
-def _standing(item: Attention) -> Html:
+def _open_incident(item: Attention) -> Html:
     evidence = [tag("li", one.text) for one in item.evidence if not one.detail][:MOST_EVIDENCE]
     return tag(
         "article",

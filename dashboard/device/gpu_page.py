@@ -38,7 +38,7 @@ def draw() -> None:
     style("device")
     refresh = live.refresh_seconds()
     st.fragment(_now, run_every=refresh)()
-    view, found = device_query.looked_up()
+    view, found = device_query.view_and_device()
     if found is None:
         return
     pace = device_query.pace(found, device_query.window(view), view.now)
@@ -49,14 +49,14 @@ def draw() -> None:
 
 
 def _now() -> None:
-    view, found = device_query.looked_up()
+    view, found = device_query.view_and_device()
     if found is None or not found.asked_gpu:
         st.html(
             panels.notes(["The link names no GPU: search for a node, a UUID or a PCI address."])
         )
         return
     shown = device_query.window(view)
-    cell, items = found.cell, device_query.standing(view, found)
+    cell, items = found.cell, device_query.active_incidents(view, found)
     state = ("not known", "unknown") if cell is None else (cell.state.value, drawing.look(cell))
     at = view.rows_at if cell is None else found.view.heard_at if found.view else None
     reason = "" if cell is None else cell.reason
@@ -73,7 +73,9 @@ def _now() -> None:
     st.html(drawing.siblings(found, shown.window.query))
     left, right = st.columns([5, 3], gap="medium")
     with left:
-        st.html(drawing.standing(items, "this GPU or its node", loaded=drawing.is_loaded(view)))
+        st.html(
+            drawing.open_incidents(items, "this GPU or its node", loaded=drawing.is_loaded(view))
+        )
     with right:
         driver = found.inventory.driver if found.inventory else None
         st.html(details.identity(found.identity, found.gpu, driver))
@@ -196,7 +198,7 @@ def _charts(found: Device, numbers: Numbers, before: Numbers | None, frame: Fram
     drawn = list(curves.charts(numbers, found.gpu, before))
     week = any(line.look == "before" for one in drawn for line in one.curves)
     st.html(drawing.legend(others, week=week))
-    device_query.say_if_missing(week=week)
+    device_query.note_if_missing(week=week)
     if compared := peers.against(drawn, others):
         st.html(tag("p", compared, class_="gv-line"))
     wrong = curves.errors(lambda name: numbers.of(found.gpu, name), curves.ERRORS, numbers)
@@ -214,11 +216,11 @@ def _believed(found: Device) -> timedelta:
 
 
 def _numbers() -> None:
-    view, found = device_query.looked_up()
+    view, found = device_query.view_and_device()
     if found is None or not found.gpu:
         return
     since = view.now - _believed(found) - ARRIVAL
-    items = device_query.standing(view, found)
+    items = device_query.active_incidents(view, found)
     try:
         said: CachedAnswer = live.shared().questions.ask(
             ("newest", found.subject.key),
@@ -232,7 +234,7 @@ def _numbers() -> None:
 
 
 def _parts() -> None:
-    view, found = device_query.looked_up()
+    view, found = device_query.view_and_device()
     if found is None or not found.gpu:
         return
     fresh = _believed(found) + ARRIVAL

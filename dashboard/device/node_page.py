@@ -33,7 +33,7 @@ def draw() -> None:
     """Draw the whole page; the current state refreshes at the page's pace, the history more slowly."""
     style("device")
     st.fragment(_now, run_every=live.refresh_seconds())()
-    view, found = device_query.looked_up()
+    view, found = device_query.view_and_device()
     if found is None:
         return
     pace = device_query.pace(found, device_query.window(view), view.now)
@@ -42,7 +42,7 @@ def draw() -> None:
 
 
 def _now() -> None:
-    view, found = device_query.looked_up()
+    view, found = device_query.view_and_device()
     if found is None:
         st.html(panels.notes([_NO_NODE]))
         return
@@ -61,9 +61,9 @@ def _now() -> None:
     st.html(drawing.siblings(found, shown.window.query))
     left, right = st.columns([5, 3], gap="medium")
     with left:
-        items, loaded = device_query.standing(view, found), drawing.is_loaded(view)
+        items, loaded = device_query.active_incidents(view, found), drawing.is_loaded(view)
         which = "this node, which is silent" if silent else "this node"
-        st.html(drawing.standing(items, which, loaded=loaded))
+        st.html(drawing.open_incidents(items, which, loaded=loaded))
     with right:
         clock = view.clocks.get((found.node.cluster, found.node.node))
         failed = device_query.failed_before(found, view.now)
@@ -197,7 +197,7 @@ def _multiples(
     ]
     week = any(it.look == "before" for one in strips for at in one.panels for it in at.curves)
     st.html(drawing.multiples_legend(len(gpus), week=week))
-    device_query.say_if_missing(week=week)
+    device_query.note_if_missing(week=week)
     for number in range(0, len(gpus), small_multiples.PANELS):
         here = gpus[number : number + small_multiples.PANELS]
         with st.container(key=f"strips-{number}"):

@@ -270,13 +270,13 @@ def _row(line: PortLine) -> Html:
         tag("td", bytes_per_second(line.received)),
         tag("td", bytes_per_second(line.sent)),
         tag("td", "–" if line.module_celsius is None else f"{line.module_celsius:.0f} °C"),
-        tag("td", _said(line.congestion)),
+        tag("td", _joined(line.congestion)),
         tag("td", _counts(line.errors)),
         class_="asked" if line.asked else None,
     )
 
 
-def _said(words: Sequence[str] | None) -> str:
+def _joined(words: Sequence[str] | None) -> str:
     return "not measured" if words is None else ", ".join(words) or "none"
 
 

@@ -69,7 +69,7 @@ def _row(row: Row, window: Window, now: datetime) -> Html:
 
 def _bar(span: Span, window: Window, *, stop: bool) -> Html:
     style = _place(window, span.start, max(span.end - span.start, least(window.span)))
-    text = said(span)
+    text = span_text(span)
     if span.href:
         return tag(
             "a",
@@ -90,7 +90,7 @@ def _bar(span: Span, window: Window, *, stop: bool) -> Html:
     )
 
 
-def said(span: Span) -> str:
+def span_text(span: Span) -> str:
     """One span in words, with its exact times."""
     what = (
         span.text

@@ -43,7 +43,7 @@ def tables(hub: Hub, snapshot: Snapshot, config: Config) -> Tables:
         now=now,
         idle=or_why(idle, holders.IDLE),
         inefficient=or_why(
-            lambda: inefficient.look(hub, moment, (now - WORK_SPAN, now), prices),
+            lambda: inefficient.fetch(hub, moment, (now - WORK_SPAN, now), prices),
             inefficient.COLUMNS,
         ),
         idle_after=timedelta(seconds=config.analyzer.idle_after_seconds),

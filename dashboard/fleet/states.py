@@ -50,23 +50,23 @@ def decide_states(
     row: Column,
     young: Column,
     holders: Holders,
-    standing: OpenFaults,
+    active: OpenFaults,
     out: OutOfService,
 ) -> GpuStates:
     """Decide each GPU's state; `row` is its row in `rows`, which is used only if `young` is true."""
     held = holders.holder > 0
     said = [_numbered(rows.column(name), row, young) for name in DECIDING]
-    example, situation = _situations([*said, young, held, standing.faults, out.why])
+    example, situation = _situations([*said, young, held, active.faults, out.why])
     newest = _taken(rows, row[example])
     states, looks, hangs, reasons = [], [], [], []
     texts: dict[str, int] = {}
     for number, values in zip(example.tolist(), newest, strict=True):
-        faults, own = standing.kinds[standing.faults[number]]
+        faults, own = active.kinds[active.faults[number]]
         believed = values if young[number] else None
         why = out.texts[out.why[number]]
         state, reason = gpu_state(believed, held=bool(held[number]), faults=faults, out=why)
         states.append(STATES.index(state))
-        looks.append(_look(state, own, bool(why)))
+        looks.append(_display_state(state, own, bool(why)))
         hides = "" if looks[-1] is DisplayState.FAILED else _hung(state, faults)
         hangs.append(HANGS.index(hides))
         reasons.append(texts.setdefault(reason, len(texts)))
@@ -133,7 +133,7 @@ def _hung(state: GpuState, faults: Faults) -> str:
     return next((fault for fault in HUNG if fault in faults), "")
 
 
-def _look(state: GpuState, own: Faults, out: bool) -> DisplayState:
+def _display_state(state: GpuState, own: Faults, out: bool) -> DisplayState:
     """Return how a GPU is drawn; one that works despite a fault of its own, worse than info, is degraded."""
     if is_failing(state, own, out):
         return DisplayState.FAILED

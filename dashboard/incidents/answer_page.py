@@ -39,12 +39,12 @@ _BUTTONS = (
 
 
 def page(
-    incident: Incident | None, chosen: str, said: str, *, done: bool = False, own: str = ""
+    incident: Incident | None, chosen: str, notice: str, *, done: bool = False, own: str = ""
 ) -> str:
     """Return the page as HTML; the action `chosen` in the message is the first button. `own` is signed in."""
-    shown = f'<p class="said" role="status">{escape(said)}</p>' if said else ""
+    shown = f'<p class="said" role="status">{escape(notice)}</p>' if notice else ""
     body = "" if incident is None else _about(incident)
-    form = "" if incident is None or done else _form(chosen, own, standing=stands(incident))
+    form = "" if incident is None or done else _form(chosen, own, is_open=is_open(incident))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>gpuvigil: answer</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -54,7 +54,7 @@ def page(
     )
 
 
-def stands(incident: Incident) -> bool:
+def is_open(incident: Incident) -> bool:
     """Return whether the incident is open."""
     return incident.state in {state.value for state in STANDING}
 
@@ -63,13 +63,13 @@ def _about(incident: Incident) -> str:
     taken = f", taken by {incident.acknowledged_by}" if incident.acknowledged_by else ""
     text = f"{incident.label or incident.subject.key}, since {moment(incident.since)}, {incident.state}{taken}"
     told = [text, incident.impact.text, f"Do now: {incident.action}" if incident.action else ""]
-    lines = told if stands(incident) else told[:1]
+    lines = told if is_open(incident) else told[:1]
     said = "".join(f"<p>{escape(line)}</p>" for line in lines if line)
     return f"<h1>{escape(incident.title)}</h1>{said}"
 
 
-def _form(chosen: str, own: str, *, standing: bool) -> str:
-    offered = [button for button in _BUTTONS if standing or button[0] != "acknowledge"]
+def _form(chosen: str, own: str, *, is_open: bool) -> str:
+    offered = [button for button in _BUTTONS if is_open or button[0] != "acknowledge"]
     ordered = sorted(offered, key=lambda button: button[0] != chosen)
     buttons = "".join(
         f'<button name="answer" value="{value}"{first}>{escape(text)}</button>'

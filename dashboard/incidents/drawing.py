@@ -102,7 +102,7 @@ def _search(asked: Filters) -> Node:
 def entries(found: Listing, now: datetime, cut: bool) -> list[Node]:
     """Return open incidents, then ended ones; `cut`: more may have ended than were read."""
     span = SPAN_NAMES[found.filters.last]
-    open_ = [_standing(one, found, now) for one in found.standing]
+    open_ = [_open_row(one, found, now) for one in found.open_rows]
     real, simulated = found.left
     shown = found.real + found.simulated - real - simulated
     nodes = [_section("Open", open_, shown, "No open incident matches.")]
@@ -130,7 +130,7 @@ def _section(name: str, rows: Sequence[Node], shown: int, empty: str) -> Node:
     return el("section", el("h2", name, " ", el("small", few)), body, key=name)
 
 
-def _standing(one: Entry, found: Listing, now: datetime) -> Node:
+def _open_row(one: Entry, found: Listing, now: datetime) -> Node:
     fold = found.folds.get(one.id)
     return _entry(one, found.filters, now) if fold is None else _fold(fold, one, found, now)
 
@@ -150,7 +150,7 @@ def _fold(fold: Fold, first: Entry, found: Listing, now: datetime) -> Node:
 
 
 def _head(one: Entry, title: str, label: str) -> list[Node | None]:
-    look = one.severity.value if one.stands else "over"
+    look = one.severity.value if one.is_open else "over"
     return [
         el("span", one.severity.value, class_=f"badge {look}"),
         _state(one),
@@ -165,7 +165,7 @@ def _head(one: Entry, title: str, label: str) -> list[Node | None]:
 
 def _entry(one: Entry, asked: Filters, now: datetime) -> Node:
     opened = one.id == asked.incident
-    look = one.severity.value if one.stands else "over"
+    look = one.severity.value if one.is_open else "over"
     link = el(
         "a",
         *_head(one, one.title, one.label),
@@ -179,7 +179,7 @@ def _entry(one: Entry, asked: Filters, now: datetime) -> Node:
         )
     else:
         line = [f"ended {moment(one.ended_at)}, lasted {duration(one.ended_at - one.since)}"]
-    told = [el("div", text, class_="told") for text in one.told]
+    told = [el("div", text, class_="told") for text in one.delivery]
     classes = f"{look} opened" if opened else look
     return el("li", link, el("div", *line, class_="sub"), *told, class_=classes, key=one.id)
 
@@ -188,7 +188,7 @@ def _state(one: Entry) -> Node | None:
     if one.state == State.ACKNOWLEDGED.value:
         by = f"taken by {one.taken_by}" if one.taken_by else "taken"
         return el("span", by, class_="badge taken")
-    if one.stands and one.state == State.OPEN.value:
+    if one.is_open and one.state == State.OPEN.value:
         return None
     return el("span", one.state, class_="badge state")
 

@@ -46,7 +46,7 @@ def draw(one: Incident, now: datetime) -> None:
     )
     with st.container(key="curves"):
         side_by_side(shown, frame, f"incident-{one.id}", columns=evidence_chart.MOST_SHOWN)
-    lines = evidence_chart.said(shown, found.grid, one.since)
+    lines = evidence_chart.summary_lines(shown, found.grid, one.since)
     st.html(joined(tag("p", f"Since {moment(one.since)}: {'; '.join(lines)}.", class_="gv-line")))
 
 

@@ -196,7 +196,7 @@ def _highest(values: Floats) -> float:
     return float(np.abs(measured).max()) if len(measured) else 0.0
 
 
-def said(found: Sequence[Chart], grid: Grid, onset: datetime) -> list[str]:
+def summary_lines(found: Sequence[Chart], grid: Grid, onset: datetime) -> list[str]:
     """Return a line for each chart: its median before and after the onset, and the peers' after it."""
     place = sum(at <= onset for at in grid.times)
     lines = []

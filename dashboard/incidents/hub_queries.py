@@ -126,11 +126,13 @@ def similar(hub: Hub, one: Incident, now: datetime) -> Similar:
     )
     past = list(readable(records, Incident.from_record))
     found = similar_incidents(one, past, now)
-    shown = tuple(earlier_incident(one, it, _said(hub, it.id), past) for it in found[:MOST_SHOWN])
+    shown = tuple(
+        earlier_incident(one, it, _records_of(hub, it.id), past) for it in found[:MOST_SHOWN]
+    )
     return Similar(shown=shown, amount=len(found))
 
 
-def _said(hub: Hub, id_: str) -> IncidentRecords:
+def _records_of(hub: Hub, id_: str) -> IncidentRecords:
     notes = hub.records(RecordKind.ACKNOWLEDGEMENT, parent=id_)
     steps = hub.records(RecordKind.TRANSITION, parent=id_)
     return IncidentRecords(

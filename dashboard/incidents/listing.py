@@ -45,13 +45,13 @@ class Entry:
     item: Attention | None = None  # only for open ones
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def delivery(self) -> tuple[str, ...]:
         """A line per channel on the delivery status, for open incidents."""
-        channels = self.item.told if self.item else ()
+        channels = self.item.delivery if self.item else ()
         return tuple(f"{one.channel}: {one.text}" for one in channels)
 
     @property
-    def stands(self) -> bool:
+    def is_open(self) -> bool:
         return self.ended_at is None
 
 
@@ -70,7 +70,7 @@ class Choice:
 class Listing:
     """What the list shows; `more` ended incidents that match the filters are not shown."""
 
-    standing: tuple[Entry, ...]  # of each fold only the first
+    open_rows: tuple[Entry, ...]  # of each fold only the first
     past: tuple[Entry, ...]
     real: int  # open ones that match, shown or not, without simulated ones
     simulated: int
@@ -120,42 +120,42 @@ def entry(incident: Incident, item: Attention | None = None) -> Entry:
     )
 
 
-def standing_entry(item: Attention) -> Entry:
+def open_entry(item: Attention) -> Entry:
     """Return an open incident's entry, with who was told of it."""
     return entry(item.incident, item)
 
 
 SHOWS: dict[str, tuple[str, Callable[[Entry], bool]]] = {
     "": ("All", lambda _: True),
-    "standing": ("Open", lambda one: one.stands),
-    "open": ("Not acknowledged", lambda one: one.stands and one.state != State.ACKNOWLEDGED.value),
+    "standing": ("Open", lambda one: one.is_open),
+    "open": ("Not acknowledged", lambda one: one.is_open and one.state != State.ACKNOWLEDGED.value),
     "acknowledged": ("Acknowledged", lambda one: one.state == State.ACKNOWLEDGED.value),
     "flapping": ("Flapping", lambda one: one.state == State.FLAPPING.value),
-    "past": ("Resolved", lambda one: not one.stands),
+    "past": ("Resolved", lambda one: not one.is_open),
 }
 
 
-def listing(standing: Sequence[Entry], past: Iterable[Entry], filters: Filters) -> Listing:
-    """Return the list: `standing` in the given order, then ended ones, newest end first.
+def listing(open_entries: Sequence[Entry], past: Iterable[Entry], filters: Filters) -> Listing:
+    """Return the list: open ones in the given order, then ended ones, newest end first.
 
     Each filter's counts are of the incidents that pass all other filters. Real ones come before simulated ones.
     Who looks for a fault, a node or a text gets every incident in a row of its own.
     """
-    known = {one.id for one in standing}
+    known = {one.id for one in open_entries}
     over = sorted(
         (one for one in past if one.id not in known and one.ended_at is not None),
         key=lambda one: (one.simulated, -_seconds(one.ended_at), one.id),
     )
-    everything = [*standing, *over]
+    everything = [*open_entries, *over]
     fitting = _fitting(everything, filters)
-    stand = [one for one in fitting if one.stands]
-    past = [one for one in fitting if not one.stands]
+    stand = [one for one in fitting if one.is_open]
+    past = [one for one in fitting if not one.is_open]
     looks = filters.fault or filters.node or filters.q
     found = {} if looks else folds(one.item.incident for one in stand if one.item is not None)
     shown = rows(stand, found)
     left = [it for one in shown[MOST_SHOWN:] for it in _all_of(one, found)]
     return Listing(
-        standing=tuple(shown[:MOST_SHOWN]),
+        open_rows=tuple(shown[:MOST_SHOWN]),
         past=tuple(past[:MOST_SHOWN]),
         real=sum(not one.simulated for one in stand),
         simulated=sum(one.simulated for one in stand),

@@ -31,7 +31,7 @@ from gpuvigil.web.signed_links import PATH, Seal
 
 from ..data.seen import audit_entry
 from ..layout.typed_text import LONGEST_NAME, cleaned
-from .answer_page import POLICY, page, stands
+from .answer_page import POLICY, is_open, page
 from .usefulness import counted
 
 LARGEST_FORM_BYTES = 4096
@@ -108,7 +108,7 @@ class MessageLinkRoutes:
         made = _MAKERS.get(answer)
         if made is None or not by:
             return _shown(400, page(incident, chosen, "Not saved: enter your name first."))
-        if answer == "acknowledge" and not stands(incident):
+        if answer == "acknowledge" and not is_open(incident):
             return _shown(
                 200, page(incident, chosen, "It is over: there is nothing to acknowledge.")
             )

@@ -39,7 +39,7 @@ class Message:
     reason: str
     verdict: str  # the name of the reason, as docs/alerts.md lists it
     details: tuple[str, ...]  # attempts, last error, time of the next try
-    said: tuple[str, ...]  # the message's text, from what was known then
+    lines: tuple[str, ...]  # the message's text, from what was known then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def _message(notice: Record, now: datetime) -> Message:
         reason=str(body.get("reason") or "no reason was written down"),
         verdict=str(body.get("verdict") or ""),
         details=tuple(_details(notice, state, now)),
-        said=_said(body.get("snapshot")),
+        lines=_message_lines(body.get("snapshot")),
     )
 
 
@@ -143,7 +143,7 @@ def _details(notice: Record, state: str, now: datetime) -> list[str]:
     return said
 
 
-def _said(snapshot: object) -> tuple[str, ...]:
+def _message_lines(snapshot: object) -> tuple[str, ...]:
     """Return the lines of the message, from the incident as it was then; empty if unreadable."""
     try:
         incident = Incident.from_record(Record.from_json(snapshot))  # type: ignore[arg-type]

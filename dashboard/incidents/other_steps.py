@@ -68,7 +68,7 @@ def _typed(incident: Incident) -> tuple[str, str, str]:
 def _give(incident: Incident, key: tuple[str, str]) -> None:
     by, to, why = _typed(incident)
     if not by or not to:
-        _say(incident, "Not sent: enter your name and who takes it over.")
+        _show_result(incident, "Not sent: enter your name and who takes it over.")
         return
     record = handed_over(incident, by, to, why, SystemClock().now()).to_record()
     _write(incident, key, by, [record], f"Handed over to {to}.")
@@ -77,7 +77,7 @@ def _give(incident: Incident, key: tuple[str, str]) -> None:
 def _close(incident: Incident, key: tuple[str, str]) -> None:
     by, _, why = _typed(incident)
     if not by:
-        _say(incident, "Not sent: enter your name first.")
+        _show_result(incident, "Not sent: enter your name first.")
         return
     records = false_alarm(incident, by, why, SystemClock().now())
     said = "Counted as a false alarm and muted here for 7 days; Silences ends that."
@@ -90,12 +90,12 @@ def _write(
     try:
         live.shared().questions.call(lambda hub: hub.write_records(records))
     except HubError as error:
-        _say(incident, f"Not sent: {error}. Send it again.")
+        _show_result(incident, f"Not sent: {error}. Send it again.")
         return
     own_name.keep(by)
-    _say(incident, said)
+    _show_result(incident, said)
     live.shared().questions.forget(key)
 
 
-def _say(incident: Incident, said: str) -> None:
+def _show_result(incident: Incident, said: str) -> None:
     st.session_state[f"given-{incident.id}"] = said

@@ -37,7 +37,7 @@ from .hub_queries import (
     similar,
     story,
 )
-from .listing import Listing, listing, standing_entry
+from .listing import Listing, listing, open_entry
 from .messages import channels, configured
 from .story import Assignment, AssignmentState, assignment, on_trial, timeline
 
@@ -60,7 +60,7 @@ def _live() -> None:
     view = live.current().view()
     asked = Filters.of(st.query_params.to_dict())
     past, wrong = _past(asked, view.now)
-    found = listing([standing_entry(item) for item in view.attention], past.entries, asked)
+    found = listing([open_entry(item) for item in view.attention], past.entries, asked)
     st.html(
         joined(
             _title(asked, found),

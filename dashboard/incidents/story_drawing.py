@@ -347,9 +347,9 @@ def _message(one: Message) -> Node:
         el(
             "details",
             el("summary", "What was known then"),
-            *(el("div", line) for line in one.said),
+            *(el("div", line) for line in one.lines),
         )
-        if one.said
+        if one.lines
         else None
     )
     return el(

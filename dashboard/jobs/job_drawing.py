@@ -176,7 +176,7 @@ def ranks(job: JobNow, inventories: Mapping[Subject, Inventory], now: datetime) 
     """Return the job's GPUs, those that stand apart first; None if none is measured."""
     if not job.ranks:
         return None
-    told = _told_of(job)
+    told = _worst_incidents(job)
     found, places = ordered(job.ranks, told), _Places(job, inventories)
     said = (
         f"{counted(found.apart, 'outlier')} of {len(found.lines):,}"
@@ -222,7 +222,7 @@ def _middle(found: Ranks, names: Sequence[str]) -> Node:
     return el("tr", el("th", "Median", scope="row", colspan=str(len(names))), *cells, key="median")
 
 
-def _told_of(job: JobNow) -> Mapping[str, Incident]:
+def _worst_incidents(job: JobNow) -> Mapping[str, Incident]:
     """Return the worst incident of each GPU that has an incident of its own."""
     own = {rank.key for rank in job.ranks}
     found: dict[str, Incident] = {}
@@ -233,7 +233,7 @@ def _told_of(job: JobNow) -> Mapping[str, Incident]:
     return found
 
 
-def _told(one: Incident | None) -> Node:
+def _incident_cell(one: Incident | None) -> Node:
     if one is None:
         return el("td", _DASH)
     return el("td", el("a", one.title, href=page_links.incident_page(one.id)))
@@ -290,7 +290,7 @@ class _Places:
                 )
                 for measure in found.measures
             ),
-            _told(told.get(one.rank.key)) if told else None,
+            _incident_cell(told.get(one.rank.key)) if told else None,
             key=one.rank.key,
         )
 

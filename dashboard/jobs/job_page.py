@@ -15,7 +15,7 @@ from gpuvigil.web.markup import Html, joined, tag
 from ..components import style
 from ..data import annotations, live
 from ..device.chart import Frame
-from ..device.device_query import is_compared, say_if_missing
+from ..device.device_query import is_compared, note_if_missing
 from ..device.marks import shades, with_notes
 from ..device.side_by_side import side_by_side
 from ..device.window import CHOICES, WEEK, Window, address, asked
@@ -236,7 +236,7 @@ def _history() -> None:
     show("bounds", strip(bounds, window, part))
     charts = over_time.charts(found, keys, _a_week_ago(job, found, _tick(job)))
     side_by_side(charts, frame, "job", columns=3)
-    say_if_missing(week=any(it.look == "before" for one in charts for it in one.curves))
+    note_if_missing(week=any(it.look == "before" for one in charts for it in one.curves))
     if told := annotations.sentence(done):
         st.html(tag("p", told, class_="gv-line"))
 

@@ -14,7 +14,7 @@ from gpuvigil.store.external import store_of
 from ..device.grid import grid
 from ..device.window import Window, step
 from ..lists.job_losses import incidents_of
-from ..lists.one_job import Told, around_its_end, of_nodes, told_of
+from ..lists.one_job import KnownJob, around_its_end, find_job, of_nodes
 from .over_time import GPU_FIELDS, HOST_FIELDS, PORT_FIELDS, OverTime, over_time
 
 # The most nodes of a job that are read over time, as each takes three queries to the store.
@@ -27,14 +27,14 @@ _COARSER = 4
 class Ending:
     """A job that has ended, with the verdict of `gpuvigil why`."""
 
-    told: Told
+    told: KnownJob
     found: Verdict
 
 
 def ending(hub: Hub, job: str, cluster: str | None) -> Ending | None:
     """Return how a job ended; None for an unknown job. HubUnavailable or HubRefused without an answer."""
     try:
-        told = told_of(hub, job, cluster)
+        told = find_job(hub, job, cluster)
     except ConfigError:
         return None
     events, incidents = around_its_end(hub, told)

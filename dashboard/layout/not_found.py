@@ -42,6 +42,6 @@ class NotFoundMiddleware:
         return not parts and "." not in path.rpartition("/")[2]
 
 
-def said(asked: str | None) -> tuple[str, ...]:
+def redirect_note(asked: str | None) -> tuple[str, ...]:
     """Return the overview's note for somebody who was redirected."""
     return (f"There is no page {asked[:_LONGEST]}; this is the overview.",) if asked else ()

@@ -337,7 +337,7 @@ def _item(item: Attention, now: datetime) -> dict[str, Any]:
             item.incident.impact.users,
         ),
         "action": item.action,
-        "told": [f"{told.channel}: {told.text}" for told in item.told],
+        "told": [f"{told.channel}: {told.text}" for told in item.delivery],
         "page": page_links.incident_page(item.id),
         "place": page_links.around(item.subject, item.since, seen),
     }

@@ -39,7 +39,7 @@ class FleetNow:
         return self.allocations.get((gpu.cluster, gpu.node, gpu.gpu or ""), ())
 
 
-def look(hub: Hub, settings: AnalyzerSettings, cluster: str | None = None) -> FleetNow:
+def fetch(hub: Hub, settings: AnalyzerSettings, cluster: str | None = None) -> FleetNow:
     """Ask for the fleet now; HubUnavailable, HubRefused or StoreError if the hub or the store does not answer.
 
     The notices of incidents are not read, since they would take one query for each incident.
@@ -59,7 +59,7 @@ def on_pages(hub: Hub, snapshot: Snapshot, settings: AnalyzerSettings) -> FleetN
     """
     view = snapshot.view()
     if not view.clusters:
-        return look(hub, settings)
+        return fetch(hub, settings)
     moment = _moment(view, snapshot.allocations(), snapshot.inventories().values(), None)
     return with_jobs(moment, jobs_since(hub, None, view.now - _DAY))
 

@@ -16,7 +16,7 @@ from accounting.efficiency.idle_query import (
 from accounting.efficiency.idle_reason import IDLE, Idleness
 from accounting.efficiency.recent_incidents import resolved_since
 from gpuvigil.config import AnalyzerSettings, IdleSettings
-from gpuvigil.config.routing import stands_by
+from gpuvigil.config.routing import is_standby
 from gpuvigil.hub_client import Hub
 from gpuvigil.matching.matchers import Labels
 from gpuvigil.model import Allocation, GpuState, Incident, Subject
@@ -64,7 +64,7 @@ def reasons_of(
     for cell in cells:
         for held in moment.of(cell.subject):
             holders.setdefault(_key(held), []).append(held)
-    waiting = {key for key, them in holders.items() if stands_by(declared, labels_of(them))}
+    waiting = {key for key, them in holders.items() if is_standby(declared, labels_of(them))}
     found: dict[str, Idleness] = {}
     for cell in cells:
         # A GPU that was seen for only some minutes may be in a gap between two steps.

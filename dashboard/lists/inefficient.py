@@ -41,7 +41,7 @@ _Row = Mapping[str, Any]
 _Holder = tuple[str, str, str | None]  # cluster, holder, user
 
 
-def look(
+def fetch(
     hub: Hub,
     moment: FleetNow,
     span: tuple[datetime, datetime],

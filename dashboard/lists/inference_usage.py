@@ -12,7 +12,7 @@ import numpy as np
 from accounting.cost.money import Prices, models_of
 from accounting.inference_capacity import CapacityVerdict, Numbers, Replica, Steps, judge, numbers
 from gpuvigil.config import IdleSettings
-from gpuvigil.config.routing import stands_by
+from gpuvigil.config.routing import is_standby
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, Subject
 from gpuvigil.store import Aggregate, Function
@@ -127,17 +127,17 @@ def services(
     for place in counted:
         models[place[:3]].append(place)
     found = []
-    steps = _heard(telemetry.series.values())
+    steps = _scraped(telemetry.series.values())
     for key, places in models.items():
         them = []
         for place in sorted(places):
             gpus = tuple(sorted({_gpu(row) for row in counted[place] if row["uuid"]}))
-            standby = bool(gpus) and all(_stands_by(known.holders, gpu, declared) for gpu in gpus)
+            standby = bool(gpus) and all(_is_standby(known.holders, gpu, declared) for gpu in gpus)
             course = telemetry.series.get(place)
             them.append(_replica(place, (steps, course), counted[place], gpus, telemetry, standby))
         rows = [row for place in places for row in counted[place][:1]]
         heard = len(
-            _heard(telemetry.series[place] for place in places if place in telemetry.series)
+            _scraped(telemetry.series[place] for place in places if place in telemetry.series)
         )
         found.append(_service(key, them, rows, heard * telemetry.step, known))
     return sorted(found, key=_rank)
@@ -224,7 +224,7 @@ def _replica(
     )
 
 
-def _heard(of: Iterable[TimeSeries]) -> Ints:
+def _scraped(of: Iterable[TimeSeries]) -> Ints:
     """Return the steps in which any of the servers was scraped."""
     found = [course.at for course in of]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
@@ -260,10 +260,10 @@ def _holders(moment: FleetNow) -> Mapping[str, Sequence[Allocation]]:
     return found
 
 
-def _stands_by(
+def _is_standby(
     holders: Mapping[str, Sequence[Allocation]], gpu: str, declared: Sequence[IdleSettings]
 ) -> bool:
-    return any(stands_by(declared, labels_of([held])) for held in holders.get(gpu, ()))
+    return any(is_standby(declared, labels_of([held])) for held in holders.get(gpu, ()))
 
 
 def _gpu(row: _Row) -> str:

@@ -245,7 +245,7 @@ def running(
     shared = {key for gpu, keys in holders.items() for key in keys if len(keys) > 1} | {
         key for key, them in held.items() if any(one.part for one in them)
     }
-    standing = _standing(
+    standing = _by_job(
         fleet.incidents, {key: [one.subject for one in them] for key, them in held.items()}
     )
     about = _About(fleet, prices)
@@ -315,11 +315,11 @@ class _About:
 def with_incidents(job: JobNow, incidents: Iterable[Incident]) -> JobNow:
     """Return the job with the incidents of now that affect it; one that is held up is bound by nothing else."""
     key = job.cluster, job.holder
-    found = replace(job, incidents=_standing(incidents, {key: job.gpus}).get(key, ()))
+    found = replace(job, incidents=_by_job(incidents, {key: job.gpus}).get(key, ()))
     return found if found.holds_up is None else replace(found, decision=None)
 
 
-def _standing(
+def _by_job(
     incidents: Iterable[Incident], held: Mapping[Key, Sequence[Subject]]
 ) -> Mapping[Key, Sequence[Incident]]:
     """Return the incidents that affect each job: on its GPUs or nodes, or naming it in their impact.

@@ -85,7 +85,7 @@ class Network:
     """What the page and the command show of the network."""
 
     answer: str
-    said: str  # text on the worst finding; empty without one
+    summary: str  # text on the worst finding; empty without one
     to_do: str  # the worst finding's action; empty without one
     worst: Incident | None
     findings: Sequence[Incident]  # worst first
@@ -100,7 +100,7 @@ class Network:
     known: LinkInventory | None = None  # to look up a single link
 
 
-def look(hub: Hub, moment: FleetNow, most: int | None = None) -> Network:
+def fetch(hub: Hub, moment: FleetNow, most: int | None = None) -> Network:
     """Ask for the network now; HubUnavailable, HubRefused or StoreError if hub or store do not answer.
 
     `most`: how many of the links without a finding are listed; None: all.
@@ -124,13 +124,13 @@ def network(
     rails, racks = _matrix(moment, links, _down(findings))
     cables = sum(one.links for one in found)
     switch_ports = plugged(moment.inventories, switches)
-    answer, said = _answer(links, cables, findings, jobs), _said(findings, switch_ports)
+    answer, said = _answer(links, cables, findings, jobs), _summary(findings, switch_ports)
     to_do = "" if worst is None else worst.action
     head = [f"{answer} {said}".strip(), *([f"Do now: {to_do}"] if to_do else [])]
     unread = _unread(moment, links)
     return Network(
         answer=answer,
-        said=said,
+        summary=said,
         to_do=to_do,
         worst=worst,
         findings=findings,
@@ -213,7 +213,7 @@ def _fabric(links: Links) -> tuple[Mask, Mask]:
     return fabric, np.isfinite(links.wait) | np.isfinite(links.ticks)
 
 
-def _said(findings: Sequence[Incident], switches: Mapping[Port, Plug]) -> str:
+def _summary(findings: Sequence[Incident], switches: Mapping[Port, Plug]) -> str:
     if not findings:
         return ""
     worst = findings[0]
@@ -233,7 +233,7 @@ def _grid(
     for one in findings:
         here = sorted({places[port] for port in map(_name, _ports(one)) if port in places})
         quiet[here] = False
-        rows.append(_told(links, one, here, switches))
+        rows.append(_row(links, one, here, switches))
     rest = [place for place in _worst_first(links).tolist() if quiet[place]]
     rows += _quiet(links, rest[:most], switches)
     worth = len(findings) + int((quiet & _is_worth(links)).sum())
@@ -279,7 +279,7 @@ def _is_worth(links: Links) -> Mask:
     return found
 
 
-def _told(
+def _row(
     links: Links, one: Incident, here: Sequence[int], switches: Mapping[Port, Plug]
 ) -> tuple[Value, ...]:
     subject, plug = one.subject, _plugged(one, switches)

@@ -36,7 +36,7 @@ _RACKS_BEFORE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class KnownJob:
     """One job as its nodes and its scheduler report it."""
 
     holder: Holder
@@ -85,7 +85,7 @@ def holder_named(wanted: str) -> Holder:
     return job_holder(wanted.strip()) if found.kind is HolderKind.OTHER else found
 
 
-def told_of(hub: Hub, wanted: str, cluster: str | None) -> Told:
+def find_job(hub: Hub, wanted: str, cluster: str | None) -> KnownJob:
     """Find a job; ConfigError if it is unknown or ambiguous, HubUnavailable or HubRefused without an answer."""
     holder = holder_named(wanted)
     number = holder.name
@@ -115,17 +115,17 @@ def told_of(hub: Hub, wanted: str, cluster: str | None) -> Told:
     return replace(found, others=tuple(one for one in others if one.ended_at is None))
 
 
-def _newest(holder: Holder, cluster: str, jobs: list[Job], held: list[Allocation]) -> Told:
+def _newest(holder: Holder, cluster: str, jobs: list[Job], held: list[Allocation]) -> KnownJob:
     """Return the last job of that number, since numbers are reused."""
     told = by_holder(jobs)
     if not jobs:
         last = max(one.started_at for one in held)
         # A job's nodes begin within minutes of each other.
         own = [one for one in held if last - one.started_at <= BEFORE]
-        return Told(holder=holder, cluster=cluster, job=None, allocations=tuple(own))
+        return KnownJob(holder=holder, cluster=cluster, job=None, allocations=tuple(own))
     job = max(told[cluster, holder], key=lambda one: one.submitted_at)
     own = [one for one in held if job_of(one, told) == job]
-    return Told(holder=holder, cluster=cluster, job=job, allocations=tuple(own))
+    return KnownJob(holder=holder, cluster=cluster, job=job, allocations=tuple(own))
 
 
 def _allocations(hub: Hub, holder: Holder, job: Job | None) -> list[Allocation]:
@@ -154,7 +154,7 @@ def _read(records: Iterable[Record]) -> list[Allocation]:
     return list(readable((one for one in records if not one.marked), Allocation.from_record))
 
 
-def around_its_end(hub: Hub, told: Told) -> tuple[Iterable[Event], Iterable[Incident]]:
+def around_its_end(hub: Hub, told: KnownJob) -> tuple[Iterable[Event], Iterable[Incident]]:
     """Return events and incidents of its nodes around its end; none if it has not ended."""
     ended_at: datetime | None = told.ending.ended_at
     if ended_at is None:
@@ -181,7 +181,7 @@ def around_its_end(hub: Hub, told: Told) -> tuple[Iterable[Event], Iterable[Inci
     return events, of_nodes(incidents, told.nodes)
 
 
-def standing(hub: Hub, told: Told) -> Sequence[Incident]:
+def active_incidents(hub: Hub, told: KnownJob) -> Sequence[Incident]:
     """Return open incidents on the nodes of a job that has not ended, or that name it; oldest first."""
     if told.ending.ended_at is not None:
         return ()

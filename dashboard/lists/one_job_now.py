@@ -20,7 +20,7 @@ from . import fleet_now, job_losses
 from .job_losses import Reliability, incidents_of
 from .jobs import SAME_PACE, Fleet, JobNow, asked, running
 from .not_reporting import not_reporting, with_silence
-from .one_job import Told
+from .one_job import KnownJob
 
 _MOST = 100_000
 
@@ -36,7 +36,7 @@ class Running:
 
 def running_now(
     hub: Hub,
-    told: Told,
+    told: KnownJob,
     standing: Sequence[Incident],
     prices: Prices,
     settings: AnalyzerSettings,
@@ -60,7 +60,7 @@ def running_now(
     if not found:
         return None
     start = max(now - job_losses.SPAN, from_text(oldest)) if oldest else now
-    clusters = fleet_now.look(hub, settings, told.cluster).clusters
+    clusters = fleet_now.fetch(hub, settings, told.cluster).clusters
     return Running(
         job=with_silence(found, clusters)[0],
         now=now,

@@ -162,13 +162,15 @@ class LinkInventory:
         for (cluster, name), switch in self.switches.items():
             here = cluster == port.cluster
             if here and heard and _is_same(name, heard):
-                return replace(port, node=name, device=SWITCH_DEVICE, port=_port_heard(identity))
+                return replace(
+                    port, node=name, device=SWITCH_DEVICE, port=_port_neighbour(identity)
+                )
             for it in switch.ports if here and not heard else ():
                 if it.up and it.host == (_host(port.node), port.device):
                     return replace(port, node=name, device=SWITCH_DEVICE, port=it.id)
         if not heard:
             return None
-        return replace(port, node=heard, device=SWITCH_DEVICE, port=_port_heard(identity))
+        return replace(port, node=heard, device=SWITCH_DEVICE, port=_port_neighbour(identity))
 
 
 def plugged(hosts: Iterable[Inventory], switches: Iterable[Switch]) -> Mapping[Port, Plug]:
@@ -193,7 +195,7 @@ def plugged(hosts: Iterable[Inventory], switches: Iterable[Switch]) -> Mapping[P
     return found
 
 
-def _port_heard(identity: PortIdentity | None) -> str:
+def _port_neighbour(identity: PortIdentity | None) -> str:
     return (identity.switch_port if identity is not None else None) or ""
 
 

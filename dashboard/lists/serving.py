@@ -16,7 +16,7 @@ ANSWERS = "its server answers"
 def grid(moment: FleetNow, answering: Set[str]) -> Grid:
     """Return a row per holder; `answering` are the keys of GPUs whose servers were scraped."""
     known = _known_by(moment, answering)
-    return holders.serving(moment, known, tuple(_cannot_say(known)))
+    return holders.serving(moment, known, tuple(_unknowns(known)))
 
 
 def _known_by(moment: FleetNow, answering: Set[str]) -> Mapping[HolderKey, str]:
@@ -31,7 +31,7 @@ def _known_by(moment: FleetNow, answering: Set[str]) -> Mapping[HolderKey, str]:
     return found
 
 
-def _cannot_say(known: Mapping[HolderKey, str]) -> Iterator[str]:
+def _unknowns(known: Mapping[HolderKey, str]) -> Iterator[str]:
     silent = sum(by != ANSWERS for by in known.values())
     if silent:
         yield (

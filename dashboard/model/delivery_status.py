@@ -34,7 +34,7 @@ def delivery_statuses(
     for notice in spell:
         channels.setdefault(str(notice.body.get("channel") or ""), []).append(notice)
     nobody = channels.pop("", [])
-    told = [_told(channel, said, now) for channel, said in channels.items()]
+    told = [_status(channel, said, now) for channel, said in channels.items()]
     told.sort(key=lambda one: (not one.sent, one.channel))
     # If no channel was ever configured, only the pipeline page says so. If the last one was removed
     # since, that is news for those who were told before.
@@ -44,21 +44,21 @@ def delivery_statuses(
     return tuple(told)
 
 
-def _told(channel: str, said: Sequence[Record], now: datetime) -> DeliveryStatus:
+def _status(channel: str, notices: Sequence[Record], now: datetime) -> DeliveryStatus:
     """Return a channel's status: a sent message counts more than a later reminder that was not, but a failure is added."""
-    sent = [one for one in said if one.body.get("state") == "sent"]
-    last = said[-1]
+    sent = [one for one in notices if one.body.get("state") == "sent"]
+    last = notices[-1]
     if not sent:
         # A message that is still due counts more than a later one that is not sent.
-        waiting = [one for one in said if one.body.get("state") == "due"]
+        waiting = [one for one in notices if one.body.get("state") == "due"]
         return DeliveryStatus(channel=channel, text=_unsent((waiting or [last])[-1]), sent=False)
-    text = ", ".join(_sent(one, now) for one in _told_and_end(sent))
+    text = ", ".join(_sent(one, now) for one in _last_sent(sent))
     if _order(last) > _order(sent[-1]) and (is_failing(last) or last.body.get("state") == "dead"):
         text += f"; then {_unsent(last)}"
     return DeliveryStatus(channel=channel, text=text, sent=True)
 
 
-def _told_and_end(sent: Sequence[Record]) -> list[Record]:
+def _last_sent(sent: Sequence[Record]) -> list[Record]:
     """Return the last sent notice of the incident and the last sent notice of its end."""
     standing = [one for one in sent if not _is_end(one)]
     return [*standing[-1:], *[one for one in sent if _is_end(one)][-1:]]

@@ -110,13 +110,13 @@ class RecordCache:
             if _is_over(record):
                 ended |= self._forget(record) and record.kind is RecordKind.INCIDENT
             else:
-                self._take(record)
+                self._keep(record)
                 if record.kind is RecordKind.NOTICE:
                     taken.add(record.id)
         # All notices are checked only if an incident ended, since there are thousands.
         self._leave_out(self._kept[RecordKind.NOTICE].keys() if ended else taken)
 
-    def _take(self, record: Record) -> None:
+    def _keep(self, record: Record) -> None:
         kept, (name, version) = self._kept[record.kind], _name(record)
         # A report without nodes, of a scheduler that does not answer, does not replace the last full one.
         if (

@@ -45,7 +45,7 @@ def _answer(found: Network) -> Node:
     return el(
         "section",
         el("h2", found.answer),
-        el("p", *_said(found), class_="impact") if found.said else None,
+        el("p", *_summary(found), class_="impact") if found.summary else None,
         el("p", el("b", "Do now: "), found.to_do, class_="action") if found.to_do else None,
         el("p", el("a", "Open the incident", href=page_links.incident_page(worst.id)))
         if worst is not None
@@ -55,11 +55,11 @@ def _answer(found: Network) -> Node:
     )
 
 
-def _said(found: Network) -> Sequence[Node]:
+def _summary(found: Network) -> Sequence[Node]:
     worst = found.worst
     if worst is None:
-        return (found.said,)
-    return nodes(found.said, worst.subject.cluster, worst.impact.holders, worst.impact.users)
+        return (found.summary,)
+    return nodes(found.summary, worst.subject.cluster, worst.impact.holders, worst.impact.users)
 
 
 def _suffers(one: Incident) -> Sequence[Node]:

@@ -12,7 +12,7 @@ from ..data.snapshot import Snapshot
 from ..layout import asked_page
 from ..layout.tree import Node
 from ..lists.fleet_now import on_pages
-from ..lists.network import Network, look
+from ..lists.network import Network, fetch
 from . import link
 from .drawing import MOST_ROWS, page
 
@@ -20,7 +20,7 @@ from .drawing import MOST_ROWS, page
 def network(hub: Hub, snapshot: Snapshot, config: Config) -> tuple[datetime, Network]:
     """Ask for the network and the time; HubError or StoreError without an answer."""
     moment = on_pages(hub, snapshot, config.analyzer)
-    return moment.now, look(hub, moment, MOST_ROWS)
+    return moment.now, fetch(hub, moment, MOST_ROWS)
 
 
 def _shown(answer: tuple[datetime, Network]) -> Sequence[Node | None]:

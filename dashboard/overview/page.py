@@ -115,7 +115,7 @@ def _live(beside: DeltaGenerator) -> None:
     view, found = _shown()
     cluster = found.cluster
     head = panels.header(view, cluster, SystemClock().now())
-    lost = not_found.said(st.query_params.get(not_found.ASKED))
+    lost = not_found.redirect_note(st.query_params.get(not_found.ASKED))
     st.html(joined(head, panels.warnings(view), panels.notes((*lost, *found.unknown))))
     if cluster is None:
         return

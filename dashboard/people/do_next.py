@@ -50,7 +50,7 @@ def section(jobs: Iterable[JobUse], cluster: str, money: Money | None) -> Node |
 def _row(one: Step, cluster: str, money: Money | None) -> Node:
     job = one.job
     hours = f"{one.hours:,.1f} of its {job.now.held:,.1f} GPU-hours"
-    hours += f", {money.said(_cost(one))} {money.currency}" if money else ""
+    hours += f", {money.text(_cost(one))} {money.currency}" if money else ""
     return el(
         "li",
         el("b", holder_link(cluster, job.holder), f": {one.what}"),

@@ -33,13 +33,13 @@ def sentence(one: People, money: Money | None) -> Sequence[Node]:
     mean = "" if now.used_percent is None else f" at a mean utilisation of {now.used_percent:.0f} %"
     said = f"{_hours(now.held)} GPU-hours allocated{mean}; {_hours(now.idle)} idle{_change(one.everybody)}"
     if money and now.idle_cost is not None:
-        said += f", {money.said(now.idle_cost)} {money.currency}"
+        said += f", {money.text(now.idle_cost)} {money.currency}"
     worst = max((it for it in one.teams if it.name), key=lambda it: it.now.idle, default=None)
     if worst is None or worst.now.idle < LEAST_HOURS or not one.teams[1:]:
         return (f"{said}.",)
     most = f" left most idle: {_hours(worst.now.idle)} GPU-hours"
     if money and worst.now.idle_cost is not None:
-        most += f", {money.said(worst.now.idle_cost)} {money.currency}"
+        most += f", {money.text(worst.now.idle_cost)} {money.currency}"
     return (f"{said}. Team ", person_link(worst.name, team=True), f"{most}.")
 
 
@@ -153,7 +153,7 @@ def _tiles(one: Person, money: Money | None, cluster: str) -> Node:
         amounts.append(
             (
                 f"Cost, {money.currency}",
-                money.said(now.cost),
+                money.text(now.cost),
                 "" if now.cost is None else _against(now.cost, before),
             )
         )
@@ -233,11 +233,11 @@ def _person(one: Person, money: Money | None, *, team: bool, compared: bool) -> 
         el("th", person_link(one.name, team=team), scope="row"),
         _number(_hours(now.held)),
         _number(_hours(now.idle)),
-        _number(money.said(now.idle_cost)) if money else None,
+        _number(money.text(now.idle_cost)) if money else None,
         el("td", bar(now)),
         _number("–" if now.used_percent is None else f"{now.used_percent:.0f} %"),
         _number(_hours(now.blocked)),
-        _number(money.said(now.cost)) if money else None,
+        _number(money.text(now.cost)) if money else None,
         _number(_percent(now.held, None if was is None else was.held)) if compared else None,
         _number(_percent(now.idle, None if was is None else was.idle)) if compared else None,
         el("td", one.help or "–"),
@@ -248,7 +248,7 @@ def _person(one: Person, money: Money | None, *, team: bool, compared: bool) -> 
 def _money(now: Amounts, money: Money | None) -> list[Node]:
     if money is None:
         return []
-    return [_number(money.said(now.cost)), _number(money.said(now.idle_cost))]
+    return [_number(money.text(now.cost)), _number(money.text(now.idle_cost))]
 
 
 def _percent(now: float, before: float | None) -> str:

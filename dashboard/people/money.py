@@ -9,6 +9,6 @@ class Money:
 
     currency: str
 
-    def said(self, amount: float | None) -> str:
+    def text(self, amount: float | None) -> str:
         """Return an amount, below 100 with cents; a dash for None."""
         return "–" if amount is None else f"{amount:,.{0 if abs(amount) >= 100 else 2}f}"

@@ -69,7 +69,7 @@ class ClusterHealth:
     nodes: tuple[NodeHealth, ...]
 
     @property
-    def heard(self) -> int:
+    def reporting(self) -> int:
         return sum(node.heard for node in self.nodes)
 
     @property
@@ -114,7 +114,7 @@ def clusters(sources: Sources, shown: Iterable[ClusterView] = ()) -> tuple[Clust
     for subject in (*bodies, *rows):
         known.setdefault(subject, None)
     for one in sources.retirements:
-        if is_retired(one.at, _told_at(known.get(one.node), bodies.get(one.node))):
+        if is_retired(one.at, _last_seen_at(known.get(one.node), bodies.get(one.node))):
             known.pop(one.node, None)
     names = sorted({one.cluster for one in known}, key=lambda it: (it == SIMULATED_CLUSTER, it))
     found = []
@@ -159,7 +159,7 @@ def _as_shown(nodes: Iterable[NodeHealth], shown: ClusterView | None) -> tuple[N
     )
 
 
-def _told_at(inventory: Inventory | None, body: Row | None) -> datetime | None:
+def _last_seen_at(inventory: Inventory | None, body: Row | None) -> datetime | None:
     """Return when a node was last heard, else the time of its inventory, or None."""
     if body is not None:
         return from_text(str(body["received_at"]))

@@ -62,7 +62,7 @@ def cluster(one: ClusterHealth, now: datetime) -> Node:
     """Return the collectors of one cluster: a line per question, with the worst nodes named."""
     at = _stepped(now)
     mark = "simulated" if one.simulated else "real"
-    lines = [*_heard(one, now), *_health(one)]
+    lines = [*_reporting_lines(one, now), *_health(one)]
     return el(
         "section",
         el("h2", f"Collectors of {one.name}", el("small", mark)),
@@ -82,7 +82,7 @@ class _Line:
     flagged: bool = False
 
 
-def _heard(one: ClusterHealth, now: datetime) -> list[_Line]:
+def _reporting_lines(one: ClusterHealth, now: datetime) -> list[_Line]:
     coverage, lag = one.coverage_percent, one.lag_seconds
     least = sorted(
         (n for n in one.nodes if n.coverage_percent is not None and n.coverage_percent < 99.5),
@@ -93,10 +93,10 @@ def _heard(one: ClusterHealth, now: datetime) -> list[_Line]:
     return [
         _Line(
             name="Heard",
-            value=f"{one.heard:,} of {counted(len(one.nodes), 'node')}",
+            value=f"{one.reporting:,} of {counted(len(one.nodes), 'node')}",
             nodes=one.silent,
             said=lambda n: f"silent {_for(n, now)}",
-            flagged=one.heard < len(one.nodes),
+            flagged=one.reporting < len(one.nodes),
         ),
         _Line(
             name="Coverage, 15 min",

@@ -94,6 +94,6 @@ def inventories(hub: Hub) -> tuple[Inventory, ...]:
     return tuple(one for one in found if not one.subject.marked)
 
 
-def tokens_told(hub: Hub) -> tuple[Mapping[str, Any], ...]:
+def token_list(hub: Hub) -> tuple[Mapping[str, Any], ...]:
     """Return what may be shown of each token that the hub has issued."""
     return tuple(hub.tokens()["tokens"])

@@ -14,7 +14,7 @@ from ..data.questions import AnswerPending
 from ..layout import panels
 from ..layout.tree import el, show
 from . import drawing, in_force
-from .hub_queries import Sources, inventories, read, tokens_told
+from .hub_queries import Sources, inventories, read, token_list
 from .view import pipeline
 
 # How long answers stay fresh for all sessions, as an answer counts rows and covers every node.
@@ -74,7 +74,7 @@ def _live() -> None:
 def _tokens() -> Sequence[in_force.Token] | None:
     """Return the tokens that the hub has issued; None if it does not say."""
     try:
-        said = live.shared().questions.ask("tokens", tokens_told, TOKENS_SECONDS)
+        said = live.shared().questions.ask("tokens", token_list, TOKENS_SECONDS)
     except HubError:
         return None
     return in_force.tokens(said.value)

@@ -68,7 +68,7 @@ def _live() -> None:
         _offer(shared.config.reports, disabled=bool(asked))
     for number, run in enumerate(first(found.runs, st.query_params.get("report", ""))):
         left, right = st.columns([7, 1], vertical_alignment="center")
-        lines = [*lead(run), told(run, found.letters)]
+        lines = [*lead(run), run_line(run, found.letters)]
         left.html(joined(tag("h2", f"{run.title}, {run.span}"), *(tag("p", it) for it in lines)))
         name = f"gpu-report-{run.name}-{run.due_at:%Y-%m-%d}.html"
         right.download_button(
@@ -157,7 +157,7 @@ def lead(run: ReportRun) -> Sequence[str]:
     return [_ESCAPED.sub(r"\1", line.replace("**", "")) for line in said]
 
 
-def told(run: ReportRun, letters: Mapping[str, Sequence[Letter]]) -> str:
+def run_line(run: ReportRun, letters: Mapping[str, Sequence[Letter]]) -> str:
     """Say when a report was due or asked for, and who got it."""
     states = [f"{one.to} {one.state.value}" for one in letters.get(run.id, ())]
     when = f"{'asked for' if run.early else 'due'} {moment(run.due_at)}"

@@ -464,7 +464,7 @@ def _is_cured(window: Window, event: Event) -> bool:
 
 
 def _silent(rule: Rule, after: timedelta, window: Window) -> Iterator[Finding]:
-    for key, heard in window.heard.items():
+    for key, heard in window.last_seen.items():
         since = max(heard, window.listening_since or heard)
         if window.now - since > after:
             yield Finding(

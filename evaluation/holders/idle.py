@@ -21,7 +21,7 @@ from alerts.idle.idle_notice import (
 )
 from alerts.idle.idle_samples import IdleSamples
 from gpuvigil.config import AnalyzerSettings, IdleSettings
-from gpuvigil.config.routing import stands_by
+from gpuvigil.config.routing import is_standby
 from gpuvigil.lifecycle import STANDING, State
 from gpuvigil.model import Allocation, Holder, Incident, Subject, job_holder
 from gpuvigil.store import Aggregate
@@ -103,7 +103,7 @@ class IdleJudge:
         declared = {
             one.subject.key
             for one in held
-            if stands_by(POLICY, {"partition": (one.partition or "",)})
+            if is_standby(POLICY, {"partition": (one.partition or "",)})
         }
         told: dict[int, str] = {}
         for holder in of_holder.values():

@@ -154,7 +154,7 @@ class IdleSettings:
         return TimesSettings(name="-", days=self.days, zone=self.zone)
 
 
-def stands_by(settings: Iterable[IdleSettings], labels: Labels) -> bool:
+def is_standby(settings: Iterable[IdleSettings], labels: Labels) -> bool:
     """Return whether the first of these settings that fits a holder declares it as standing by for work."""
     return next((one.standby for one in settings if fit(one.match, labels)), False)
 

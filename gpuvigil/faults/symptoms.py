@@ -49,7 +49,7 @@ class Symptom:
     normal: str = ""  # the normal value shown in evidence, if it is a number
 
     @property
-    def told(self) -> Described:
+    def described(self) -> Described:
         """Its meaning, severity and action."""
         return CONDITIONS.get(self.key) or FAULTS[self.key]
 
@@ -75,7 +75,7 @@ class Slowdown:
     is_heat: bool
 
     @property
-    def told(self) -> Described:
+    def described(self) -> Described:
         """Its meaning, its severity while it lasts, and the action."""
         return CONDITIONS[self.key]
 
@@ -85,7 +85,7 @@ class Slowdown:
         share = f"{self.share:.0%} of `window_seconds`"
         if self.least_seconds is None:
             return share
-        return f"{self.least_seconds:g} s of `window_seconds`, {self.at_a_look.value}; from {share} on {self.told.severity.value}"
+        return f"{self.least_seconds:g} s of `window_seconds`, {self.at_a_look.value}; from {share} on {self.described.severity.value}"
 
     def shows(self, row: Row) -> bool:
         """Return whether the GPU is slowed for this reason at this moment."""

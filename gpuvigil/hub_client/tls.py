@@ -37,7 +37,7 @@ class Trust:
         try:
             found = ssl.create_default_context(cafile=_text(self.ca_file))
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"{section}.ca_file: {_said(self.ca_file, error)}") from None
+            raise ConfigError(f"{section}.ca_file: {_error_text(self.ca_file, error)}") from None
         if self.certificate_file is not None:
             load_pair(found, self.certificate_file, self.key_file, "hub.client_certificate_file")
         return found
@@ -68,7 +68,7 @@ def load_pair(context: ssl.SSLContext, certificate: Path, key: Path | None, sett
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{setting}: {_said(certificate, error)}") from None
+        raise ConfigError(f"{setting}: {_error_text(certificate, error)}") from None
 
 
 def reason(error: Exception) -> str | None:
@@ -81,13 +81,13 @@ def reason(error: Exception) -> str | None:
     return _alert(error.reason or str(error)) if isinstance(error, ssl.SSLError) else None
 
 
-def _alert(said: str) -> str:
+def _alert(text: str) -> str:
     """Explain OpenSSL's name of an error to whoever set the hub's address."""
-    if said in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"}:
+    if text in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"}:
         return "it does not speak TLS there; hub.url must begin with http://"
-    if "CERTIFICATE_REQUIRED" in said or "HANDSHAKE_FAILURE" in said:
+    if "CERTIFICATE_REQUIRED" in text or "HANDSHAKE_FAILURE" in text:
         return "it wants to see a certificate: set hub.client_certificate_file"
-    words = said.lower().replace("_", " ")
+    words = text.lower().replace("_", " ")
     if "alert" in words and ("unknown ca" in words or "certificate" in words):
         return f"it does not accept our certificate ({words})"
     return f"TLS failed: {words}"
@@ -97,7 +97,7 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _said(path: Path | None, error: OSError) -> str:
+def _error_text(path: Path | None, error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         why = (error.reason or "no PEM in it").lower().replace("_", " ")
         return f"{path} cannot be used: {why}"

@@ -219,7 +219,7 @@ _OPTIONAL = frozenset(
 )
 
 
-def _told(identity: "GpuIdentity | PortIdentity") -> dict[str, Any]:
+def _identity_json(identity: "GpuIdentity | PortIdentity") -> dict[str, Any]:
     values = plain(identity).items()
     return {
         key: value
@@ -318,8 +318,8 @@ class Inventory:
             "driver": self.driver,
             "driver_state": self.driver_state,
             "rack": self.rack,
-            "gpus": [_told(gpu) for gpu in self.gpus],
-            "ports": [_told(port) for port in self.ports],
+            "gpus": [_identity_json(gpu) for gpu in self.gpus],
+            "ports": [_identity_json(port) for port in self.ports],
             "missing": {uuid: to_text(since) for uuid, since in self.missing.items()},
             "on_bus": [plain(gpu) for gpu in self.on_bus],
             "driverless_since": self.driverless_since and to_text(self.driverless_since),

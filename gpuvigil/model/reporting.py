@@ -28,7 +28,7 @@ def are_most(some: int, nodes: int, share: float = SHARE) -> bool:
 
 def late_by_one_cause(
     late: Mapping[Node, datetime],
-    heard: Collection[Node],
+    reporting: Collection[Node],
     racks: Mapping[Node, str],
     within: timedelta = TOGETHER,
 ) -> frozenset[Node]:
@@ -37,10 +37,10 @@ def late_by_one_cause(
     These are most of the nodes that went late at once, since nodes do not do so by themselves. A
     quarter is enough when they are in several racks and most of these have nodes that are heard. If a
     whole rack is late while others are heard, the rack has a cause of its own. `late`: when each late node was
-    last heard; `heard`: the nodes that are heard; `racks`: the rack of each, where known.
+    last heard; `reporting`: the nodes that are heard; `racks`: the rack of each, where known.
     """
     alike = at_once(late, within)
-    others = frozenset(heard) - alike
+    others = frozenset(reporting) - alike
     places = {racks.get(node, "") for node in alike}
     mixed = (places & {racks.get(node, "") for node in others}) - {""}
     share = MIXED if 1 < len(places) <= 2 * len(mixed) else SHARE

@@ -31,12 +31,12 @@ def without_marked(status: Mapping[str, Any]) -> dict[str, Any]:
     return {**status, **lists}
 
 
-def over(heard: Mapping[str, datetime], now: datetime) -> frozenset[str]:
-    """Return the keys of the `heard` nodes that belong to runs that are over."""
+def over(last_seen: Mapping[str, datetime], now: datetime) -> frozenset[str]:
+    """Return the keys of the `last_seen` nodes that belong to runs that are over."""
     runs: dict[str, datetime] = {}
-    marked = [key for key in heard if key.startswith(_PREFIX)]
+    marked = [key for key in last_seen if key.startswith(_PREFIX)]
     for key in marked:
-        runs[_run(key)] = max(heard[key], runs.get(_run(key), heard[key]))
+        runs[_run(key)] = max(last_seen[key], runs.get(_run(key), last_seen[key]))
     return frozenset(key for key in marked if now - runs[_run(key)] > OVER_AFTER)
 
 

@@ -31,7 +31,7 @@ class NodeTurns:
             self._looked, self._left = True, before.left
             self._standing = {one.name: one for one in before.nodes if _word(one)[0]}
 
-    def take(
+    def update(
         self, nodes: Iterable[ScheduledNode], at: datetime
     ) -> tuple[tuple[ScheduledNode, ...], tuple[ScheduledNode, ...]]:
         """Return one look's nodes with since when they are like this, and the recent earlier states of others."""

@@ -14,9 +14,9 @@ from . import Store
 from .hub import HubStore
 
 # A node silent for longer than this before the first look counts as never heard by this process.
-_FIRST_LOOK = timedelta(hours=1)
+_FIRST_READ = timedelta(hours=1)
 # A line that reaches the store up to this long after its time is seen at the next look.
-_LATER_LOOK = timedelta(minutes=5)
+_LATER_READ = timedelta(minutes=5)
 # All callers within this time get the same answer.
 _FRESH = timedelta(seconds=1)
 _Node = tuple[str, str]
@@ -29,25 +29,25 @@ class NodesHeardByStore:
         self._store = store
         self._lock = threading.Lock()
         self._newest: dict[_Node, datetime] = {}
-        self._looked_at: datetime | None = None
+        self._read_at: datetime | None = None
 
-    def look(self, now: datetime) -> Mapping[_Node, datetime]:
+    def last_seen(self, now: datetime) -> Mapping[_Node, datetime]:
         """Return times by cluster and node; a line from a clock that is ahead counts as of `now`."""
         with self._lock:
-            if self._looked_at is None or not timedelta() <= now - self._looked_at < _FRESH:
+            if self._read_at is None or not timedelta() <= now - self._read_at < _FRESH:
                 self._ask(now)
             return dict(self._newest)
 
     def _ask(self, now: datetime) -> None:
-        oldest = now - _FIRST_LOOK
-        since = oldest if self._looked_at is None else self._looked_at - _LATER_LOOK
+        oldest = now - _FIRST_READ
+        since = oldest if self._read_at is None else self._read_at - _LATER_READ
         # Every node has a line of its own, with GPUs or without.
         rows = self._store.latest(NODE.name, (), max(since, oldest))
         columns = (rows.column(name).to_pylist() for name in ("cluster", "node", "at"))
         for cluster, node, at in zip(*columns, strict=True):
             key = (cluster, node)
             self._newest[key] = max(self._newest.get(key, at), min(at, now))
-        self._looked_at = now
+        self._read_at = now
 
 
 class HasStore:
@@ -69,17 +69,17 @@ class HubWithExternalStore(Hub, HasStore):
         token: Callable[[], str],
         trust: Trust,
         store: Store,
-        heard: NodesHeardByStore,
+        last_seen: NodesHeardByStore,
     ) -> None:
         super().__init__(url, token, trust=trust)
         self.store = store
-        self._heard = heard
+        self._last_seen = last_seen
 
     def status(self) -> Mapping[str, Any]:
         """See `Hub.status`."""
         status = super().status()
         known = {(node["cluster"], node["node"]) for node in status["nodes"]}
-        heard = self._heard.look(from_text(status["now"]))
+        heard = self._last_seen.last_seen(from_text(status["now"]))
         more = [_entry(key, at) for key, at in sorted(heard.items()) if key not in known]
         return {**status, "nodes": [*status["nodes"], *more]}
 

@@ -156,7 +156,7 @@ class PrometheusStore:
         for exporter in EXPORTERS:
             if exporter.measurement is not catalogue:
                 continue
-            told = self._told(exporter, names, where, span)
+            told = self._read_samples(exporter, names, where, span)
             known = set(found) if exporter.fallback else set()
             found |= {tags: samples for tags, samples in told.items() if tags not in known}
         wanted = [(catalogue.tags.index(tag), value) for tag, value in where.items()]
@@ -167,7 +167,7 @@ class PrometheusStore:
         ]
         return pa.concat_tables([latest_schema(catalogue, names).empty_table(), *tables])
 
-    def _told(
+    def _read_samples(
         self,
         exporter: Exporter,
         names: Sequence[str],

@@ -14,7 +14,7 @@ def links(inventories: Iterable[Inventory], imported: Imported) -> tuple[list[Li
     nodes = sorted(inventories, key=lambda one: natural(one.subject.node or ""))
     real = Names(node.subject.node or "" for node in nodes)
     told: dict[tuple[str, str, str], list[Wire]] = defaultdict(list)
-    for wire in (*_heard(nodes), *imported.wires):
+    for wire in (*_neighbours(nodes), *imported.wires):
         node = real.of(wire.node)
         if node is not None and wire.device is not None:
             told[node, wire.device, wire.port or "1"].append(wire)
@@ -105,7 +105,7 @@ def short(name: str) -> str:
     return name.partition(".")[0].casefold()
 
 
-def _heard(nodes: Iterable[Inventory]) -> Iterator[Wire]:
+def _neighbours(nodes: Iterable[Inventory]) -> Iterator[Wire]:
     for node in nodes:
         for port in node.ports:
             if port.switch is not None:

@@ -15,7 +15,7 @@ from .limits import Shares
 _OTHER_FILES = 256
 # Extra connections beyond the limit, for the one path that is always answered.
 _CROWD_COUNT = 64
-_TELL_AGAIN_SECONDS = 60.0
+_LOG_AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +48,13 @@ class Place:
     _end: Callable[[], None]
     _left: bool = False
 
-    def heard(self) -> None:
+    def mark_active(self) -> None:
         """Mark that the client has sent a request: the slot is kept for it."""
         self._silent.pop(self, None)
 
     def leave(self) -> None:
         """Free the slot."""
-        self.heard()
+        self.mark_active()
         if not self._left:
             self._left = True
             self._shares.give_back(self.who, 1)
@@ -66,7 +66,7 @@ class Place:
 
     def hand_over(self) -> None:
         """End the connection; another one of the same address gets its slot."""
-        self.heard()
+        self.mark_active()
         self._left = True
         self._end()
 
@@ -86,13 +86,13 @@ class Places:
     _crowd: Shares = field(init=False)
     _silent: dict[Place, None] = field(init=False, default_factory=dict)
     _silent_crowd: dict[Place, None] = field(init=False, default_factory=dict)
-    _told_at: float = -_TELL_AGAIN_SECONDS
+    _logged_at: float = -_LOG_AGAIN_SECONDS
 
     def __post_init__(self) -> None:
         self._all = Shares(self.most)
         self._crowd = Shares(_CROWD_COUNT)
 
-    def take(self, address: str, end: Callable[[], None]) -> Place | None:
+    def acquire(self, address: str, end: Callable[[], None]) -> Place | None:
         """Return a slot for one more connection from `address`; `end` ends the connection.
 
         None when not even a crowded slot is free.
@@ -103,17 +103,17 @@ class Places:
             place = Place(False, who, self._all, self._silent, end)
             self._silent[place] = None
             return place
-        self._tell(address)
+        self._log_full(address)
         if _made_room(self._crowd, self._silent_crowd, who, _CROWD_COUNT, exempt=exempt):
             place = Place(True, who, self._crowd, self._silent_crowd, end)
             self._silent_crowd[place] = None
             return place
         return None
 
-    def _tell(self, address: str) -> None:
+    def _log_full(self, address: str) -> None:
         now = time.monotonic()
-        if now - self._told_at >= _TELL_AGAIN_SECONDS:
-            self._told_at = now
+        if now - self._logged_at >= _LOG_AGAIN_SECONDS:
+            self._logged_at = now
             self.log.warning("too many connections", most=self.most, refused=address)
 
 
@@ -121,7 +121,7 @@ def _made_room(
     shares: Shares, silent: dict[Place, None], who: Hashable, most: int, *, exempt: bool
 ) -> bool:
     """Return whether `who` got one more share, if need be that of a client which has sent nothing yet."""
-    if shares.take(who, 1):
+    if shares.acquire(who, 1):
         return True
     if not exempt and (own := next((place for place in silent if place.who == who), None)):
         own.hand_over()
@@ -129,7 +129,7 @@ def _made_room(
     if shares.held < most or shares.has(who) or not silent:
         return False
     next(iter(silent)).end()
-    return shares.take(who, 1)
+    return shares.acquire(who, 1)
 
 
 def sender(address: str) -> str:

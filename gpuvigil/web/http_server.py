@@ -91,7 +91,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._place = self._places.take(self.client[0] if self.client else "", transport.abort)
+        self._place = self._places.acquire(self.client[0] if self.client else "", transport.abort)
         if self._place is None:
             transport.abort()
             return
@@ -188,7 +188,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refusal = 400, "Too many requests were sent before an answer."
             raise _Refused
         assert self._place is not None
-        self._place.heard()
+        self._place.mark_active()
         self.app = cast(Any, self._in_a_crowd) if self._place.crowded else self.config.loaded_app
         super().on_headers_complete()
 

@@ -25,7 +25,7 @@ class Shares:
         with self._lock:
             return self._fits(who, size)
 
-    def take(self, who: Hashable, size: int) -> bool:
+    def acquire(self, who: Hashable, size: int) -> bool:
         """Hold `size` more if that fits; return whether it did."""
         with self._lock:
             if not self._fits(who, size):

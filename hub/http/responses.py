@@ -194,7 +194,7 @@ class MemoryHold:
 
     def change(self, size: int) -> None:
         """Hold `size` bytes more, or fewer when it is negative."""
-        if size > 0 and not self._shares.take(self.who, size):
+        if size > 0 and not self._shares.acquire(self.who, size):
             raise self._busy
         if size < 0:
             self._shares.give_back(self.who, -size)

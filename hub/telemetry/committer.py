@@ -96,7 +96,7 @@ class Committer:
     def put(self, body: Body) -> bool:
         """Queue a body; false when the queue is full or the hub stops."""
         with self._changed:
-            if self.stopping or not self._shares.take(body.sender, len(body.text)):
+            if self.stopping or not self._shares.acquire(body.sender, len(body.text)):
                 return False
             self._queue.append(body)
             self._changed.notify_all()

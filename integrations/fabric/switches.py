@@ -16,7 +16,7 @@ _LOST_KEPT, _LEFT_KEPT = timedelta(days=7), timedelta(days=1)
 # Of counts that nobody read for so long nobody knows when they grew.
 _LONGEST_GAP = timedelta(minutes=10)
 # What is as it was is told again, so that its age says that somebody looks.
-_TOLD_AT_LEAST = timedelta(minutes=5)
+_REPORT_EVERY = timedelta(minutes=5)
 # What has just changed is told with each look: the next one confirms it.
 _YOUNG = timedelta(minutes=10)
 # Where more of them are gone at once, it is this machine that has lost its way to them.
@@ -38,7 +38,7 @@ def is_cut_off(
     return not found or len(gone) > _MOST_GONE * len(answered)
 
 
-def after_look(
+def merged(
     before: Switches,
     found: Mapping[str, SeenSwitch],
     cluster: str,
@@ -167,7 +167,7 @@ def _is_same_cable(before: SwitchPort, now: SwitchPort) -> bool:
     return not now.peer or (before.peer, before.peer_id) == (now.peer, now.peer_id)
 
 
-def worth_telling(told: Switches, now: Switches) -> list[Switch]:
+def changed_switches(reported: Switches, now: Switches) -> list[Switch]:
     """What differs from what was told, is young, or was not told for minutes; traffic alone is no news.
 
     Of one that goes by another name, or was forgotten, a last word: nothing is left to say of it.
@@ -175,15 +175,15 @@ def worth_telling(told: Switches, now: Switches) -> list[Switch]:
     at = max((switch.at for switch in now.values()), default=None)
     over = [
         replace(old, at=at, lost_at=None, ports=())
-        for guid, old in told.items()
+        for guid, old in reported.items()
         if at is not None and (guid not in now or now[guid].subject != old.subject)
     ]
     return over + [
         switch
         for guid, switch in now.items()
-        if (old := told.get(guid)) is None
+        if (old := reported.get(guid)) is None
         or _news(switch) != _news(old)
-        or switch.at - old.at >= _TOLD_AT_LEAST
+        or switch.at - old.at >= _REPORT_EVERY
         or (switch.at != old.at and _changed_at(switch) >= switch.at - _YOUNG)
     ]
 

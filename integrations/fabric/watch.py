@@ -11,9 +11,9 @@ from gpuvigil.log import Log
 from gpuvigil.model import Record
 
 from .seen import NotReadError, Seen
-from .switches import Switches, after_look, is_cut_off, remember, remembered, worth_telling
+from .switches import Switches, changed_switches, is_cut_off, merged, remember, remembered
 
-Look = Callable[[Switches], Seen]
+Read = Callable[[Switches], Seen]
 """What is seen, from what was known; NotReadError or ValueError says why nothing is."""
 
 # Every look for so long sees the same few switches: then the others are gone, or the fabric is another one.
@@ -25,36 +25,36 @@ _RECORDS_AT_ONCE, _BYTES_AT_ONCE = 20, 4 * 1024 * 1024
 class Watch:
     """Keeps the hub's picture of one fabric."""
 
-    def __init__(self, look: Look, cluster: str, file: Path, clock: Clock, log: Log) -> None:
+    def __init__(self, read: Read, cluster: str, file: Path, clock: Clock, log: Log) -> None:
         """What was told is remembered in `file`, so that what went while nobody looked is noticed."""
-        self._look, self._cluster, self._file = look, cluster, file
+        self._read, self._cluster, self._file = read, cluster, file
         self._clock, self._log = clock, log
         self._now: Switches = remembered(file)
         self._known = dict(self._now)
         self._why = ""
         self._doubted_since: float | None = None  # on the monotonic clock
 
-    def round(self, tell: Callable[[Sequence[Record]], None]) -> None:
+    def round(self, send: Callable[[Sequence[Record]], None]) -> None:
         """One look, told, and only then remembered as told."""
         try:
-            seen = self._look(self._now)
+            seen = self._read(self._now)
         except (NotReadError, ValueError, OSError) as error:
             self._doubted_since = None  # what nobody saw meanwhile confirms nothing
-            self._say(str(error))
+            self._log_change(str(error))
             return
         found = seen.switches
         if self._is_in_doubt(seen):
-            self._say(
+            self._log_change(
                 f"{len(found)} of {len(self._now)} switches answer: this machine's own way to them"
                 " may be down"
             )
             return
-        self._say(seen.why)
+        self._log_change(seen.why)
         at = self._clock.now()
-        self._now = after_look(self._now, found, self._cluster, at, seen.doubted)
-        news = worth_telling(self._known, self._now)
+        self._now = merged(self._now, found, self._cluster, at, seen.doubted)
+        news = changed_switches(self._known, self._now)
         for records in at_once(switch.to_record() for switch in news):
-            tell(records)
+            send(records)
         self._known = {guid: it for guid, it in self._known.items() if guid in self._now} | {
             switch.guid: switch for switch in news if switch.guid in self._now
         }
@@ -71,7 +71,7 @@ class Watch:
         since = self._doubted_since = now if self._doubted_since is None else self._doubted_since
         return not seen.switches or now - since < _BELIEVED_SECONDS
 
-    def _say(self, why: str) -> None:
+    def _log_change(self, why: str) -> None:
         """One log line when the fabric cannot be read, and one when it can again."""
         if why and why != self._why:
             self._log.warning("the fabric is not read", why=why)

@@ -22,9 +22,9 @@ log = Log("infiniband")
 _SOONEST_SECONDS = 5.0
 
 
-def look(fabric: Fabric, before: Switches) -> Seen:
+def read_switches(fabric: Fabric, before: Switches) -> Seen:
     """The switches that answer; NotReadError and ValueError say why nothing can be said."""
-    said = fabric.look()
+    said = fabric.query()
     names = {guid: it.subject.node for guid, it in before.items()}
     return Seen(switches=read(said.links, said.errors, names))
 
@@ -39,13 +39,13 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
     with shipping(config, "infiniband", directory, settings.spool_bytes, clock) as out:
         fabric = Fabric(directory, settings.timeout_seconds, settings.directory, settings.port)
         memory = directory / "switches.json"
-        watch = Watch(partial(look, fabric), out.told_by.cluster, memory, clock, log)
+        watch = Watch(partial(read_switches, fabric), out.told_by.cluster, memory, clock, log)
         log.info(
             "reading the fabric",
             cluster=out.told_by.cluster,
             every_seconds=settings.interval_seconds,
         )
-        repeat([partial(watch.round, out.tell)], stop, settings.interval_seconds, clock)
+        repeat([partial(watch.round, out.put)], stop, settings.interval_seconds, clock)
     log.info("stopped", spool_bytes=out.spool.bytes)
 
 

@@ -40,7 +40,7 @@ class Fabric:
         device, _, number = port.partition("/")
         self._through = (*(("-C", device) if device else ()), *(("-P", number) if number else ()))
 
-    def look(self) -> Look:
+    def query(self) -> Look:
         """NotReadError where a tool is missing, may not, or does not come back in time."""
         with suppress(FileNotFoundError):
             self._walked.unlink()

@@ -98,11 +98,11 @@ class States:
         """Look where it is time to, and write what waits."""
         if self._clock.monotonic() >= self._due:
             self._due = self._clock.monotonic() + self._interval
-            self._waiting.put(self._look())
+            self._waiting.put(self._lines())
         self._waiting.write()
         self._clock.wait(stop, self._due - self._clock.monotonic())
 
-    def _look(self) -> list[str]:
+    def _lines(self) -> list[str]:
         now = self._clock.now()
         held = self._records(RecordKind.ALLOCATION, [AllocationState.HELD.value])
         standing = self._records(RecordKind.INCIDENT, [state.value for state in STANDING])

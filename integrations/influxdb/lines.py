@@ -93,12 +93,12 @@ def of_states(
     inventories: Sequence[Inventory],
     rows: Rows,
     held: Iterable[Subject],
-    standing: Iterable[Incident],
+    active: Iterable[Incident],
     now: datetime,
 ) -> list[str]:
     """How many GPUs of each node are in which state; every GPU that is known is in one."""
     newest = {(row["cluster"], row["node"], row["uuid"]): row for row in rows}
-    holds, faults = set(held), _faults(standing)
+    holds, faults = set(held), _faults(active)
     found = []
     for inventory in inventories:
         node = inventory.subject
@@ -118,10 +118,10 @@ def of_states(
     return found
 
 
-def _faults(standing: Iterable[Incident]) -> defaultdict[str, dict[str, Severity]]:
+def _faults(active: Iterable[Incident]) -> defaultdict[str, dict[str, Severity]]:
     """What stands against each subject, by its key."""
     found: defaultdict[str, dict[str, Severity]] = defaultdict(dict)
-    for one in standing:
+    for one in active:
         for key in {one.subject.key, *one.members}:
             found[key][one.fault] = one.severity
     return found

@@ -65,7 +65,7 @@ class JobBook:
         self._jobs = {job.number: job for job in before}
         self._seen: dict[str, datetime] = {}
 
-    def take(
+    def update(
         self, owned: Iterable[Owned], now: datetime, unknown: Collection[str] = ()
     ) -> tuple[Job, ...]:
         """Jobs that are new or have changed. To be called with all pods that there are, or not at all.
@@ -181,7 +181,7 @@ class NodeBook:
         self._known: dict[str, ScheduledNode] = {}
         self._deleted: dict[str, tuple[ScheduledNode, datetime]] = {}
 
-    def take(
+    def update(
         self, nodes: Iterable[ScheduledNode], pods: Iterable[Pod], now: datetime
     ) -> tuple[ScheduledNode, ...]:
         """By name; to be called with all nodes and pods that there are, or not at all."""
@@ -219,7 +219,7 @@ class AllocationBook:
         self._waiting: dict[str, Allocation] = {}
         self._given: dict[str, Allocation] = {}  # with a job already, and not ended
 
-    def hear(self, allocation: Allocation) -> None:
+    def add(self, allocation: Allocation) -> None:
         """What a node told, or what was made of it here."""
         if allocation.pod is None or allocation.subject.cluster != self._cluster:
             return
@@ -232,7 +232,7 @@ class AllocationBook:
         if allocation.ended_at is not None:
             del self._given[key]
 
-    def take(self, owned: Iterable[Owned], now: datetime) -> tuple[Allocation, ...]:
+    def update(self, owned: Iterable[Owned], now: datetime) -> tuple[Allocation, ...]:
         """Those that can be given to a job now."""
         self._pods |= {one.pod.full_name: (one, now) for one in owned}
         self._pods = {n: it for n, it in self._pods.items() if now - it[1] < _REMEMBERED}
@@ -241,7 +241,7 @@ class AllocationBook:
             given = self._of_a_job(key, allocation)
             if given is not None:
                 found[key] = given
-                self.hear(given)
+                self.add(given)
             elif allocation.ended_at is not None and now - allocation.ended_at > _REMEMBERED:
                 del self._waiting[key]
         # Many kubelets name a pod that is over until it is deleted, so that its node tells no end.
@@ -249,7 +249,7 @@ class AllocationBook:
             over = self._over(allocation, now)
             if over is not None:
                 found[key] = over
-                self.hear(over)
+                self.add(over)
         return tuple(found.values())
 
     def _over(self, known: Allocation, now: datetime) -> Allocation | None:

@@ -99,7 +99,7 @@ class Mirror(Generic[T]):
             self._changed()
         for event in self._api.watch(self._path, self._version or ""):
             self._succeed()
-            self._take(event)
+            self._apply(event)
             if stop.is_set():
                 return
         self._succeed()
@@ -116,7 +116,7 @@ class Mirror(Generic[T]):
                     found[uid] = kept
         return found, version
 
-    def _take(self, event: Object) -> None:
+    def _apply(self, event: Object) -> None:
         told = event.get("object") or {}
         uid, version = _uid(told), (told.get("metadata") or {}).get("resourceVersion")
         # A bookmark is a version and nothing else.
@@ -134,15 +134,15 @@ class Mirror(Generic[T]):
         if event.get("type") != "BOOKMARK" and kept != before:
             self._changed()
 
-    def _read(self, told: Object) -> T | None:
+    def _read(self, found: Object) -> T | None:
         """What is kept of an object, None to leave it out."""
-        uid = _uid(told)
+        uid = _uid(found)
         try:
-            return self._keep(told)
+            return self._keep(found)
         except UNREADABLE as error:
             if uid not in self._odd:
                 self._odd.add(uid)
-                name = (told.get("metadata") or {}).get("name")
+                name = (found.get("metadata") or {}).get("name")
                 log.warning("an object cannot be read", path=self._path, name=name, why=repr(error))
             return self._objects.get(uid)
 
@@ -158,5 +158,5 @@ class Mirror(Generic[T]):
             self._why = ""
 
 
-def _uid(told: Object) -> str:
-    return str((told.get("metadata") or {}).get("uid", ""))
+def _uid(found: Object) -> str:
+    return str((found.get("metadata") or {}).get("uid", ""))

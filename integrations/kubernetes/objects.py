@@ -75,9 +75,9 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
 
-def pod(told: Object) -> Pod | None:
+def pod(found: Object) -> Pod | None:
     """None for a pod that asks for no GPU, or that lacks what every pod has."""
-    metadata, spec, status = (told.get(key) or {} for key in ("metadata", "spec", "status"))
+    metadata, spec, status = (found.get(key) or {} for key in ("metadata", "spec", "status"))
     gpus, created = _gpus(spec), metadata.get("creationTimestamp")
     if not gpus or not created:
         return None
@@ -91,7 +91,7 @@ def pod(told: Object) -> Pod | None:
         state=state,
         gpus=gpus,
         node=spec.get("nodeName"),
-        owner=controller(told),
+        owner=controller(found),
         marks={**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})},
         reason=reason,
         started_at=from_text(started) if started else None,
@@ -115,9 +115,9 @@ def controller(told: Object) -> Owner | None:
     )
 
 
-def node(told: Object) -> ScheduledNode | None:
+def node(found: Object) -> ScheduledNode | None:
     """A node with GPUs, with all that keeps it from taking pods; None for one without GPUs."""
-    metadata, spec, status = (told.get(key) or {} for key in ("metadata", "spec", "status"))
+    metadata, spec, status = (found.get(key) or {} for key in ("metadata", "spec", "status"))
     gpus = _count(status.get("capacity") or {})
     if not gpus:
         return None
@@ -157,9 +157,9 @@ def _gpus(spec: Object) -> int:
     return max([at_once, *before])
 
 
-def _of_container(told: Object) -> int:
+def _of_container(found: Object) -> int:
     # Of extended resources limits and requests are the same, and a request may be left out.
-    return _count((told.get("resources") or {}).get("limits") or {})
+    return _count((found.get("resources") or {}).get("limits") or {})
 
 
 def _count(resources: Mapping[str, Any]) -> int:

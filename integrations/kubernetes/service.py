@@ -45,7 +45,7 @@ PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 _NAME = "kubernetes"  # whoever of several pods watches, its records are of one place
 _ROUND_SECONDS = 5.0
 _SETTLE_SECONDS = 0.5  # changes come in crowds
-_TELL_AGAIN_SECONDS = 60.0
+_REPORT_SECONDS = 60.0
 _REST_SECONDS = 2.0
 _OPEN = ("PENDING", "RUNNING")
 _MOST = 100_000
@@ -71,33 +71,33 @@ class Watcher:
         self._turns = NodeTurns()
         self._allocations = AllocationBook(cluster, self._labels)
         self._lock = threading.Lock()
-        self._heard: list[Allocation] = []
+        self._received: list[Allocation] = []
         self._last: Scheduler | None = None
-        self._last_told = 0.0  # monotonic
+        self._last_sent = 0.0  # monotonic
         self._unknown: set[str] = set()  # uids of pods whose workload is not known yet
 
-    def resume(self, jobs: Iterable[Job], said: Iterable[Scheduler] = ()) -> None:
+    def resume(self, jobs: Iterable[Job], reports: Iterable[Scheduler] = ()) -> None:
         """Take up the jobs that had not ended when a watcher last ran, and what it said last of the nodes."""
-        for before in said:
+        for before in reports:
             if before.told_by == self._told_by:
                 self._turns.resume(before, self._clock.now())
         ours = [job for job in jobs if job.told_by == self._told_by]
         self._jobs = JobBook(self._told_by, self._labels, ours)
         self._allocations = AllocationBook(self._told_by.cluster, self._labels, ours)
 
-    def hear(self, allocations: Iterable[Allocation]) -> None:
+    def add_allocations(self, allocations: Iterable[Allocation]) -> None:
         """What the hub has got; from any thread."""
         with self._lock:
-            self._heard += allocations
+            self._received += allocations
         self.changed.set()
 
-    def look(self) -> tuple[Record, ...]:
+    def pending_records(self) -> tuple[Record, ...]:
         """What the hub is to be told now."""
         now = self._clock.now()
         with self._lock:
-            heard, self._heard = self._heard, []
+            heard, self._received = self._received, []
         for allocation in heard:
-            self._allocations.hear(allocation)
+            self._allocations.add(allocation)
         pods, nodes = self.pods.copy(), self.nodes.copy()
         why = pods.why or nodes.why
         if why == NOT_ASKED:
@@ -109,8 +109,8 @@ class Watcher:
             except Unauthorized as error:
                 why = str(error)
             else:
-                records += [job.to_record() for job in self._jobs.take(owned, now, unknown)]
-                given = self._allocations.take(owned, now)
+                records += [job.to_record() for job in self._jobs.update(owned, now, unknown)]
+                given = self._allocations.update(owned, now)
                 records += [allocation.to_record() for allocation in given]
         return (*records, *self._scheduler(why, pods, nodes))
 
@@ -141,18 +141,18 @@ class Watcher:
         told: tuple[ScheduledNode, ...] | None = None
         left: tuple[ScheduledNode, ...] = ()
         if not why:
-            here = self._scheduled.take(nodes.objects.values(), pods.objects.values(), now)
-            told, left = self._turns.take(here, now)
+            here = self._scheduled.update(nodes.objects.values(), pods.objects.values(), now)
+            told, left = self._turns.update(here, now)
         said = Scheduler(
             told_by=self._told_by, at=now, why=why, answered_at=answered, nodes=told, left=left
         )
         if (
             last is not None
             and (last.why, last.nodes) == (why, told)
-            and self._clock.monotonic() - self._last_told < _TELL_AGAIN_SECONDS
+            and self._clock.monotonic() - self._last_sent < _REPORT_SECONDS
         ):
             return ()
-        self._last, self._last_told = said, self._clock.monotonic()
+        self._last, self._last_sent = said, self._clock.monotonic()
         return (said.to_record(),)
 
 
@@ -165,10 +165,10 @@ def _follow(hub: Hub, watcher: Watcher, stop: threading.Event) -> None:
             if sequence < 0:
                 sequence = hub.changes(-1, {kind}).sequence
                 for states in (held, ended):
-                    watcher.hear(_read(hub.records(kind, states=states, limit=_MOST)))
+                    watcher.add_allocations(_read(hub.records(kind, states=states, limit=_MOST)))
             found = hub.changes(sequence, {kind})
             sequence = found.sequence
-            watcher.hear(_read(found.records))
+            watcher.add_allocations(_read(found.records))
         except (HubUnavailable, HubRefused):
             sequence = -1
             stop.wait(_REST_SECONDS)
@@ -192,10 +192,10 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         ("allocations", _follow, (hubs[1], watcher, stop)),
     ):
         threading.Thread(target=run, args=arguments, name=name, daemon=True).start()
-    _tell(hubs[0], watcher, stop, token.todo)
+    _ship(hubs[0], watcher, stop, token.todo)
 
 
-def _tell(hub: Hub, watcher: Watcher, stop: threading.Event, token_todo: str) -> None:
+def _ship(hub: Hub, watcher: Watcher, stop: threading.Event, token_todo: str) -> None:
     """Keep telling the hub; while it is away what is newest of each record waits."""
     waiting: dict[str, Record] = {}
     resumed, away = False, ""
@@ -203,9 +203,9 @@ def _tell(hub: Hub, watcher: Watcher, stop: threading.Event, token_todo: str) ->
         try:
             if not resumed:
                 found = hub.records(RecordKind.JOB, states=_OPEN, limit=_MOST)
-                watcher.resume(readable(found, Job.from_record), _said(hub))
+                watcher.resume(readable(found, Job.from_record), _last_reports(hub))
                 resumed = True
-            waiting |= {record.id: record for record in watcher.look()}
+            waiting |= {record.id: record for record in watcher.pending_records()}
             if waiting:
                 write(hub, waiting)
             if away:
@@ -223,7 +223,7 @@ def _tell(hub: Hub, watcher: Watcher, stop: threading.Event, token_todo: str) ->
         watcher.changed.clear()
 
 
-def _said(hub: Hub) -> Iterable[Scheduler]:
+def _last_reports(hub: Hub) -> Iterable[Scheduler]:
     """What was said last of the nodes; a hub that is older lets no scheduler's token read it."""
     try:
         return readable(hub.records(RecordKind.SCHEDULER), Scheduler.from_record)

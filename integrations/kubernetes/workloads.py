@@ -108,7 +108,7 @@ class Workloads:
         for _ in range(_DEEPEST):
             if owner is None or owner.kind in _MAKERS:
                 break
-            looked = self._look(pod.namespace, owner)
+            looked = self._cached(pod.namespace, owner)
             found = Workload(
                 kind=owner.kind,
                 namespace=pod.namespace,
@@ -123,7 +123,7 @@ class Workloads:
         if len(self._known) > _MOST_OWNERS:
             self._known = {uid: it for uid, it in self._known.items() if uid in self._used}
 
-    def _look(self, namespace: str, owner: Owner) -> _Looked:
+    def _cached(self, namespace: str, owner: Owner) -> _Looked:
         self._used.add(owner.uid)
         known = self._known.get(owner.uid)
         if known is None or known.until <= self._monotonic():

@@ -20,26 +20,26 @@ class Jobs:
 
     def __init__(self, told_by: Subject, file: Path) -> None:
         self._file = file
-        self._told = {
+        self._reported = {
             _key(job): job
             for job in readable(kept(file), Job.from_record)
             if job.told_by == told_by
         }
         self._is_remembered, self._why = True, ""
 
-    def take(self, jobs: Iterable[Job], at: datetime) -> tuple[Job, ...]:
+    def update(self, jobs: Iterable[Job], at: datetime) -> tuple[Job, ...]:
         """Those that are new or other than they were told, and those that Slurm knows no more.
 
         When they are told, `remember` them: who ends in between tells them again.
         """
         found = {_key(job): job for job in jobs}
-        changed = [job for key, job in found.items() if not _same(self._told.get(key), job)]
+        changed = [job for key, job in found.items() if not _same(self._reported.get(key), job)]
         gone = [
             _forgotten(job, at)
-            for key, job in self._told.items()
+            for key, job in self._reported.items()
             if key not in found and job.state not in ENDED_STATES
         ]
-        self._told = found
+        self._reported = found
         self._is_remembered = self._is_remembered and not changed and not gone
         return (*changed, *gone)
 
@@ -57,7 +57,7 @@ class Jobs:
             self._is_remembered, self._why = True, ""
 
     def _write(self) -> None:
-        told = self._told.values()
+        told = self._reported.values()
         keep(self._file, [job.to_record() for job in told if job.state not in ENDED_STATES])
 
 
@@ -66,8 +66,8 @@ def _forgotten(job: Job, at: datetime) -> Job:
     return replace(job, state="UNKNOWN", reason=_FORGOTTEN, ended_at=job.seen_at, seen_at=at)
 
 
-def _same(told: Job | None, job: Job) -> bool:
-    return told is not None and replace(told, seen_at=job.seen_at) == job
+def _same(reported: Job | None, job: Job) -> bool:
+    return reported is not None and replace(reported, seen_at=job.seen_at) == job
 
 
 def _key(job: Job) -> _Key:

@@ -111,6 +111,6 @@ def _read(read: Callable[[], Value]) -> Value:
         raise AskingError(str(error)) from error
 
 
-def _last_line(said: str) -> str:
-    lines: Sequence[str] = [line for line in said.splitlines() if line.strip()]
+def _last_line(errors: str) -> str:
+    lines: Sequence[str] = [line for line in errors.splitlines() if line.strip()]
     return " / ".join(lines[-2:])[:_LONGEST_WHY] or "no reason given"

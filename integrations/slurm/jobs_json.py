@@ -39,22 +39,22 @@ def read(text: str, told_by: Subject, seen_at: datetime) -> tuple[Job, ...]:
     return tuple(one for one in found if one is not None)
 
 
-def _error(said: Any) -> str:
+def _error(answer: Any) -> str:
     return (
-        str(said.get("description") or said.get("error") or said)
-        if isinstance(said, dict)
-        else str(said)
+        str(answer.get("description") or answer.get("error") or answer)
+        if isinstance(answer, dict)
+        else str(answer)
     )
 
 
-def job(said: Mapping[str, Any], told_by: Subject, seen_at: datetime) -> Job | None:
+def job(entry: Mapping[str, Any], told_by: Subject, seen_at: datetime) -> Job | None:
     """One job; None for one without GPUs, or that is none."""
-    number, state = _number(said.get("job_id")), _state(said.get("job_state"))
-    submitted = _time(_number(said.get("submit_time")))
-    given = said.get("gres_detail")
+    number, state = _number(entry.get("job_id")), _state(entry.get("job_state"))
+    submitted = _time(_number(entry.get("submit_time")))
+    given = entry.get("gres_detail")
     details = [str(one) for one in given] if isinstance(given, list) else []
-    nodes = tuple(expand(str(said.get("nodes") or "")))[:_MOST_NODES]
-    asked = _asked(said, details, max(_number(said.get("node_count")) or 1, 1))
+    nodes = tuple(expand(str(entry.get("nodes") or "")))[:_MOST_NODES]
+    asked = _asked(entry, details, max(_number(entry.get("node_count")) or 1, 1))
     if number is None or not state or submitted is None or asked is None:
         return None
     began = state != "PENDING"
@@ -64,20 +64,20 @@ def job(said: Mapping[str, Any], told_by: Subject, seen_at: datetime) -> Job | N
         state=state,
         submitted_at=submitted,
         seen_at=seen_at,
-        started_at=_time(_number(said.get("start_time"))) if began else None,
-        ended_at=_time(_number(said.get("end_time"))) if state in ENDED_STATES else None,
-        array=_array(said),
+        started_at=_time(_number(entry.get("start_time"))) if began else None,
+        ended_at=_time(_number(entry.get("end_time"))) if state in ENDED_STATES else None,
+        array=_array(entry),
         nodes=nodes if began else (),
         gpus=asked,
         numbers=_numbers(nodes, details),
-        limit_seconds=_minutes(said.get("time_limit")),
-        exit_code=_exit_code(said.get("exit_code")) if state in ENDED_STATES else None,
-        reason=said_in(said.get("state_reason"), but="None"),
-        user=said_in(said.get("user_name")),
-        account=said_in(said.get("account")),
-        partition=said_in(said.get("partition")),
-        qos=said_in(said.get("qos")),
-        name=said_in(said.get("name")),
+        limit_seconds=_minutes(entry.get("time_limit")),
+        exit_code=_exit_code(entry.get("exit_code")) if state in ENDED_STATES else None,
+        reason=printable(entry.get("state_reason"), but="None"),
+        user=printable(entry.get("user_name")),
+        account=printable(entry.get("account")),
+        partition=printable(entry.get("partition")),
+        qos=printable(entry.get("qos")),
+        name=printable(entry.get("name")),
     )
 
 
@@ -116,7 +116,7 @@ def _array(said: Mapping[str, Any]) -> str | None:
         return None
     if task is not None:
         return f"{of}_{task}"
-    waiting = said_in(said.get("array_task_string"))
+    waiting = printable(said.get("array_task_string"))
     return f"{of}_[{waiting}]" if waiting else str(of)
 
 
@@ -157,8 +157,8 @@ def _time(seconds: int | None) -> datetime | None:
     return EPOCH + timedelta(seconds=seconds) if seconds and 0 < seconds < _FAR else None
 
 
-def said_in(said: Any, but: str = "(null)") -> str | None:
+def printable(value: Any, but: str = "(null)") -> str | None:
     """A text in one printable line: users choose names."""
-    if not isinstance(said, str) or said in {"", "(null)", "N/A", but}:
+    if not isinstance(value, str) or value in {"", "(null)", "N/A", but}:
         return None
-    return "".join(ch if ch.isprintable() else "?" for ch in said[:_LONGEST])
+    return "".join(ch if ch.isprintable() else "?" for ch in value[:_LONGEST])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from gpuvigil.model import ScheduledNode
 
 from . import counts
-from .jobs_json import UnreadableError, said_in
+from .jobs_json import UnreadableError, printable
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z_]*)=")
 _REASON = re.compile(r"\sReason=(.*?)(?:\sComment=|$)")  # an administrator's own words
@@ -36,7 +36,7 @@ def _nodes(text: str) -> Iterator[ScheduledNode]:
             yield ScheduledNode(
                 name=said["NodeName"],
                 states=tuple(word for word in (*words, *marks) if word),
-                reason=said_in(reason[1].strip()) if (reason := _REASON.search(line)) else None,
+                reason=printable(reason[1].strip()) if (reason := _REASON.search(line)) else None,
                 gpus=counts.gpus(said.get("Gres", "")),
                 gpus_used=counts.gpus(said.get("GresUsed", "")),
             )

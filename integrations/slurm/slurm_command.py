@@ -35,7 +35,7 @@ def _run(config: Config, _: Namespace, stop: threading.Event) -> None:
         slurm = Slurm(told_by, pace, clock.monotonic, settings.timeout_seconds, settings.directory)
         watch = Watch(slurm, pace, directory, told_by, clock)
         log.info("asking Slurm", cluster=told_by.cluster, every_seconds=settings.interval_seconds)
-        watch.run(stop, out.tell)
+        watch.run(stop, out.put)
     log.info("stopped", requests=slurm.requests, spool_bytes=out.spool.bytes)
 
 

@@ -19,7 +19,7 @@ from .pace import Pace
 
 log = Log("slurm")
 
-_TOLD_AT_LEAST_SECONDS = 600.0
+_REPORT_EVERY_SECONDS = 600.0
 _MOST_NODES = 2000
 _RECORDS_AT_ONCE = 500
 
@@ -40,20 +40,20 @@ class Watch:
         for before in readable(kept(self._nodes_file), Scheduler.from_record):
             if before.told_by == told_by:
                 self._turns.resume(before, clock.now())
-        self._told: Scheduler | None = None
-        self._told_at = 0.0
+        self._reported: Scheduler | None = None
+        self._reported_at = 0.0
 
-    def run(self, stop: threading.Event, tell: Callable[[Sequence[Record]], None]) -> None:
-        """Look until `stop`; `tell` takes at most 500 records at once."""
+    def run(self, stop: threading.Event, send: Callable[[Sequence[Record]], None]) -> None:
+        """Look until `stop`; `send` takes at most 500 records at once."""
         while not stop.is_set():
-            self.round(tell)
+            self.round(send)
             self._clock.wait(stop, self._pace.wait_seconds(self._clock.monotonic()))
 
-    def round(self, tell: Callable[[Sequence[Record]], None]) -> None:
+    def round(self, send: Callable[[Sequence[Record]], None]) -> None:
         """One look, told, and only then remembered as told."""
-        records = self._look()
+        records = self._poll()
         for start in range(0, len(records), _RECORDS_AT_ONCE):
-            tell(records[start : start + _RECORDS_AT_ONCE])
+            send(records[start : start + _RECORDS_AT_ONCE])
         self._jobs.remember()
         said = [
             one
@@ -64,7 +64,7 @@ class Watch:
             with suppress(OSError):  # which is said of the jobs
                 keep(self._nodes_file, said)
 
-    def _look(self) -> list[Record]:
+    def _poll(self) -> list[Record]:
         """What is new of jobs and nodes, or why nothing is known."""
         begun, at = self._clock.monotonic(), self._clock.now()
         self._pace.begin(begun)
@@ -74,9 +74,9 @@ class Watch:
             nodes = self._slurm.nodes()
         except AskingError as error:
             self._pace.end(answered=False)
-            return self._said(self._unknown(str(error), at))
+            return self._if_changed(self._unknown(str(error), at))
         self._pace.end(answered=True)
-        odd, left = self._turns.take(filter(is_odd, nodes), at)
+        odd, left = self._turns.update(filter(is_odd, nodes), at)
         told = Scheduler(
             told_by=self._told_by,
             at=at,
@@ -85,18 +85,18 @@ class Watch:
             query_seconds=round(seconds, 3),
             left=left,
         )
-        return [*(job.to_record() for job in self._jobs.take(jobs, at)), *self._said(told)]
+        return [*(job.to_record() for job in self._jobs.update(jobs, at)), *self._if_changed(told)]
 
     def _unknown(self, why: str, at: datetime) -> Scheduler:
-        before = self._told
+        before = self._reported
         if before is None or before.why != why:
             log.warning("Slurm is unknown", why=why)
         answered_at = None if before is None else before.answered_at
         return Scheduler(told_by=self._told_by, at=at, why=why, answered_at=answered_at)
 
-    def _said(self, one: Scheduler) -> list[Record]:
+    def _if_changed(self, one: Scheduler) -> list[Record]:
         """What is as it was is told again now and then, so that its age says that somebody looks."""
-        before, self._told = self._told, one
+        before, self._reported = self._reported, one
         if before is not None and before.why and not one.why:
             log.info("Slurm answers again")
         now = self._clock.monotonic()
@@ -107,9 +107,9 @@ class Watch:
             )
             == one
         )
-        if same and now - self._told_at < _TOLD_AT_LEAST_SECONDS:
+        if same and now - self._reported_at < _REPORT_EVERY_SECONDS:
             return []
-        self._told_at = now
+        self._reported_at = now
         return [one.to_record()]
 
 

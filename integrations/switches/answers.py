@@ -47,7 +47,7 @@ Answers = Mapping[str, Sequence[Sample]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ReportedSwitch:
     """A switch as one mapping tells of it; its ports and their neighbours by name.
 
     A port of which is not known whether it is up is not among them. Without a name it goes by the one
@@ -60,7 +60,7 @@ class Told:
     exporter: str = ""  # the target that Prometheus had it from
 
 
-def told(mapping: SwitchMapping, answers: Answers) -> dict[str, Told]:
+def reported_switches(mapping: SwitchMapping, answers: Answers) -> dict[str, ReportedSwitch]:
     """The switches by the label that names them; NotReadError where there are none."""
     if not answers[STATE]:
         query = mapping.tables[STATE].query
@@ -87,7 +87,7 @@ def told(mapping: SwitchMapping, answers: Answers) -> dict[str, Told]:
     unnamed = NAME in mapping.tables
     neighbours = _neighbours(mapping, said.get(NEIGHBOUR, {}))
     return {
-        switch: Told(
+        switch: ReportedSwitch(
             name=names.get(switch, "" if unnamed else switch),
             ports=them,
             neighbours=neighbours[switch],
@@ -144,13 +144,15 @@ def missed(
     )
 
 
-def together(found: Iterable[Mapping[str, Told]], known: Switches) -> dict[str, SeenSwitch]:
+def together(
+    found: Iterable[Mapping[str, ReportedSwitch]], known: Switches
+) -> dict[str, SeenSwitch]:
     """The switches of all mappings by name, each with what is at the other ends of its cables.
 
     Of a switch of which two mappings tell, the first counts. `known`: what was seen before; a port
     keeps its number.
     """
-    every: dict[str, Told] = {}
+    every: dict[str, ReportedSwitch] = {}
     for them in found:
         every = {**them, **every}
     own = {guid: it.name or _known_name(guid, known) for guid, it in every.items()}
@@ -321,7 +323,9 @@ def _by_short_name(called: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
     return found
 
 
-def _plugged(every: Mapping[str, Told], names: Mapping[str, str]) -> dict[Place, SeenPort]:
+def _plugged(
+    every: Mapping[str, ReportedSwitch], names: Mapping[str, str]
+) -> dict[Place, SeenPort]:
     """Every port with what is at its other end, as far as it is known.
 
     Of a cable between two switches one end may know it alone: then the other one knows it, too.

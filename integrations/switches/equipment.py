@@ -19,7 +19,7 @@ from .answers import LONGEST, Sample, finite, without_port
 from .equipment_mapping import EquipmentMapping, PartTable
 
 # What is as it was is told again, so that its age says that somebody looks.
-_TOLD_AT_LEAST = timedelta(minutes=5)
+_REPORT_EVERY = timedelta(minutes=5)
 # What has just failed is told with each look: the next one confirms it.
 _YOUNG = timedelta(minutes=10)
 _RECORDS_AT_ONCE = 500
@@ -47,7 +47,7 @@ def seen(mapping: EquipmentMapping, ask: Ask) -> dict[str, Parts]:
             parts = found.setdefault(name, Parts())
             parts.counted[table.kind] += 1
             if table.is_failed(value):
-                parts.failed[table.kind, part] = table.said(value)
+                parts.failed[table.kind, part] = table.text_of(value)
     if not found:
         raise NotReadError(f"{mapping.file}: Prometheus has no series for any of its queries")
     return found
@@ -86,10 +86,10 @@ class EquipmentWatch:
         """What has failed is remembered in `file`, so that a restart does not begin it anew."""
         self._mappings, self._ask, self._cluster = mappings, ask, cluster
         self._file, self._clock, self._log = file, clock, log
-        self._told: dict[str, Equipment] = {it.subject.key: it for it in _remembered(file)}
+        self._reported: dict[str, Equipment] = {it.subject.key: it for it in _remembered(file)}
         self._why = ""
 
-    def round(self, tell: Callable[[Sequence[Record]], None]) -> None:
+    def round(self, send: Callable[[Sequence[Record]], None]) -> None:
         """One look, told, and only then remembered as told; what cannot be read grows old."""
         at, why = self._clock.now(), []
         now: dict[str, Equipment] = {}
@@ -101,15 +101,15 @@ class EquipmentWatch:
             except NotReadError as error:
                 why.append(str(error))
                 unread |= {(mapping.of_racks, table.kind) for table in mapping.parts}
-        self._say("; ".join(why))
-        found = {key: _with_unread(it, self._told.get(key), unread) for key, it in now.items()}
-        news = [it for key, it in found.items() if _is_worth_telling(self._told.get(key), it)]
+        self._log_change("; ".join(why))
+        found = {key: _with_unread(it, self._reported.get(key), unread) for key, it in now.items()}
+        news = [it for key, it in found.items() if _is_changed(self._reported.get(key), it)]
         for records in at_once((it.to_record() for it in news), _RECORDS_AT_ONCE):
-            tell(records)
-        self._told |= {it.subject.key: it for it in news}
+            send(records)
+        self._reported |= {it.subject.key: it for it in news}
         # Without a promise: what is lost is seen again.
         with suppress(OSError):
-            _remember(self._file, self._told.values())
+            _remember(self._file, self._reported.values())
 
     def _add(
         self,
@@ -125,7 +125,7 @@ class EquipmentWatch:
             if mapping.of_racks
             else Subject(cluster=self._cluster, node=name)
         )
-        before = _by_part(self._told.get(subject.key))
+        before = _by_part(self._reported.get(subject.key))
         failed = _by_part(now.get(subject.key))
         for (kind, part), said in parts.failed.items():
             known = before.get((kind, part))
@@ -135,7 +135,7 @@ class EquipmentWatch:
             subject=subject, at=at, failed=tuple(failed[key] for key in sorted(failed))
         )
 
-    def _say(self, why: str) -> None:
+    def _log_change(self, why: str) -> None:
         """One log line when something cannot be read, and one when all can again."""
         if why and why != self._why:
             self._log.warning("power and cooling are not read", why=why)
@@ -144,18 +144,18 @@ class EquipmentWatch:
         self._why = why
 
 
-def _is_worth_telling(told: Equipment | None, now: Equipment) -> bool:
-    if told is None or _by_part(told).keys() != _by_part(now).keys():
+def _is_changed(reported: Equipment | None, now: Equipment) -> bool:
+    if reported is None or _by_part(reported).keys() != _by_part(now).keys():
         return True
     young = any(it.since >= now.at - _YOUNG for it in now.failed)
-    return young or now.at - told.at >= _TOLD_AT_LEAST
+    return young or now.at - reported.at >= _REPORT_EVERY
 
 
 def _with_unread(
-    now: Equipment, told: Equipment | None, unread: Collection[tuple[bool, PartKind]]
+    now: Equipment, reported: Equipment | None, unread: Collection[tuple[bool, PartKind]]
 ) -> Equipment:
     """With parts that had failed and of whose kind one file could not be read: they may still have."""
-    kept = {**_by_part(told), **_by_part(now)}
+    kept = {**_by_part(reported), **_by_part(now)}
     failed = [
         it for key, it in kept.items() if key in _by_part(now) or (now.is_rack, it.kind) in unread
     ]

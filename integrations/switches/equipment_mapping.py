@@ -34,7 +34,7 @@ class PartTable:
             return value < self.below
         return value in self.failed
 
-    def said(self, value: float) -> str:
+    def text_of(self, value: float) -> str:
         """The value as people read it, with the limit that it is beyond."""
         unit = f" {self.unit}" if self.unit else ""
         if self.above is not None:

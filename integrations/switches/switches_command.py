@@ -19,7 +19,7 @@ from ..fabric.switches import Switches
 from ..fabric.watch import Watch, repeat
 from ..shipping import Outgoing, shipping
 from . import mapping
-from .answers import Answers, Told, missed, silent, together, told
+from .answers import Answers, ReportedSwitch, missed, reported_switches, silent, together
 from .equipment import EquipmentWatch, seen, summary
 from .equipment_mapping import EquipmentMapping, is_of_equipment, parse
 from .mapping import NAME, NEIGHBOUR, SPEED, SwitchMapping
@@ -45,17 +45,17 @@ class Reader:
         self._exporters: dict[str, str] = {}  # by switch
         self._told_by: dict[str, str] = {}  # by switch the file of its mapping
 
-    def look(self, before: Switches) -> Seen:
+    def read(self, before: Switches) -> Seen:
         """The switches of which it has fresh series; NotReadError says why there are none.
 
         Where one mapping cannot be read, its switches are in doubt, and the others' are seen.
         """
-        found: dict[str, dict[str, Told]] = {}
+        found: dict[str, dict[str, ReportedSwitch]] = {}
         why: list[str] = []
         for it in self._mappings:
             try:
                 answers, more = self._prometheus.answers(it)
-                found[it.file] = told(it, answers)
+                found[it.file] = reported_switches(it, answers)
             except NotReadError as error:
                 more = (str(error),)
             why += more
@@ -73,7 +73,7 @@ class Reader:
     def _seen(
         self,
         before: Switches,
-        found: Sequence[Mapping[str, Told]],
+        found: Sequence[Mapping[str, ReportedSwitch]],
         unasked: frozenset[str],
         why: Sequence[str],
     ) -> Seen:
@@ -146,12 +146,12 @@ def _rounds(
     if mappings.switches:
         lost_after = timedelta(seconds=settings.lost_after_seconds)
         reader = Reader(prometheus, mappings.switches, lost_after, clock)
-        watch = Watch(reader.look, cluster, directory / "switches.json", clock, log)
-        rounds.append(partial(watch.round, out.tell))
+        watch = Watch(reader.read, cluster, directory / "switches.json", clock, log)
+        rounds.append(partial(watch.round, out.put))
     if mappings.equipment:
         memory = directory / "equipment.json"
         equipment = EquipmentWatch(mappings.equipment, prometheus.part, cluster, memory, clock, log)
-        rounds.append(partial(equipment.round, out.tell))
+        rounds.append(partial(equipment.round, out.put))
     return rounds
 
 
@@ -163,7 +163,7 @@ def _check(config: Config) -> int:
         try:
             answers, why = prometheus.answers(it)
             text = "\n".join(
-                (*_found(it, answers, told(it, answers)), *(f"  {one}" for one in why))
+                (*_found(it, answers, reported_switches(it, answers)), *(f"  {one}" for one in why))
             )
             code = 1 if why else code
         except NotReadError as error:
@@ -178,7 +178,9 @@ def _check(config: Config) -> int:
     return code
 
 
-def _found(it: SwitchMapping, answers: Answers, switches: dict[str, Told]) -> Iterator[str]:
+def _found(
+    it: SwitchMapping, answers: Answers, switches: dict[str, ReportedSwitch]
+) -> Iterator[str]:
     ports = [port for one in switches.values() for port in one.ports.values()]
     up = sum(port.up for port in ports)
     yield (

@@ -9,11 +9,11 @@ from gpuvigil.model import Switch
 from integrations.fabric.seen import SeenSwitch
 from integrations.fabric.switches import (
     Switches,
-    after_look,
+    changed_switches,
     is_cut_off,
+    merged,
     remember,
     remembered,
-    worth_telling,
 )
 
 
@@ -33,8 +33,8 @@ class Reader:
         """Return the switches with news or due for a report; none where too few answer to be believed."""
         if is_cut_off(self._now, found):
             return ()
-        self._now = after_look(self._now, found, self._cluster, at)
-        news = worth_telling(self._told, self._now)
+        self._now = merged(self._now, found, self._cluster, at)
+        news = changed_switches(self._told, self._now)
         self._told = {**self._told, **{it.guid: it for it in news}}
         if self._file is not None and news:
             with suppress(OSError):  # what is lost is seen again

@@ -299,7 +299,7 @@ class Scene:
             inventories={i.subject.key: i for i in self.inventories},
             allocations=_held(self.allocations),
             holdings=Holdings(self.allocations).by_holder(),
-            heard=self.heard,
+            last_seen=self.heard,
             listening_since=self.listening_since,
             clocks=self.clocks,
             recent_incidents=self.recent_incidents,

@@ -32,7 +32,7 @@ def reading(scene: Scene) -> Reading:
     return Reading(
         now=scene.now,
         rows=window.rows,
-        heard=window.heard,
+        last_seen=window.last_seen,
         listening_since=window.listening_since,
     )
 
@@ -194,9 +194,11 @@ def silent(seconds: float, scene: Scene | None = None) -> Reading:
     whole = scene or healthy()
     window = whole.window()
     after = timedelta(seconds=seconds)
-    heard = {key: at + after for key, at in window.heard.items()}
+    heard = {key: at + after for key, at in window.last_seen.items()}
     heard[node().key] = NOON - timedelta(hours=1)
-    return Reading(now=whole.now + after, heard=heard, listening_since=NOON - timedelta(hours=2))
+    return Reading(
+        now=whole.now + after, last_seen=heard, listening_since=NOON - timedelta(hours=2)
+    )
 
 
 def test_what_stands_on_a_node_ends_when_somebody_retires_it() -> None:
@@ -213,7 +215,7 @@ def test_what_stands_on_a_node_ends_when_somebody_retires_it() -> None:
     # It is back, and goes again.
     for seconds, stands in ((30, []), (100, ["node_silent"])):
         back = silent(seconds)
-        analysis.run_pass(replace(back, heard={**back.heard, node().key: at + SECOND}))
+        analysis.run_pass(replace(back, last_seen={**back.last_seen, node().key: at + SECOND}))
         assert [i.fault for i in analysis.book.active()] == stands
 
 
@@ -226,14 +228,14 @@ def test_a_node_that_its_scheduler_deleted_a_day_ago_is_retired(hours: float, re
     said = Scheduler(told_by=watcher, at=deleted_at, answered_at=NOON, why="", nodes=(gone,))
     analysis.ingest(said.to_record())
     last = {node().key: deleted_at + timedelta(minutes=1)}
-    analysis.run_pass(replace(silent(0), heard=last))
+    analysis.run_pass(replace(silent(0), last_seen=last))
     told = analysis.to_retire()
     assert [record.subject for record in told] == [node().key] * retired
     for record in told:
         analysis.ingest(record)
     assert analysis.to_retire() == []
     # One that is heard long after it was deleted is there.
-    analysis.run_pass(replace(silent(0), heard={node().key: NOON}))
+    analysis.run_pass(replace(silent(0), last_seen={node().key: NOON}))
     assert analysis.to_retire() == []
 
 

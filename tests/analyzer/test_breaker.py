@@ -28,7 +28,7 @@ def reading(scene: Scene) -> Reading:
     return Reading(
         now=scene.now,
         rows=window.rows,
-        heard=window.heard,
+        last_seen=window.last_seen,
         listening_since=window.listening_since,
     )
 
@@ -221,7 +221,10 @@ def test_a_room_that_falls_silent_is_told_as_one_and_covers_what_was_told_before
     def at(now: datetime, heard: dict[str, datetime]) -> Reading:
         window = replace(dark, now=now, heard={**dark.heard, **heard}).window()
         return Reading(
-            now=now, rows=window.rows, heard=window.heard, listening_since=NOON - 60 * MINUTE
+            now=now,
+            rows=window.rows,
+            last_seen=window.last_seen,
+            listening_since=NOON - 60 * MINUTE,
         )
 
     for seconds in (120, 130):
@@ -245,7 +248,7 @@ def cut_off(watch: Watch, numbers: Iterable[int], seconds: float) -> list[str]:
     window = replace(EIGHT, samples=(), heard=heard, now=now).window()
     since = NOON - 60 * MINUTE
     watch.analysis.run_pass(
-        Reading(now=now, rows=window.rows, heard=window.heard, listening_since=since)
+        Reading(now=now, rows=window.rows, last_seen=window.last_seen, listening_since=since)
     )
     return watch.steps()
 
@@ -303,7 +306,7 @@ def test_a_pause_of_all_while_one_node_is_dead_is_no_silence_of_all() -> None:
         window = replace(EIGHT, samples=(), heard=heard, now=now).window()
         since = NOON - 60 * MINUTE
         watch.analysis.run_pass(
-            Reading(now=now, rows=window.rows, heard=window.heard, listening_since=since)
+            Reading(now=now, rows=window.rows, last_seen=window.last_seen, listening_since=since)
         )
     assert [i.label for i in watch.standing()] == ["node-1"]
 

@@ -217,7 +217,7 @@ def test_what_a_boot_ended_does_not_begin_anew_while_the_node_is_late(
     late = healthy().without(lambda s: s.subject.of_node() == node()).with_events(xid, boot)
     window = late.window()
     told = {} if heard is None else {node().key: boot.at + heard}
-    window = replace(window, heard=told)
+    window = replace(window, last_seen=told)
     assert cured_at(window, "gpu_xid", gpu()) == (boot.at if is_over else None)
     assert [found.subject for found in xid_faults(window)] == ([] if is_over else [gpu()])
     # One of its GPUs alone says nothing: that GPU has not answered.

@@ -100,10 +100,10 @@ def test_the_last_word_of_a_node_is_known_for_as_long_as_it_is_away(word: EventK
     old, said = (event(word, node(), at) for at in (NOON - DAY, NOON))
     fleet = after(old.to_record(), said.to_record(), at_day=9)
     assert fleet.events()[node().key] == (said,)
-    fleet.forget(NOON + 9 * DAY, heard={node().key: NOON + MINUTE})
+    fleet.forget(NOON + 9 * DAY, last_seen={node().key: NOON + MINUTE})
     assert fleet.events()[node().key] == (said,)
     # Its node came back.
-    fleet.forget(NOON + 9 * DAY, heard={node().key: NOON + 8 * MINUTE})
+    fleet.forget(NOON + 9 * DAY, last_seen={node().key: NOON + 8 * MINUTE})
     assert kinds(fleet) == []
     boot = event(EventKind.BOOT, node(), NOON + MINUTE)
     assert kinds(after(said.to_record(), boot.to_record(), at_day=9)) == ["boot"]

@@ -88,7 +88,7 @@ class Play:
         return Reading(
             now=now,
             rows=window.rows,
-            heard={node().key: heard, node(2).key: now},
+            last_seen={node().key: heard, node(2).key: now},
             listening_since=NOON - timedelta(hours=1),
         )
 

@@ -31,7 +31,7 @@ def status(now: timedelta, received: timedelta, started: timedelta = -HOUR) -> d
 
 def test_the_hub_s_clock_is_turned_into_ours() -> None:
     reading = NodeContacts(30 * SECOND).read_status(status(100 * SECOND, 96 * SECOND), NOON)
-    assert reading.heard == {node().key: NOON - 4 * SECOND}
+    assert reading.last_seen == {node().key: NOON - 4 * SECOND}
     assert reading.listening_since == NOON - HOUR - 100 * SECOND
 
 

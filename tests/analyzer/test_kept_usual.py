@@ -94,7 +94,7 @@ def told(
         scene = fleet(warmer, hours=hours)
         rows = scene.window((DETECTOR,)).rows
         analysis.run_pass(
-            Reading(now=scene.now, rows=rows, heard=scene.heard, listening_since=NOON)
+            Reading(now=scene.now, rows=rows, last_seen=scene.heard, listening_since=NOON)
         )
     # The hub's records are read anew while it runs: what it has learned since is newer.
     analysis.start(inventories, Book())

@@ -138,7 +138,7 @@ class Process:
         return Reading(
             now=NOON + self.now,
             rows=made.rows,
-            heard=made.heard,
+            last_seen=made.last_seen,
             listening_since=NOON - timedelta(hours=1),
         )
 

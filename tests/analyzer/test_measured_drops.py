@@ -194,7 +194,7 @@ class Life:
                 Reading(
                     now=now,
                     rows=window.rows,
-                    heard=heard,
+                    last_seen=heard,
                     listening_since=NOON - 30 * MINUTE,
                 )
             )

@@ -193,7 +193,7 @@ class Hub:
             Reading(
                 now=scene.now,
                 rows=window.rows,
-                heard=window.heard,
+                last_seen=window.last_seen,
                 listening_since=window.listening_since,
             )
         )

@@ -161,7 +161,7 @@ class Life:
         return Reading(
             now=scene.now,
             rows=rows,  # type: ignore[arg-type]
-            heard=heard,
+            last_seen=heard,
             listening_since=NOON - MINUTE,
         )
 

@@ -41,7 +41,7 @@ def said(analysis: Analysis) -> set[str]:
             Reading(
                 now=window.now,
                 rows=window.rows,
-                heard=window.heard,
+                last_seen=window.last_seen,
                 listening_since=window.listening_since,
             )
         )

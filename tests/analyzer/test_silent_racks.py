@@ -125,7 +125,7 @@ class Watch:
             Reading(
                 now=NOON + after,
                 rows=window.rows,
-                heard={**scene.heard, **shift},
+                last_seen={**scene.heard, **shift},
                 listening_since=window.listening_since,
             )
         )

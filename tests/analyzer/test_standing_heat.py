@@ -173,7 +173,7 @@ def test_heat_near_its_limit_is_told_once() -> None:
         now = FLEET.now + timedelta(seconds=10.0 * step)
         heard = dict.fromkeys(FLEET.heard, now)
         analysis.run_pass(
-            Reading(now=now, rows=courses[kelvin], heard=heard, listening_since=FLEET.now)
+            Reading(now=now, rows=courses[kelvin], last_seen=heard, listening_since=FLEET.now)
         )
     records = [record for unit in analysis.to_write() for record in unit]
     steps = [Transition.from_record(r) for r in records if r.kind is RecordKind.TRANSITION]

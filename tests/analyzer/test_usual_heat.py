@@ -233,7 +233,7 @@ def test_the_analyzer_remembers_from_pass_to_pass() -> None:
         scene = fleet(warmer, hours=hours)
         rows = scene.window((DETECTOR,)).rows
         analysis.run_pass(
-            Reading(now=scene.now, rows=rows, heard=scene.heard, listening_since=NOON)
+            Reading(now=scene.now, rows=rows, last_seen=scene.heard, listening_since=NOON)
         )
     told = [r for unit in analysis.to_write() for r in unit if r.kind is RecordKind.INCIDENT]
     assert [r.subject for r in told] == [gpu().key]

@@ -15,7 +15,7 @@ import pytest
 from cli.server.certificate import alternative, names
 from cli.server.firewall import opening
 from cli.server.places import check_place
-from cli.server.server_command import join_line, told
+from cli.server.server_command import alerts_summary, join_line
 from cli.server.services import check_port
 from cli.server.site_files import Site, check_settings, pin, prepare, renew
 from gpuvigil.config import load, read_secret
@@ -134,7 +134,10 @@ def test_another_port_and_a_proxy_are_in_the_configuration(site: Site) -> None:
     assert (config.hub.port, config.hub.url) == (8430, "https://127.0.0.1:8430")
     assert [one.proxy for one in (*config.alerts.webhooks, *config.alerts.slack)] == [proxy, proxy]
     assert shlex.split(join_line(config, "hub1"))[2] == "https://hub1:8430"
-    assert [line.split()[-1] for line in told(config).splitlines()[1:]] == ["webhook", "slack"]
+    assert [line.split()[-1] for line in alerts_summary(config).splitlines()[1:]] == [
+        "webhook",
+        "slack",
+    ]
     check_settings(site.directory / "gpuvigil.toml", {"proxy": proxy, "port": 8430})
     with pytest.raises(ConfigError, match=r"--proxy: .*proxy\.example\.com:3128"):
         prepare(replace(site, proxy="proxy:3128"))
@@ -181,7 +184,7 @@ def test_a_full_disk_leaves_no_half_of_a_file(site: Site) -> None:
 
 
 def test_nobody_to_tell_is_said(site: Site) -> None:
-    assert told(prepare(replace(site, receivers={}))[0]).startswith(
+    assert alerts_summary(prepare(replace(site, receivers={}))[0]).startswith(
         "Nobody is notified of incidents"
     )
 

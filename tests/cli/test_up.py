@@ -255,7 +255,7 @@ def test_a_second_one_is_told_who_has_the_directory(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     with pytest.raises(AlreadyRunning, match="still starting"):
         StateDirectory(tmp_path)
-    state.say("http://127.0.0.1:8501")
+    state.write_note("http://127.0.0.1:8501")
     with pytest.raises(AlreadyRunning, match=rf"process {os.getpid()} \(pages at http://127"):
         StateDirectory(tmp_path)
     state.release()
@@ -298,11 +298,11 @@ def test_steps_are_noted_once_and_only_for_what_has_started(tmp_path: Path) -> N
     answers = {"hub": False, "dashboard": True}
     startup = Startup({name: lambda name=name: answers[name] for name in answers}, began=10.0)  # type: ignore[misc]
     startup.note_start("hub", 10.5)
-    assert startup.look(lambda: 11.0) == []
+    assert startup.poll(lambda: 11.0) == []
     answers["hub"] = True
-    assert startup.look(lambda: 12.0) == ["hub"]
+    assert startup.poll(lambda: 12.0) == ["hub"]
     startup.note_start("dashboard", 12.25)
-    assert startup.look(lambda: 13.0) == ["dashboard"]
+    assert startup.poll(lambda: 13.0) == ["dashboard"]
     assert startup.is_complete
     startup.write(tmp_path / "startup.json", 3.2)
     noted = json.loads((tmp_path / "startup.json").read_text())
@@ -322,11 +322,11 @@ def test_a_child_that_ends_says_its_last_words_and_comes_back(child: Child) -> N
     child.command = [sys.executable, "-c", "import sys; sys.exit('no such hub')"]
     child.log_path.write_text("words of an earlier life\n")
     child.start(0.0)
-    ended = wait_until("the child's end", lambda: child.look(5.0))
+    ended = wait_until("the child's end", lambda: child.poll(5.0))
     assert ended.text == "child ended with exit code 1; it starts again in 1 s: no such hub"
-    assert child.look(5.9) is None
+    assert child.poll(5.9) is None
     assert child.process is None
-    child.look(6.0)
+    child.poll(6.0)
     assert child.process is not None
 
 
@@ -334,7 +334,7 @@ def test_a_log_that_grows_large_is_put_aside_and_its_child_goes_on(child: Child)
     child.command = ["sh", "-c", f"head -c {LOG_BYTES + 1} /dev/zero; exec sleep 60"]
     child.start(0.0)
     aside = child.log_path.with_name("log.1")
-    wait_until("the log put aside", lambda: child.look(1.0) or aside.exists())
+    wait_until("the log put aside", lambda: child.poll(1.0) or aside.exists())
     assert aside.stat().st_size > LOG_BYTES
     assert child.log_path.stat().st_size == 0
 
@@ -344,7 +344,7 @@ def test_a_killed_child_is_named_by_its_signal(child: Child) -> None:
     child.start(0.0)
     assert child.process is not None
     child.process.kill()
-    ended = wait_until("the child's end", lambda: child.look(100.0))
+    ended = wait_until("the child's end", lambda: child.poll(100.0))
     assert ended.text == "child was ended by SIGKILL; it starts again in 1 s"
 
 
@@ -356,7 +356,7 @@ def test_what_a_child_leaves_behind_goes_with_it(child: Child, tmp_path: Path) -
     )
     child.command = [sys.executable, "-c", program]
     child.start(time.monotonic())
-    wait_until("the child's end", lambda: child.look(time.monotonic()))
+    wait_until("the child's end", lambda: child.poll(time.monotonic()))
     pid = int(grandchild.read_text())
     wait_until("the grandchild's end", lambda: is_gone(pid))
 

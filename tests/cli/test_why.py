@@ -6,7 +6,7 @@ import pytest
 
 from accounting.job_ending import EndCause, Ending, verdict
 from cli.why import COLUMNS, grid
-from dashboard.lists.one_job import Told, of_nodes
+from dashboard.lists.one_job import KnownJob, of_nodes
 from dashboard.lists.table import Grid, json_text, text
 from gpuvigil.model import Holder, Incident, Severity, Subject
 from tests.dashboard.scene import LONG_AGO, NOON, allocation, gpu, incident, node
@@ -55,7 +55,7 @@ def test_it_is_told_once_and_of_the_jobs_own_node() -> None:
 
 def test_of_a_job_that_runs_it_says_what_stands_on_its_nodes() -> None:
     held = (allocation(gpu(0, FIRST), "job 7", "ann"),)
-    told = Told(holder=Holder.parse("job 7"), cluster="prod", job=None, allocations=held)
+    told = KnownJob(holder=Holder.parse("job 7"), cluster="prod", job=None, allocations=held)
     lost = incident("gpu_lost", gpu(0, FIRST), Severity.CRITICAL)
     running = verdict(told.ending, ())
     said = text(grid(told, running, [lost]), 80)
@@ -78,7 +78,7 @@ def test_its_numbers_have_the_digits_that_matter() -> None:
 
 def test_in_a_pipe_what_is_of_the_job_is_said_once_and_nothing_is_left_out() -> None:
     held = (allocation(gpu(0, FIRST), "job 7", "ann"),)
-    told = Told(holder=Holder.parse("job 7"), cluster="prod", job=None, allocations=held)
+    told = KnownJob(holder=Holder.parse("job 7"), cluster="prod", job=None, allocations=held)
     lost = [incident("gpu_lost", gpu(n, FIRST), Severity.CRITICAL) for n in range(2)]
     whole = grid(told, verdict(told.ending, ()), lost)
     said = text(whole, None)

@@ -124,7 +124,7 @@ def test_nothing_from_outside_becomes_html() -> None:
             ),
             drawing.siblings(one, window.query),
             drawing.control(one, window, NOON),
-            drawing.standing(attention([bad], [], NOON), HOSTILE),
+            drawing.open_incidents(attention([bad], [], NOON), HOSTILE),
             drawing.past([replace(bad, resolved_at=NOON, title=HOSTILE)], NOON),
             described([(HOSTILE, HOSTILE)]),
         )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dashboard.device.grid import Floats, Grid
 from dashboard.device.marks import marks, shades
 from dashboard.device.spans import Span, concerns, holders, states, stood
-from dashboard.device.timeline import Row, said, ticks, timeline
+from dashboard.device.timeline import Row, span_text, ticks, timeline
 from dashboard.device.window import CHOICES, Window
 from gpuvigil.model import Allocation, Event, EventKind, Holder, Severity
 
@@ -163,7 +163,7 @@ def test_shades_that_overlap_are_one_and_as_grave_as_the_gravest() -> None:
 
 def test_a_span_says_its_exact_times_in_utc() -> None:
     span = Span(start=NOON, end=NOON + STEP, kind="unknown", text="no data")
-    assert said(span) == "unknown: no data · 12:00:00 to 12:00:10 UTC · 10 s"
+    assert span_text(span) == "unknown: no data · 12:00:00 to 12:00:10 UTC · 10 s"
 
 
 def test_what_nobody_held_is_not_called_free_since_its_node_may_have_been_drained() -> None:
@@ -171,7 +171,7 @@ def test_what_nobody_held_is_not_called_free_since_its_node_may_have_been_draine
     text = timeline([Row(name="State", spans=(span,))], WINDOW, NOON + 3 * STEP)
     assert "free</" not in text
     assert text.count("not allocated</") == 2  # the key and the table
-    assert said(span).startswith("not allocated · 12:00:00")
+    assert span_text(span).startswith("not allocated · 12:00:00")
 
 
 def test_the_timeline_has_every_span_as_a_bar_and_in_a_table_and_escapes_texts() -> None:

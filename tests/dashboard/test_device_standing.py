@@ -29,7 +29,7 @@ def seen(*incidents: Incident) -> FleetView:
 def test_an_incident_of_several_nodes_stands_on_each_that_it_names() -> None:
     view = seen(of_rack())
     found = [
-        [it.id for it in device_query.standing(view, Device(node=one))]
+        [it.id for it in device_query.active_incidents(view, Device(node=one))]
         for one in (FIRST, SECOND, THIRD)
     ]
     assert found == [[of_rack().id], [of_rack().id], []]
@@ -40,12 +40,12 @@ def test_an_incident_of_several_nodes_stands_on_each_that_it_names() -> None:
 def test_before_the_hub_has_answered_no_absence_is_claimed() -> None:
     nothing = fleet_view(Facts(now=NOON), AnalyzerSettings(), NOON)
     assert not drawing.is_loaded(nothing)
-    early = drawing.standing((), "this node", loaded=drawing.is_loaded(nothing))
+    early = drawing.open_incidents((), "this node", loaded=drawing.is_loaded(nothing))
     assert "Loading" in early
     assert "No open incident" not in early
     assert "Loading" in drawing.stamp(nothing, None, NOON)
     assert drawing.is_loaded(replace(nothing, oldest_at=NOON))
     known = seen()
-    calm = drawing.standing((), "this node", loaded=drawing.is_loaded(known))
+    calm = drawing.open_incidents((), "this node", loaded=drawing.is_loaded(known))
     assert "No open incident on this node." in calm
     assert "no live data" in drawing.stamp(known, None, NOON)

@@ -12,7 +12,7 @@ from dashboard.handover import page as handover
 from dashboard.handover.summary import Records, shift
 from dashboard.incidents import drawing
 from dashboard.incidents.filters import Filters
-from dashboard.incidents.listing import MOST_SHOWN, listing, standing_entry
+from dashboard.incidents.listing import MOST_SHOWN, listing, open_entry
 from dashboard.layout.panels import attention_items
 from dashboard.layout.tree import Node
 from dashboard.model.fold import LEAST, folds, rows
@@ -95,7 +95,7 @@ def test_the_overview_has_one_row_for_twenty_idle_gpus_which_leads_to_the_list()
 
 
 def entries(of: list[Incident], asked: Filters) -> list[Node]:
-    standing = [standing_entry(item) for item in attention(of, (), NOON)]
+    standing = [open_entry(item) for item in attention(of, (), NOON)]
     return drawing.entries(listing(standing, (), asked), NOON, cut=False)
 
 

@@ -36,6 +36,6 @@ def test_an_order_that_is_kept_is_the_order_of_what_stands_now() -> None:
     notices = (notice(small),)
     (before,) = attention((small,), notices, NOON, kept=kept)
     (again,) = attention((small,), notices, NOON + timedelta(minutes=3), kept=kept)
-    assert (before.told[0].text, again.told[0].text) == ("sent 0 s ago", "sent 3 min ago")
+    assert (before.delivery[0].text, again.delivery[0].text) == ("sent 0 s ago", "sent 3 min ago")
     both = attention((small, worse), notices, NOON, kept=kept)
-    assert [(one.id, len(one.told)) for one in both] == [(worse.id, 0), (small.id, 1)]
+    assert [(one.id, len(one.delivery)) for one in both] == [(worse.id, 0), (small.id, 1)]

@@ -203,7 +203,7 @@ def test_the_curve_that_moved_most_against_its_peers_comes_first() -> None:
     hot = {**idle, "sm_clock_hertz": 0.9e9}
     found = evidence_chart.charts(numbers(A=(idle, hot), B=(idle, idle)), SUBJECT, NOON)
     assert [chart.key for chart in found] == ["clock"]
-    (line,) = evidence_chart.said(found, GRID, NOON)
+    (line,) = evidence_chart.summary_lines(found, GRID, NOON)
     assert line == "SM clock: 1,900 MHz → 900 MHz, peers 1,900 MHz"
 
 
@@ -213,7 +213,7 @@ def test_what_all_do_alike_is_no_evidence_and_what_falls_silent_is() -> None:
     assert [chart.key for chart in alike_] == ["utilization"]  # nothing moved: what there is
     gone = {"utilization_percent": float("nan")}
     found = evidence_chart.charts(numbers(A=(busy, gone), B=(busy, busy)), SUBJECT, NOON)
-    assert evidence_chart.said(found, GRID, NOON) == [
+    assert evidence_chart.summary_lines(found, GRID, NOON) == [
         "Utilisation: 90 % → not measured, peers 90 %"
     ]
     assert evidence_chart.charts(numbers(), SUBJECT, NOON) == ()
@@ -223,7 +223,9 @@ def test_a_rank_that_turned_slow_is_shown_by_its_own_work_in_a_step() -> None:
     was = {"utilization_percent": 97.0, "step_own_seconds": 3.5}
     slow, other_job = {**was, "step_own_seconds": 4.7}, {**was, "step_own_seconds": 0.1}
     found = evidence_chart.charts(numbers(A=(was, slow), B=(other_job, other_job)), SUBJECT, NOON)
-    assert evidence_chart.said(found, GRID, NOON) == ["Own work in a step: 3.50 s → 4.70 s"]
+    assert evidence_chart.summary_lines(found, GRID, NOON) == [
+        "Own work in a step: 3.50 s → 4.70 s"
+    ]
 
 
 def test_errors_of_a_port_are_shown_first_and_a_switch_says_why_it_has_no_curve() -> None:
@@ -249,13 +251,13 @@ def test_what_a_node_says_of_itself_is_in_units_that_people_read() -> None:
         },
     )
     found = evidence_chart.charts(given, node(), NOON)
-    assert evidence_chart.said(found, GRID, NOON) == [
+    assert evidence_chart.summary_lines(found, GRID, NOON) == [
         "Memory available: 1,024.0 GiB → 16.0 GiB",
         "Load average: 26.0 tasks → 1.5 tasks",
     ]
     answering = Numbers(grid=GRID, node={"gpus_answering": np.array([8.0] * 11 + [1.0] * 9)})
     found = evidence_chart.charts(answering, node(), NOON)
-    (line,) = evidence_chart.said(found, GRID, NOON)
+    (line,) = evidence_chart.summary_lines(found, GRID, NOON)
     assert line.endswith(": 8 → 1")
 
 

@@ -24,7 +24,7 @@ from dashboard.incidents.listing import (
     Listing,
     entry,
     listing,
-    standing_entry,
+    open_entry,
 )
 from dashboard.incidents.messages import channels, configured
 from dashboard.incidents.story import AssignmentState, assignment, timeline
@@ -60,7 +60,7 @@ def over(fault: str, subject: Subject, ago: timedelta, **values: Any) -> Entry:
 
 
 def standing(*incidents: Incident) -> list[Entry]:
-    return [standing_entry(item) for item in attention(incidents, (), NOON)]
+    return [open_entry(item) for item in attention(incidents, (), NOON)]
 
 
 def count(found: Listing, name: str, value: str) -> int:
@@ -80,7 +80,7 @@ def test_what_stands_comes_in_its_order_and_what_is_over_newest_end_first() -> N
     pretended = incident("gpu_lost", gpu(0), Severity.CRITICAL)
     past = [over("a", REAL, 3 * HOUR), over("b", node(), HOUR), over("c", REAL, 2 * HOUR)]
     found = listing(standing(pretended, down, lost), past, Filters())
-    assert [one.id for one in found.standing] == [lost.id, down.id, pretended.id]
+    assert [one.id for one in found.open_rows] == [lost.id, down.id, pretended.id]
     assert [one.fault for one in found.past] == ["c", "a", "b"]  # simulated last
 
 
@@ -88,7 +88,7 @@ def test_an_incident_that_is_read_twice_is_shown_once_as_it_stands() -> None:
     lost = incident("gpu_lost", gpu(0), Severity.CRITICAL)
     old = entry(replace(lost, state="resolved", resolved_at=NOON))
     found = listing(standing(lost), [old], Filters())
-    assert (len(found.standing), len(found.past)) == (1, 0)
+    assert (len(found.open_rows), len(found.past)) == (1, 0)
 
 
 def test_every_filter_counts_what_the_others_let_through() -> None:
@@ -102,7 +102,7 @@ def test_every_filter_counts_what_the_others_let_through() -> None:
     assert count(found, "fault", "gpu_lost") == 2
     only = listing(everything, past, Filters(show="past", fault="gpu_lost"))
     assert [one.fault for one in only.past] == ["gpu_lost"]
-    assert not only.standing
+    assert not only.open_rows
     assert count(only, "fault", "port_down") == 1
     assert count(only, "show", "acknowledged") == 1
     assert count(only, "show", "flapping") == 0
@@ -139,14 +139,14 @@ def test_a_filter_shows_what_fits_it(asked: Filters, faults: list[str]) -> None:
     lost = incident("gpu_lost", gpu(0, REAL), Severity.CRITICAL)
     lost = replace(lost, impact=replace(lost.impact, holders=("job-7",), users=("ann",)))
     found = listing(standing(lost, incident("port_down", node(), Severity.WARNING)), (), asked)
-    assert [one.fault for one in found.standing] == faults
+    assert [one.fault for one in found.open_rows] == faults
 
 
 @pytest.mark.medium
 def test_ten_thousand_past_incidents_show_the_newest_and_say_how_many_more() -> None:
     past = [over("gpu_lost", REAL, timedelta(minutes=n)) for n in range(10_000)]
     found = listing(standing(incident("gpu_lost", gpu(0), Severity.INFO)), past, Filters())
-    assert (len(found.standing), len(found.past)) == (1, MOST_SHOWN)
+    assert (len(found.open_rows), len(found.past)) == (1, MOST_SHOWN)
     assert found.more == 10_000 - MOST_SHOWN
     assert found.past[0].ended_at == NOON
     assert "and 9,800 more, older" in texts(["div", {}, *drawing.entries(found, NOON, cut=False)])
@@ -160,7 +160,7 @@ def test_all_that_stand_are_counted_simulated_ones_apart_however_few_are_shown()
     assert drawing.amounts(found) == (
         f"{MOST_SHOWN + 50} open · 50 simulated open · 1 resolved shown"
     )
-    assert (len(found.standing), len(found.past)) == (MOST_SHOWN, 1)
+    assert (len(found.open_rows), len(found.past)) == (MOST_SHOWN, 1)
     assert "and 50 and 50 simulated more open" in texts(
         ["div", {}, *drawing.entries(found, NOON, cut=False)]
     )
@@ -372,8 +372,8 @@ def test_the_newest_decision_of_a_channel_comes_first_and_what_was_known_then_is
     found = channels([first, second, nobody], NOON + HOUR, over=False)
     assert [one.name for one in found] == ["ops", "not sent"]
     newest, oldest = found[0].messages
-    assert (newest.number, newest.said) == (2, ())
-    assert oldest.said == ("critical: gpu_lost", "n1 GPU 5", "Xid: 79", "Do now: Drain the node.")
+    assert (newest.number, newest.lines) == (2, ())
+    assert oldest.lines == ("critical: gpu_lost", "n1 GPU 5", "Xid: 79", "Do now: Drain the node.")
 
 
 @pytest.mark.parametrize(

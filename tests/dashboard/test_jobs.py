@@ -32,7 +32,7 @@ from dashboard.lists.jobs import (
     stops,
     with_incidents,
 )
-from dashboard.lists.one_job import Told, holder_named
+from dashboard.lists.one_job import KnownJob, holder_named
 from dashboard.lists.one_job_now import Running, checkpoint_words, sentences
 from dashboard.lists.table import text
 from dashboard.pipeline.hub_queries import is_elsewhere
@@ -498,7 +498,7 @@ def test_what_stands_is_listed_however_long_ago_it_began() -> None:
 
 def test_why_begins_with_what_bounds_a_job_and_names_what_holds_it_up() -> None:
     mine = held("job 7", nodes=2)
-    told = Told(holder=Holder.parse("job 7"), cluster="prod", job=None, allocations=tuple(mine))
+    told = KnownJob(holder=Holder.parse("job 7"), cluster="prod", job=None, allocations=tuple(mine))
     now = Running(job=one(), now=NOON, reliability=site(LOST))
     said = text(why_grid(told, verdict(told.ending, ()), [LOST], {}, now), 120)
     assert said.startswith(
@@ -533,7 +533,9 @@ def test_of_a_job_that_a_slow_gpu_slows_down_that_is_said_and_not_that_all_is_we
     slow = incident("gpu_slow", gpu(3, NODES[0]), severity)
     job = one(replace(slow, since=since, action="Run a benchmark on it."))
     now = Running(job=job, now=NOON, reliability=site())
-    told = Told(holder=job.holder, cluster="prod", job=None, allocations=tuple(held("job 7", 2)))
+    told = KnownJob(
+        holder=job.holder, cluster="prod", job=None, allocations=tuple(held("job 7", 2))
+    )
     row = text(why_grid(told, verdict(told.ending, ()), [slow], {}, now), 120)
     assert ("it is slowed down" in row) is is_slowed
     assert ("it is running, bound by compute" in row) is not is_slowed

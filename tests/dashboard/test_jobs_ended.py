@@ -15,7 +15,7 @@ from dashboard.lists.job_board import failures
 from dashboard.lists.job_list import ended, missing
 from dashboard.lists.job_losses import nodes_of
 from dashboard.lists.jobs import Fleet
-from dashboard.lists.one_job import Told
+from dashboard.lists.one_job import KnownJob
 from gpuvigil.clock import to_text
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, Job, Record, RecordKind, Severity, Subject
@@ -169,7 +169,7 @@ def test_runs_of_one_name_are_apart_and_nodes_of_one_run_are_not() -> None:
 def test_the_page_of_a_job_that_ended_leads_to_its_nodes() -> None:
     ends = [NOON - 2 * MINUTE, NOON - MINUTE]
     held_by = tuple(held(NOON - DAY, end, NODES[n], "job 7") for n, end in enumerate(ends))
-    told = Told(holder=held_by[0].holder, cluster="prod", job=None, allocations=held_by)
+    told = KnownJob(holder=held_by[0].holder, cluster="prod", job=None, allocations=held_by)
     clue = Clue(at=NOON, where=gpu(0, NODES[1]).key, what="Xid 79", speaks_for=EndCause.HARDWARE)
     found = Verdict(why=EndCause.HARDWARE, text="a GPU was lost", clues=(clue,))
     drawn = json.dumps(job_drawing.ended(Ending(told=told, found=found)))
@@ -184,6 +184,6 @@ def test_of_a_large_job_that_ended_the_first_nodes_are_named_and_the_rest_is_cou
         held(NOON - DAY, NOON, node(f"m-{n:02d}", "prod"), "job 7")
         for n in range(job_drawing.MOST_NODES + 1)
     )
-    told = Told(holder=held_by[0].holder, cluster="prod", job=None, allocations=held_by)
+    told = KnownJob(holder=held_by[0].holder, cluster="prod", job=None, allocations=held_by)
     found = Verdict(why=EndCause.NODE, text="its node died")
     assert '" and 1 more"' in json.dumps(job_drawing.ended(Ending(told=told, found=found)))

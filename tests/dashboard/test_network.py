@@ -183,7 +183,7 @@ def test_a_multiple_of_peers_that_hardly_wait_is_not_told_to_the_last_digit() ->
 def test_without_a_finding_the_answer_is_no() -> None:
     found = network(moment(), measured(told((port(NODES[0]), BUSY)), ["prod"]))
     assert found.answer == "No: the only link has no finding."
-    assert (found.worst, found.to_do, found.said, list(found.jobs)) == (None, "", "", [])
+    assert (found.worst, found.to_do, found.summary, list(found.jobs)) == (None, "", "", [])
     assert "Findings" in said(found)
     assert '"Do now: "' not in said(found)
 
@@ -203,7 +203,7 @@ def test_the_gravest_finding_comes_first_whatever_it_costs() -> None:
     found = network(moment(costs, grave), measured(told((port(NODES[0]), BUSY)), ["prod"]))
     assert [one.severity for one in found.findings] == [Severity.CRITICAL, Severity.WARNING]
     assert found.worst == grave
-    assert found.said.startswith("First: n-2 mlx5_0: ")
+    assert found.summary.startswith("First: n-2 mlx5_0: ")
     assert found.answer == "Possibly: 1 job may suffer; 2 findings."
 
 
@@ -215,7 +215,7 @@ def test_of_findings_as_grave_what_costs_a_job_comes_first_with_the_job() -> Non
         measured(told((port(NODES[0]), BUSY), (port(NODES[1]), BUSY)), ["prod"]),
     )
     assert found.answer == "Possibly: 1 job may suffer; 2 findings."
-    assert found.said.startswith("First: n-1 mlx5_0: <b>Bad cable</b>, since ")
+    assert found.summary.startswith("First: n-1 mlx5_0: <b>Bad cable</b>, since ")
     assert found.worst is not None
     assert found.worst.subject == port(NODES[0])
     assert (cell(found, 0, "suffers"), cell(found, 0, "load_percent")) == ("job 7", 50.0)
@@ -386,7 +386,7 @@ def test_a_link_says_where_its_cable_ends() -> None:
     standing = network(moment(bad(port(NODES[0])), switch="leaf-1"), links)
     assert cell(standing, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
     assert cell(standing, 0, "switch") == "leaf-1"
-    assert standing.said.startswith("First: n-1 mlx5_0 → leaf-1 port Ethernet7: ")
+    assert standing.summary.startswith("First: n-1 mlx5_0 → leaf-1 port Ethernet7: ")
 
 
 def test_where_no_host_heard_it_a_switch_says_where_a_cable_ends() -> None:
@@ -407,7 +407,7 @@ def test_the_command_says_what_to_do_below_its_answer_as_the_page_does() -> None
     one = bad(port(NODES[0]), "job 7", action="Replace the cable.")
     found = network(moment(one), links)
     answer, to_do = found.grid.head
-    assert answer == f"Possibly: 1 job may suffer; 1 finding. {found.said}"
+    assert answer == f"Possibly: 1 job may suffer; 1 finding. {found.summary}"
     assert to_do == "Do now: Replace the cable."
     assert list(network(moment(), links).grid.head) == ["No: the only link has no finding."]
 
@@ -543,4 +543,4 @@ def test_a_leaf_is_called_by_its_name_without_the_nodes_at_it() -> None:
     leaf = replace(bad(port(NODES[0])), label=called)
     found = network(moment(leaf), links)
     assert cell(found, 0, "link") == "switch leaf-01-0"
-    assert found.said.startswith("First: switch leaf-01-0: ")
+    assert found.summary.startswith("First: switch leaf-01-0: ")

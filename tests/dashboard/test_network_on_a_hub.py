@@ -10,7 +10,7 @@ import pytest
 from dashboard.data import live
 from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
-from dashboard.lists.fleet_now import look, on_pages
+from dashboard.lists.fleet_now import fetch, on_pages
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.lineprotocol import encode
@@ -122,7 +122,7 @@ def test_a_cluster_that_there_is_not_is_refused(hub: HubProcess) -> None:
 
 def test_pages_share_one_moment_and_ask_the_hub_for_it_no_second_time(hub: HubProcess) -> None:
     asked, shown = hub.hub(), live.current()
-    moment, alone = on_pages(asked, shown, AnalyzerSettings()), look(asked, AnalyzerSettings())
+    moment, alone = on_pages(asked, shown, AnalyzerSettings()), fetch(asked, AnalyzerSettings())
     assert moment.view.attention[0].id == BAD.id
     assert [one.name for one in moment.clusters] == [one.name for one in alone.clusters]
     assert (moment.allocations, moment.inventories) == (alone.allocations, alone.inventories)

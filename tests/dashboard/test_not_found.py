@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from dashboard.layout.not_found import NotFoundMiddleware, said
+from dashboard.layout.not_found import NotFoundMiddleware, redirect_note
 
 PAGE = "text/html,application/xhtml+xml,*/*;q=0.8"
 
@@ -56,5 +56,5 @@ def test_an_address_of_no_page_leads_to_the_overview(path: str) -> None:
 
 
 def test_the_overview_says_so() -> None:
-    assert said(None) == ()
-    assert said("/incident") == ("There is no page /incident; this is the overview.",)
+    assert redirect_note(None) == ()
+    assert redirect_note("/incident") == ("There is no page /incident; this is the overview.",)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from dashboard.lists.one_job import told_of
+from dashboard.lists.one_job import find_job
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client import Hub
 from tests.servers import QuickHub
@@ -33,14 +33,14 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 
 
 def test_its_own_and_who_shares_its_gpus_are_told(hub: Hub) -> None:
-    told = told_of(hub, "7", None)
+    told = find_job(hub, "7", None)
     assert (sorted(told.allocations, key=lambda one: one.id), told.others) == (MINE, (BESIDE,))
 
 
 def test_of_one_that_ended_its_own_are_told_and_of_a_strangers_text_nothing(hub: Hub) -> None:
-    told = told_of(hub, "77", None)
+    told = find_job(hub, "77", None)
     assert (told.allocations, told.others, told.runs) == ((BEFORE,), (), False)
-    assert told_of(hub, str(BESIDE.holder), None).allocations == (BESIDE,)
+    assert find_job(hub, str(BESIDE.holder), None).allocations == (BESIDE,)
     for stranger in ("job %", "job _", "pod team/it's", "JOB 7"):
         with pytest.raises(ConfigError, match="no scheduler or node has reported"):
-            told_of(hub, stranger, None)
+            find_job(hub, stranger, None)

@@ -14,7 +14,7 @@ from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from dashboard.layout.frame import PAGES
 from dashboard.layout.search import find
-from dashboard.pipeline.hub_queries import tokens_told
+from dashboard.pipeline.hub_queries import token_list
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.errors import HubError
@@ -232,10 +232,10 @@ def test_only_operators_change_anything(hub: HubProcess, role: Role) -> None:
 
 def test_tokens_are_shown_to_operators_alone(hub: HubProcess) -> None:
     as_(person(Role.OPERATOR))
-    assert live.shared().questions.ask("tokens", tokens_told, 0.0).value == tokens_told(hub.hub())
+    assert live.shared().questions.ask("tokens", token_list, 0.0).value == token_list(hub.hub())
     as_(person(Role.VIEWER))
     with pytest.raises(HubError, match="not asked of the hub for a person"):
-        live.shared().questions.ask("tokens", tokens_told, 0.0)
+        live.shared().questions.ask("tokens", token_list, 0.0)
 
 
 def test_who_has_a_name_closes_by_it_and_others_see_no_form(hub: HubProcess) -> None:

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard.data import live
 from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
-from dashboard.reports.page import WAITED_FOR, awaited, first, lead, nothing, told
+from dashboard.reports.page import WAITED_FOR, awaited, first, lead, nothing, run_line
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import AnalyzerSettings, Config, ReportSettings
 from gpuvigil.hub_client import Hub
@@ -32,10 +32,12 @@ def test_the_report_that_a_link_names_comes_first_and_the_others_stay_in_order()
 def test_it_says_whom_a_report_went_to() -> None:
     run = ReportRun(name="weekly", due_at=NOON)
     letter = Letter(run=run.id, to="vp@x.org", state=LetterState.SENT, at=NOON)
-    assert told(run, {run.id: [letter]}).endswith("vp@x.org sent.")
-    assert told(run, {}).endswith("Sent to nobody.")
-    assert told(run, {}).startswith("weekly, due 12:00:00 UTC on 23 Nov")
-    assert told(replace(run, early=True), {}).startswith("weekly, asked for 12:00:00 UTC on 23 Nov")
+    assert run_line(run, {run.id: [letter]}).endswith("vp@x.org sent.")
+    assert run_line(run, {}).endswith("Sent to nobody.")
+    assert run_line(run, {}).startswith("weekly, due 12:00:00 UTC on 23 Nov")
+    assert run_line(replace(run, early=True), {}).startswith(
+        "weekly, asked for 12:00:00 UTC on 23 Nov"
+    )
     assert Letter.from_record(letter.to_record()) == letter
     whole = ReportRun(name="weekly", due_at=NOON, title="T", span="S", summary="s", html="<p>a</p>")
     for one in (whole, replace(whole, early=True)):

@@ -123,7 +123,7 @@ def judged(
     for record in sorted(records, key=lambda record: (record.at, record.id, record.version)):
         analysis.ingest(record)
     analysis.run_pass(
-        Reading(now=now, rows=answers, heard=heard, listening_since=now - timedelta(hours=1))
+        Reading(now=now, rows=answers, last_seen=heard, listening_since=now - timedelta(hours=1))
     )
     return sorted(found, key=lambda finding: (finding.fault, finding.subject))
 

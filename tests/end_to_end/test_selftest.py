@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from accounting.usage.query import clusters
-from dashboard.lists.fleet_now import look
+from dashboard.lists.fleet_now import fetch
 from gpuvigil.clock import SystemClock
 from gpuvigil.config import load
 from gpuvigil.faults import FAULTS
@@ -109,7 +109,7 @@ def test_every_rule_fires_through_hub_and_analyzer_and_nothing_is_left(
     # Nobody else sees that it was there.
     client = hubs(load(path))()
     try:
-        moment = look(client, load(path).analyzer)
+        moment = fetch(client, load(path).analyzer)
         assert (moment.clusters, moment.view.attention) == ((), ())
         assert clusters(client) == ()
     finally:

@@ -20,7 +20,7 @@ def found(name: str, *events: Event, silent: timedelta = timedelta()) -> list[Fi
         now=LATE,
         settings=AnalyzerSettings(),
         events={node(1).key: events},
-        heard={node(1).key: LATE - silent},
+        last_seen={node(1).key: LATE - silent},
         listening_since=NOON,
     )
     every: Iterable[list[Finding]] = (it.find(window) for it in RULES[name])

@@ -369,10 +369,10 @@ class Crowd:
     def come(self, address: str, count: int = 1, *, silent: bool = False) -> list[Place]:
         places = []
         for _ in range(count):
-            if place := self.of.take(address, self.end):
+            if place := self.of.acquire(address, self.end):
                 places.append(place)
                 if not silent:
-                    place.heard()
+                    place.mark_active()
         return places
 
     def end(self) -> None:

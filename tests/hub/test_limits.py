@@ -26,7 +26,7 @@ def test_nobody_fills_what_is_shared_and_a_newcomer_finds_room(
     shares, held = Shares(MOST), dict.fromkeys("abc", 0)
     for who, size in steps:
         fits = shares.fits(who, size)
-        assert shares.take(who, size) == fits
+        assert shares.acquire(who, size) == fits
         held[who] += size if fits else 0
         assert shares.held == sum(held.values()) <= MOST
     for who in held:
@@ -41,7 +41,7 @@ def test_each_of_some_who_take_all_they_get_comes_to_the_same_and_leaves_as_much
     shares, held = Shares(MOST), [0] * count
     while any(shares.fits(who, size) for who in range(count)):
         for who in range(count):
-            if shares.take(who, size):
+            if shares.acquire(who, size):
                 held[who] += size
     assert max(held) - min(held) <= size
     assert MOST - sum(held) + 2 * size > max(held)
@@ -50,10 +50,10 @@ def test_each_of_some_who_take_all_they_get_comes_to_the_same_and_leaves_as_much
 
 def test_one_thing_of_any_size_fits_while_nobody_holds_any() -> None:
     shares = Shares(10)
-    assert shares.take("a", 99)
+    assert shares.acquire("a", 99)
     assert not shares.fits("b", 0)
     shares.give_back("a", 99)
-    assert shares.take("a", 0)
+    assert shares.acquire("a", 0)
     shares.give_back("a", 0)
     assert shares.fits("b", 10)
 
@@ -72,7 +72,7 @@ def test_threads_that_take_and_give_back_leave_nothing_behind_and_never_hold_too
 
     def work(who: Slow) -> None:
         for size in range(1, 300):
-            if shares.take(who, size):
+            if shares.acquire(who, size):
                 seen.append(shares.held)
                 shares.give_back(who, size)
 
@@ -84,7 +84,7 @@ def test_threads_that_take_and_give_back_leave_nothing_behind_and_never_hold_too
     assert shares.held == 0
     assert max(seen) <= MOST
     # Nor of any sender: two of them come to a third each again.
-    assert all(shares.take(Slow(n), MOST // 3) for n in range(2))
+    assert all(shares.acquire(Slow(n), MOST // 3) for n in range(2))
 
 
 @given(st.lists(st.tuples(st.floats(0, 1000), st.floats(0, 50)), max_size=60))

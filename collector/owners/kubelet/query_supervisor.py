@@ -34,11 +34,11 @@ class Kubelet:
         self._clock = clock
         self._expected = _IN_A_POD in env
         self._child: Child | None = None
-        self._said: tuple[Answer | Unknown, float] | None = None
+        self._answer: tuple[Answer | Unknown, float] | None = None
         self._probed: float | None = None
         self._not_before = 0.0
         self._rest_seconds = 1.0
-        self._told: str | None = None
+        self._logged: str | None = None
         self._asked_since: float | None = None
 
     def keep(self) -> None:
@@ -61,7 +61,7 @@ class Kubelet:
 
     def answer(self) -> Answer | None:
         """Return what is known of the pods; None while nothing is: then nothing may be concluded."""
-        said = self._said
+        said = self._answer
         if said is None:
             if self._asked_since is not None and self._is_old(self._asked_since):
                 self._warn("it does not answer")
@@ -73,9 +73,9 @@ class Kubelet:
         if self._is_old(at):
             self._warn("it no longer answers")
             return None
-        if self._told is not None:
+        if self._logged is not None:
             log.info("the kubelet answers again", socket=str(self._socket))
-            self._told = None
+            self._logged = None
         return found
 
     def stop(self) -> None:
@@ -87,8 +87,8 @@ class Kubelet:
 
     def _warn(self, why: str) -> None:
         """Log one line for each reason, when it appears."""
-        if why != self._told:
-            self._told = why
+        if why != self._logged:
+            self._logged = why
             log.warning(
                 "whose a GPU is, is not known from Kubernetes", socket=str(self._socket), why=why
             )
@@ -132,13 +132,13 @@ class Kubelet:
                     said = Unknown(str(error))
                 if isinstance(said, Answer):
                     self._rest_seconds = 1.0
-                self._said = said, self._clock.monotonic()
+                self._answer = said, self._clock.monotonic()
 
     def _rest(self, now: float, code: int) -> None:
         self._child = None
         self._pause(now, f"the process that asks it has ended with {code}")
 
     def _pause(self, now: float, why: str) -> None:
-        self._said = Unknown(why), now
+        self._answer = Unknown(why), now
         self._not_before = now + self._rest_seconds
         self._rest_seconds = min(2 * self._rest_seconds, _LONGEST_REST_SECONDS)

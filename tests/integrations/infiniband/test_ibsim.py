@@ -22,7 +22,7 @@ from gpuvigil.config import AnalyzerSettings
 from gpuvigil.model import Finding, Inventory, PortIdentity, Record, Subject
 from gpuvigil.topology import Question, from_switches, learn
 from integrations.fabric.watch import Watch
-from integrations.infiniband.infiniband_command import log, look
+from integrations.infiniband.infiniband_command import log, read_switches
 from integrations.infiniband.tools import Fabric
 from tests.ibsim import PROGRAMS, Ibsim
 
@@ -40,7 +40,7 @@ class Site:
     def __init__(self, subnet: Ibsim, folder: Path) -> None:
         self.subnet, self.random = subnet, random.Random(SEED)
         self._clock, self._fleet = ManualClock(NOON), Fleet()
-        looking = partial(look, Fabric(folder, 30.0))
+        looking = partial(read_switches, Fabric(folder, 30.0))
         self._watch = Watch(looking, "c", folder / "switches.json", self._clock, log)
 
     def look(self, times: int = 2) -> None:

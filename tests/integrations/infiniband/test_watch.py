@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from gpuvigil.clock import ManualClock
 from gpuvigil.model import ErrorCount, Record, RecordKind, Subject, Switch, SwitchPort
 from integrations.fabric.seen import SeenPort, SeenSwitch
-from integrations.fabric.switches import after_look, is_cut_off, worth_telling
+from integrations.fabric.switches import changed_switches, is_cut_off, merged
 from integrations.fabric.watch import Watch
-from integrations.infiniband.infiniband_command import log, look
+from integrations.infiniband.infiniband_command import log, read_switches
 from integrations.infiniband.printed import read
 from integrations.infiniband.tools import Fabric
 
@@ -97,7 +97,7 @@ SPINES = {name: SeenSwitch(guid=name, ports={}) for name in ("spine1", "spine2")
 
 def looked(before: dict[str, Switch], minute: int, *ports: SeenPort) -> dict[str, Switch]:
     found = {"leaf1": SeenSwitch(guid="1", ports=dict(enumerate(ports, 1))), **SPINES}
-    return after_look(before, found, "c", NOON + minute * MINUTE)
+    return merged(before, found, "c", NOON + minute * MINUTE)
 
 
 def only_port(switches: dict[str, Switch]) -> SwitchPort:
@@ -124,20 +124,20 @@ def test_a_port_keeps_its_peer_its_best_and_since_when_it_is_as_it_is() -> None:
 def test_a_switch_is_lost_by_its_guid_and_forgotten_after_a_week() -> None:
     first = looked({}, 0, seen())
     other = {"leaf2": SeenSwitch(guid="2", ports={})}
-    lost = after_look(first, other, "c", NOON + MINUTE)
+    lost = merged(first, other, "c", NOON + MINUTE)
     assert (lost["1"].lost_at, lost["1"].ports) == (NOON + MINUTE, first["1"].ports)
     week = 7 * 1440
-    later = after_look(lost, other, "c", NOON + week * MINUTE)
+    later = merged(lost, other, "c", NOON + week * MINUTE)
     assert later["1"].lost_at == NOON + MINUTE
-    after = after_look(later, other, "c", NOON + (week + 1) * MINUTE)
+    after = merged(later, other, "c", NOON + (week + 1) * MINUTE)
     assert "1" not in after
-    (last,) = [it for it in worth_telling(later, after) if it.guid == "1"]
+    (last,) = [it for it in changed_switches(later, after) if it.guid == "1"]
     assert (last.lost_at, last.ports, last.at) == (None, (), NOON + (week + 1) * MINUTE)
     # One that was given another name is not lost.
     renamed = {"leaf-a": SeenSwitch(guid="1", ports={})}
-    again = after_look(first, renamed, "c", NOON + MINUTE)
+    again = merged(first, renamed, "c", NOON + MINUTE)
     assert (again["1"].subject.node, again["1"].lost_at) == ("leaf-a", None)
-    over, now = (it for it in worth_telling(first, again) if it.guid == "1")
+    over, now = (it for it in changed_switches(first, again) if it.guid == "1")
     assert (over.subject.node, over.ports, now.subject.node) == ("leaf1", (), "leaf-a")
 
 
@@ -186,7 +186,7 @@ def test_counters_that_were_cleared_are_kept_as_they_are() -> None:
 
 def test_what_is_as_it_was_is_told_every_five_minutes_and_what_is_young_each_time() -> None:
     def told(before: dict[str, Switch], now: dict[str, Switch]) -> bool:
-        return "1" in {it.guid for it in worth_telling(before, now)}
+        return "1" in {it.guid for it in changed_switches(before, now)}
 
     first = looked({}, 0, seen())
     assert told({}, first)
@@ -207,7 +207,7 @@ def test_a_cable_that_was_moved_leaves_nothing_behind() -> None:
     assert [port.number for port in moved["1"].ports] == [2, 3]
     # Of a switch that is gone for good nothing hangs on.
     only = {"leaf1": SeenSwitch(guid="1", ports={1: seen(up=False), 2: seen(up=False)})}
-    gone = after_look({"1": first["1"]}, only, "c", NOON + MINUTE)
+    gone = merged({"1": first["1"]}, only, "c", NOON + MINUTE)
     assert [port.number for port in gone["1"].ports] == [1]
 
 
@@ -263,7 +263,7 @@ def test_an_end_that_does_not_answer_and_a_speed_that_is_not_known_are_no_loss()
 
 def test_a_record_says_all_of_a_switch() -> None:
     switches = looked(looked({}, 0, seen()), 1, seen(up=False, symbol_errors=4))
-    lost = after_look(switches, {"x": SeenSwitch(guid="x", ports={})}, "c", NOON + 2 * MINUTE)
+    lost = merged(switches, {"x": SeenSwitch(guid="x", ports={})}, "c", NOON + 2 * MINUTE)
     for switch in lost.values():
         record = switch.to_record()
         assert (record.kind, record.id) == (RecordKind.SWITCH, record.subject)
@@ -286,7 +286,7 @@ def say(text: str, code: int = 0) -> str:
 
 def watch(folder: Path, fabric: Fabric) -> Watch:
     memory = folder / "switches.json"
-    return Watch(partial(look, fabric), "c", memory, ManualClock(NOON), log)
+    return Watch(partial(read_switches, fabric), "c", memory, ManualClock(NOON), log)
 
 
 def test_a_look_is_told_remembered_and_goes_on_after_a_restart(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_an_owner_that_cannot_be_read_blinds_its_own_namespace_alone(
     stop.set()  # one event at most
     for mirror in (watcher.pods, watcher.nodes):
         mirror.once(stop)
-    told = [record for _ in range(2) for record in watcher.look()]
+    told = [record for _ in range(2) for record in watcher.pending_records()]
     jobs = [Job.from_record(it).number for it in told if it.kind is RecordKind.JOB]
     assert "PyTorchJob/train/llama" in jobs
     assert not [number for number in jobs if "/web/" in number]
@@ -158,49 +158,49 @@ def test_an_owner_that_cannot_be_read_blinds_its_own_namespace_alone(
     # A clock that is set back does not make the scheduler silent.
     clock.step(-7200.0)
     clock.advance(59.0)
-    assert not [it for it in watcher.look() if it.kind is RecordKind.SCHEDULER]
+    assert not [it for it in watcher.pending_records() if it.kind is RecordKind.SCHEDULER]
     clock.advance(1.0)
-    assert [it for it in watcher.look() if it.kind is RecordKind.SCHEDULER]
+    assert [it for it in watcher.pending_records() if it.kind is RecordKind.SCHEDULER]
     server.paths = {}
 
 
 def test_no_job_ends_where_the_workload_of_a_pod_is_unknown(workloads: Workloads) -> None:
     book = JobBook(TOLD_BY, LABELS)
-    book.take(owned_after(11, workloads), NOW)
+    book.update(owned_after(11, workloads), NOW)
     everywhere = {one.pod.namespace for one in owned_after(18, workloads)} | {"lab", "train"}
     for minutes in (1, 5):
-        told = book.take(owned_after(18, workloads), NOW + minutes * MINUTE, everywhere)
+        told = book.update(owned_after(18, workloads), NOW + minutes * MINUTE, everywhere)
         assert not [job for job in told if job.ended_at]
-        assert book.take([], NOW + minutes * MINUTE, everywhere) == ()
-    ended = by_number(book.take(owned_after(18, workloads), NOW + 6 * MINUTE))
+        assert book.update([], NOW + minutes * MINUTE, everywhere) == ()
+    ended = by_number(book.update(owned_after(18, workloads), NOW + 6 * MINUTE))
     assert ended["PyTorchJob/train/llama"].state == "COMPLETED"
 
 
 def test_what_waits_says_why(workloads: Workloads) -> None:
     book = JobBook(TOLD_BY, LABELS)
-    first = by_number(book.take(owned_after(2, workloads), NOW))
+    first = by_number(book.update(owned_after(2, workloads), NOW))
     llama = first["PyTorchJob/train/llama"]
     assert (llama.state, llama.gpus, llama.nodes) == ("PENDING", 16, ())
     assert llama.reason is not None
     assert llama.reason.startswith("Unschedulable: 0/3 nodes are available: 2 Insufficient nvidia")
     assert (llama.user, llama.account, llama.partition) == ("ann", "nlp", "research")
-    then = by_number(book.take(owned_after(7, workloads), NOW + MINUTE))
+    then = by_number(book.update(owned_after(7, workloads), NOW + MINUTE))
     assert then["PyTorchJob/train/llama"].state == "RUNNING"
     assert (then["PyTorchJob/train/llama"].reason or "").startswith("1 of its 2 pods wait: Unsch")
     assert (then["Job/lab/sweep-28391"].reason or "").startswith("ImagePullBackOff: Back-off")
     assert then["Deployment/web/api"].account == "web"
     assert then["RayJob/ray/tune"].gpus == 2
-    gated = by_number(book.take(owned_after(11, workloads), NOW + 2 * MINUTE))["Pod/train/gang-0"]
+    gated = by_number(book.update(owned_after(11, workloads), NOW + 2 * MINUTE))["Pod/train/gang-0"]
     assert (gated.state, gated.partition) == ("PENDING", "research")
     assert (gated.reason or "").startswith("SchedulingGated")
     # What has not changed is not told again.
-    assert book.take(owned_after(11, workloads), NOW + 3 * MINUTE) == ()
+    assert book.update(owned_after(11, workloads), NOW + 3 * MINUTE) == ()
 
 
 def test_how_a_job_ended_is_told_from_its_pods(workloads: Workloads) -> None:
     book = JobBook(TOLD_BY, LABELS)
-    book.take(owned_after(11, workloads), NOW)
-    ended = by_number(book.take(owned_after(18, workloads), NOW + MINUTE))
+    book.update(owned_after(11, workloads), NOW)
+    ended = by_number(book.update(owned_after(18, workloads), NOW + MINUTE))
     assert {n: (j.state, j.exit_code) for n, j in ended.items() if j.ended_at} == {
         "PyTorchJob/train/llama": ("COMPLETED", "0:0"),
         "Job/lab/sweep-28391": ("OUT_OF_MEMORY", "0:9"),
@@ -213,10 +213,10 @@ def test_how_a_job_ended_is_told_from_its_pods(workloads: Workloads) -> None:
 
 def test_a_rollout_ends_nothing_and_deleted_pods_do(workloads: Workloads) -> None:
     book = JobBook(TOLD_BY, LABELS)
-    book.take(owned_after(18, workloads), NOW)
-    between = book.take(owned_after(20, workloads), NOW + timedelta(seconds=5))
+    book.update(owned_after(18, workloads), NOW)
+    between = book.update(owned_after(20, workloads), NOW + timedelta(seconds=5))
     assert by_number(between) == {}
-    later = by_number(book.take(owned_after(len(PODS), workloads), NOW + 2 * MINUTE))
+    later = by_number(book.update(owned_after(len(PODS), workloads), NOW + 2 * MINUTE))
     assert later["Deployment/web/api"].state == "RUNNING"
     assert later["Deployment/web/api"].nodes == ("gpu-a",)
     tune = later["RayJob/ray/tune"]
@@ -227,12 +227,12 @@ def test_a_watcher_that_starts_anew_goes_on_with_the_jobs_that_it_had(
     workloads: Workloads,
 ) -> None:
     records = [
-        job.to_record() for job in JobBook(TOLD_BY, LABELS).take(owned_after(18, workloads), NOW)
+        job.to_record() for job in JobBook(TOLD_BY, LABELS).update(owned_after(18, workloads), NOW)
     ]
     before = [Job.from_record(record) for record in records]
     again = JobBook(TOLD_BY, LABELS, [job for job in before if job.ended_at is None])
-    again.take(owned_after(len(PODS), workloads), NOW + MINUTE)
-    later = by_number(again.take(owned_after(len(PODS), workloads), NOW + 3 * MINUTE))
+    again.update(owned_after(len(PODS), workloads), NOW + MINUTE)
+    later = by_number(again.update(owned_after(len(PODS), workloads), NOW + 3 * MINUTE))
     assert later["RayJob/ray/tune"].state == "UNKNOWN"
     assert later["RayJob/ray/tune"].to_record().id in {record.id for record in records}
 
@@ -281,7 +281,7 @@ def test_nodes_that_take_no_pods_are_named_with_their_reason(workloads: Workload
     def told(count: int, at: datetime) -> dict[str, ScheduledNode]:
         state = History(NODES).state(count).values()
         nodes = [found for one in state if (found := objects.node(one))]
-        return {node.name: node for node in book.take(nodes, pods_after(11), at)}
+        return {node.name: node for node in book.update(nodes, pods_after(11), at)}
 
     assert told(4, NOW) == {}
     some = told(6, NOW)
@@ -313,28 +313,28 @@ def held(pod: str, gpu: str = "GPU-0", at: datetime = NOW) -> Allocation:
 def test_what_a_node_told_is_given_to_the_pods_job_once(workloads: Workloads) -> None:
     book = AllocationBook("c", LABELS)
     one = held("train/llama-worker-0")
-    book.hear(one)
-    assert book.take([], NOW) == ()  # nobody knows that pod yet
-    (given,) = book.take(owned_after(3, workloads), NOW)
+    book.add(one)
+    assert book.update([], NOW) == ()  # nobody knows that pod yet
+    (given,) = book.update(owned_after(3, workloads), NOW)
     assert str(given.holder) == "job PyTorchJob/train/llama"
     assert (given.user, given.account, given.partition) == ("ann", "nlp", "research")
     assert (given.id, given.pod, given.place) == (one.id, one.pod, "main")
     assert given.to_record().version > one.to_record().version
-    assert book.take(owned_after(3, workloads), NOW) == ()
+    assert book.update(owned_after(3, workloads), NOW) == ()
 
 
 def test_an_end_is_the_jobs_too_also_when_the_pod_is_gone(workloads: Workloads) -> None:
     one = held("ray/tune-worker-a")
     first = AllocationBook("c", LABELS)
-    first.hear(one)
-    (given,) = first.take(owned_after(6, workloads), NOW)
+    first.add(one)
+    (given,) = first.update(owned_after(6, workloads), NOW)
     ended = replace(one, ended_at=NOW + MINUTE)
     versions = [one, given, ended]
     # Another watcher reads the one that was given before, and never saw the pod.
     for book in (first, AllocationBook("c", LABELS)):
-        book.hear(given)
-        book.hear(ended)
-        (last,) = book.take(owned_after(len(PODS), workloads), NOW + MINUTE)
+        book.add(given)
+        book.add(ended)
+        (last,) = book.update(owned_after(len(PODS), workloads), NOW + MINUTE)
         assert (str(last.holder), last.ended_at) == ("job RayJob/ray/tune", NOW + MINUTE)
     versions.append(last)
     numbers = [it.to_record().version for it in versions]
@@ -344,7 +344,7 @@ def test_an_end_is_the_jobs_too_also_when_the_pod_is_gone(workloads: Workloads) 
 def test_an_end_that_its_node_told_while_nobody_watched_is_the_jobs_too(
     workloads: Workloads,
 ) -> None:
-    jobs = by_number(JobBook(TOLD_BY, LABELS).take(owned_after(11, workloads), NOW))
+    jobs = by_number(JobBook(TOLD_BY, LABELS).update(owned_after(11, workloads), NOW))
     job = jobs["PyTorchJob/train/llama"]
     assert job.pods == ("train/llama-worker-0", "train/llama-worker-1")
     assert Job.from_record(job.to_record()) == job
@@ -352,8 +352,8 @@ def test_an_end_that_its_node_told_while_nobody_watched_is_the_jobs_too(
     ended = replace(one, ended_at=NOW + 90 * MINUTE)
     for began, holder in ((one.started_at, f"job {job.number}"), (NOW - 900 * MINUTE, None)):
         book = AllocationBook("c", LABELS, [job])
-        book.hear(replace(ended, started_at=began))
-        told = book.take([], NOW + 100 * MINUTE)  # its pod was deleted meanwhile
+        book.add(replace(ended, started_at=began))
+        told = book.update([], NOW + 100 * MINUTE)  # its pod was deleted meanwhile
         assert [str(it.holder) for it in told] == ([holder] if holder else [])
         if told:
             assert (told[0].user, told[0].account) == (job.user, job.account)
@@ -364,22 +364,22 @@ def test_a_finished_pod_that_its_kubelet_still_names_holds_nothing(workloads: Wo
     at = datetime(2026, 3, 2, 9, 5, tzinfo=timezone.utc)
     one = held("train/llama-worker-0", at=at)
     book = AllocationBook("c", LABELS)
-    book.hear(one)
-    (given,) = book.take(owned_after(11, workloads), NOW)
+    book.add(one)
+    (given,) = book.update(owned_after(11, workloads), NOW)
     assert given.ended_at is None
-    (over,) = book.take(owned_after(18, workloads), NOW + MINUTE)
+    (over,) = book.update(owned_after(18, workloads), NOW + MINUTE)
     assert (str(over.holder), over.exit_code) == ("job PyTorchJob/train/llama", "0:0")
     assert over.ended_at is not None
     assert at < over.ended_at <= NOW.replace(minute=8)
     # What its node tells later of the end is older news.
     late = replace(one, ended_at=NOW + 5 * MINUTE).to_record()
     assert over.to_record().version > late.version
-    assert book.take(owned_after(18, workloads), NOW + 2 * MINUTE) == ()
+    assert book.update(owned_after(18, workloads), NOW + 2 * MINUTE) == ()
     # Another watcher, which reads that it is held, ends it too; of a pod that is gone nobody knows.
     for count, found in ((18, (over,)), (0, ())):
         again = AllocationBook("c", LABELS)
-        again.hear(given)
-        assert again.take(owned_after(count, workloads), NOW + MINUTE) == found
+        again.add(given)
+        assert again.update(owned_after(count, workloads), NOW + MINUTE) == found
 
 
 def test_a_pod_of_which_a_container_still_runs_has_not_ended() -> None:
@@ -400,14 +400,14 @@ def test_a_pod_of_which_a_container_still_runs_has_not_ended() -> None:
 
 def test_a_later_pod_of_the_same_name_is_another(workloads: Workloads) -> None:
     book = AllocationBook("c", LABELS)
-    book.hear(held("web/api-6d4f9-fghij", at=datetime(2026, 3, 2, 9, 0, tzinfo=timezone.utc)))
-    assert book.take(owned_after(len(PODS), workloads), NOW) == ()
+    book.add(held("web/api-6d4f9-fghij", at=datetime(2026, 3, 2, 9, 0, tzinfo=timezone.utc)))
+    assert book.update(owned_after(len(PODS), workloads), NOW) == ()
 
 
 def test_other_clusters_and_processes_are_left_alone(workloads: Workloads) -> None:
     book = AllocationBook("other", LABELS)
-    book.hear(held("train/llama-worker-0"))
-    assert book.take(owned_after(3, workloads), NOW) == ()
+    book.add(held("train/llama-worker-0"))
+    assert book.update(owned_after(3, workloads), NOW) == ()
 
 
 def test_a_workload_is_named_like_a_job() -> None:

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import pytest
 
-from cli.why import look
+from cli.why import fetch
 from gpuvigil.config import KubernetesSettings
 from gpuvigil.errors import ConfigError, HubRefused, HubUnavailable
 from gpuvigil.hub_client import Hub
@@ -103,7 +103,7 @@ def test_a_pods_gpu_becomes_its_jobs_and_what_is_unknown_is_said(
             assert (jobs["Pod/train/gang-0"].reason or "").startswith("SchedulingGated")
 
             # What is told of Slurm's jobs is told of these.
-            told = look(client, "PyTorchJob/train/llama", None).head
+            told = fetch(client, "PyTorchJob/train/llama", None).head
             assert told[0].startswith("job PyTorchJob/train/llama of ann"), told
 
             def scheduler(*, known: bool) -> Scheduler | None:

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from gpuvigil.model import ErrorCount
 from integrations.fabric.seen import NotReadError, SeenPort, SeenSwitch
-from integrations.fabric.switches import Switches, after_look
-from integrations.switches.answers import Sample, Told, missed, silent, together, told
+from integrations.fabric.switches import Switches, merged
+from integrations.switches.answers import (
+    ReportedSwitch,
+    Sample,
+    missed,
+    reported_switches,
+    silent,
+    together,
+)
 from integrations.switches.mapping import SwitchMapping, load, parse
 from integrations.switches.prometheus import samples
 from tests.sources import ROOT
@@ -34,7 +41,7 @@ def snmp(port: str, value: float | str, switch: str = "leaf1") -> Sample:
 def seen(mapping: SwitchMapping = SNMP, **answers: Sequence[Sample]) -> dict[str, SeenSwitch]:
     """Of one mapping; a table that is not named has no series."""
     whole = {name: answers.get(name, ()) for name in mapping.tables}
-    return together([told(mapping, whole)], {})
+    return together([reported_switches(mapping, whole)], {})
 
 
 def test_what_snmp_exporter_says_is_a_port_in_our_units() -> None:
@@ -142,14 +149,14 @@ def test_switches_go_by_the_name_that_they_give_themselves() -> None:
         ]
         states = [snmp("e1", 1, "a"), snmp("e1", 1, "b:161")]
         whole = {**dict.fromkeys(named.tables, ()), "state": states, "name": said}
-        return together([told(named, whole)], known or {})
+        return together([reported_switches(named, whole)], known or {})
 
     assert {name: it.guid for name, it in called(a="leaf1").items()} == {"leaf1": "a", "b": "b"}
     # Two that are called alike are told apart.
     assert set(called(a="leaf1", b="leaf1")) == {"leaf1 a", "leaf1 b"}
     # Whose name has no series just now is called as before.
     for names in ({"a": "leaf1"}, {"a": "leaf1", "b": "leaf1"}, {"a": "leaf1", "b": "leaf2"}):
-        before = after_look({}, called(**names), "c", NOON)
+        before = merged({}, called(**names), "c", NOON)
         for left in ({}, {"a": "leaf1"}):
             now = called(before, **left)
             assert {it.guid: name for name, it in now.items()} == {
@@ -213,8 +220,8 @@ def test_a_short_name_that_two_switches_have_names_neither(
 def test_a_cable_to_a_switch_that_is_not_told_of_just_now_is_still_one_between_switches() -> None:
     states = [state("leaf1", "e1"), state("spine1", "s1")]
     said = {"state": states, "neighbour": [heard("leaf1", "e1", "spine1.example.org", "s1")]}
-    known = after_look({}, together([told(NEIGHBOURS, said)], {}), "c", NOON)
-    port = only(together([told(NEIGHBOURS, {**said, "state": states[:1]})], known))
+    known = merged({}, together([reported_switches(NEIGHBOURS, said)], {}), "c", NOON)
+    port = only(together([reported_switches(NEIGHBOURS, {**said, "state": states[:1]})], known))
     assert (port.peer, port.peer_guid, port.at_switch) == ("spine1", "spine1", True)
 
 
@@ -224,17 +231,17 @@ def test_a_port_keeps_its_number_and_of_a_switch_told_twice_the_first_counts() -
         "Ethernet1/2": 1,
         "Ethernet1/10": 2,
     }
-    now = after_look({}, first, "c", NOON)
+    now = merged({}, first, "c", NOON)
     more = dict.fromkeys(SNMP.tables, ()) | {
         "state": [snmp(f"Ethernet1/{n}", 1) for n in (1, 2, 10)]
     }
-    again = together([told(SNMP, more)], now)
+    again = together([reported_switches(SNMP, more)], now)
     assert {it.name: n for n, it in again["leaf1"].ports.items()} == {
         "Ethernet1/2": 1,
         "Ethernet1/10": 2,
         "Ethernet1/1": 3,
     }
-    one = Told(name="leaf1", ports={"e1": SeenPort(up=True, name="e1")}, neighbours={})
+    one = ReportedSwitch(name="leaf1", ports={"e1": SeenPort(up=True, name="e1")}, neighbours={})
     two = replace(one, ports={"e2": SeenPort(up=True, name="e2")})
     assert only(together([{"x": one}, {"x": two}], {})).name == "e1"
 
@@ -324,7 +331,7 @@ def test_an_exporter_of_several_switches_that_is_silent_is_no_lost_switches() ->
 def test_a_switch_without_series_is_waited_for_as_long_as_a_scrape_may_fail(
     seconds: float, waited_for: bool
 ) -> None:
-    before = after_look({}, seen(state=[snmp("e1", 1)]), "c", NOON)
+    before = merged({}, seen(state=[snmp("e1", 1)]), "c", NOON)
     at, after = NOON + timedelta(seconds=seconds), timedelta(seconds=180)
     assert missed(before, {"leaf1"}, after, at) == frozenset()
     assert missed(before, (), after, at) == ({"leaf1"} if waited_for else frozenset())

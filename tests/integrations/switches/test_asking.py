@@ -86,7 +86,7 @@ UP = {"metric": {"instance": "leaf1", "ifName": "e1"}, "value": [1.0, "1"]}
 
 def ask(url: str, **more: Any) -> Mapping[str, SeenSwitch]:
     settings = SwitchesSettings(url=url, **{"timeout_seconds": 5.0, **more})
-    return Reader(Prometheus(settings), [SNMP], MINUTE, ManualClock(NOON)).look({}).switches
+    return Reader(Prometheus(settings), [SNMP], MINUTE, ManualClock(NOON)).read({}).switches
 
 
 def test_it_is_asked_with_its_secrets_and_a_compressed_answer_is_read(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_what_cannot_be_asked_is_one_line_and_nothing_is_told(
     with serving(answer(UP)) as (url, _):
         prometheus = Prometheus(SwitchesSettings(url=url))
         reader = Reader(prometheus, [SNMP], MINUTE, ManualClock(NOON))
-        watch = Watch(reader.look, "c", tmp_path / "memory", ManualClock(NOON), log)
+        watch = Watch(reader.read, "c", tmp_path / "memory", ManualClock(NOON), log)
         watch.round(records.extend)
     assert [it.subject for it in records] == ["c/leaf1"]
     for _ in range(3):
@@ -166,7 +166,7 @@ def test_switches_of_a_silent_exporter_are_neither_lost_nor_told(
     with serving(bodies) as (url, _):
         prometheus = Prometheus(SwitchesSettings(url=url))
         reader = Reader(prometheus, [NEIGHBOURS], 3 * MINUTE, clock)
-        watch = Watch(reader.look, "c", tmp_path / "memory", clock, log)
+        watch = Watch(reader.read, "c", tmp_path / "memory", clock, log)
 
         def look(*result: object) -> dict[str, Switch]:
             bodies["q"] = answer(*result)
@@ -225,7 +225,7 @@ class Site:
         """As after a start; what was told is remembered."""
         mappings = [text_mapping(it) for it in "ab"]
         reader = Reader(Prometheus(SwitchesSettings(url=url)), mappings, 3 * MINUTE, self.clock)
-        return Watch(reader.look, "c", self.folder / "memory", self.clock, log)
+        return Watch(reader.read, "c", self.folder / "memory", self.clock, log)
 
     def told(self, watch: Watch) -> dict[str, Switch]:
         records: list[Record] = []
@@ -299,9 +299,9 @@ def test_few_switches_are_believed_after_half_an_hour_however_often_somebody_loo
     site = Site(tmp_path)
     with serving(site.bodies) as (url, _):
         reader = Reader(Prometheus(SwitchesSettings(url=url)), [text_mapping("a")], MINUTE, clock)
-        seen = {True: reader.look({})}
+        seen = {True: reader.read({})}
         site.bodies["a-state"] = answer(*every[:1])
-        seen[False] = reader.look({})
+        seen[False] = reader.read({})
     present = [True]
     watch = Watch(lambda _: seen[present[0]], "c", tmp_path / "memory", clock, log)
     watch.round(lambda _: None)

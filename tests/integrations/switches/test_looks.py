@@ -10,9 +10,9 @@ import pytest
 
 from gpuvigil.model import Record, Subject, Switch, SwitchPort
 from integrations.fabric.seen import SeenPort, SeenSwitch
-from integrations.fabric.switches import after_look, worth_telling
+from integrations.fabric.switches import changed_switches, merged
 from integrations.fabric.watch import at_once
-from integrations.switches.answers import together, told
+from integrations.switches.answers import reported_switches, together
 
 from .said import NEIGHBOURS, heard, state
 
@@ -34,14 +34,14 @@ def cabled(far: str, value: int = 1) -> dict[str, SeenSwitch]:
         ],
         "neighbour": [heard("leaf1", "e1", "spine1", far)] if value == 1 else [],
     }
-    return together([told(NEIGHBOURS, said)], {})
+    return together([reported_switches(NEIGHBOURS, said)], {})
 
 
 def test_a_cable_that_is_down_keeps_its_other_end_until_that_is_plugged_in_elsewhere() -> None:
-    first = after_look({}, cabled("s1"), "c", NOON)
-    lost = after_look(first, cabled("s1", 2), "c", NOON + MINUTE)
+    first = merged({}, cabled("s1"), "c", NOON)
+    lost = merged(first, cabled("s1", 2), "c", NOON + MINUTE)
     assert (ports(lost)["e1"].up, ports(lost)["e1"].peer_id) == (False, "s1")
-    assert after_look(lost, cabled("s1", 2), "c", NOON + 2 * MINUTE)["leaf1"].ports
+    assert merged(lost, cabled("s1", 2), "c", NOON + 2 * MINUTE)["leaf1"].ports
     # Another cable between the same two does not stand in for it.
     more = cabled("s1", 2)
     other = replace(
@@ -52,10 +52,10 @@ def test_a_cable_that_is_down_keeps_its_other_end_until_that_is_plugged_in_elsew
         at_switch=True,
     )
     beside = {**more, "leaf1": replace(more["leaf1"], ports={**more["leaf1"].ports, 2: other})}
-    assert set(ports(after_look(lost, beside, "c", NOON + 2 * MINUTE))) == {"e1", "e2"}
+    assert set(ports(merged(lost, beside, "c", NOON + 2 * MINUTE))) == {"e1", "e2"}
     moved = replace(other, peer_port_name="s1")
     now = {**more, "leaf1": replace(more["leaf1"], ports={**more["leaf1"].ports, 2: moved})}
-    assert set(ports(after_look(lost, now, "c", NOON + 2 * MINUTE))) == {"e2"}
+    assert set(ports(merged(lost, now, "c", NOON + 2 * MINUTE))) == {"e2"}
 
 
 def counting(
@@ -63,7 +63,7 @@ def counting(
 ) -> dict[str, Switch]:
     port = SeenPort(up=True, name="e1", counters={"symbol_errors": None, **counters})
     found = {"leaf1": SeenSwitch(guid="leaf1", ports={1: port})}
-    return after_look(before, found, "c", NOON + minute * MINUTE)
+    return merged(before, found, "c", NOON + minute * MINUTE)
 
 
 def test_of_a_busy_ports_traffic_only_the_last_minutes_are_kept() -> None:
@@ -92,19 +92,19 @@ def test_traffic_alone_is_told_every_five_minutes_and_an_error_at_once() -> None
     now: dict[str, Switch] = {}
     for minute in range(31):
         now = counting(now, minute, receive_errors=0, pause_frames_sent=minute)
-    (first,) = worth_telling({}, now)
-    told = {first.guid: first}
+    (first,) = changed_switches({}, now)
+    reported = {first.guid: first}
     for later, is_told in ((31.0, False), (34.9, False), (35.0, True)):
         busy = counting(now, later, receive_errors=0, pause_frames_sent=round(100 * later))
-        assert bool(worth_telling(told, busy)) is is_told
+        assert bool(changed_switches(reported, busy)) is is_told
     error = counting(now, 31, receive_errors=1, pause_frames_sent=31)
-    assert worth_telling(told, error)
+    assert changed_switches(reported, error)
     # What has just changed is told with each look: for ten minutes.
     for minute, is_told in ((32, True), (41, True), (42, False)):
         after = counting(error, minute, receive_errors=1, pause_frames_sent=31)
         known = {guid: replace(it, at=it.at - MINUTE) for guid, it in after.items()}
-        assert bool(worth_telling(known, after)) is is_told
-        assert not worth_telling(after, after)  # that of which nothing new is known
+        assert bool(changed_switches(known, after)) is is_told
+        assert not changed_switches(after, after)  # that of which nothing new is known
 
 
 def sized(name: str, size: int) -> Record:
@@ -134,7 +134,7 @@ def test_a_body_is_cut_by_bytes_and_by_number(sizes: list[int], parts: list[int]
 
 def test_a_record_says_all_of_a_switch_and_what_is_not_measured() -> None:
     switches = counting({}, 0, receive_errors=3, transmit_discards=None)
-    (switch,) = worth_telling({}, switches)
+    (switch,) = changed_switches({}, switches)
     record = switch.to_record()
     again = Switch.from_record(Record.from_json(json.loads(json.dumps(record.to_json()))))
     assert again == switch
