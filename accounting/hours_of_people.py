@@ -77,6 +77,7 @@ class People:
     teams: Sequence[Person]
     jobs: Sequence[JobUse]
     everybody: Person
+    counted_since: datetime | None = None  # if counting began within the span
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ class Answer:
     parts: tuple[Ledger, ...]  # the same, cut at the requested times
     # Uncounted quarters between the first counted one and `until`: they are in no number here.
     missing: int = 0
+    counted_since: datetime | None = None  # the first counted quarter; None without any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,7 @@ def answer(
         asked_until=asked,
         parts=parts,
         missing=_missing(found, until),
+        counted_since=min((_began(one) for one in found), default=None),
     )
 
 
@@ -111,6 +113,11 @@ def _worth_counting(
         rows += gpus * ((until - since) // MINUTE)
         if since < until and (until == span[1] or rows <= _AT_ONCE):
             yield since, until
+
+
+def _began(one: Ledger) -> datetime:
+    """Return when counting began in a ledger, if no quarter is missing after its first one."""
+    return max(one.start, one.end - one.quarters * BUCKET)
 
 
 def _missing(found: Sequence[Ledger], until: datetime) -> int:

@@ -9,6 +9,8 @@ const LEGEND = [
 const ALWAYS = [FAILED, DEGRADED, UNKNOWN];
 const MARKS = { [IDLE]: "0", [DEGRADED]: "!", [FAILED]: "✕", [UNKNOWN]: "?", [OUT]: "–" };
 const KINDS = { [FREE]: "free", [ACTIVE]: "active", [IDLE]: "idle", [DEGRADED]: "degraded", [FAILED]: "failed", [UNKNOWN]: "unknown", [OUT]: "out" };
+// Before the name of a rack among the names on the map; no node's name has it.
+const RACK = "\n";
 // Up to so many exceptions are painted around, and not all of the map anew.
 const FEW = 100, DOT = 5;
 const FONT = '"Source Sans", system-ui, sans-serif';
@@ -216,10 +218,10 @@ class FleetMap {
   }
 
   title(pen, block, left, top, width, height) {
-    const node = block.several ? null : block.rows[0]?.[2];
-    if (node) this.names.push([left, top - height, Math.min(width, SIDE * 2), height, node]);
+    const place = block.rack ? RACK + block.rack : block.several ? null : block.rows[0]?.[2];
+    if (place) this.names.push([left, top - height, Math.min(width, SIDE * 2), height, place]);
     write(pen, `${Math.round(12 * this.large)}px ${FONT}`);
-    pen.fillStyle = node && node === this.over ? this.palette.link : this.palette.muted;
+    pen.fillStyle = place && place === this.over ? this.palette.link : this.palette.muted;
     pen.fillText(block.label, left, top - 5, width);
   }
 
@@ -360,6 +362,12 @@ class FleetMap {
     return (this.names ?? []).find(inside)?.[4];
   }
 
+  // The rack of a node as a name on the map; undefined without one.
+  rackOf(node) {
+    const rack = this.fleet.blocks.find(([, nodes]) => nodes.some(([name]) => name === node))?.[2];
+    return rack && RACK + rack;
+  }
+
   lines(i) {
     const f = this.fleet, number = f.index[i] === NO_BYTE ? f.unnumbered[i] : `GPU ${f.index[i]}`;
     const numbers = [
@@ -376,7 +384,7 @@ class FleetMap {
   summary() {
     const said = this.counts.map((n, look) => n && `${n} ${NAMES[look]}`).filter(Boolean).join(", ");
     const shows = this.metric === "state" ? "" : ` Cells show ${METRICS[this.metric].name.toLowerCase()}.`;
-    return `Fleet map of ${this.fleet.count} GPUs: ${said}.${shows} Arrow keys move, Enter opens a GPU, N its node.`;
+    return `Fleet map of ${this.fleet.count} GPUs: ${said}.${shows} Arrow keys move, Enter opens a GPU, N its node, R its rack.`;
   }
 
   point(i, aloud = false, node = undefined) {
@@ -402,11 +410,12 @@ class FleetMap {
     this.tip.style.top = `${over ? this.y[i] - this.tip.offsetHeight - 6 : below}px`;
   }
 
-  // A GPU's or a node's page, with the window that makes the link show the same tomorrow.
+  // A GPU's, a node's or a rack's page, with the window that makes the link show the same tomorrow.
   choose(i, node) {
     const { cluster, from, to } = this.fleet.frame;
     const go = (path, place) =>
       document.dispatchEvent(new CustomEvent("gv:go", { detail: `${path}?${new URLSearchParams({ cluster, ...place, from, to })}` }));
+    if (node?.startsWith(RACK)) return go("/hardware", { rack: node.slice(RACK.length) });
     if (node) return go("/node", { node });
     if (i < 0) return undefined;
     const index = this.fleet.index[i];
@@ -424,6 +433,7 @@ class FleetMap {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Enter" || event.key === " ") this.choose(this.current);
     else if (event.key.toLowerCase() === "n") this.choose(-1, this.fleet.node[i]);
+    else if (event.key.toLowerCase() === "r") this.choose(-1, this.rackOf(this.fleet.node[i]));
     else if (event.key === "Escape") this.tip.hidden = true;
     else if (event.key in moves) { this.focused = true; this.point(moves[event.key](), true); }
     else return;

@@ -47,14 +47,14 @@ const METRICS = {
 // Shapes blocks as rows of cells: a single node may fold into two rows, a rack has a row per node.
 function folded(blocks, fold) {
   let start = 0;
-  const shaped = blocks.map(([label, nodes]) => {
+  const shaped = blocks.map(([label, nodes, rack]) => {
     const rows = [];
     for (const [name, gpus] of nodes) {
       const wide = nodes.length === 1 ? Math.ceil(gpus / fold) : Math.min(gpus, 16);
       for (let i = 0; i < gpus; i += wide) rows.push([start + i, Math.min(wide, gpus - i), i ? "" : name]);
       start += gpus;
     }
-    return { label, rows, several: nodes.length > 1 };
+    return { label, rows, rack, several: nodes.length > 1 };
   });
   const most = (size) => shaped.reduce((max, block) => Math.max(max, size(block)), 1);
   return { shaped, several: shaped.some((b) => b.several), wide: most((b) => Math.max(...b.rows.map(([, n]) => n))), high: most((b) => b.rows.length) };

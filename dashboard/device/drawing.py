@@ -14,6 +14,7 @@ from ..data.attention import Attention
 from ..data.views import FleetView
 from ..layout import job_links
 from ..model.cluster import Cell, DisplayState
+from ..model.short_label import short_label
 from . import window as windows
 from .curves import Chart
 from .device_address import Device
@@ -173,6 +174,7 @@ def open_incidents(items: Sequence[Attention], what: str, *, loaded: bool = True
 
 def _open_incident(item: Attention) -> Html:
     evidence = [tag("li", one.text) for one in item.evidence if not one.detail][:MOST_EVIDENCE]
+    where = short_label(item.incident) or item.label
     return tag(
         "article",
         tag(
@@ -180,7 +182,7 @@ def _open_incident(item: Attention) -> Html:
             tag("span", item.severity.value, class_="badge"),
             " ",
             tag("a", item.title, href=page_links.incident_page(item.id)),
-            tag("small", f"{item.label}, {item.state}, since {moment(item.since)}"),
+            tag("small", f"{where}, {item.state}, since {moment(item.since)}"),
         ),
         tag("p", tag("b", "Do now: "), item.action, class_="action") if item.action else joined(),
         tag(
@@ -268,15 +270,15 @@ def past(found: Sequence[Incident], now: datetime) -> Html:
     )
 
 
-def chart_title(chart: Chart) -> Html:
-    """Return a chart's title, unit and key of lines, which stand beside the data, never over it."""
-    names = {
-        curve.look: curve.name for curve in chart.curves if curve.look in {"own", "second", "limit"}
-    }
+def chart_title(chart: Chart, *, with_peers: bool = True) -> Html:
+    """Return a chart's title, unit and key of lines, which stand beside the data, never over it.
+
+    `with_peers`: its key names the peers; not where one key for all charts of a page does.
+    """
+    looks = ("own", "second", "peers", "limit") if with_peers else ("own", "second", "limit")
+    names = {curve.look: curve.name for curve in chart.curves if curve.look in looks}
     keys = [
-        tag("li", tag("i", class_=f"key {look}"), names[look])
-        for look in ("own", "second", "limit")
-        if look in names
+        tag("li", tag("i", class_=f"key {look}"), names[look]) for look in looks if look in names
     ]
     return tag(
         "div",

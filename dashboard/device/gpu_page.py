@@ -204,7 +204,7 @@ def _charts(found: Device, numbers: Numbers, before: Numbers | None, frame: Fram
     wrong = curves.errors(lambda name: numbers.of(found.gpu, name), curves.ERRORS, numbers)
     if wrong.chart is not None:
         drawn.append(wrong.chart)
-    side_by_side(drawn, frame, "gpu", columns=COLUMNS)
+    side_by_side(drawn, frame, "gpu", columns=COLUMNS, with_peers=False)
     pcie = curves.link(lambda name: numbers.of(found.gpu, name))
     st.html(tag("p", f"{wrong.text} {pcie}.", class_="gv-line"))
 

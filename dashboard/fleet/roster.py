@@ -113,7 +113,7 @@ def roster(
     gpus = [
         (*name, uuid)
         for cluster in clusters
-        for _, members in blocks[cluster]
+        for _, members, _ in blocks[cluster]
         for name in members
         for uuid in sorted(indexes[name])
     ]
@@ -212,7 +212,7 @@ def _spans(listed: Sequence[str], clusters: Iterable[str]) -> dict[str, slice]:
     return spans
 
 
-Blocks = list[tuple[str, list[NodeName]]]
+Blocks = list[tuple[str, list[NodeName], str]]  # label, nodes, and the rack that has a page
 
 
 def _blocks(nodes: Sequence[NodeName], inventories: Mapping[NodeName, Inventory]) -> Blocks:
@@ -223,26 +223,29 @@ def _blocks(nodes: Sequence[NodeName], inventories: Mapping[NodeName, Inventory]
         racks.setdefault((inventory.rack if inventory else None) or "", []).append(node)
     if set(racks) - {""}:
         ordered = sorted(racks.items(), key=lambda item: natural(item[0]))
-        return [(rack or "no rack", members) for rack, members in ordered]
+        return [(rack or "no rack", members, rack) for rack, members in ordered]
     size = 1 if len(nodes) <= BLOCKS else NODES_PER_BLOCK
     runs = [list(nodes[start : start + size]) for start in range(0, len(nodes), size)]
-    return [(run[0][1] if size == 1 else f"{run[0][1]} … {run[-1][1]}", run) for run in runs]
+    return [(run[0][1] if size == 1 else f"{run[0][1]} … {run[-1][1]}", run, "") for run in runs]
 
 
 def _layout(names: Sequence[NodeName], blocks: Blocks, gpus: Mapping[NodeName, Sized]) -> Layout:
     numbers = {name: number for number, (_, name) in enumerate(names)}
     spans, start = [slice(0, 0)] * len(names), 0
-    for _, members in blocks:
+    for _, members, _ in blocks:
         for name in members:
             spans[numbers[name[1]]] = slice(start, start + len(gpus[name]))
             start += len(gpus[name])
-    told = [[label, [[name[1], len(gpus[name])] for name in members]] for label, members in blocks]
+    told = [
+        [label, [[name[1], len(gpus[name])] for name in members], *([rack] if rack else [])]
+        for label, members, rack in blocks
+    ]
     return Layout(
         nodes=tuple(Subject(cluster=cluster, node=node) for cluster, node in names),
         numbers=numbers,
         spans=tuple(spans),
         blocks=tuple(
-            (label, tuple(numbers[name[1]] for name in members)) for label, members in blocks
+            (label, tuple(numbers[name[1]] for name in members)) for label, members, _ in blocks
         ),
         blocks_json=json.dumps(told, separators=(",", ":")),
     )

@@ -10,6 +10,8 @@ from .job_links import of_cell
 from .tree import Node, each, el, wide
 
 MOST_ROWS = 30
+# The most nodes that are named in a cell.
+MOST_NODES = 4
 _DASH = "–"
 _SIMULATED = el("span", "SIMULATED: no real hardware", class_="badge simulated")
 
@@ -94,5 +96,18 @@ def _cell(column: Column, value: Value, cluster: str | None, blank: Mapping[str,
     """Return a cell, with a link to the page of what it names."""
     text = blank.get(column.key, _DASH) if value is None else column.show(value)
     href = of_cell(column.key, value, cluster)
+    if not href and column.key == "nodes" and isinstance(value, str):
+        return el("td", *_nodes(text, cluster))
     shown = el("a", text, href=href) if href else text
     return el("td", shown, class_="number" if column.right else None)
+
+
+def _nodes(text: str, cluster: str | None) -> list[Node]:
+    """Return the first of several nodes as links, and how many more there are."""
+    names = text.split(" ")
+    shown: list[Node] = []
+    for name in names[:MOST_NODES]:
+        href = of_cell("node", name, cluster)
+        shown += [", " if shown else "", el("a", name, href=href) if href else name]
+    more = len(names) - MOST_NODES
+    return [*shown, f" and {more:,} more"] if more > 0 else shown

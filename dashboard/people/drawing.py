@@ -93,7 +93,8 @@ def _cluster(one: People, asked: Asked, money: Money | None) -> list[Node]:
         else None
     )
     start, end = one.span
-    span = el("small", f"{moment(start)} to {moment(end)}")
+    since = f", counted since {moment(one.counted_since)}" if one.counted_since else ""
+    span = el("small", f"{moment(start)} to {moment(end)}{since}")
     head = el("h2", f"Cluster {one.cluster} ", mark, span, key=f"{one.cluster} head")
     if asked.one:
         return [head, *_one(one, asked, money)]

@@ -60,3 +60,25 @@ def test_where_nobody_says_who_holds_gpus_the_legend_counts_neither_free_nor_hel
         expect(legend).to_contain_text(said)
     visit.page.get_by_role("radio", name="simulated").click()
     expect(legend).to_contain_text(re.compile(r"free [1-9]"))
+
+
+def test_the_name_of_a_rack_on_the_map_leads_to_the_rack_as_its_letter_does(
+    visit: Visit, dashboard: DashboardProcess, feed: Feed
+) -> None:
+    nodes, now = [node(f"k{number}", "racked") for number in (1, 2)], SystemClock().now()
+    feed.hub.write_records([inventory(it, rack="rack-7", at=now).to_record() for it in nodes])
+    page = visit.page
+    page.goto(dashboard.link())
+    visit.wait_for_map()
+    page.get_by_role("radio", name="racked").click()
+    canvas = page.locator("canvas[data-cells]")
+    expect(canvas).to_have_attribute("data-cells", "16")
+    canvas.click(position={"x": 80, "y": 6})
+    page.wait_for_url(re.compile("/hardware.*rack=rack-7"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("Rack rack-7")
+    page.go_back()
+    visit.wait_for_map()
+    canvas.focus()
+    page.keyboard.press("r")
+    page.wait_for_url(re.compile("/hardware.*rack=rack-7"))
+    assert visit.complaints == []

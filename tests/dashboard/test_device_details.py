@@ -5,10 +5,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
+
 from dashboard.data.attention import attention
 from dashboard.data.hub_queries import clocks
 from dashboard.data.views import FleetView, fleet_view
 from dashboard.device import drawing
+from dashboard.device.curves import Chart, Curve
 from dashboard.device.device_address import Device, device
 from dashboard.device.ports import ERRORS
 from dashboard.device.window import Window, asked
@@ -190,3 +193,13 @@ def test_a_node_says_to_whom_its_gpus_are_allocated_most_first() -> None:
     assert "and 2 more" in (drawing.holders(here, many) or "")
     hostile = drawing.holders(here, [allocation(gpu(0, here), f"job {HOSTILE}", HOSTILE)])
     assert "<img" not in (hostile or "<img")
+
+
+def test_a_chart_names_its_peers_unless_one_key_for_all_charts_does() -> None:
+    lines = [
+        Curve(name="median of the others", values=np.ones(2), look="peers"),
+        Curve(name="power", values=np.ones(2)),
+    ]
+    drawn = Chart(key="power", title="Power", unit="W", curves=tuple(lines))
+    assert '<i class="key peers"></i>median of the others' in drawing.chart_title(drawn)
+    assert "median" not in drawing.chart_title(drawn, with_peers=False)

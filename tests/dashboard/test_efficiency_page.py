@@ -71,6 +71,16 @@ def test_who_idles_longest_is_said_first_and_what_idles_for_less_than_counts_say
     assert "at 0 %" not in drawn(Grid(columns=holders.IDLE, rows=[], empty="None."))
 
 
+def test_each_of_several_nodes_is_a_link_and_the_rest_are_counted() -> None:
+    row = list(idle("ann", None))
+    row[row.index("n-1")] = " ".join(f"n-{number}" for number in range(1, 7))
+    said = drawn(Grid(columns=holders.IDLE, rows=[tuple(row)]))
+    for number in range(1, 5):
+        assert f'{{"href": "/node?cluster=c&node=n-{number}"}}, "n-{number}"' in said
+    assert '" and 2 more"' in said
+    assert "n-5" not in said
+
+
 def test_a_long_table_is_cut_and_says_where_the_whole_is() -> None:
     rows: list[tuple[Value, ...]] = [
         (1.0, 5.0, 1, f"u{n}", "job", "a", "b", *[None] * 6) for n in range(MOST_ROWS + 3)

@@ -1,3 +1,4 @@
+import json
 import math
 from dataclasses import replace
 from datetime import timedelta
@@ -420,6 +421,9 @@ def test_nodes_are_drawn_by_rack_or_alone_or_in_runs() -> None:
     racked = tuple(inventory(one, rack=f"rack {i}") for i, one in zip((10, 2, 2), few, strict=True))
     view = only(replace(busy_fleet(few), inventories=racked))
     assert [(b.label, len(b.nodes)) for b in view.blocks] == [("rack 2", 2), ("rack 10", 1)]
+    assert [block[2:] for block in json.loads(view.layout.blocks_json)] == [["rack 2"], ["rack 10"]]
+    partly = only(replace(busy_fleet(few), inventories=racked[:1]))
+    assert [block[2:] for block in json.loads(partly.layout.blocks_json)] == [[], ["rack 10"]]
     many = only(busy_fleet([node(f"n{i}") for i in range(100)], gpus=1))
     assert many.blocks[0].label == "n0 … n15"
     assert sum(len(block.nodes) for block in many.blocks) == 100

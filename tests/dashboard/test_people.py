@@ -70,6 +70,12 @@ def test_what_nobody_names_is_said_so_and_is_no_link() -> None:
     assert "No usage was counted yet." in texts(["div", {}, *page([], Asked(), EUROS)])
 
 
+def test_counting_that_began_within_the_span_is_said() -> None:
+    whole, late = found(), replace(found(), counted_since=SPAN[0] + DAY)
+    said = [texts(["div", {}, *page([it], Asked(), EUROS)]) for it in (whole, late)]
+    assert ["counted since" in it for it in said] == [False, True]
+
+
 def test_where_nothing_was_counted_before_no_column_compares_with_it() -> None:
     alone = made(share("job 1", "ann", 10.0, 2.0))
     assert "vs before" not in texts(["div", {}, *page([alone], Asked(), {})])

@@ -57,6 +57,17 @@ def test_quarters_that_nobody_recorded_yet_are_counted_from_the_store(
     assert (share.holder, share.user, share.allocated) == ("job 1", "ann", 2 * QUARTER)
 
 
+def test_an_answer_says_since_when_was_counted(hub: HubProcess, cluster: str) -> None:
+    start = floor(now()) - 3 * BUCKET
+    own(hub.hub(), start, cluster)
+    tell(hub.hub(), start, start + 2 * BUCKET, cluster)
+    for since, until, began in (
+        (start - 4 * BUCKET, start + 2 * BUCKET, start),
+        (start - 4 * BUCKET, start, None),
+    ):
+        assert answer(hub.hub(), cluster, since, until, now()).counted_since == began
+
+
 def test_what_is_recorded_is_not_counted_again(hub: HubProcess, cluster: str) -> None:
     start = floor(now()) - 3 * BUCKET
     tell(hub.hub(), start, start + 2 * BUCKET, cluster)
