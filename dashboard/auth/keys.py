@@ -56,13 +56,13 @@ class Keys:
         self.cookie_name = f"gpuvigil-{hashlib.sha256(self._key).hexdigest()[:8]}"
 
     def new_cookie(
-        self, now: datetime, said: Mapping[str, Any] | None = None, life: timedelta | None = None
+        self, now: datetime, claims: Mapping[str, Any] | None = None, life: timedelta | None = None
     ) -> str:
-        """Return the value of a signed cookie that carries `said`, valid for `life` or the session's length."""
+        """Return the value of a signed cookie that carries `claims`, valid for `life` or the session's length."""
         ends = int((now + (life or self._session)).timestamp())
         claim = f"{ends}.{secrets.token_hex(8)}"
-        if said:
-            claim += "." + urlsafe_b64encode(json.dumps(said).encode()).decode()
+        if claims:
+            claim += "." + urlsafe_b64encode(json.dumps(claims).encode()).decode()
         return f"{claim}.{self._signature(claim)}"
 
     def payload(self, value: str, now: datetime) -> Mapping[str, Any] | None:

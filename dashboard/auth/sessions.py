@@ -77,15 +77,17 @@ class Sessions:
         except (ValueError, KeyError, TypeError):  # a cookie of another version
             return None
 
-    def _named(self, said: Mapping[str, Any]) -> Person | None:
-        if said["way"] != PASSWORD:  # a way that was switched off has no groups: KeyError
-            word = IdentityClaims(name=str(said["name"]), groups=tuple(map(str, said["groups"])))
-            return self._groups[said["way"]].person(word)
+    def _named(self, claims: Mapping[str, Any]) -> Person | None:
+        if claims["way"] != PASSWORD:  # a way that was switched off has no groups: KeyError
+            word = IdentityClaims(
+                name=str(claims["name"]), groups=tuple(map(str, claims["groups"]))
+            )
+            return self._groups[claims["way"]].person(word)
         try:
-            account = None if self._accounts is None else self._accounts.of(str(said["name"]))
+            account = None if self._accounts is None else self._accounts.of(str(claims["name"]))
         except ConfigError:  # a damaged file lets nobody in
             return None
-        current = account is not None and account.version == said["version"]
+        current = account is not None and account.version == claims["version"]
         return account.person if account is not None and current else None
 
     def is_proxys(self, value: str, now: datetime) -> bool:

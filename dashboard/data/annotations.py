@@ -81,7 +81,7 @@ _Told = tuple[datetime, Subject, str, str]  # time, node, label over a chart, se
 
 
 def notes(
-    told: Done, start: datetime, end: datetime, only: Iterable[Subject] | None = None
+    records: Done, start: datetime, end: datetime, only: Iterable[Subject] | None = None
 ) -> tuple[Note, ...]:
     """Return the notes of the span `[start, end)`, oldest first; the same change on several nodes is one note.
 
@@ -90,11 +90,11 @@ def notes(
     nodes = None if only is None else tuple(only)
     names = None if nodes is None else frozenset(map(name_of, nodes))
     found: dict[tuple[str, str], list[tuple[datetime, Subject]]] = {}
-    for at, node, label, text in _of_nodes(told, end):
+    for at, node, label, text in _of_nodes(records, end):
         if start <= at < end and (names is None or name_of(node) in names):
             found.setdefault((label, text), []).append((at, node))
     said = [one for key, times in found.items() for one in _together(*key, times)]
-    for one in told.annotations:
+    for one in records.annotations:
         of_them = nodes is None or any(map(one.is_of, nodes))
         over = one.at if one.until is None else one.until
         if one.at < end and over >= start and of_them and not one.deleted:
@@ -103,29 +103,29 @@ def notes(
     return tuple(sorted(said, key=lambda one: (one.at, one.text)))
 
 
-def _of_nodes(told: Done, end: datetime) -> Iterator[_Told]:
+def _of_nodes(records: Done, end: datetime) -> Iterator[_Told]:
     """Yield what the records say of single nodes."""
     by_node: dict[Subject, list[Setup]] = {}
-    for setup in told.setups:
+    for setup in records.setups:
         by_node.setdefault(setup.node, []).append(setup)
     for node, setups in by_node.items():
         for one in changed(setups, end):
             yield one.at, node, f"{one.what} {one.new}", f"{one.what}: {one.old} → {one.new}"
-    for action in told.actions:
+    for action in records.actions:
         did = "drained" if action.act is Act.DRAIN else "given back"
         yield action.at, action.node, did, f"{did} by gpuvigil"
-    for accepted in told.acceptances:
+    for accepted in records.acceptances:
         yield accepted.at, accepted.node, "accepted", f"accepted by {accepted.by}: {accepted.note}"
-    for look in told.schedulers:
+    for look in records.schedulers:
         yield from _maintained(look)
 
 
-def _maintained(look: Scheduler) -> Iterator[_Told]:
+def _maintained(report: Scheduler) -> Iterator[_Told]:
     """Yield the start and the end of maintenance, as far as the scheduler's last report says."""
-    for node in (*(look.nodes or ()), *look.left):
+    for node in (*(report.nodes or ()), *report.left):
         if lost_to(node) is not LostTo.MAINTENANCE:
             continue
-        subject = Subject(cluster=look.told_by.cluster, node=node.name)
+        subject = Subject(cluster=report.told_by.cluster, node=node.name)
         why = f": {node.reason}" if node.reason else ""
         if node.since is not None:
             yield node.since, subject, "maintenance", f"maintenance{why}"

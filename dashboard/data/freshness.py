@@ -137,4 +137,4 @@ def _hub_was_away(after: Facts, since: datetime) -> bool:
     if after.listening_since is not None and after.listening_since >= since:
         return True
     # Data near either end may have come just before the outage or just after it.
-    return not any(since + ARRIVAL < at < after.now - ARRIVAL for at in after.heard.values())
+    return not any(since + ARRIVAL < at < after.now - ARRIVAL for at in after.last_seen.values())

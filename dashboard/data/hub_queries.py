@@ -75,7 +75,7 @@ def numbers(
         gpus=gpus,
         ports=ports,
         nodes=nodes,
-        heard=_last_seen(status),
+        last_seen=_last_seen(status),
         listening_since=from_text(status["started_at"]),
         clocks=clocks(status),
         oldest_at=None if oldest is None else from_text(oldest),

@@ -92,9 +92,9 @@ class PastQueryCache(QueryCache):
         """See `QueryCache.forget`."""
         self._behind.forget(key)
 
-    def call(self, tell: Callable[[Hub], _T]) -> _T:
+    def call(self, ask: Callable[[Hub], _T]) -> _T:
         """See `QueryCache.tell`; HubRefused for whatever is written."""
-        return self._behind.call(tell)
+        return self._behind.call(ask)
 
     def close(self) -> None:
         """See `QueryCache.close`."""
@@ -139,7 +139,7 @@ class PastSnapshot(Snapshot):
         view = self.view_of(facts, self._at, Fleet())
         if isinstance(hub, PastHub):
             view = replace(view, warnings=(*view.warnings, *hub.cut))
-        if not facts.heard and not gpus.num_rows:
+        if not facts.last_seen and not gpus.num_rows:
             # Warnings about silent nodes would be wrong: nobody knows which ones were silent.
             days = f"{self._config.hub.telemetry_days:g} days"
             why = f"There are no numbers of this moment: none were recorded, or they are older than {days}."

@@ -143,11 +143,11 @@ class QueryCache:
         """Return separate questions to the same hub, wrapped by `seen`."""
         return QueryCache(lambda: seen(self._connect()), self._clock)
 
-    def call(self, tell: Callable[[Hub], _T]) -> _T:
-        """Call `tell` with a hub client now and return its result; HubError if it fails."""
+    def call(self, ask: Callable[[Hub], _T]) -> _T:
+        """Call `ask` with a hub client now and return its result; HubError if it fails."""
         hub = self._client()
         try:
-            return tell(hub)
+            return ask(hub)
         finally:
             self._give(hub)
 

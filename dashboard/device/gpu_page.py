@@ -82,11 +82,11 @@ def _now() -> None:
         st.html(details.described(device_query.failed_before(found, view.now)))
 
 
-def _linked(said: str, gpu: Subject) -> Html:
+def _linked(text: str, gpu: Subject) -> Html:
     """Jobs and users that it names lead to their pages."""
     held = [one for one in live.current().allocations() if one.subject == gpu]
     users = [one.user for one in held if one.user]
-    return job_links.html(said, gpu.cluster, [str(one.holder) for one in held], users)
+    return job_links.html(text, gpu.cluster, [str(one.holder) for one in held], users)
 
 
 def _held(held: bool | None, holder: str) -> str:

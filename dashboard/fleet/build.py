@@ -177,17 +177,17 @@ def _gpus(
     members: Roster,
     rows: pa.Table,
     times_of_rows: Column,
-    told: NodeLiveness,
+    liveness: NodeLiveness,
     marked: tuple[Holders, OpenFaults, OutOfService],
 ) -> Gpus:
     """Return the GPUs of all clusters as columns, in the roster's order, within a node by index."""
     at = at_rows(times_of_rows, members.row, NEVER)
-    young = (members.row >= 0) & ~told.silent[members.node]
-    young &= at >= told.trusted_since[members.node]
+    young = (members.row >= 0) & ~liveness.silent[members.node]
+    young &= at >= liveness.trusted_since[members.node]
     held_by, stands, out = marked
     known = decide_states(rows, members.row, young, held_by, stands, out)
     unknown = known.state == _UNKNOWN
-    seen_at = np.where(members.row >= 0, at, told.heard_at[members.node])
+    seen_at = np.where(members.row >= 0, at, liveness.heard_at[members.node])
     absent = _numbers(rows, "unmeasured_seconds", members.row, young)
     away = young & ~np.isnan(absent)
     # These GPUs answer, but their state cannot be told.
@@ -230,12 +230,14 @@ def _numbers(rows: pa.Table, name: str, row: Column, trusted: Column) -> Column:
 
 
 def _ports(
-    members: Roster, rows: pa.Table, times_of_rows: Column, told: NodeLiveness
+    members: Roster, rows: pa.Table, times_of_rows: Column, liveness: NodeLiveness
 ) -> tuple[Column, Column]:
     """Return per port whether it is up, and its speed in bits per second while it is up."""
     ports = members.ports
     at = at_rows(times_of_rows, ports.row, NEVER)
-    young = (ports.row >= 0) & ~told.silent[ports.node] & (at >= told.trusted_since[ports.node])
+    young = (
+        (ports.row >= 0) & ~liveness.silent[ports.node] & (at >= liveness.trusted_since[ports.node])
+    )
     up = _numbers(rows, "up", ports.row, young)
     return up, _numbers(rows, "speed_bits_per_second", ports.row, up > 0)
 
@@ -244,7 +246,7 @@ def _cluster(
     name: str,
     members: Roster,
     inventories: Mapping[NodeName, Inventory],
-    told: NodeLiveness,
+    liveness: NodeLiveness,
     all_gpus: Gpus,
     all_ports: tuple[Column, Column],
 ) -> ClusterView:
@@ -255,8 +257,8 @@ def _cluster(
         if (one := inventories.get(node)) and one.driver_state != "loaded"
     }
     # Rows too old to be shown are not read; then the time when a node was last heard is used.
-    newest = int(told.newest_row[nodes].max(initial=NEVER))
-    newest = int(told.heard_at[nodes].max(initial=NEVER)) if newest == NEVER else newest
+    newest = int(liveness.newest_row[nodes].max(initial=NEVER))
+    newest = int(liveness.heard_at[nodes].max(initial=NEVER)) if newest == NEVER else newest
     return ClusterView(
         name=name,
         simulated=name == SIMULATED_CLUSTER,
@@ -264,8 +266,8 @@ def _cluster(
         gpus=gpus,
         strip=summed(gpus),
         ports=_ports_of(members.ports, members.ports.spans[name], *all_ports),
-        heard=told.heard[nodes],
-        silent=told.silent[nodes],
+        heard=liveness.heard[nodes],
+        silent=liveness.silent[nodes],
         drivers=tuple(sorted(drivers)),
         rows_at=None if newest == NEVER else time_of(newest),
     )

@@ -42,11 +42,11 @@ class NodeLiveness:
 
 def heard(facts: Facts, tables: Iterable[RowTimes]) -> dict[NodeName, datetime]:
     """Return when the hub last got something from each node, or its newest row if the hub cannot say."""
-    found = dict(facts.heard)
+    found = dict(facts.last_seen)
     for sent in tables:
-        if not facts.heard.keys() >= set(sent.keys.nodes):
+        if not facts.last_seen.keys() >= set(sent.keys.nodes):
             for name, at in sent.keys.newest(sent.at).items():
-                if name not in facts.heard:
+                if name not in facts.last_seen:
                     found[name] = max(found.get(name, time_of(at)), time_of(at))
     return found
 
@@ -68,7 +68,7 @@ def shown_nodes(
 def node_liveness(
     nodes: Sequence[NodeName],
     patience: Column,
-    heard_from: Mapping[NodeName, datetime],
+    last_seen: Mapping[NodeName, datetime],
     newest_row: Column,
     now: datetime,
 ) -> NodeLiveness:
@@ -77,7 +77,7 @@ def node_liveness(
     Silence is judged by the hub's clock, the lag of a row by its node's clock. `patience` is how long a
     node may be silent, in microseconds.
     """
-    last = [heard_from.get(name) for name in nodes]
+    last = [last_seen.get(name) for name in nodes]
     heard_at = np.array([NEVER if at is None else micro(at) for at in last], np.int64)
     silent = (heard_at == NEVER) | (micro(now) - heard_at > patience)
     return NodeLiveness(

@@ -57,7 +57,7 @@ def decide_states(
     held = holders.holder > 0
     said = [_numbered(rows.column(name), row, young) for name in DECIDING]
     example, situation = _situations([*said, young, held, active.faults, out.why])
-    newest = _taken(rows, row[example])
+    newest = _deciding_fields(rows, row[example])
     states, looks, hangs, reasons = [], [], [], []
     texts: dict[str, int] = {}
     for number, values in zip(example.tolist(), newest, strict=True):
@@ -79,21 +79,21 @@ def decide_states(
     )
 
 
-def with_since(told: GpuStates, chosen: Column, seen_at: Column) -> GpuStates:
+def with_since(states: GpuStates, chosen: Column, seen_at: Column) -> GpuStates:
     """Add "since ..." to the reasons of the `chosen` GPUs; `seen_at` is in microseconds, or NEVER."""
-    reasons = told.reason.copy()
-    places = {text: place for place, text in enumerate(told.reasons)}
+    reasons = states.reason.copy()
+    places = {text: place for place, text in enumerate(states.reasons)}
     numbers = np.flatnonzero(chosen & (seen_at != NEVER))
-    pairs = np.stack([told.reason[numbers], seen_at[numbers] // _SECOND])
+    pairs = np.stack([states.reason[numbers], seen_at[numbers] // _SECOND])
     different, which = np.unique(pairs, axis=1, return_inverse=True)
     said = [
         places.setdefault(
-            f"{told.reasons[reason]} since {moment(time_of(second * _SECOND))}", len(places)
+            f"{states.reasons[reason]} since {moment(time_of(second * _SECOND))}", len(places)
         )
         for reason, second in different.T.tolist()
     ]
     reasons[numbers] = np.array(said, np.int64)[which.reshape(-1)]
-    return replace(told, reason=reasons, reasons=tuple(places))
+    return replace(states, reason=reasons, reasons=tuple(places))
 
 
 def _numbered(column: pa.ChunkedArray, row: Column, young: Column) -> Column:
@@ -120,7 +120,7 @@ def _situations(columns: Sequence[Column]) -> tuple[Column, Column]:
     return example, situation
 
 
-def _taken(rows: pa.Table, numbers: Column) -> Sequence[Mapping[str, Any]]:
+def _deciding_fields(rows: pa.Table, numbers: Column) -> Sequence[Mapping[str, Any]]:
     """Return the deciding fields of these rows; all None where the number is -1."""
     indices = pa.array(numbers, mask=numbers < 0)
     found: list[Mapping[str, Any]] = rows.select(DECIDING).take(indices).to_pylist()

@@ -76,7 +76,7 @@ def body(found: Shift) -> list[Node | None]:
             el("a", "Nodes out of service", href=page_links.OUT_OF_SERVICE),
             key="sentence",
         ),
-        _incidents("Still open", found.stands, found),
+        _incidents("Still open", found.still_open, found),
         _done(found.done),
         _incidents("Ended", found.ended, found),
         _silences(found),

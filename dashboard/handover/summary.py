@@ -55,7 +55,7 @@ class Shift:
     end: datetime
     opened: Sequence[Incident]
     ended: Sequence[Incident]
-    stands: Sequence[Incident]
+    still_open: Sequence[Incident]
     done: Sequence[Done]
     silences: Sequence[Silence]  # active at the end
     untaken: int  # open incidents that nobody has acknowledged
@@ -80,7 +80,7 @@ def shift(records: Records, end: datetime) -> Shift:
             (one for one in over if start < (one.resolved_at or start) <= end),
             lambda it: it.resolved_at or it.since,
         ),
-        stands=sorted(stands, key=lambda it: (it.severity.rank, it.since)),
+        still_open=sorted(stands, key=lambda it: (it.severity.rank, it.since)),
         done=_newest((one for one in _done(records) if start < one.at <= end), lambda it: it.at),
         silences=[one for one in records.silences if one.holds(end)],
         untaken=sum(not one.acknowledged_by for one in stands),
@@ -125,4 +125,4 @@ def _done(records: Records) -> Iterable[Done]:
 def sentence(one: Shift) -> str:
     """Return the shift's counts in one line."""
     waits = f", {one.untaken} not acknowledged" if one.untaken else ""
-    return f"{len(one.opened)} opened, {len(one.ended)} ended, {len(one.stands)} still open{waits}."
+    return f"{len(one.opened)} opened, {len(one.ended)} ended, {len(one.still_open)} still open{waits}."

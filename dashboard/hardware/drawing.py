@@ -203,7 +203,7 @@ def _rack(one: Rack) -> Node:
         el("th", el("a", one.name, href=page_links.rack_page(one.cluster, one.name)), scope="row"),
         _number(f"{len(one.nodes)}{silent}"),
         *_sums(one),
-        _number(str(len(one.standing))),
+        _number(str(len(one.open_incidents))),
         el("td", one.cluster),
         key=f"{one.cluster} {one.name}",
     )
@@ -213,9 +213,9 @@ def _node(one: Rack, now: datetime) -> Node:
     """A node of a rack, with what stands about it."""
     links = [
         el("div", el("a", it.title, href=page_links.incident_page(it.id)), key=it.id)
-        for it in one.standing[:MOST_INCIDENTS]
+        for it in one.open_incidents[:MOST_INCIDENTS]
     ]
-    more = len(one.standing) - len(links)
+    more = len(one.open_incidents) - len(links)
     silent = el("span", " silent", class_="sub") if one.silent else None
     href = page_links.around(one.nodes[0], now - timedelta(hours=1), now)
     return el(

@@ -80,14 +80,14 @@ class Rack:
     power_limit_watts: float | None
     hottest_celsius: float | None
     middle_celsius: float | None
-    standing: Sequence[Incident] = ()
+    open_incidents: Sequence[Incident] = ()
     parts: Sequence["Rack"] = ()  # the same for each of its nodes, if asked for
 
 
 def racks(
     cluster: ClusterView,
     rack_of: Mapping[Subject, str],
-    standing: Iterable[Incident],
+    open_incidents: Iterable[Incident],
     asked: str = "",
 ) -> Sequence[Rack]:
     """Return each rack with its GPUs' power and temperature, by name; empty if no node has a rack.
@@ -99,7 +99,7 @@ def racks(
         nodes[rack_of.get(node, "")].append(number)
     if set(nodes) <= {""}:
         return []
-    here = [one for one in standing if one.subject.cluster == cluster.name]
+    here = [one for one in open_incidents if one.subject.cluster == cluster.name]
     racks_of = [(one, {rack_of.get(node, "") for node in _nodes(one)}) for one in here]
     struck = {name: [one for one, them in racks_of if name in them] for name in nodes}
     found = [_rack(cluster, name, them, struck[name]) for name, them in nodes.items()]
@@ -111,11 +111,11 @@ def racks(
 
 
 def _parts(
-    cluster: ClusterView, numbers: Sequence[int], standing: Sequence[Incident]
+    cluster: ClusterView, numbers: Sequence[int], open_incidents: Sequence[Incident]
 ) -> Sequence[Rack]:
     nodes = [(number, cluster.layout.nodes[number]) for number in numbers]
     return [
-        _rack(cluster, node.node, [number], [one for one in standing if node in _nodes(one)])
+        _rack(cluster, node.node, [number], [one for one in open_incidents if node in _nodes(one)])
         for number, node in nodes
     ]
 
@@ -131,7 +131,7 @@ def _nodes(one: Incident) -> set[Subject]:
 
 
 def _rack(
-    cluster: ClusterView, name: str, numbers: Sequence[int], standing: Sequence[Incident]
+    cluster: ClusterView, name: str, numbers: Sequence[int], open_incidents: Sequence[Incident]
 ) -> Rack:
     spans = [cluster.layout.spans[number] for number in numbers]
     chosen = np.concatenate([np.arange(it.start, it.stop) for it in spans])
@@ -150,5 +150,5 @@ def _rack(
         power_limit_watts=strip.power_limit_watts,
         hottest_celsius=float(heat.max()) if len(heat) else None,
         middle_celsius=float(np.median(heat)) if len(heat) else None,
-        standing=standing,
+        open_incidents=open_incidents,
     )

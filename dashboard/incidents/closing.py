@@ -90,9 +90,9 @@ def false_alarm(incident: Incident, by: str, note: str, at: datetime) -> list[Re
     return [opinion.to_record(), taken.to_record(), silence.to_record()]
 
 
-def _id(incident: Incident, *said: str) -> str:
-    return f"{incident.id}:{_digest(incident.id, *said)}"
+def _id(incident: Incident, *parts: str) -> str:
+    return f"{incident.id}:{_digest(incident.id, *parts)}"
 
 
-def _digest(*said: str) -> str:
-    return hashlib.sha256("\0".join(said).encode()).hexdigest()[:24]
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]

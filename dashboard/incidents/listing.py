@@ -241,11 +241,11 @@ def _order(name: str, counts: Counter[str], chosen: str) -> list[str]:
 _SEVERITIES = [severity.value for severity in Severity]
 
 
-def _choice(name: str, said: str, value: str, count: int, filters: Filters) -> Choice:
+def _choice(name: str, label: str, value: str, count: int, filters: Filters) -> Choice:
     """Return a choice whose link sets the filter, or clears it if it is already set."""
     chosen = getattr(filters, name) == value
     wanted = filters.set(**{name: "" if chosen else value})
-    return Choice(name=said, value=value, count=count, chosen=chosen, href=wanted.href)
+    return Choice(name=label, value=value, count=count, chosen=chosen, href=wanted.href)
 
 
 def _name(name: str, value: str, everything: Iterable[Entry]) -> str:

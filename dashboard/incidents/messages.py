@@ -82,12 +82,12 @@ def channels(
 
 def _history(
     name: str,
-    said: Sequence[Record],
+    notices: Sequence[Record],
     last: Mapping[str, str],
     there: tuple[str, ...] | None,
     now: datetime,
 ) -> Channel:
-    messages = _messages(said, now)
+    messages = _messages(notices, now)
     summary = last[name] if name in last else messages[0].reason
     if messages[0].verdict == _NO_CHANNEL and there != ():
         # Say when that was, as a reader may wonder which channel was missing.

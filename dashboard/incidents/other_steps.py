@@ -85,7 +85,7 @@ def _close(incident: Incident, key: tuple[str, str]) -> None:
 
 
 def _write(
-    incident: Incident, key: tuple[str, str], by: str, records: list[Record], said: str
+    incident: Incident, key: tuple[str, str], by: str, records: list[Record], result: str
 ) -> None:
     try:
         live.shared().questions.call(lambda hub: hub.write_records(records))
@@ -93,9 +93,9 @@ def _write(
         _show_result(incident, f"Not sent: {error}. Send it again.")
         return
     own_name.keep(by)
-    _show_result(incident, said)
+    _show_result(incident, result)
     live.shared().questions.forget(key)
 
 
-def _show_result(incident: Incident, said: str) -> None:
-    st.session_state[f"given-{incident.id}"] = said
+def _show_result(incident: Incident, result: str) -> None:
+    st.session_state[f"given-{incident.id}"] = result

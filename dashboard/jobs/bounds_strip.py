@@ -164,7 +164,7 @@ def _listed(runs: Sequence[Run]) -> Node:
             "li",
             el("time", moment(run.start)),
             f" {run.word}, for {duration(run.end - run.start)}: ",
-            run.said if run.held_by is None else _incident(run.held_by),
+            run.text if run.held_by is None else _incident(run.held_by),
         )
         for run in runs[::-1][:MOST_LISTED]
     )

@@ -34,7 +34,7 @@ def _held(
     for one in sorted(filter(job.is_held_up_by, incidents), key=lambda it: (it.since, it.id)):
         begin, over = max(one.since, until), min(one.resolved_at or now, end)
         if over > begin:
-            yield Run(start=begin, end=over, bound=None, said=one.title, held_by=one)
+            yield Run(start=begin, end=over, bound=None, text=one.title, held_by=one)
             until = over
 
 

@@ -70,8 +70,8 @@ def _facts(job: JobNow, now: datetime) -> Iterable[Node]:
     least = "at the latest " if job.began_before else ""
     lasts = duration(max(now - job.started_at, timedelta()))
     yield f"since {least}{time_of(job.started_at)}, for {lasts}"
-    if job.told is not None and job.told.limit_seconds:
-        yield f"limit {time_of(job.started_at + timedelta(seconds=job.told.limit_seconds))}"
+    if job.record is not None and job.record.limit_seconds:
+        yield f"limit {time_of(job.started_at + timedelta(seconds=job.record.limit_seconds))}"
 
 
 def _why(what: str, one: Incident) -> Node:
@@ -256,7 +256,7 @@ class _Places:
         one: Line,
         found: Ranks,
         now: datetime,
-        told: Mapping[str, Incident],
+        incidents: Mapping[str, Incident],
         *,
         numbered: bool,
     ) -> Node:
@@ -290,7 +290,7 @@ class _Places:
                 )
                 for measure in found.measures
             ),
-            _incident_cell(told.get(one.rank.key)) if told else None,
+            _incident_cell(incidents.get(one.rank.key)) if incidents else None,
             key=one.rank.key,
         )
 
@@ -412,7 +412,7 @@ def _lasted(one: Incident, now: datetime) -> str:
 
 def ended(found: Ending) -> Sequence[Node]:
     """Return how and why the job ended, and what happened around its end."""
-    told, end = found.told, found.told.ending
+    told, end = found.known, found.known.ending
     if end.ended_at is None:
         title = f"{told.holder} has not ended: {found.found.text}"
     else:
@@ -452,7 +452,7 @@ def _nodes(found: Sequence[Subject]) -> Sequence[Node]:
 
 
 def _clues(found: Ending) -> Node | None:
-    if found.told.ending.ended_at is None:
+    if found.known.ending.ended_at is None:
         return None
     rows = [
         el(
@@ -493,6 +493,6 @@ def _node_link(node: Subject) -> Node:
     return el("a", node.node, href=page_links.node_page(node.cluster, node.node))
 
 
-def nothing(said: str) -> Node:
+def nothing(text: str) -> Node:
     """Return a text in place of a job."""
-    return el("section", el("p", said, class_="empty", role="status"), key="nothing")
+    return el("section", el("p", text, class_="empty", role="status"), key="nothing")

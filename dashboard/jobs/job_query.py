@@ -27,7 +27,7 @@ _COARSER = 4
 class Ending:
     """A job that has ended, with the verdict of `gpuvigil why`."""
 
-    told: KnownJob
+    known: KnownJob
     found: Verdict
 
 
@@ -38,7 +38,7 @@ def ending(hub: Hub, job: str, cluster: str | None) -> Ending | None:
     except ConfigError:
         return None
     events, incidents = around_its_end(hub, told)
-    return Ending(told=told, found=verdict(told.ending, events, incidents))
+    return Ending(known=told, found=verdict(told.ending, events, incidents))
 
 
 def some_of(nodes: Sequence[str], first: Sequence[str]) -> Sequence[str]:
@@ -83,7 +83,7 @@ def incidents(
     return [one for one in mine if one.resolved_at is None or one.resolved_at >= since]
 
 
-def stood(found: Iterable[Incident], standing: Iterable[Incident]) -> Sequence[Incident]:
+def stood(found: Iterable[Incident], active: Iterable[Incident]) -> Sequence[Incident]:
     """Merge the incidents that were read with all open ones, newest first, each in its newest version."""
-    known = {one.id: one for one in sorted((*found, *standing), key=lambda one: one.version)}
+    known = {one.id: one for one in sorted((*found, *active), key=lambda one: one.version)}
     return sorted(known.values(), key=lambda one: (one.since, one.id), reverse=True)

@@ -47,7 +47,7 @@ class Run:
     start: datetime
     end: datetime
     bound: Bound | None  # None: an incident held the job up
-    said: str
+    text: str
     held_by: Incident | None = None
 
     @property
@@ -146,9 +146,9 @@ def runs(found: OverTime, job: JobNow) -> Sequence[Run]:
         decision = decided(job, did, (at, end))
         last = gathered[-1] if gathered else None
         if last is not None and (last.bound, last.end) == (decision.bound, at):
-            gathered[-1] = Run(start=last.start, end=end, bound=last.bound, said=last.said)
+            gathered[-1] = Run(start=last.start, end=end, bound=last.bound, text=last.text)
         else:
-            gathered.append(Run(start=at, end=end, bound=decision.bound, said=decision.text))
+            gathered.append(Run(start=at, end=end, bound=decision.bound, text=decision.text))
     return gathered
 
 

@@ -84,8 +84,8 @@ class Ranks:
         return sum(bool(line.apart) for line in self.lines)
 
 
-def ordered(ranks: Sequence[Rank], told: Container[str] = ()) -> Ranks:
-    """Sort the GPUs: first those `told` of by their own incident, then by how far apart they are."""
+def ordered(ranks: Sequence[Rank], with_incident: Container[str] = ()) -> Ranks:
+    """Sort the GPUs: first those in `with_incident`, then by how far apart they are."""
     known = {
         measure: [it for rank in ranks if (it := measure.value(rank)) is not None]
         for measure in MEASURES
@@ -95,7 +95,7 @@ def ordered(ranks: Sequence[Rank], told: Container[str] = ()) -> Ranks:
     limits = {measure.key: _limit(known[measure], middles[measure.key]) for measure in some}
     lines = [_line(rank, some, middles, limits) for rank in ranks]
     return Ranks(
-        lines=sorted(lines, key=lambda line: (line.rank.key not in told, -line.far)),
+        lines=sorted(lines, key=lambda line: (line.rank.key not in with_incident, -line.far)),
         measures=some,
         middle=[middles[measure.key] for measure in some],
     )
@@ -109,13 +109,13 @@ def _limit(values: Sequence[float], middle: float) -> float:
 
 def _line(
     rank: Rank,
-    told: Sequence[Measure],
+    measures: Sequence[Measure],
     middles: dict[str, float],
     limits: dict[str, float],
 ) -> Line:
     far = {
         measure.key: abs(value - middles[measure.key]) / limits[measure.key]
-        for measure in told
+        for measure in measures
         if (value := measure.value(rank)) is not None
     }
     apart = frozenset(key for key, value in far.items() if value >= 1.0)

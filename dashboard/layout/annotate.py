@@ -101,19 +101,19 @@ def _known() -> set[tuple[str, str]]:
     return {(one.name, node.node) for one in view.clusters for node in one.layout.nodes}
 
 
-def _undo(said: Annotation) -> None:
+def _undo(annotation: Annotation) -> None:
     state = st.session_state
-    state["annotation-wrong"] = _written(said.without())
+    state["annotation-wrong"] = _written(annotation.without())
     if not state["annotation-wrong"]:
         del state[_LAST]
 
 
-def _written(said: Annotation) -> str:
+def _written(annotation: Annotation) -> str:
     """Write the annotation; return the error, or "" on success."""
     questions = live.shared().questions
     try:
-        questions.call(lambda hub: hub.write_records([said.to_record()]))
+        questions.call(lambda hub: hub.write_records([annotation.to_record()]))
     except HubError as error:
         return f"Not saved: {error}. Send it again."
-    questions.forget(("done", said.cluster))  # the overview's question
+    questions.forget(("done", annotation.cluster))  # the overview's question
     return ""

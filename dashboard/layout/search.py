@@ -265,9 +265,9 @@ def _node(node: Subject, span: Span) -> Hit:
     return Hit(title=node.node, detail=f"node of cluster {node.cluster}", href=href)
 
 
-def _hit(gpu: _Gpu, said: str, span: Span) -> Hit:
+def _hit(gpu: _Gpu, text: str, span: Span) -> Hit:
     href = page_links.subject_page(gpu.subject, *span)
-    detail = f"{said}, cluster {gpu.subject.cluster}"
+    detail = f"{text}, cluster {gpu.subject.cluster}"
     return Hit(title=gpu.title, detail=detail, href=href, group="GPUs")
 
 

@@ -155,10 +155,10 @@ def _service(
     key: Key,
     replicas: Sequence[Replica],
     counted: Sequence[_Row],
-    heard: timedelta,
+    scraped: timedelta,
     known: _Known,
 ) -> Service:
-    """Return one service; `heard` is for how long its servers answered, as only that time can be spare."""
+    """Return one service; `scraped` is for how long its servers answered, as only that time can be spare."""
     judged = judge(replicas)
     gpus = sorted({gpu for one in replicas for gpu in one.gpus})
     mine = [held for gpu in gpus for held in known.holders.get(gpu, ())]
@@ -177,17 +177,17 @@ def _service(
         holders=tuple(dict.fromkeys(str(held.holder) for held in mine)),
         users=tuple(dict.fromkeys(held.user for held in mine if held.user)),
         gpus=len(gpus),
-        spare_gpu_hours=spare * (heard / timedelta(hours=1)),
-        spare_cost=_cost(known, gpus, spare, heard) if spare else None,
+        spare_gpu_hours=spare * (scraped / timedelta(hours=1)),
+        spare_cost=_cost(known, gpus, spare, scraped) if spare else None,
     )
 
 
-def _cost(known: _Known, gpus: Sequence[str], spare: int, heard: timedelta) -> float | None:
+def _cost(known: _Known, gpus: Sequence[str], spare: int, scraped: timedelta) -> float | None:
     """Return what the spare GPUs cost while the servers answered, at the mean price; None without prices."""
     if not known.prices:
         return None
     models, (start, end) = models_of(known.moment.inventories), known.telemetry.span
-    part = heard / (end - start)
+    part = scraped / (end - start)
     each = [
         known.prices.cost(Subject.parse(gpu).cluster, models.get(gpu), start, end) for gpu in gpus
     ]

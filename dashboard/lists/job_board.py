@@ -64,8 +64,8 @@ def failures(hub: Hub, fleet: Fleet) -> Sequence[Reliability]:
             user=one.user,
             name=one.name,
             at=one.started_at,
-            array=one.told.array if one.told else None,
-            submitted_at=one.told.submitted_at if one.told else None,
+            array=one.record.array if one.record else None,
+            submitted_at=one.record.submitted_at if one.record else None,
         )
         for one in found
     ]

@@ -114,11 +114,11 @@ def _of_cluster(
     return [one for one in (*found, *alone) if one.ended_at >= oldest], first
 
 
-def by_nodes(held: Iterable[Allocation], told: Jobs) -> Iterator[Ended]:
+def by_nodes(held: Iterable[Allocation], jobs: Jobs) -> Iterator[Ended]:
     """Yield ended jobs that no scheduler reports; each run under the same name is one job."""
     of_holder: defaultdict[Key, list[Allocation]] = defaultdict(list)
     for one in held:
-        if one.holder.kind in JOB_KINDS and job_of(one, told) is None:
+        if one.holder.kind in JOB_KINDS and job_of(one, jobs) is None:
             of_holder[one.subject.cluster, one.holder].append(one)
     for them in of_holder.values():
         yield from filter(None, map(of_allocations, runs(them)))

@@ -119,7 +119,7 @@ class JobNow:
     began_before: bool
     gpus: Sequence[Subject]
     nodes: Sequence[str]
-    told: Job | None  # the scheduler's record
+    record: Job | None  # the scheduler's record
     shared: bool = False  # whether it shares GPUs with others or has only parts of GPUs
     on_call: bool = False  # whether it waits for requests or a person, going by its names
     # What bounds it; None if that was not asked for, or if an incident holds the job up.
@@ -290,7 +290,7 @@ class _About:
             began_before=any(one.began_before for one in held),
             gpus=gpus,
             nodes=nodes,
-            told=told,
+            record=told,
             on_call=any(map(is_on_call, names.values())),
             cost=self._cost(held),
             incidents=incidents,

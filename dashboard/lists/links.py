@@ -72,20 +72,20 @@ class Links:
         return subject_of(self.names[place])
 
 
-def measured(told: pa.Table, clusters: Iterable[str]) -> Links:
+def measured(rows: pa.Table, clusters: Iterable[str]) -> Links:
     """Return what the ports of these clusters did, from the store's table of the last minutes."""
     shown = set(clusters)
-    chosen = np.flatnonzero([cluster in shown for cluster in told["cluster"].to_pylist()])
-    tags = told.select(["cluster", "node", "device", "port", "kind", "role"]).take(chosen)
+    chosen = np.flatnonzero([cluster in shown for cluster in rows["cluster"].to_pylist()])
+    tags = rows.select(["cluster", "node", "device", "port", "kind", "role"]).take(chosen)
     cluster, node, device, number, kind, role = (one.to_pylist() for one in tags.columns)
 
     def column(name: str) -> Floats:
-        values = told[name].to_numpy(zero_copy_only=False).astype(np.float64)
+        values = rows[name].to_numpy(zero_copy_only=False).astype(np.float64)
         found: Floats = values[chosen]
         return found
 
     begin, end = (
-        told[name].to_numpy().astype(np.int64)[chosen] for name in ("first_at", "last_at")
+        rows[name].to_numpy().astype(np.int64)[chosen] for name in ("first_at", "last_at")
     )
     length = (end - begin) / 1e6
     length = np.where(length >= _LEAST_SECONDS, length, np.nan)

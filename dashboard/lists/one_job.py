@@ -154,15 +154,15 @@ def _read(records: Iterable[Record]) -> list[Allocation]:
     return list(readable((one for one in records if not one.marked), Allocation.from_record))
 
 
-def around_its_end(hub: Hub, told: KnownJob) -> tuple[Iterable[Event], Iterable[Incident]]:
+def around_its_end(hub: Hub, known: KnownJob) -> tuple[Iterable[Event], Iterable[Incident]]:
     """Return events and incidents of its nodes around its end; none if it has not ended."""
-    ended_at: datetime | None = told.ending.ended_at
+    ended_at: datetime | None = known.ending.ended_at
     if ended_at is None:
         return (), ()
     start, end = around(ended_at)
     events: list[Event] = []
     incidents: list[Incident] = []
-    for node in told.nodes[:_FROM_ITS_OWN]:
+    for node in known.nodes[:_FROM_ITS_OWN]:
         found = hub.records(
             RecordKind.EVENT, subject=node.key, since=start, until=end, limit=_MOST_EVENTS
         )
@@ -172,26 +172,26 @@ def around_its_end(hub: Hub, told: KnownJob) -> tuple[Iterable[Event], Iterable[
     # An incident about a rack usually has another node as its subject.
     of_cluster = hub.records(
         RecordKind.INCIDENT,
-        subject=cluster_key(told.cluster),
+        subject=cluster_key(known.cluster),
         since=start - _RACKS_BEFORE,
         until=end,
         limit=_MOST,
     )
     incidents += readable(of_cluster, Incident.from_record)
-    return events, of_nodes(incidents, told.nodes)
+    return events, of_nodes(incidents, known.nodes)
 
 
-def active_incidents(hub: Hub, told: KnownJob) -> Sequence[Incident]:
+def active_incidents(hub: Hub, known: KnownJob) -> Sequence[Incident]:
     """Return open incidents on the nodes of a job that has not ended, or that name it; oldest first."""
-    if told.ending.ended_at is not None:
+    if known.ending.ended_at is not None:
         return ()
     states = [state.value for state in STANDING]
     found = hub.records(
-        RecordKind.INCIDENT, subject=cluster_key(told.cluster), states=states, limit=_MOST
+        RecordKind.INCIDENT, subject=cluster_key(known.cluster), states=states, limit=_MOST
     )
     them = list(readable(found, Incident.from_record))
-    mine = {one.id: one for one in them if str(told.holder) in one.impact.holders}
-    mine |= {one.id: one for one in of_nodes(them, told.nodes)}
+    mine = {one.id: one for one in them if str(known.holder) in one.impact.holders}
+    mine |= {one.id: one for one in of_nodes(them, known.nodes)}
     return sorted(mine.values(), key=lambda one: (one.since, one.id))
 
 

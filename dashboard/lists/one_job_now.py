@@ -36,8 +36,8 @@ class Running:
 
 def running_now(
     hub: Hub,
-    told: KnownJob,
-    standing: Sequence[Incident],
+    known: KnownJob,
+    active: Sequence[Incident],
     prices: Prices,
     settings: AnalyzerSettings,
 ) -> Running | None:
@@ -47,28 +47,28 @@ def running_now(
     """
     status = hub.status()
     now, oldest = from_text(status["now"]), status["store"].get("oldest_at")
-    inventories = _inventories(hub, told.cluster)
+    inventories = _inventories(hub, known.cluster)
     fleet = Fleet(
         now=now,
-        allocations=[one for one in (*told.allocations, *told.others) if one.ended_at is None],
+        allocations=[one for one in (*known.allocations, *known.others) if one.ended_at is None],
         inventories=inventories,
-        incidents=standing,
-        jobs=by_holder([told.job] if told.job else ()),
+        incidents=active,
+        jobs=by_holder([known.job] if known.job else ()),
     )
-    numbers = asked(hub, now, [node.node for node in told.nodes])
-    found = [job for job in running(fleet, numbers, prices) if job.holder == told.holder]
+    numbers = asked(hub, now, [node.node for node in known.nodes])
+    found = [job for job in running(fleet, numbers, prices) if job.holder == known.holder]
     if not found:
         return None
     start = max(now - job_losses.SPAN, from_text(oldest)) if oldest else now
-    clusters = fleet_now.fetch(hub, settings, told.cluster).clusters
+    clusters = fleet_now.fetch(hub, settings, known.cluster).clusters
     return Running(
         job=with_silence(found, clusters)[0],
         now=now,
         reliability=job_losses.reliability(
-            told.cluster,
-            job_losses.nodes_of(inventories).get(told.cluster, 0),
+            known.cluster,
+            job_losses.nodes_of(inventories).get(known.cluster, 0),
             (start, now),
-            incidents_of(hub, now, told.cluster),
+            incidents_of(hub, now, known.cluster),
         ),
     )
 

@@ -49,7 +49,7 @@ class Facts:
     gpus: pa.Table = field(default_factory=gpu_table)  # the newest rows
     ports: pa.Table = field(default_factory=port_table)
     nodes: pa.Table = field(default_factory=node_table)
-    heard: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
+    last_seen: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     # By node: seconds ahead of the hub's clock, and what the hub does about it.
     clocks: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     inventories: tuple[Inventory, ...] = ()

@@ -88,10 +88,10 @@ class Fold:
         return every.pop() if len(every) == 1 else ""
 
 
-def folds(standing: Iterable[Incident]) -> Mapping[str, Fold]:
+def folds(open_incidents: Iterable[Incident]) -> Mapping[str, Fold]:
     """Return the fold of each incident that is in one, by the incident's ID."""
     groups: dict[tuple[str, ...], list[Incident]] = defaultdict(list)
-    for one in standing:
+    for one in open_incidents:
         if one.fault in _OF_USE:
             groups[_key(one)].append(one)
     made = [_fold(group) for group in groups.values() if len(group) >= LEAST]

@@ -60,9 +60,9 @@ def _row(row: Row, now: datetime) -> Node:
     )
 
 
-def _cell(name: str, said: Sequence[Node]) -> Node:
+def _cell(name: str, text: Sequence[Node]) -> Node:
     """Return a cell; a narrow screen hides an empty one."""
-    return el("td", *said or ("–",), class_=None if said else "none", data_name=name)
+    return el("td", *text or ("–",), class_=None if text else "none", data_name=name)
 
 
 def _cells(row: Row, now: datetime) -> Sequence[Sequence[Node]]:

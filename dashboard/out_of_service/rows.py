@@ -112,10 +112,10 @@ def rows(known: OutOfServiceRecords) -> Sequence[Row]:
 
 
 def _unheard(
-    silent: Silent, standing: Mapping[Subject, Sequence[Incident]], known: OutOfServiceRecords
+    silent: Silent, open_incidents: Mapping[Subject, Sequence[Incident]], known: OutOfServiceRecords
 ) -> Row:
     """Return the row of a silent node, of which only the time since when it is silent is known."""
-    here = standing.get(silent.node, ())
+    here = open_incidents.get(silent.node, ())
     of_silence = next((it for it in here if it.fault in UNHEARD), None)
     return Row(
         node=silent.node,

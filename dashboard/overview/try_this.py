@@ -24,8 +24,10 @@ def links(view: FleetView) -> tuple[Link, ...]:
     return tuple(_links(view.attention))
 
 
-def _links(standing: tuple[Attention, ...]) -> Iterator[Link]:
-    port = next(iter(sorted(filter(_of_port, standing), key=lambda it: not _holders(it))), None)
+def _links(open_incidents: tuple[Attention, ...]) -> Iterator[Link]:
+    port = next(
+        iter(sorted(filter(_of_port, open_incidents), key=lambda it: not _holders(it))), None
+    )
     yield (
         ("Is the network the bottleneck?", page_links.NETWORK)
         if port is None
@@ -34,16 +36,16 @@ def _links(standing: tuple[Attention, ...]) -> Iterator[Link]:
             page_links.incident_page(port.id),
         )
     )
-    yield _slow_job(standing) or ("What bounds each job", page_links.JOBS)
+    yield _slow_job(open_incidents) or ("What bounds each job", page_links.JOBS)
     yield "What idle GPUs cost, by team", page_links.PEOPLE
     yield "What the next shift has to know", page_links.HANDOVER
 
 
-def _slow_job(standing: tuple[Attention, ...]) -> Link | None:
+def _slow_job(open_incidents: tuple[Attention, ...]) -> Link | None:
     """Return a link to a job that an incident slows or holds up; slow ones come first. None without any."""
     slowing = [
         it
-        for it in standing
+        for it in open_incidents
         if it.incident.fault not in _OF_USE and not is_only_silent(it.incident)
     ]
     # A job that is held up makes no steps, whatever else slows it.

@@ -328,8 +328,8 @@ def _versions(
             yield Problem(level=Level.CARE, text=text, action="Update them when it suits.")
 
 
-def _named(nodes: Sequence[NodeHealth], said: Callable[[NodeHealth], str]) -> str:
-    named = ", ".join(f"{node.subject.node} ({said(node)})" for node in nodes[:NAMED])
+def _named(nodes: Sequence[NodeHealth], text: Callable[[NodeHealth], str]) -> str:
+    named = ", ".join(f"{node.subject.node} ({text(node)})" for node in nodes[:NAMED])
     more = len(nodes) - NAMED
     return f"{named} and {more:,} more" if more > 0 else named
 

@@ -79,7 +79,7 @@ def facts() -> Facts:
     return Facts(
         now=NOON,
         gpus=gpu_table(rows),
-        heard=heard([FIRST, SECOND]),
+        last_seen=heard([FIRST, SECOND]),
         inventories=(inventory(FIRST, 4), inventory(SECOND, 4)),
         allocations=tuple(held),
         incidents=(idle, lost),

@@ -34,7 +34,7 @@ def idle_node(held: Sequence[Allocation], *incidents: Incident) -> FleetNow:
         Facts(
             now=NOON,
             gpus=gpu_table(row(gpu(i, NODE), i, utilization_percent=0) for i in range(4)),
-            heard=heard([NODE]),
+            last_seen=heard([NODE]),
             inventories=(inventory(NODE, 4),),
             allocations=tuple(held),
             incidents=incidents,

@@ -45,7 +45,7 @@ def test_a_fault_that_stood_for_weeks_and_has_just_ended_excuses_its_holder(tmp_
     seen = Facts(
         now=NOON,
         gpus=gpu_table(row(gpu(i, NODE), i, utilization_percent=0) for i in range(2)),
-        heard=heard([NODE]),
+        last_seen=heard([NODE]),
         inventories=(inventory(NODE, 2, tick_seconds=10.0),),
         allocations=tuple(
             replace(allocation(gpu(i, NODE), f"job {i}"), started_at=NOON - DAY) for i in range(2)

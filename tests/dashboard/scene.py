@@ -142,7 +142,7 @@ def busy_fleet(nodes: Sequence[Subject], gpus: int = 8) -> Facts:
     return Facts(
         now=NOON,
         gpus=gpu_table(row(gpu(i, one), i) for one in nodes for i in range(gpus)),
-        heard=heard(nodes),
+        last_seen=heard(nodes),
         inventories=tuple(inventory(one, gpus) for one in nodes),
         pulses=pulses(),
     )

@@ -104,7 +104,7 @@ def test_a_gpu_or_node_that_is_gone_still_has_its_page_and_says_so() -> None:
     never = found({"node": "sim-099", "cluster": "simulated"}, facts)
     assert "Node 'sim-099' is not known in cluster 'simulated'" in never.unknown
     long_gone = inventory(node(), at=NOON - timedelta(days=2))
-    left = replace(facts, heard={}, gpus=gpu_table(), inventories=(long_gone,))
+    left = replace(facts, last_seen={}, gpus=gpu_table(), inventories=(long_gone,))
     assert "is not known any more" in found({"node": "sim-001"}, left).unknown
 
 

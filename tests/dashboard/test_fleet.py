@@ -87,7 +87,7 @@ def fleets(draw: st.DrawFn) -> Facts:
     return Facts(
         now=NOON,
         gpus=gpu_table(rows),
-        heard=told,
+        last_seen=told,
         inventories=tuple(kept),
         allocations=tuple(holders),
     )
@@ -116,7 +116,7 @@ def test_simulated_and_real_are_never_summed(facts: Facts) -> None:
             replace(
                 facts,
                 gpus=facts.gpus.filter(pc.field("cluster") == view.name),
-                heard={k: v for k, v in facts.heard.items() if k[0] == view.name},
+                last_seen={k: v for k, v in facts.last_seen.items() if k[0] == view.name},
                 inventories=tuple(i for i in facts.inventories if i.subject.cluster == view.name),
             )
         )
@@ -162,7 +162,9 @@ def test_nothing_measured_is_a_dash_and_not_0() -> None:
 
 def test_shares_are_of_the_gpus_whose_state_is_known() -> None:
     facts = busy_fleet([node("a"), node("b")])
-    numbers = only(replace(facts, heard={**facts.heard, ("simulated", "b"): LONG_AGO})).strip
+    numbers = only(
+        replace(facts, last_seen={**facts.last_seen, ("simulated", "b"): LONG_AGO})
+    ).strip
     assert (numbers.gpus, numbers.known, numbers.held_percent) == (16, 8, 100.0)
     assert numbers.looks[DisplayState.UNKNOWN] == 8
 
@@ -211,7 +213,7 @@ def test_a_scheduler_that_does_not_answer_takes_nothing_back() -> None:
 
 
 def test_a_silent_node_that_its_scheduler_set_down_is_out_of_service() -> None:
-    facts = replace(busy_fleet([node()]), heard={("simulated", "sim-001"): LONG_AGO})
+    facts = replace(busy_fleet([node()]), last_seen={("simulated", "sim-001"): LONG_AGO})
     assert (only(facts).strip.looks[DisplayState.UNKNOWN], only(facts).strip.in_service) == (8, 0)
     view = only(replace(facts, schedulers=said("DOWN", "Not responding [slurm@2026]")))
     assert (view.strip.looks[DisplayState.OUT], view.strip.in_service) == (8, 0)
@@ -253,23 +255,23 @@ def test_a_node_is_silent_after_three_of_its_ticks() -> None:
     facts = busy_fleet([node()])
     slow = replace(facts, inventories=(inventory(node(), tick_seconds=30.0),))
     ago = {("simulated", "sim-001"): NOON - timedelta(seconds=60)}
-    assert only(replace(facts, heard=ago)).silent_nodes
-    assert not only(replace(slow, heard=ago)).silent_nodes
+    assert only(replace(facts, last_seen=ago)).silent_nodes
+    assert not only(replace(slow, last_seen=ago)).silent_nodes
 
 
 @pytest.mark.parametrize(("seconds", "silent"), [(30.0, 0), (30.1, 1)])
 def test_a_node_stops_reporting_when_the_analyzer_says_so(seconds: float, silent: int) -> None:
     facts = busy_fleet([node()])
     ago = {("simulated", "sim-001"): NOON - timedelta(seconds=seconds)}
-    assert len(only(replace(facts, heard=ago)).silent_nodes) == silent
-    longer = replace(facts, heard=ago, silent_after_seconds=60.0)
+    assert len(only(replace(facts, last_seen=ago)).silent_nodes) == silent
+    longer = replace(facts, last_seen=ago, silent_after_seconds=60.0)
     assert not only(longer).silent_nodes
 
 
 def silent_for(age: timedelta, one: Subject, **values: Any) -> list[str]:
     """The nodes on the page when one that has an inventory was last heard so long ago."""
     gone = heard([one], NOON - age)
-    facts = replace(busy_fleet([one]), gpus=gpu_table(), heard=gone, **values)
+    facts = replace(busy_fleet([one]), gpus=gpu_table(), last_seen=gone, **values)
     return [node.name for view in clusters(facts) for node in view.nodes]
 
 
@@ -284,7 +286,7 @@ def test_a_dead_node_stays_on_the_overview_however_long_it_is_dead() -> None:
 def test_a_node_stays_while_an_incident_stands_whatever_else_is_known_of_it() -> None:
     played = node("sim-001")
     stands = (incident("node_silent", played, Severity.WARNING),)
-    told = {"inventories": (), "heard": {}, "gpus": gpu_table()}
+    told = {"inventories": (), "last_seen": {}, "gpus": gpu_table()}
     facts = replace(busy_fleet([node("sim-002")]), **told, incidents=stands)
     assert [one.name for view in clusters(facts) for one in view.nodes] == ["sim-001"]
 
@@ -345,7 +347,7 @@ def test_a_gpu_that_works_with_a_fault_of_its_own_is_degraded() -> None:
 def test_a_gpu_that_works_with_a_critical_fault_of_its_own_is_failing() -> None:
     facts = replace(one_gpu(), incidents=(incident("gpu_memory", gpu(0), Severity.CRITICAL),))
     assert (cell(facts).look, cell(facts).state) == (DisplayState.FAILED, GpuState.ACTIVE)
-    silent = replace(facts, heard=heard([node()], LONG_AGO))
+    silent = replace(facts, last_seen=heard([node()], LONG_AGO))
     assert (cell(silent).look, cell(silent).state) == (DisplayState.FAILED, GpuState.UNKNOWN)
     hangs = replace(one_gpu(), incidents=(incident("gpu_silent", gpu(0), Severity.CRITICAL),))
     assert (cell(hangs).look, cell(hangs).hung) == (DisplayState.UNKNOWN, "gpu_silent")
@@ -360,14 +362,14 @@ def test_a_node_that_the_analyzer_waits_for_has_not_stopped_on_pages_either(
     ago = {("simulated", "sim-001"): NOON - timedelta(seconds=seconds)}
     waits = {"waited_for": {node().key: 80.0}}
     analyzer, alerts = pulses()
-    facts = replace(busy_fleet([node()]), heard=ago)
+    facts = replace(busy_fleet([node()]), last_seen=ago)
     waiting = replace(facts, pulses=(replace(analyzer, body=waits), alerts))
     assert len(only(waiting).silent_nodes) == len(silent_nodes(waiting)) == silent
     assert only(facts).silent_nodes
 
 
 def test_a_page_without_rows_says_when_its_nodes_were_heard() -> None:
-    facts = replace(busy_fleet([node()]), gpus=gpu_table(), heard=heard([node()], LONG_AGO))
+    facts = replace(busy_fleet([node()]), gpus=gpu_table(), last_seen=heard([node()], LONG_AGO))
     assert only(facts).rows_at == LONG_AGO
     assert only(busy_fleet([node()])).rows_at == NOON
 
@@ -434,7 +436,7 @@ def test_a_machine_without_gpus_has_no_map_and_says_why() -> None:
     facts = Facts(
         now=NOON,
         inventories=(inventory(here, gpus=0, driver_state="no driver"),),
-        heard=heard([here]),
+        last_seen=heard([here]),
     )
     view = only(facts)
     assert (view.strip.gpus, view.blocks, view.drivers) == (0, (), ("no driver",))
@@ -447,12 +449,12 @@ def test_a_port_is_up_down_never_connected_or_unknown() -> None:
     facts = Facts(
         now=NOON,
         ports=port_table(rows),
-        heard=heard([node()]),
+        last_seen=heard([node()]),
         inventories=(inventory(node(), gpus=0, ports=ports),),
     )
     assert [p.word for p in only(facts).ports] == ["up", "down", "never connected", "unknown"]
     assert only(facts).ports[1].speed_bits_per_second is None
-    silent = replace(facts, heard=heard([node()], LONG_AGO))
+    silent = replace(facts, last_seen=heard([node()], LONG_AGO))
     assert {p.word for p in only(silent).ports} == {"unknown"}
 
 
@@ -493,7 +495,7 @@ def by_the_rules(facts: Facts, one: Cell) -> tuple[GpuState, str]:
     ticks = [i.tick_seconds for i in facts.inventories if i.subject == here]
     patience = timedelta(seconds=max(30.0, 3 * (ticks[0] if ticks else 10.0)))
     newest = max((r["at"] for r in rows), default=LONG_AGO)
-    heard_at = facts.heard.get(here_name(here), newest if rows else None)
+    heard_at = facts.last_seen.get(here_name(here), newest if rows else None)
     silent = heard_at is None or facts.now - heard_at > patience
     young = bool(mine) and not silent and mine[-1]["at"] >= newest - patience
     faults: dict[str, Severity] = {}

@@ -26,7 +26,7 @@ def after(
     return replace(
         BEFORE,
         now=_at(seconds),
-        heard={(one.cluster, one.node): _at(it) for one, it in last.items()},
+        last_seen={(one.cluster, one.node): _at(it) for one, it in last.items()},
         listening_since=None if listening_since is None else _at(listening_since),
     )
 

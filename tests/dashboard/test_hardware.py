@@ -67,11 +67,11 @@ def test_a_rack_sums_its_gpus_and_says_how_hot_they_are() -> None:
     assert [one.name for one in (first, second, rest)] == ["r2", "r10", NO_RACK]
     assert (second.gpus, second.power_watts, second.power_limit_watts) == (8, 4000.0, 5600.0)
     assert (second.hottest_celsius, second.middle_celsius) == (60.0, 60.0)
-    assert (len(first.standing), len(second.standing)) == (0, 1)
+    assert (len(first.open_incidents), len(second.open_incidents)) == (0, 1)
     assert not second.parts
     _, asked, _ = racks(view, told, standing, "r10")
     (part,) = asked.parts
-    assert (part.nodes, part.gpus, len(part.standing)) == (asked.nodes, 8, 1)
+    assert (part.nodes, part.gpus, len(part.open_incidents)) == (asked.nodes, 8, 1)
     assert racks(view, {}, standing) == []
 
 

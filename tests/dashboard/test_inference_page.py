@@ -91,7 +91,9 @@ def test_gpus_of_a_silent_node_are_not_measured_and_none_of_them_is_counted_as_b
     ]
     facts = replace(busy_fleet([near, silent]), allocations=tuple(serves))
     quiet = {**heard([near]), **heard([silent], NOON - timedelta(minutes=10))}
-    found = serving.grid(moment_of(replace(facts, heard=quiet), AnalyzerSettings()), frozenset())
+    found = serving.grid(
+        moment_of(replace(facts, last_seen=quiet), AnalyzerSettings()), frozenset()
+    )
     columns = [column.key for column in found.columns]
     shown = {row[1]: dict(zip(columns, row, strict=True)) for row in found.rows}
     assert (shown["job 1"]["idle_gpus"], shown["job 1"]["unmeasured_gpus"]) == (0, 0)
@@ -99,6 +101,6 @@ def test_gpus_of_a_silent_node_are_not_measured_and_none_of_them_is_counted_as_b
     said = drawn(found)
     assert "2 inference servers on 6 GPUs, none at 0 % now, 4 not measured." in said
     assert said.count('"not measured"') == 1
-    away = replace(facts, heard=heard([near, silent], NOON - timedelta(minutes=10)))
+    away = replace(facts, last_seen=heard([near, silent], NOON - timedelta(minutes=10)))
     told = drawn(serving.grid(moment_of(away, AnalyzerSettings()), frozenset()))
     assert "2 inference servers on 6 GPUs, none of them measured now." in told

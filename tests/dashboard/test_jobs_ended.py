@@ -172,7 +172,7 @@ def test_the_page_of_a_job_that_ended_leads_to_its_nodes() -> None:
     told = KnownJob(holder=held_by[0].holder, cluster="prod", job=None, allocations=held_by)
     clue = Clue(at=NOON, where=gpu(0, NODES[1]).key, what="Xid 79", speaks_for=EndCause.HARDWARE)
     found = Verdict(why=EndCause.HARDWARE, text="a GPU was lost", clues=(clue,))
-    drawn = json.dumps(job_drawing.ended(Ending(told=told, found=found)))
+    drawn = json.dumps(job_drawing.ended(Ending(known=told, found=found)))
     for name in ("n-1", "n-2"):
         assert json.dumps(["a", {"href": node_page("prod", name)}, name]) in drawn
     assert "n-3" not in drawn
@@ -186,4 +186,4 @@ def test_of_a_large_job_that_ended_the_first_nodes_are_named_and_the_rest_is_cou
     )
     told = KnownJob(holder=held_by[0].holder, cluster="prod", job=None, allocations=held_by)
     found = Verdict(why=EndCause.NODE, text="its node died")
-    assert '" and 1 more"' in json.dumps(job_drawing.ended(Ending(told=told, found=found)))
+    assert '" and 1 more"' in json.dumps(job_drawing.ended(Ending(known=told, found=found)))

@@ -22,7 +22,9 @@ LAST = NOON - timedelta(seconds=40)
 def told(*silent: str, heard_at: datetime = LAST, nodes: int = 4) -> JobNow:
     """A busy job of four nodes, some of which were last heard then."""
     facts = busy_fleet(NODES)
-    facts = replace(facts, heard={**facts.heard, **{("prod", name): heard_at for name in silent}})
+    facts = replace(
+        facts, last_seen={**facts.last_seen, **{("prod", name): heard_at for name in silent}}
+    )
     mine = held("job 7", nodes=nodes)
     (job,) = with_silence(running(fleet(*mine), measured(mine)), view_of(facts).clusters)
     return job

@@ -49,7 +49,7 @@ JOB = JobNow(
     began_before=False,
     gpus=MINE,
     nodes=["n-1"],
-    told=None,
+    record=None,
 )
 STEP, MINUTES = timedelta(seconds=60), 10
 START = NOON - timedelta(minutes=MINUTES)
@@ -134,12 +134,12 @@ def test_what_a_node_writes_while_its_gpus_idle_is_a_checkpoint_over_time_too(
 
 def test_who_shares_a_gpu_cannot_be_told_over_time_either_and_a_server_waits() -> None:
     (run,) = runs(told(), replace(JOB, shared=True))
-    assert (run.bound, "it shares GPUs" in run.said) == (Bound.UNKNOWN, True)
+    assert (run.bound, "it shares GPUs" in run.text) == (Bound.UNKNOWN, True)
     idle = {"utilization_percent": 0.0, "step_phase": 2.0}
     (run,) = runs(steps_of_seconds(4.0, **idle), JOB)
     assert run.bound is Bound.NOTHING
     (run,) = runs(steps_of_seconds(4.0, **idle), replace(JOB, on_call=True))
-    assert (run.bound, "its users" in run.said) == (Bound.ON_CALL, True)
+    assert (run.bound, "its users" in run.text) == (Bound.ON_CALL, True)
 
 
 def steps_of_seconds(length: float, **values: float) -> OverTime:
@@ -232,7 +232,7 @@ def lost(begin: float, end: float | None = None, **more: Any) -> Incident:
 
 def held(*stood: Incident, job: JobNow = JOB) -> list[tuple[str, float, float]]:
     """What bounded it, each from and to how many minutes after the window's begin."""
-    between = Run(start=START, end=NOON, bound=Bound.BETWEEN_NODES, said="waits")
+    between = Run(start=START, end=NOON, bound=Bound.BETWEEN_NODES, text="waits")
     found = with_held_up([between], stood, job, WINDOW, NOON)
     return [
         (one.word, (one.start - START) / minutes(1), (one.end - START) / minutes(1))

@@ -26,7 +26,7 @@ def test_a_node_is_last_heard_when_its_live_body_came_whatever_was_buffered(
         client = process.hub()
         facts, _ = numbers(client, load(client).onto(Facts(now=_now())), CELL_FIELDS)
         first = next(it for it in client.status()["nodes"] if it["node"] == "n1")
-    assert facts.heard == {("test", "n1"): from_text(first["live_at"])}
+    assert facts.last_seen == {("test", "n1"): from_text(first["live_at"])}
     assert from_text(first["live_at"]) < from_text(first["received_at"])
 
 

@@ -85,7 +85,7 @@ def moment(
         Facts(
             now=NOW,
             gpus=gpu_table(row(gpu(0, one), 0, NOW) for one in NODES),
-            heard={
+            last_seen={
                 **heard(NODES, NOW),
                 **({} if silent is None else heard([silent], NOW - timedelta(minutes=3))),
             },

@@ -202,7 +202,7 @@ def test_a_shift_is_twelve_hours_of_what_opened_ended_and_stands() -> None:
     found = shift(told, NOON)
     assert [one.id for one in found.opened] == ["taken", "just within"]
     assert [one.id for one in found.ended] == ["ended"]
-    assert [one.id for one in found.stands] == ["just before", "just within", "taken"]
+    assert [one.id for one in found.still_open] == ["just before", "just within", "taken"]
     assert sentence(found) == "2 opened, 1 ended, 3 still open, 2 not acknowledged."
     # An hour before it was as it was then.
     assert [one.id for one in shift(told, NOON - 2 * HOUR).opened] == ["just within", "just before"]

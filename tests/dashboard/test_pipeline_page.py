@@ -232,7 +232,7 @@ def test_nodes_that_are_not_heard_are_named_and_lower_the_coverage() -> None:
 def test_who_is_heard_is_what_every_other_page_shows(seconds_ago: int, heard: int) -> None:
     facts = busy_fleet(NODES)
     last = NOON - seconds(seconds_ago)
-    facts = replace(facts, heard={**facts.heard, ("simulated", "sim-002"): last})
+    facts = replace(facts, last_seen={**facts.last_seen, ("simulated", "sim-002"): last})
     view = pipeline(WELL, NOON, clusters(facts))
     assert f"Heard {heard} of 4 nodes" in said(view)
     assert ("sim-002 silent for 31 s" in said(view)) is (heard == 3)

@@ -208,7 +208,7 @@ def test_gpus_that_a_hang_hides_stand_beside_those_that_fail() -> None:
 
 def test_of_gpus_that_nobody_knows_none_is_counted_as_well() -> None:
     facts = busy_fleet([node("a"), node("b")])
-    silent = replace(facts, heard=heard([node("a"), node("b")], LONG_AGO))
+    silent = replace(facts, last_seen=heard([node("a"), node("b")], LONG_AGO))
     text = strip(view_of(silent).clusters[0].strip)
     for name in (
         "Unavailable or failing",
@@ -218,7 +218,7 @@ def test_of_gpus_that_nobody_knows_none_is_counted_as_well() -> None:
         "Power",
     ):
         assert f'<div class="name">{name}</div><div class="value">–</div>' in text
-    partly = replace(facts, heard={**facts.heard, **heard([node("b")], LONG_AGO)})
+    partly = replace(facts, last_seen={**facts.last_seen, **heard([node("b")], LONG_AGO)})
     text = strip(view_of(partly).clusters[0].strip)
     assert '<div class="value">0</div><div class="below">of 8 known, 8 unknown</div>' in text
 
@@ -242,7 +242,7 @@ def silences(facts: Facts) -> list[str]:
 def test_nodes_that_stop_together_point_at_the_way_to_gpuvigil(silent: int, told: str) -> None:
     nodes = [node(f"n{number}") for number in range(8)]
     facts = busy_fleet(nodes)
-    facts = replace(facts, heard={**facts.heard, **heard(nodes[:silent], LONG_AGO)})
+    facts = replace(facts, last_seen={**facts.last_seen, **heard(nodes[:silent], LONG_AGO)})
     (warning,) = silences(facts)
     assert warning.startswith(told)
     assert warning.endswith(f" {8 * silent} GPUs are unknown.")
@@ -254,17 +254,17 @@ def test_nodes_that_have_not_sent_to_a_hub_that_just_started_are_not_called_sile
 ) -> None:
     nodes = [node(f"n{number}") for number in range(8)]
     facts = busy_fleet(nodes)
-    facts = replace(facts, heard={**facts.heard, **heard(nodes[:silent], LONG_AGO)})
+    facts = replace(facts, last_seen={**facts.last_seen, **heard(nodes[:silent], LONG_AGO)})
     young = replace(facts, listening_since=NOON - timedelta(seconds=12))
     (warning,) = silences(young)
     assert warning.startswith(
         f"The hub started 12 s ago: {silent} of 8 nodes of cluster simulated have yet to send data. "
     )
     since = NOON - timedelta(seconds=50)
-    again = {**facts.heard, **heard(nodes[:silent], since)}
+    again = {**facts.last_seen, **heard(nodes[:silent], since)}
     for late in (
         replace(facts, listening_since=NOON - timedelta(seconds=61)),
-        replace(facts, heard=again, listening_since=since - timedelta(seconds=1)),
+        replace(facts, last_seen=again, listening_since=since - timedelta(seconds=1)),
     ):
         (warning,) = silences(late)
         assert "yet to send" not in warning
@@ -273,7 +273,7 @@ def test_nodes_that_have_not_sent_to_a_hub_that_just_started_are_not_called_sile
 def test_a_silent_node_that_is_named_leads_to_its_page() -> None:
     nodes = [node(name) for name in ("n1", "n10", "n2")]
     facts = busy_fleet(nodes)
-    facts = replace(facts, heard={**facts.heard, **heard([nodes[0], nodes[1]], LONG_AGO)})
+    facts = replace(facts, last_seen={**facts.last_seen, **heard([nodes[0], nodes[1]], LONG_AGO)})
     drawn = warnings(view_of(facts))
     for name in ("n1", "n10"):
         assert f'<a href="/node?cluster=simulated&amp;node={name}">{name}</a>' in drawn
@@ -284,10 +284,12 @@ def test_nodes_that_died_one_after_the_other_are_named_and_so_is_a_rack() -> Non
     nodes = [node(f"n{number}") for number in range(8)]
     facts = replace(busy_fleet(nodes), listening_since=NOON - timedelta(days=9))
     died = {("simulated", f"n{number}"): NOON - timedelta(days=number) for number in range(1, 6)}
-    (warning,) = silences(replace(facts, heard={**facts.heard, **died}))
+    (warning,) = silences(replace(facts, last_seen={**facts.last_seen, **died}))
     assert warning.startswith("5 nodes are not reporting in cluster simulated: n1 (")
     racked = tuple(inventory(one, 8, "a" if one in nodes[:4] else "b") for one in nodes)
-    dark = replace(facts, inventories=racked, heard={**facts.heard, **heard(nodes[:4], LONG_AGO)})
+    dark = replace(
+        facts, inventories=racked, last_seen={**facts.last_seen, **heard(nodes[:4], LONG_AGO)}
+    )
     (warning,) = silences(dark)
     assert warning.startswith("4 nodes are not reporting")
 
@@ -352,14 +354,14 @@ def test_all_is_quiet_when_everybody_reports() -> None:
 def test_a_node_that_stopped_reporting_is_named_with_its_gpus() -> None:
     facts = busy_fleet([node("a"), node("b")])
     (warning,) = view_of(
-        replace(facts, heard={**facts.heard, ("simulated", "b"): LONG_AGO})
+        replace(facts, last_seen={**facts.last_seen, ("simulated", "b"): LONG_AGO})
     ).warnings
     assert warning == (
         "1 node is not reporting in cluster simulated: b (60 s ago). 8 GPUs are unknown."
     )
     # Of what it may have kept while the hub was away something may have come.
-    alone = {name: at for name, at in facts.heard.items() if name[1] != "b"}
-    (warning,) = view_of(replace(facts, heard=alone, gpus=gpu_table([]))).warnings
+    alone = {name: at for name, at in facts.last_seen.items() if name[1] != "b"}
+    (warning,) = view_of(replace(facts, last_seen=alone, gpus=gpu_table([]))).warnings
     assert ": b (no live data)." in warning
 
 
@@ -399,7 +401,7 @@ def test_while_data_catch_up_the_last_picture_stays_and_its_time_is_said() -> No
 def test_nodes_are_silent_only_by_what_the_facts_say() -> None:
     facts = busy_fleet([node("a"), node("b")])
     assert silent_nodes(facts) == set()
-    assert silent_nodes(replace(facts, heard=heard([node("a")], LONG_AGO))) == {node("a")}
+    assert silent_nodes(replace(facts, last_seen=heard([node("a")], LONG_AGO))) == {node("a")}
 
 
 def test_the_first_cluster_with_gpus_is_shown_unless_another_is_asked_for() -> None:
@@ -458,7 +460,7 @@ def test_hostile_names_are_escaped_everywhere_on_the_page() -> None:
         allocations=(allocation(gpu(0, here), HOSTILE, HOSTILE),),
         incidents=(incident("gpu_xid", gpu(0, here), Severity.WARNING, action=HOSTILE),),
         inventories=(inventory(here, 1, driver_state=HOSTILE, ports=(make_port(HOSTILE, True),)),),
-        heard={(HOSTILE, HOSTILE): LONG_AGO},
+        last_seen={(HOSTILE, HOSTILE): LONG_AGO},
     )
     view = view_of(facts)
     (cluster,) = view.clusters
