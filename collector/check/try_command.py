@@ -20,7 +20,7 @@ from .callers import PERSON
 from .facts import Facts
 from .look import initial_facts, read_facts
 from .over_time import Holder, Idle, free, idle, merged_findings, slow
-from .rules import findings
+from .rules import expected_gpus, findings
 
 _SECONDS, _LOOKS = 30.0, 3
 _LEAST_SECONDS = 1.0
@@ -93,6 +93,8 @@ def _text(
         who = "; ".join(holder.words for holder in gpu.holders)
         yield f"idle     {gpu.gpu} ({gpu.uuid}): held{_memory(gpu)} and at 0 %, by {who}"
     yield from findings_text.unread(facts)
+    if facts.driver is not None and facts.driver.failure and not expected_gpus(facts):
+        yield f"not looked at: NVIDIA GPUs: none in sight, and {facts.driver.failure}"
     if facts.gpus:
         yield f"{len(facts.gpus)} GPUs: {len(held)} held and idle, {free(samples)} free"
     span = (facts.at - samples[0].at).total_seconds()

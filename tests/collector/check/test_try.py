@@ -20,6 +20,9 @@ from tests.nvml_fake import FakeDriver
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 GPU = GpuIdentity(uuid="GPU-1", index=0, pci_address="0000:20:00.0", model="H100")
 
+CALL = "import sys; from collector.check.try_command import main; sys.exit(main(sys.argv[1:]))"
+TRY = (sys.executable, "-c", CALL)
+
 
 def look(seconds: float, processes: tuple[int, ...] | None = (7,), **values: float) -> Facts:
     gpu = GpuFacts(index=0, identity=GPU, values=dict(values), processes=processes)
@@ -66,10 +69,7 @@ def test_a_node_is_told_what_is_wrong_and_idle_and_by_whom(
         driver.set_processes(0, {held.pid: 1024**3})
         driver.set(0, utilization_gpu_percent=0)
         driver.set(1, remapped_failure=1)
-        call = (
-            "import sys; from collector.check.try_command import main; sys.exit(main(sys.argv[1:]))"
-        )
-        command = [sys.executable, "-c", call, "--config", str(node.config), "--seconds", "1"]
+        command = [*TRY, "--config", str(node.config), "--seconds", "1"]
         began = time.monotonic()
         done = subprocess.run(
             command, cwd=ROOT, env=node.environment, capture_output=True, text=True, check=False
@@ -95,3 +95,18 @@ def test_a_node_is_told_what_is_wrong_and_idle_and_by_whom(
     finally:
         held.kill()
         held.wait()
+
+
+@pytest.mark.server
+def test_where_no_gpu_is_in_sight_that_is_said(tmp_path: Path, driver: FakeDriver) -> None:
+    node = Node(tmp_path, driver, gpus=0)
+    without = {name: it for name, it in node.environment.items() if name != "LD_LIBRARY_PATH"}
+    command = [*TRY, "--config", str(node.config), "--seconds", "1"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=without, capture_output=True, text=True, check=True
+    )
+    assert "\nnot looked at: NVIDIA GPUs: none in sight, and " in f"\n{done.stdout}"
+    seen = subprocess.run(
+        command, cwd=ROOT, env=node.environment, capture_output=True, text=True, check=False
+    )
+    assert "none in sight" not in seen.stdout
