@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
+from gpuvigil.faults import where
 from gpuvigil.model import Subject
 
 from ..fabric.cabling import SPINES, UPLINKS
@@ -124,9 +125,11 @@ class Fleet:
 
     def _named_by(self, kind: FaultKind, site: Site) -> tuple[str, ...]:
         """Return what of the product names a fault; on a node that does not read it, nobody can tell its cause."""
-        sort, names = kind.unread or ("", ())
+        sort, alike = kind.unread or ("", ())
         unread = self.plan.topology.unread.get(sort)
-        return kind.named_by if unread is None or not unread[site.node] else names
+        if unread is None or not unread[site.node]:
+            return kind.named_by
+        return tuple(sorted(where(lambda row: not set(alike).isdisjoint(row.simulated_as))))
 
 
 def _id(kind: FaultKind, site: Site) -> str:

@@ -280,7 +280,7 @@ KINDS = (
     FaultKind(key="stuck clocks", target="gpu", make=stuck_clocks, severity=_WARNING,
               action=_RESET, cause="the clocks do not rise under load", symptoms=("job slow",),
               sizes=(0.2, 0.85), unit="share of the clock", hours=(0.1, 4.0, 120.0),
-              nvidia=False, unread=("clocks", ("gpu_slow",))),
+              nvidia=False, unread=("clocks", ("slow GPU",))),
     FaultKind(key="lowered power limit", target="gpu", make=lowered_limit, severity=_INFO,
               action="Set the power limit back to its default.",
               cause="somebody lowered the power limit", symptoms=("clocks give way", "job slow"),

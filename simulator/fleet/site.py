@@ -242,7 +242,7 @@ class FaultKind:
     discrete: bool = False  # `sizes` are the only magnitudes
     # Faults and conditions of the product that name it; if empty, the judge's own table decides.
     named_by: tuple[str, ...] = ()
-    # A sort of fields (`sensors.SORTS`), and the faults of the product that name it where a node does not read these.
+    # A sort of fields (`sensors.SORTS`), and the kinds that it cannot be told from where a node does not read these.
     unread: tuple[str, tuple[str, ...]] | None = None
     names_itself: bool = False  # an event or a counter identifies it: nothing has to be inferred
     needs_work: bool = (

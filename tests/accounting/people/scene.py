@@ -256,7 +256,7 @@ def told_by_machines() -> Iterator[Record]:
     yield run.to_record(1)
     letter = Letter(run=run.id, to=f"{STRANGER}@example.org", state=LetterState.SENT, at=NOON)
     yield letter.to_record()
-    of_nodes = (RecordKind.SETUP, RecordKind.SWITCH, RecordKind.USUAL)
+    of_nodes = (RecordKind.SETUP, RecordKind.SWITCH, RecordKind.EQUIPMENT, RecordKind.USUAL)
     for kind in (RecordKind.PULSE, *of_nodes):
         yield Record(kind=kind, id=kind.value, at=NOON, subject=NODE.key, body={})
 
