@@ -117,6 +117,17 @@ class Project:
         assert done.returncode == 0, f"{words}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done.stdout
 
+    def of_page(self, begin: str) -> None:
+        """Run the command of the page on installing that begins so, by podman, beside the compose file."""
+        page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+        (line,) = {one for one in page.splitlines() if one.startswith(begin)}
+        if line.startswith("docker compose "):
+            self.compose(*line.split()[2:])
+            return
+        here = f"cd {self.folder} && {line.replace('docker', 'podman', 1)}"
+        done = self._machines.inside("sh", "-c", here, seconds=UP_SECONDS)
+        assert done.returncode == 0, f"{line}: {done.stderr[-2000:]}"
+
     def build(self) -> None:
         """Build our image."""
         self.compose("build", "hub", seconds=BUILD_SECONDS)

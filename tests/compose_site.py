@@ -1,15 +1,17 @@
 """A site of compose.yaml: one profile, a node with two GPUs, a receiver, and a witness of what was acknowledged."""
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests.compose_engine import TICK_SECONDS, UP_SECONDS, Project, Witness
-from tests.composed import SERVICES, of_profile
+from tests.composed import SERVICES, of_profile, substituted
 from tests.containers import PROGRAMS, Machines, base_image
 from tests.nvml_fake import FakeDriver, build
 from tests.polling import wait_until
@@ -72,6 +74,17 @@ class Site:
             if "healthcheck" in SERVICES[one]:
                 wait_until(f"{one} is healthy", lambda: self.project.is_healthy(one), UP_SECONDS)  # noqa: B023
                 assert self.project.state(one, "State.Health.Status") == "healthy"
+
+    def assert_bounded(self) -> None:
+        """Assert that the engine limits and restarts every container as compose.yaml has it."""
+        for one in self.services:
+            wanted, state = SERVICES[one], partial(self.project.state, one)
+            amount, unit = re.fullmatch(r"(\d+)([mg])", substituted(wanted["mem_limit"])).groups()  # type: ignore[union-attr]
+            assert int(state("HostConfig.PidsLimit")) == wanted["pids_limit"]
+            assert int(state("HostConfig.Memory")) == int(amount) * {"m": 2**20, "g": 2**30}[unit]
+            assert state("HostConfig.RestartPolicy.Name") == wanted["restart"] == "unless-stopped"
+            assert state("HostConfig.ReadonlyRootfs") == "true"
+            assert state("HostConfig.LogConfig.Size") == "50MB"
 
     def told(self, gpu: int) -> None:
         """Wait for the message about a lost GPU, and remember the incidents so far."""

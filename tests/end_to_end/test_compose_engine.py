@@ -1,4 +1,4 @@
-"""compose.yaml in a container engine: each profile comes up, is healthy, and tells of a lost GPU.
+"""compose.yaml in a container engine: each profile comes up within its limits, is healthy, and tells of a lost GPU.
 
 Kills, cut networks and upgrades, which take minutes each, are in soak/test_compose_engine.py.
 """
@@ -29,6 +29,7 @@ def built(
 def test_a_profile_is_healthy_and_a_lost_gpu_is_in_a_webhook(built: Engine, profile: str) -> None:
     with site(built, profile) as up:
         up.await_health()
+        up.assert_bounded()
         up.driver.lose(1)
         up.told(1)
         up.assert_nothing_is_lost()
