@@ -196,7 +196,7 @@ def test_idle_gpus_of_nodes_that_read_or_write_wait_for_it(
 
 
 def test_what_neither_disks_nor_mounts_show_is_said() -> None:
-    assert "object store or cached files" in decide(STORES).text
+    assert "object store or a cache" in decide(STORES).text
     assert bound.STORAGE not in decide(STORES).missing
     blind = replace(STORES, read_bytes_per_second=None, written_bytes_per_second=None)
     assert "object store" not in decide(blind).text
