@@ -92,7 +92,7 @@ def measured(figures: Figures) -> Iterator[str]:
     """Yield the commit of each figure, and the code that decides whether it still holds."""
     yield "## What was measured"
     yield ""
-    yield f"A figure is measured again, or goes, when it is more than {MOST_COMMITS} commits old and its code has changed since: a test fails until then, and"
+    yield f"A figure is measured again, or goes, when it is more than {MOST_COMMITS} commits old (without merges) and its code has changed since: a test fails until then, and"
     yield "`python -m scripts.figures` says how old each is. Minutes are those of a quiet machine with two CPUs."
     yield ""
     yield "| figure | of commit | its code | measured by | minutes |"

@@ -59,8 +59,9 @@ def is_outdated(commit: str, code: Sequence[str], root: Path = ROOT) -> bool:
 
 
 def commits_since(commit: str, root: Path = ROOT) -> int:
-    """Return how many commits the branch has since that one."""
-    return int(_git(root, "rev-list", "--count", f"{commit}..HEAD", check=True).stdout)
+    """Return how many commits the branch has since that one; one that only merges others does not count."""
+    counted = _git(root, "rev-list", "--count", "--no-merges", f"{commit}..HEAD", check=True)
+    return int(counted.stdout)
 
 
 def has_changed(commit: str, code: Sequence[str], root: Path = ROOT) -> bool:

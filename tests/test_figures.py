@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts import benchmarks_page, fleet_page, scaling_page
-from scripts.commits import cited, forget_lost, is_kept, is_outdated, is_whole
+from scripts.commits import cited, commits_since, forget_lost, is_kept, is_outdated, is_whole
 from scripts.figures import BENCHMARKS, FIGURES, Figure, Figures
 
 ROOT = Path(__file__).parent.parent
@@ -144,6 +144,16 @@ def test_a_figure_is_measured_again_when_its_code_changed_and_200_commits_went_b
     measured = repository.commit(1, "hub/records/code.py")
     repository.commit(commits, path)
     assert is_outdated(measured, ("hub", "!hub/records"), repository.folder) is outdated
+
+
+@pytest.mark.medium
+def test_a_commit_that_only_merges_others_makes_no_figure_older(repository: Repository) -> None:
+    first = repository.commit(1, "a")
+    aside = repository.git("commit-tree", "-p", first, "-m", "aside", f"{first}^{{tree}}")
+    here = repository.commit(1, "b")
+    merge = ("commit-tree", "-p", here, "-p", aside, "-m", "merge", f"{here}^{{tree}}")
+    repository.git("update-ref", "refs/heads/main", repository.git(*merge))
+    assert commits_since(first, repository.folder) == 2
 
 
 def test_commits_that_a_rebase_left_behind_are_forgotten(repository: Repository) -> None:
