@@ -185,14 +185,17 @@ def _stopped(jobs: list[Job], stop: Stop) -> list[Job]:
 
 
 def _hanging(jobs: list[Job], site: Site) -> list[Job]:
-    """Return the jobs where those that hang hold their GPUs until somebody ends them, at the fault's end at the earliest."""
+    """Return the jobs where those that hang hold their GPUs until somebody ends them, at the fault's end at the earliest.
+
+    A job that another fault has ended by then does not go on.
+    """
     kept = []
     hangs = frozenset(site.hangs)
     for job in jobs:
         over = job.end <= site.start or job.start >= site.end or hangs.isdisjoint(job.gpus)
         if over or job.start <= site.start:
             kept.append(job)
-        if not over and job.start <= site.start:
+        if not over and job.start <= site.start and not job.struck:
             job.end = max(job.end, site.end)
     return kept
 
