@@ -45,7 +45,7 @@ _QUARTER = st.fixed_dictionaries(
             st.tuples(st.sampled_from(["n1", "n2"]), st.sampled_from(["GPU-0", "GPU-1", "GPU-7"]))
         ),
         "nodes_sent": st.frozensets(st.sampled_from(["n1", "n2"])),
-        "heard": st.dictionaries(st.sampled_from(["n1", "n2"]), st.just(START)),
+        "last_seen": st.dictionaries(st.sampled_from(["n1", "n2"]), st.just(START)),
     }
 )
 
@@ -72,7 +72,7 @@ def _slices(devices: Sequence[tuple[str, int, int]]) -> pa.Table:
 def test_a_quarter_is_the_same_after_any_others(quarters: list[Any], data: st.DataObject) -> None:
     roster, book = Roster.of(_INVENTORIES), AllocationTable.of(_ALLOCATIONS)
     for quarter in [*quarters, *data.draw(st.permutations(quarters))]:
-        more = {key: quarter[key] for key in ("sent", "nodes_sent", "heard")}
+        more = {key: quarter[key] for key in ("sent", "nodes_sent", "last_seen")}
         more["slices"] = _slices(quarter["devices"])
         kept = counted(quarter["cells"], inventories=roster, allocations=book, **more)
         fresh = counted(quarter["cells"], _ALLOCATIONS, inventories=_INVENTORIES, **more)
