@@ -155,6 +155,7 @@ def _idle_rules() -> Iterator[str]:
     yield "- A GPU is idle when it has computed nothing for the last half hour (for a notice, the last hour). Within two minutes of that limit either answer is right. A span is right when its holder was the cause each time it was shown. Where a fault affects the GPU or its job as well, blaming nobody is also right, and the span is not required."
     yield "- A GPU whose counters all read 0 while it computes can only be recognised by its power. Where it draws less than 15 % of its limit, nobody can tell, and either answer is right."
     yield "- A notice is right when all of its GPUs were idle for as long as its stage says, because of their holder, and the holder is not exempt: a notebook, or a job that used half of its GPU time (within a tenth of that, either answer is right). A notice is due where all of this holds clearly for ten minutes."
+    yield "- These fleets read neither mounts nor other host sensors, so storage that does not answer shows nowhere here: its jobs look idle, and blaming their holders counts as wrong. A collector reads its node's mounts."
     yield "- The analyzer makes one pass a minute here, and looks at events as they arrive."
 
 
