@@ -20,18 +20,8 @@ from collector.rows.gpu_history import GpuBook
 from collector.rows.monotone_counters import MonotoneCounters
 from collector.samples.messages import Tick
 from collector.sensors.steps import Steps
-from gpuvigil.model import Collective, EventKind, Finding, Subject
-from tests.analyzer.scene import (
-    NOON,
-    SETTINGS,
-    Sample,
-    Scene,
-    allocation,
-    event,
-    gpu,
-    healthy,
-    node,
-)
+from gpuvigil.model import Collective, Finding, Subject
+from tests.analyzer.scene import SETTINGS, Sample, Scene, allocation
 from tests.collector.test_reader import Reader
 from tests.nvml_fake import FakeDriver
 from tests.polling import wait_until
@@ -147,17 +137,3 @@ class TrainingJob:
         self._launcher.communicate()
         if self.reader is not None:
             self.reader.end()
-
-
-def named_by_dumps(said: Collective) -> str:
-    """Return the first evidence about a job that makes no steps, a minute after its dumps were read."""
-    scene, gpus = healthy(nodes=1, gpus=RANKS, seconds=60.0), [gpu(1, it) for it in range(RANKS)]
-    scene = replace(scene, allocations=tuple(allocation(one, "job 7") for one in gpus))
-    for one in gpus:
-        scene = scene.changed(
-            one, {"step_age_seconds": 300.0, "step_p99_seconds": 2.0, "step_phase": 2}
-        )
-    at = NOON - timedelta(seconds=60.0)
-    heard = replace(event(EventKind.COLLECTIVE, node(1), at), collectives=(said,))
-    (found,) = gpu_hung.hung_jobs(scene.with_events(heard).window((gpu_hung.DETECTOR,)))
-    return found.evidence[0].value

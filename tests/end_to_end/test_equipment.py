@@ -70,7 +70,7 @@ def evidence(it: Incident) -> dict[str, str]:
     return {one.name: one.value for one in it.evidence}
 
 
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(900)
 def test_what_prometheus_scrapes_of_power_and_cooling_becomes_incidents(
     tmp_path: Path, needs: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +96,7 @@ def test_what_prometheus_scrapes_of_power_and_cooling_becomes_incidents(
         assert "pdu_snmp_exporter.toml: 1 rack\n  power feed: 4 measured, 0 failed" in said.stdout
         assert open_incidents(fabric) == {}
         pages.supplies["host02"]["PSU2"] = pages.fans["host03"]["FAN1"] = 3
-        wait_until("a supply and a fan", lambda: set(open_incidents(fabric)) == NODES, 90.0)
+        wait_until("a supply and a fan", lambda: set(open_incidents(fabric)) == NODES, 200.0)
         _are_of_nodes(open_incidents(fabric))
         pages.supplies["host02"]["PSU2"] = pages.fans["host03"]["FAN1"] = 1
         wait_until("both are over", lambda: open_incidents(fabric) == {}, 120.0)
@@ -104,7 +104,7 @@ def test_what_prometheus_scrapes_of_power_and_cooling_becomes_incidents(
         pages.infeeds[f"pdu-{RACK}-b"][1] = 0
         pages.supplies["host01"]["PSU2"] = 3
         pages.flows[RACK] = 4.5
-        wait_until("a feed and a flow", lambda: set(open_incidents(fabric)) == RACKS, 90.0)
+        wait_until("a feed and a flow", lambda: set(open_incidents(fabric)) == RACKS, 200.0)
         _are_of_the_rack(open_incidents(fabric))
         log = (tmp_path / "reader/log").read_text()
         assert "not read" not in log, log
