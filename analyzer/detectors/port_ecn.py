@@ -4,11 +4,13 @@ A RoCE port gets packets marked as congested and notifies no sender, or ignores 
 end of a link takes no part in PFC.
 """
 
+from datetime import datetime
+
 import numpy as np
 
-from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.faults import FAULTS, Described, found_by
 from gpuvigil.faults.conditions import CONDITIONS
-from gpuvigil.model import Evidence, Finding
+from gpuvigil.model import Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import pfc
@@ -38,23 +40,30 @@ def deaf_ports(window: Window) -> list[Finding]:
     return [
         *_without_answer(window),
         *_without_reaction(window),
-        *map(_of_link, pfc.one_sided(window)),
+        *(_finding(it.port, it.since, it.evidence, _ONE_SIDED) for it in pfc.one_sided(window)),
     ]
 
 
-def _of_link(found: pfc.OneSided) -> Finding:
+def _finding(
+    port: Subject,
+    since: datetime,
+    evidence: tuple[Evidence, ...],
+    condition: Described | None = None,
+) -> Finding:
+    """Return a finding in the words of its condition; in the fault's own if it has none."""
+    row = condition or _FAULT
     return Finding(
-        fault="port_ecn",
-        subject=found.port,
-        severity=_ONE_SIDED.severity,
-        title=_ONE_SIDED.title,
-        condition=_ONE_SIDED.key,
-        since=found.since,
-        evidence=found.evidence,
+        fault=_FAULT.key,
+        subject=port,
+        severity=row.severity,
+        title="" if condition is None else condition.title,
+        condition="" if condition is None else condition.key,
+        since=since,
+        evidence=evidence,
         detector="port_ecn",
-        action=_ONE_SIDED.action,
-        source=_ONE_SIDED.source,
-        own_limit=_ONE_SIDED.own_limit,
+        action=row.action,
+        source=row.source,
+        own_limit=row.own_limit,
     )
 
 
@@ -68,24 +77,17 @@ def _without_reaction(window: Window) -> list[Finding]:
     deaf &= seconds(rows) >= _COVERAGE * window.settings.trend_seconds
     minutes = window.settings.trend_seconds / 60.0
     return [
-        Finding(
-            fault="port_ecn",
-            subject=rows.subjects[number],
-            severity=_DEAF.severity,
-            title=_DEAF.title,
-            condition=_DEAF.key,
-            since=Row(rows, number)["first_at"],
-            evidence=(
+        _finding(
+            rows.subjects[number],
+            Row(rows, number)["first_at"],
+            (
                 Evidence(
                     name="congestion notifications ignored",
                     value=f"{ignored[number]:,.0f} in {minutes:g} min",
                 ),
                 Evidence(name="obeyed", value=f"{obeyed[number]:,.0f}", limit="most of them"),
             ),
-            detector="port_ecn",
-            action=_DEAF.action,
-            source=_DEAF.source,
-            own_limit=_DEAF.own_limit,
+            _DEAF,
         )
         for number in np.flatnonzero(deaf).tolist()
     ]
@@ -101,22 +103,16 @@ def _without_answer(window: Window) -> list[Finding]:
     deaf &= seconds(rows) >= _COVERAGE * window.settings.trend_seconds
     minutes = window.settings.trend_seconds / 60.0
     return [
-        Finding(
-            fault="port_ecn",
-            subject=rows.subjects[number],
-            severity=_FAULT.severity,
-            since=Row(rows, number)["first_at"],
-            evidence=(
+        _finding(
+            rows.subjects[number],
+            Row(rows, number)["first_at"],
+            (
                 Evidence(
                     name="packets marked as congested",
                     value=f"{marked[number]:,.0f} in {minutes:g} min",
                 ),
                 Evidence(name="congestion notifications sent", value="0", limit="one at least"),
             ),
-            detector="port_ecn",
-            action=_FAULT.action,
-            source=_FAULT.source,
-            own_limit=_FAULT.own_limit,
         )
         for number in np.flatnonzero(deaf).tolist()
     ]
