@@ -7,7 +7,7 @@ nodes that a later one has replaced; allocations and silences that have ended; a
 incidents with their transitions, notices, acknowledgements, opinions, returns and actions.
 
 Also deleted is what alerts says without an incident: notices to the holders of idle GPUs, those
-about gpuvigil itself but for the newest step of each trouble, and digests. What stands is never
+about gpuvigil itself but for the newest step of each trouble, and digests. What is open is never
 deleted, nor an event or a node that an active incident may rest on.
 """
 

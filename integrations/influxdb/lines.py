@@ -119,7 +119,7 @@ def of_states(
 
 
 def _faults(active: Iterable[Incident]) -> defaultdict[str, dict[str, Severity]]:
-    """What stands against each subject, by its key."""
+    """The open incidents of each subject, by its key."""
     found: defaultdict[str, dict[str, Severity]] = defaultdict(dict)
     for one in active:
         for key in {one.subject.key, *one.members}:
