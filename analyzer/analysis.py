@@ -190,13 +190,13 @@ class Analysis:
             self._log_failures(failed, whole=False)
             findings = [finding for them in found.values() for finding in them]
             findings += self._slow.get(node, ())
-            standing = [
+            active = [
                 i
                 for i in self._book.active()
                 if i.subject.of_node() == node or is_cluster_wide(i) or is_of_several_with(i, node)
             ]
             believed, unseen = self._book.believed(new_rows=False), _faults(reads, failed)
-            seen = observe(window, findings, standing, believed, unseen | self._unseen, only=node)
+            seen = observe(window, findings, active, believed, unseen | self._unseen, only=node)
             self._woken.add(node)
             self._conclude(replace(seen, new_rows=False), now)
 

@@ -159,7 +159,7 @@ def faults() -> Iterator[str]:
     yield "From `gpuvigil/data/xid.csv`, a source per row. *Sticky* errors stay open until a cure is seen (the GPU back, a reset, a reboot);"
     yield "*passing* errors end some time after they were last seen."
     yield ""
-    yield "| Xid | name | severity | stands | meaning | first action | source |"
+    yield "| Xid | name | severity | ends | meaning | first action | source |"
     yield "|---|---|---|---|---|---|---|"
     for xid in xids().values():
         yield (
@@ -227,7 +227,7 @@ def sxid_rows() -> Iterator[str]:
     yield "## SXid codes"
     yield ""
     yield f"From `gpuvigil/data/sxid.csv`, {len(sxids())} codes with a source per row. What the Fabric Manager guide calls always fatal is critical"
-    yield "and stands until the node is booted; potentially fatal is a warning, the rest info, and both pass. Where the guide is silent the class"
+    yield "and stays open until the node is booted; potentially fatal is a warning, the rest info, and both pass. Where the guide is silent the class"
     yield "is inferred from the driver's name of the code, and the source says so."
     yield ""
     yield "| SXid | name | severity | part | meaning | source |"

@@ -181,11 +181,11 @@ def _holder(window: Window, gpus: Sequence[Subject]) -> str:
 
 def _with_idle(window: Window, finding: Finding, gpus: Sequence[Subject]) -> Finding:
     """Add which of a job's GPUs are idle while these spin, once the hang is a warning."""
-    standing = [
+    active = [
         it for it in window.recent_incidents if it.fault == _FAULT.key and it.resolved_at is None
     ]
     idle = (
-        idle_ranks.idle_ranks(window, gpus, standing)
+        idle_ranks.idle_ranks(window, gpus, active)
         if finding.severity is Severity.WARNING
         else None
     )

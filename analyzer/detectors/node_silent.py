@@ -10,7 +10,7 @@ from functools import cached_property
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Allocation, Evidence, Finding, Severity, Subject
 from gpuvigil.model.reporting import (
     ARRIVAL,
@@ -151,10 +151,8 @@ def silent_nodes(window: Window) -> list[Finding]:
 
 
 def _with_incident(window: Window) -> set[Subject]:
-    """Return the nodes with a standing incident about their silence, which is kept until they are heard."""
-    stand = (
-        i for i in window.recent_incidents if i.fault in SILENCES and State(i.state) in STANDING
-    )
+    """Return the nodes with an active incident about their silence, which is kept until they are heard."""
+    stand = (i for i in window.recent_incidents if i.fault in SILENCES and State(i.state) in ACTIVE)
     members = {key for i in stand for key in (i.subject.key, *i.members)}
     return {Subject.parse(key).of_node() for key in members}
 

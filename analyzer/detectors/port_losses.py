@@ -118,12 +118,12 @@ def _findings(window: Window, them: Sequence[_Lossy]) -> Iterator[Finding]:
 
 def _stood(window: Window, ports: set[Subject]) -> set[Subject]:
     """Return all ports of open group incidents in which one of these ports still loses packets."""
-    standing = (
+    active = (
         {it.subject, *map(Subject.parse, it.members)}
         for it in window.recent_incidents
         if it.fault == _FAULT.key and it.resolved_at is None and it.condition
     )
-    return {port for those in standing if not ports.isdisjoint(those) for port in those}
+    return {port for those in active if not ports.isdisjoint(those) for port in those}
 
 
 def _of_several(window: Window, them: Sequence[_Lossy], known: set[Subject]) -> Finding:
@@ -150,12 +150,12 @@ def _called_by(window: Window, them: Sequence[_Lossy], known: set[Subject]) -> S
     port.
     """
     ports = {one.port for one in them} | known
-    standing = sorted(
+    active = sorted(
         (it for it in window.recent_incidents if it.resolved_at is None and it.subject in ports),
         key=lambda it: (it.since, it.id),
     )
-    why = [it.subject for it in standing if _FAULT.key in EXPLAINED_BY.get(it.fault, ())]
-    own = [it.subject for it in standing if it.fault == _FAULT.key]
+    why = [it.subject for it in active if _FAULT.key in EXPLAINED_BY.get(it.fault, ())]
+    own = [it.subject for it in active if it.fault == _FAULT.key]
     first = min(them, key=lambda one: (one.finding.since, one.port))
     return next(iter([*why, *_bad_uplinks(window, ports), *own, first.port]))
 

@@ -87,7 +87,7 @@ class Window:
     holdings: Mapping[str, Holding] = field(default_factory=dict)  # by `holder_key`
     # By node: how many seconds a clock that the hub calls wrong is ahead of the hub's.
     clocks: Mapping[str, float] = field(default_factory=dict)
-    # Standing incidents and those over in the last hours: work they stopped may resume only later.
+    # Active incidents and those over in the last hours: work they stopped may resume only later.
     recent_incidents: tuple[Incident, ...] = ()
     # Holders that wait for work on purpose, as the site declares.
     declared: tuple[IdleSettings, ...] = ()

@@ -63,7 +63,7 @@ def _found(wait: float = 0.0) -> tuple[JobNow | None, Reliability | None, list[s
     board, notes = jobs(live.shared(), named[0], wait)
     job = next(find(board.running, named[1], named[0]), None)
     if job is not None:
-        # The answer may be older than what the page lists below as standing on its nodes.
+        # The answer may be older than what the page lists below as active on its nodes.
         job = with_incidents(job, [one.incident for one in live.current().view().attention])
     here = [one for one in board.reliability if job is not None and one.cluster == job.cluster]
     return job, next(iter(here), None), notes

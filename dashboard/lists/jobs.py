@@ -245,12 +245,12 @@ def running(
     shared = {key for gpu, keys in holders.items() for key in keys if len(keys) > 1} | {
         key for key, them in held.items() if any(one.part for one in them)
     }
-    standing = _by_job(
+    active = _by_job(
         fleet.incidents, {key: [one.subject for one in them] for key, them in held.items()}
     )
     about = _About(fleet, prices)
     found = [
-        replace(about.job(key, them, standing.get(key, ())), shared=key in shared)
+        replace(about.job(key, them, active.get(key, ())), shared=key in shared)
         for key, them in held.items()
     ]
     if measured is not None:

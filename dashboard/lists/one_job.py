@@ -10,7 +10,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.faults.affected import affected_keys
 from gpuvigil.faults.gpu_states import UNHEARD
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.model import (
     Allocation,
     AllocationState,
@@ -185,7 +185,7 @@ def active_incidents(hub: Hub, known: KnownJob) -> Sequence[Incident]:
     """Return open incidents on the nodes of a job that has not ended, or that name it; oldest first."""
     if known.ending.ended_at is not None:
         return ()
-    states = [state.value for state in STANDING]
+    states = [state.value for state in ACTIVE]
     found = hub.records(
         RecordKind.INCIDENT, subject=cluster_key(known.cluster), states=states, limit=_MOST
     )

@@ -157,7 +157,7 @@ class Incident:
     gpus: str = ""  # for a node's incident, its affected GPUs: "8 GPUs (GPU 0-7)"
     version: int = 1
     late: bool = False  # rests only on data that came late from a spool: pages nobody
-    acknowledged_by: str = ""  # the person who took it, while it stands
+    acknowledged_by: str = ""  # the person who took it, while it is open
     # For one GPU's incident: which GPU it was, and where it sat then.
     serial: str = ""
     slot: str = ""  # its PCI address

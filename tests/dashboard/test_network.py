@@ -383,10 +383,10 @@ def test_a_link_says_where_its_cable_ends() -> None:
     assert cell(found, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
     assert cell(found, 0, "switch") == "leaf-1"
     assert cell(network(moment(), links), 0, "link") == "n-1 mlx5_0"
-    standing = network(moment(bad(port(NODES[0])), switch="leaf-1"), links)
-    assert cell(standing, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
-    assert cell(standing, 0, "switch") == "leaf-1"
-    assert standing.summary.startswith("First: n-1 mlx5_0 → leaf-1 port Ethernet7: ")
+    active = network(moment(bad(port(NODES[0])), switch="leaf-1"), links)
+    assert cell(active, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
+    assert cell(active, 0, "switch") == "leaf-1"
+    assert active.summary.startswith("First: n-1 mlx5_0 → leaf-1 port Ethernet7: ")
 
 
 def test_where_no_host_heard_it_a_switch_says_where_a_cable_ends() -> None:
@@ -498,14 +498,14 @@ def of_a_large_fleet(nodes: int, devices: int) -> pa.Table:
 @pytest.mark.medium
 def test_the_ports_of_a_large_fleet_are_looked_at_quickly() -> None:
     told_ = of_a_large_fleet(12_500, 9)
-    standing = moment(bad(port(NODES[0]), "job 7"))
+    active = moment(bad(port(NODES[0]), "job 7"))
     began = time.process_time()
-    found = network(standing, measured(told_, ["prod"]), MOST_ROWS)
+    found = network(active, measured(told_, ["prod"]), MOST_ROWS)
     assert time.process_time() - began < allowed(2.0)  # it was four seconds
     assert len(found.links) == 112_500
     assert len(found.grid.rows) == 1 + MOST_ROWS
     assert cell(found, 1, "node") == "n-12499"
-    assert len(network(standing, found.links).grid.rows) == 112_500
+    assert len(network(active, found.links).grid.rows) == 112_500
 
 
 def test_cables_between_switches_are_links_as_well() -> None:
