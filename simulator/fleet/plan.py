@@ -119,16 +119,19 @@ def _seen(kind: FaultKind, site: Site, jobs: Iterable[Job]) -> float:
     if site.stops or not (kind.needs_work or kind.key in _SEEN_BUSY):
         return first
     mine = set(_held(kind, site))
-    begun = [
-        max(first, job.start + job.workload.startup_seconds)
+    # Another fault may stop a job later: what it showed until then could be seen.
+    spans = [
+        (
+            max(first, job.start + job.workload.startup_seconds),
+            site.end if job.stopped is None else min(site.end, job.stopped),
+        )
         for job in jobs
         if not mine.isdisjoint(job.gpus)
         and job.workload.duty >= _BUSY
-        and (job.stopped is None or (kind.needs_work and job.stopped > first))
         and job.start < site.end
         and job.end > first
     ]
-    return min([at for at in begun if at + _BUSY_SECONDS < site.end], default=site.end)
+    return min([at for at, until in spans if at + _BUSY_SECONDS < until], default=site.end)
 
 
 def _leaves_a_trace(site: Site) -> bool:
