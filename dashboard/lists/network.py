@@ -11,6 +11,7 @@ from gpuvigil.clock import moment as time_of
 from gpuvigil.faults import FAULTS, About, Sign, Stops, where
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
+    Holder,
     Incident,
     RecordKind,
     Subject,
@@ -22,6 +23,7 @@ from gpuvigil.store.external import store_of
 from gpuvigil.topology.link_names import device_name, link_name, port_name, switch_port_name
 
 from ..model.short_label import short_label
+from . import full_links
 from .fleet_now import FleetNow
 from .links import ASKED, AVERAGES, SPAN, Floats, Links, Mask, Port, measured, times
 from .one_link import LinkInventory, Plug, plugged
@@ -65,8 +67,7 @@ _ROWS_FOR_PEOPLE = 20
 # Links without a finding are listed from this wait or load on, in percent, or from this many times the
 # waits for credit of their peers [own].
 _WORTH_WAIT, _WORTH_LOAD, WORTH_TIMES = 1.0, 50.0, 4.0
-# From this load on, in percent of its speed, a link is full: the rest is the protocol's share [own].
-_FULL_LOAD, _FULL = 95.0, "Carries all that it can"
+_FULL = "Carries all that it can"
 _FELT = frozenset({Sign.LINK_WAITS, Sign.HOST_WAITED_FOR})
 
 
@@ -96,6 +97,7 @@ class Network:
     racks: Mapping[str, Mapping[str, Cell]]  # by rack, then by rail
     unread: int  # number of links that were up once and report nothing now, those of silent nodes included
     unseen: Sequence[str]
+    filled: Mapping[Port, Holder]  # links without a finding that one job fills
     wirings: Sequence[Wiring] = ()  # of clusters whose switches are read
     known: LinkInventory | None = None  # to look up a single link
 
@@ -124,7 +126,8 @@ def network(
     rails, racks = _matrix(moment, links, _down(findings))
     cables = sum(one.links for one in found)
     switch_ports = plugged(moment.inventories, switches)
-    answer, said = _answer(links, cables, findings, jobs), _summary(findings, switch_ports)
+    filled = _filled(moment, links, findings)
+    answer, said = _answer(links, cables, findings, jobs, filled), _summary(findings, switch_ports)
     to_do = "" if worst is None else worst.action
     head = [f"{answer} {said}".strip(), *([f"Do now: {to_do}"] if to_do else [])]
     unread = _unread(moment, links)
@@ -136,11 +139,12 @@ def network(
         findings=findings,
         jobs=jobs,
         links=links,
-        grid=_grid(links, findings, switch_ports, head, most),
+        grid=_grid(links, findings, switch_ports, head, most, filled),
         rails=rails,
         racks=racks,
         unread=sum(unread.values()),
         unseen=list(_unseen(moment, links, unread, bool(found))),
+        filled=filled,
         wirings=found,
         known=LinkInventory.of(links, moment.inventories, switches),
     )
@@ -171,7 +175,22 @@ def _is_felt(one: Incident) -> bool:
     return row is not None and (row.stops is Stops.SPREAD or not _FELT.isdisjoint(row.signs))
 
 
-def _answer(links: Links, cables: int, findings: Sequence[Incident], jobs: Sequence[str]) -> str:
+def _filled(moment: FleetNow, links: Links, findings: Iterable[Incident]) -> Mapping[Port, Holder]:
+    if not full_links.full(links).any():
+        return {}
+    held = full_links.by_node(one for them in moment.allocations.values() for one in them)
+    found = full_links.filled(links, held, moment.now)
+    bad = {_name(port) for one in findings for port in _ports(one)}
+    return {port: holder for port, holder in found.items() if port not in bad}
+
+
+def _answer(
+    links: Links,
+    cables: int,
+    findings: Sequence[Incident],
+    jobs: Sequence[str],
+    filled: Mapping[Port, Holder],
+) -> str:
     """Say in one sentence whether the network is the bottleneck; `cables` is the number between switches."""
     if findings:
         return f"{_who_suffers(findings, jobs)}; {counted(len(findings), 'finding')}."
@@ -184,7 +203,8 @@ def _answer(links: Links, cables: int, findings: Sequence[Incident], jobs: Seque
         )
     if len(links) + cables == 1:
         return "No: the only link has no finding."
-    return f"No: none of {counted(len(links) + cables, 'link')} has a finding."
+    fills = full_links.in_words(filled)
+    return f"No: none of {counted(len(links) + cables, 'link')} has a finding{f'; {fills}' if fills else ''}."
 
 
 def across(findings: Iterable[Incident]) -> int | None:
@@ -226,6 +246,7 @@ def _grid(
     switches: Mapping[Port, Plug],
     head: Sequence[str],
     most: int | None,
+    filled: Mapping[Port, Holder],
 ) -> Grid:
     places = dict(zip(links.names, range(len(links)), strict=True)) if findings else {}
     quiet = np.ones(len(links), bool)
@@ -235,7 +256,7 @@ def _grid(
         quiet[here] = False
         rows.append(_row(links, one, here, switches))
     rest = [place for place in _worst_first(links).tolist() if quiet[place]]
-    rows += _quiet(links, rest[:most], switches)
+    rows += _quiet(links, rest[:most], switches, filled)
     worth = len(findings) + int((quiet & _is_worth(links)).sum())
     return Grid(
         columns=COLUMNS,
@@ -326,19 +347,23 @@ def _numbers(links: Links) -> Sequence[Floats]:
 
 
 def _quiet(
-    links: Links, places: Sequence[int], switches: Mapping[Port, Plug]
+    links: Links,
+    places: Sequence[int],
+    switches: Mapping[Port, Plug],
+    filled: Mapping[Port, Holder],
 ) -> Iterator[tuple[Value, ...]]:
     numbers = zip(*(_known(column[list(places)]) for column in _numbers(links)), strict=True)
     for place, measured_ in zip(places, numbers, strict=True):
         cluster, node, device, port = name = links.names[place]
         plug = switches.get(name)
-        load = measured_[0]
+        load, job = measured_[0], filled.get(name)
+        carries_all = load is not None and load >= full_links.FULL_LOAD
         yield (
             link_name(
                 f"{node} {device_name(device, port)}",
                 None if plug is None else switch_port_name(*plug),
             ),
-            _FULL if load is not None and load >= _FULL_LOAD else None,
+            f"{job} fills this link" if job else _FULL if carries_all else None,
             None,
             None,
             *measured_,
