@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuvigil.clock import moment as time_of
-from gpuvigil.faults import FAULTS, About, Sign, Stops, where
+from gpuvigil.faults import About, Sign, where
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
+    SWITCH_DEVICE,
     Holder,
     Incident,
     RecordKind,
@@ -68,7 +69,6 @@ _ROWS_FOR_PEOPLE = 20
 # waits for credit of their peers [own].
 _WORTH_WAIT, _WORTH_LOAD, WORTH_TIMES = 1.0, 50.0, 4.0
 _FULL = "Carries all that it can"
-_FELT = frozenset({Sign.LINK_WAITS, Sign.HOST_WAITED_FOR})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,14 +165,8 @@ def _findings(moment: FleetNow) -> list[Incident]:
 
 
 def _suffering(one: Incident) -> Sequence[str]:
-    """Return the running jobs that an incident affects."""
-    return one.impact.holders if one.impact.running else ()
-
-
-def _is_felt(one: Incident) -> bool:
-    """Return whether an incident is told only where jobs get less through, or stops those that span nodes."""
-    row = FAULTS.get(one.fault)
-    return row is not None and (row.stops is Stops.SPREAD or not _FELT.isdisjoint(row.signs))
+    """Return the running jobs that an incident affects, or may affect: not those whose pace is unchanged."""
+    return one.impact.holders if one.impact.running and one.impact.slower is not False else ()
 
 
 def _filled(moment: FleetNow, links: Links, findings: Iterable[Incident]) -> Mapping[Port, Holder]:
@@ -215,7 +209,7 @@ def across(findings: Iterable[Incident]) -> int | None:
 
 
 def _who_suffers(findings: Sequence[Incident], jobs: Sequence[str]) -> str:
-    felt = {job for one in findings if _is_felt(one) for job in _suffering(one)}
+    felt = {job for one in findings if one.impact.slower for job in _suffering(one)}
     if felt:
         more = len(jobs) - len(felt)
         suffer = "suffers" if len(felt) == 1 else "suffer"
@@ -224,7 +218,14 @@ def _who_suffers(findings: Sequence[Incident], jobs: Sequence[str]) -> str:
     may = max(len(jobs), sending or 0)
     if may:
         return f"Possibly: {counted(may, 'job')} may suffer"
-    return "Whose jobs suffer is not known" if sending is None else "No job suffers now"
+    if sending is None:
+        return "Whose jobs suffer is not known"
+    kept = {job for one in findings if one.impact.slower is False for job in one.impact.holders}
+    return (
+        f"No: the pace of {counted(len(kept), 'job')} is unchanged"
+        if kept
+        else "No job suffers now"
+    )
 
 
 def _fabric(links: Links) -> tuple[Mask, Mask]:
@@ -304,11 +305,14 @@ def _row(
     links: Links, one: Incident, here: Sequence[int], switches: Mapping[Port, Plug]
 ) -> tuple[Value, ...]:
     subject, plug = one.subject, _plugged(one, switches)
+    # What ports of a lost switch carried before, and the errors of one of them, are not the switch's.
+    lost = one.fault in _ARE_DOWN and len(_ports(one)) > 1
+    here = [] if lost else here
     return (
         _called(one, plug),
         one.title,
         one.since,
-        _some(one.impact.holders),
+        _some(() if one.impact.slower is False else one.impact.holders),
         *(_worst(column[here]) for column in _numbers(links)[:-1]),
         _slowest(links.gbits[here]),
         one.severity.value,
@@ -316,9 +320,17 @@ def _row(
         subject.node,
         subject.device,
         subject.port,
-        None if plug is None else plug[0],
+        _switch(one, switches),
         subject.cluster,
     )
+
+
+def _switch(one: Incident, switches: Mapping[Port, Plug]) -> str | None:
+    """Return the one switch that the incident's ports are at, as far as that is known."""
+    if one.subject.device == SWITCH_DEVICE:
+        return one.subject.node
+    names = {plug[0] for port in _ports(one) if (plug := switches.get(_name(port))) is not None}
+    return names.pop() if len(names) == 1 else None
 
 
 def _plugged(one: Incident, switches: Mapping[Port, Plug]) -> Plug | None:

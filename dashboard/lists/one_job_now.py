@@ -189,6 +189,8 @@ def _pace_words(job: JobNow) -> Iterator[str]:
     pace = job.pace_percent
     if pace is not None and not low <= pace <= high:
         yield f"Its pace is {pace:.0f} % of the hour before."
+    elif pace is not None and job.incidents:
+        yield f"Its pace is unchanged: {pace:.0f} % of the hour before."
     if (steps := job.activity.steps if job.activity else None) is not None:
         takes = "A step takes" if job.holds_up is None else "Its last steps took"
         yield f"{takes} {steps.seconds:.2f} s, reported by {counted(steps.ranks, 'rank')}."
