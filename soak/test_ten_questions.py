@@ -158,7 +158,7 @@ def network(demo: Demo) -> Ask:
     def ask(hand: Hand) -> None:
         found = [it for it in demo.active() if it.fault in OF_LINKS]
         jobs = {job for it in found if it.impact.running for job in it.impact.holders}
-        answer = r"Yes: \d+ jobs? may suffer" if jobs else "(No job suffers now|is not known);"
+        answer = r"(Yes|Possibly|No): .*\d+ jobs?" if jobs else "(No job suffers now|is not known);"
         hand.to("Network")
         hand.reads(answer, f"{where}.*{re.escape(one.title)} .*{suffers}")
 

@@ -136,7 +136,7 @@ def _allocations(hub: Hub, holder: Holder, job: Job | None) -> list[Allocation]:
     found = hub.records(RecordKind.ALLOCATION, holder=str(holder), limit=_MOST)
     own = [one for one in _read(found) if one.holder == holder]
     nodes = sorted({one.subject.of_node() for one in own if one.ended_at is None})
-    beside = _read(_on(hub, nodes, states=[AllocationState.HELD]))
+    beside = held_on(hub, nodes)
     return list({one.id: one for one in (*beside, *own)}.values())
 
 
@@ -147,6 +147,11 @@ def _on(
         yield from hub.records(
             RecordKind.ALLOCATION, subject=node.key, since=since, states=states, limit=_MOST
         )
+
+
+def held_on(hub: Hub, nodes: Sequence[Subject]) -> list[Allocation]:
+    """Return what holds GPUs of these nodes now; of the first 64 nodes."""
+    return _read(_on(hub, nodes, states=[AllocationState.HELD]))
 
 
 def _read(records: Iterable[Record]) -> list[Allocation]:

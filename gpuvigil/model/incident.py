@@ -130,6 +130,9 @@ class Impact:
     running: bool = False  # whether any holder had not ended when last heard
     # How many jobs may send over a link between switches, whose holders nobody knows; None: not known.
     jobs_across: int | None = 0
+    # Whether the work of the running holders is known to be held up or slower, or to go on as before; None:
+    # neither is known.
+    slower: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

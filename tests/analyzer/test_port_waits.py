@@ -346,6 +346,19 @@ def test_what_a_job_feels_is_told_at_once() -> None:
     assert losses(replace(carrying(burst, EVERY, 0.16), allocations=())) == []
 
 
+@pytest.mark.parametrize(("timeouts", "is_told"), [(0, False), (1, True)])
+def test_where_a_card_counts_timeouts_what_it_sends_again_without_any_is_none(
+    timeouts: int, is_told: bool
+) -> None:
+    scene = FLEET.rising(port(), "retransmits", 20.0).changed(port(), {"path_timeouts": 7})
+    found = losses(scene.changed(port(), {"path_timeouts": 7 + timeouts}, 300.0))
+    assert [it.subject for it in found] == [port()] * is_told
+    assert all("timeouts on its paths: 1 (limit 0)" in told(it) for it in found)
+    # What costs the job traffic is told without any.
+    costs = FLEET.changed(port(), {"path_timeouts": 7}).turned(port(), "retransmits", 0, 90, 60)
+    assert [it.subject for it in losses(carrying(costs, EVERY, 0.3))] == [port()]
+
+
 def test_what_all_ports_send_again_is_no_port() -> None:
     scene = FLEET
     for number in range(1, 7):

@@ -149,6 +149,21 @@ def test_what_only_slows_a_gpu_holds_a_job_up_where_its_pace_has_fallen() -> Non
         assert "Held up by" not in on_page
 
 
+@pytest.mark.parametrize(
+    ("percent", "is_same"), [(94.4, False), (95.0, True), (105.0, True), (105.6, False)]
+)
+def test_why_says_that_the_pace_of_a_job_beside_an_incident_is_unchanged(
+    percent: float, is_same: bool
+) -> None:
+    said = sentences(Running(job=paced(percent, NOTE), now=NOON, reliability=site()))
+    unchanged = f"Its pace is unchanged: {percent:.0f} % of the hour before."
+    assert (unchanged in said) is is_same
+    assert (f"Its pace is {percent:.0f} % of the hour before." in said) is not is_same
+    # Without an incident nobody asks.
+    calm = sentences(Running(job=paced(percent), now=NOON, reliability=site()))
+    assert unchanged not in calm
+
+
 def test_who_goes_on_at_the_usual_pace_since_a_fault_is_not_held_up_by_it() -> None:
     """A pace compared with an hour that was all after the fault says nothing: its peers may spin."""
 
