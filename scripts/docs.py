@@ -71,7 +71,7 @@ def provenance() -> Iterator[str]:
     unread = sum(1 for metric in every if metric.used_by.startswith("to come"))
     yield f"{unread} fields are read by nobody but `/metrics` and who asks the store: those *used by* what is to come."
     yield "**No value here has been read from a real NVIDIA GPU yet.** `nvml.h` is NVIDIA's header, API version 13, which the fake"
-    yield "driver library of the tests follows; `sysfs-...` the Linux kernel's ABI documentation; `linux-qdisc` its `include/uapi/linux/gen_stats.h`, `linux-tcp-info` its `tcp.h` there, `linux-iostats` its Documentation/admin-guide/iostats.rst, `linux-thermal` its page *Intel thermal throttle events reporting*; `mlx5-counters` its documentation of that driver's; `vllm-triton-metrics` the servers' documentation (`tests/fixtures/inference`)."
+    yield "driver library of the tests follows; `sysfs-...` the Linux kernel's ABI documentation; `linux-qdisc` its `include/uapi/linux/gen_stats.h`, `linux-tcp-info` its `tcp.h` there, `linux-iostats` its Documentation/admin-guide/iostats.rst, `cgroup-v2` its Documentation/admin-guide/cgroup-v2.rst, `linux-thermal` its page *Intel thermal throttle events reporting*; `mlx5-counters` its documentation of that driver's; `vllm-triton-metrics` the servers' documentation (`tests/fixtures/inference`)."
 
 
 def seen(metric: Metric) -> str:

@@ -234,8 +234,11 @@ def _history() -> None:
         colours=colours.shown(),
     )
     show("bounds", strip(bounds, window, part))
-    charts = over_time.charts(found, keys, _a_week_ago(job, found, _tick(job)))
-    side_by_side(charts, frame, "job", columns=3)
+    before = _a_week_ago(job, found, _tick(job))
+    charts = over_time.charts(found, keys, before, job.with_others)
+    # Four are two rows of two.
+    columns = 3 if sum(one.measured for one in charts) < len(charts) else 2
+    side_by_side(charts, frame, "job", columns=columns)
     note_if_missing(week=any(it.look == "before" for one in charts for it in one.curves))
     if told := annotations.sentence(done):
         st.html(tag("p", told, class_="gv-line"))

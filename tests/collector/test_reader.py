@@ -311,6 +311,8 @@ BY_THE_SUPERVISOR = {
     "step_phase",
     "step_phase_seconds",
     "rank_gone_seconds",
+    "job_disk_read_bytes",
+    "job_disk_write_bytes",
     "spin_seconds",
     "longest_spin_seconds",
 }

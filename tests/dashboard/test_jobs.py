@@ -13,6 +13,7 @@ from accounting.cost.money import Prices
 from accounting.job_ending import verdict
 from accounting.jobs.bound import Bound
 from accounting.jobs.losses import Ended
+from accounting.jobs.measured import Host
 from cli.why import grid as why_grid
 from dashboard.jobs import job_drawing
 from dashboard.jobs.drawing import page
@@ -307,6 +308,24 @@ def test_who_shares_a_gpu_and_who_just_began_cannot_be_told() -> None:
     assert job.decision.bound.value == "too early"
     assert job.decision.text == "it began 4 min ago; an answer needs 5 min"
     assert not running(fleet(*held("pid 7")))
+
+
+@pytest.mark.parametrize(
+    ("beside", "bound"),
+    [(None, Bound.CHECKPOINT), ("pid 9", Bound.CHECKPOINT), ("job 8", Bound.UNKNOWN)],
+)
+def test_what_a_node_writes_is_a_job_s_only_if_no_other_job_has_gpus_of_it(
+    beside: str | None, bound: Bound
+) -> None:
+    mine = held("job 7", gpus=4)
+    other = [replace(allocation(gpu(7, NODES[0]), beside), started_at=HOUR_AGO)] if beside else []
+    numbers = replace(
+        measured([*mine, *other], utilization_percent_mean=50.0),
+        hosts={(NODES[0].cluster, NODES[0].node): Host(written_bytes_per_second=4e8)},
+    )
+    (job,) = (it for it in running(fleet(*mine, *other), numbers) if str(it.holder) == "job 7")
+    assert job.decision is not None
+    assert job.decision.bound is bound
 
 
 @pytest.mark.parametrize(("seconds", "early"), [(149.0, True), (150.0, False)])
