@@ -182,6 +182,24 @@ def _questions(found: dict[str, Any]) -> tuple[str, str]:
     return done, came
 
 
+def _pages(found: dict[str, Any]) -> tuple[str, str]:
+    if not found.get("samples"):
+        return _unfinished(found)
+    samples, growth = found["samples"], found["growth"]
+    done = (
+        f"{samples[-1]['pages']:,} pages of a simulated fleet of {found['nodes']} nodes read in {found['minutes']:g} min by a browser that signs"
+        f" in anew all the time, beside one that stays on the overview; seed {found['seed']}"
+    )
+    came = "; ".join(
+        f"{what} {samples[0][key]:.0f} MiB after a minute, {samples[-1][key]:.0f} MiB at the end, {100 * growth[key]:+.1f} % from the middle third to the last"
+        for key, what in (
+            ("dashboard_mib", "the dashboard"),
+            ("tab_mib", "scripts in the open tab"),
+        )
+    )
+    return done, came
+
+
 def _unfinished(found: dict[str, Any]) -> tuple[str, str]:
     said = [f"{key} {value}" for key, value in found.items() if key in {"seed", "nodes", "bodies"}]
     return ", ".join(said), "it ended before there was anything to count"
@@ -198,6 +216,7 @@ _RUNS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "check": _check,
     "packets": _packets,
     "training": _training,
+    "pages": _pages,
     "ten_questions_on_a_desk": _questions,
     "ten_questions_on_a_laptop": _questions,
     "ten_questions_from_a_phone": _questions,

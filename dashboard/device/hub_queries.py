@@ -123,6 +123,34 @@ def numbers(
     )
 
 
+def of_nodes(
+    hub: Hub, nodes: Iterable[Subject], window: Window, step: timedelta, gpu_fields: Sequence[str]
+) -> tuple[Numbers, ...]:
+    """Return these fields of each node's GPUs, and the node's own numbers, without ports."""
+    onto, store = grid(window.start, window.end, step), store_of(hub)
+    span, found = (onto.start, window.end), []
+    for node in nodes:
+        where = {"cluster": node.cluster, "node": node.node}
+        gpus = _by(
+            store.series(GPU.name, gpu_fields, where, span, step), GPU, ("uuid",), gpu_fields, onto
+        )
+        host = _by(
+            store.series(NODE.name, NODE_FIELDS, where, span, step),
+            NODE,
+            ("node",),
+            NODE_FIELDS,
+            onto,
+        )
+        found.append(
+            Numbers(
+                grid=onto,
+                gpus={uuid: fields for (uuid,), fields in gpus.items()},
+                node=host.get((node.node,), {}),
+            )
+        )
+    return tuple(found)
+
+
 def moved(hub: Hub, gpu: Subject, window: Window, step: timedelta) -> Numbers:
     """Return a GPU's numbers in any node of its cluster, since it may have been moved."""
     onto = grid(window.start, window.end, step)

@@ -16,6 +16,7 @@ from ..data import live
 from ..layout import job_links, panels
 from ..layout.tree import Node, el, show
 from ..model.fold import Fold, folds, rows
+from ..model.incident_place import Inventories, place_page
 from .hub_queries import records
 from .summary import Done, Shift, sentence, shift
 
@@ -50,7 +51,7 @@ def _live() -> None:
             panels.notes([*([wrong] if wrong else []), *live.outdated("this shift is", said)]),
         )
     )
-    show("handover", *body(found))
+    show("handover", *body(found, live.current().inventories()))
 
 
 def end_of(asked: str, now: datetime) -> tuple[datetime, str]:
@@ -64,7 +65,7 @@ def end_of(asked: str, now: datetime) -> tuple[datetime, str]:
     return min(end, now), ""
 
 
-def body(found: Shift) -> list[Node | None]:
+def body(found: Shift, inventories: Inventories) -> list[Node | None]:
     """Return a sentence, open incidents, what was done, and ended incidents; new ones are marked in both."""
     return [
         el(
@@ -76,17 +77,20 @@ def body(found: Shift) -> list[Node | None]:
             el("a", "Nodes out of service", href=page_links.OUT_OF_SERVICE),
             key="sentence",
         ),
-        _incidents("Still open", found.still_open, found),
+        _incidents("Still open", found.still_open, found, inventories),
         _done(found.done),
-        _incidents("Ended", found.ended, found),
+        _incidents("Ended", found.ended, found, inventories),
         _silences(found),
     ]
 
 
-def _incidents(name: str, shown: Sequence[Incident], of: Shift) -> Node:
+def _incidents(name: str, shown: Sequence[Incident], of: Shift, inventories: Inventories) -> Node:
     found = folds(one for one in shown if not _is_over(one, of.end))
     listed = rows(shown, found)[:_MOST]
-    lines = [_fold(found[one.id], of.end) if one.id in found else _line(one, of) for one in listed]
+    lines = [
+        _fold(found[one.id], of.end) if one.id in found else _line(one, of, inventories)
+        for one in listed
+    ]
     more = len(shown) - sum(
         len(found[one.id].incidents) if one.id in found else 1 for one in listed
     )
@@ -99,14 +103,15 @@ def _incidents(name: str, shown: Sequence[Incident], of: Shift) -> Node:
     )
 
 
-def _line(one: Incident, of: Shift) -> Node:
+def _line(one: Incident, of: Shift, inventories: Inventories) -> Node:
+    where = place_page(one, one.resolved_at or of.end, inventories)
     return el(
         "li",
         el("span", one.severity.value, class_=f"badge {one.severity.value}"),
         el("span", "new", class_="badge state") if one.since > of.start else None,
         el("a", one.title, href=page_links.incident_page(one.id)),
         " ",
-        el("a", one.label or one.subject.key, href=_place(one, of.end), class_="where"),
+        el("a", one.label or one.subject.key, href=where, class_="where"),
         " ",
         el("span", "simulated", class_="badge simulated") if one.simulated else None,
         el("span", f"· {_state(one, of.end)}", class_="sub"),
@@ -146,10 +151,6 @@ def _suffers(one: Incident, end: datetime) -> Node | None:
         return None
     named = job_links.nodes(said.text, one.subject.cluster, said.holders, said.users)
     return el("div", *named, class_="sub")
-
-
-def _place(one: Incident, end: datetime) -> str:
-    return page_links.around(one.subject, one.since, one.resolved_at or end)
 
 
 def _state(one: Incident, end: datetime) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuvigil.model import SWITCH_DEVICE, Incident, Subject
+from gpuvigil.model import SWITCH_DEVICE, Subject
 from gpuvigil.numbers_in_words import natural, ranges
 from gpuvigil.topology.link_names import ITSELF, device_name
 
@@ -18,17 +18,6 @@ class Covered:
     node: Subject
     parts: str
     only: Subject | None = None  # the part, if there is exactly one
-
-
-def members(incident: Incident) -> list[Subject]:
-    """Return the incident's subject and members, sorted; members that cannot be parsed are left out."""
-    found = {incident.subject}
-    for key in incident.members:
-        try:
-            found.add(Subject.parse(key))
-        except ValueError:
-            continue
-    return sorted(found)
 
 
 def covered(

@@ -4,7 +4,8 @@ No table assigns curves to faults. A curve is shown if it departs from its own p
 the onset, so a new fault needs no change here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -15,7 +16,7 @@ from gpuvigil.model import SWITCH_DEVICE, Incident, Subject
 from gpuvigil.numbers_in_words import title
 
 from ..device import curves
-from ..device.curves import Chart, Curve
+from ..device.curves import Chart, Curve, Measure
 from ..device.grid import Floats, Grid, median, rates
 from ..device.hub_queries import OFFSETS, Numbers
 from ..device.ports import ERRORS
@@ -37,6 +38,21 @@ _UNITS = {
 }
 # Metrics of the collector itself, which are evidence only for faults that lose data.
 _OF_COLLECTOR = ("spool_", "sweep_", "reader_", "dropped_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeNumbers:
+    """The numbers of a node, or of some of a rack's nodes, and of the nodes that they are held against."""
+
+    own: Sequence[Numbers]
+    peers: Sequence[Numbers] = ()
+    own_name: str = "this node"
+    peers_name: str = "the other nodes"
+
+
+# What is read of each node's GPUs for that.
+OF_NODES = curves.MEASURES[:3]
+GPU_FIELDS = tuple(next(iter(measure.lines)) for measure in OF_NODES)
 
 
 def window(incident: Incident, now: datetime) -> Window:
@@ -65,25 +81,38 @@ def charts(
     numbers: Numbers, subject: Subject, onset: datetime, *, of_collector: bool = False
 ) -> tuple[Chart, ...]:
     """Return the few charts that show it best, clearest first; empty if nothing was measured."""
-    found = _candidates(numbers, subject, of_collector=of_collector)
-    place = sum(at <= onset for at in numbers.grid.times)
-    scored = [(_score(chart, place), -order, chart) for order, chart in enumerate(found)]
+    if subject.gpu is None and subject.device is None:
+        nodes = NodeNumbers(own=(numbers,))
+        return charts_of_nodes(nodes, onset, of_collector=of_collector)
+    return _clearest(_candidates(numbers, subject), numbers.grid, onset, _score)
+
+
+def charts_of_nodes(
+    nodes: NodeNumbers, onset: datetime, *, of_collector: bool = False
+) -> tuple[Chart, ...]:
+    """Return the few charts that show best what happened to nodes; empty if nothing was measured."""
+    found = _of_nodes(nodes, of_collector=of_collector)
+    return _clearest(found, nodes.own[0].grid, onset, _score_of_nodes) if nodes.own else ()
+
+
+def _clearest(
+    found: Sequence[Chart], grid: Grid, onset: datetime, score: Callable[[Chart, int], float]
+) -> tuple[Chart, ...]:
+    place = sum(at <= onset for at in grid.times)
+    scored = [(score(chart, place), -order, chart) for order, chart in enumerate(found)]
     clear = sorted((it for it in scored if it[0] >= _LEAST_MOVE), key=lambda it: it[:2])
     if clear:
         return tuple(chart for *_, chart in clear[::-1][:MOST_SHOWN])
     return tuple(chart for chart in found if chart.measured)[:MOST_SHOWN]
 
 
-def _candidates(numbers: Numbers, subject: Subject, *, of_collector: bool) -> list[Chart]:
-    if subject.gpu is not None:
-        wrong = curves.errors(
-            lambda name: numbers.of(subject.gpu or "", name), curves.ERRORS, numbers
-        )
-        shown = [wrong.chart] if wrong.chart else []
-        return [*shown, *curves.charts(numbers, subject.gpu), _of_rank(numbers, subject.gpu)]
+def _candidates(numbers: Numbers, subject: Subject) -> list[Chart]:
     if subject.device is not None:
         return _of_port(numbers, (subject.device, subject.port or ""))
-    return _of_node(numbers, of_collector=of_collector)
+    uuid = subject.gpu or ""
+    wrong = curves.errors(lambda name: numbers.of(uuid, name), curves.ERRORS, numbers)
+    shown = [wrong.chart] if wrong.chart else []
+    return [*shown, *curves.charts(numbers, uuid), _of_rank(numbers, uuid)]
 
 
 def _of_rank(numbers: Numbers, uuid: str) -> Chart:
@@ -130,34 +159,52 @@ def _traffic(fields: Mapping[str, Floats], key: str, numbers: Numbers) -> Floats
     return per_second * _GBIT
 
 
-def _of_node(numbers: Numbers, *, of_collector: bool) -> list[Chart]:
-    """Return charts of a node's GPUs together, and of the node's own metrics."""
-    found = []
-    for measure in curves.MEASURES[:3]:
-        name = next(iter(measure.lines))
-        lines = [curves.value(numbers, uuid, name, measure) for uuid in numbers.gpus]
-        own = Curve(name="median of its GPUs", values=median(lines, numbers.grid.count))
-        found.append(
-            Chart(
-                key=measure.key,
-                title=f"{measure.title} of its GPUs",
-                unit=measure.unit,
-                curves=(own,),
-                most=measure.most,
-                digits=measure.digits,
-            )
-        )
+def _of_nodes(nodes: NodeNumbers, *, of_collector: bool) -> list[Chart]:
+    """Return charts of the nodes' GPUs together, and of the nodes' own metrics."""
+    found = [_of_gpus(nodes, measure) for measure in OF_NODES]
     for metric in NODE.metrics:
-        if metric.kind is Kind.COUNTER or metric.name not in numbers.node:
+        if metric.kind is Kind.COUNTER or not any(metric.name in one.node for one in nodes.own):
             continue
         if metric.name.startswith(_OF_COLLECTOR) and not of_collector:
             continue
         factor, unit, digits = _unit(metric.name)
-        own = Curve(name="this node", values=numbers.node[metric.name] * factor)
+        own = Curve(name=nodes.own_name, values=_of_metric(nodes.own, metric.name) * factor)
+        beside = _beside(nodes, _of_metric(nodes.peers, metric.name) * factor)
+        shown = (*beside, own)
         found.append(
-            Chart(key=metric.name, title=title(metric), unit=unit, curves=(own,), digits=digits)
+            Chart(key=metric.name, title=title(metric), unit=unit, curves=shown, digits=digits)
         )
     return found
+
+
+def _of_gpus(nodes: NodeNumbers, measure: Measure) -> Chart:
+    own = Curve(name="median of its GPUs", values=_middle_of_gpus(nodes.own, measure))
+    return Chart(
+        key=measure.key,
+        title=f"{measure.title} of its GPUs",
+        unit=measure.unit,
+        curves=(*_beside(nodes, _middle_of_gpus(nodes.peers, measure)), own),
+        most=measure.most,
+        digits=measure.digits,
+    )
+
+
+def _middle_of_gpus(nodes: Sequence[Numbers], measure: Measure) -> Floats:
+    name = next(iter(measure.lines))
+    lines = [curves.value(one, uuid, name, measure) for one in nodes for uuid in one.gpus]
+    return median(lines, nodes[0].grid.count) if nodes else np.array([])
+
+
+def _of_metric(nodes: Sequence[Numbers], name: str) -> Floats:
+    lines = [one.node[name] for one in nodes if name in one.node]
+    return median(lines, nodes[0].grid.count) if nodes else np.array([])
+
+
+def _beside(nodes: NodeNumbers, values: Floats) -> tuple[Curve, ...]:
+    """Return the peers' curve; none if none of them was measured."""
+    if not np.isfinite(values).any():
+        return ()
+    return (Curve(name=f"median of {nodes.peers_name}", values=values, look="peers"),)
 
 
 def _unit(name: str) -> tuple[float, str, int]:
@@ -165,8 +212,11 @@ def _unit(name: str) -> tuple[float, str, int]:
     return next((it for ending, it in _UNITS.items() if name.endswith(ending)), (1.0, "", 0))
 
 
-def _score(chart: Chart, place: int) -> float:
-    """Return how much a curve moved at the onset, as a share of its scale; 1.0 if it fell silent."""
+def _score(chart: Chart, place: int, *, apart: bool = True) -> float:
+    """Return how much a curve moved at the onset, as a share of its scale; 1.0 if it fell silent.
+
+    `apart`: how far it is from its peers counts, too.
+    """
     own = next((curve.values for curve in reversed(chart.curves) if curve.look == "own"), None)
     if own is None:
         return 0.0
@@ -182,8 +232,19 @@ def _score(chart: Chart, place: int) -> float:
     )
     drift = 0.0 if before is None or after is None else after - before
     moved = 0.0 if was is None else abs(now - was - drift)
-    apart = 0.0 if after is None else abs(now - after)
-    return max(moved, apart) / scale
+    away = abs(now - after) if apart and after is not None else 0.0
+    return max(moved, away) / scale
+
+
+def _score_of_nodes(chart: Chart, place: int) -> float:
+    """Return how much a curve moved by itself and against its peers, whichever is less.
+
+    Nodes run different jobs: that they differ shows nothing, nor that others moved while this one did not.
+    """
+    alone = [curve for curve in chart.curves if curve.look == "own"]
+    return min(
+        _score(chart, place, apart=False), _score(replace(chart, curves=tuple(alone)), place)
+    )
 
 
 def _middle(values: Floats) -> float | None:

@@ -1,10 +1,11 @@
 """The list of incidents: open ones, ended ones, and how many there are of each kind; pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import chain
 
 from gpuvigil.faults import FAULTS
 from gpuvigil.lifecycle import State
@@ -13,6 +14,7 @@ from gpuvigil.numbers_in_words import counted, natural
 
 from ..data.attention import Attention
 from ..model.fold import Fold, folds, rows
+from ..model.incident_place import node_names
 from .filters import Filters
 
 MOST_SHOWN = 200
@@ -32,7 +34,7 @@ class Entry:
     state: str
     fault: str
     cluster: str
-    node: str
+    nodes: tuple[str, ...]  # every one that it covers
     simulated: bool
     since: datetime
     ended_at: datetime | None
@@ -85,6 +87,7 @@ def entry(incident: Incident, item: Attention | None = None) -> Entry:
     """Return an incident's entry in the list; `item` is given for open ones."""
     label = incident.label or incident.subject.key
     impact, out = incident.impact, incident.out_of_service
+    nodes = node_names(incident.subject, incident.members)
     why_out = "" if out is None else out.reason
     said = (
         incident.title,
@@ -94,6 +97,7 @@ def entry(incident: Incident, item: Attention | None = None) -> Entry:
         incident.id,
         incident.acknowledged_by,
         why_out,
+        *nodes,
         *impact.holders,
         *impact.users,
     )
@@ -105,7 +109,7 @@ def entry(incident: Incident, item: Attention | None = None) -> Entry:
         state=incident.state,
         fault=incident.fault,
         cluster=incident.subject.cluster,
-        node=incident.subject.node,
+        nodes=nodes,
         simulated=incident.simulated,
         since=incident.since,
         ended_at=incident.resolved_at,
@@ -175,11 +179,11 @@ def _seconds(at: datetime | None) -> float:
     return 0.0 if at is None else at.timestamp()
 
 
-_PARTS: dict[str, Callable[[Entry], str]] = {
-    "severity": lambda one: one.severity.value,
-    "fault": lambda one: one.fault,
-    "cluster": lambda one: one.cluster,
-    "node": lambda one: one.node,
+_PARTS: dict[str, Callable[[Entry], Collection[str]]] = {
+    "severity": lambda one: (one.severity.value,),
+    "fault": lambda one: (one.fault,),
+    "cluster": lambda one: (one.cluster,),
+    "node": lambda one: one.nodes,
 }
 
 
@@ -203,8 +207,8 @@ def _tests(filters: Filters) -> Iterator[tuple[str, Callable[[Entry], bool]]]:
         yield "q", lambda one: all(word in one.text for word in words)
 
 
-def _has(part: Callable[[Entry], str], wanted: str, one: Entry) -> bool:
-    return part(one) == wanted
+def _has(part: Callable[[Entry], Collection[str]], wanted: str, one: Entry) -> bool:
+    return wanted in part(one)
 
 
 def _choices(everything: Sequence[Entry], filters: Filters) -> dict[str, tuple[Choice, ...]]:
@@ -216,7 +220,8 @@ def _choices(everything: Sequence[Entry], filters: Filters) -> dict[str, tuple[C
         )
     }
     for name, part in _PARTS.items():
-        counts = Counter(map(part, _fitting(everything, filters, name)))
+        fitting = _fitting(everything, filters, name)
+        counts = Counter(chain.from_iterable(map(part, fitting)))
         chosen = getattr(filters, name)
         if chosen:
             counts.setdefault(chosen, 0)

@@ -15,6 +15,7 @@ from ..components import style
 from ..data import live
 from ..layout import panels
 from ..layout.tree import el, show
+from ..model.incident_place import link_end, members
 from . import (
     acknowledgement,
     drawing,
@@ -24,7 +25,7 @@ from . import (
     story_drawing,
     usefulness,
 )
-from .covers import covered, members
+from .covers import covered
 from .export import as_json, as_markdown
 from .filters import Filters
 from .hub_queries import (
@@ -39,6 +40,7 @@ from .hub_queries import (
 )
 from .listing import Listing, listing, open_entry
 from .messages import channels, configured
+from .named_places import NamedPlaces
 from .story import Assignment, AssignmentState, assignment, on_trial, timeline
 
 # How often ended incidents are read: the newest ones, and a long list.
@@ -141,7 +143,8 @@ def _story(asked: Filters, now: datetime) -> None:
         el("p", line, class_="empty", role="status", key=f"note-{place}")
         for place, line in enumerate([*on_trial(found), *silences(found.silences, now)])
     ]
-    show("story", *old, *notes, story_drawing.head(found, holding, asked, now))
+    head = story_drawing.head(found, holding, asked, _places(found.incident, now), now)
+    show("story", *old, *notes, head)
     acknowledgement.form(found.incident, holding, key)
     _body(found, asked, now)
     _more(found, holding, key, now)
@@ -157,10 +160,17 @@ def _body(found: Story, asked: Filters, now: datetime) -> None:
     with left:
         evidence.draw(one, now)
         changes = changed(found.setups, one.since)
-        show("story-facts", *story_drawing.facts(found, timeline(found), changes))
+        drawn = story_drawing.facts(found, timeline(found), changes, _places(one, now))
+        show("story-facts", *drawn)
     with right:
         past = _similar(one, now)
         show("story-beside", *story_drawing.beside(found, places, past, told, asked, now))
+
+
+def _places(one: Incident, now: datetime) -> NamedPlaces:
+    return NamedPlaces(
+        incident=one, until=link_end(one, now), inventories=live.current().inventories()
+    )
 
 
 def _index(gpu: Subject) -> int | None:

@@ -1,7 +1,7 @@
 """The story of one incident, as trees of elements."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from accounting.hardware import similar_incidents as similar
 from accounting.hardware.incident_steps import Moment, span
@@ -14,20 +14,22 @@ from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
 from ..layout.tree import Node, each, el, fold
+from ..model.incident_place import link_end
 from ..model.short_label import short_label
 from .closing import silence_link
 from .covers import MOST_PLACES, Covered
 from .filters import Filters
 from .hub_queries import Similar, Story
 from .messages import Channel, Message
+from .named_places import NamedPlaces
 from .story import Assignment, AssignmentState, covered_by, whose
 
 MOST_EVIDENCE, MOST_CHANGES, MOST_STEPS, MOST_OTHERS = 7, 5, 6, 3
-# The end of a link's window moves in steps, so that the link stays the same while somebody reads.
-_STEP_SECONDS = 300
 
 
-def head(story: Story, hands: Assignment, asked: Filters, now: datetime) -> Node:
+def head(
+    story: Story, hands: Assignment, asked: Filters, places: NamedPlaces, now: datetime
+) -> Node:
     """Return the head: what happened, to whom, what to do, and who has it."""
     one = story.incident
     look = "over" if hands.state is AssignmentState.OVER else one.severity.value
@@ -50,7 +52,7 @@ def head(story: Story, hands: Assignment, asked: Filters, now: datetime) -> Node
             tabindex="-1",
             arrives="1",
         ),
-        _paragraph(one, now),
+        _paragraph(one, places),
         _covered(story),
         _out_of_service(one),
         el("p", el("b", "Do now: "), one.action, class_="action")
@@ -70,21 +72,16 @@ def head(story: Story, hands: Assignment, asked: Filters, now: datetime) -> Node
     )
 
 
-def _paragraph(one: Incident, now: datetime) -> Node:
+def _paragraph(one: Incident, places: NamedPlaces) -> Node:
     """Return a paragraph on where it is, the first evidence, and whose work it affects."""
-    until = one.resolved_at or _stepped(now)
     first = next((item for item in one.evidence if not item.detail), None)
     return el(
         "p",
         # Every port and node is listed under what it covers.
-        el(
-            "a",
-            short_label(one) or place(one),
-            href=page_links.around(one.subject, one.since, until),
-        ),
+        el("a", short_label(one) or place(one), href=places.page),
         f" ({one.gpus})" if one.gpus else None,
         f" of cluster {one.subject.cluster}. ",
-        f"{first.text[:1].upper()}{first.text[1:]}. " if first else None,
+        *(places.linked(f"{first.text[:1].upper()}{first.text[1:]}. ") if first else ()),
         el("b", *nodes(whose(one), one.subject.cluster, one.impact.holders, one.impact.users)),
         ". ",
         el("a", "The fleet at that time", href=page_links.overview_at(one.since)),
@@ -117,9 +114,11 @@ def _out_of_service(one: Incident) -> Node | None:
     return el("p", el("b", "No alerts while it is out of service: "), one.out_of_service.reason)
 
 
-def facts(story: Story, moments: tuple[Moment, ...], changes: Sequence[Changed]) -> list[Node]:
+def facts(
+    story: Story, moments: tuple[Moment, ...], changes: Sequence[Changed], places: NamedPlaces
+) -> list[Node]:
     """Return evidence, earlier changes, and timeline."""
-    return each((_evidence(story.incident), _changed(changes), _timeline(moments)))
+    return each((_evidence(story.incident, places), _changed(changes), _timeline(moments)))
 
 
 def beside(
@@ -143,18 +142,18 @@ def beside(
     )
 
 
-def _evidence(one: Incident) -> Node:
+def _evidence(one: Incident, places: NamedPlaces) -> Node:
     """Return every fact with its limit and peers; details are folded."""
     first = [item for item in one.evidence if not item.detail][:MOST_EVIDENCE]
     rest = [item for item in one.evidence if item not in first]
     nothing = el("p", "No evidence was written down.", class_="empty")
     folded = (
-        el("details", el("summary", f"{len(rest)} more"), _table(rest), key="details")
+        el("details", el("summary", f"{len(rest)} more"), _table(rest, places), key="details")
         if rest
         else None
     )
     source = el("p", _rule(one), class_="sub") if one.source else None
-    shown = _table(first) if first else None if rest else nothing
+    shown = _table(first, places) if first else None if rest else nothing
     amount = counted(len(one.evidence), "fact") if one.evidence else "none"
     return fold("Evidence", amount, shown, folded, source, key="evidence")
 
@@ -166,7 +165,7 @@ def _rule(one: Incident) -> str:
     return f"Rule: {one.source}{whose}{confidence}"
 
 
-def _table(items: Sequence[Evidence]) -> Node:
+def _table(items: Sequence[Evidence], places: NamedPlaces) -> Node:
     """Return the facts as a table without empty columns."""
     columns = ["What", "Measured"]
     columns += ["Normal"] if any(item.limit for item in items) else []
@@ -174,15 +173,15 @@ def _table(items: Sequence[Evidence]) -> Node:
     return el(
         "table",
         el("thead", el("tr", *(el("th", name, scope="col") for name in columns))),
-        el("tbody", *(_fact(item, columns) for item in items)),
+        el("tbody", *(_fact(item, columns, places) for item in items)),
         class_="evidence",
     )
 
 
-def _fact(item: Evidence, columns: list[str]) -> Node:
+def _fact(item: Evidence, columns: list[str], places: NamedPlaces) -> Node:
     cells = {"Measured": item.value, "Normal": item.limit or "–", "Peers": item.peers or "–"}
-    shown = (el("td", text) for name, text in cells.items() if name in columns)
-    return el("tr", el("th", item.name, scope="row"), *shown)
+    shown = (el("td", *places.linked(text)) for name, text in cells.items() if name in columns)
+    return el("tr", el("th", *places.linked(item.name), scope="row"), *shown)
 
 
 def _changed(changes: Sequence[Changed]) -> Node:
@@ -211,7 +210,7 @@ def _changed(changes: Sequence[Changed]) -> Node:
 
 
 def _covers(one: Incident, places: Sequence[Covered], now: datetime) -> Node:
-    until = one.resolved_at or _stepped(now)
+    until = link_end(one, now)
     shown = [
         el(
             "li",
@@ -416,7 +415,3 @@ def _names(one: Incident) -> Node:
     rows = (("Subject", one.subject.key), ("Fault", one.fault), ("Incident", one.id))
     pairs = [node for name, value in rows for node in (el("dt", name), el("dd", value))]
     return el("details", el("summary", "Names"), el("dl", *pairs), key="names")
-
-
-def _stepped(now: datetime) -> datetime:
-    return now + timedelta(seconds=_STEP_SECONDS - now.timestamp() % _STEP_SECONDS)

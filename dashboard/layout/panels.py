@@ -18,6 +18,7 @@ from ..data.trend import Before
 from ..data.views import NAMED_NODES, FleetView
 from ..model.cluster import ClusterView, DisplayState, PortView, Strip
 from ..model.fold import Fold, folds, rows
+from ..model.incident_place import Inventories, place_page
 from ..model.ports import PORT_WORDS
 from ..model.short_label import short_label
 from . import job_links
@@ -285,14 +286,16 @@ def attention_title(view: FleetView) -> Html:
     return tag("h2", "Needs attention", count, class_="gv-title")
 
 
-def attention_items(view: FleetView) -> list[dict[str, Any]]:
+def attention_items(view: FleetView, inventories: Inventories) -> list[dict[str, Any]]:
     """The first incidents as plain values, for the component: more fit on no screen.
 
     `count` is how many incidents a row is of; use of one kind is one row, whoever holds the GPUs.
     """
     found = folds(item.incident for item in view.attention)
     return [
-        _folded(found[item.id], view.now) if item.id in found else _item(item, view.now)
+        _folded(found[item.id], view.now)
+        if item.id in found
+        else _item(item, view.now, inventories)
         for item in rows(view.attention, found)[:MOST_ATTENTION]
     ]
 
@@ -318,7 +321,7 @@ def _folded(fold: Fold, now: datetime) -> dict[str, Any]:
     }
 
 
-def _item(item: Attention, now: datetime) -> dict[str, Any]:
+def _item(item: Attention, now: datetime, inventories: Inventories) -> dict[str, Any]:
     state = "" if item.state == "open" else f" · {item.state}"
     state += f": {item.now}" if item.now and state else f" · {item.now}" if item.now else ""
     # Cut to minutes, so that an entry does not become another one with every renewal.
@@ -339,7 +342,7 @@ def _item(item: Attention, now: datetime) -> dict[str, Any]:
         "action": item.action,
         "told": [f"{told.channel}: {told.text}" for told in item.delivery],
         "page": page_links.incident_page(item.id),
-        "place": page_links.around(item.subject, item.since, seen),
+        "place": place_page(item.incident, seen, inventories),
     }
 
 

@@ -200,7 +200,7 @@ def _attention(view: FleetView) -> None:
     if not view.attention:
         return
     show = component("attention", _ATTENTION)
-    items = panels.attention_items(view)
+    items = panels.attention_items(view, live.current().inventories())
     left = len(view.attention) - sum(item["count"] for item in items)
     data = {"items": items, "left": left, "page": page_links.INCIDENTS, "wall": is_wall()}
     show(key="attention", data=data)

@@ -81,7 +81,7 @@ def test_what_fails_what_is_rare_and_what_somebody_took_stays_by_itself() -> Non
 def test_the_overview_has_one_row_for_twenty_idle_gpus_which_leads_to_the_list() -> None:
     facts = replace(busy_fleet([node("n1", "lab")]), incidents=(*TWENTY, LOST))
     view = fleet_view(facts, AnalyzerSettings(), NOON)
-    lost, row = attention_items(view)
+    lost, row = attention_items(view, {})
     assert (lost["title"], lost["count"]) == ("gpu_lost", 1)
     assert (row["count"], row["label"]) == (20, "20 GPUs of job 4711 of alice")
     assert row["page"] == row["place"] == page_links.open_incidents_of(FAULT)
@@ -91,7 +91,7 @@ def test_the_overview_has_one_row_for_twenty_idle_gpus_which_leads_to_the_list()
     assert ("job 4711", "/job?cluster=lab&job=4711") in row["impact"]
     others = (replace(TWENTY[0], action="Ask."), *TWENTY[1:])
     mixed = fleet_view(replace(facts, incidents=others), AnalyzerSettings(), NOON)
-    assert [row["action"] for row in attention_items(mixed)] == [""]
+    assert [row["action"] for row in attention_items(mixed, {})] == [""]
 
 
 def entries(of: list[Incident], asked: Filters) -> list[Node]:
@@ -127,7 +127,7 @@ def test_a_handover_names_them_once_and_those_that_are_over_one_by_one() -> None
         replace(one, id=f"over-{one.id}", state="resolved", resolved_at=NOON) for one in TWENTY[:3]
     ]
     found = shift(Records(incidents=(*TWENTY, LOST, *over)), NOON)
-    _, open_, _, ended, _ = handover.body(found)
+    _, open_, _, ended, _ = handover.body(found, {})
     assert texts(open_).startswith("Still open 21")
     assert texts(open_).count("idle") == 1
     assert "20 GPUs of job 4711 of alice" in texts(open_)

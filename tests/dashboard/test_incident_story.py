@@ -23,11 +23,12 @@ from dashboard.device.grid import Grid
 from dashboard.device.hub_queries import OFFSETS, Numbers
 from dashboard.incidents import evidence_chart
 from dashboard.incidents.closing import MUTED, false_alarm, handed_over, matchers, silence_link
-from dashboard.incidents.covers import covered, members
+from dashboard.incidents.covers import covered
 from dashboard.incidents.export import as_json, as_markdown
 from dashboard.incidents.hub_queries import Similar, Story
 from dashboard.incidents.story import AssignmentState, assignment, on_trial, timeline
 from dashboard.incidents.story_drawing import place
+from dashboard.model.incident_place import members
 from gpuvigil.matching.matchers import covered as silenced
 from gpuvigil.matching.matchers import labels_of
 from gpuvigil.model import (

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,15 @@ from dashboard.data.questions import QueryCache
 from dashboard.data.snapshot import Snapshot
 from dashboard.incidents.closing import SILENCED, matchers
 from dashboard.incidents.hub_queries import story
-from gpuvigil.clock import SystemClock, to_text
+from gpuvigil.clock import SystemClock, to_ns, to_text
 from gpuvigil.config import AnalyzerSettings, Config
 from gpuvigil.hub_client import Hub
+from gpuvigil.lineprotocol import encode
 from gpuvigil.model import (
     Acknowledgement,
+    Evidence,
+    Group,
+    GroupKind,
     Incident,
     Inventory,
     Opinion,
@@ -27,10 +31,11 @@ from gpuvigil.model import (
     Severity,
     Silence,
 )
+from gpuvigil.store.hub import HubStore
 from tests.polling import wait_until
 from tests.servers import ROOT, HubProcess, QuickHub
 
-from .scene import gpu, incident, node, notice
+from .scene import gpu, incident, inventory, node, notice
 from .servers import Feed
 
 pytestmark = pytest.mark.server
@@ -103,6 +108,45 @@ def test_what_stands_and_what_is_over_is_listed_and_a_link_opens_one(hub: HubPro
     assert "It is over: there is nothing to acknowledge." in opened
     unknown = said(open_page("incidents", incident="none"))
     assert "is not known to the hub" in unknown
+
+
+def test_a_warm_rack_is_drawn_beside_the_others_and_leads_to_its_page(hub: HubProcess) -> None:
+    client, now = hub.hub(), SystemClock().now()
+    racks = {"sim-001": "r1", "sim-002": "r1", "sim-003": "r2", "sim-004": "r2"}
+    warm = replace(
+        incident("node_silent", node("sim-001"), Severity.WARNING, label="rack r1"),
+        since=now - timedelta(minutes=10),
+        group=Group(GroupKind.RACK, "r1"),
+        members=(node("sim-001").key, node("sim-002").key),
+        evidence=(Evidence(name="nodes of rack r1", value="sim-001, sim-002"),),
+    )
+    known = [inventory(node(name), gpus=1, rack=rack, at=now) for name, rack in racks.items()]
+    client.write_records([warm.to_record(), *(one.to_record() for one in known)])
+    lines = [
+        line
+        for one in known
+        for minute in range(1, 30)
+        if (line := _temperature(one, now - timedelta(minutes=minute), warm))
+    ]
+    HubStore(client).write("\n".join(lines).encode())
+    wait_until("the incident", lambda: live.current().view().attention)
+
+    def shown() -> str:
+        text = said(open_page("incidents", incident=warm.id))
+        return text if "peers" in text else ""
+
+    text = wait_until("the peers' curve", shown, 15)
+    assert "Temperature of its GPUs: 60 °C → 85 °C, peers 60 °C" in text
+    assert "/hardware?cluster=simulated&rack=r1" in text
+    # In the first paragraph, in the evidence, and in what it covers.
+    assert text.count("/node?cluster=simulated&node=sim-002") == 3
+
+
+def _temperature(of: Inventory, at: datetime, warm: Incident) -> str | None:
+    tags = {"cluster": of.subject.cluster, "node": of.subject.node, "uuid": of.gpus[0].uuid}
+    hot = of.rack == "r1" and at >= warm.since
+    fields = {"up": 1, "temperature_celsius": 85 if hot else 60}
+    return encode("gpu", {**tags, "model": "H100"}, fields, to_ns(at))
 
 
 def test_a_silence_by_rack_is_found_whatever_number_of_nodes_there_is(hub: HubProcess) -> None:

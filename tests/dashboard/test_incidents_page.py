@@ -14,7 +14,7 @@ from dashboard.data.freshness import outdated
 from dashboard.data.questions import CachedAnswer
 from dashboard.incidents import drawing, story_drawing
 from dashboard.incidents.acknowledgement import LONGEST_NOTE, acknowledgement
-from dashboard.incidents.covers import covered, members
+from dashboard.incidents.covers import covered
 from dashboard.incidents.filters import Filters
 from dashboard.incidents.hub_queries import PastIncidents, Similar, Story
 from dashboard.incidents.listing import (
@@ -27,9 +27,11 @@ from dashboard.incidents.listing import (
     open_entry,
 )
 from dashboard.incidents.messages import channels, configured
+from dashboard.incidents.named_places import NamedPlaces
 from dashboard.incidents.story import AssignmentState, assignment, timeline
 from dashboard.layout.tree import Node
 from dashboard.layout.typed_text import LONGEST_NAME
+from dashboard.model.incident_place import members
 from gpuvigil.clock import to_text
 from gpuvigil.lifecycle import Signal, State
 from gpuvigil.model import (
@@ -428,13 +430,15 @@ def test_a_story_names_its_evidence_what_it_hides_and_leads_to_its_place_at_that
     )
     other = incident("port_down", node(), Severity.WARNING, state="resolved", resolved_at=NOON)
     story = told(one, others=(other,))
-    head = story_drawing.head(story, assignment(story, NOON), Filters(incident=one.id), NOON)
+    at = NamedPlaces(incident=one, until=NOON, inventories={})
+    asked = Filters(incident=one.id)
+    head = story_drawing.head(story, assignment(story, NOON), asked, at, NOON)
     link = next(child for child in _all(head) if child[0] == "a" and "sim-001" in texts(child))
     assert link[1]["href"].startswith("/gpu?")
     assert "from=2026-01-31T11%3A29%3A00Z" in link[1]["href"]
     places = covered(members(one), lambda gpu: 5)
     beside = story_drawing.beside(story, places, Similar(), (), Filters(), NOON)
-    said = texts(["div", {}, *story_drawing.facts(story, timeline(story), ()), *beside])
+    said = texts(["div", {}, *story_drawing.facts(story, timeline(story), (), at), *beside])
     for part in (
         "3 Gbit/s",
         "80",
@@ -463,7 +467,8 @@ def test_what_the_hub_did_not_tell_is_not_none(past: Similar, said: str) -> None
 def test_a_story_says_why_nobody_is_told_of_what_is_out_of_service() -> None:
     def said(one: Incident) -> str:
         story = told(one)
-        return texts(story_drawing.head(story, assignment(story, NOON), Filters(), NOON))
+        at = NamedPlaces(incident=one, until=NOON, inventories={})
+        return texts(story_drawing.head(story, assignment(story, NOON), Filters(), at, NOON))
 
     why = OutOfService("DRAIN", "drained: fan [ada@2026-01-31T11:00:00]")
     out = replace(LOST, out_of_service=why)

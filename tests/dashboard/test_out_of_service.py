@@ -257,7 +257,7 @@ def test_everything_that_somebody_did_is_told_once_and_newest_first() -> None:
         ("ann", "handed over to ben: shift ends"),
         ("ann", "took it"),
     ]
-    assert 'node="n1"' in texts(["div", {}, *body(found)])
+    assert 'node="n1"' in texts(["div", {}, *body(found, {})])
 
 
 def test_a_link_to_a_shift_shows_the_same_tomorrow() -> None:
@@ -292,7 +292,7 @@ def test_a_node_that_nobody_hears_from_is_listed_with_whose_jobs_and_what_to_do(
 
 def test_what_opened_in_the_shift_is_marked_where_it_stands_or_ended() -> None:
     def shown(one: Incident) -> str:
-        return texts(["div", {}, *body(shift(Records(incidents=(one,)), NOON))])
+        return texts(["div", {}, *body(shift(Records(incidents=(one,)), NOON), {})])
 
     assert "critical new" in shown(opened(SHIFT - SECOND, "within"))
     assert "critical new" not in shown(opened(SHIFT, "before"))

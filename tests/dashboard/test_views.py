@@ -80,7 +80,7 @@ def test_what_cannot_work_comes_before_what_may_suffer_and_then_the_oldest() -> 
 
 def test_an_incident_says_what_where_impact_and_what_to_do() -> None:
     one = incident("gpu_lost", gpu(5), Severity.CRITICAL, label="sim-001 GPU 5", action="Drain.")
-    (item,) = attention_items(view_of(replace(busy_fleet([node()]), incidents=(one,))))
+    (item,) = attention_items(view_of(replace(busy_fleet([node()]), incidents=(one,))), {})
     assert item["title"] == "gpu_lost"
     assert item["label"] == "sim-001 GPU 5"
     assert item["impact"] == [("1 GPU blocked · for 60\u00a0s", "")]
@@ -317,7 +317,7 @@ def test_what_flaps_says_how_it_is_now_and_when_it_closes() -> None:
     )
     book = RecordCache()
     book.apply([one.to_record(), last.to_record(), inventory(node(), ports=ports).to_record()])
-    (item,) = attention_items(view_of(replace(book.onto(facts), pulses=pulses())))
+    (item,) = attention_items(view_of(replace(book.onto(facts), pulses=pulses())), {})
     assert item["impact"][-1][0].endswith(f"flapping: {unbroken(up)}")
 
 
