@@ -16,8 +16,8 @@ from accounting.efficiency.idle_reason import Idleness
 from accounting.usage import Usage
 from accounting.usage.ledger import Ledger, summed
 from accounting.usage.ledger_query import Answer
-from cli import status, who
-from cli import usage as used
+from cli.tables import status, who
+from cli.tables import usage as used
 from dashboard.data.attention import Attention
 from dashboard.lists import holders
 from dashboard.lists.fleet_now import FleetNow, moment_of, with_jobs

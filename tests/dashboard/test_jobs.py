@@ -14,7 +14,7 @@ from accounting.job_ending import verdict
 from accounting.jobs.bound import Bound
 from accounting.jobs.losses import Ended
 from accounting.jobs.measured import Host
-from cli.why import grid as why_grid
+from cli.tables.why import grid as why_grid
 from dashboard.jobs import job_drawing
 from dashboard.jobs.drawing import page
 from dashboard.jobs.filters import Filters
