@@ -17,7 +17,7 @@ from gpuvigil.store import Aggregate, Function
 
 from ..evidence import idle_ranks, job_steps, ranks
 from ..evidence.job_steps import AGE, Holders, goes_on, gpus_of_same_holders, holders
-from ..evidence.known_node import known_node, active
+from ..evidence.known_node import active, known_node
 from ..evidence.power import limits
 from ..window.columns import Floats, Mask, seconds
 from ..window.rows import Row, Rows
