@@ -77,6 +77,7 @@ bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (o
 	$(BIN)/python -m benchmarks.messages
 	$(BIN)/python -m benchmarks.ports
 	$(BIN)/python -m benchmarks.pages
+	$(BIN)/python -m benchmarks.more_pages
 	$(BIN)/python -m benchmarks.collector
 	$(BIN)/python -m benchmarks.records
 	$(BIN)/python -m benchmarks.stores
