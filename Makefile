@@ -98,6 +98,7 @@ RELEASE_FLEETS ?= 35
 accuracy: $(VENV)/dev ## play fleets that nobody has seen with the committed code, write docs/accuracy.md (hours; goes on where it was)
 	$(BIN)/python -m evaluation.run crowded --workers $(WORKERS)
 	$(BIN)/python -m evaluation.run release --fleets $(RELEASE_FLEETS) --workers $(WORKERS)
+	$(BIN)/python -m evaluation.run week --workers $(WORKERS)
 	$(BIN)/python -m scripts.docs
 
 regression: $(VENV)/dev ## compare the detectors with those before, on the same faults; ARGUMENTS=--keep holds the next change against them

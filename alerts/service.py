@@ -106,7 +106,7 @@ def _steps(
 
 
 def _once_at_start(context: Context, profiles: Sequence[ChannelProfile]) -> Callable[[], None]:
-    """Return a step that tells new channels what stands, then waits: a process keeps its channels."""
+    """Return a step that tells new channels what is open, then waits: a process keeps its channels."""
     hub = context.connect()
     situations = SituationReader(hub, context.settings)
 

@@ -36,6 +36,7 @@ from .fleet_state import NO_FILES, Fleet
 from .incidents.acknowledgement import acknowledge, entry_of
 from .incidents.book import Book, advance, mark_out_of_service
 from .incidents.recent_incidents import RecentIncidents
+from .window.absences import Absences
 from .window.rows import Rows
 from .window.usual import Usual
 from .window.waits import Waits
@@ -83,6 +84,7 @@ class Analysis:
         self._book = Book()
         self._declared = tuple(declared)
         self._stood = RecentIncidents(remembered(settings))
+        self._absences = Absences()
         self._waiting: list[Unit] = []
         self._reading: Reading | None = None
         self._slow: Mapping[Subject, Sequence[Finding]] = {}
@@ -133,6 +135,7 @@ class Analysis:
         with self._lock:
             self._fleet, self._book, self._waiting = fleet, book, []
             self._stood.add(lately)
+            self._absences.add(lately)
             learned = {name: of for name, of in self._usual.items() if of.at is not None}
             self._usual = {**usual, **learned}
         return unreadable
@@ -190,13 +193,13 @@ class Analysis:
             self._log_failures(failed, whole=False)
             findings = [finding for them in found.values() for finding in them]
             findings += self._slow.get(node, ())
-            standing = [
+            active = [
                 i
                 for i in self._book.active()
                 if i.subject.of_node() == node or is_cluster_wide(i) or is_of_several_with(i, node)
             ]
             believed, unseen = self._book.believed(new_rows=False), _faults(reads, failed)
-            seen = observe(window, findings, standing, believed, unseen | self._unseen, only=node)
+            seen = observe(window, findings, active, believed, unseen | self._unseen, only=node)
             self._woken.add(node)
             self._conclude(replace(seen, new_rows=False), now)
 
@@ -266,6 +269,7 @@ class Analysis:
             declared=self._declared,
             last_seen=reading.last_seen,
             usual_gap_seconds=self._usual_gap_seconds,
+            absences=self._absences.by_node(reading.now),
             usual=self._usual,
             listening_since=reading.listening_since,
             clocks=reading.clocks,
@@ -297,6 +301,7 @@ class Analysis:
             if old is None or old.version != incident.version:
                 self._waiting.append((incident.to_record(), *steps[identifier]))
                 self._stood.add((incident,))
+                self._absences.add((incident,))
 
 
 def remembered(settings: AnalyzerSettings) -> timedelta:

@@ -1,4 +1,4 @@
-"""`/metrics` of the analyzer: standing incidents, GPU holders, and whether passes still run.
+"""`/metrics` of the analyzer: active incidents, GPU holders, and whether passes still run.
 
 A fleet can have thousands of incidents and holders, so their series are bounded; for incidents a
 series counts those that are not shown.
@@ -38,7 +38,7 @@ def exposition(
     """
     found, hidden = _incidents(list(active))
     parts = [
-        family("gpuvigil_incidents", "gauge", "Incidents that stand.", found),
+        family("gpuvigil_incidents", "gauge", "Open incidents.", found),
         family(
             "gpuvigil_incidents_not_shown",
             "gauge",

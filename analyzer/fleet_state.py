@@ -43,7 +43,7 @@ MEMORY = timedelta(hours=24)
 _MOST_ALIKE = 500
 
 # The kinds of event that end an event, for the kinds that can outlast `MEMORY`.
-_STANDING: Mapping[EventKind, frozenset[EventKind]] = {
+_LASTS_UNTIL: Mapping[EventKind, frozenset[EventKind]] = {
     **{kind: row.cured_by for row in FAULTS.values() for kind in row.told_by},
     # These say why a node is away, for as long as it is.
     EventKind.SHUTDOWN: frozenset({EventKind.BOOT, EventKind.SHUTDOWN}),
@@ -310,12 +310,12 @@ def _still_holds(
     """
     if event.kind is EventKind.BOOT:
         return (event.subject, EventKind.BOOT) not in later
-    if event.kind not in _STANDING or _passes(event):
+    if event.kind not in _LASTS_UNTIL or _passes(event):
         return False
     if event.kind in _WORDS and last_seen is not None and went_on(event, last_seen):
         return False
     places = (event.subject, event.subject.of_node())
-    return not any((place, cure) in later for place in places for cure in _STANDING[event.kind])
+    return not any((place, cure) in later for place in places for cure in _LASTS_UNTIL[event.kind])
 
 
 def _passes(event: Event) -> bool:

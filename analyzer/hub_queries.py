@@ -16,7 +16,7 @@ from accounting.hardware.repeat_offenders import SPAN
 from gpuvigil.clock import EPOCH, from_text
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING, TRANSITIONS, Patience, Signal, State
+from gpuvigil.lifecycle import ACTIVE, TRANSITIONS, Patience, Signal, State
 from gpuvigil.model import (
     SELFTEST_CLUSTER,
     UNREADABLE,
@@ -287,7 +287,7 @@ def read_start_state(hub: Hub, now: datetime, patience: Patience) -> StartState:
     """Read everything needed to continue after a start as if the analyzer had never stopped."""
     # The sequence is read first: what is committed meanwhile is read twice rather than never.
     sequence = hub.changes(-1, KINDS, wait_seconds=0.0).sequence
-    active = [state.value for state in STANDING]
+    active = [state.value for state in ACTIVE]
     unreadable: list[str] = []
     kept = hub.records(RecordKind.INCIDENT, states=active, limit=_MOST_RECORDS)
     over = hub.records(RecordKind.INCIDENT, states=[State.RESOLVED.value], limit=_MOST_RECORDS)
@@ -348,11 +348,11 @@ def not_over(known: Sequence[Incident], now: datetime, patience: Patience) -> li
     kept = [
         incident
         for incident in known
-        if State(incident.state) in STANDING
+        if State(incident.state) in ACTIVE
         or _may_return(incident, now, comes_back_within(incident, patience))
     ]
     # An older version did not write what covers an incident: one of the same node may.
-    nodes = {i.subject.of_node() for i in kept if State(i.state) in STANDING}
+    nodes = {i.subject.of_node() for i in kept if State(i.state) in ACTIVE}
     ids = {incident.id for incident in kept}
     unnamed = [i for i in known if not i.covered_by and i.id not in ids]
     kept += [i for i in unnamed if i.subject.of_node() in nodes and _may_return(i, now, MEMORY)]

@@ -195,7 +195,7 @@ class Service:
             "pass_seconds": seconds,
             "subjects": subjects(answers),
             "newest_at": None if newest is None else to_text(newest),
-            "standing": len(self.analysis.book.active()),
+            "active": len(self.analysis.book.active()),
             "failing": dict(self.analysis.failing),
             "waited_for": dict(self.analysis.extended_limits),
         }

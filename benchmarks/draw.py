@@ -45,7 +45,7 @@ RUNS = 40
 def main() -> None:
     """Measure both sizes."""
     for nodes in (125, 1250):
-        hub, fleet, facts = MadeUp(nodes), Fleet(), standing(nodes)
+        hub, fleet, facts = MadeUp(nodes), Fleet(), active(nodes)
         reading, drawing = [], []
         for number in range(RUNS):
             hub.prepare(NOON + timedelta(seconds=REFRESH_SECONDS * number))
@@ -143,7 +143,7 @@ class MadeUp(Hub):
         )
 
 
-def standing(nodes: int) -> Facts:
+def active(nodes: int) -> Facts:
     """The records of a cluster: every inventory, 1.2 allocations and 0.04 incidents per node."""
     subjects = [node_subject(number) for number in range(nodes)]
     held = [node for number, node in enumerate(subjects) if number % 5 < 3]

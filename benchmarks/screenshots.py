@@ -45,7 +45,7 @@ MESSAGE: ViewportSize = {"width": 780, "height": 200}
 A4: ViewportSize = {"width": 794, "height": 1123}  # at 96 dots an inch
 
 # What stands when the pictures are taken, and what is over by then.
-STANDING: tuple[tuple[str, ...], ...] = (
+ACTIVE: tuple[tuple[str, ...], ...] = (
     ("xid79", "--node", "sim-003", "--gpu", "5"),
     ("port-down", "--node", "sim-009", "--device", "mlx5_1"),
     ("node-silent", "--node", "sim-012"),
@@ -114,10 +114,10 @@ def stand(site: Site, hub: Hub, span: timedelta) -> None:
     for fault in OVER:
         site.run("inject", *fault)
     waited("the first faults are told", lambda: all_told(hub, OVER, STANDS), 300)
-    for fault in (*OVER, *STANDING):
+    for fault in (*OVER, *ACTIVE):
         site.run("inject", *fault, *(["--clear"] if fault in OVER else []))
     broken_at = time.monotonic()
-    waited("the faults are told", lambda: all_told(hub, STANDING, STANDS), 300)
+    waited("the faults are told", lambda: all_told(hub, ACTIVE, STANDS), 300)
     waited("the others are over", lambda: all_told(hub, OVER, ["resolved"]), 600)
     acknowledge(hub)
     waited("one is taken", lambda: hub.records(RecordKind.INCIDENT, states=["acknowledged"]), 60)

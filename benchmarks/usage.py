@@ -29,7 +29,7 @@ from accounting.usage.ownership import AllocationTable
 from accounting.usage.slices import SLICE_FIELDS
 from benchmarks.footprint import cpu_seconds
 from benchmarks.spine import about, say
-from cli import usage
+from cli.tables import usage
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Allocation, GpuIdentity, Inventory, Record, Subject, job_holder
 from tests.servers import HubProcess

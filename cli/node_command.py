@@ -12,7 +12,7 @@ from gpuvigil.config import Config
 from gpuvigil.config.startup import configured_anywhere, parser, run_command
 from gpuvigil.errors import ConfigError
 from gpuvigil.hub_client import Hub, service_hubs
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.model import Acceptance, Incident, RecordKind, Retirement, Subject, readable
 
 # A collector sends every few seconds, or every minute at the slowest.
@@ -68,7 +68,7 @@ def _accept(hub: Hub, node: Subject, chosen: argparse.Namespace) -> None:
     said = Acceptance(node=node, by=chosen.by, note=note, at=at, tested=bool(tested))
     hub.write_records([said.to_record()])
     print(f"{node.key} accepted by {said.by} at {moment(said.at)}: {said.note}")
-    states = sorted(state.value for state in STANDING)
+    states = sorted(state.value for state in ACTIVE)
     found = hub.records(RecordKind.INCIDENT, subject=node.key, states=states)
     for one in readable(found, Incident.from_record):
         print(f"still firing: {one.title} ({one.id}); accept the node again once it is resolved")

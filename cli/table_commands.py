@@ -29,8 +29,8 @@ from gpuvigil.state_directory import config_of_up
 from gpuvigil.store.configured import hubs
 from report.span import span_of
 
-from . import compare, jobs, lemons, live, queue, rma, status, topology, usage, who, why
-from .terminal import at_work, drawn
+from .tables import compare, jobs, lemons, live, queue, rma, status, topology, usage, who, why
+from .tables.terminal import at_work, drawn
 
 _COMPARED = "28d"
 _UNKNOWN = 3  # the exit code by which monitoring plugins report an unknown state

@@ -35,6 +35,9 @@ CROWDED_DAYS = 1.0
 _CROWDING = 100.0
 _MORE_INFERRED = 4.0
 _CROWDED_SHARE = 0.5  # no limit: what fits without touching another fault
+# A site of the size for which the number of messages is measured, with about as many faults as have to be inferred per
+# 1,000 node-days in life. Six of these weeks are 10,000 node-days.
+WEEK_NODES, WEEK_DAYS, WEEK_FAULTS = 250, 7.0, 4.0
 _NODES_PER_RACK = 4
 # Whether a silent node was dead is known for certain once it is back: a play that ends before judges too early.
 _QUIET_END_HOURS = 1.0
@@ -73,6 +76,17 @@ def crowded(seed: int) -> FleetSettings:
             for kind, weight in WEIGHTS
         ),
         settings=WorldSettings(faulty_share=_CROWDED_SHARE, quiet_end_hours=_QUIET_END_HOURS),
+    )
+
+
+def site_week(seed: int) -> FleetSettings:
+    """Return a week of one site like the world, for the number of messages."""
+    return world(
+        seed,
+        nodes=WEEK_NODES,
+        days=WEEK_DAYS,
+        faults_per_1000_node_days=WEEK_FAULTS,
+        settings=WorldSettings(quiet_end_hours=_QUIET_END_HOURS),
     )
 
 

@@ -1,19 +1,20 @@
 """The bound that gpuvigil finds for each job of a block, beside the true one."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from accounting.jobs.bound import Bound, decide
+from accounting.jobs.bound import Activity, Bound, decide
 from accounting.jobs.measured import (
     ASKED,
     ASKED_OF_HOSTS,
     ASKED_OF_PORTS,
+    Node,
     Row,
     activity,
     hosts_of,
@@ -63,16 +64,26 @@ def hours(fleet: Fleet, block: Block, sick: Mapping[int, list[tuple[float, float
     gpus = {row["uuid"]: row for row in window(block.tables["gpu"], ASKED, ("cluster", "node", "uuid", "model"))}  # fmt: skip
     ports = ports_of(window(block.tables["port"], ASKED_OF_PORTS, ("cluster", "node", "device", "port", "role")))  # fmt: skip
     hosts = hosts_of(window(block.tables["node"], ASKED_OF_HOSTS, ("cluster", "node")))
+    held = Counter(
+        node
+        for job in fleet.plan.jobs
+        if job.start < end and job.end > start
+        for node in _nodes(job, topology)
+    )
+    shared = [node for node, count in held.items() if count > 1]
     for job in jobs:
-        yield _hour(job, topology, gpus, ports, hosts, block.end - block.start)
+        nodes = _nodes(job, topology)
+        uuids = [topology.uuids[gpu] for gpu in job.gpus]
+        ranks = [rank(it, gpus.get(it), block.end - block.start, _TICK_SECONDS) for it in uuids]
+        yield _hour(job, activity(ranks, nodes, ports, hosts, shared))
 
 
-def _hour(job: Job, topology: Any, gpus: Mapping[str, Row], ports: Any, hosts: Any, span: timedelta) -> Hour:  # fmt: skip
-    uuids = [topology.uuids[gpu] for gpu in job.gpus]
-    ranks = [rank(it, gpus.get(it), span, _TICK_SECONDS) for it in uuids]
-    names = sorted({topology.places[int(topology.gpu_node[gpu])].name for gpu in job.gpus})
-    nodes = [(SIMULATED_CLUSTER, name) for name in names]
-    found = activity(ranks, nodes, ports, hosts)
+def _nodes(job: Job, topology: Any) -> list[Node]:
+    names = {topology.places[int(topology.gpu_node[gpu])].name for gpu in job.gpus}
+    return [(SIMULATED_CLUSTER, name) for name in sorted(names)]
+
+
+def _hour(job: Job, found: Activity) -> Hour:
     decision = decide(found)
     return Hour(
         job=job.number,

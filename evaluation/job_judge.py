@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Incident, Record, Severity, Subject, Transition
 from simulator.fleet import Fleet, Truth
 from simulator.fleet.jobs import Job
@@ -63,22 +63,22 @@ class IncidentSpan:
 
 def incident_spans(transitions: Iterable[Transition]) -> list[IncidentSpan]:
     """Return each span in which an incident about a job's pace or a hang stood, in order."""
-    standing: dict[str, IncidentSpan] = {}
+    active: dict[str, IncidentSpan] = {}
     found: list[IncidentSpan] = []
     for step in sorted(transitions, key=lambda it: (it.at, it.incident, it.number)):
         incident = Incident.from_record(Record.from_json(step.snapshot))
-        stands = State(step.to_state) in STANDING
-        one = standing.get(step.incident)
+        stands = State(step.to_state) in ACTIVE
+        one = active.get(step.incident)
         if not stands:
             if one is not None:
                 one.until = step.at
-                del standing[step.incident]
+                del active[step.incident]
             continue
         if one is None:
             one = _begun(step, incident)
             if not (one.slow or one.hung or one.condition == UNEVEN):
                 continue
-            standing[step.incident] = one
+            active[step.incident] = one
             found.append(one)
         _follow(one, step, incident)
     return found

@@ -13,7 +13,8 @@ from .judge import measures
 from .judge.matching import Outcome, Verdict
 from .judge.measures import BUDGETS, ENOUGH, FAULT_RATE, PER_NODE_DAYS, Point, Rate, Share
 from .judge.tally import Message, Tally
-from .plays import COSTLY, CROWDED, Play, Tallies, for_tuning, newest, tallies
+from .plays import COSTLY, CROWDED, WEEK, Play, Tallies, for_tuning, newest, tallies
+from .site_week import section as week_section
 
 _WEEK = 7 * PER_NODE_DAYS
 _SORTS = (("inferred", measures.inferred), ("names itself", measures.conformance))
@@ -37,6 +38,7 @@ def page(plays: Sequence[Play]) -> Iterator[str]:
         yield from _conformance(same, before)
         yield from _week(ours)
         yield from _kinds(ours)
+    yield from week_section(newest(plays, WEEK))
     yield from _how()
     yield from _played(plays, counted)
 

@@ -14,7 +14,7 @@ from .fingerprint import ROOT
 from .judge.tally import Tally
 
 PLAYS = ROOT / "evaluation/plays.jsonl"
-RELEASE, CROWDED, TUNING = "release", "crowded", "tuning"
+RELEASE, CROWDED, WEEK, TUNING = "release", "crowded", "week", "tuning"
 # A fault is costly when a job loses at least this share of its pace.
 COSTLY = 0.1
 Play = Mapping[str, Any]
@@ -53,7 +53,7 @@ def newest(plays: Sequence[Play], use: str = RELEASE) -> list[Play]:
 
 def for_tuning(plays: Sequence[Play]) -> list[Play]:
     """Return all other plays: those made to tune, or for detectors that have changed since."""
-    counted = {one["seed"] for use in (RELEASE, CROWDED) for one in newest(plays, use)}
+    counted = {one["seed"] for use in (RELEASE, CROWDED, WEEK) for one in newest(plays, use)}
     return [one for one in plays if one["seed"] not in counted]
 
 

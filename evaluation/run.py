@@ -3,7 +3,8 @@
 The seeds are drawn from the hash of the commit, so nobody knows them before the code is final; a tree with changes is
 refused. Each fleet is played once, every tenth by all sets, and each play is added to `evaluation/plays.jsonl`, good
 or not. `crowded` plays fleets of the commit with a hundred times as many faults, for recall; with `--sets` others
-play every tenth, the first one included. `tuning` plays seeds of one's choice, which are kept as such.
+play every tenth, the first one included. `week` plays weeks of a site of 250 nodes and counts what alerts sends.
+`tuning` plays seeds of one's choice, which are kept as such.
 """
 
 import argparse
@@ -24,17 +25,18 @@ from simulator.fleet import Fleet, FleetSettings, build
 from .baselines import ALWAYS, NEVER, OURS, SETS, SETTINGS, variant_of, variants
 from .baselines.trivial import always
 from .fingerprint import ROOT, checked_out, commit_of_detectors, fleet_hash, judge_hash
-from .fleets import crowded, like_the_world, release_seed
+from .fleets import crowded, like_the_world, release_seed, site_week
 from .judge.claims import Claim, claims
 from .judge.tally import Tally, tally
-from .plays import CROWDED, RELEASE, TUNING, append, read, seen
-from .replay import Replay
+from .plays import CROWDED, RELEASE, TUNING, WEEK, append, read, seen
+from .replay import Replay, read_every
+from .site_week import TICK_SECONDS, account
 from .workers import pool
 
 # Memory for an hour of a large fleet is a few hundred MB in each process.
 _BLOCK = timedelta(minutes=30)
 _OTHERS_EVERY = 10
-_MAKES: Mapping[str, Callable[[int], FleetSettings]] = {CROWDED: crowded}
+_MAKES: Mapping[str, Callable[[int], FleetSettings]] = {CROWDED: crowded, WEEK: site_week}
 # What the analyzer itself reads through our own detectors' needs: an incident of a whole cluster shows how many of its
 # GPUs are at work. Other detector sets do not ask for it.
 _ASKED = Detector(
@@ -63,15 +65,7 @@ def play(
         )
         for name in sets
     }
-    for happening in fleet.happenings():
-        if happening.kind == "hub restart":
-            for replay in replays.values():
-                replay.hub_away(happening.start, happening.end)
-    nodes: set[Subject] = set()
-    for block in fleet.blocks(block_seconds=_BLOCK.total_seconds()):
-        nodes |= {inventory.subject for inventory in block.inventories}
-        for replay in replays.values():
-            replay.feed(block)
+    nodes = _fed(fleet, list(replays.values()))
     span = (fleet.settings.start, fleet.settings.end)
     said: dict[str, list[Claim]] = {ALWAYS: list(always(sorted(nodes), span)), NEVER: []}
     for name, replay in replays.items():
@@ -81,6 +75,29 @@ def play(
         said |= {variant: found[variant] for variant in variants(name)}
     truths = fleet.truths()
     return {name: tally(truths, them, len(nodes), span) for name, them in said.items()}
+
+
+def _week(fleet: Fleet) -> tuple[dict[str, Tally], dict[str, Any]]:
+    """Return what our own detectors did in a week that is read once a minute, and what alerts sent of it."""
+    ours = Replay(read_every(TICK_SECONDS), ahead=_BLOCK)
+    nodes = _fed(fleet, [ours], TICK_SECONDS)
+    span, truths = (fleet.settings.start, fleet.settings.end), fleet.truths()
+    told = tally(truths, claims(ours.transitions), len(nodes), span)
+    return {OURS: told}, {"sent": account(truths, ours.transitions, span[1])}
+
+
+def _fed(fleet: Fleet, replays: Sequence[Replay], tick_seconds: float = 10.0) -> set[Subject]:
+    """Play the whole fleet to these analyzers, and return its nodes."""
+    for happening in fleet.happenings():
+        if happening.kind == "hub restart":
+            for replay in replays:
+                replay.hub_away(happening.start, happening.end)
+    nodes: set[Subject] = set()
+    for block in fleet.blocks(tick_seconds=tick_seconds, block_seconds=_BLOCK.total_seconds()):
+        nodes |= {inventory.subject for inventory in block.inventories}
+        for replay in replays:
+            replay.feed(block)
+    return nodes
 
 
 def stamp(root: Path = ROOT) -> dict[str, str]:
@@ -97,7 +114,7 @@ def run(use: str, seed: int, sets: Sequence[str], stamped: Mapping[str, str]) ->
     """Play one fleet and return its line of the results."""
     begun = time.process_time()
     fleet = build(_MAKES.get(use, like_the_world)(seed))
-    found = play(fleet, sets)
+    found, sent = _week(fleet) if use == WEEK else (play(fleet, sets), {})
     return {
         "use": use,
         "seed": seed,
@@ -106,6 +123,7 @@ def run(use: str, seed: int, sets: Sequence[str], stamped: Mapping[str, str]) ->
         "tallies": {name: one.to_json(messages=name == OURS) for name, one in found.items()},
         # By fault: the largest share of its pace that a job lost, where the plan knows it.
         "lost": {it.id: it.pace_lost for it in fleet.truths() if it.pace_lost is not None},
+        **sent,
     }
 
 
@@ -138,6 +156,8 @@ def _wanted(chosen: argparse.Namespace, commit: str) -> dict[int, Sequence[str]]
             release_seed(commit, number, CROWDED): sets_of(number, [OURS, *chosen.sets])
             for number in numbers
         }
+    if chosen.use == WEEK:
+        return {release_seed(commit, number, WEEK): [OURS] for number in numbers}
     return {release_seed(commit, number): sets_of(number, chosen.sets) for number in numbers}
 
 
@@ -148,13 +168,15 @@ def _chosen(arguments: Sequence[str]) -> argparse.Namespace:
     release.add_argument("--fleets", type=int, default=35, help="35 are 1,000 nodes for a week")
     full = uses.add_parser(CROWDED, help="fleets of the commit with many faults, for recall")
     full.add_argument("--fleets", type=int, default=6, help="6 have some 300 inferred faults")
+    week = uses.add_parser(WEEK, help="weeks of a site of the commit, for the number of messages")
+    week.add_argument("--fleets", type=int, default=6, help="6 are 10,000 node-days")
     tuning = uses.add_parser(TUNING, help="fleets to look at before the code stands")
     tuning.add_argument("seeds", type=int, nargs="+")
     for one in (release, tuning):
         one.add_argument("--sets", nargs="*", choices=list(SETS), default=list(SETS))
     others = [name for name in SETS if name != OURS]
     full.add_argument("--sets", nargs="*", choices=others, default=[], help="beside our own")
-    for one in (release, full, tuning):
+    for one in (release, full, week, tuning):
         one.add_argument("--workers", type=int, default=1, help="fleets played at a time")
     return parser.parse_args(arguments)
 

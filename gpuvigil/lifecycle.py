@@ -54,7 +54,7 @@ TRANSITIONS: dict[tuple[State, Signal], State] = {
 }
 
 # States in which the fault is believed to be present.
-STANDING = frozenset({State.OPEN, State.ACKNOWLEDGED, State.FLAPPING})
+ACTIVE = frozenset({State.OPEN, State.ACKNOWLEDGED, State.FLAPPING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

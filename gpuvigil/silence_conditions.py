@@ -12,6 +12,8 @@ class NodeSilence(str, Enum):
     COLLECTOR = "collector"
     UNHEARD = "unheard"
     SCALED_DOWN = "scaled_down"
+    AWAY = "away"
+    STAYS_AWAY = "stays_away"
     RACK_POWER = "rack_power"
     RACK_NETWORK = "rack_network"
     RACK_EITHER = "rack_either"
@@ -71,6 +73,8 @@ UNSETTLED: frozenset[str] = frozenset(
         NodeSilence.COLLECTOR,
         NodeSilence.UNHEARD,
         NodeSilence.SCALED_DOWN,
+        NodeSilence.AWAY,
+        NodeSilence.STAYS_AWAY,
         NodeSilence.RACK_POWER,
         NodeSilence.RACK_NETWORK,
         NodeSilence.RACK_EITHER,
@@ -83,6 +87,7 @@ MAY_BE_DEATH: frozenset[str] = frozenset(
         "",
         NodeSilence.DEAD,
         NodeSilence.UNHEARD,
+        NodeSilence.STAYS_AWAY,
         NodeSilence.RACK_POWER,
         NodeSilence.RACK_EITHER,
         NodeSilence.NOT_BACK,
@@ -109,6 +114,14 @@ _WORDS: Mapping[NodeSilence, tuple[str, str]] = {
     NodeSilence.SCALED_DOWN: (
         "Idle nodes left one by one: scaled down?",
         "Nothing, if somebody or an autoscaler took them; else look at the node's console.",
+    ),
+    NodeSilence.AWAY: (
+        "Node is away, as at this hour on other days",
+        "Nothing, if somebody switches it off at this hour; else look at the node's console.",
+    ),
+    NodeSilence.STAYS_AWAY: (
+        "Node stays away longer than on other days",
+        "Ask its owner whether it is to be off; else look at the node's console.",
     ),
     NodeSilence.RACK_POWER: (
         "Rack's nodes are dead: power, or what stopped them all",

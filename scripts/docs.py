@@ -71,7 +71,7 @@ def provenance() -> Iterator[str]:
     unread = sum(1 for metric in every if metric.used_by.startswith("to come"))
     yield f"{unread} fields are read by nobody but `/metrics` and who asks the store: those *used by* what is to come."
     yield "**No value here has been read from a real NVIDIA GPU yet.** `nvml.h` is NVIDIA's header, API version 13, which the fake"
-    yield "driver library of the tests follows; `sysfs-...` the Linux kernel's ABI documentation; `linux-qdisc` its `include/uapi/linux/gen_stats.h`, `linux-tcp-info` its `tcp.h` there, `linux-iostats` its Documentation/admin-guide/iostats.rst, `linux-thermal` its page *Intel thermal throttle events reporting*; `mlx5-counters` its documentation of that driver's; `vllm-triton-metrics` the servers' documentation (`tests/fixtures/inference`)."
+    yield "driver library of the tests follows; `sysfs-...` the Linux kernel's ABI documentation; `linux-qdisc` its `include/uapi/linux/gen_stats.h`, `linux-tcp-info` its `tcp.h` there, `linux-iostats` its Documentation/admin-guide/iostats.rst, `cgroup-v2` its Documentation/admin-guide/cgroup-v2.rst, `linux-thermal` its page *Intel thermal throttle events reporting*; `mlx5-counters` its documentation of that driver's; `vllm-triton-metrics` the servers' documentation (`tests/fixtures/inference`)."
 
 
 def seen(metric: Metric) -> str:
@@ -159,7 +159,7 @@ def faults() -> Iterator[str]:
     yield "From `gpuvigil/data/xid.csv`, a source per row. *Sticky* errors stay open until a cure is seen (the GPU back, a reset, a reboot);"
     yield "*passing* errors end some time after they were last seen."
     yield ""
-    yield "| Xid | name | severity | stands | meaning | first action | source |"
+    yield "| Xid | name | severity | ends | meaning | first action | source |"
     yield "|---|---|---|---|---|---|---|"
     for xid in xids().values():
         yield (
@@ -227,7 +227,7 @@ def sxid_rows() -> Iterator[str]:
     yield "## SXid codes"
     yield ""
     yield f"From `gpuvigil/data/sxid.csv`, {len(sxids())} codes with a source per row. What the Fabric Manager guide calls always fatal is critical"
-    yield "and stands until the node is booted; potentially fatal is a warning, the rest info, and both pass. Where the guide is silent the class"
+    yield "and stays open until the node is booted; potentially fatal is a warning, the rest info, and both pass. Where the guide is silent the class"
     yield "is inferred from the driver's name of the code, and the source says so."
     yield ""
     yield "| SXid | name | severity | part | meaning | source |"

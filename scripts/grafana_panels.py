@@ -79,7 +79,7 @@ FLEET = (
     _stat(
         "Incidents",
         'sum(gpuvigil_incidents{cluster=~"$cluster", held="no"}) or 0 * max(gpuvigil_incidents_not_shown)',
-        "What stands now, without nodes that are out of service on purpose.",
+        "Open incidents, without those of nodes that are out of service on purpose.",
         bad_from=((1, "orange"),),
     ),
     _lines(
@@ -134,7 +134,7 @@ FLEET = (
         nothing="none",
     ),
     Panel(
-        title="What stands",
+        title="Open incidents",
         text="Incidents by node and fault; the link leads to gpuvigil's page of the node.",
         queries=(('gpuvigil_incidents{cluster=~"$cluster"}', ""),),
         kind="table",

@@ -61,20 +61,20 @@ def _parser() -> argparse.ArgumentParser:
         help=f"end the fault; '--clear {EVERYTHING}' ends every one",
     )
     commands.add_argument(
-        "--list", action="store_true", help="name every fault, and those that stand"
+        "--list", action="store_true", help="name every fault, and those that are active"
     )
     return commands
 
 
 def listing(settings: SimulatorSettings) -> str:
-    """Return every fault with its place arguments and its sentence, and those that stand now."""
+    """Return every fault with its place arguments and its sentence, and those that are active now."""
     place = {Target.GPU: "--node --gpu", Target.PORT: "--node [--device]", Target.NODE: "--node"}
     rows = [f"{name:<13} {place[kind.target]:<18} {kind.sentence}" for name, kind in KINDS.items()]
     try:
-        standing = [fault for fault in read(settings.faults_file) if fault.cleared_at is None]
+        active = [fault for fault in read(settings.faults_file) if fault.cleared_at is None]
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {settings.faults_file}: {error}") from None
-    now = [f"{fault.name:<13} {fault.place} since {fault.at:%H:%M:%S} UTC" for fault in standing]
+    now = [f"{fault.name:<13} {fault.place} since {fault.at:%H:%M:%S} UTC" for fault in active]
     return "\n".join([*rows, "", "Now:" if now else "Now: none", *now])
 
 

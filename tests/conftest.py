@@ -7,6 +7,7 @@ import resource
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from functools import cache
 from pathlib import Path
@@ -144,7 +145,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tier's tests; files that take long begin first, so that small ones fill the end."""
+    """Keep the tier's tests; files that take long begin first, so that small ones fill the end.
+
+    Of files with sites those begin first whose tests may take longest together.
+    """
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()) or item.get_closest_marker("alone"):
             item.add_marker(pytest.mark.site)
@@ -156,15 +160,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{path}: make test-sites would not see that it has sites")
     long_ = {item.path for item, names in marks.items() if names & SECOND_TIER}
     tier = config.getoption("--tier", None)
-    items[:] = sorted(
-        (
-            item
-            for item in items
-            # A file that is asked for by name is read by every process.
-            if tier is None or (is_in(tier, marks[item]) and item.path in files_to_read(config))
-        ),
-        key=lambda item: item.path not in long_,
-    )
+    kept = [
+        item
+        for item in items
+        # A file that is asked for by name is read by every process.
+        if tier is None or (is_in(tier, marks[item]) and item.path in files_to_read(config))
+    ]
+    may_take: Counter[Path] = Counter()
+    for item in kept:
+        timeout = item.get_closest_marker("timeout")
+        if timeout and "site" in marks[item]:
+            may_take[item.path] += timeout.args[0]
+    items[:] = sorted(kept, key=lambda item: (item.path not in long_, -may_take[item.path]))
 
 
 def pytest_configure(config: pytest.Config) -> None:

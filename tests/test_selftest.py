@@ -15,7 +15,7 @@ from analyzer.incidents.book import Book
 from gpuvigil.clock import ManualClock
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults import FAULTS, Fault
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.model import Incident, RecordKind
 from gpuvigil.model.selftest_nodes import OVER_AFTER, node_name, over
 from gpuvigil.store.memory import MemoryStore
@@ -86,8 +86,8 @@ class Site:
         found = outcomes(self.play, self.incidents.values(), seen)
         return [one.fault for one in found if one.seconds is None]
 
-    def standing(self) -> Sequence[str]:
-        states = {state.value for state in STANDING}
+    def active(self) -> Sequence[str]:
+        states = {state.value for state in ACTIVE}
         return sorted(one.fault for one in self.incidents.values() if one.state in states)
 
 
@@ -106,7 +106,7 @@ def test_every_rule_fires_and_all_of_it_ends_when_the_nodes_are_silent() -> None
     site.passes(10.0, 5, ticking=True)
     assert site.silent() == []
     # One incident for each, and nothing beside it.
-    assert site.standing() == sorted(FAULTS)
+    assert site.active() == sorted(FAULTS)
     assert all(one.marked for one in site.incidents.values())
     # What rests on events counts from when they were told.
     found = outcomes(site.play, site.incidents.values(), dict.fromkeys(site.incidents, 30.0), 25.0)
@@ -114,7 +114,7 @@ def test_every_rule_fires_and_all_of_it_ends_when_the_nodes_are_silent() -> None
     assert (seconds["gpu_lost"], seconds["host_memory"]) == (5.0, 5.0)
     assert (seconds["gpu_hot"], seconds["node_silent"]) == (30.0, 30.0)
     site.passes(10.0, 9, ticking=False)
-    assert site.standing() == []
+    assert site.active() == []
 
 
 @pytest.mark.medium

@@ -1,5 +1,7 @@
 """No test is left out: what one tier does not run, another one that `.ci/run` runs does."""
 
+import subprocess
+import sys
 from itertools import combinations
 from pathlib import Path
 
@@ -76,6 +78,22 @@ def test_what_is_timed_runs_after_all_others_and_once(given: tuple[str, ...]) ->
     tiers = [tier for tier in ("unit", "test", "sites", "alone") if is_in(tier, {*given, "alone"})]
     assert tiers == ["alone"]
     assert not is_in("alone", set(given))
+
+
+@pytest.mark.server
+def test_of_files_with_sites_that_begins_first_whose_tests_may_take_longest() -> None:
+    names = ("test_infiniband.py", "test_first_visit.py", "test_bare_nodes.py")
+    words = ["--collect-only", "-q", "--tier", "sites", *(f"tests/end_to_end/{it}" for it in names)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    tests = [line for line in done.stdout.splitlines() if "::" in line]
+    begun = dict.fromkeys(Path(line.partition("::")[0]).name for line in tests)
+    assert tuple(begun) == names[::-1]
 
 
 @pytest.mark.parametrize(

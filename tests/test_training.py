@@ -18,7 +18,7 @@ from gpuvigil.model import Finding
 from tests.nvml_fake import FakeDriver
 from tests.training_job import RANKS, ROOT, TrainingJob
 
-pytestmark = [pytest.mark.server, pytest.mark.site, pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.server, pytest.mark.site, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -39,6 +39,7 @@ def told(found: list[Finding]) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.alone
 def test_of_eight_ranks_the_slow_the_stopped_and_the_killed_one_is_named(job: TrainingJob) -> None:
     assert job.until(lambda _: job.step() >= 30, 180.0)[0] == []
     job.send(5, signal.SIGUSR1)
@@ -69,7 +70,7 @@ def test_of_eight_ranks_the_slow_the_stopped_and_the_killed_one_is_named(job: Tr
 
 @pytest.mark.parametrize(("kind", "phase"), [("lightning", 1), ("hugging_face", 4)])
 def test_a_framework_s_callback_tells_its_steps(tmp_path: Path, kind: str, phase: int) -> None:
-    """Evaluations take a second each, and a step next to nothing beside its own work."""
+    """Evaluations take three seconds each, and a step next to nothing beside its own work."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.training_frameworks", kind, str(tmp_path)],
         cwd=ROOT,
@@ -95,7 +96,7 @@ def test_a_framework_s_callback_tells_its_steps(tmp_path: Path, kind: str, phase
     assert 0.05 <= said.own_seconds < 0.5
     assert said.own_first_seconds is not None
     assert said.p99_seconds is not None
-    assert said.p99_seconds < 1.0
+    assert said.p99_seconds < 3.0
     assert said.input_seconds is not None
     assert said.input_seconds < 0.5
     assert said.checkpoint_age_seconds is not None

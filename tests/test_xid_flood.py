@@ -132,8 +132,8 @@ class Node:
         self.transitions += map(Transition.from_record, steps)
 
     def incidents(self, gpu: str) -> list[Incident]:
-        standing = self.analysis.book.active()
-        return [one for one in standing if one.subject == replace(NODE, gpu=gpu)]
+        active = self.analysis.book.active()
+        return [one for one in active if one.subject == replace(NODE, gpu=gpu)]
 
     def names(self, events: Sequence[Event]) -> set[tuple[str, int, str]]:
         found = set()

@@ -22,8 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gpuvigil.steps import Steps
 
-# Seconds of a pass without any collective; an evaluation takes far longer.
-OWN_SECONDS, EVALUATION_SECONDS, SLOWER = 0.25, 1.0, 1.3
+# Seconds of a pass without any collective; an evaluation takes far longer, also than a step on a busy machine.
+OWN_SECONDS, EVALUATION_SECONDS, SLOWER = 0.25, 3.0, 1.3
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 factor = [1.0, SLOWER]
 

@@ -86,7 +86,7 @@ class TrainingJob:
         of_gpus = {gpu.identity.uuid: gpu for gpu in tick.gpus if gpu.identity is not None}
         self.gpus = {gpu.index: replace(NODE, gpu=uuid) for uuid, gpu in of_gpus.items()}
         on = {uuid: gpu.processes for uuid, gpu in of_gpus.items() if gpu.processes is not None}
-        self._book.see_steps(self._sensor.read(on, tick.at))
+        self._book.see_jobs(self._sensor.read(on, tick.at), {})
         news = self._book.update(tick, tick.at, None)
         samples = [
             Sample(subject=replace(NODE, gpu=row.tags["uuid"]), at=row.at, fields=row.fields)

@@ -85,9 +85,9 @@ class Measured:
 class IdleContext:
     """What is known besides the GPU's own numbers."""
 
-    faulty: bool = False  # the GPU or its node has a standing fault
+    faulty: bool = False  # the GPU or its node has an active fault
     peers_busy: bool = False  # other GPUs of the holder computed
-    peers_faulty: bool = False  # another GPU or node of the holder has a standing fault
+    peers_faulty: bool = False  # another GPU or node of the holder has an active fault
     waits_for_data: bool = False  # programs on its nodes were stuck on storage
     standby: bool = False  # the holder is declared to wait for work
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Incident, RecordKind, readable
 
 _FIRST, _MOST = 500, 100_000
@@ -11,9 +11,9 @@ _FIRST, _MOST = 500, 100_000
 
 def active_since(hub: Hub, since: datetime) -> list[Incident]:
     """Return the incidents that stood at any time since then, whenever they began. Errors as `resolved_since`."""
-    states = tuple(state.value for state in STANDING)
-    standing = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
-    return [*readable(standing, Incident.from_record), *resolved_since(hub, since)]
+    states = tuple(state.value for state in ACTIVE)
+    active = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
+    return [*readable(active, Incident.from_record), *resolved_since(hub, since)]
 
 
 def resolved_since(hub: Hub, since: datetime) -> list[Incident]:

@@ -78,7 +78,7 @@ ADVICE = {
     Bound.UNKNOWN: "",
 }
 STEPS, SM, HOST, PORTS = "step times of its ranks", "SM activity", "host CPU", "port traffic"
-STORAGE = "bytes read and written by its nodes"
+STORAGE = "bytes that it reads and writes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +123,8 @@ class Activity:
     cpu_pressure_percent: float | None = None
     read_bytes_per_second: float | None = None  # by one node, on disks and mounts
     written_bytes_per_second: float | None = None  # by the node that writes most
+    # Whether other jobs have GPUs of its nodes: these two are then its own, on disks alone.
+    with_others: bool = False
     steps: Steps | None = None
     checkpoint_share: float | None = None  # upper bound of the share of the span, by ranks' phases
     checkpoints: bool = False  # whether one was written in the span
@@ -266,11 +268,14 @@ def _of_storage(job: Activity, waits: str) -> _Found | None:
     read, written = job.read_bytes_per_second or 0.0, job.written_bytes_per_second or 0.0
     outside = None if job.steps is None else job.steps.outside_share
     between = outside is None or outside >= STEP_SHARE
+    reads, writes = (
+        ("it reads", "it writes") if job.with_others else ("its nodes read", "its nodes write")
+    )
     if written >= STORAGE_BYTES and written > read and between:
-        said = f"{waits}, and its nodes write {written / 1e6:.0f} MB/s"
+        said = f"{waits}, and {writes} {written / 1e6:.0f} MB/s"
         return Bound.CHECKPOINT, said, _FITS
     if read >= STORAGE_BYTES and read >= written:
-        return Bound.INPUT, f"{waits}, and its nodes read {read / 1e6:.0f} MB/s", _FITS
+        return Bound.INPUT, f"{waits}, and {reads} {read / 1e6:.0f} MB/s", _FITS
     return None
 
 
@@ -279,6 +284,8 @@ def _unseen(job: Activity) -> str:
     nothing = "no measurement says what they wait for"
     if job.read_bytes_per_second is None and job.written_bytes_per_second is None:
         return nothing
+    if job.with_others:
+        return f"{nothing}: it reads and writes little on its nodes' own disks, and other jobs use their network file systems, too"
     return f"{nothing}: its nodes read and write little, and reads from an object store or a cache do not show"
 
 

@@ -4,6 +4,7 @@ A job that its node or a person ended loses its work since the last checkpoint. 
 known, the loss is at most all its work, and is reported as an upper bound.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ _FAILURES = frozenset(
 _OF_SITE = frozenset({EndCause.HARDWARE, EndCause.NODE, EndCause.NETWORK})
 # A later successor was started by somebody, and is no restart [ours].
 _RESTARTS_WITHIN = timedelta(hours=12)
+LEAST_RESTARTS = 3  # a median of fewer says little [ours]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,16 +236,24 @@ def begin_of(job: Ended) -> Begin | None:
     )
 
 
-def restart(found: Iterable[Loss], begins: Iterable[Begin]) -> timedelta | None:
-    """Return the median time until jobs that the site's failures ended ran again.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """A job that a failure of the site ended, and that ran again."""
+
+    nodes: int
+    after: timedelta
+
+
+def restarts(found: Iterable[Loss], begins: Iterable[Begin]) -> Sequence[Restart]:
+    """Return the jobs that the site's failures ended and that ran again.
 
     The next job of the same user and name counts (for an array, of the same task) if it was submitted
-    after the other had ended; None where none came back.
+    after the other had ended.
     """
     begun: defaultdict[tuple[str, str | None, str | None, str], list[Begin]] = defaultdict(list)
     for one in begins:
         begun[one.of].append(one)
-    gaps = []
+    again = []
     for loss in found:
         ended, ran = loss.job.ended_at, begin_of(loss.job)
         if loss.why not in _OF_SITE or loss.job.name is None or ran is None:
@@ -253,5 +263,29 @@ def restart(found: Iterable[Loss], begins: Iterable[Begin]) -> timedelta | None:
             for one in begun[ran.of]
             if ended <= one.at <= ended + _RESTARTS_WITHIN and (one.submitted_at or ended) >= ended
         ]
-        gaps += [(min(later) - ended).total_seconds()] if later else []
-    return timedelta(seconds=median(gaps)) if gaps else None
+        if later:
+            again.append(Restart(nodes=len(loss.job.nodes), after=min(later) - ended))
+    return again
+
+
+def restart(found: Iterable[Restart]) -> timedelta | None:
+    """Return the median time until jobs ran again; None where none came back."""
+    seconds = [one.after.total_seconds() for one in found]
+    return timedelta(seconds=median(seconds)) if seconds else None
+
+
+def restart_by_size(found: Iterable[Restart], counts: Iterable[int]) -> Mapping[int, timedelta]:
+    """Return the median by number of nodes, of the jobs with so many and fewer than the next number.
+
+    Only where enough of them came back.
+    """
+    known: defaultdict[int, list[Restart]] = defaultdict(list)
+    steps = sorted(counts)
+    for one in found:
+        if place := bisect_right(steps, one.nodes):
+            known[steps[place - 1]].append(one)
+    return {
+        nodes: after
+        for nodes, them in known.items()
+        if len(them) >= LEAST_RESTARTS and (after := restart(them)) is not None
+    }

@@ -1,7 +1,7 @@
 """The store queries about jobs, and how their rows become one job's figures: pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import fsum
 from statistics import median
@@ -46,7 +46,6 @@ _OF_STEPS = tuple(
         (_MEAN, "step_phase"),
     )
 )
-ASKED = (_COUNTED, *_OF_GPUS, *_OF_STEPS)
 ASKED_OF_PORTS = (
     Aggregate(function=_MAX, field="speed_bits_per_second"),
     *(
@@ -55,16 +54,24 @@ ASKED_OF_PORTS = (
     ),
 )
 # Bytes on a node's own disks and on network file systems; object stores are in neither.
-_READ = ("disk_read_bytes", "shared_read_bytes")
-_WRITTEN = ("disk_write_bytes", "shared_write_bytes")
+READ = ("disk_read_bytes", "shared_read_bytes")
+WRITTEN = ("disk_write_bytes", "shared_write_bytes")
+# Bytes of the job itself, on its node's own disks.
+OWN_READ, OWN_WRITTEN = "job_disk_read_bytes", "job_disk_write_bytes"
+ASKED = (
+    _COUNTED,
+    *_OF_GPUS,
+    *_OF_STEPS,
+    *(Aggregate(function=Function.INCREASE, field=field) for field in (OWN_READ, OWN_WRITTEN)),
+)
 ASKED_OF_HOSTS = tuple(
     Aggregate(function=Function.INCREASE, field=field)
     for field in (
         "cpu_milliseconds",
         "cpu_busy_milliseconds",
         "cpu_pressure_microseconds",
-        *_READ,
-        *_WRITTEN,
+        *READ,
+        *WRITTEN,
     )
 )
 # Per lane and direction, in bytes a second after encoding (PCI-SIG's raw rates: 2.5, 5, 8, 16, 32, 64 GT/s).
@@ -130,8 +137,8 @@ def _host(row: Row) -> Host:
     return Host(
         cpu_percent=None if share is None else 100.0 * share,
         cpu_pressure_percent=None if waited is None else min(waited / seconds / 1e4, 100.0),
-        read_bytes_per_second=_moved(row, _READ, seconds),
-        written_bytes_per_second=_moved(row, _WRITTEN, seconds),
+        read_bytes_per_second=_moved(row, READ, seconds),
+        written_bytes_per_second=_moved(row, WRITTEN, seconds),
     )
 
 
@@ -218,6 +225,10 @@ class Rank:
     outside_share: float | None = None  # share of the span in no step
     checkpoint_age_seconds: float | None = None
     checkpoint_share: float | None = None  # upper bound of the share of the span
+    # By its whole job on its node's own disks, as the job's control group counts them.
+    read_bytes_per_second: float | None = None
+    written_bytes_per_second: float | None = None
+    node: Node | None = None
     number: int | None = None  # as its program numbers it
     span_seconds: float | None = None  # time for which it was seen
 
@@ -260,6 +271,9 @@ def rank(key: str, row: Row | None, span: timedelta, tick_seconds: float) -> Ran
         outside_share=_outside(row, seconds),
         checkpoint_age_seconds=row.get("checkpoint_age_seconds_last"),
         checkpoint_share=_in_checkpoint(row),
+        read_bytes_per_second=_rate(row.get(f"{OWN_READ}_increase"), seconds),
+        written_bytes_per_second=_rate(row.get(f"{OWN_WRITTEN}_increase"), seconds),
+        node=(row["cluster"], row["node"]),
         number=None if row.get("rank_last") is None else int(row["rank_last"]),
         span_seconds=seconds,
     )
@@ -306,10 +320,19 @@ def activity(
     nodes: Iterable[Node],
     ports: Mapping[Node, Ports],
     hosts: Mapping[Node, Host],
+    with_others: Collection[Node] = (),
 ) -> Activity:
-    """Return a job's activity from all its GPUs and from the ports and hosts of its nodes."""
+    """Return a job's activity from all its GPUs and from the ports and hosts of its nodes.
+
+    On nodes that it has with others, only what the job itself reads and writes counts.
+    """
     here = list(nodes)
-    of_hosts = [hosts.get(node, Host()) for node in here]
+    of_hosts = [
+        _without_others(hosts.get(node, Host()), node, ranks)
+        if node in with_others
+        else hosts.get(node, Host())
+        for node in here
+    ]
     of_ports = [ports.get(node, Ports()) for node in here]
 
     def mean(name: str, of: Sequence[object] = ranks) -> float | None:
@@ -348,9 +371,22 @@ def activity(
             (it for one in of_hosts if (it := one.written_bytes_per_second) is not None),
             default=None,
         ),
+        with_others=not set(here).isdisjoint(with_others),
         steps=steps_of(ranks),
         checkpoint_share=_middle([one.checkpoint_share for one in ranks]),
         checkpoints=any(map(_wrote, ranks)),
+    )
+
+
+def _without_others(host: Host, node: Node, ranks: Iterable[Rank]) -> Host:
+    """Return the host with what the job reads and writes on it, which each of its GPUs there says."""
+    mine = [one for one in ranks if one.node == node]
+    read = [it for one in mine if (it := one.read_bytes_per_second) is not None]
+    written = [it for one in mine if (it := one.written_bytes_per_second) is not None]
+    return replace(
+        host,
+        read_bytes_per_second=max(read, default=None),
+        written_bytes_per_second=max(written, default=None),
     )
 
 

@@ -9,10 +9,11 @@ queue.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
+from types import MappingProxyType
 
 from accounting.chance import exact_rate
 from accounting.hardware.repeat_offenders import SAME_FAILURE
@@ -147,13 +148,26 @@ class Size:
     mttf: timedelta | None
     interval: timedelta | None
     ettr: float | None
+    mttr: timedelta | None = None  # until jobs of this size ran again
 
 
-def sizes(rate: FailureRate, counts: Iterable[int], restart_seconds: float) -> Sequence[Size]:
-    """Return the expectations for these numbers of nodes, each with its best checkpoint interval."""
+def sizes(
+    rate: FailureRate,
+    counts: Iterable[int],
+    restart_seconds: float,
+    again: Mapping[int, timedelta] = MappingProxyType({}),
+) -> Sequence[Size]:
+    """Return the expectations for these numbers of nodes, each with its best checkpoint interval.
+
+    `again` is how long jobs on so many nodes took to run again, where that is known; else
+    `restart_seconds`.
+    """
     found = []
     for nodes in sorted(set(counts)):
-        every = best_interval(rate, nodes)
-        share = None if every is None else ettr(rate, nodes, every, WRITE_SECONDS, restart_seconds)
-        found.append(Size(nodes=nodes, mttf=mttf(rate, nodes), interval=every, ettr=share))
+        every, back = best_interval(rate, nodes), again.get(nodes)
+        seconds = restart_seconds if back is None else back.total_seconds()
+        share = None if every is None else ettr(rate, nodes, every, WRITE_SECONDS, seconds)
+        found.append(
+            Size(nodes=nodes, mttf=mttf(rate, nodes), interval=every, ettr=share, mttr=back)
+        )
     return found

@@ -153,7 +153,7 @@ class RecordsView:
         return person.role is not Role.OWN and bool(self.names.teams(name) & person.teams)
 
     def _end(self, record: Record) -> datetime:
-        """Return when what the record is about ended: what goes on, or belongs to a standing incident, is not old."""
+        """Return when what the record is about ended: what goes on, or belongs to an active incident, is not old."""
         if self.names.is_active(record.parent):
             return datetime.max.replace(tzinfo=record.at.tzinfo)
         return _own_end(record)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from gpuvigil.clock import EPOCH, from_text
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.metrics import MEASUREMENTS
 from gpuvigil.model import (
     SIMULATED_CLUSTER,
@@ -199,9 +199,9 @@ _WHOLE = timedelta(days=365)
 
 def _words(hub: Hub, key: str, oldest: datetime, checks: Checks) -> Words:
     """Return the records on what is out of service in a cluster, now and since `oldest`."""
-    standing = [state.value for state in STANDING]
+    active = [state.value for state in ACTIVE]
     incidents = [
-        *hub.records(RecordKind.INCIDENT, subject=key, states=standing, limit=MOST_RECORDS),
+        *hub.records(RecordKind.INCIDENT, subject=key, states=active, limit=MOST_RECORDS),
         *hub.records(
             RecordKind.INCIDENT,
             subject=key,

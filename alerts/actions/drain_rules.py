@@ -1,6 +1,6 @@
 """Decides which nodes to drain and which to resume: pure.
 
-It works on standing incidents and on the nodes as the scheduler reports them. A node is drained for
+It works on active incidents and on the nodes as the scheduler reports them. A node is drained for
 an incident of one of the chosen faults, on itself or one of its GPUs, once the incident has stood
 for a while; never when that takes more of the cluster out of service than is allowed, whoever took
 out the others. The reason carries our mark, the fault, the incident and its evidence.
@@ -19,13 +19,13 @@ from enum import Enum
 
 from gpuvigil.config import ActionsSettings
 from gpuvigil.errors import GpuvigilError
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.model import Act, Incident, Subject
 from gpuvigil.schedulers.out_of_service import takes_jobs
 from gpuvigil.schedulers.slurm_nodes import DRAINED, most_out_of_service
 
 _MARK = re.compile(r"gpuvigil \[(\S+) (\S+)\]")
-_ACTIVE = frozenset(state.value for state in STANDING)
+_ACTIVE = frozenset(state.value for state in ACTIVE)
 _LONGEST_REASON = 200
 # Conditions that nothing reported: an exporter may have failed while the node is fine.
 _UNREPORTED_CONDITIONS = frozenset({"gpu_unread", "driver_unread"})
@@ -36,9 +36,9 @@ class ActionError(GpuvigilError):
 
 
 class DrainRefusal(str, Enum):
-    """Why nothing is done for a standing incident."""
+    """Why nothing is done for an active incident."""
 
-    TOO_RECENT = "it has not stood for actions.after_seconds yet"
+    TOO_RECENT = "it has not been open for actions.after_seconds yet"
     UNKNOWN_NODE = "the scheduler knows no node of that name"
     OUT_OF_SERVICE = "the node is out of service already"
     RELEASED = "somebody resumed the node while the incident was open"
@@ -131,7 +131,7 @@ def plan(
 ) -> Plan:
     """Return the nodes to drain and to resume, and the incidents for which nothing is done.
 
-    `incidents`: all that stand, and those that our marks name, standing or not.
+    `incidents`: all that stand, and those that our marks name, active or not.
     """
     known = {one.id: one for one in incidents}
     suspicious = _suspicious(cluster, known.values())
@@ -196,7 +196,7 @@ def _spreads(one: Incident) -> bool:
 
 
 def _suspicious(cluster: str, incidents: Iterable[Incident]) -> frozenset[str]:
-    """Return the nodes with any standing incident: silence or an outage may hide others."""
+    """Return the nodes with any active incident: silence or an outage may hide others."""
     return frozenset(
         subject.node
         for one in incidents

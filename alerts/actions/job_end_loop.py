@@ -9,7 +9,7 @@ from accounting.efficiency.recent_incidents import resolved_since
 from gpuvigil.clock import Clock, to_text
 from gpuvigil.config import Config
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.log import Log, Value
 from gpuvigil.model import (
     Allocation,
@@ -144,7 +144,7 @@ class IdleJobs:
 
     def _again(self, ending: Ending) -> Found:
         """Decide about the same holder again, with everything read anew."""
-        states = tuple(state.value for state in STANDING)
+        states = tuple(state.value for state in ACTIVE)
         records = self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
         nodes = {gpu.of_node() for gpu in ending.held.gpus}
         allocations = [one for node in nodes for one in self._allocations(node)]

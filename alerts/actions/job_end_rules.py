@@ -15,7 +15,7 @@ from enum import Enum
 from accounting.efficiency.idle_reason import END, IDLE, Idleness
 from gpuvigil.clock import duration
 from gpuvigil.config import ActionsSettings
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Incident, Job, Record, Severity, Transition
 
 from ..idle.idle_notice import IdleHolding, Terms, notice, stage_of
@@ -26,7 +26,7 @@ _RUNS = "RUNNING"
 _GOING_ON = frozenset({_RUNS, "SUSPENDED"})
 # Slurm gives run times in whole seconds, and pauses that short make nobody idle.
 _PAUSE = timedelta(minutes=1)
-_ACTIVE = frozenset(state.value for state in STANDING)
+_ACTIVE = frozenset(state.value for state in ACTIVE)
 
 
 class How(str, Enum):
@@ -158,7 +158,7 @@ def by_policy(
 
 
 def has_other_incident(held: IdleHolding, active: Iterable[Incident]) -> bool:
-    """Return whether another standing incident, of its nodes or of many, may explain idleness."""
+    """Return whether another active incident, of its nodes or of many, may explain idleness."""
     nodes = {gpu.of_node().key for gpu in held.gpus}
     for one in active:
         harmless = one.fault == IDLE or one.severity is Severity.INFO or one.state not in _ACTIVE

@@ -14,7 +14,7 @@ from gpuvigil.config.startup import parser, run_service
 from gpuvigil.errors import ConfigError, GpuvigilError, HubError
 from gpuvigil.faults import FAULTS
 from gpuvigil.hub_client import Hub, service_hubs
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.log import Log
 from gpuvigil.model import (
     Acceptance,
@@ -262,7 +262,7 @@ class Actor:
             self._unrecorded.clear()
 
     def _ask_for_analyzer(self, now: datetime) -> None:
-        """Raise ActionError when the analyzer is silent: its standing incidents may be long over."""
+        """Raise ActionError when the analyzer is silent: its active incidents may be long over."""
         trouble = analyzer_trouble(self._hub.record(RecordKind.PULSE, "analyzer"), now)
         if trouble is not None:
             raise ActionError(
@@ -271,10 +271,10 @@ class Actor:
 
     def _incidents(self, machines: Mapping[str, Machine]) -> list[Incident]:
         """Return the incidents that stand, and those that our marks name."""
-        states = sorted(state.value for state in STANDING)
+        states = sorted(state.value for state in ACTIVE)
         records = list(self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST))
         if len(records) == _MOST:
-            raise HubError(f"{_MOST:,} incidents stand: that is no time for acting")
+            raise HubError(f"{_MOST:,} incidents are open: that is no time for acting")
         for name in marked(machines.values()):
             record = self._hub.record(RecordKind.INCIDENT, name)
             if record is not None:

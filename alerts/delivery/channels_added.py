@@ -1,4 +1,4 @@
-"""Sends standing incidents to a channel that was added after they began.
+"""Sends active incidents to a channel that was added after they began.
 
 The channel may be the first, one more, or have another name: earlier decisions were made without
 it. A process keeps its channels, so this is checked once after each start; from then on every step
@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Incident, RecordKind, Transition, readable
 
 from ..decisions.attempts import requeued
@@ -75,7 +75,7 @@ def due_again(
 def notify_new_channels(
     hub: Hub, context: Context, profiles: Sequence[ChannelProfile], situations: SituationReader
 ) -> None:
-    """Decide standing incidents for new channels, most severe first, and ended ones still due."""
+    """Decide active incidents for new channels, most severe first, and ended ones still due."""
     active = _active_ids(hub)
     for incident in [*active, *_still_due(hub, active)]:
         if context.stop.is_set():
@@ -100,8 +100,8 @@ def _step(hub: Hub, incident: str, number: int | None) -> Transition | None:
 
 
 def _active_ids(hub: Hub) -> dict[str, None]:
-    """Return the ids of gpuvigil's standing troubles and standing incidents, most severe first."""
-    states = tuple(state.value for state in STANDING)
+    """Return the ids of gpuvigil's active troubles and active incidents, most severe first."""
+    states = tuple(state.value for state in ACTIVE)
     found = hub.records(RecordKind.INCIDENT, states=states, limit=_MOST)
     incidents = sorted(readable(found, Incident.from_record), key=lambda one: one.severity.rank)
     return dict.fromkeys([*_self_monitoring_ids(hub), *(one.id for one in incidents)])
@@ -115,7 +115,7 @@ def _still_due(hub: Hub, active: Collection[str]) -> list[str]:
 
 
 def _self_monitoring_ids(hub: Hub) -> list[str]:
-    """Return gpuvigil's own standing troubles; not digests, each of one day and channel."""
+    """Return gpuvigil's own active troubles; not digests, each of one day and channel."""
     steps: Iterable[Transition] = readable(
         hub.records(RecordKind.TRANSITION, subject=OWN, limit=_MOST), Transition.from_record
     )

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Incident, RecordKind, readable
 
 from ..messages.channel import Delivered, Outcome, tried
@@ -87,7 +87,7 @@ def last_sent(notices: Iterable[Notice]) -> Notice | None:
 
 def _incidents(hub: Hub, since: datetime) -> list[str]:
     """Return the ids of incidents that stand, and of those that ended since a time."""
-    states = tuple(state.value for state in STANDING)
+    states = tuple(state.value for state in ACTIVE)
     active = hub.records(RecordKind.INCIDENT, states=states, limit=MOST_ACTIVE)
     ended = readable(
         hub.records(RecordKind.INCIDENT, states=(State.RESOLVED.value,), limit=NEWEST_ENDED),

@@ -7,7 +7,7 @@ from gpuvigil.clock import EPOCH, from_text
 from gpuvigil.errors import ConfigError
 from gpuvigil.faults import FAULTS, where
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.matching.matchers import labels_of
 from gpuvigil.model import Incident, Record, RecordKind, Transition, fingerprint, readable
 from gpuvigil.model.selftest_nodes import without_marked
@@ -48,7 +48,7 @@ AWAY_SECONDS = 30.0
 STARTING_SECONDS = 30.0
 # What was decided before a digest's hour may be written a little after it.
 WRITTEN_SECONDS = 60.0
-# Most standing incidents that are read.
+# Most active incidents that are read.
 MOST_ACTIVE = 100_000
 # Most machines that read the schedulers of one cluster.
 MOST_ASKING = 100
@@ -214,7 +214,7 @@ class SelfChecker:
         return digest(channel, left, begin, end, self._active_for(channel)) if left else None
 
     def _active_for(self, channel: str) -> list[Incident]:
-        """Return the standing incidents that a route sends to the channel, and so to its readers."""
+        """Return the active incidents that a route sends to the channel, and so to its readers."""
         settings = self._context.settings
         racks = self._situations.read(self._context.clock.monotonic()).racks
         return [
@@ -224,7 +224,7 @@ class SelfChecker:
         ]
 
     def _active_incidents(self) -> list[Incident]:
-        states = tuple(state.value for state in STANDING)
+        states = tuple(state.value for state in ACTIVE)
         found = self._hub.records(RecordKind.INCIDENT, states=states, limit=MOST_ACTIVE)
         return list(readable(found, Incident.from_record))
 

@@ -8,7 +8,7 @@ from accounting.efficiency.recent_incidents import resolved_since
 from gpuvigil.clock import EPOCH
 from gpuvigil.errors import StoreError
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import (
     Allocation,
     AllocationState,
@@ -82,7 +82,7 @@ class IdleWatch:
         if len(self._sent) > MOST_REMEMBERED:
             self._sent.clear()  # the hub has them
         if analyzer_trouble(self._hub.record(RecordKind.PULSE, "analyzer"), now) is not None:
-            return []  # what stands may be long over
+            return []  # these may be long over
         active = self._active_incidents()
         idle = idle_since(active)
         holders = holdings(self._allocations(now), idle) if idle else []
@@ -158,7 +158,7 @@ class IdleWatch:
         return stage_of(held, asked, sent, now) not in {None, END}
 
     def _active_incidents(self) -> list[Incident]:
-        states = tuple(state.value for state in STANDING)
+        states = tuple(state.value for state in ACTIVE)
         found = self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST_RECORDS)
         return list(readable(found, Incident.from_record))
 

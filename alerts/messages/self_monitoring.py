@@ -141,7 +141,7 @@ def collector_trouble(
 
 
 def is_reported(nodes: Iterable[Mapping[str, object]], active: Iterable[Incident]) -> bool:
-    """Return whether a standing incident of several nodes names the node heard last."""
+    """Return whether an active incident of several nodes names the node heard last."""
     known = [node for node in nodes if node.get("received_at")]
     last = max(known, key=lambda node: from_text(str(node["received_at"])))
     key = Subject(cluster=str(last["cluster"]), node=str(last["node"])).key

@@ -15,7 +15,7 @@ _Reasons = Mapping[tuple[str, bool], Sequence[int]]
 
 
 class Inhibition:
-    """The standing incidents at one moment; their labels, and each rule's reasons, are found once.
+    """The active incidents at one moment; their labels, and each rule's reasons, are found once.
 
     In a storm thousands are decided about while thousands stand.
     """
@@ -32,7 +32,7 @@ class Inhibition:
     def inhibitor(
         self, rules: Sequence[InhibitSettings], incident: Incident, labels: Labels
     ) -> Incident | None:
-        """Return a standing incident that explains this one by one of the rules; None if none does.
+        """Return an active incident that explains this one by one of the rules; None if none does.
 
         Where incidents explain each other in a ring, the oldest of them is sent. The rest is as in
         Alertmanager: an incident on both sides of a rule does not explain another that is, too.

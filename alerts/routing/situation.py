@@ -8,7 +8,7 @@ from functools import cached_property
 from gpuvigil.config import AlertsSettings, InhibitSettings
 from gpuvigil.faults.trial import Feedback, feedback
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.matching.matchers import Labels, covered
 from gpuvigil.model import Incident, Inventory, Opinion, RecordKind, Silence, readable
 
@@ -37,7 +37,7 @@ class Situation:
     def inhibitor(
         self, rules: Sequence[InhibitSettings], incident: Incident, labels: Labels
     ) -> Incident | None:
-        """Return a standing incident that explains this one by one of the rules, or None."""
+        """Return an active incident that explains this one by one of the rules, or None."""
         return self._inhibition.inhibitor(rules, incident, labels)
 
     @cached_property
@@ -84,7 +84,7 @@ class SituationReader:
         return self._situation
 
     def _active_incidents(self) -> tuple[Incident, ...]:
-        states = tuple(state.value for state in STANDING)
+        states = tuple(state.value for state in ACTIVE)
         records = self._hub.records(RecordKind.INCIDENT, states=states, limit=_MOST_ACTIVE)
         return tuple(readable(records, Incident.from_record))
 

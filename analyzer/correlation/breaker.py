@@ -85,7 +85,7 @@ def fold(
     unseen: Collection[str],
     doubtful: Collection[str] = frozenset(),
 ) -> Folded:
-    """Fold what half of a cluster has at once into one candidate; `standing` is by fingerprint.
+    """Fold what half of a cluster has at once into one candidate; `active` is by fingerprint.
 
     As with any cause, a finding that is new and not certain counts only once it is seen again; if
     the cluster's incident stands already, it counts at once. `doubtful`: candidates that a cause
@@ -130,7 +130,7 @@ def hide(
     active: Mapping[str, Incident],
     wholes: Iterable[Incident],
 ) -> Folded:
-    """Cover, at a look at one node, what a standing incident of its whole cluster may include.
+    """Cover, at a look at one node, what an active incident of its whole cluster may include.
 
     An incident that stands on a node which the cluster's incident does not name is left alone: a
     pass decided that.

@@ -214,7 +214,7 @@ def merged(
     believed: Collection[str] = (),
     over: Collection[Incident] = (),
 ) -> list[Finding]:
-    """Return the findings with those of one problem merged; a standing incident keeps its name.
+    """Return the findings with those of one problem merged; an active incident keeps its name.
 
     Without one, a state counts for more than an event. The graver of two gives the words. `over`:
     ended incidents that may come back as the same ones.
@@ -247,9 +247,9 @@ def _with_switches_names(
     over: Iterable[Incident],
     believed: Collection[str],
 ) -> list[Finding]:
-    """Let a switch continue its standing or recent incident, whichever ports are down now.
+    """Let a switch continue its active or recent incident, whichever ports are down now.
 
-    If the ports of a standing one are found in several groups, the largest group continues it. If
+    If the ports of an active one are found in several groups, the largest group continues it. If
     one port had an incident before, the switch continues that one, from the second look on.
     """
     named: dict[str, Finding] = {}
@@ -344,7 +344,7 @@ def _in_known_words(event: Finding, active: Mapping[str, Incident]) -> Finding:
 
 
 def _as_its_state(event: Finding, fault: str, active: Mapping[str, Incident]) -> Finding:
-    """Return an Xid as the standing incident of its state, if that was told in this Xid's words.
+    """Return an Xid as the active incident of its state, if that was told in this Xid's words.
 
     The state may be over, as where errors of a link stop, and the Xid stands until a reset: that is no second matter.
     """
@@ -366,7 +366,7 @@ def _with_names(
     over: Iterable[Incident],
     believed: Collection[str],
 ) -> list[Finding]:
-    """Give the name of what slows a GPU down to the incident of its slowness, standing or just over.
+    """Give the name of what slows a GPU down to the incident of its slowness, active or just over.
 
     A look of a minute shows that a job waits for a GPU, one of ten minutes why: that is the same
     problem in better words, and makes one incident. The gravest of several names is used.

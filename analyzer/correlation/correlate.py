@@ -68,14 +68,14 @@ def observe(
     `believed`: fingerprints for which one look is enough. A cause that is seen for the first time
     and is not certain hides nothing yet.
 
-    `only`: the one node that was looked at; then `standing` are that node's incidents, and those
+    `only`: the one node that was looked at; then `active` are that node's incidents, and those
     about whole clusters and about several nodes with this one.
     """
-    all_standing = list(active)
-    stands = {i.fingerprint: i for i in all_standing}
-    wholes = [i for i in all_standing if is_cluster_wide(i)]
+    all_active = list(active)
+    stands = {i.fingerprint: i for i in all_active}
+    wholes = [i for i in all_active if is_cluster_wide(i)]
     incidents: dict[Subject, list[Incident]] = defaultdict(list)
-    for incident in all_standing:
+    for incident in all_active:
         if not is_cluster_wide(incident):
             incidents[incident.subject.of_node()].append(incident)
     silent = {one.subject.cluster for one in wholes if one.fault in SILENCES}
@@ -91,7 +91,7 @@ def observe(
     candidates = {**left, **folded.candidates}
     covered |= folded.covered
     covered |= _in_silence(candidates, folded.candidates, stands, wholes)
-    racks = [i for i in all_standing if is_of_rack(i)]
+    racks = [i for i in all_active if is_of_rack(i)]
     dark = _dark(window, found, [i for i in racks if i.fingerprint not in {*candidates, *covered}])
     in_dark = _in_the_dark(candidates, dark.values())
     covered |= in_dark
@@ -105,7 +105,7 @@ def observe(
     blind = [i for i in missing if i.fingerprint not in dark]
     unknown = {i.fingerprint for i in blind if i.fault in unseen or not is_visible(window, i)}
     # A rack's silence, a domain or a switch is about more than the node that it is named by.
-    of_several = {i.fingerprint for i in all_standing if is_of_several(i)}
+    of_several = {i.fingerprint for i in all_active if is_of_several(i)}
     of_several |= {print_ for print_, one in candidates.items() if is_of_several(one.finding)}
     return Observation(
         candidates=candidates,
@@ -125,7 +125,7 @@ def _as_they_go_on(
     believed: Collection[str],
     over: Sequence[Incident],
 ) -> list[Finding]:
-    """Findings that are one matter as one, each under the name of what stands of it already."""
+    """Findings that are one matter as one, each under the name of what is open of it already."""
     named = as_of_racks(merged(found, stands, believed, over), stands, over, believed)
     return with_late_causes(grown(named, stands), stands, over)
 

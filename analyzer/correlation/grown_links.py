@@ -17,7 +17,7 @@ from .causes import multi_node
 
 
 def grown(found: Sequence[Finding], active: Mapping[str, Incident]) -> list[Finding]:
-    """Let a lost link continue the standing incident of the bad link, in the lost link's words.
+    """Let a lost link continue the active incident of the bad link, in the lost link's words.
 
     Whoever was told of errors hears that the link is gone or that its module is to blame, and later
     once that all is over. A finding with an incident of its own keeps it.

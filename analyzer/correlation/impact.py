@@ -18,6 +18,7 @@ from gpuvigil.model import (
 from gpuvigil.numbers_in_words import counted
 
 from ..evidence.crossing import Crossing, crossing
+from ..evidence.kept_pace import keeps_pace
 from ..window.fault_kinds import AT_SWITCHES, OF_LINKS, OF_PORTS, OF_RACKS, SILENCES, SWITCHES
 from ..window.holdings import Holding, holder_key, name
 from ..window.window import Window
@@ -43,16 +44,41 @@ def impact(window: Window, finding: Finding) -> Impact:
     everybody = [*now, *ended]
     between = not gpus and finding.subject.device == SWITCH_DEVICE
     over = crossing(window, finding) if between else _NONE_ACROSS
+    slower = _is_slower(window, finding, active.values())
     return Impact(
         gpus=_together([own, *(h.gpus for h in others.values())]),
         holders=tuple(sorted({str(a.holder) for a in everybody})),
         users=tuple(sorted({a.user for a in everybody if a.user})),
         text=_between_switches(over, finding)
         if between
-        else _text(finding, now, ended, active.values())
+        else _text(finding, now, ended, active.values(), slower)
         or (_NEEDS_NONE if _is_of_fabric(window, finding) else "not allocated to anybody"),
         running=bool(now),
         jobs_across=len(over.jobs) if over.known else None,
+        slower=slower,
+    )
+
+
+def _is_slower(window: Window, finding: Finding, active: Collection[Holding]) -> bool | None:
+    """Tell whether holders are known to wait or to get less done because of a port or switch.
+
+    None if that is not known; False if all of them go on at the pace that they had before.
+    """
+    if not active or finding.fault not in OF_PORTS:
+        return None
+    if _halts(finding) or finding.lost > 0.0:
+        return True
+    kept = finding.fingerprint in window.once(_unslowed, None)
+    since = finding.since
+    return False if all(keeps_pace(window, it, since, kept) for it in active) else None
+
+
+def _unslowed(window: Window, _: None) -> frozenset[str]:
+    """Return the fingerprints of open incidents whose jobs were found to go on at their pace."""
+    return frozenset(
+        it.fingerprint
+        for it in window.recent_incidents
+        if it.resolved_at is None and it.impact.slower is False
     )
 
 
@@ -185,6 +211,7 @@ def _text(
     now: Collection[Allocation],
     ended: Iterable[Allocation],
     holdings: Iterable[Holding],
+    slower: bool | None,
 ) -> str:
     """Return who is hit in words; empty if nobody holds it now, nor held it when it began."""
     active = sorted(holdings, key=_largest)
@@ -197,6 +224,8 @@ def _text(
         return own
     if names and finding.confined:
         return f"{names}: the one program that ran on this GPU"
+    if names and slower is False:
+        return f"{names}: {_unchanged(active)}"
     if names:
         return f"{names}{'' if finding.lost > 0.0 else ':'} {_loss(finding, active)}"
     was = _names(sorted({name(a) for a in ended}))
@@ -210,6 +239,19 @@ def _largest(holding: Holding) -> tuple[int, str]:
 def _names(names: Sequence[str]) -> str:
     """Return `job 1042 of alice` or `job 1042 of alice and 4 more`."""
     return " and ".join([*names[:1], *([f"{len(names) - 1} more"] if len(names) > 1 else [])])
+
+
+def _unchanged(active: Sequence[Holding]) -> str:
+    """Say that the jobs go on as before, such as `its pace is unchanged (64 GPUs on 8 nodes)`."""
+    gpus = _together(holding.gpus for holding in active)
+    nodes = _together(holding.nodes for holding in active)
+    whose = "its" if len(active) == 1 else "their"
+    return f"{whose} pace is unchanged ({counted(gpus, 'GPU')} on {counted(nodes, 'node')})"
+
+
+def _halts(finding: Finding) -> bool:
+    """Tell whether jobs are known to stand still because of the finding."""
+    return finding.halted or finding.fault in STOPPING
 
 
 def _loss(finding: Finding, active: Sequence[Holding]) -> str:
@@ -230,6 +272,6 @@ def _loss(finding: Finding, active: Sequence[Holding]) -> str:
     if gpus == 1 and finding.subject in active[0].gpus:
         return "waits for this GPU" if finding.fault in STOPPING else "may suffer from it"
     verb = "may suffer from"
-    if finding.halted or finding.fault in STOPPING:
+    if _halts(finding):
         verb = "waits for" if gpus == 1 else "wait for"
     return f"{counted(gpus, 'GPU')} on {counted(nodes, 'node')} {verb} {place}"

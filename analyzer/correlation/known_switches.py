@@ -1,4 +1,4 @@
-"""The standing incident that a finding about a switch continues: its own, or its first port's."""
+"""The active incident that a finding about a switch continues: its own, or its first port's."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from gpuvigil.model import Finding, Incident
 
 
 def known_switch(one: Finding, incidents: Iterable[Incident]) -> Incident | None:
-    """Return the incident with most of the switch's ports, standing ones first, None without one."""
+    """Return the incident with most of the switch's ports, active ones first, None without one."""
     keys = {one.subject.key, *(member.key for member in one.members)}
     shared = [
         (i.resolved_at is None, len(common), i)

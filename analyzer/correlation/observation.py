@@ -51,7 +51,7 @@ class Hindsight:
 class Observation:
     """The result of one look at the fleet; mappings and sets are by fingerprint.
 
-    A standing incident that is in none of them was looked for and not found.
+    An active incident that is in none of them was looked for and not found.
     """
 
     candidates: Mapping[str, Candidate] = field(default_factory=dict)

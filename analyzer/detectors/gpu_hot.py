@@ -11,11 +11,11 @@ from gpuvigil.model import Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
 from ..evidence import heat, memory_heat, own_past, usual_heat
+from ..evidence.active_heat import SLOWED, lapsed, would_show_heat
 from ..evidence.claims import Claim, findings
 from ..evidence.grouping import by_node, by_rack, rack_mates
 from ..evidence.heat_blame import CORE, hotter, measured_nodes
 from ..evidence.heat_limits import SEVERAL
-from ..evidence.standing_heat import SLOWED, lapsed, would_show_heat
 from ..window.window import Need, Span, Window
 from . import Detector
 

@@ -17,6 +17,7 @@ from gpuvigil.store import Aggregate, Function
 
 from ..evidence import idle_ranks, job_steps, ranks
 from ..evidence.job_steps import AGE, Holders, goes_on, gpus_of_same_holders, holders
+from ..evidence.known_node import active, known_node
 from ..evidence.power import limits
 from ..window.columns import Floats, Mask, seconds
 from ..window.rows import Row, Rows
@@ -181,11 +182,8 @@ def _holder(window: Window, gpus: Sequence[Subject]) -> str:
 
 def _with_idle(window: Window, finding: Finding, gpus: Sequence[Subject]) -> Finding:
     """Add which of a job's GPUs are idle while these spin, once the hang is a warning."""
-    standing = [
-        it for it in window.recent_incidents if it.fault == _FAULT.key and it.resolved_at is None
-    ]
     idle = (
-        idle_ranks.idle_ranks(window, gpus, standing)
+        idle_ranks.idle_ranks(window, gpus, active(window, _FAULT.key))
         if finding.severity is Severity.WARNING
         else None
     )
@@ -461,10 +459,10 @@ def _finding(
     first = window.get("gpu", Span.STEADY).of_subject(gpus[0])
     (limit,) = _limits(window, first).tolist()
     held = sorted({str(a.holder) for a in window.held(gpus[0])})
-    name = held[0] if held else "a process"
+    name, holder = held[0] if held else "a process", _holder(window, gpus)
     return Finding(
         fault="gpu_hung",
-        subject=gpus[0] if len(gpus) == 1 else nodes[0],
+        subject=known_node(window, _FAULT.key, gpus, holder) if holder else gpus[0],
         severity=Severity.WARNING if lasts else Severity.INFO,
         since=min(row["first_at"] for row in rows),
         evidence=(
@@ -484,7 +482,7 @@ def _finding(
         source=_FAULT.source,
         own_limit=_FAULT.own_limit,
         members=() if len(gpus) == 1 else tuple(gpus),
-        holder=_holder(window, gpus),
+        holder=holder,
     )
 
 

@@ -96,22 +96,22 @@ def _finding(
     window: Window, subject: Subject, events: list[Event], row: Row | None
 ) -> Finding | None:
     cured = cured_at(window, "gpu_lost", subject)
-    standing = [e for e in events if _is_current(window, e, cured)]
+    active = [e for e in events if _is_current(window, e, cured)]
     if row is not None and cured is not None and row["at"] <= cured:
         row = None
-    if not standing and row is None:
+    if not active and row is None:
         return None
     return Finding(
         fault="gpu_lost",
         subject=subject,
-        severity=_severity(window, standing, row),
-        since=min([*(e.at for e in standing), *([row["at"]] if row else [])]),
-        evidence=_evidence(standing, row),
+        severity=_severity(window, active, row),
+        since=min([*(e.at for e in active), *([row["at"]] if row else [])]),
+        evidence=_evidence(active, row),
         detector="gpu_lost",
         action=_FAULT.action,
         source=_FAULT.source,
         certain=True,
-        late=row is None and window.came_late(standing),
+        late=row is None and window.came_late(active),
     )
 
 

@@ -1,4 +1,4 @@
-"""A GPU with a standing Xid: a sticky one until it is cured, a passing one while it repeats."""
+"""A GPU with an active Xid: a sticky one until it is cured, a passing one while it repeats."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -42,12 +42,12 @@ _ASKED = (
 
 
 def xid_faults(window: Window) -> list[Finding]:
-    """Return one finding per GPU; the worst of its standing codes sets severity, action and source.
+    """Return one finding per GPU; the worst of its active codes sets severity, action and source.
 
     Where that code is a program's own error, it is the program's fault and not the GPU's. The driver's advice
     raises what the other codes say, and never lowers it.
     """
-    found = (_finding(window, *standing) for standing in _XIDS.active(window))
+    found = (_finding(window, *active) for active in _XIDS.active(window))
     return [finding for finding in found if finding is not None]
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from gpuvigil.clock import moment
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Allocation, Evidence, Finding, Severity, Subject
 from gpuvigil.model.reporting import (
     ARRIVAL,
@@ -25,9 +25,10 @@ from gpuvigil.silence_conditions import IN_ORDER, NodeSilence
 
 from ..evidence.cluster_wide import racks, reporting_nodes
 from ..evidence.planned_silence import GOES, Departure, departure, lived_until
-from ..evidence.scaled_down import WITHIN, is_scaled_down, one_by_one
+from ..evidence.scaled_down import WITHIN, one_by_one
 from ..evidence.silent_racks import of_racks
 from ..evidence.taken_along import got_work, jobs, lost_jobs, was_cut_off, was_free
+from ..evidence.usual_absence import why_free_node_left
 from ..window.fault_kinds import SILENCES
 from ..window.holdings import holder_key
 from ..window.window import DEFAULT_TICK_SECONDS, Need, Span, Window
@@ -61,7 +62,7 @@ _OF_NEIGHBOURS = 1.0 / 3.0
 # When much of a cluster is late, the hub is mostly busy or restarting.
 _OF_A_HUB = 1.25
 # Conditions of a silence that nothing but the silence itself speaks for.
-_OF_SILENCE_ALONE = frozenset({"", NodeSilence.SCALED_DOWN})
+_OF_SILENCE_ALONE = frozenset({"", NodeSilence.SCALED_DOWN, NodeSilence.AWAY})
 _BY_ITS_WORD = "the node's own last word, or its scheduler's"
 
 
@@ -151,17 +152,15 @@ def silent_nodes(window: Window) -> list[Finding]:
 
 
 def _with_incident(window: Window) -> set[Subject]:
-    """Return the nodes with a standing incident about their silence, which is kept until they are heard."""
-    stand = (
-        i for i in window.recent_incidents if i.fault in SILENCES and State(i.state) in STANDING
-    )
+    """Return the nodes with an active incident about their silence, which is kept until they are heard."""
+    stand = (i for i in window.recent_incidents if i.fault in SILENCES and State(i.state) in ACTIVE)
     members = {key for i in stand for key in (i.subject.key, *i.members)}
     return {Subject.parse(key).of_node() for key in members}
 
 
 def _is_quiet(finding: Finding) -> bool:
-    """Return whether a node went down as intended without taking work along, so that nothing needs doing."""
-    return finding.severity is Severity.INFO
+    """Return whether a node went as intended without work; an absence as on other days is noted, for the next ones."""
+    return finding.severity is Severity.INFO and finding.condition != NodeSilence.AWAY
 
 
 def _is_late(window: Window, finding: Finding, share: float = 1.0) -> bool:
@@ -318,8 +317,8 @@ def _last_data(window: Window, node: Subject) -> Evidence:
 
 
 def is_missed(finding: Finding) -> bool:
-    """Return whether a silent node went down neither in order nor as removed nodes do."""
-    return finding.condition not in {*IN_ORDER, NodeSilence.SCALED_DOWN}
+    """Return whether a silent node went down neither in order nor as removed nodes do, nor as on other days."""
+    return finding.condition not in {*IN_ORDER, NodeSilence.SCALED_DOWN, NodeSilence.AWAY}
 
 
 def _gone(node: Subject, since: datetime, gone: Departure) -> Finding:
@@ -347,10 +346,9 @@ def _missed(window: Window, went: _Went, others: "_Others", alike: int) -> Findi
     # A node that is rebooting is not heard by its scheduler either.
     judged = others.judge(went.lost, since) or (None if waits else _by_scheduler(window, went))
     condition, evidence = judged or (None, ())
-    if went.free and is_scaled_down(alike):
-        condition, severity = NodeSilence.SCALED_DOWN, Severity.INFO
-        value = f"not allocated; {alike} such nodes left one by one within an hour"
-        evidence = (Evidence(name="its GPUs", value=value),)
+    why = why_free_node_left(window, went.node, since, alike) if went.free else None
+    if why is not None:
+        condition, severity, evidence = why
     return Finding(
         fault="node_silent",
         subject=went.node,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuvigil.faults import FAULTS, found_by
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import (
     Evidence,
     Finding,
@@ -71,7 +71,7 @@ def broken_domains(window: Window) -> list[Finding]:
     """
     if not any(gpu.fabric_cluster for one in window.inventories.values() for gpu in one.gpus):
         return []
-    active = {i.fingerprint: i for i in window.recent_incidents if State(i.state) in STANDING}
+    active = {i.fingerprint: i for i in window.recent_incidents if State(i.state) in ACTIVE}
     told = {
         (i.subject.cluster, i.group.name): i
         for i in active.values()

@@ -1,4 +1,4 @@
-"""An NVSwitch with a standing SXid: a fatal one until a boot, another one while it repeats."""
+"""An NVSwitch with an active SXid: a fatal one until a boot, another one while it repeats."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ _SXIDS = Coded(
 
 
 def sxid_faults(window: Window) -> list[Finding]:
-    """Return one finding per node; the worst of its standing codes sets severity, action and source."""
+    """Return one finding per node; the worst of its active codes sets severity, action and source."""
     wanted = tuple(window.settings.sxid_overrides)
     judged, found = _as_wanted(wanted), []
     for subject, events in _SXIDS.active(window):

@@ -1,16 +1,17 @@
-"""A network port with physical errors that its peers do not have."""
+"""A network port with physical errors that its peers do not have, or with many more that FEC corrects."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
 
 from gpuvigil.faults import FAULTS, found_by
+from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Subject
 from gpuvigil.store import Aggregate, Function
 
-from ..evidence import fabric, fabric_links
+from ..evidence import corrected_bits, fabric, fabric_links
 from ..window.columns import Mask, clusters, combined_codes, per_group, port_kinds
 from ..window.rows import Rows
 from ..window.window import Need, Span, Window
@@ -28,7 +29,9 @@ NEEDS = (
         span=Span.STEADY,
         aggregates=(_SYMBOLS, _RECEIVE, _RECOVERIES, _INTEGRITY, _HOTTEST),
     ),
+    *corrected_bits.NEEDS,
 )
+_WEARS = CONDITIONS["corrects_more"]
 
 # NVSentinel: fatal at more than 120 symbol errors in an hour, degraded at 10 receive errors/s.
 _SYMBOLS_PER_HOUR, _RECEIVE_PER_SECOND = 120.0, 10.0
@@ -54,16 +57,35 @@ _AT_SWITCHES = {
 def bad_ports(window: Window) -> list[Finding]:
     """Return one finding per port, and one per cable on which a switch counts errors.
 
-    An incident that a switch's counts opened continues while the host's port counts errors: it is the same
-    cable.
+    A link whose many errors FEC still corrects is a note. An incident that a switch's counts opened continues
+    while the host's port counts errors: it is the same cable.
     """
     cables, told = list(_of_cables(window)), _reported_by_switches(window)
     named = {it.subject for it in cables}
     hosts = [(it, told.get(it.subject)) for it in _of_hosts(window)]
-    return [
+    found = [
         *(it if end is None else _at(it, end) for it, end in hosts if end not in named),
         *cables,
     ]
+    return [*found, *_notes(window, {port for it in found for port in (it.subject, *it.members)})]
+
+
+def _notes(window: Window, bad: Collection[Subject]) -> Iterator[Finding]:
+    """Yield findings on links that lose nothing yet; not on those that are `bad` or have a hot module."""
+    rows = window.get("port", Span.STEADY)
+    for port, since, evidence in corrected_bits.wearing(window, _WEARS.key):
+        row = rows.get(port)
+        hot = row is not None and (row.get(_HOTTEST.column) or 0.0) >= HOT_CELSIUS
+        if port not in bad and not hot:
+            yield replace(
+                _finding("port_errors", port, since, evidence),
+                severity=_WEARS.severity,
+                title=_WEARS.title,
+                condition=_WEARS.key,
+                action=_WEARS.action,
+                source=_WEARS.source,
+                own_limit=_WEARS.own_limit,
+            )
 
 
 def _reported_by_switches(window: Window) -> Mapping[Subject, Subject]:
@@ -168,6 +190,6 @@ DETECTOR = Detector(
     find=bad_ports,
     faults=found_by("port_errors"),
     needs=NEEDS,
-    sentence="A network port with physical errors that its peers do not have.",
+    sentence="A network port with physical errors that its peers do not have, or with many more that FEC corrects.",
     source="NVSentinel's limits, and the cluster's other ports",
 )

@@ -13,14 +13,15 @@ import numpy as np
 from gpuvigil.faults import FAULTS, found_by
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import SWITCH_DEVICE, Evidence, Finding, Subject
+from gpuvigil.store import Aggregate, Function
 
 from ..evidence.claims import in_words_of
 from ..evidence.fabric import cables, far_end
 from ..evidence.fabric_links import switch_port_drops
 from ..evidence.port_drops import NODES
 from ..evidence.port_groups import joined, leaf_of, ties_of
+from ..evidence.port_rates import NEEDS as RATES
 from ..evidence.port_rates import (
-    NEEDS,
     PEERS,
     RESENT,
     TIMESCALES,
@@ -33,10 +34,12 @@ from ..evidence.port_rates import (
 from ..window.columns import Floats, Mask, clusters, combined_codes, per_group, port_kinds
 from ..window.fault_kinds import EXPLAINED_BY
 from ..window.rows import Row
-from ..window.window import Span, Window
+from ..window.window import Need, Span, Window
 from . import Detector
 
 _FAULT = FAULTS["port_packet_loss"]
+_TIMEOUTS = Aggregate(function=Function.INCREASE, field="path_timeouts")
+NEEDS = (*RATES, Need(measurement="port", span=Span.STEADY, aggregates=(_TIMEOUTS,)))
 # Packets resent per second, now and before, and the factor over the port's peers [own].
 _PER_SECOND, _TIMES_PEERS = 1.0, 10.0
 # A burst of some packets a second may fall into a pause of the job; at this many a second the job feels it
@@ -76,6 +79,9 @@ def _lossy(window: Window) -> list[_Lossy]:
         losing, usual = _losing(window, rates)
         lasts = losing & (rates.resent_before >= _PER_SECOND) & (scale.now is Span.STEADY)
         lasts &= lately(window, rates, RESENT) >= _PER_SECOND
+        # EFA spreads packets over many paths and sends some again as a matter of course; where it counts
+        # timeouts apart, a loss without any costs nothing.
+        lasts &= window.get("port", Span.STEADY).beside(rates.rows, _TIMEOUTS.column) != 0.0
         # What a whole fabric begins to lose is no port's, and still costs the job.
         more = losing | (rates.resent >= _TIMES_PEERS * rates.resent_before)
         felt = more & (rates.resent >= _FELT_PER_SECOND) & (rates.fall >= scale.least_fall)
@@ -118,12 +124,12 @@ def _findings(window: Window, them: Sequence[_Lossy]) -> Iterator[Finding]:
 
 def _stood(window: Window, ports: set[Subject]) -> set[Subject]:
     """Return all ports of open group incidents in which one of these ports still loses packets."""
-    standing = (
+    active = (
         {it.subject, *map(Subject.parse, it.members)}
         for it in window.recent_incidents
         if it.fault == _FAULT.key and it.resolved_at is None and it.condition
     )
-    return {port for those in standing if not ports.isdisjoint(those) for port in those}
+    return {port for those in active if not ports.isdisjoint(those) for port in those}
 
 
 def _of_several(window: Window, them: Sequence[_Lossy], known: set[Subject]) -> Finding:
@@ -150,12 +156,12 @@ def _called_by(window: Window, them: Sequence[_Lossy], known: set[Subject]) -> S
     port.
     """
     ports = {one.port for one in them} | known
-    standing = sorted(
+    active = sorted(
         (it for it in window.recent_incidents if it.resolved_at is None and it.subject in ports),
         key=lambda it: (it.since, it.id),
     )
-    why = [it.subject for it in standing if _FAULT.key in EXPLAINED_BY.get(it.fault, ())]
-    own = [it.subject for it in standing if it.fault == _FAULT.key]
+    why = [it.subject for it in active if _FAULT.key in EXPLAINED_BY.get(it.fault, ())]
+    own = [it.subject for it in active if it.fault == _FAULT.key]
     first = min(them, key=lambda one: (one.finding.since, one.port))
     return next(iter([*why, *_bad_uplinks(window, ports), *own, first.port]))
 
@@ -208,6 +214,12 @@ def _rate(per_second: float) -> str:
     return f"{per_second:.2g}" if per_second < 10.0 else f"{per_second:,.0f}"
 
 
+def _timeouts(row: Row) -> Iterator[Evidence]:
+    count = row.get(_TIMEOUTS.column)
+    if count is not None:
+        yield Evidence(name="timeouts on its paths", value=f"{count:,.0f}", limit="0")
+
+
 def _finding(window: Window, rates: Rates, number: int, usual: float) -> Finding:
     row = Row(rates.rows, number)
     fall = rates.fall[number]
@@ -228,6 +240,7 @@ def _finding(window: Window, rates: Rates, number: int, usual: float) -> Finding
                 limit=f"{_PER_SECOND:g} per second",
                 peers=None if np.isnan(usual) else _rate(usual),
             ),
+            *_timeouts(row),
             *less,
             *switch_port_drops(window, rates.rows.subjects[number]),
         ),

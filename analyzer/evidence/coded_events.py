@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
 from gpuvigil.faults import Scope
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Event, EventKind, Evidence, Finding, Severity, Subject
 
 from ..window.window import Window
@@ -118,7 +118,7 @@ class Coded(Generic[Row_co]):
 
 def _has_incident(window: Window, subject: Subject) -> bool:
     return any(
-        one.subject == subject and State(one.state) in STANDING for one in window.recent_incidents
+        one.subject == subject and State(one.state) in ACTIVE for one in window.recent_incidents
     )
 
 

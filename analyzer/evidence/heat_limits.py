@@ -50,7 +50,7 @@ _DEVIATION_OF_MEDIAN = 1.4826  # a normal distribution's, of the median of the d
 # explains. A GPU that draws no more than an unused one harms nobody's work.
 _COOLING_KELVIN, _COOLING_RISE = 12.0, 1.5
 # The share of the span's excess that the last minute must still have; and the share of a limit with
-# which a standing incident goes on (ours), as heat near a limit would come and go with every job.
+# which an active incident goes on (ours), as heat near a limit would come and go with every job.
 LEFT, _STAYS = 0.5, 0.7
 # From this share of a node's GPUs on, their heatsinks are not to blame; and the share of a limit
 # from which on a GPU counts as on the way to it.

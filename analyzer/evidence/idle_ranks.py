@@ -1,7 +1,7 @@
 """GPUs of a job that are idle while its others spin: those that spin wait for a rank that does nothing.
 
 A job's first rank may save or evaluate for the others, and so may each node's first rank, so
-nothing is said to wait for these. A standing incident about the job keeps its subject.
+nothing is said to wait for these. An active incident about the job keeps its subject.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ def idle_ranks(
 ) -> IdleRanks | None:
     """Return the idle GPUs of the holder of the GPUs that spin, None if there are none.
 
-    They must be fewer than those that spin, or the only other one. `standing`: incidents about a
+    They must be fewer than those that spin, or the only other one. `active`: incidents about a
     hang.
     """
     if not window.held(spin[0]):

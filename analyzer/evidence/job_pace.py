@@ -182,7 +182,7 @@ def change_of(window: Window, scale: Timescale) -> Change | None:
     if not known.any():
         return None
     before, now, lately = _spans(group, rows, long, recent)
-    pace, _ = per_group(group, np.where(known, _pace(now, before), np.nan))
+    pace, _ = per_group(group, np.where(known, pace_between(now, before), np.nan))
     # Nobody asks about jobs that go on as before.
     some = np.flatnonzero(known & (np.abs(pace) >= scale.least_loss))
     if not len(some):
@@ -268,7 +268,7 @@ def _off(scale: Timescale, them: _Changed) -> _Off:
 
 def _slow(scale: Timescale, them: _Changed, off: _Off) -> Mask:
     """Tell which GPUs became slow while their job lost pace, and went on without a pause."""
-    works = _goes_on(them.job, them.lost, _pace(them.lately, them.before))
+    works = _goes_on(them.job, them.lost, pace_between(them.lately, them.before))
     works &= ~_pauses(them.job, them.lost, them.now, them.before)
     may_be = works & (off.peers >= PEERS) & _is_lost_by_one(scale, them.lost, off.apart[0])
     works &= them.lately[_BUSY.column] >= _BUSY_PERCENT
@@ -387,11 +387,11 @@ def _spans(job: Codes, rows: Rows, long: Rows, recent: Rows) -> Sequence[Numbers
     untold = group_count(job, ~np.isnan(rows.values(_CLOCK.column))) == 0.0
     return [
         {**it, _CLOCK.column: np.where(untold, _NO_CLOCK, it[_CLOCK.column])}
-        for it in (_before(rows, long), _now(rows, rows), _now(rows, recent))
+        for it in (means_earlier(rows, long), means_of(rows, rows), means_of(rows, recent))
     ]
 
 
-def _now(rows: Rows, of: Rows) -> Numbers:
+def means_of(rows: Rows, of: Rows) -> Numbers:
     """Return a span's means in the order of `rows`, with bytes per second."""
     found = {it.column: of.beside(rows, it.column) for it in _MEANS}
     found[_MOVED.column] = divided(of.beside(rows, _MOVED.column), seconds(of, rows))
@@ -403,7 +403,7 @@ def _last_minute(rows: Rows, recent: Rows) -> Numbers:
     return {it.column: recent.beside(rows, it.column) for it in _OF_LAST_MINUTE}
 
 
-def _before(rows: Rows, long: Rows) -> Numbers:
+def means_earlier(rows: Rows, long: Rows) -> Numbers:
     """Return the means of the long span without its end, which `rows` cover."""
     found = means_before(rows, long, (it.column for it in _MEANS))
     length = seconds(long, rows)
@@ -418,7 +418,7 @@ def _draws(now: Numbers, before: Numbers) -> Floats:
     return found
 
 
-def _pace(now: Numbers, before: Numbers) -> Floats:
+def pace_between(now: Numbers, before: Numbers) -> Floats:
     """Return the change of pace as a logarithm: the lesser one of traffic and steps.
 
     Traffic is what a GPU moves over NVLink or, if it moves nothing, what its multiprocessors do.

@@ -12,7 +12,7 @@ def raised_at(incident: Incident) -> datetime:
     return incident.since if opened is None else max(opened, incident.since)
 
 
-# Cached, as each look asks for it for every standing incident.
+# Cached, as each look asks for it for every active incident.
 @lru_cache(maxsize=65_536)
 def _opened_at(identifier: str) -> datetime | None:
     """Return when an incident was opened, by its id; None if the id does not tell."""

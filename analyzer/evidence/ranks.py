@@ -45,7 +45,7 @@ _Reports = Sequence[tuple[Subject, Collective]]  # reports with the node that ma
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class CollectiveState:
     """The state of a job's collective, and the places of the ranks that are named."""
 
     of: Collective
@@ -59,7 +59,9 @@ class Standing:
         return self.of.stand in _NAMES and 0 < 2 * self.of.count <= max(self.of.size, 2)
 
 
-def collective_state(window: Window, gpus: Iterable[Subject], seconds: float) -> Standing | None:
+def collective_state(
+    window: Window, gpus: Iterable[Subject], seconds: float
+) -> CollectiveState | None:
     """Return what was reported of these GPUs' holder since it stalled, `seconds` ago; None: nothing."""
     reports, nodes, all_written = _last_reports(window, gpus, seconds)
     if not reports:
@@ -71,7 +73,7 @@ def collective_state(window: Window, gpus: Iterable[Subject], seconds: float) ->
         return None
     silent = sorted({node for node, of in ras if of.stand is RankState.SILENT})
     of = min(found, key=lambda it: _GRAVITY[it.stand])
-    return Standing(
+    return CollectiveState(
         of=of,
         places=tuple(_places(window, of, reports, nodes)),
         sources=frozenset(it.by for it in found if it.stand is of.stand),
@@ -270,13 +272,13 @@ _NOBODY: Mapping[RankState, str] = {
 }
 
 
-def evidence(window: Window, it: Standing) -> Evidence:
+def evidence(window: Window, it: CollectiveState) -> Evidence:
     """Return one line like `rank 17 (node-3 GPU 4) never entered AllReduce 4711, it is at 4710`."""
     by = " and ".join(_BY[source] for source in sorted(it.sources, key=lambda s: s.value))
     return Evidence(name="ranks", value=f"{_sentence(window, it)}, by {by}")
 
 
-def _sentence(window: Window, it: Standing) -> str:
+def _sentence(window: Window, it: CollectiveState) -> str:
     of = it.of
     if of.stand is RankState.TOGETHER and Source.FLIGHT_RECORDER in it.sources:
         return f"all {of.size} ranks entered {of.operation} {of.entered}, and none has left it"
@@ -297,7 +299,7 @@ def _sentence(window: Window, it: Standing) -> str:
     return f"{who} never entered {of.operation} {of.entered}{at}"
 
 
-def _who(window: Window, it: Standing) -> str:
+def _who(window: Window, it: CollectiveState) -> str:
     """Return the ranks like `rank 17 (node-3 GPU 4)` or `5 of 64 ranks (1 (node-1 GPU 1), ...)`."""
     ranks = list(zip(it.of.ranks, it.places, strict=True))[:_NAMED]
     named = [
@@ -316,14 +318,14 @@ def _where(window: Window, rank: RankStatus, place: Subject | None) -> str:
     return subject_names.label(window.whole or window, place)
 
 
-def action(window: Window, it: Standing, otherwise: str) -> str:
+def action(window: Window, it: CollectiveState, otherwise: str) -> str:
     """Return an action that says which named ranks to look at first, else `otherwise`."""
     if not it.names:
         return otherwise
     return f"Look at {_who(window, it)} first: its process, GPU and node. {otherwise}"
 
 
-def severity(it: Standing | None, otherwise: Severity) -> Severity:
+def severity(it: CollectiveState | None, otherwise: Severity) -> Severity:
     """Return a warning instead of an info if ranks are named: then it is no mere suspicion."""
     named = it is not None and it.names
     return Severity.WARNING if named and otherwise is Severity.INFO else otherwise

@@ -27,7 +27,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A standing incident about such links."""
+    """An active incident about such links."""
 
     subject: Subject
     links: frozenset[Subject]

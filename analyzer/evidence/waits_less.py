@@ -48,7 +48,7 @@ _SIGNS: tuple[_Sign, ...] = (
 
 
 def would_show_waiting(window: Window, incident: Incident) -> bool:
-    """Tell whether a standing incident would show: only if half of its ports wait or drop much less.
+    """Tell whether an active incident would show: only if half of its ports wait or drop much less.
 
     An incident that lasts as long as the spans look back shows no change any more, and is not over.
     Nor is one whose ports do not wait only because their job rests, as at a checkpoint.

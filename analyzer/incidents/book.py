@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from gpuvigil.clock import duration
-from gpuvigil.lifecycle import STANDING, Patience, Signal, State, step
+from gpuvigil.lifecycle import ACTIVE, Patience, Signal, State, step
 from gpuvigil.model import (
     Cause,
     CoveredBy,
@@ -35,7 +35,7 @@ from .content import (
 )
 from .returning import comes_back_within
 
-# A standing incident's numbers are updated at most this often, without a transition.
+# An active incident's numbers are updated at most this often, without a transition.
 _REFRESH = timedelta(seconds=60)
 
 
@@ -50,7 +50,7 @@ class Entry:
     # Since when looks have not found it; lost in a restart, which only delays its end.
     absent_since: datetime | None = None
     acknowledgements: frozenset[str] = frozenset()  # ids of those applied already
-    proposed: str = ""  # the last look's verdict, if it differs from the standing one
+    proposed: str = ""  # the last look's verdict, if it differs from the active one
 
     @property
     def state(self) -> State:
@@ -68,7 +68,7 @@ class Book:
 
     def active(self) -> tuple[Incident, ...]:
         """Return the incidents whose fault is believed to be present now."""
-        return tuple(e.incident for e in self.entries.values() if e.state in STANDING)
+        return tuple(e.incident for e in self.entries.values() if e.state in ACTIVE)
 
     def believed(self, new_rows: bool) -> frozenset[str]:
         """Return the fingerprints that a finding opens or keeps open; suspects' only with new rows."""
@@ -137,11 +137,11 @@ def _next(
 
 
 def _marked(before: Entry, away: Away, now: datetime) -> tuple[Entry, list[Transition]]:
-    """Mark a standing incident that this look has not found as out of service, or no longer."""
+    """Mark an active incident that this look has not found as out of service, or no longer."""
     old = before.incident
     urgent = urgency(old.severity, old.impact)
     out = why_out_of_service(away, old, old.subject, old.members, raised_at(old), urgent)
-    if out == old.out_of_service or before.state not in STANDING:
+    if out == old.out_of_service or before.state not in ACTIVE:
         return before, []
     said = replace(old, out_of_service=out)
     absent = before.absent_since
@@ -272,7 +272,7 @@ _VERDICTS = SILENCES | SLOW_JOBS
 
 
 def _with_verdict(before: Entry, candidate: Candidate) -> tuple[Candidate, str]:
-    """Return the candidate in the words of the standing verdict, and the new verdict it proposes.
+    """Return the candidate in the words of the active verdict, and the new verdict it proposes.
 
     A verdict changes only to another one, which two looks in a row must give: one that can no
     longer be given was not wrong, and nobody believes messages that contradict each other.
@@ -313,7 +313,7 @@ def _cured(
 ) -> Step:
     """End an incident at once, unless more may come that tells what it was."""
     since = before.absent_since or now
-    unsure = hindsight is not None and not hindsight.sure and before.state in STANDING
+    unsure = hindsight is not None and not hindsight.sure and before.state in ACTIVE
     if unsure and now - since < patience.clear:
         return replace(before, absent_since=since), []
     return _settled(before, now, why, hindsight)
@@ -322,7 +322,7 @@ def _cured(
 def _settled(before: Entry, now: datetime, why: Ended, hindsight: Hindsight | None) -> Step:
     """End an incident; first correct its words while it stands, if hindsight tells better ones."""
     old = before.incident
-    if hindsight is None or before.state not in STANDING or hindsight.condition == old.condition:
+    if hindsight is None or before.state not in ACTIVE or hindsight.condition == old.condition:
         return _clear(before, now, why)
     said = replace(
         old,

@@ -153,7 +153,7 @@ def updated(incident: Incident, candidate: Candidate) -> Incident:
         said["own_limit"] = finding.own_limit
         said |= {"condition": finding.condition, "xid": finding.xid, "sxid": finding.sxid}
         said["fault"] = finding.fault  # a port's may have become that of its leaf
-    # Most standing incidents say the same at every look.
+    # Most active incidents say the same at every look.
     if all(getattr(incident, name) == value for name, value in said.items()):
         return incident
     return replace(incident, **said)

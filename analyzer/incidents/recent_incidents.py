@@ -1,4 +1,4 @@
-"""Standing and recently ended incidents: work that a fault stopped need not resume as it ends."""
+"""Active and recently ended incidents: work that a fault stopped need not resume as it ends."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ class RecentIncidents:
         self._over |= {one.id: one for one in incidents if one.resolved_at is not None}
 
     def beside(self, book: Book, now: datetime) -> tuple[Incident, ...]:
-        """Return the book's standing incidents, and those that ended within the span."""
+        """Return the book's active incidents, and those that ended within the span."""
         self._over = {
             key: one
             for key, one in self._over.items()

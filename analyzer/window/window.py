@@ -22,6 +22,7 @@ from gpuvigil.model import (
 from gpuvigil.model.equipment import Equipment
 from gpuvigil.store import Aggregate
 
+from .absences import Absence
 from .driver_since import DriverSince
 from .holdings import Holding
 from .index import Numbers
@@ -87,7 +88,7 @@ class Window:
     holdings: Mapping[str, Holding] = field(default_factory=dict)  # by `holder_key`
     # By node: how many seconds a clock that the hub calls wrong is ahead of the hub's.
     clocks: Mapping[str, float] = field(default_factory=dict)
-    # Standing incidents and those over in the last hours: work they stopped may resume only later.
+    # Active incidents and those over in the last hours: work they stopped may resume only later.
     recent_incidents: tuple[Incident, ...] = ()
     # Holders that wait for work on purpose, as the site declares.
     declared: tuple[IdleSettings, ...] = ()
@@ -95,6 +96,8 @@ class Window:
     last_seen: Mapping[str, datetime] = field(default_factory=dict)
     # By node: the second longest recent gap between its bodies, where it had more than one; see `Waits`.
     usual_gap_seconds: Mapping[str, float] = field(default_factory=dict)
+    # By node: when it was away in the last days and came back by itself.
+    absences: Mapping[str, tuple[Absence, ...]] = field(default_factory=dict)
     # How far GPUs were beyond their peers, as earlier passes saw it.
     usual: Mapping[str, Usual] = field(default_factory=dict, repr=False, compare=False)
     # Since when the hub would have heard a node; earlier silence is the hub's own.

@@ -22,6 +22,7 @@ from ..inference.scrape_supervisor import Inference
 from ..kernel_log.event_book import KernelBook
 from ..machine.inspection_supervisor import Machine
 from ..nccl.ranks import rank_watcher
+from ..owners.disks import JobDisks
 from ..owners.jobs import Gpus
 from ..owners.kubelet.query_supervisor import Kubelet
 from ..owners.owners import Owners
@@ -125,10 +126,8 @@ class Agent:
             LogCollector(settings, self._events, clock, self.post, self._record_events),
             rank_watcher(settings, self._events, clock, self.post, self._record_events),
         )
-        self._sensor, self._steps = (
-            PortSensor(settings.sysfs_root, settings.proc_root, clock.monotonic),
-            _steps(settings, clock),
-        )
+        self._sensor = PortSensor(settings.sysfs_root, settings.proc_root, clock.monotonic)
+        self._steps, self._disks = _of_jobs(settings, clock)
         self._nics = NicSensor(settings.sysfs_root, clock.monotonic)
         self._bus, self._inbox, self._missing_driver = (
             Bus(settings.sysfs_root),
@@ -353,7 +352,8 @@ class Agent:
         self._spool.disk.probe()
         self._poll_ports(for_rows=True)
         self._poll_bus(tick, now)
-        self._gpus.see_steps(self._steps.read(_processes(tick), now))
+        running = _processes(tick)
+        self._gpus.see_jobs(self._steps.read(running, now), self._disks.read(running))
         news = self._gpus.update(tick, now, self._reader.outage_seconds())
         self._changed |= news.changed
         for event in news.events:
@@ -362,14 +362,13 @@ class Agent:
         self._record_events(news.events)
         if tick is not None and _names_all(tick):
             self._listener.settle()
-        served = self._served.rows(self._inference.served(_processes(tick)), now)
+        served = self._served.rows(self._inference.served(running), now)
         others = [*self._ports.rows(now), *served, self._own_row.row(tick, news, now)]
-        rows = [*news.rows, *others]
         shown = self._page.rows([*news.shown, *others], self._driver, now)
         self.exporter.show(shown, self._page.dcgm(self._owners.held))
-        lines = lines_of(rows)
+        lines = lines_of([*news.rows, *others])
         began = self._note_holders(tick, now)
-        self._ranks.update(news.rows, _processes(tick), self._owners.held)
+        self._ranks.update(news.rows, running, self._owners.held)
         self._record_inventory(now, silent=news.driver_answering is False)
         # Recorded only after it is saved: an allocation recorded and then forgotten never ends.
         self._record([one.to_record() for one in began])
@@ -472,10 +471,14 @@ class Agent:
             self._spool.put(self._sender.records(found, self._clock.now()))
 
 
-def _steps(settings: CollectorSettings, clock: Clock) -> Steps:
+def _of_jobs(settings: CollectorSettings, clock: Clock) -> tuple[Steps, JobDisks]:
+    """Return what reads the steps of the programs on the GPUs, and the disks that their jobs use."""
     start_ticks = ProcessTable(settings.proc_root).start_ticks
     sent = StepsSocket(settings.runtime_directory, start_ticks)
-    return Steps(settings.steps_directory, settings.proc_root, start_ticks, clock.monotonic, sent)
+    return (
+        Steps(settings.steps_directory, settings.proc_root, start_ticks, clock.monotonic, sent),
+        JobDisks(settings.proc_root, settings.sysfs_root, clock.monotonic),
+    )
 
 
 def _processes(tick: Tick | None) -> dict[str, tuple[int, ...]]:

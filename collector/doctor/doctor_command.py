@@ -60,6 +60,7 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
         "dcgm-exporter": partial(node.dcgm, settings),
         "inference servers": partial(owner_sources.inference, settings),
         "kubelet": partial(owner_sources.kubelet, settings),
+        "disks of jobs": partial(owner_sources.disks, settings),
         "NCCL": partial(nccl_settings.nccl, settings),
         "time synchronisation": node.clock,
         "hub": partial(hub.diagnose, config, file, name),

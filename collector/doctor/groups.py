@@ -14,7 +14,7 @@ _GROUPS: tuple[tuple[str, str], ...] = (
     (
         "",
         r"up|unmeasured_.*|pcie_present|index|read_seconds|nvlink_worst_.*|step(_.*)?|rank(_gone_seconds)?"
-        r"|checkpoint_age_seconds|(longest_)?spin_seconds",
+        r"|checkpoint_age_seconds|job_disk_.*|(longest_)?spin_seconds",
     ),
     ("profiling counters (GPM)", r".*_activity_percent|sm_occupancy_percent|.*_bytes_per_second"),
     ("utilisation", r".*utilization_percent"),

@@ -1,4 +1,4 @@
-"""Sources of owners on this node: its inference servers and its kubelet."""
+"""Sources of owners on this node: its inference servers, its kubelet, and the control groups of Slurm's jobs."""
 
 from gpuvigil.config import CollectorSettings
 from gpuvigil.errors import ConfigError
@@ -7,6 +7,7 @@ from ..inference.address import address
 from ..inference.scrape_child import ask as ask_server
 from ..owners.kubelet.device_map import Unknown
 from ..owners.kubelet.query_child import ask as ask_kubelet
+from ..sensors import files
 from .diagnosis import Diagnosis, limited, missing, ok
 
 
@@ -51,3 +52,15 @@ def kubelet(settings: CollectorSettings) -> list[Diagnosis]:
         sum(len(hold.devices) for hold in answer.holds),
     )
     return [ok("kubelet", f"{socket}: pods that hold GPUs: {pods}, devices: {devices}")]
+
+
+def disks(settings: CollectorSettings) -> list[Diagnosis]:
+    """Return whether the control groups of Slurm's jobs count their bytes; nothing without Slurm's groups."""
+    scopes = sorted(settings.sysfs_root.glob("fs/cgroup/system.slice/*slurmstepd.scope"))
+    told = {it.name: files.read(f"{it}/cgroup.subtree_control") or "" for it in scopes}
+    off = [name for name, controllers in told.items() if "io" not in controllers.split()]
+    if off:
+        text = f"not counted by job: controller io is off in {off[0]}"
+        todo = "set EnableExtraControllers=io in cgroup.conf (docs/slurm.md)"
+        return [limited("disks of jobs", text, todo)]
+    return [ok("disks of jobs", "what Slurm's jobs read and write is counted")] if told else []

@@ -25,6 +25,7 @@ _SLICE = re.compile(r"/user-(\d+)\.slice(?:/|$)", re.MULTILINE)
 _UNIT = re.compile(r"/([^/\n]+\.service)(?:/|$)", re.MULTILINE)
 
 _RUNTIMES = {"cri-containerd": "containerd", "crio": "cri-o", "libpod": "podman"}
+_VERSION_2 = "0::"  # proc_pid_cgroup(5), before the path in the unified hierarchy
 _SHOWN = 12  # characters of a container's id, as `docker ps` shows
 
 
@@ -55,6 +56,17 @@ def parse(text: str) -> Place:
         unit=units[-1] if units else None,
         uid=int(owner[1]) if owner else None,
     )
+
+
+def job_group(text: str) -> str | None:
+    """Return the version 2 group of the whole job or pod in `/proc/PID/cgroup`; None without one.
+
+    A path of another cgroup namespace begins with `/..` and does not say where the group is.
+    """
+    lines = (line for line in text.splitlines() if line.startswith(_VERSION_2))
+    path = next(lines, "").removeprefix(_VERSION_2)
+    found = _SLURM.search(path) or _POD.search(path)
+    return None if found is None or path.startswith("/..") else path[: found.end()].rstrip("/")
 
 
 def _container(text: str) -> str | None:

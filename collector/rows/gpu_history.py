@@ -46,7 +46,7 @@ class GpuBook:
         """Set up; `known`, `counters` and `lost` (UUID, since when) are kept up to date for saving."""
         self._events = events
         self._known = known
-        self._maker = GpuRowMaker(events.node, counters, monotonic)
+        self._maker, self._counters = GpuRowMaker(events.node, counters, monotonic), counters
         self._silence = silence
         self._lost: dict[str, datetime] = {} if lost is None else lost
         self._silent: set[str] = set()
@@ -54,6 +54,7 @@ class GpuBook:
         self._absent: dict[str, tuple[Unmeasured, datetime]] = {}  # why and since when
         self._on_bus: frozenset[str] | None = None
         self._steps: Mapping[str, Progress] = {}
+        self._moved: Mapping[str, Mapping[str, int]] = {}
         self._seen_on_bus: set[str] = set()
         # Since when no call to the driver has returned; None while calls do.
         self.silent_since: datetime | None = None
@@ -77,9 +78,11 @@ class GpuBook:
         self._on_bus = None if addresses is None else frozenset(addresses)
         self._seen_on_bus |= self._on_bus or frozenset()
 
-    def see_steps(self, steps: Mapping[str, Progress]) -> None:
-        """Take the progress that programs on the GPUs report, by UUID."""
-        self._steps = steps
+    def see_jobs(
+        self, steps: Mapping[str, Progress], moved: Mapping[str, Mapping[str, int]]
+    ) -> None:
+        """Take what programs on the GPUs report, and what their jobs read and wrote, by UUID."""
+        self._steps, self._moved = steps, moved
 
     def restore(self, gpus: Iterable[GpuIdentity], missing: Mapping[str, datetime]) -> bool:
         """Take over the GPUs that the hub knows; return true when any was forgotten here.
@@ -287,6 +290,8 @@ class GpuBook:
         }
         if (told := self._steps.get(identity.uuid)) is not None:
             found |= told.fields()
+        for name, since_start in self._moved.get(identity.uuid, {}).items():
+            found[name], _ = self._counters.update(f"{identity.uuid} {name}", since_start)
         return found
 
     def _driver_answering(self, tick: Tick | None) -> bool | None:

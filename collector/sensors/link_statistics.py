@@ -1,7 +1,7 @@
 """Which of an interface's `ethtool` statistics describe its link.
 
-Names: Linux, Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst, and
-drivers/net/ethernet/google/gve/gve_ethtool.c.
+Names: Linux, Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst, and in
+drivers/net/ethernet `google/gve/gve_ethtool.c` and `intel/ice/ice_ethtool.c`.
 """
 
 import errno
@@ -30,10 +30,15 @@ _STATISTICS = tuple(
         ("symbol_errors", r"rx_symbol_err_phy"),
         ("receive_discards", r"rx_discards_phy"),
         ("receive_discards", r"rx_prio\d_discards"),
+        ("receive_discards", r"rx_queue_drop_cnt\[\d+\]"),
+        ("corrected_bits", r"rx_corrected_bits_phy"),
+        ("corrected_bits", r"rx_err_lane_\d_phy"),
         ("receive_pause_microseconds", r"rx_prio\d_pause_duration"),
         ("receive_pause_microseconds", r"rx_global_pause_duration"),
         ("transmit_pause_microseconds", r"tx_prio\d_pause_duration"),
         ("transmit_pause_microseconds", r"tx_global_pause_duration"),
+        # ice counts the frames that stopped it, and no time.
+        ("transmit_wait_ticks", r"rx_priority_\d_xoff\.nic"),
         ("pause_storms", r"tx_pause_storm_(warning|error)_events"),
         ("out_of_buffer", r"rx_out_of_buffer"),
         ("out_of_buffer", r"rx_no_buffers_posted\[\d+\]"),

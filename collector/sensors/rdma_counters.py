@@ -73,6 +73,7 @@ HARDWARE_COUNTERS = (
         "local_ack_timeout_err",
         "implied_nak_seq_err",
         "roce_adp_retrans",
+        "roce_adp_retrans_to",
     ),
     _endless("ecn_marked_packets", "np_ecn_marked_roce_packets"),
     _endless("cnp_sent", "np_cnp_sent"),
@@ -83,7 +84,14 @@ HARDWARE_COUNTERS = (
     _endless("transmit_bytes", "tx_bytes"),
     _endless("receive_discards", "rx_drops"),
     _endless("retransmits", "retrans_pkts"),
+    _endless(
+        "path_timeouts",
+        "retrans_timeout_events",
+        "unresponsive_remote_events",
+        "impaired_remote_conn_events",
+    ),
     # bnxt_re.
+    _endless("receive_discards", "rx_roce_discards"),
     _endless("out_of_buffer", "rx_out_of_buffer"),
     _endless("receiver_not_ready", "rnr_naks_rcvd"),
     _endless("out_of_sequence", "oos_drop_count"),

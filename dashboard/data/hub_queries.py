@@ -17,7 +17,7 @@ from gpuvigil.model.reporting import silent_after
 from gpuvigil.model.selftest_nodes import without_marked
 from gpuvigil.store.external import store_of
 
-from ..model.facts import STANDING_STATES, Facts, RecordCache
+from ..model.facts import ACTIVE_STATES, Facts, RecordCache
 from ..model.newest_rows import NODE_FIELDS, PORT_FIELDS, Row
 
 ALL_FIELDS = tuple(metric.name for metric in GPU.metrics)
@@ -38,7 +38,7 @@ def load(hub: Hub, *, messages: bool = True) -> RecordCache:
     book.apply(hub.records(RecordKind.PULSE))
     book.apply(hub.records(RecordKind.RETIREMENT, limit=_MOST_RECORDS))
     book.apply(hub.records(RecordKind.SCHEDULER))
-    incidents = hub.records(RecordKind.INCIDENT, states=STANDING_STATES, limit=_MOST_RECORDS)
+    incidents = hub.records(RecordKind.INCIDENT, states=ACTIVE_STATES, limit=_MOST_RECORDS)
     book.apply(incidents)
     told = [
         notice

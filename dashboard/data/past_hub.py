@@ -10,7 +10,7 @@ from gpuvigil.clock import from_text, to_text
 from gpuvigil.errors import HubRefused
 from gpuvigil.hub_client import Changes, Hub
 from gpuvigil.hub_client.seen import FilteredHub
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.metrics import NODE
 from gpuvigil.model import ENDED_STATES, AllocationState, Record, RecordKind, Subject
 from gpuvigil.store.external import HasStore, store_of
@@ -26,7 +26,7 @@ _STEPS = 2_000
 # Nodes without a row in this time before the moment do not count as heard.
 _HEARD = timedelta(hours=6)
 _JUST_AFTER = timedelta(microseconds=1)
-_STANDING = tuple(sorted(state.value for state in STANDING))
+_ACTIVE = tuple(sorted(state.value for state in ACTIVE))
 _OVER = (State.RESOLVED.value, State.DISMISSED.value)
 _GOING_ON = ("RUNNING", "COMPLETING", "SUSPENDED", "PENDING")
 _PER_SPAN = frozenset({RecordKind.USAGE, RecordKind.USAGE_SPAN, RecordKind.WASTE})
@@ -141,8 +141,8 @@ class PastHub(FilteredHub, HasStore):
 
     def _incidents(self, asked: _Asked) -> Iterable[Record]:
         ended = self._ended(asked, "resolved_at", _OVER)
-        standing = self.behind.records(asked.kind, states=_STANDING, limit=MOST, **asked.filters)
-        known = {one.id: one for one in (*ended, *standing)}
+        active = self.behind.records(asked.kind, states=_ACTIVE, limit=MOST, **asked.filters)
+        known = {one.id: one for one in (*ended, *active)}
         then = (self._incident(one) for one in known.values())
         return [one for one in then if one is not None and asked.takes(one.body.get("state"))]
 

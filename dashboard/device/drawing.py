@@ -160,15 +160,20 @@ def _choice(device: Device, one: Choice, kept: Mapping[str, str]) -> Html:
 def open_incidents(items: Sequence[Attention], what: str, *, loaded: bool = True) -> Html:
     """Return the open incidents, each with its evidence and what to do first."""
     if not items and not loaded:
-        return tag("section", tag("p", "Loading …", class_="gv-empty"), class_="gv-standing")
+        return tag(
+            "section", tag("p", "Loading …", class_="gv-empty"), class_="gv-active-incidents"
+        )
     if not items:
         return tag(
             "section",
             tag("p", f"No open incident on {what}.", class_="gv-empty"),
-            class_="gv-standing",
+            class_="gv-active-incidents",
         )
     return tag(
-        "section", *map(_open_incident, items), class_="gv-standing", aria_label="Open incidents"
+        "section",
+        *map(_open_incident, items),
+        class_="gv-active-incidents",
+        aria_label="Open incidents",
     )
 
 
@@ -297,7 +302,7 @@ def legend(peers: int, *, week: bool = False) -> Html:
             ("peers", "median of the others"),
             ("other", f"the node's {counted(peers, 'other GPU')}"),
         ]
-    keys += [("event", "event"), ("stood", "an incident stood")]
+    keys += [("event", "event"), ("stood", "incident open")]
     items = [tag("li", tag("i", class_=f"key {look}"), text) for look, text in keys]
     return tag(
         "div",
@@ -312,7 +317,7 @@ def multiples_legend(gpus: int, *, week: bool = False) -> Html:
     keys = [("own", "the GPU")]
     keys += [("before", "a week ago")] if week else []
     keys += [("peers", "median of all of them")] if gpus > 1 else []
-    keys += [("event", "event"), ("stood", "an incident stood")]
+    keys += [("event", "event"), ("stood", "incident open")]
     items = [tag("li", tag("i", class_=f"key {look}"), text) for look, text in keys]
     text = "each row on one scale, UTC, a gap is where nothing was measured"
     return tag(

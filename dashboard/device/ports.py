@@ -28,6 +28,7 @@ ERRORS = {
     "out_of_buffer": "without a receive buffer",
     "receiver_not_ready": "receiver not ready",
     "retransmits": "retransmits",
+    "path_timeouts": "timeouts on a path",
     "out_of_sequence": "out of sequence",
     "pause_storms": "pause storms",
     "module_faults": "module faults",

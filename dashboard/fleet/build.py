@@ -92,7 +92,7 @@ class Fleet:
         # The inventories that the roster fits; they are new objects every 10 min, as collectors repeat them.
         self._inventories: Mapping[NodeName, Inventory] = {}
         self._holders: Holders | None = None
-        self._standing: OpenFaults | None = None
+        self._active: OpenFaults | None = None
         self._out: OutOfService | None = None
 
     def clusters(self, facts: Facts) -> tuple[ClusterView, ...]:
@@ -113,9 +113,9 @@ class Fleet:
         patient = _with_waits(members.patience, members.names, facts)
         told = node_liveness(members.names, patient, last, newest, facts.now)
         self._holders = holders(members, facts.allocations, self._holders)
-        self._standing = open_faults(members, facts.incidents, self._standing)
+        self._active = open_faults(members, facts.incidents, self._active)
         self._out = out_of_service(members, facts.schedulers, facts.now, self._out)
-        marked = self._holders, self._standing, self._out
+        marked = self._holders, self._active, self._out
         drawn = _gpus(members, facts.gpus, gpus.at, told, marked)
         up, speed = _ports(members, facts.ports, ports.at, told)
         return tuple(

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.model import (
     Acceptance,
     Acknowledgement,
@@ -20,7 +20,7 @@ from gpuvigil.model.annotation import Annotation
 
 from .summary import SHIFT, Records
 
-_STANDING = sorted(state.value for state in STANDING)
+_ACTIVE = sorted(state.value for state in ACTIVE)
 _OVER = ("resolved", "dismissed")
 # Incidents that ended in the shift may have begun long before; no shift has more ends than this.
 _MOST_OVER = 2_000
@@ -29,9 +29,9 @@ _MOST_OVER = 2_000
 def records(hub: Hub, end: datetime) -> Records:
     """Return the records of the shift that ends at `end`, and all open incidents."""
     start = end - SHIFT
-    standing = hub.records(RecordKind.INCIDENT, states=_STANDING)
+    active = hub.records(RecordKind.INCIDENT, states=_ACTIVE)
     over = hub.records(RecordKind.INCIDENT, states=_OVER, limit=_MOST_OVER)
-    incidents = {one.id: one for one in readable([*over, *standing], Incident.from_record)}
+    incidents = {one.id: one for one in readable([*over, *active], Incident.from_record)}
 
     def since(kind: RecordKind) -> tuple[Record, ...]:
         # `at` of these kinds is when they were written. `until` is exclusive, hence a second more.

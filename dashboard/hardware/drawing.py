@@ -210,7 +210,7 @@ def _rack(one: Rack) -> Node:
 
 
 def _node(one: Rack, now: datetime) -> Node:
-    """A node of a rack, with what stands about it."""
+    """A node of a rack, with the incidents open on it."""
     links = [
         el("div", el("a", it.title, href=page_links.incident_page(it.id)), key=it.id)
         for it in one.open_incidents[:MOST_INCIDENTS]

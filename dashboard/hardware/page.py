@@ -69,7 +69,7 @@ def _live() -> None:
     title = tag("h1", f"Rack {rack}" if rack else "Hardware", class_="gv-page")
     st.html(joined(title, panels.warnings(view), panels.notes(notes)))
     told = {one.subject: one.rack for one in snapshot.inventories().values() if one.rack}
-    standing = [item.incident for item in view.attention]
+    active = [item.incident for item in view.attention]
     shown = Shown(
         now=view.now,
         errors=matrix(found.failures, {(it.cluster, it.node): name for it, name in told.items()})
@@ -81,7 +81,7 @@ def _live() -> None:
             it
             for one in view.clusters
             if cluster in {"", one.name}
-            for it in racks(one, told, standing, rack)
+            for it in racks(one, told, active, rack)
         ],
         rack=rack,
         known=known,

@@ -3,7 +3,7 @@
 from html import escape
 
 from gpuvigil.clock import moment
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.model import Incident
 
 from ..auth.sign_in_page import source_hash
@@ -56,7 +56,7 @@ def page(
 
 def is_open(incident: Incident) -> bool:
     """Return whether the incident is open."""
-    return incident.state in {state.value for state in STANDING}
+    return incident.state in {state.value for state in ACTIVE}
 
 
 def _about(incident: Incident) -> str:

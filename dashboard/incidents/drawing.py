@@ -111,7 +111,7 @@ def entries(found: Listing, now: datetime, cut: bool) -> list[Node]:
     if rest:
         said = f"and {' and '.join(rest)} more open: narrow the filters."
         nodes.append(el("p", said, class_="more"))
-    if found.filters.show not in {"standing", "open"}:
+    if found.filters.show not in {"active", "open"}:
         empty = f"No incident that matches ended in the last {span}."
         over = [_entry(one, found.filters, now) for one in found.past]
         nodes.append(_section("Resolved", over, len(over), empty))
@@ -137,7 +137,7 @@ def _open_row(one: Entry, found: Listing, now: datetime) -> Node:
 
 def _fold(fold: Fold, first: Entry, found: Listing, now: datetime) -> Node:
     """Return the row of several incidents, which leads to the list of them."""
-    every = found.filters.set(show="standing", fault=first.fault).href
+    every = found.filters.set(show="active", fault=first.fault).href
     span = f"for up to {duration(now - fold.since)}"
     said = f"{fold.shares} · {span}" if fold.shares else span
     return el(

@@ -16,7 +16,7 @@ SPAN_NAMES = {"24h": "24 hours", "7d": "7 days", "30d": "30 days"}
 class Filters:
     """The filters; empty is everything. Values come from an address and may be anything."""
 
-    show: str = ""  # standing, open, acknowledged, flapping, past
+    show: str = ""  # active, open, acknowledged, flapping, past
     last: str = "7d"  # how far back ended incidents are shown
     severity: str = ""
     fault: str = ""
@@ -32,6 +32,8 @@ class Filters:
         given = {name: query[name][:LONGEST_TEXT] for name in known & query.keys()}
         if given.get("last") not in SPANS:
             given.pop("last", None)
+        if given.get("show") == "standing":  # in links of messages sent before it was renamed
+            given["show"] = "active"
         return cls(**given)
 
     @property

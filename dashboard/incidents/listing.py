@@ -131,7 +131,7 @@ def open_entry(item: Attention) -> Entry:
 
 SHOWS: dict[str, tuple[str, Callable[[Entry], bool]]] = {
     "": ("All", lambda _: True),
-    "standing": ("Open", lambda one: one.is_open),
+    "active": ("Open", lambda one: one.is_open),
     "open": ("Not acknowledged", lambda one: one.is_open and one.state != State.ACKNOWLEDGED.value),
     "acknowledged": ("Acknowledged", lambda one: one.state == State.ACKNOWLEDGED.value),
     "flapping": ("Flapping", lambda one: one.state == State.FLAPPING.value),

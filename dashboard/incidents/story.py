@@ -7,7 +7,7 @@ from enum import Enum
 
 from accounting.hardware.incident_steps import Moment, steps
 from gpuvigil.clock import duration
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import CoveredBy, Incident, Record, Transition
 from gpuvigil.numbers_in_words import counted
 
@@ -17,7 +17,7 @@ from .hub_queries import Story
 LEAST_PATIENCE = timedelta(seconds=30)
 PASSES = 3
 
-_STANDING = frozenset(state.value for state in STANDING)
+_ACTIVE = frozenset(state.value for state in ACTIVE)
 
 
 class AssignmentState(Enum):
@@ -41,7 +41,7 @@ class Assignment:
 def assignment(story: Story, now: datetime) -> Assignment:
     """Return who has the incident. An acknowledgement counts once written; the analyzer confirms it later."""
     incident = story.incident
-    if incident.state not in _STANDING:
+    if incident.state not in _ACTIVE:
         return Assignment(
             state=AssignmentState.OVER, by="", text="It is over: there is nothing to acknowledge."
         )

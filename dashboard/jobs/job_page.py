@@ -63,7 +63,7 @@ def _found(wait: float = 0.0) -> tuple[JobNow | None, Reliability | None, list[s
     board, notes = jobs(live.shared(), named[0], wait)
     job = next(find(board.running, named[1], named[0]), None)
     if job is not None:
-        # The answer may be older than what the page lists below as standing on its nodes.
+        # The answer may be older than what the page lists below as active on its nodes.
         job = with_incidents(job, [one.incident for one in live.current().view().attention])
     here = [one for one in board.reliability if job is not None and one.cluster == job.cluster]
     return job, next(iter(here), None), notes
@@ -234,8 +234,11 @@ def _history() -> None:
         colours=colours.shown(),
     )
     show("bounds", strip(bounds, window, part))
-    charts = over_time.charts(found, keys, _a_week_ago(job, found, _tick(job)))
-    side_by_side(charts, frame, "job", columns=3)
+    before = _a_week_ago(job, found, _tick(job))
+    charts = over_time.charts(found, keys, before, job.with_others)
+    # Four are two rows of two.
+    columns = 3 if sum(one.measured for one in charts) < len(charts) else 2
+    side_by_side(charts, frame, "job", columns=columns)
     note_if_missing(week=any(it.look == "before" for one in charts for it in one.curves))
     if told := annotations.sentence(done):
         st.html(tag("p", told, class_="gv-line"))

@@ -1,6 +1,6 @@
 """What bounded a job over a window, and the lines of its charts, from some of its nodes' series; pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +14,10 @@ from accounting.jobs.measured import (
     ASKED_OF_HOSTS,
     ASKED_OF_PORTS,
     LEAST_STEPS,
+    OWN_READ,
+    OWN_WRITTEN,
+    READ,
+    WRITTEN,
     Rank,
     activity,
     hosts_of,
@@ -142,7 +146,10 @@ def runs(found: OverTime, job: JobNow) -> Sequence[Run]:
             continue
         ports = ports_of(_rows(found, found.ports, ASKED_OF_PORTS, place))
         hosts = hosts_of(_rows(found, found.hosts, ASKED_OF_HOSTS, place))
-        did = activity(ranks, [(job.cluster, node) for node in found.nodes], ports, hosts)
+        nodes, with_others = (
+            [(job.cluster, node) for node in names] for names in (found.nodes, job.with_others)
+        )
+        did = activity(ranks, nodes, ports, hosts, with_others)
         decision = decided(job, did, (at, end))
         last = gathered[-1] if gathered else None
         if last is not None and (last.bound, last.end) == (decision.bound, at):
@@ -219,21 +226,33 @@ def _known(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def charts(found: OverTime, keys: Sequence[str], before: OverTime | None = None) -> Sequence[Chart]:
-    """Return charts of the step time, the GPUs' activity, and the nodes' network traffic.
+def charts(
+    found: OverTime,
+    keys: Sequence[str],
+    before: OverTime | None = None,
+    with_others: Collection[str] = (),
+) -> Sequence[Chart]:
+    """Return charts of the step time, the GPUs' activity, the nodes' network traffic, and storage.
 
     `before` has the same GPUs and ports a week ago, drawn faint; without measurements there is no such line.
+    On nodes that it has with others, only what the job itself reads and writes counts.
     """
-    now = _charts(found, keys)
+    now = _charts(found, keys, with_others)
     if before is None:
         return now
-    then = _charts(before, keys)
+    then = _charts(before, keys, with_others)
     return [_with_before(one, was) for one, was in zip(now, then, strict=True)]
 
 
-def _charts(found: OverTime, keys: Sequence[str]) -> Sequence[Chart]:
-    mine = [found.gpus[key] for key in keys if key in found.gpus]
-    return [_steps(found, mine), _activity(found, mine), _network(found)]
+def _charts(found: OverTime, keys: Sequence[str], with_others: Collection[str]) -> Sequence[Chart]:
+    mine = {key: found.gpus[key] for key in keys if key in found.gpus}
+    gpus = list(mine.values())
+    return [
+        _steps(found, gpus),
+        _activity(found, gpus),
+        _network(found),
+        _storage(found, mine, with_others),
+    ]
 
 
 def _with_before(chart: Chart, was: Chart) -> Chart:
@@ -276,7 +295,7 @@ def _network(found: OverTime) -> Chart:
     fabric = [f for key, f in found.ports.items() if found.tags[key]["role"] == "fabric"]
     ports = fabric or list(found.ports.values())
     moved = {
-        name: [rates(fields[name], fields[OFFSETS], found.grid) for fields in ports]
+        name: [_rate(found, fields, name) for fields in ports]
         for name in ("receive_bytes", "transmit_bytes")
     }
     per_node = {
@@ -295,6 +314,45 @@ def _network(found: OverTime) -> Chart:
         ),
         digits=2,
     )
+
+
+def _storage(found: OverTime, mine: Mapping[str, Fields], with_others: Collection[str]) -> Chart:
+    """Return what is read and written on its nodes, in all: a checkpoint shows where no step tells of it."""
+    read, written = (
+        _of_all(
+            found,
+            [
+                _own_rate(found, mine, node, own)
+                if (node := found.tags[key]["node"]) in with_others
+                else _of_all(found, [_rate(found, fields, name) for name in names], np.nansum)
+                for key, fields in found.hosts.items()
+            ],
+            np.nansum,
+        )
+        for names, own in ((READ, OWN_READ), (WRITTEN, OWN_WRITTEN))
+    )
+    most = max((float(it[np.isfinite(it)].max(initial=0.0)) for it in (read, written)), default=0.0)
+    factor, unit = unit_of(most)
+    return Chart(
+        key="storage",
+        title="Storage",
+        unit=unit,
+        curves=(
+            Curve(name="read", values=read / factor, look="second"),
+            Curve(name="written", values=written / factor),
+        ),
+        digits=2,
+    )
+
+
+def _own_rate(found: OverTime, mine: Mapping[str, Fields], node: str, name: str) -> Floats:
+    """Return what the job itself moves on a node, which each of its GPUs there says."""
+    here = [fields for key, fields in mine.items() if found.tags[key]["node"] == node]
+    return _of_all(found, [_rate(found, fields, name) for fields in here], np.nanmax)
+
+
+def _rate(found: OverTime, fields: Fields, name: str) -> Floats:
+    return rates(fields[name], fields[OFFSETS], found.grid)
 
 
 def _over(found: OverTime, mine: Sequence[Fields], name: str, how: Any) -> Floats:

@@ -277,7 +277,7 @@ def other_cluster(cluster: ClusterView) -> Html:
 
 
 def attention_title(view: FleetView) -> Html:
-    """How many incidents stand; simulated ones are counted by themselves."""
+    """How many incidents are open; simulated ones are counted by themselves."""
     simulated = sum(item.simulated for item in view.attention)
     real = len(view.attention) - simulated
     said = [f"{real}"] if real else []

@@ -280,8 +280,8 @@ def _port(node: Subject, device: str, port: str, span: Span) -> Hit:
 
 def _incident(view: FleetView, id_: str) -> Hit:
     """Return the hit for an incident ID, also of one that is over, whose page knows it."""
-    standing = next((item for item in view.attention if item.id == id_), None)
-    title = standing.title if standing else f"Incident {id_}"
+    active = next((item for item in view.attention if item.id == id_), None)
+    title = active.title if active else f"Incident {id_}"
     href = page_links.incident_page(id_)
     return Hit(title=title, detail="incident", href=href, group="Incidents")
 

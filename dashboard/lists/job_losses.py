@@ -5,7 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from accounting.jobs.losses import Begin, Cause, Loss, by_cause, restart
+from accounting.jobs.losses import (
+    Begin,
+    Cause,
+    Loss,
+    by_cause,
+    restart,
+    restart_by_size,
+    restarts,
+)
 from accounting.jobs.reliability import (
     RESTART_SECONDS,
     WRITE_SECONDS,
@@ -33,6 +41,7 @@ SIZES = (
     Column(key="nodes", title="NODES OF A JOB", show=whole, right=True),
     Column(key="mttf_seconds", title="FAILS EVERY", show=length, right=True),
     Column(key="interval_seconds", title="BEST CHECKPOINT INTERVAL", show=length, right=True),
+    Column(key="mttr_seconds", title="RUNS AGAIN AFTER (MTTR)", show=length, right=True),
     Column(key="ettr_percent", title="GETS DONE (ETTR)", show=percents, right=True),
 )
 CAUSES = (
@@ -91,15 +100,17 @@ def reliability(
     here = [one for one in incidents if one.subject.cluster == cluster]
     lost = [one for one in lost if one.job.cluster == cluster]
     rate = failure_rate(here, cluster, nodes, span)
-    again = restart(lost, begins)
+    back = restarts(lost, begins)
+    again = restart(back)
     seconds = RESTART_SECONDS if again is None else again.total_seconds()
+    counts = [count for count in _SIZES if count <= nodes]
     return Reliability(
         cluster=cluster,
         rate=rate,
         days=(span[1] - span[0]) / timedelta(days=1),
         repaired_in=mttr(here, cluster),
         restarted_in=again,
-        sizes=sizes(rate, (count for count in _SIZES if count <= nodes), seconds),
+        sizes=sizes(rate, counts, seconds, restart_by_size(back, counts)),
         causes=by_cause(lost),
     )
 
@@ -147,7 +158,13 @@ def lost_within(found: Reliability) -> str:
 def size_grid(found: Reliability) -> Grid:
     """Return a row for each job size, in nodes."""
     rows = [
-        (one.nodes, one.mttf, one.interval, None if one.ettr is None else 100.0 * one.ettr)
+        (
+            one.nodes,
+            one.mttf,
+            one.interval,
+            one.mttr,
+            None if one.ettr is None else 100.0 * one.ettr,
+        )
         for one in found.sizes
     ]
     return Grid(

@@ -121,6 +121,7 @@ class JobNow:
     nodes: Sequence[str]
     record: Job | None  # the scheduler's record
     shared: bool = False  # whether it shares GPUs with others or has only parts of GPUs
+    with_others: Collection[str] = ()  # nodes on which other jobs have GPUs
     on_call: bool = False  # whether it waits for requests or a person, going by its names
     # What bounds it; None if that was not asked for, or if an incident holds the job up.
     decision: Decision | None = None
@@ -236,22 +237,29 @@ def running(
 ) -> list[JobNow]:
     """Return every job or pod that holds GPUs: first those held up by an incident, then the largest."""
     holders: defaultdict[str, set[Key]] = defaultdict(set)  # by GPU key
+    on_node: defaultdict[tuple[str, str], set[Key]] = defaultdict(set)
     held: defaultdict[Key, list[Allocation]] = defaultdict(list)
     for one in fleet.allocations:
         key = one.subject.cluster, one.holder
         holders[one.subject.key].add(key)
         if one.holder.kind in JOB_KINDS:
+            on_node[one.subject.cluster, one.subject.node].add(key)
             held[key].append(with_job_details(one, fleet.jobs))
     shared = {key for gpu, keys in holders.items() for key in keys if len(keys) > 1} | {
         key for key, them in held.items() if any(one.part for one in them)
     }
-    standing = _by_job(
+    active = _by_job(
         fleet.incidents, {key: [one.subject for one in them] for key, them in held.items()}
     )
     about = _About(fleet, prices)
+    jobs = [about.job(key, them, active.get(key, ())) for key, them in held.items()]
     found = [
-        replace(about.job(key, them, standing.get(key, ())), shared=key in shared)
-        for key, them in held.items()
+        replace(
+            job,
+            shared=(job.cluster, job.holder) in shared,
+            with_others=[it for it in job.nodes if len(on_node[job.cluster, it]) > 1],
+        )
+        for job in jobs
     ]
     if measured is not None:
         ticks = {one.subject.key: one.tick_seconds for one in fleet.inventories}
@@ -381,7 +389,8 @@ def _with_numbers(job: JobNow, measured: Measured, ticks: Mapping[str, float]) -
         for it in job.gpus
     ]
     nodes = [(job.cluster, name) for name in job.nodes]
-    did = activity(ranks, nodes, measured.ports, measured.hosts)
+    with_others = [(job.cluster, name) for name in job.with_others]
+    did = activity(ranks, nodes, measured.ports, measured.hosts, with_others)
     paced = replace(
         job,
         measured_from=measured.span[0],

@@ -1,13 +1,14 @@
 """Ports as measured in the last minutes: loads, waits, errors and losses, as columns."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate, Function
@@ -72,8 +73,12 @@ class Links:
         return subject_of(self.names[place])
 
 
-def measured(rows: pa.Table, clusters: Iterable[str]) -> Links:
-    """Return what the ports of these clusters did, from the store's table of the last minutes."""
+def measured(
+    rows: pa.Table, clusters: Iterable[str], nodes: Collection[str] | None = None
+) -> Links:
+    """Return what the ports of these clusters, or of these nodes there, did, from the store's table of the last minutes."""
+    if nodes is not None:
+        rows = rows.filter(pc.is_in(rows["node"], pa.array(nodes, pa.string())))
     shown = set(clusters)
     chosen = np.flatnonzero([cluster in shown for cluster in rows["cluster"].to_pylist()])
     tags = rows.select(["cluster", "node", "device", "port", "kind", "role"]).take(chosen)

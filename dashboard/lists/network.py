@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuvigil.clock import moment as time_of
-from gpuvigil.faults import FAULTS, About, Sign, Stops, where
+from gpuvigil.faults import About, Sign, where
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import (
+    SWITCH_DEVICE,
+    Holder,
     Incident,
     RecordKind,
     Subject,
@@ -22,6 +24,7 @@ from gpuvigil.store.external import store_of
 from gpuvigil.topology.link_names import device_name, link_name, port_name, switch_port_name
 
 from ..model.short_label import short_label
+from . import full_links
 from .fleet_now import FleetNow
 from .links import ASKED, AVERAGES, SPAN, Floats, Links, Mask, Port, measured, times
 from .one_link import LinkInventory, Plug, plugged
@@ -65,9 +68,7 @@ _ROWS_FOR_PEOPLE = 20
 # Links without a finding are listed from this wait or load on, in percent, or from this many times the
 # waits for credit of their peers [own].
 _WORTH_WAIT, _WORTH_LOAD, WORTH_TIMES = 1.0, 50.0, 4.0
-# From this load on, in percent of its speed, a link is full: the rest is the protocol's share [own].
-_FULL_LOAD, _FULL = 95.0, "Carries all that it can"
-_FELT = frozenset({Sign.LINK_WAITS, Sign.HOST_WAITED_FOR})
+_FULL = "Carries all that it can"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +97,7 @@ class Network:
     racks: Mapping[str, Mapping[str, Cell]]  # by rack, then by rail
     unread: int  # number of links that were up once and report nothing now, those of silent nodes included
     unseen: Sequence[str]
+    filled: Mapping[Port, Holder]  # links without a finding that one job fills
     wirings: Sequence[Wiring] = ()  # of clusters whose switches are read
     known: LinkInventory | None = None  # to look up a single link
 
@@ -124,7 +126,8 @@ def network(
     rails, racks = _matrix(moment, links, _down(findings))
     cables = sum(one.links for one in found)
     switch_ports = plugged(moment.inventories, switches)
-    answer, said = _answer(links, cables, findings, jobs), _summary(findings, switch_ports)
+    filled = _filled(moment, links, findings)
+    answer, said = _answer(links, cables, findings, jobs, filled), _summary(findings, switch_ports)
     to_do = "" if worst is None else worst.action
     head = [f"{answer} {said}".strip(), *([f"Do now: {to_do}"] if to_do else [])]
     unread = _unread(moment, links)
@@ -136,11 +139,12 @@ def network(
         findings=findings,
         jobs=jobs,
         links=links,
-        grid=_grid(links, findings, switch_ports, head, most),
+        grid=_grid(links, findings, switch_ports, head, most, filled),
         rails=rails,
         racks=racks,
         unread=sum(unread.values()),
         unseen=list(_unseen(moment, links, unread, bool(found))),
+        filled=filled,
         wirings=found,
         known=LinkInventory.of(links, moment.inventories, switches),
     )
@@ -161,17 +165,26 @@ def _findings(moment: FleetNow) -> list[Incident]:
 
 
 def _suffering(one: Incident) -> Sequence[str]:
-    """Return the running jobs that an incident affects."""
-    return one.impact.holders if one.impact.running else ()
+    """Return the running jobs that an incident affects, or may affect: not those whose pace is unchanged."""
+    return one.impact.holders if one.impact.running and one.impact.slower is not False else ()
 
 
-def _is_felt(one: Incident) -> bool:
-    """Return whether an incident is told only where jobs get less through, or stops those that span nodes."""
-    row = FAULTS.get(one.fault)
-    return row is not None and (row.stops is Stops.SPREAD or not _FELT.isdisjoint(row.signs))
+def _filled(moment: FleetNow, links: Links, findings: Iterable[Incident]) -> Mapping[Port, Holder]:
+    if not full_links.full(links).any():
+        return {}
+    held = full_links.by_node(one for them in moment.allocations.values() for one in them)
+    found = full_links.filled(links, held, moment.now)
+    bad = {_name(port) for one in findings for port in _ports(one)}
+    return {port: holder for port, holder in found.items() if port not in bad}
 
 
-def _answer(links: Links, cables: int, findings: Sequence[Incident], jobs: Sequence[str]) -> str:
+def _answer(
+    links: Links,
+    cables: int,
+    findings: Sequence[Incident],
+    jobs: Sequence[str],
+    filled: Mapping[Port, Holder],
+) -> str:
     """Say in one sentence whether the network is the bottleneck; `cables` is the number between switches."""
     if findings:
         return f"{_who_suffers(findings, jobs)}; {counted(len(findings), 'finding')}."
@@ -184,7 +197,8 @@ def _answer(links: Links, cables: int, findings: Sequence[Incident], jobs: Seque
         )
     if len(links) + cables == 1:
         return "No: the only link has no finding."
-    return f"No: none of {counted(len(links) + cables, 'link')} has a finding."
+    fills = full_links.in_words(filled)
+    return f"No: none of {counted(len(links) + cables, 'link')} has a finding{f'; {fills}' if fills else ''}."
 
 
 def across(findings: Iterable[Incident]) -> int | None:
@@ -195,7 +209,7 @@ def across(findings: Iterable[Incident]) -> int | None:
 
 
 def _who_suffers(findings: Sequence[Incident], jobs: Sequence[str]) -> str:
-    felt = {job for one in findings if _is_felt(one) for job in _suffering(one)}
+    felt = {job for one in findings if one.impact.slower for job in _suffering(one)}
     if felt:
         more = len(jobs) - len(felt)
         suffer = "suffers" if len(felt) == 1 else "suffer"
@@ -204,7 +218,14 @@ def _who_suffers(findings: Sequence[Incident], jobs: Sequence[str]) -> str:
     may = max(len(jobs), sending or 0)
     if may:
         return f"Possibly: {counted(may, 'job')} may suffer"
-    return "Whose jobs suffer is not known" if sending is None else "No job suffers now"
+    if sending is None:
+        return "Whose jobs suffer is not known"
+    kept = {job for one in findings if one.impact.slower is False for job in one.impact.holders}
+    return (
+        f"No: the pace of {counted(len(kept), 'job')} is unchanged"
+        if kept
+        else "No job suffers now"
+    )
 
 
 def _fabric(links: Links) -> tuple[Mask, Mask]:
@@ -226,6 +247,7 @@ def _grid(
     switches: Mapping[Port, Plug],
     head: Sequence[str],
     most: int | None,
+    filled: Mapping[Port, Holder],
 ) -> Grid:
     places = dict(zip(links.names, range(len(links)), strict=True)) if findings else {}
     quiet = np.ones(len(links), bool)
@@ -235,7 +257,7 @@ def _grid(
         quiet[here] = False
         rows.append(_row(links, one, here, switches))
     rest = [place for place in _worst_first(links).tolist() if quiet[place]]
-    rows += _quiet(links, rest[:most], switches)
+    rows += _quiet(links, rest[:most], switches, filled)
     worth = len(findings) + int((quiet & _is_worth(links)).sum())
     return Grid(
         columns=COLUMNS,
@@ -283,11 +305,14 @@ def _row(
     links: Links, one: Incident, here: Sequence[int], switches: Mapping[Port, Plug]
 ) -> tuple[Value, ...]:
     subject, plug = one.subject, _plugged(one, switches)
+    # What ports of a lost switch carried before, and the errors of one of them, are not the switch's.
+    lost = one.fault in _ARE_DOWN and len(_ports(one)) > 1
+    here = [] if lost else here
     return (
         _called(one, plug),
         one.title,
         one.since,
-        _some(one.impact.holders),
+        _some(() if one.impact.slower is False else one.impact.holders),
         *(_worst(column[here]) for column in _numbers(links)[:-1]),
         _slowest(links.gbits[here]),
         one.severity.value,
@@ -295,9 +320,17 @@ def _row(
         subject.node,
         subject.device,
         subject.port,
-        None if plug is None else plug[0],
+        _switch(one, switches),
         subject.cluster,
     )
+
+
+def _switch(one: Incident, switches: Mapping[Port, Plug]) -> str | None:
+    """Return the one switch that the incident's ports are at, as far as that is known."""
+    if one.subject.device == SWITCH_DEVICE:
+        return one.subject.node
+    names = {plug[0] for port in _ports(one) if (plug := switches.get(_name(port))) is not None}
+    return names.pop() if len(names) == 1 else None
 
 
 def _plugged(one: Incident, switches: Mapping[Port, Plug]) -> Plug | None:
@@ -326,19 +359,23 @@ def _numbers(links: Links) -> Sequence[Floats]:
 
 
 def _quiet(
-    links: Links, places: Sequence[int], switches: Mapping[Port, Plug]
+    links: Links,
+    places: Sequence[int],
+    switches: Mapping[Port, Plug],
+    filled: Mapping[Port, Holder],
 ) -> Iterator[tuple[Value, ...]]:
     numbers = zip(*(_known(column[list(places)]) for column in _numbers(links)), strict=True)
     for place, measured_ in zip(places, numbers, strict=True):
         cluster, node, device, port = name = links.names[place]
         plug = switches.get(name)
-        load = measured_[0]
+        load, job = measured_[0], filled.get(name)
+        carries_all = load is not None and load >= full_links.FULL_LOAD
         yield (
             link_name(
                 f"{node} {device_name(device, port)}",
                 None if plug is None else switch_port_name(*plug),
             ),
-            _FULL if load is not None and load >= _FULL_LOAD else None,
+            f"{job} fills this link" if job else _FULL if carries_all else None,
             None,
             None,
             *measured_,

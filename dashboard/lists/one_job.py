@@ -10,7 +10,7 @@ from gpuvigil.errors import ConfigError
 from gpuvigil.faults.affected import affected_keys
 from gpuvigil.faults.gpu_states import UNHEARD
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.model import (
     Allocation,
     AllocationState,
@@ -136,7 +136,7 @@ def _allocations(hub: Hub, holder: Holder, job: Job | None) -> list[Allocation]:
     found = hub.records(RecordKind.ALLOCATION, holder=str(holder), limit=_MOST)
     own = [one for one in _read(found) if one.holder == holder]
     nodes = sorted({one.subject.of_node() for one in own if one.ended_at is None})
-    beside = _read(_on(hub, nodes, states=[AllocationState.HELD]))
+    beside = held_on(hub, nodes)
     return list({one.id: one for one in (*beside, *own)}.values())
 
 
@@ -147,6 +147,11 @@ def _on(
         yield from hub.records(
             RecordKind.ALLOCATION, subject=node.key, since=since, states=states, limit=_MOST
         )
+
+
+def held_on(hub: Hub, nodes: Sequence[Subject]) -> list[Allocation]:
+    """Return what holds GPUs of these nodes now; of the first 64 nodes."""
+    return _read(_on(hub, nodes, states=[AllocationState.HELD]))
 
 
 def _read(records: Iterable[Record]) -> list[Allocation]:
@@ -185,7 +190,7 @@ def active_incidents(hub: Hub, known: KnownJob) -> Sequence[Incident]:
     """Return open incidents on the nodes of a job that has not ended, or that name it; oldest first."""
     if known.ending.ended_at is not None:
         return ()
-    states = [state.value for state in STANDING]
+    states = [state.value for state in ACTIVE]
     found = hub.records(
         RecordKind.INCIDENT, subject=cluster_key(known.cluster), states=states, limit=_MOST
     )

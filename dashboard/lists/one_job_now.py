@@ -14,15 +14,18 @@ from gpuvigil.hub_client import Hub
 from gpuvigil.model import Incident, Inventory, RecordKind, readable
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.schedulers.jobs import by_holder
+from gpuvigil.store.external import store_of
+from gpuvigil.topology.link_names import device_name
 
 from ..model.short_label import short_label
-from . import fleet_now, job_losses
+from . import fleet_now, full_links, job_losses, links
 from .job_losses import Reliability, incidents_of
 from .jobs import SAME_PACE, Fleet, JobNow, asked, running
 from .not_reporting import not_reporting, with_silence
-from .one_job import KnownJob
+from .one_job import KnownJob, held_on
 
 _MOST = 100_000
+_MOST_LINKS = 4  # named in a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,7 @@ class Running:
     job: JobNow
     now: datetime
     reliability: Reliability
+    fills: Sequence[links.Port] = ()  # the links that it fills
 
 
 def running_now(
@@ -70,7 +74,26 @@ def running_now(
             (start, now),
             incidents_of(hub, now, known.cluster),
         ),
+        fills=_filled(hub, known, active, now),
     )
+
+
+def _filled(
+    hub: Hub, known: KnownJob, active: Sequence[Incident], now: datetime
+) -> list[links.Port]:
+    """Return the links of its nodes that the job fills; none of those with an incident."""
+    asked_now = store_of(hub).window("port", links.ASKED, now - links.SPAN, now)
+    ports = links.measured(asked_now, [known.cluster], {node.node for node in known.nodes})
+    if not full_links.full(ports).any():
+        return []
+    held = full_links.by_node(held_on(hub, known.nodes))
+    bad = {key for one in active for key in (one.subject.key, *one.members)}
+    found = full_links.filled(ports, held, now)
+    return [
+        port
+        for port, holder in found.items()
+        if holder == known.holder and links.subject_of(port).key not in bad
+    ]
 
 
 def _inventories(hub: Hub, cluster: str) -> list[Inventory]:
@@ -84,7 +107,7 @@ def sentences(found: Running) -> Sequence[str]:
     return [
         *_first(job, found.now),
         *_pace_words(job),
-        *filter(None, (job.advice,)),
+        *filter(None, (job.advice, fills_words(found.fills))),
         checkpoint_words(job, found.now),
         *filter(None, (job_losses.advice(found.reliability, len(job.nodes)),)),
         *_missing(job),
@@ -121,6 +144,17 @@ def _first(job: JobNow, now: datetime) -> Iterator[str]:
     yield "No incident holds it up."
 
 
+def fills_words(found: Sequence[links.Port]) -> str:
+    """Say which links the job fills; "" without any."""
+    names = [f"{node} {device_name(device, port)}" for _, node, device, port in found]
+    if not names:
+        return ""
+    more = f" and {counted(len(names) - _MOST_LINKS, 'more link')}" if names[_MOST_LINKS:] else ""
+    many = "these links" if len(names) > 1 else "this link"
+    least = f"{full_links.FULL_LOAD:.0f} % of the speed or more"
+    return f"It fills {many}: {', '.join(names[:_MOST_LINKS])}{more} ({least}). That is no fault."
+
+
 def _bound_words(found: Decision | None) -> str:
     if found is None:
         return "; what bounds it was not measured."
@@ -155,6 +189,8 @@ def _pace_words(job: JobNow) -> Iterator[str]:
     pace = job.pace_percent
     if pace is not None and not low <= pace <= high:
         yield f"Its pace is {pace:.0f} % of the hour before."
+    elif pace is not None and job.incidents:
+        yield f"Its pace is unchanged: {pace:.0f} % of the hour before."
     if (steps := job.activity.steps if job.activity else None) is not None:
         takes = "A step takes" if job.holds_up is None else "Its last steps took"
         yield f"{takes} {steps.seconds:.2f} s, reported by {counted(steps.ranks, 'rank')}."

@@ -60,8 +60,8 @@ def _status(channel: str, notices: Sequence[Record], now: datetime) -> DeliveryS
 
 def _last_sent(sent: Sequence[Record]) -> list[Record]:
     """Return the last sent notice of the incident and the last sent notice of its end."""
-    standing = [one for one in sent if not _is_end(one)]
-    return [*standing[-1:], *[one for one in sent if _is_end(one)][-1:]]
+    active = [one for one in sent if not _is_end(one)]
+    return [*active[-1:], *[one for one in sent if _is_end(one)][-1:]]
 
 
 def _sent(notice: Record, now: datetime) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.model import (
     UNREADABLE,
     Allocation,
@@ -26,7 +26,7 @@ from gpuvigil.model import (
 from .delivery_status import is_failing
 from .newest_rows import gpu_table, node_table, port_table
 
-STANDING_STATES = frozenset(state.value for state in STANDING)
+ACTIVE_STATES = frozenset(state.value for state in ACTIVE)
 FOLLOWED = frozenset(
     {
         RecordKind.INVENTORY,
@@ -190,5 +190,5 @@ def _name(record: Record) -> tuple[str, float]:
 
 def _is_over(record: Record) -> bool:
     if record.kind is RecordKind.INCIDENT:
-        return record.body.get("state") not in STANDING_STATES
+        return record.body.get("state") not in ACTIVE_STATES
     return record.kind is RecordKind.ALLOCATION and record.body.get("ended_at") is not None

@@ -38,6 +38,7 @@ def page(found: Network, asked: str, now: datetime) -> Sequence[Node]:
     return each(
         (
             _answer(link),
+            _fills(found, link),
             el("section", *(_end(it, now) for it in link.ends), class_="ends"),
             el("p", AVERAGES, class_="sub") if any(map(_is_measured, link.ends)) else None,
             _far(link),
@@ -73,6 +74,18 @@ def _answer(link: Link) -> Node:
         class_=f"story-head {kind}",
         key="answer",
     )
+
+
+def _fills(found: Network, link: Link) -> Node | None:
+    """Return which job fills the link, if one does: no fault, but what its communication waits for."""
+    for end in link.ends:
+        port = end.subject
+        name = port.cluster, port.node, port.device or "", port.port or ""
+        if (job := found.filled.get(name)) is not None:
+            load = found.links.load[found.links.names.index(name)]
+            said = f"{job} fills this link: {load:.0f} % of its speed. That is no fault; the job communicates as fast as the link lets it."
+            return el("p", *nodes(said, port.cluster, [str(job)]), key="fills")
+    return None
 
 
 def _end(end: End, now: datetime) -> Node:

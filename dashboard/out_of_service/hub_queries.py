@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.model import (
     Acceptance,
     Incident,
@@ -19,7 +19,7 @@ from gpuvigil.schedulers.out_of_service import Checks
 
 from .rows import OutOfServiceRecords
 
-_STANDING = sorted(state.value for state in STANDING)
+_ACTIVE = sorted(state.value for state in ACTIVE)
 _MOST = 100_000
 
 
@@ -27,7 +27,7 @@ def known(
     hub: Hub, inventories: Iterable[Inventory], settings: AnalyzerSettings
 ) -> OutOfServiceRecords:
     """Return all records that say why nodes take no jobs, without those of the selftest."""
-    found = readable(hub.records(RecordKind.INCIDENT, states=_STANDING), Incident.from_record)
+    found = readable(hub.records(RecordKind.INCIDENT, states=_ACTIVE), Incident.from_record)
     accepted = readable(hub.records(RecordKind.ACCEPTANCE, limit=_MOST), Acceptance.from_record)
     return OutOfServiceRecords(
         inventories=tuple(one for one in inventories if not one.subject.marked),

@@ -91,14 +91,14 @@ def rows(known: OutOfServiceRecords) -> Sequence[Row]:
         for one in known.schedulers
         for node in one.nodes or ()
     }
-    standing = _by_node(known.incidents)
+    active = _by_node(known.incidents)
     repairs = _repairs(known.rmas)
     names = _names(known.inventories)
     found = []
     for inventory in known.inventories:
         node = inventory.subject
         scheduled = told.get(name_of(node), (None, None))[0]
-        here = standing.get(node, ())
+        here = active.get(node, ())
         critical = {it.fault for it in here if it.severity is Severity.CRITICAL}
         lost = lost_to(scheduled, critical, in_repair=node in repairs, checks=known.checks)
         if lost is not None:
@@ -106,7 +106,7 @@ def rows(known: OutOfServiceRecords) -> Sequence[Row]:
             row = _row(inventory, scheduled, lost, here, repair, known)
             found.append(replace(row, ticket=_ticket(scheduled, repair, names)))
     listed = {row.node for row in found}
-    found += [_unheard(it, standing, known) for it in known.silent if it.node not in listed]
+    found += [_unheard(it, active, known) for it in known.silent if it.node not in listed]
     jobs = _jobs(known.allocations)
     return sorted((replace(it, jobs=jobs.get(it.node, ())) for it in found), key=_rank)
 

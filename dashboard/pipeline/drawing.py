@@ -296,7 +296,7 @@ def _analyzer(found: Pulse | None, now: datetime) -> Pairs:
         ("Interval", UNKNOWN if tick is None else f"every {tick:g} s"),
         ("GPUs, ports and nodes", _number(found.number("subjects"))),
         ("Newest data seen", UNKNOWN if newest is None else f"{_since(now, newest)} old"),
-        ("Open incidents", _number(found.number("standing"))),
+        ("Open incidents", _number(found.number("active"))),
     )
 
 

@@ -47,8 +47,8 @@ def _live() -> None:
         return
     now = view.now
     then = [] if live.shared().at is None else [_PAST]
-    standing, over = sorted_out(said.value, now)
-    amount = tag("small", f"{len(standing)} active or scheduled")
+    active, over = sorted_out(said.value, now)
+    amount = tag("small", f"{len(active)} active or scheduled")
     st.html(
         joined(
             tag("h1", "Silences ", amount, class_="gv-page"),
@@ -56,7 +56,7 @@ def _live() -> None:
             panels.notes([*live.outdated("what is silenced is", said), *then]),
         )
     )
-    for one in standing:
+    for one in active:
         left, right = st.columns([8, 1], vertical_alignment="center")
         with left:
             show(f"silence-{one.id}", row(one, now))
@@ -68,7 +68,7 @@ def _live() -> None:
     show(
         "silences-over",
         el("div", wrong, class_="wrong", role="alert") if wrong else None,
-        None if standing else el("p", "Nothing is silenced.", class_="empty"),
+        None if active else el("p", "Nothing is silenced.", class_="empty"),
         _folded(over, now),
     )
 
@@ -83,8 +83,8 @@ def sorted_out(
 ) -> tuple[Sequence[Silence], Sequence[Silence]]:
     """Return active and scheduled silences, next to end first, and expired ones, last ended first."""
     by_end = sorted(found, key=lambda one: (one.ends_at, one.id))
-    standing = [one for one in by_end if not one.is_over(now)]
-    return standing, [one for one in reversed(by_end) if one.is_over(now)]
+    active = [one for one in by_end if not one.is_over(now)]
+    return active, [one for one in reversed(by_end) if one.is_over(now)]
 
 
 def row(one: Silence, now: datetime) -> Node:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
 from gpuvigil.clock import EPOCH
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Incident, Record, Severity, Transition
 
 from ..judge.claims import Claim, claims
@@ -56,7 +56,7 @@ def raised(steps: Iterable[Transition]) -> list[Claim]:
     """
     ordered = sorted(steps, key=lambda step: (step.at, step.incident, step.number))
     first = {step.incident: step for step in reversed(ordered)}
-    old = {id_ for id_, step in first.items() if State(step.from_state) in STANDING}
+    old = {id_ for id_, step in first.items() if State(step.from_state) in ACTIVE}
     quiet = {(step.incident, step.at) for step in ordered if _is_out_of_service(step)}
     found = []
     for one in claims(ordered):

@@ -22,7 +22,7 @@ from alerts.idle.idle_notice import (
 from alerts.idle.idle_samples import IdleSamples
 from gpuvigil.config import AnalyzerSettings, IdleSettings
 from gpuvigil.config.routing import is_standby
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Allocation, Holder, Incident, Subject, job_holder
 from gpuvigil.store import Aggregate
 
@@ -137,7 +137,7 @@ class IdleJudge:
         self, now: datetime, held: Sequence[Allocation], incidents: Sequence[Incident]
     ) -> None:
         """Send the notices due now, as `alerts.idle.idle_job.IdleWatch.due` decides it."""
-        idle = idle_since(one for one in incidents if State(one.state) in STANDING)
+        idle = idle_since(one for one in incidents if State(one.state) in ACTIVE)
         for one in holdings(held, idle) if idle else []:
             asked = terms(POLICY, one)
             name = one.notice("")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from accounting.efficiency.idle_reason import IDLE
 from gpuvigil.clock import micros
 from gpuvigil.faults import Blame, where
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Incident, Subject
 from simulator.fleet import Block, Fleet
 from simulator.fleet.changes import Change, Operation, Quantity, apply
@@ -313,7 +313,7 @@ def play(seed: int) -> Counter[str]:
 
 def _told_of(incidents: Iterable[Incident], fault: str) -> Iterator[str]:
     for one in incidents:
-        if one.fault == fault and State(one.state) in STANDING:
+        if one.fault == fault and State(one.state) in ACTIVE:
             for key in {one.subject.key, *one.members}:
                 yield Subject.parse(key).gpu or ""
 

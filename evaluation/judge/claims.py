@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpuvigil.faults.trial import STARTS_ON_TRIAL
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Incident, Record, Severity, Subject, Transition
 
 # Start and end; an end of None means that it still stood when the run ended.
@@ -75,7 +75,7 @@ def claims(transitions: Iterable[Transition]) -> list[Claim]:
     for step in sorted(transitions, key=lambda t: (t.at, t.incident, t.number)):
         incident = Incident.from_record(Record.from_json(step.snapshot))
         before = found.get(step.incident)
-        stands = State(step.to_state) in STANDING
+        stands = State(step.to_state) in ACTIVE
         if before is None:
             if stands:
                 found[step.incident] = _opened(step, incident)

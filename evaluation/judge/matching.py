@@ -173,7 +173,7 @@ def _judged(claim: Claim, truths: Iterable[Truth]) -> Judged:
 def _of_own_machine(claim: Claim, truth: Truth) -> bool:
     """Return whether a claim is about the machine to blame.
 
-    For a fault of a rack or a switch, any of its machines is as good as the one that the truth records.
+    For a fault of a rack, a switch or a whole job, any of its machines is as good as the one that the truth records.
     """
     if claim.subject in (truth.subject, *truth.also):
         return True
@@ -181,7 +181,10 @@ def _of_own_machine(claim: Claim, truth: Truth) -> bool:
         return False
     if claim.subject.of_node() == truth.subject.of_node():
         return True
-    return truth.group is not None and is_named(truth, claim.fault, claim.text)
+    shared = truth.group is not None or claim.subject.of_node() in {
+        it.of_node() for it in truth.also
+    }
+    return shared and is_named(truth, claim.fault, claim.text)
 
 
 def _about(claim: Claim, subject: Subject) -> bool:

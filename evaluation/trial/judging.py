@@ -16,7 +16,7 @@ from accounting.usage.model import floor
 from accounting.usage.ownership import AllocationTable, Gpu
 from gpuvigil.clock import EPOCH, micros
 from gpuvigil.config import AnalyzerSettings
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import Incident, Record
 
 from ..recordings.recording import HOUR, Recording
@@ -67,7 +67,7 @@ def incidents_of(
     stood, newest = set(), {}
     for one in sorted(replay.transitions, key=lambda it: (it.at, it.incident, it.number)):
         newest[one.incident] = Incident.from_record(Record.from_json(one.snapshot))
-        if State(one.to_state) in STANDING:
+        if State(one.to_state) in ACTIVE:
             stood.add(one.incident)
     return tuple(incident for name, incident in newest.items() if name in stood)
 

@@ -171,7 +171,7 @@ class AlertmanagerSettings(PostSettings):
         "info", "critical, warning or info: less severe incidents are not sent"
     )
     resend_seconds: float = setting(
-        60.0, "what stands is posted again this often, so that it stays"
+        60.0, "open incidents are posted again this often, so that they stay"
     )
 
 

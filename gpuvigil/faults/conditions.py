@@ -329,6 +329,16 @@ _TABLE: tuple[tuple[str, Severity, str, str, str], ...] = (
         "Drain the node; reseat the card or its riser, then look at the slot's link speed in the BIOS.",
         "Linux, PCI link speed and width of card and slot from sysfs; ours: most peers have more",
     ),
+    # port_errors
+    (
+        "corrects_more",
+        _INFO,
+        "Network link corrects many more bit errors than before",
+        "No packet is lost yet: clean or reseat the cable or transceiver at the next maintenance, and replace it if"
+        " that does not help.",
+        "Linux, mlx5 counters.rst: rx_corrected_bits_phy; ours: a hundredth of what IEEE 802.3 allows before FEC, ten"
+        " times as many as before, a hundred times as many as its peers",
+    ),
     # port_ecn
     (
         "pfc_one_sided",
@@ -417,6 +427,7 @@ _OWN_LIMITS = frozenset(
             "pcie_starved",
             "pfc_one_sided",
             "cnp_ignored",
+            "corrects_more",
             "no_uplink",
             "nodes_wait",
             "leaf_loses",

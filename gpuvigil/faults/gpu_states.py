@@ -36,7 +36,7 @@ def gpu_state(
     """Return the state of a GPU and its reason in words.
 
     `row` is its newest row of measurement `gpu`, None when there is none recent enough. `held`: an
-    allocation is open on it. `faults`: the standing faults of the GPU and of its node, by key. `out`:
+    allocation is open on it. `faults`: the active faults of the GPU and of its node, by key. `out`:
     why its node is out of service; what would be unknown or free there is unavailable.
 
     Otherwise the first rule that applies decides:
@@ -79,7 +79,7 @@ def is_failing(state: GpuState, own: Mapping[str, Severity], out: bool = False) 
     """Return whether a GPU needs repair: nobody can use it, or a critical fault of its own stands.
 
     A GPU of a node that is `out` of service may be well: only its own faults count then.
-    `own`: the severities of its standing faults, by key. A standing fault is known even while
+    `own`: the severities of its active faults, by key. An active fault is known even while
     the GPU's state is not; a GPU that does not answer only has an unknown state.
     """
     grave = (fault for fault, severity in own.items() if severity is Severity.CRITICAL)
@@ -88,7 +88,7 @@ def is_failing(state: GpuState, own: Mapping[str, Severity], out: bool = False) 
 
 
 def _measured(row: Mapping[str, Any], held: bool) -> tuple[GpuState, str]:
-    """Return the state according to the newest row, for a GPU without a standing fault that decides."""
+    """Return the state according to the newest row, for a GPU without an active fault that decides."""
     if row.get("up") != 1:
         reason = _reason(row.get("unmeasured_reason"))
         if reason is Unmeasured.RELEASED_FOR_MAINTENANCE:

@@ -25,7 +25,7 @@ def expected(
     """Return the nodes that are expected at `now`.
 
     `told_at`: when each known node was last heard, else the time of its inventory. `incidents`: nodes
-    with a standing incident, which stay expected in any case. `listening_since`: when the hub started.
+    with an active incident, which stay expected in any case. `listening_since`: when the hub started.
     """
     kept = frozenset(incidents)
     return frozenset(

@@ -130,6 +130,9 @@ class Impact:
     running: bool = False  # whether any holder had not ended when last heard
     # How many jobs may send over a link between switches, whose holders nobody knows; None: not known.
     jobs_across: int | None = 0
+    # Whether the work of the running holders is known to be held up or slower, or to go on as before; None:
+    # neither is known.
+    slower: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +160,7 @@ class Incident:
     gpus: str = ""  # for a node's incident, its affected GPUs: "8 GPUs (GPU 0-7)"
     version: int = 1
     late: bool = False  # rests only on data that came late from a spool: pages nobody
-    acknowledged_by: str = ""  # the person who took it, while it stands
+    acknowledged_by: str = ""  # the person who took it, while it is open
     # For one GPU's incident: which GPU it was, and where it sat then.
     serial: str = ""
     slot: str = ""  # its PCI address

@@ -18,7 +18,7 @@ class NodeTurns:
 
     def __init__(self) -> None:
         self._looked = False
-        self._standing: dict[str, ScheduledNode] = {}
+        self._active: dict[str, ScheduledNode] = {}
         self._left: tuple[ScheduledNode, ...] = ()
 
     def resume(self, before: Scheduler, now: datetime) -> None:
@@ -29,26 +29,26 @@ class NodeTurns:
         """
         if before.nodes is not None and now - before.at <= KEPT_FOR:
             self._looked, self._left = True, before.left
-            self._standing = {one.name: one for one in before.nodes if _word(one)[0]}
+            self._active = {one.name: one for one in before.nodes if _word(one)[0]}
 
     def update(
         self, nodes: Iterable[ScheduledNode], at: datetime
     ) -> tuple[tuple[ScheduledNode, ...], tuple[ScheduledNode, ...]]:
         """Return one look's nodes with since when they are like this, and the recent earlier states of others."""
         told = tuple(self._since(one, at) for one in nodes)
-        standing = {one.name: one for one in told if _word(one)[0]}
+        active = {one.name: one for one in told if _word(one)[0]}
         gone = [
             replace(one, until=at, gpus_used=None)
-            for name, one in self._standing.items()
-            if name not in standing or _word(standing[name]) != _word(one)
+            for name, one in self._active.items()
+            if name not in active or _word(active[name]) != _word(one)
         ]
         kept = (one for one in self._left if one.until is not None and one.until > at - KEPT_FOR)
         self._left = (*gone, *kept)[:_MOST]
-        self._looked, self._standing = True, standing
+        self._looked, self._active = True, active
         return told, self._left
 
     def _since(self, one: ScheduledNode, at: datetime) -> ScheduledNode:
-        before = self._standing.get(one.name)
+        before = self._active.get(one.name)
         if before is not None and _word(before) == _word(one):
             return replace(one, since=before.since)
         return replace(one, since=at if self._looked and _word(one)[0] else None)

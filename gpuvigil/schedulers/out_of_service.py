@@ -139,7 +139,7 @@ def lost_to(
     """Return what a node is out of service for; None while it is in service.
 
     `node`: what its scheduler says about it, None where it says nothing. `faults`: the keys of the
-    standing critical incidents of the node and its GPUs. `in_repair`: whether a part of it is on
+    active critical incidents of the node and its GPUs. `in_repair`: whether a part of it is on
     its way to the manufacturer and back.
     """
     if node is None or not kept_from_jobs(frozenset(node.states)):

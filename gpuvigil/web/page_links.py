@@ -85,7 +85,7 @@ def incidents_of(fault: str) -> str:
 
 def open_incidents_of(fault: str) -> str:
     """Return the list of one fault's open incidents."""
-    return _with(INCIDENTS, {"show": "standing", "fault": fault})
+    return _with(INCIDENTS, {"show": "active", "fault": fault})
 
 
 def user_page(user: str) -> str:

@@ -22,11 +22,12 @@ DRAFT = ".draft"
 HOUR, DAY = 0, 1  # levels of units
 HOUR_NS = 3_600_000_000_000
 
-# zstd is an eighth smaller and takes half as long again to read. A row group is the smallest unit
-# that is read: some twenty subjects' day at a line a minute. With smaller ones the first question
-# spends more time on the footers, which describe every column of every row group. Nothing reads
-# Bloom filters.
-_FORMAT = "FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 30720, WRITE_BLOOM_FILTER false"
+# zstd is an eighth smaller and takes half as long again to read. Nothing reads Bloom filters.
+_FORMAT = "FORMAT parquet, COMPRESSION lz4_raw, WRITE_BLOOM_FILTER false"
+# A row group is the smallest unit that is read; with smaller ones the first question spends more time
+# on the footers, which describe every column of every row group. Of lines it is some twenty subjects' day
+# at a line a minute; of roll-ups, which have three times as many columns, it is a whole file of those.
+_LINES_IN_GROUP, _ROLLED_IN_GROUP = 30_720, 61_440
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +84,9 @@ class SegmentWriter:
             "parts": str(group[1]),
         }
         in_order = _sorted(measurement, lines, columns)
-        _copy(cursor, in_order, _draft(unit.lines_file(self.folder)), said)
+        _copy(cursor, in_order, _draft(unit.lines_file(self.folder)), said, _LINES_IN_GROUP)
         rolled = _rolled(measurement, lines, metrics)
-        _copy(cursor, rolled, _draft(unit.rolled_file(self.folder)), said)
+        _copy(cursor, rolled, _draft(unit.rolled_file(self.folder)), said, _ROLLED_IN_GROUP)
         self.after_step("written")
         return self._named(unit)
 
@@ -188,10 +189,15 @@ def _rolled(measurement: Measurement, lines: str, metrics: Sequence[Metric]) -> 
 
 
 def _copy(
-    cursor: duckdb.DuckDBPyConnection, query: str, path: Path, metadata: Mapping[str, str]
+    cursor: duckdb.DuckDBPyConnection,
+    query: str,
+    path: Path,
+    metadata: Mapping[str, str],
+    group_rows: int,
 ) -> None:
     """Write the rows of a query; the metadata goes into the file as well, in case the manifest is
     lost.
     """
+    form = f"{_FORMAT}, ROW_GROUP_SIZE {group_rows}"
     pairs = ", ".join(f"{key}: {text(value)}" for key, value in metadata.items())
-    cursor.execute(f"COPY ({query}) TO {text(str(path))} ({_FORMAT}, KV_METADATA {{{pairs}}})")
+    cursor.execute(f"COPY ({query}) TO {text(str(path))} ({form}, KV_METADATA {{{pairs}}})")

@@ -7,8 +7,8 @@ nodes that a later one has replaced; allocations and silences that have ended; a
 incidents with their transitions, notices, acknowledgements, opinions, returns and actions.
 
 Also deleted is what alerts says without an incident: notices to the holders of idle GPUs, those
-about gpuvigil itself but for the newest step of each trouble, and digests. What stands is never
-deleted, nor an event or a node that a standing incident may rest on.
+about gpuvigil itself but for the newest step of each trouble, and digests. What is open is never
+deleted, nor an event or a node that an active incident may rest on.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, func, or_, select
 
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import ENDED_STATES, AllocationState, RecordKind
 
 from .tables import record
@@ -169,11 +169,11 @@ def _reported_by_alerts() -> ColumnElement[bool]:
 
 
 def _carries_an_incident() -> ColumnElement[bool]:
-    """Return the condition that a standing incident is about the subject, a part or a parent of it."""
+    """Return the condition that an active incident is about the subject, a part or a parent of it."""
     incident = record.alias("incident")
     return exists().where(
         incident.c.kind == RecordKind.INCIDENT.value,
-        incident.c.state.in_([state.value for state in STANDING]),
+        incident.c.state.in_([state.value for state in ACTIVE]),
         or_(
             record.c.subject == incident.c.subject,
             _is_in(record.c.subject, incident.c.subject),

@@ -15,7 +15,7 @@ from gpuvigil.clock import Clock, SystemClock
 from gpuvigil.config import Config, startup
 from gpuvigil.errors import ConfigError, StoreError
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.log import Log
 from gpuvigil.loop import Persistence, run_steps
 from gpuvigil.model import (
@@ -105,13 +105,13 @@ class States:
     def _lines(self) -> list[str]:
         now = self._clock.now()
         held = self._records(RecordKind.ALLOCATION, [AllocationState.HELD.value])
-        standing = self._records(RecordKind.INCIDENT, [state.value for state in STANDING])
+        active = self._records(RecordKind.INCIDENT, [state.value for state in ACTIVE])
         rows = self._store.latest("gpu", STATE_FIELDS, now - _YOUNG)
         return of_states(
             list(readable(self._records(RecordKind.INVENTORY), Inventory.from_record)),
             rows.to_pylist(),
             readable(held, lambda one: Subject.parse(one.subject)),
-            readable(standing, Incident.from_record),
+            readable(active, Incident.from_record),
             now,
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 from accounting.usage.model import Bucket
 from gpuvigil.clock import to_ns
 from gpuvigil.faults.gpu_states import gpu_state
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.lineprotocol import encode
 from gpuvigil.model import (
     UNREADABLE,
@@ -61,7 +61,7 @@ def _of_incident(one: Incident) -> list[str]:
         {
             "id": one.id,
             "state": one.state,
-            "open": int(State(one.state) in STANDING),
+            "open": int(State(one.state) in ACTIVE),
             "title": one.title,
             "label": one.label,
             "gpus": one.impact.gpus,
@@ -119,7 +119,7 @@ def of_states(
 
 
 def _faults(active: Iterable[Incident]) -> defaultdict[str, dict[str, Severity]]:
-    """What stands against each subject, by its key."""
+    """The open incidents of each subject, by its key."""
     found: defaultdict[str, dict[str, Severity]] = defaultdict(dict)
     for one in active:
         for key in {one.subject.key, *one.members}:

@@ -152,7 +152,7 @@ def _hardware(report: Report) -> Iterator[Row]:
         yield Row("incident", item, "severity", it.severity)
         yield Row("incident", item, "since", to_text(it.since))
         yield Row("incident", item, "hours", it.hours, "hours")
-        yield Row("incident", item, "standing", "yes" if it.standing else "no")
+        yield Row("incident", item, "open", "yes" if it.open else "no")
         yield Row("incident", item, "gpus", it.gpus, "GPUs")
         yield Row("incident", item, "evidence", it.evidence)
         yield Row("incident", item, "action", it.action)

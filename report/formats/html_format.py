@@ -178,7 +178,7 @@ def _capacity(report: Report) -> Html:
 def _hardware(report: Report) -> Html:
     counts = report.sheet("faults")
     if counts is None:
-        return _section("Hardware incidents", tag("p", "None stood in this span."))
+        return _section("Hardware incidents", tag("p", "None in this span."))
     return _section(counts.heading, sheet_table(counts), troubles(report))
 
 

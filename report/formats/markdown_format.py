@@ -144,7 +144,7 @@ def _rules(report: Report) -> Iterator[str]:
 
 def _hardware(report: Report) -> Iterator[str]:
     if report.sheet("faults") is None:
-        yield from ("", "## Hardware incidents", "", "None stood in this span.")
+        yield from ("", "## Hardware incidents", "", "None in this span.")
     yield from _sheet(report, "faults")
     yield from _troubles(report)
 
@@ -156,7 +156,7 @@ def _troubles(report: Report) -> Iterator[str]:
             one.title,
             one.severity,
             formatting.at(one.since),
-            formatting.lasting(one.hours) + (" still" if one.standing else ""),
+            formatting.lasting(one.hours) + (" still" if one.open else ""),
             f"{one.gpus:,}",
             one.evidence,
             one.action,

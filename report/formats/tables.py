@@ -196,7 +196,7 @@ def troubles(report: Report) -> Html:
 
 def _trouble(one: Trouble) -> Html:
     mark = tag("span", str(one.mark), class_="mark") if one.mark else Html("")
-    still = tag("span", " still", class_="still") if one.standing else Html("")
+    still = tag("span", " still", class_="still") if one.open else Html("")
     details = [tag("div", one.evidence, class_="evidence")] if one.evidence else []
     details += [tag("div", f"First action: {one.action}")] if one.action else []
     if one.acknowledged_by:

@@ -25,7 +25,7 @@ from gpuvigil.config import Config
 from gpuvigil.errors import ConfigError
 from gpuvigil.faults.trial import STARTS_ON_TRIAL, Feedback, feedback, on_trial
 from gpuvigil.hub_client import Hub
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import (
     SIMULATED_CLUSTER,
     Incident,
@@ -43,7 +43,7 @@ from ..model.rounding import rounded
 from .failed_jobs import lost
 
 # Unconfirmed incidents do not count yet, and dismissed ones never did.
-_CONFIRMED = frozenset({state.value for state in STANDING} | {State.RESOLVED.value})
+_CONFIRMED = frozenset({state.value for state in ACTIVE} | {State.RESOLVED.value})
 _MOST_RECORDS = 100_000
 # A quarter of 92 days may have an hour more.
 _WAITS, _LONGEST_TREND = timedelta(days=14), timedelta(days=92, hours=1)

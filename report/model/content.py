@@ -106,7 +106,7 @@ class Trouble:
     severity: str
     since: datetime
     hours: float  # within the span
-    standing: bool
+    open: bool  # at the end of the span
     gpus: int
     evidence: str
     action: str

@@ -17,7 +17,7 @@ from accounting.jobs.losses import Ended, Key, Loss, losses, of_allocations, of_
 from accounting.people.records_view import WITHHELD
 from gpuvigil.faults.sxids import sxid
 from gpuvigil.faults.xid_messages import read
-from gpuvigil.lifecycle import STANDING, Signal, State
+from gpuvigil.lifecycle import ACTIVE, Signal, State
 from gpuvigil.model import (
     Allocation,
     Event,
@@ -42,7 +42,7 @@ MOST_STEPS = 20
 MOST_BEFORE = 4
 LONGEST_LINE = 300
 _HOUR = timedelta(hours=1)
-_CONFIRMED = frozenset({state.value for state in STANDING} | {State.RESOLVED.value})
+_CONFIRMED = frozenset({state.value for state in ACTIVE} | {State.RESOLVED.value})
 _OF_SITE = frozenset({EndCause.HARDWARE, EndCause.NODE, EndCause.NETWORK})
 # What cures a fault, or was done to the machine; not lines of the kernel.
 _DONE = {

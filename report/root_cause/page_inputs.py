@@ -102,7 +102,7 @@ def incident_called(hub: Hub, id_: str) -> Incident:
     found = next(readable([] if record is None else [record], Incident.from_record), None)
     if found is None:
         raise ConfigError(
-            f"the hub knows no incident {id_!r}; 'gpuvigil status' lists those that stand"
+            f"the hub knows no incident {id_!r}; 'gpuvigil status' lists the open ones"
         )
     return found
 

@@ -33,7 +33,7 @@ _Key = tuple[int, str, str]
 
 
 def actions(facts: Facts, rows: Sequence[Wasted]) -> tuple[Action, ...]:
-    """Return the top actions: on standing faults, GPUs still idle, and waste that would continue."""
+    """Return the top actions: on active faults, GPUs still idle, and waste that would continue."""
     return tuple(one for _, one in _candidates(facts, facts.now, rows))
 
 
@@ -90,7 +90,7 @@ _HOW: Mapping[int, Callable[[Facts, _Key, _Rows, _Rows], tuple[str, bool]]] = {
 
 def _candidates(facts: Facts, past: SpanData, rows: _Rows) -> list[tuple[_Key, Action]]:
     at = past.usage.end
-    found = [_mend(one, facts) for one in past.incidents if _stands(one, at)]
+    found = [_mend(one, facts) for one in past.incidents if _is_open(one, at)]
     found += [_ask(one) for one in rows if _asked(one)]
     over = (*_wasted(past.usage, rows), *_failed(facts, past, rows))
     found += [one for one in over if one[1].gpu_hours_a_day >= LEAST_A_DAY]
@@ -98,7 +98,7 @@ def _candidates(facts: Facts, past: SpanData, rows: _Rows) -> list[tuple[_Key, A
     return found[:MOST]
 
 
-def _stands(one: Incident, at: datetime) -> bool:
+def _is_open(one: Incident, at: datetime) -> bool:
     over = one.resolved_at is not None and one.resolved_at <= at
     return is_hardware(one) and one.since <= at and not over and bool(one.action)
 
@@ -182,7 +182,7 @@ def _failed(facts: Facts, past: SpanData, rows: _Rows) -> Iterator[tuple[_Key, A
     span = past.usage.start, past.usage.end
     steps = newest(one for one in facts.returns if one.at < span[1])
     away = {one.subject.node for one in steps.values() if one.state is not RmaState.REPLACED}
-    away |= {one.subject.node for one in past.incidents if _stands(one, span[1])}
+    away |= {one.subject.node for one in past.incidents if _is_open(one, span[1])}
     worst: dict[str, Offender] = {}
     for it in offenders(failures(facts.lately), span[1]):
         if it.is_lemon and it.node not in away:

@@ -54,7 +54,7 @@ def _trouble(one: Incident, start: datetime, end: datetime, mark: int) -> Troubl
         severity=one.severity.value,
         since=one.since,
         hours=near(_seconds(one, start, end) / HOUR, 1),
-        standing=_stands(one, end),
+        open=_is_open(one, end),
         gpus=_hit(one),
         evidence="; ".join(evidence),
         action=one.action or (fault.action if fault else ""),
@@ -91,5 +91,5 @@ def _seconds(one: Incident, start: datetime, end: datetime) -> float:
     return max((until - max(one.since, start)).total_seconds(), 0.0)
 
 
-def _stands(one: Incident, end: datetime) -> bool:
+def _is_open(one: Incident, end: datetime) -> bool:
     return one.resolved_at is None or one.resolved_at > end

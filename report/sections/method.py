@@ -77,8 +77,8 @@ def _definitions(facts: Facts) -> tuple[tuple[str, str], ...]:
         ),
         (
             "Hardware incidents",
-            "confirmed incidents of GPUs, drivers, nodes and network ports that stood at any time "
-            "of the span. Hours standing are within the span.",
+            "confirmed incidents of GPUs, drivers, nodes and network ports that were open at any time "
+            "of the span. Hours open are within the span.",
         ),
         ("Energy", "board power of the GPUs over time; not hosts, switches or cooling."),
     )

@@ -56,13 +56,13 @@ def _classes(facts: Facts, held: HeldGpus) -> Sheet:
         Column(key="incidents", label="Incidents", kind=Kind.COUNT),
         Column(key="gpus", label="GPUs", kind=Kind.COUNT),
         Column(key="gpu_hours", label="GPU-h hit", kind=Kind.HOURS),
-        Column(key="hours", label="Hours standing", kind=Kind.LASTING),
-        Column(key="standing", label="Standing at the end", kind=Kind.COUNT),
+        Column(key="hours", label="Hours open", kind=Kind.LASTING),
+        Column(key="open", label="Open at the end", kind=Kind.COUNT),
     )
     return Sheet(
         key="faults",
         heading="Hardware incidents",
-        caption="By fault; GPU-hours hit are those of the GPUs that could not do their work while it stood",
+        caption="By fault; GPU-hours hit are those of the GPUs that could not do their work meanwhile",
         columns=columns,
         rows=tuple(rows),
     )

@@ -270,13 +270,11 @@ def _rest(case: Case) -> str:
 
 
 def _still(case: Case) -> str:
-    standing = sum(one.standing for one in case.troubles)
-    if not standing:
+    still_open = sum(one.open for one in case.troubles)
+    if not still_open:
         return ""
     return (
-        ", still standing"
-        if case.number("hardware_incidents") == 1
-        else f", {standing} still standing"
+        ", still open" if case.number("hardware_incidents") == 1 else f", {still_open} still open"
     )
 
 

@@ -34,7 +34,7 @@ def costs(site: Site, jobs: Iterable[Job]) -> tuple[tuple[Holder, float], ...] |
     return tuple(lost.items())
 
 
-def pace_taken(site: Site) -> float | None:
+def pace_taken(site: Site, jobs: Iterable[Job]) -> float | None:
     """Return the largest share of its pace that a job loses to the fault; None when only playing would tell.
 
     A job that the fault ends loses all of it; without a job to strike it takes nothing.
@@ -43,8 +43,9 @@ def pace_taken(site: Site) -> float | None:
         return site.pace_lost if site.costs is None else 0.0
     if site.stops:
         return 1.0
-    shares = [_taken(change) for change in site.changes]
-    return max([*shares, site.pace_lost or 0.0])
+    jobs = [job for job in jobs if job.start < site.end and job.end > site.start]
+    struck = ((it, job) for it in site.changes for job in jobs if _overlap(it, job) > 0.0)
+    return max([*(_share(it, site, job) for it, job in struck), site.pace_lost or 0.0])
 
 
 def _is_ended_by(site: Site, job: Job) -> bool:
@@ -83,18 +84,27 @@ def _share(change: Change, site: Site, job: Job) -> float:
     waits = change.on is Quantity.WORK and change.name == "wait"
     if waits and not job.sends(site.topology.per_node):
         return 0.0
-    return _taken(change)
+    return _taken(change, job)
 
 
-def _taken(change: Change) -> float:
+def _taken(change: Change, job: Job) -> float:
     """Return the share of its pace that a change takes from a job on its targets."""
     if (change.on, change.name) == (Quantity.PHYSICS, "speed"):
-        return 1.0 - change.value
+        return _slower(change.value, job.workload.gpu_bound)
     if change.on is not Quantity.WORK:
         return 0.0
     if change.name == "wait":
         return change.value
     return 1.0 if change.name in {"spin", "stall"} else 0.0
+
+
+def _slower(speed: float, bound: float) -> float:
+    """Return the share of its pace that work loses to a GPU of this speed.
+
+    `bound`: the share of its time in which it goes as fast as its GPUs. The rest takes as long as before.
+    """
+    longer = bound * (1.0 - speed)
+    return longer / (speed + longer) if longer else 0.0
 
 
 def _overlap(change: Change, job: Job) -> float:

@@ -119,7 +119,7 @@ class Fleet:
             group=site.group,
             also=tuple(self.subject(one) for one in site.also),
             named_by=self._named_by(kind, site),
-            pace_lost=pace_taken(site),
+            pace_lost=pace_taken(site, self.plan.jobs),
             costs=site.costs,
         )
 

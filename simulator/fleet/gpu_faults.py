@@ -212,9 +212,12 @@ def missing_since_installation(site: Site) -> None:
 
 
 def hung_process(site: Site) -> None:
+    """Let the whole job spin: no GPU of it differs from the one that the fault is filed under."""
     gpus = site.peers or (site.gpu,)
     site.add_change(_WORK, "spin", gpus, Operation.SET)
-    site.affected += [("gpu", gpu) for gpu in gpus if gpu != site.gpu]
+    others = [("gpu", gpu) for gpu in gpus if gpu != site.gpu]
+    site.affected += others
+    site.also += others
     site.hangs = gpus
 
 

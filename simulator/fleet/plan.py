@@ -25,6 +25,8 @@ _SEEN_BUSY = frozenset(
     {"heatsink", "HW thermal", "stuck clocks", "slow GPU", "hung process", "PCIe generation"}
 )
 _BUSY, _BUSY_SECONDS = 0.2, 300.0
+# These hit whatever job sends over their leaf.
+_OF_POD = frozenset({"congestion"})
 # The driver may log the program's doing at the end of a job that failed or was cancelled.
 _USER_XIDS = {Ending.FAILED: ((13, 0.04), (31, 0.06), (43, 0.03)), Ending.CANCELLED: ((45, 0.2),)}
 # When a job dies of a fault, the driver cleans up after it on its other GPUs [chosen].
@@ -106,6 +108,9 @@ def _site(
 
 def _held(kind: FaultKind, site: Site) -> tuple[int, ...]:
     """Return the GPUs whose jobs a fault hits."""
+    if kind.key in _OF_POD:
+        nodes = site.topology.nodes_of_pod(site.topology.places[site.node].pod)
+        return tuple(gpu for node in nodes for gpu in site.gpus(node))
     if kind.target == "node":
         return site.gpus()
     return {"gpu": (site.gpu,), "port": (site.gpu_of_port,)}.get(kind.target, ())
@@ -119,16 +124,19 @@ def _seen(kind: FaultKind, site: Site, jobs: Iterable[Job]) -> float:
     if site.stops or not (kind.needs_work or kind.key in _SEEN_BUSY):
         return first
     mine = set(_held(kind, site))
-    begun = [
-        max(first, job.start + job.workload.startup_seconds)
+    # Another fault may stop a job later: what it showed until then could be seen.
+    spans = [
+        (
+            max(first, job.start + job.workload.startup_seconds),
+            site.end if job.stopped is None else min(site.end, job.stopped),
+        )
         for job in jobs
         if not mine.isdisjoint(job.gpus)
         and job.workload.duty >= _BUSY
-        and (job.stopped is None or (kind.needs_work and job.stopped > first))
         and job.start < site.end
         and job.end > first
     ]
-    return min([at for at in begun if at + _BUSY_SECONDS < site.end], default=site.end)
+    return min([at for at, until in spans if at + _BUSY_SECONDS < until], default=site.end)
 
 
 def _leaves_a_trace(site: Site) -> bool:

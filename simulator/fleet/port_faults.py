@@ -60,7 +60,12 @@ def bad_cable(site: Site) -> None:
 
 
 def congestion(site: Site) -> None:
-    """Congest a rail; jobs on several nodes run at its pace, so the traffic of all their rails falls."""
+    """Congest a rail; jobs on several nodes run at its pace, so the traffic of all their rails falls.
+
+    A leaf over which no job sends has nothing to drop, and no port of a host waits.
+    """
+    if not site.sends:
+        return
     ports = _rail(site)
     site.add_change(Quantity.WORK, "wait", _gpus_of_pod(site), Operation.SET, site.size)
     site.add_change(Quantity.PORT, "transmit_discards", ports, Operation.COUNT, 200.0 * site.size)

@@ -29,6 +29,9 @@ _UNDER_LOAD = frozenset(
      "fan", "PSU", "power feed", "stale mount", "slow receiver", "lossy path", "slow node network"}
 )  # fmt: skip
 _WHOLE_HORIZON = 1e6  # hours: from the fleet's first moment to its last
+# What the fleet's end leaves of a fault at least, if it lasts that long: in a crowded fleet a long one often fits only
+# where the end cuts it short, and nobody could have found it in the minutes that are played of it [ours].
+_LEFT_SECONDS = HOUR
 # The window in which faulty time is counted, as the judge does.
 WINDOW_SECONDS = 900.0
 # Log-normal, as shares and multiples of the median, like repair times at LANL (Schroeder and Gibson,
@@ -145,7 +148,7 @@ def _anywhere(kind: FaultKind, seconds: int, chances: _Chances, dice: Dice) -> F
     drawn = _draw(kind, chances.settings, chances.topology, dice)
     if kind.hours[0] >= _WHOLE_HORIZON:
         return drawn
-    least = min(kind.hours[0] * HOUR, seconds)
+    least = min(max(kind.hours[0] * HOUR, _LEFT_SECONDS), seconds)
     last = max(chances.settings.days * DAY - quiet, least)
     start = round(dice.share() * (last - least))
     return replace(drawn, start_seconds=float(start), seconds=float(min(seconds, last - start)))

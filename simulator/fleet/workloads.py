@@ -76,6 +76,8 @@ class Workload:
     phase_seconds: float = 1e12  # how long it keeps a level
     phase_low: float = 1.0  # the lowest level; each phase has one between it and 1
     redone: bool = True  # work since the last checkpoint, or the start, is done again
+    # Requests, input or a person set its pace: a slower GPU rests less, and the job loses nothing.
+    paced_elsewhere: bool = False
     stages: bool = False  # pipeline: the first and the last stage differ
     together: bool = True  # all GPUs of a job pause at the same time
     whole_nodes: bool = False  # on the part of the fleet reserved for large jobs
@@ -83,6 +85,11 @@ class Workload:
     stall_seconds: float = 0.0
     rhythm: Rhythm | None = None  # only of work that makes steps
     bound: str = ""  # the limiting resource in the words of `accounting.jobs.bound`, where obvious
+
+    @property
+    def gpu_bound(self) -> float:
+        """The share of its time in which it goes as fast as its GPUs."""
+        return 0.0 if self.paced_elsewhere else min(self.duty, 1.0)
 
 
 _LONG: Points = (
@@ -162,7 +169,7 @@ _TABLE: tuple[Workload, ...] = (
         sizes=((1, 0.5), (2, 0.2), (4, 0.2), (8, 0.1)),
         seconds=_SERVING,
         endings=_SERVING_ENDS,
-        redone=False,
+        redone=False, paced_elsewhere=True,
         sm=0.15, tensor=0.04, dram=0.25, utilization=0.45, swing=0.12, memory=0.9, nvlink=0.01,
         pcie_receive=33e6, pcie_transmit=5e6, startup_seconds=180.0, duty=1.4,
         daily=0.25, together=False,
@@ -174,7 +181,7 @@ _TABLE: tuple[Workload, ...] = (
         sizes=((1, 0.7), (2, 0.2), (4, 0.1)),
         seconds=_SERVING,
         endings=_SERVING_ENDS,
-        redone=False,
+        redone=False, paced_elsewhere=True,
         sm=0.22, tensor=0.06, dram=0.35, utilization=0.55, swing=0.2, memory=0.9,
         pcie_receive=20e6, pcie_transmit=4e6, startup_seconds=150.0, duty=0.45, duty_seconds=40.0,
         daily=0.5,
@@ -196,7 +203,7 @@ _TABLE: tuple[Workload, ...] = (
         sizes=((1, 0.9), (2, 0.1)),
         seconds=_DESK,
         endings=(0.2, 0.05, 0.55, 0.0, 0.2),
-        redone=False,
+        redone=False, paced_elsewhere=True,
         sm=0.3, tensor=0.05, dram=0.2, utilization=0.6, swing=0.2, memory=0.35,
         startup_seconds=20.0, duty=0.02, duty_seconds=90.0, daily=0.5, host=0.02,
     ),
@@ -207,6 +214,7 @@ _TABLE: tuple[Workload, ...] = (
         sizes=((1, 0.4), (4, 0.3), (8, 0.3)),
         seconds=_MIDDLE,
         endings=_SMALL_ENDS,
+        paced_elsewhere=True,
         sm=0.22, tensor=0.05, dram=0.12, utilization=0.36, swing=0.35, memory=0.4, nvlink=0.004,
         pcie_receive=600e6, host=0.6, duty=0.7, duty_seconds=10.0,
     ),
@@ -240,7 +248,7 @@ _TABLE: tuple[Workload, ...] = (
         sizes=((1, 0.6), (2, 0.3), (4, 0.1)),
         seconds=_SERVING,
         endings=_SERVING_ENDS,
-        redone=False,
+        redone=False, paced_elsewhere=True,
         sm=0.05, tensor=0.008, dram=0.05, utilization=0.12, swing=0.15, memory=0.42,
         pcie_receive=33e6, pcie_transmit=5e6, startup_seconds=180.0, daily=0.3, duty=1.5,
         phase_seconds=3600.0, phase_low=0.5, together=False,
@@ -252,7 +260,7 @@ _TABLE: tuple[Workload, ...] = (
         sizes=((1, 0.7), (2, 0.3)),
         seconds=((0.0, 0.2 * HOUR), (0.5, 1.5 * HOUR), (0.9, 6 * HOUR), (1.0, 12 * HOUR)),
         endings=(0.9, 0.02, 0.08, 0.0, 0.0),
-        redone=False,
+        redone=False, paced_elsewhere=True,
         sm=0.2, tensor=0.06, dram=0.3, utilization=0.5, swing=0.2, memory=0.9,
         pcie_receive=25e6, pcie_transmit=5e6, startup_seconds=90.0, duty=1.2, daily=0.3,
         comes_daily=0.8, phase_seconds=900.0, phase_low=0.4, together=False,

@@ -20,7 +20,7 @@ from gpuvigil.config.startup import parser, run_command
 from gpuvigil.errors import ConfigError, HubUnavailable
 from gpuvigil.hub_client import Hub, service_hubs
 from gpuvigil.hub_client.tls import trust
-from gpuvigil.lifecycle import STANDING
+from gpuvigil.lifecycle import ACTIVE
 from gpuvigil.model import (
     SELFTEST_CLUSTER,
     Allocation,
@@ -200,9 +200,9 @@ def _left_after(play: Play, hub: Hub, clock: Clock, config: Config) -> list[Inci
     settings = config.analyzer
     most = 2 * OVER_AFTER.total_seconds() + settings.clear_seconds + 3 * settings.tick_seconds
     deadline = clock.monotonic() + most
-    standing = {state.value for state in STANDING}
+    active = {state.value for state in ACTIVE}
     while True:
-        left = [one for one in _incidents(hub, play) if one.state in standing]
+        left = [one for one in _incidents(hub, play) if one.state in active]
         if not left or clock.monotonic() > deadline:
             return left
         clock.wait(_NEVER, _LOOK_SECONDS)

@@ -107,7 +107,7 @@ def check(receiver: Receiver, incidents: Sequence[str], kills: int) -> None:
         told = [got for got in seen if got.accepted]
         if any(_perhaps_told(got) for got in seen):
             assert told, f"{incident}: perhaps told and never taken"
-            assert told[-1].payload["status"] == "resolved", f"{incident}: left standing"
+            assert told[-1].payload["status"] == "resolved", f"{incident}: left active"
     taken = Counter(got.headers["Idempotency-Key"] for got in receiver.accepted())
     twice = sum(count - 1 for count in taken.values())
     assert twice <= kills, f"{twice} twice after {kills} kills"

@@ -1,4 +1,4 @@
-"""A dispatcher over days: how often what stands is told again, and what a channel for owners is given."""
+"""A dispatcher over days: how often what is open is told again, and what a channel for owners is given."""
 
 import threading
 from collections.abc import Sequence
@@ -86,7 +86,7 @@ class Days:
         self.work()
 
     def resend(self, incident: Incident) -> None:
-        """Say again what stands."""
+        """Say again what is open."""
         self._hub.write_records([incident.to_record()])
         self._resend.step()
 

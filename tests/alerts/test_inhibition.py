@@ -67,10 +67,10 @@ def behind(rules: list[InhibitSettings], one: Incident, all_: list[Incident]) ->
 def test_what_explains_it_is_what_looking_at_everything_finds(
     rules: list[InhibitSettings], made: list[tuple[str, int]]
 ) -> None:
-    standing = [stands(number, *one) for number, one in enumerate(made)]
-    situation = Situation(active=tuple(standing), racks=RACKS)
-    for incident in standing:
-        others = [one for one in standing if one.id != incident.id]
+    active = [stands(number, *one) for number, one in enumerate(made)]
+    situation = Situation(active=tuple(active), racks=RACKS)
+    for incident in active:
+        others = [one for one in active if one.id != incident.id]
         ring = behind(rules, incident, others)
         wanted = next(
             (
@@ -91,8 +91,8 @@ def test_thousands_are_decided_about_in_seconds_while_thousands_stand() -> None:
         InhibitSettings(by=('fault="b"',), of=('fault="a"',), same=("node",)),
         InhibitSettings(by=('severity="critical"',), of=('fault="a"',), same=("gpu",)),
     ]
-    standing = tuple(stands(number, "a", number) for number in range(3000))
-    situation = Situation(active=standing)
+    active = tuple(stands(number, "a", number) for number in range(3000))
+    situation = Situation(active=active)
     began = time.process_time()
-    assert not any(situation.inhibitor(rules, one, labels_of(one)) for one in standing)
+    assert not any(situation.inhibitor(rules, one, labels_of(one)) for one in active)
     assert time.process_time() - began < allowed(10.0)  # looking at everything takes minutes

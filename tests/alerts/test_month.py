@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from alerts.routing.notice import NoticeState, Verdict
+from evaluation.sending import sent
 from simulator.fleet import FaultOrder, FleetSettings
 
 from .month.account import Account, accounts
@@ -68,6 +69,16 @@ def test_with_records_in_memory_it_is_told_the_same(
     again = run(played, configuration(name, tmp_path))
     assert _accounts(name, played, again, tmp_path) == _accounts(name, played, told[name], tmp_path)
     assert again.messages == told[name].messages
+
+
+def test_a_play_counts_the_messages_that_alerts_sends(played: Played, tmp_path: Path) -> None:
+    unsilenced = replace(played, silences=())
+    service = run(unsilenced, configuration("shipped", tmp_path))
+    counted = sent(played.steps, played.end)
+    for channel, told in counted.items():
+        before = [it.notice for at, it in service.messages[channel] if at < played.end]
+        assert sorted(one.id for one in told.messages) == sorted(before)
+        assert told.messages
 
 
 def test_the_account_sees_what_is_told_twice_lost_or_left_out(

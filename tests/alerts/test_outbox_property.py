@@ -17,7 +17,7 @@ from alerts.routing.case import Case, ChannelProfile
 from alerts.routing.notice import Kind, Notice, NoticeState, Verdict
 from alerts.routing.situation import NO_SITUATION, Situation
 from gpuvigil.config import AlertsSettings, InhibitSettings, RouteSettings, TimesSettings
-from gpuvigil.lifecycle import STANDING, TRANSITIONS, Signal, State
+from gpuvigil.lifecycle import ACTIVE, TRANSITIONS, Signal, State
 from gpuvigil.model import Severity, Silence, Transition
 
 from .examples import NOON, a_transition, an_incident, seconds
@@ -230,7 +230,7 @@ def test_the_last_thing_a_receiver_hears_is_the_newest_state(
     heard = play(world, story)
     world.settle()
     last = world.received[-1] if world.received else None
-    if heard and State(heard[-1].to_state) in STANDING:
+    if heard and State(heard[-1].to_state) in ACTIVE:
         telling = [one for one in heard if one.signal != Signal.ACKNOWLEDGED.value]
         assert last is not None
         assert last.kind is not Kind.RESOLVED
@@ -247,7 +247,7 @@ def test_nobody_is_left_with_an_incident_that_is_over_whatever_its_severity_was(
     heard = play(world, story)
     world.settle()
     last = world.received[-1] if world.received else None
-    if not heard or State(heard[-1].to_state) not in STANDING:
+    if not heard or State(heard[-1].to_state) not in ACTIVE:
         assert last is None or last.kind is Kind.RESOLVED
     elif Severity(heard[-1].snapshot["body"]["severity"]) is Severity.CRITICAL:
         assert last is not None
@@ -281,7 +281,7 @@ def test_who_was_told_of_what_is_critical_and_stands_is_told_again_unless_somebo
     unattended = heard and State(heard[-1].to_state) in {State.OPEN, State.FLAPPING}
     if unattended and Severity(heard[-1].snapshot["body"]["severity"]) is Severity.CRITICAL:
         assert len(due) == 1
-    elif not heard or State(heard[-1].to_state) not in STANDING:
+    elif not heard or State(heard[-1].to_state) not in ACTIVE:
         assert not due
 
 
@@ -341,7 +341,7 @@ def test_whatever_keeps_messages_back_nobody_is_left_with_what_is_over_and_nothi
     orders = [one.order for one in world.received]
     assert orders == sorted(orders)
     last = world.received[-1] if world.received else None
-    if not heard or State(heard[-1].to_state) not in STANDING:
+    if not heard or State(heard[-1].to_state) not in ACTIVE:
         assert last is None or last.kind is Kind.RESOLVED
     assert {one.number for one in world.notices.values()} == {one.number for one in heard}
     due = [one for one in world.notices.values() if one.state is NoticeState.DUE]
@@ -356,7 +356,7 @@ def test_what_was_kept_back_for_a_while_is_told_in_the_end_if_it_still_stands(
     heard = play(world, story)
     world.situation = replace(world.situation, active=())
     world.settle()
-    if heard and State(heard[-1].to_state) in STANDING:
+    if heard and State(heard[-1].to_state) in ACTIVE:
         telling = [one for one in heard if one.signal != Signal.ACKNOWLEDGED.value]
         assert world.received
         assert world.received[-1].kind is not Kind.RESOLVED
@@ -375,7 +375,7 @@ def test_a_channel_that_comes_or_comes_back_ends_up_with_what_stands_and_nothing
     heard = play(world, away, heard)
     for _ in range(late):  # some of it is decided after the restart
         world.decide(0)
-    stands = bool(heard) and State(heard[-1].to_state) in STANDING
+    stands = bool(heard) and State(heard[-1].to_state) in ACTIVE
     world.restart(stands)
     told = len(world.received)
     world.settle()

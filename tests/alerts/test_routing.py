@@ -438,10 +438,10 @@ AROUND = (
 )
 
 
-def kept_back(rules: tuple[InhibitSettings, ...], *standing: Incident) -> dict[str, str]:
+def kept_back(rules: tuple[InhibitSettings, ...], *active: Incident) -> dict[str, str]:
     """What is not told, by what keeps it back."""
-    situation = Situation(active=standing)
-    found = {one.id: situation.inhibitor(rules, one, labels_of(one)) for one in standing}
+    situation = Situation(active=active)
+    found = {one.id: situation.inhibitor(rules, one, labels_of(one)) for one in active}
     return {id_: other.id for id_, other in found.items() if other is not None}
 
 
@@ -452,10 +452,10 @@ def aged(id_: str, fault: str, age: float = 0.0, subject: Subject = NODE) -> Inc
 @pytest.mark.parametrize("ages", [(2, 1, 0), (0, 1, 2), (1, 0, 2), (0, 0, 0)])
 def test_of_a_ring_the_oldest_is_told(ages: tuple[float, float, float]) -> None:
     switch, port = aged("i-1", "switch_down", ages[0]), aged("i-2", "port_down", ages[1])
-    for standing in ((switch, port), (port, switch)):
-        oldest = min(standing, key=lambda one: (one.since, one.id))
-        assert oldest.id not in kept_back((FABRIC, BACK), *standing)
-        assert len(kept_back((FABRIC, BACK), *standing)) == 1
+    for active in ((switch, port), (port, switch)):
+        oldest = min(active, key=lambda one: (one.since, one.id))
+        assert oldest.id not in kept_back((FABRIC, BACK), *active)
+        assert len(kept_back((FABRIC, BACK), *active)) == 1
     ring = [aged(f"i-{name}", name, age) for name, age in zip("abc", ages, strict=True)]
     oldest = min(ring, key=lambda one: (one.since, one.id))
     kept = kept_back(AROUND, *ring)

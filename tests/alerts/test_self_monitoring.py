@@ -467,9 +467,9 @@ def test_a_digest_names_nothing_of_which_no_route_tells_its_channel() -> None:
     place = REAL.of_node()
     rack = Inventory(subject=place, at=NOON, boot="b", tick_seconds=5.0, version="1", rack="r1")
     theirs = replace(an_incident(), id="i-2", subject=Subject(cluster="lab", node="n2", gpu="G"))
-    standing = [an_incident(subject=REAL, label="n1 GPU 5"), replace(theirs, label="n2 GPU 7")]
+    active = [an_incident(subject=REAL, label="n1 GPU 5"), replace(theirs, label="n2 GPU 7")]
     hub.write_records([held("chat", "GPU idle", 9, NOON - seconds(60)), rack.to_record()])
-    hub.write_records(one.to_record() for one in standing)
+    hub.write_records(one.to_record() for one in active)
     way = RouteSettings(match=('rack="r1"',), receivers=("chat",), digest=True)
     context = a_desk(hub, "chat")
     settings = replace(context.settings, routes=(way,))

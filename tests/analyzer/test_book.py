@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from analyzer.correlation.observation import Candidate, Observation
 from analyzer.incidents.book import Book, advance, rebuild
 from gpuvigil.faults import FAULTS
-from gpuvigil.lifecycle import STANDING, Patience, Signal, State, step
+from gpuvigil.lifecycle import ACTIVE, Patience, Signal, State, step
 from gpuvigil.model import (
     CoveredBy,
     Ended,
@@ -498,7 +498,7 @@ def test_no_order_gap_or_restart_loses_or_doubles_an_incident(
         keeper.look(observation_of(dict(enumerate(kinds)), fresh), seconds * SECOND)
         for number, kind in enumerate(kinds):
             if kind in {"sure", "bigger"}:
-                assert keeper.book.entries[PRINTS[number]].state in STANDING
+                assert keeper.book.entries[PRINTS[number]].state in ACTIVE
         remembered = {key: entry for key, entry in keeper.book.entries.items() if entry.number > 0}
         assert {
             key: replace(entry, absent_since=None) for key, entry in remembered.items()
@@ -518,7 +518,7 @@ def assert_every_life_is_whole(keeper: Keeper) -> None:
         transition = Transition.from_record(through_json(record))
         lives.setdefault(transition.incident, []).append(transition)
     assert set(lives) == set(keeper.incidents)
-    standing: dict[str, list[str]] = {}
+    active: dict[str, list[str]] = {}
     for identifier, life in lives.items():
         assert [t.number for t in life] == list(range(1, len(life) + 1))
         assert life[0].from_state == "suspect"
@@ -530,9 +530,9 @@ def assert_every_life_is_whole(keeper: Keeper) -> None:
             assert after_state.value == transition.to_state
         record = keeper.incidents[identifier]
         assert record.body["state"] == life[-1].to_state
-        if State(life[-1].to_state) in STANDING:
-            standing.setdefault(str(record.body["fingerprint"]), []).append(identifier)
-    assert all(len(them) == 1 for them in standing.values())
+        if State(life[-1].to_state) in ACTIVE:
+            active.setdefault(str(record.body["fingerprint"]), []).append(identifier)
+    assert all(len(them) == 1 for them in active.values())
 
 
 @given(st.lists(looks, max_size=15))

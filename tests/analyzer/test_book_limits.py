@@ -35,7 +35,7 @@ def said(one: Candidate, title: str = "", **finding: Any) -> Observation:
     return found(replace(one, title=title or one.title, finding=replace(one.finding, **finding)))
 
 
-def standing(keeper: Keeper) -> Any:
+def active(keeper: Keeper) -> Any:
     (one,) = keeper.book.active()
     return one
 
@@ -60,11 +60,11 @@ def test_an_incident_comes_back_as_itself_for_just_its_window(
 ) -> None:
     keeper = Keeper()
     keeper.look(found(of_fault(fault, NOON)))
-    first = standing(keeper).id
+    first = active(keeper).id
     keeper.look(Observation(cured={fingerprint(fault, gpu()): BACK}))
     keeper.book = keeper.restarted()
     keeper.look(found(of_fault(fault, NOON)), window + after)
-    assert (standing(keeper).id == first) is is_same
+    assert (active(keeper).id == first) is is_same
 
 
 def test_of_what_the_hub_has_the_dismissed_is_forgotten_and_the_first_step_is_the_first() -> None:
@@ -79,7 +79,7 @@ def test_no_more_than_a_hundred_covers_are_named() -> None:
     keeper = Keeper()
     names = tuple(sorted(f"node-{n}" for n in range(101)))
     keeper.look(found(candidate(covers=names)))
-    assert standing(keeper).covers == names[:100]
+    assert active(keeper).covers == names[:100]
 
 
 @pytest.mark.parametrize(("minutes", "since"), [(1, NOON), (-1, NOON - MINUTE)])
@@ -88,7 +88,7 @@ def test_an_incident_stands_since_the_earliest_that_anybody_said(minutes: int, s
     keeper.look(found(candidate(since=NOON)))
     for value in ("2", "3"):
         keeper.look(found(candidate(since=NOON + minutes * MINUTE, value=value)), MINUTE)
-    assert standing(keeper).since == since
+    assert active(keeper).since == since
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,13 @@ def test_words_give_way_to_those_that_are_as_grave(
     def look(title: str, severity: Severity, **finding: Any) -> str:
         one = candidate(severity=severity)
         keeper.look(said(one, title, **finding))
-        return str(standing(keeper).title)
+        return str(active(keeper).title)
 
     keeper = Keeper()
     assert look("first", **stands) == "first"
     same = {"fault": stands.get("fault", "gpu_lost")}
     assert look("second", **same, **comes) == ("second" if is_said else "first")
-    assert standing(keeper).severity is min(
+    assert active(keeper).severity is min(
         stands["severity"], comes["severity"], key=lambda it: it.rank
     )
 
@@ -136,7 +136,7 @@ def test_a_lesser_finding_of_a_grave_candidate_is_said_where_the_candidate_is_as
     keeper = Keeper()
     keeper.look(said(candidate(severity=CRITICAL), "first"))
     keeper.look(said(candidate(severity=CRITICAL), "second", severity=INFO))
-    assert standing(keeper).title == "second"
+    assert active(keeper).title == "second"
 
 
 # --- a slowness that comes back -------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_only_a_slowness_whose_reason_was_known_comes_back_with_it(
     keeper.look(Observation(cured={fingerprint(fault, gpu()): BACK}))
     assert keeper.book.active() == ()
     keeper.look(said(one, "now", fault=fault, condition=now))
-    back = standing(keeper)
+    back = active(keeper)
     assert (back.title, back.condition) == (("before", before) if is_kept else ("now", now))
     assert back.own_limit is is_kept
 
@@ -192,7 +192,7 @@ def test_what_is_sure_is_said_at_once_and_what_is_not_once_it_was_absent_for_lon
 ) -> None:
     keeper = Keeper()
     keeper.look(found(candidate()))
-    before = standing(keeper).title
+    before = active(keeper).title
     made = keeper.look(over(told))
     if waits:
         assert made == ()
@@ -225,7 +225,7 @@ def test_what_is_only_not_seen_any_more_is_told_by_what_is_sure(
 ) -> None:
     keeper = Keeper()
     keeper.look(found(candidate()))
-    before = standing(keeper).title
+    before = active(keeper).title
     keeper.look(Observation(afterwards={PRINT: told}))
     keeper.look(Observation(afterwards={PRINT: told}), PATIENCE.clear)
     last = keeper.book.entries[PRINT].incident
@@ -246,4 +246,4 @@ def test_what_its_cause_covers_is_no_longer_looked_for() -> None:
     assert keeper.book.entries[PRINT].incident.covered_by == BY_NODE.fingerprint
     assert keeper.look(Observation(covered={PRINT: BY_NODE})) == ()
     keeper.look(found(candidate()))
-    assert standing(keeper).covered_by == ""
+    assert active(keeper).covered_by == ""

@@ -55,7 +55,7 @@ class Watch:
         records = [record for unit in self.analysis.to_write() for record in unit]
         return [_words(record) for record in records if record.kind is RecordKind.TRANSITION]
 
-    def standing(self) -> list[Incident]:
+    def active(self) -> list[Incident]:
         return sorted(
             self.analysis.book.active(), key=lambda i: (not is_cluster_wide(i), i.subject)
         )
@@ -75,10 +75,10 @@ def ill(watch: Watch, nodes: Iterable[int], after: timedelta = timedelta()) -> N
 def test_half_of_the_nodes_at_once_become_one_that_names_both_suspects() -> None:
     watch = Watch()
     ill(watch, range(1, 5))
-    assert [i.title for i in watch.standing()] == [XID] * 4
+    assert [i.title for i in watch.active()] == [XID] * 4
     made = watch.look(10 * SECOND)
     assert sorted(made) == ["cluster confirmed", *(f"node-{n} cleared" for n in range(1, 5))]
-    (one,) = watch.standing()
+    (one,) = watch.active()
     assert (one.title, one.label, one.severity) == (TITLE, "cluster c", Severity.CRITICAL)
     assert set(one.members) == {gpu(n).key for n in range(1, 5)}
     said = {item.name: item.value for item in one.evidence}
@@ -106,7 +106,7 @@ def test_jobs_that_begin_and_end_on_its_members_are_no_news_of_it() -> None:
     for number, seconds in ((1, 20), (2, 80)):
         watch.analysis.ingest(allocation(gpu(number), f"job {number}").to_record())
         assert watch.look(seconds * SECOND) == []
-    (one,) = watch.standing()
+    (one,) = watch.active()
     assert one.impact.holders == ("job 1", "job 2")
 
 
@@ -147,7 +147,7 @@ def test_an_event_storm_that_wakes_every_node_holds_up_nothing() -> None:
     watch.analysis.start([i.to_record() for i in EIGHT.inventories], Book())
     for seconds in (10, 20):
         watch.look(seconds * SECOND)
-    assert any(is_cluster_wide(i) for i in watch.standing())
+    assert any(is_cluster_wide(i) for i in watch.active())
 
 
 def test_when_few_are_left_each_is_told_for_itself() -> None:
@@ -160,7 +160,7 @@ def test_when_few_are_left_each_is_told_for_itself() -> None:
     watch.hear(EventKind.GPU_RESET, gpu(3), 40 * SECOND)
     made = watch.look(50 * SECOND)
     assert sorted(made) == ["cluster cleared", "node-4 returned"]
-    assert [i.subject for i in watch.standing()] == [gpu(4)]
+    assert [i.subject for i in watch.active()] == [gpu(4)]
 
 
 def test_it_is_over_when_nobody_has_it_any_more() -> None:
@@ -171,7 +171,7 @@ def test_it_is_over_when_nobody_has_it_any_more() -> None:
         watch.hear(EventKind.GPU_RESET, gpu(number), 20 * SECOND)
     assert watch.look(30 * SECOND) == []
     assert watch.look(61 * SECOND) == ["cluster cleared"]
-    assert watch.standing() == []
+    assert watch.active() == []
 
 
 @pytest.mark.medium
@@ -183,7 +183,7 @@ def test_three_nodes_are_three_faults_and_so_is_what_came_over_hours() -> None:
     for number in range(1, 9):
         slow.hear(EventKind.XID, gpu(number), number * 10 * MINUTE)
         slow.look(number * 10 * MINUTE + SECOND)
-    assert len(slow.standing()) == 8
+    assert len(slow.active()) == 8
 
 
 def test_what_stood_long_before_goes_on_for_itself() -> None:
@@ -192,8 +192,8 @@ def test_what_stood_long_before_goes_on_for_itself() -> None:
     watch.look(-19 * MINUTE)
     ill(watch, range(1, 6))
     watch.look(10 * SECOND)
-    assert [i.subject for i in watch.standing()] == [gpu(1), gpu(8)]
-    (first, _) = watch.standing()
+    assert [i.subject for i in watch.active()] == [gpu(1), gpu(8)]
+    (first, _) = watch.active()
     assert gpu(8).key not in first.members
     assert raised_at(first) == NOON + 10 * SECOND
 
@@ -208,7 +208,7 @@ def test_a_leaf_that_takes_half_of_the_cluster_stays_a_leaf() -> None:
         watch.analysis.check_node(down.subject.of_node(), NOON)
     watch.look(timedelta())
     watch.look(10 * SECOND)
-    assert [i.fault for i in watch.standing()] == ["switch_down"]
+    assert [i.fault for i in watch.active()] == ["switch_down"]
 
 
 def test_a_room_that_falls_silent_is_told_as_one_and_covers_what_was_told_before() -> None:
@@ -229,12 +229,12 @@ def test_a_room_that_falls_silent_is_told_as_one_and_covers_what_was_told_before
 
     for seconds in (120, 130):
         watch.analysis.run_pass(at(NOON + seconds * SECOND, lit))
-    (one,) = watch.standing()
+    (one,) = watch.active()
     assert (one.fault, is_cluster_wide(one)) == ("node_silent", True)
     assert one.title == "gpuvigil receives no data from much of the cluster"
     assert one.action.startswith("Check the hub")
     assert watch.look(180 * SECOND)[-4:] != []
-    assert sorted(i.fault for i in watch.standing() if is_cluster_wide(i)) == ["gpu_xid"]
+    assert sorted(i.fault for i in watch.active() if is_cluster_wide(i)) == ["gpu_xid"]
 
 
 def cut_off(watch: Watch, numbers: Iterable[int], seconds: float) -> list[str]:
@@ -260,7 +260,7 @@ def test_a_hub_that_is_only_busy_wakes_nobody() -> None:
     # Bodies take a second from one node to the next, so that the first has been silent for longer.
     for seconds in range(0, 1085, 5):
         cut_off(watch, range(1, 9), seconds)
-        severities[seconds] = [one.severity for one in watch.standing()]
+        severities[seconds] = [one.severity for one in watch.active()]
     assert severities[20] == severities[660] == []
     assert severities[670] == severities[1070] == [Severity.WARNING]
     assert severities[1080] == [Severity.CRITICAL]
@@ -274,7 +274,7 @@ def test_when_the_way_to_the_hub_is_cut_one_incident_says_so_and_no_node_is_told
         if seconds == 20:
             assert made == []  # all are late, and none has stopped reporting
     assert made == ["cluster confirmed"]
-    (one,) = watch.standing()
+    (one,) = watch.active()
     assert one.severity is Severity.CRITICAL
     assert {node(n).key for n in range(1, 9)} < set(one.members)
     for seconds in range(200, 240, 5):
@@ -292,9 +292,9 @@ def test_fewer_than_half_that_fall_silent_are_told_for_themselves(
     watch = Watch()
     for seconds in range(0, 60, 5):
         cut_off(watch, numbers, seconds)
-    standing = watch.standing()
-    assert sum(map(is_cluster_wide, standing)) == wholes
-    assert len(standing) == (1 if wholes else len(numbers))
+    active = watch.active()
+    assert sum(map(is_cluster_wide, active)) == wholes
+    assert len(active) == (1 if wholes else len(numbers))
 
 
 def test_a_pause_of_all_while_one_node_is_dead_is_no_silence_of_all() -> None:
@@ -308,7 +308,7 @@ def test_a_pause_of_all_while_one_node_is_dead_is_no_silence_of_all() -> None:
         watch.analysis.run_pass(
             Reading(now=now, rows=window.rows, last_seen=window.last_seen, listening_since=since)
         )
-    assert [i.label for i in watch.standing()] == ["node-1"]
+    assert [i.label for i in watch.active()] == ["node-1"]
 
 
 def test_a_rule_that_goes_wrong_is_one_message_though_nothing_is_certain() -> None:
@@ -320,4 +320,4 @@ def test_a_rule_that_goes_wrong_is_one_message_though_nothing_is_certain() -> No
     assert watch.look(timedelta()) == []
     made: Sequence[str] = [*watch.look(10 * SECOND), *watch.look(20 * SECOND)]
     assert list(made) == ["cluster confirmed"]
-    assert [is_cluster_wide(i) for i in watch.standing()] == [True]
+    assert [is_cluster_wide(i) for i in watch.active()] == [True]

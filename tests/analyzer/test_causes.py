@@ -43,9 +43,9 @@ SPINS = {
 COUNTED = CONDITIONS["uncorrected_growth"].title
 
 
-def faults(scene: Scene, *standing: object) -> dict[str, str]:
+def faults(scene: Scene, *active: object) -> dict[str, str]:
     """Title by fault of all candidates."""
-    found = seen(scene, standing)  # type: ignore[arg-type]
+    found = seen(scene, active)  # type: ignore[arg-type]
     return {c.finding.fault: c.title for c in found.candidates.values()}
 
 
@@ -61,8 +61,8 @@ def test_an_uncorrectable_count_and_its_xid_are_one_incident(code: int, title: s
     ((_, told),) = faults(reported).items()
     assert told.partition(":")[0] == title
     # Whichever came first keeps its incident.
-    standing = incident("gpu_memory", gpu())
-    assert set(faults(reported, standing)) == {"gpu_memory"}
+    active = incident("gpu_memory", gpu())
+    assert set(faults(reported, active)) == {"gpu_memory"}
 
 
 def test_a_failing_nvswitch_is_one_incident_with_what_its_gpus_say() -> None:
@@ -117,7 +117,7 @@ def slowness(fault: str, subject: Subject, severity: Severity = Severity.WARNING
 
 
 def look(keeper: Keeper, *findings: Finding) -> None:
-    """What a pass makes of these, with what stands."""
+    """What a pass makes of these, with what is open."""
     window = QUIET.shifted(keeper.now + 10 * SECOND - NOON).window()
     believed = keeper.book.believed(new_rows=True)
     keeper.look(observe(window, findings, keeper.book.active(), believed))

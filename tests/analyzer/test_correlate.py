@@ -51,12 +51,12 @@ IDLE = {"utilization_percent": 0, "memory_utilization_percent": 0}
 SILENT = {"up": None, "utilization_percent": None, "unmeasured_reason": 4}
 
 
-def seen(scene: Scene, standing: Sequence[Incident] = (), *, again: bool = True) -> Observation:
+def seen(scene: Scene, active: Sequence[Incident] = (), *, again: bool = True) -> Observation:
     """What a look says; `again`: all that is found had been seen before."""
     window = scene.window()
     findings: list[Finding] = [found for d in DETECTORS for found in d.find(window)]
     believed = {finding.fingerprint for finding in findings} if again else set()
-    return observe(window, findings, standing, believed)
+    return observe(window, findings, active, believed)
 
 
 def finding(fault: str, subject: Subject) -> Finding:

@@ -405,9 +405,9 @@ def test_a_link_of_a_node_that_is_read_seldom_is_told_by_the_steady_span(
     seldom = scene.without(lambda s: (NOON - s.at).total_seconds() % apart != 10 % apart)
     # Two lines of a minute say nothing, of which three could be there.
     few = seldom.without(lambda s: s.at == NOON - 30 * SECOND)
-    standing = incident("gpu_pcie", gpu(), condition="pcie_narrow")
+    active = incident("gpu_pcie", gpu(), condition="pcie_narrow")
     assert len(degraded_links(few.window())) == count
-    assert would_show_degraded_link(few.window(), standing) is bool(count)
+    assert would_show_degraded_link(few.window(), active) is bool(count)
     # One line with all lanes and at its speed is enough: it is none.
     whole = few.changed(gpu(), {"pcie_width": 16, "pcie_generation": 5}, 15)
     assert degraded_links(whole.window()) == []
@@ -424,11 +424,11 @@ def test_a_link_of_a_node_that_is_read_seldom_is_told_by_the_steady_span(
         ("pcie_replays", 3, 0, True),
     ],
 )
-def test_a_standing_incident_of_a_link_is_over_only_where_its_lines_would_show_it(
+def test_an_active_incident_of_a_link_is_over_only_where_its_lines_would_show_it(
     condition: str, lines: int, busy: int | None, shows: bool
 ) -> None:
     scene = FOUR.changed(gpu(), {"utilization_percent": busy})
     young = scene.now - (lines + 0.5) * 10 * SECOND
     scene = replace(scene, samples=tuple(s for s in scene.samples if s.at > young))
-    standing = incident("gpu_pcie", gpu(), condition=condition)
-    assert would_show_degraded_link(scene.window(), standing) is shows
+    active = incident("gpu_pcie", gpu(), condition=condition)
+    assert would_show_degraded_link(scene.window(), active) is shows

@@ -1,4 +1,4 @@
-"""The analyzer's `/metrics`: what stands and who holds what, in bounded numbers and without a person's name."""
+"""The analyzer's `/metrics`: what is open and who holds what, in bounded numbers and without a person's name."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -45,11 +45,11 @@ def held(holder: Holder, number: int = 1, cluster: str = "c") -> Allocation:
 
 
 def shown(
-    standing: Iterable[Incident] = (),
+    active: Iterable[Incident] = (),
     holders: Iterable[Allocation] | None = (),
     passes: Passes = Passes(),  # noqa: B008 - frozen
 ) -> dict[str, list[tuple[dict[str, str], float]]]:
-    text = exposition(standing, holders, passes)
+    text = exposition(active, holders, passes)
     assert "ada" not in text
     return {
         family.name: [(dict(it.labels), it.value) for it in family.samples]

@@ -136,8 +136,8 @@ def test_of_a_fabric_that_nobody_reads_any_more_nothing_is_told(minutes: float, 
     lost = down(fabric(), "leaf1", 21)
     seen = window(lost, now=NOON + timedelta(minutes=minutes))
     assert bool(broken_ports(seen)) is told
-    standing = incident("port_down", lost["leaf1"].port_subject(21))
-    assert is_visible(seen, standing) is told
+    active = incident("port_down", lost["leaf1"].port_subject(21))
+    assert is_visible(seen, active) is told
     gone = fabric() | {"leaf1": replace(fabric()["leaf1"], lost_at=NOON - MINUTE)}
     assert bool(switches_down(window(gone, now=seen.now))) is told
 
@@ -320,11 +320,11 @@ def test_what_the_switch_counts_of_a_host_is_told_unless_the_host_told_it() -> N
     seen = window(changed(fabric(), "leaf1", 2, counts=counts), collectors=HOSTS)
     (found,) = bad_ports(seen)
     assert (named([found]), found.members) == ([("leaf1", "2")], (port(2),))
-    standing = incident("port_errors", port(2))
-    assert bad_ports(replace(seen, recent_incidents=(standing,))) == []
+    active = incident("port_errors", port(2))
+    assert bad_ports(replace(seen, recent_incidents=(active,))) == []
     # What had come by its end it told.
     for seconds, again in ((59, []), (61, [found])):
-        over = replace(standing, resolved_at=NOON - timedelta(seconds=seconds))
+        over = replace(active, resolved_at=NOON - timedelta(seconds=seconds))
         assert bad_ports(replace(seen, recent_incidents=(over,))) == again
 
 

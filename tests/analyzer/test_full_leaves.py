@@ -12,9 +12,9 @@ from gpuvigil.model import Finding, Incident
 from .scene import Scene, node, port
 from .test_hides import told
 from .test_port_groups import FLEET, A, at, jobs
-from .test_port_waits import standing
+from .test_port_waits import active
 
-LEAF = standing("switch_congested", port(1), [port(2), port(3)])
+LEAF = active("switch_congested", port(1), [port(2), port(3)])
 # A job over two leaves, and one of the second alone.
 LONG, OTHER = (*A, 5), (6, 7)
 KNOWN = at(jobs(FLEET, LONG, OTHER), "leaf1", "leaf2", "leaf3")
@@ -57,7 +57,7 @@ def test_a_job_on_one_node_needs_no_leaf() -> None:
 def test_what_has_a_reason_of_its_own_or_another_switch_is_not_covered() -> None:
     assert not covered(KNOWN, slow(4, "node_clocks"))
     assert not covered(KNOWN, told("gpu_hung", node(4), condition="whole_node"))
-    lost = standing("switch_down", port(1), [port(2), port(3)])
+    lost = active("switch_down", port(1), [port(2), port(3)])
     assert not covered(KNOWN, slow(4), lost)
 
 

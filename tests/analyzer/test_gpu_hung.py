@@ -14,7 +14,7 @@ from analyzer.detectors.gpu_hung import (
     working,
     would_show_hang,
 )
-from gpuvigil.model import Allocation, Finding, Subject
+from gpuvigil.model import Allocation, Finding, Incident, Subject, fingerprint
 
 from .scene import (
     GPU_FIELDS,
@@ -152,6 +152,36 @@ def test_a_job_on_two_nodes_is_told_once_about_the_first_of_them() -> None:
         "power: 132 W at most in 1 min (limit over 280 W for a GPU at work);"
         " GPUs: 3 on 2 nodes, allocated to job 7"
     )
+
+
+def of_job(on: Subject, job: str = "c|job 7", minutes_ago: float | None = None) -> Incident:
+    """An incident about a job that hangs, active or over, told by this node."""
+    over = None if minutes_ago is None else NOON - timedelta(minutes=minutes_ago)
+    one = incident("gpu_hung", on, resolved_at=over)
+    return replace(one, fingerprint=fingerprint("gpu_hung", on, job))
+
+
+@pytest.mark.parametrize(
+    ("known", "told_by"),
+    [
+        ((), node(1)),
+        ((of_job(node(2)),), node(2)),
+        ((of_job(node(2), job="c|job 8"),), node(1)),
+        # The third node's GPUs do not spin, or nobody has read them yet.
+        ((of_job(node(3)),), node(3)),
+        ((of_job(node(2), minutes_ago=5.0),), node(2)),
+        ((of_job(node(2), minutes_ago=5.0), of_job(node(3))), node(3)),
+    ],
+)
+def test_a_job_on_several_nodes_keeps_the_node_that_it_is_known_by(
+    known: tuple[Incident, ...], told_by: Subject
+) -> None:
+    gpus = (gpu(1), gpu(2), gpu(3))
+    scene = replace(healthy(nodes=3), allocations=of_one_job(*gpus), recent_incidents=known)
+    for subject in gpus[:2]:
+        scene = scene.changed(subject, SPINS)
+    (it,) = found(scene)
+    assert (it.subject, it.members) == (told_by, gpus[:2])
 
 
 def test_what_spins_for_long_enough_is_told_whatever_another_gpu_of_its_job_does() -> None:

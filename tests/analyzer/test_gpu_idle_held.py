@@ -69,10 +69,10 @@ def test_a_gpu_that_draws_what_none_at_rest_does_works_whatever_its_utilisation_
 ) -> None:
     scene = idle(fields={**HELD, "power_watts": watts, "power_limit_watts": limit})
     assert len(found(scene)) == count
-    standing = incident("gpu_idle_held", gpu())
+    active = incident("gpu_idle_held", gpu())
     young = replace(scene, samples=scene.samples[: len(scene.samples) // 4])
     # Its power says so before enough of the span is there to call it idle.
-    assert would_show_idle_held(young.window((DETECTOR,)), standing) is (count == 0)
+    assert would_show_idle_held(young.window((DETECTOR,)), active) is (count == 0)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_of_who_share_a_gpu_all_must_be_held_up() -> None:
 
 
 def test_who_was_called_idle_before_the_fault_is_idle_still() -> None:
-    """So that what stands is told as what follows from the fault, or goes on after it."""
+    """So that what is open is told as what follows from the fault, or goes on after it."""
     job = idle(ALICE, allocation(gpu(2), "job 7"))
     lost, called = incident("gpu_lost", gpu(2)), incident("gpu_idle_held", gpu())
     assert len(found(replace(job, recent_incidents=(called, lost)))) == 1

@@ -399,7 +399,7 @@ def test_the_longer_look_finds_less_and_only_while_it_lasts() -> None:
     assert found(over) == []
 
 
-def standing(subject: Subject) -> Incident:
+def active(subject: Subject) -> Incident:
     return Incident(
         id="i",
         fingerprint="f",
@@ -416,10 +416,10 @@ def standing(subject: Subject) -> Incident:
 
 def test_what_is_slow_for_longer_than_anybody_looks_back_is_not_over() -> None:
     lasting = slowed(QUIET.changed(gpu(), LESS), lost=0.0)
-    assert not is_visible(lasting.window(), standing(gpu()))
+    assert not is_visible(lasting.window(), active(gpu()))
     back = QUIET.changed(gpu(), LESS).changed(gpu(), {"power_watts": 550.0}, 65)
     window = slowed(back, lost=-0.1).window()
-    assert is_visible(window, standing(gpu()))
+    assert is_visible(window, active(gpu()))
     assert slow_gpus(window) == []
 
 
@@ -430,7 +430,7 @@ def test_in_a_later_job_it_is_over_when_it_draws_what_the_others_draw() -> None:
         begun = NOON - timedelta(minutes=minutes)
         jobs = tuple(replace(a, started_at=begun) for a in scene.allocations)
         window = replace(scene, allocations=jobs, settings=FAR).window()
-        return is_visible(window, standing(gpu()))
+        return is_visible(window, active(gpu()))
 
     assert shows(545.0, minutes=30)
     assert not shows(520.0, minutes=30)
@@ -450,7 +450,7 @@ def test_without_a_job_that_could_show_it_nobody_knows_it_any_more_after_a_day()
             for a in slowed().allocations[:gpus]
         )
         scene = replace(QUIET, allocations=held)
-        seen = replace(standing(gpu()), updated_at=NOON - timedelta(hours=hours))
+        seen = replace(active(gpu()), updated_at=NOON - timedelta(hours=hours))
         cured = observe(scene.window(), (), (seen,)).cured
         return cured["f"].text if "f" in cured else ""
 
@@ -467,7 +467,7 @@ def test_after_the_job_in_which_it_was_slow_there_is_a_day_to_show_it() -> None:
             ended_at=NOON - timedelta(hours=hours),
         )
         scene = replace(QUIET, allocations=(ended,))
-        seen = replace(standing(gpu()), since=NOON - timedelta(days=8))
+        seen = replace(active(gpu()), since=NOON - timedelta(days=8))
         long_ago = replace(seen, updated_at=NOON - timedelta(days=7))
         return bool(observe(scene.window(), (), (long_ago,)).cured)
 
@@ -566,9 +566,7 @@ def test_a_slow_node_is_over_when_each_of_its_gpus_is() -> None:
         for subject in back:
             scene = scene.changed(subject, {"power_watts": 550.0}, 65)
         keys = tuple(one.key for one in (node(), *GPUS[:2]))
-        return is_visible(
-            slowed(scene, lost=-0.1).window(), replace(standing(node()), members=keys)
-        )
+        return is_visible(slowed(scene, lost=-0.1).window(), replace(active(node()), members=keys))
 
     assert not shows(GPUS[0])
     assert shows(*GPUS[:2])

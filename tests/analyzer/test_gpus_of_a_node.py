@@ -22,9 +22,9 @@ def of_node(fault: str, *gpus: Subject, condition: str = "") -> Finding:
     return replace(slowness(fault, node()), members=gpus, condition=condition)
 
 
-def seen(standing: list[Incident], *findings: Finding) -> Observation:
-    believed = {one.fingerprint for one in findings} | {one.fingerprint for one in standing}
-    return observe(SCENE.window(), findings, standing, believed)
+def seen(active: list[Incident], *findings: Finding) -> Observation:
+    believed = {one.fingerprint for one in findings} | {one.fingerprint for one in active}
+    return observe(SCENE.window(), findings, active, believed)
 
 
 BOTH = (gpu(), gpu(1, 1))
@@ -67,18 +67,18 @@ def test_it_is_the_nodes_own_where_none_of_its_gpus_stood_for_it(several: Findin
 
 @pytest.mark.parametrize("several", [CLOCKS, HOT, LINKS])
 def test_it_comes_back_as_what_ended_lately(several: Finding) -> None:
-    def seen_after(*over: Incident, standing: tuple[Incident, ...] = ()) -> set[str]:
+    def seen_after(*over: Incident, active: tuple[Incident, ...] = ()) -> set[str]:
         ended = tuple(replace(it, resolved_at=NOON) for it in over)
         scene = replace(SCENE, recent_incidents=ended)
-        prints = {several.fingerprint, *(it.fingerprint for it in standing)}
-        return set(observe(scene.window(), [several], list(standing), prints).candidates)
+        prints = {several.fingerprint, *(it.fingerprint for it in active)}
+        return set(observe(scene.window(), [several], list(active), prints).candidates)
 
     first, own = incident(several.fault, gpu(1, 1)), incident(several.fault, node())
     assert seen_after(first) == {first.fingerprint}
     # Its own incident is nearer, and one that stands is nearer than any that ended.
     assert seen_after(first, own) == {own.fingerprint}
     stands = incident(several.fault, gpu())
-    assert seen_after(first, own, standing=(stands,)) == {stands.fingerprint}
+    assert seen_after(first, own, active=(stands,)) == {stands.fingerprint}
     # Neither another GPU's nor another fault's.
     others = (incident(several.fault, gpu(1, 2)), incident("gpu_slow", gpu()))
     assert seen_after(*others) == {several.fingerprint}

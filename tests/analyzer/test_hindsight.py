@@ -13,7 +13,7 @@ from analyzer.correlation.hindsight import hindsight
 from analyzer.incidents.book import Book
 from evaluation.judge.claims import claims
 from evaluation.judge.fault_names import names
-from gpuvigil.lifecycle import STANDING, State
+from gpuvigil.lifecycle import ACTIVE, State
 from gpuvigil.model import (
     Event,
     EventKind,
@@ -179,4 +179,4 @@ def test_a_rack_whose_nodes_booted_was_down() -> None:
     assert said is not None
     assert (said.condition, said.sure) == (NodeSilence.RACK_WAS_DOWN, True)
     assert said.evidence[0].value.startswith("3 from")
-    assert rack.state in {state.value for state in STANDING}
+    assert rack.state in {state.value for state in ACTIVE}

@@ -29,17 +29,17 @@ def first(number: int, fault: str = PORT, **more: Any) -> Incident:
 
 
 def joined(
-    standing: Sequence[Incident],
+    active: Sequence[Incident],
     found: Sequence[Finding] = (FULL,),
     believed: Collection[str] = (FULL.fingerprint,),
     over: Sequence[Incident] = (),
 ) -> Finding:
-    leaf, *_ = merged(found, {it.fingerprint: it for it in standing}, believed, over)
+    leaf, *_ = merged(found, {it.fingerprint: it for it in active}, believed, over)
     return leaf
 
 
 @pytest.mark.parametrize(
-    ("standing", "named"),
+    ("active", "named"),
     [
         # Of several the one that was told first.
         ([first(2, since=NOON), first(3, since=NOON - MINUTE)], 3),
@@ -56,9 +56,9 @@ def joined(
     ],
 )
 def test_the_first_of_its_ports_that_was_told_without_a_reason_of_its_own(
-    standing: Sequence[Incident], named: int | None
+    active: Sequence[Incident], named: int | None
 ) -> None:
-    known = first_port(FULL, standing)
+    known = first_port(FULL, active)
     assert (None if known is None else known.subject) == (None if named is None else port(named))
 
 

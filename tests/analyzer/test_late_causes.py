@@ -122,8 +122,8 @@ def told(*looks: tuple[Finding, ...]) -> tuple[Keeper, list[Incident]]:
                 if one.incident.resolved_at is not None
             )
             window = replace(scene, recent_incidents=over).window()
-            standing, believed = keeper.book.active(), keeper.book.believed(new_rows=True)
-            keeper.look(observe(window, found, standing, believed), 20 * SECOND)
+            active, believed = keeper.book.active(), keeper.book.believed(new_rows=True)
+            keeper.look(observe(window, found, active, believed), 20 * SECOND)
     return keeper, [Incident.from_record(one) for one in keeper.incidents.values()]
 
 

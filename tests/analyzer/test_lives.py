@@ -18,7 +18,7 @@ from analyzer.correlation.all_detectors import DETECTORS
 from analyzer.correlation.breaker import is_cluster_wide
 from analyzer.hub_queries import not_over
 from analyzer.incidents.book import Book, rebuild
-from gpuvigil.lifecycle import STANDING, Patience
+from gpuvigil.lifecycle import ACTIVE, Patience
 from gpuvigil.model import (
     Event,
     EventKind,
@@ -176,7 +176,7 @@ class Process:
         if entry is None or print_ in seen:
             return False
         by = entry.incident.covered_by
-        return entry.state in STANDING or (bool(by) and self._stands(by, {*seen, print_}))
+        return entry.state in ACTIVE or (bool(by) and self._stands(by, {*seen, print_}))
 
 
 def _inventories() -> list[Record]:

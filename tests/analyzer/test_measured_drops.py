@@ -134,10 +134,10 @@ def test_a_word_of_the_node_counts_for_more_than_its_lines() -> None:
 def test_it_stands_when_nobody_knows_any_more_since_when() -> None:
     scene = fleet(together(700.0))
     keys = tuple(uplink(number).key for number in NUMBERS)
-    standing = incident("switch_down", uplink(1), since=-12 * MINUTE, members=keys)
-    stands = replace(scene, recent_incidents=(standing,))
+    active = incident("switch_down", uplink(1), since=-12 * MINUTE, members=keys)
+    stands = replace(scene, recent_incidents=(active,))
     assert found(stands) == [{uplink(number) for number in NUMBERS}]
-    over = replace(standing, resolved_at=NOON - MINUTE)
+    over = replace(active, resolved_at=NOON - MINUTE)
     assert found(replace(scene, recent_incidents=(over,))) == []
     # Two of them are back.
     for number in (1, 2):

@@ -70,12 +70,12 @@ def test_errors_grow_where_three_were_corrected_and_some_of_them_lately_and_some
 def test_growth_is_not_over_while_there_were_three_errors(
     errors: int, condition: str, shows: bool | None
 ) -> None:
-    standing = incident("gpu_memory", gpu(), condition=condition)
+    active = incident("gpu_memory", gpu(), condition=condition)
     window = corrected(errors, 0).window((MEMORY,))
-    assert would_show_corrections(window, standing) is shows
+    assert would_show_corrections(window, active) is shows
     unread = corrected(errors, 0).changed(gpu(), {CORRECTED: None})
-    assert would_show_corrections(unread.window((MEMORY,)), standing) is None
-    assert would_show_corrections(Scene().window((MEMORY,)), standing) is None
+    assert would_show_corrections(unread.window((MEMORY,)), active) is None
+    assert would_show_corrections(Scene().window((MEMORY,)), active) is None
 
 
 def counted(seconds: float) -> Scene:
@@ -226,9 +226,9 @@ def test_rows_that_were_not_counted_before_are_no_new_ones() -> None:
 def test_a_bank_that_went_bad_is_not_over_while_three_rows_are_within_the_hours(
     rows: int, shows: bool | None
 ) -> None:
-    standing = incident("gpu_memory", gpu(), condition="rows_replaced")
+    active = incident("gpu_memory", gpu(), condition="rows_replaced")
     scene = with_rows(*((ROWS, 300.0 - number) for number in range(rows)))
-    assert would_show_corrections(scene.window((MEMORY,)), standing) is shows
+    assert would_show_corrections(scene.window((MEMORY,)), active) is shows
     unread = scene.changed(gpu(), {ROWS: None, BAD_ROWS: None})
-    assert would_show_corrections(unread.window((MEMORY,)), standing) is None
-    assert would_show_corrections(Scene().window((MEMORY,)), standing) is None
+    assert would_show_corrections(unread.window((MEMORY,)), active) is None
+    assert would_show_corrections(Scene().window((MEMORY,)), active) is None

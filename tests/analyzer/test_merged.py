@@ -17,8 +17,8 @@ MINUTE = timedelta(minutes=1)
 INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
 
 
-def one_of(found: Sequence[Finding], *standing: Incident) -> list[Finding]:
-    return merged(found, {it.fingerprint: it for it in standing})
+def one_of(found: Sequence[Finding], *active: Incident) -> list[Finding]:
+    return merged(found, {it.fingerprint: it for it in active})
 
 
 # --- an Xid and the state that it speaks of -------------------------------------------------------
@@ -104,8 +104,8 @@ def test_a_counter_that_has_grown_says_less_than_an_xid() -> None:
     ],
 )
 def test_what_stands_keeps_its_name(stands: Sequence[str], certain: bool, name: str) -> None:
-    standing = [incident(fault, gpu()) for fault in stands]
-    (both,) = one_of([STATE, replace(XID, certain=certain)], *standing)
+    active = [incident(fault, gpu()) for fault in stands]
+    (both,) = one_of([STATE, replace(XID, certain=certain)], *active)
     assert both.fault == name
 
 
@@ -162,7 +162,7 @@ def names(found: Sequence[Finding]) -> list[tuple[str, Subject, tuple[Subject, .
 
 
 @pytest.mark.parametrize(
-    ("found", "standing", "as_what"),
+    ("found", "active", "as_what"),
     [
         # Whichever of its ports are down now.
         ([switch(2, 3, 4)], [stood(1, 2, 3)], [switch(1, 2, 3, 4)]),
@@ -201,13 +201,13 @@ def names(found: Sequence[Finding]) -> list[tuple[str, Subject, tuple[Subject, .
     ],
 )
 def test_a_switch_goes_on_under_the_name_by_which_it_stands(
-    found: Sequence[Finding], standing: Sequence[Incident], as_what: Sequence[Finding]
+    found: Sequence[Finding], active: Sequence[Incident], as_what: Sequence[Finding]
 ) -> None:
-    assert names(one_of(found, *standing)) == names(as_what)
+    assert names(one_of(found, *active)) == names(as_what)
 
 
 @pytest.mark.parametrize(
-    ("standing", "over", "named"),
+    ("active", "over", "named"),
     [
         ((), (stood(1, 2, 3),), 1),
         # Nothing of it, or another matter.
@@ -218,9 +218,9 @@ def test_a_switch_goes_on_under_the_name_by_which_it_stands(
     ],
 )
 def test_a_switch_comes_back_under_the_name_that_it_had(
-    standing: Sequence[Incident], over: Sequence[Incident], named: int
+    active: Sequence[Incident], over: Sequence[Incident], named: int
 ) -> None:
     ended = [replace(it, resolved_at=NOON) for it in over]
-    (one,) = merged([switch(2, 3)], {it.fingerprint: it for it in standing}, (), ended)
+    (one,) = merged([switch(2, 3)], {it.fingerprint: it for it in active}, (), ended)
     assert one.subject == port(named)
     assert port(2) in {one.subject, *one.members}

@@ -22,7 +22,7 @@ from gpuvigil.model import (
 
 from .scene import Scene, allocation, gpu, healthy, incident, port, told
 from .test_breaker import Watch
-from .test_nvlink_domain import confirmed, standing
+from .test_nvlink_domain import active, confirmed
 
 SECOND = timedelta(seconds=1)
 GEN5, GEN4 = PcieLink(lanes=16, gigatransfers=32.0), PcieLink(lanes=16, gigatransfers=16.0)
@@ -226,8 +226,8 @@ def test_one_incident_with_the_jobs_beside_the_card_and_nothing_that_follows_fro
     for one in held:
         watch.analysis.ingest(one.to_record())
     confirmed(watch, scene)
-    assert standing(watch) == [("port_degraded", "node-1 mlx5_0")]
-    (incident_,) = watch.standing()
+    assert active(watch) == [("port_degraded", "node-1 mlx5_0")]
+    (incident_,) = watch.active()
     assert incident_.members == (port().key,)
     assert incident_.impact.holders == ("job 7",)
     assert incident_.impact.text == "job 7 of alice: 2 GPUs on 2 nodes may suffer from this port"
@@ -238,5 +238,5 @@ def test_gpus_that_are_lost_beside_it_are_incidents_of_their_own() -> None:
     watch = Watch(with_cards(healthy(nodes=8, seconds=120), {1: (card(NARROW),)}))
     confirmed(watch, watch.scene)
     watch.hear(EventKind.GPU_LOST, gpu(), 30 * SECOND)
-    subjects: set[Subject] = {one.subject for one in watch.standing()}
+    subjects: set[Subject] = {one.subject for one in watch.active()}
     assert subjects == {gpu(), port()}

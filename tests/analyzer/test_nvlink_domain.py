@@ -196,8 +196,8 @@ def test_it_says_how_many_nodes_what_and_whose_jobs_are_inside() -> None:
 # --- incidents --------------------------------------------------------------------------------------
 
 
-def standing(watch: Watch) -> list[tuple[str, str]]:
-    return [(one.fault, one.label) for one in watch.standing()]
+def active(watch: Watch) -> list[tuple[str, str]]:
+    return [(one.fault, one.label) for one in watch.active()]
 
 
 OF_DOMAIN = ("nvlink_domain", f"NVLink domain {CLUSTER}.1")
@@ -217,7 +217,7 @@ def test_one_domain_one_incident_with_the_jobs_that_wait() -> None:
         watch.analysis.ingest(its.to_record())
     scene = replace(bad(EIGHT, gpu(2), gpu(3)), allocations=tuple(held))
     confirmed(watch, scene)
-    (one,) = watch.standing()
+    (one,) = watch.active()
     assert (one.fault, one.label, one.title) == (*OF_DOMAIN, TITLE)
     assert set(one.members) == {node(1).key, gpu(2).key, gpu(3).key}
     assert one.impact.holders == ("job 1042",)
@@ -233,7 +233,7 @@ def test_the_node_that_it_is_named_by_is_hit_only_where_its_gpus_are(
 ) -> None:
     watch = Watch(EIGHT)
     confirmed(watch, bad(EIGHT, *map(gpu, numbers)))
-    (one,) = watch.standing()
+    (one,) = watch.active()
     assert one.subject == node(1)
     assert sorted(affected_keys(one)) == sorted([*others, *(gpu(n).key for n in numbers)])
 
@@ -241,7 +241,7 @@ def test_the_node_that_it_is_named_by_is_hit_only_where_its_gpus_are(
 def test_a_single_gpu_stays_a_gpus_incident() -> None:
     watch = Watch(EIGHT)
     confirmed(watch, bad(EIGHT, gpu(2)))
-    assert standing(watch) == [("gpu_nvlink", "node-2 GPU 0")]
+    assert active(watch) == [("gpu_nvlink", "node-2 GPU 0")]
 
 
 @pytest.mark.medium
@@ -251,7 +251,7 @@ def test_what_was_raised_within_five_minutes_is_one(minutes: float, together: bo
     confirmed(watch, bad(EIGHT, gpu(2)))
     confirmed(watch, bad(EIGHT, gpu(2), gpu(3)), minutes * MINUTE)
     apart = [("gpu_nvlink", "node-2 GPU 0"), ("gpu_nvlink", "node-3 GPU 0")]
-    assert standing(watch) == ([OF_DOMAIN] if together else apart)
+    assert active(watch) == ([OF_DOMAIN] if together else apart)
 
 
 @pytest.mark.medium
@@ -260,29 +260,29 @@ def test_what_was_told_before_stays_apart_while_others_of_its_domain_fail() -> N
     confirmed(watch, bad(EIGHT, gpu(2)))
     later = bad(EIGHT, gpu(2), gpu(3), gpu(4))
     confirmed(watch, later, 10 * MINUTE)
-    assert sorted(standing(watch)) == [("gpu_nvlink", "node-2 GPU 0"), OF_DOMAIN]
+    assert sorted(active(watch)) == [("gpu_nvlink", "node-2 GPU 0"), OF_DOMAIN]
     confirmed(watch, later, 30 * MINUTE)
-    assert sorted(standing(watch)) == [("gpu_nvlink", "node-2 GPU 0"), OF_DOMAIN]
+    assert sorted(active(watch)) == [("gpu_nvlink", "node-2 GPU 0"), OF_DOMAIN]
 
 
 def test_an_xid_that_was_told_at_once_is_covered_by_its_domain() -> None:
     watch = Watch(EIGHT)
     watch.hear(EventKind.XID, gpu(2), SECOND, 74)
     watch.hear(EventKind.XID, gpu(3), 2 * SECOND, 74)
-    assert [one.fault for one in watch.standing()] == ["gpu_xid", "gpu_xid"]
+    assert [one.fault for one in watch.active()] == ["gpu_xid", "gpu_xid"]
     watch.look(10 * SECOND)
-    (one,) = watch.standing()
+    (one,) = watch.active()
     assert (one.fault, one.label, one.severity) == (*OF_DOMAIN, Severity.CRITICAL)
     # What comes on one of its GPUs is no news, nor does a look at one node end it.
     assert watch.hear(EventKind.XID, gpu(2), 12 * SECOND, 74) == []
-    assert [one.fault for one in watch.standing()] == ["nvlink_domain"]
+    assert [one.fault for one in watch.active()] == ["nvlink_domain"]
 
 
 def test_another_fault_of_its_gpus_and_links_of_other_domains_are_told_beside_it() -> None:
     watch = Watch(EIGHT)
     scene = bad(EIGHT, gpu(2), gpu(3), gpu(5)).changed(gpu(2), {**DOWN, "remap_failure": 1})
     confirmed(watch, scene)
-    assert sorted(standing(watch)) == [
+    assert sorted(active(watch)) == [
         ("gpu_memory", "node-2 GPU 0"),
         ("gpu_nvlink", "node-5 GPU 0"),
         OF_DOMAIN,
@@ -295,10 +295,10 @@ def test_it_ends_with_its_links_and_goes_back_to_the_gpu_that_is_left() -> None:
     at = confirmed(watch, bad(EIGHT, gpu(2), gpu(3)))
     for _ in range(12):
         at = confirmed(watch, bad(EIGHT, gpu(3)), at)
-    assert standing(watch) == [("gpu_nvlink", "node-3 GPU 0")]
+    assert active(watch) == [("gpu_nvlink", "node-3 GPU 0")]
     for _ in range(12):
         at = confirmed(watch, EIGHT, at)
-    assert standing(watch) == []
+    assert active(watch) == []
 
 
 @pytest.mark.medium
@@ -306,15 +306,15 @@ def test_a_lost_tray_stands_for_as_long_as_links_are_lacking() -> None:
     expected = in_all(LONG, nvlink_links_expected=18)
     watch = Watch(expected)
     at = confirmed(watch, tray(expected, range(1, 5), 65))
-    assert standing(watch) == [OF_DOMAIN]
+    assert active(watch) == [OF_DOMAIN]
     for _ in range(12):  # within the trend span, nothing but two links less was ever seen
         at = confirmed(watch, tray(expected, range(1, 5), 1000), at)
-    assert standing(watch) == [OF_DOMAIN]
+    assert active(watch) == [OF_DOMAIN]
     for _ in range(12):
         at = confirmed(
             watch, tray(expected, (2,), 1000), at
         )  # one node alone is none of the domain's
-    assert standing(watch) == []
+    assert active(watch) == []
 
 
 def in_all(scene: Scene, **fields: int) -> Scene:
@@ -329,8 +329,8 @@ def test_a_third_node_joins_without_a_message_of_its_own() -> None:
     watch = Watch(EIGHT)
     at = confirmed(watch, bad(EIGHT, gpu(2), gpu(3)))
     at = confirmed(watch, bad(EIGHT, gpu(2), gpu(3), gpu(4)), at + 20 * MINUTE)
-    assert standing(watch) == [OF_DOMAIN]
-    (one,) = watch.standing()
+    assert active(watch) == [OF_DOMAIN]
+    (one,) = watch.active()
     assert gpu(4).key in one.members
     assert isinstance(one, Incident)
 
@@ -339,4 +339,4 @@ def test_half_of_a_cluster_that_is_one_domain_is_that_domain() -> None:
     whole = in_domain(healthy(nodes=8, seconds=60), dict.fromkeys(range(1, 9), 1))
     watch = Watch(whole)
     confirmed(watch, bad(whole, *(gpu(n) for n in range(1, 8))))
-    assert standing(watch) == [OF_DOMAIN]
+    assert active(watch) == [OF_DOMAIN]

@@ -31,9 +31,9 @@ QUIET = healthy()
 ORDERS = (1, -1)
 
 
-def look(found: Sequence[Finding], standing: Sequence[Incident] = ()) -> Observation:
+def look(found: Sequence[Finding], active: Sequence[Incident] = ()) -> Observation:
     """What is made of these findings, each of which was seen before."""
-    return observe(QUIET.window(), found, standing, {one.fingerprint for one in found})
+    return observe(QUIET.window(), found, active, {one.fingerprint for one in found})
 
 
 def heard(seconds: timedelta) -> Scene:
@@ -248,10 +248,10 @@ def covers(*found: Finding) -> list[str]:
     return [text.partition(":")[0] for text in said.candidates[found[0].fingerprint].covers]
 
 
-def followers(cause: Finding, *standing: Incident) -> list[str]:
-    """What the first covers of what stands and is not seen."""
+def followers(cause: Finding, *active: Incident) -> list[str]:
+    """What the first covers of what is open and is not seen."""
     window = healthy(nodes=3, gpus=4).window()
-    said = observe(window, [cause], standing, {cause.fingerprint})
+    said = observe(window, [cause], active, {cause.fingerprint})
     return [text.partition(":")[0] for text in said.candidates[cause.fingerprint].covers]
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from analyzer.correlation.causes import multi_node
 from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
+from analyzer.evidence.active_heat import lapsed, would_show_heat
 from analyzer.evidence.own_past import own_past_of
-from analyzer.evidence.standing_heat import lapsed, would_show_heat
 from gpuvigil.config import AnalyzerSettings
 from gpuvigil.faults.conditions import CONDITIONS
 from gpuvigil.model import Evidence, Finding, Subject

@@ -179,7 +179,7 @@ class Life:
             if one.signal == "confirmed" and one.snapshot["body"]["fault"] == fault
         ]
 
-    def standing(self) -> list[Incident]:
+    def active(self) -> list[Incident]:
         return list(self.analysis.book.active())
 
 
@@ -199,7 +199,7 @@ def test_a_port_is_an_incident_once_it_was_down_for_half_a_minute() -> None:
     life = Life(EIGHT)
     life.live([(0.2, went_down(1, 0.0))])
     assert life.opened("port_down") == [33.0]
-    assert [one.fault for one in life.standing()] == ["port_down"]
+    assert [one.fault for one in life.active()] == ["port_down"]
     assert len(life.told) == 1
 
 
@@ -213,7 +213,7 @@ def test_a_port_that_is_back_by_then_is_nobody_s_message(seconds: float, told: i
 def test_a_leaf_is_one_critical_and_one_message() -> None:
     life = Life(EIGHT)
     life.live([(0.1 * n, went_down(n, 0.1 * n - 0.05)) for n in range(1, 9)])
-    (one,) = life.standing()
+    (one,) = life.active()
     assert (one.fault, one.severity) == ("switch_down", Severity.CRITICAL)
     assert set(one.members) == {port(n).key for n in range(1, 9)}
     assert len(life.told) == 1
@@ -223,7 +223,7 @@ def test_a_leaf_is_one_critical_and_one_message() -> None:
 def test_two_ports_at_once_are_told_one_by_one_once_no_switch_explains_them() -> None:
     life = Life(EIGHT)
     life.live([(0.1, went_down(1, 0.0)), (0.5, went_down(2, 0.4))])
-    assert [one.fault for one in life.standing()] == ["port_down", "port_down"]
+    assert [one.fault for one in life.active()] == ["port_down", "port_down"]
     assert all(30.0 <= at < 60.0 for at in life.opened("port_down"))
 
 
@@ -235,7 +235,7 @@ def test_a_port_that_comes_and_goes_flaps_the_third_time() -> None:
     assert life.told == []
     again = Life(EIGHT)
     again.live([*flaps, (40.1, went_down(1, 40.0))])
-    assert [one.fault for one in again.standing()] == ["port_flapping"]
+    assert [one.fault for one in again.active()] == ["port_flapping"]
 
 
 def test_a_reload_of_the_network_driver_is_given_its_time() -> None:
@@ -272,7 +272,7 @@ def test_whatever_the_order_a_leaf_ends_as_one_critical(
         for at, delay, number in zip(times, delays, order, strict=False)
     ]
     life.live(events)
-    (one,) = life.standing()
+    (one,) = life.active()
     assert (one.fault, one.severity) == ("switch_down", Severity.CRITICAL)
     assert {record.subject for _, record in events} <= set(one.members)
     assert len(life.opened("switch_down")) == 1

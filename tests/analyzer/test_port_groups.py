@@ -11,7 +11,7 @@ from analyzer.evidence.port_groups import leaf_of
 from gpuvigil.model import Finding, Subject
 
 from .scene import NOON, SETTINGS, Scene, allocation, healthy, node, port
-from .test_port_waits import PAUSED, standing, with_more_ports
+from .test_port_waits import PAUSED, active, with_more_ports
 
 MINUTES = replace(SETTINGS, steady_seconds=600.0, trend_seconds=1800.0)
 FLEET = replace(healthy(nodes=12, seconds=1900.0), settings=MINUTES)
@@ -162,7 +162,7 @@ def test_ports_that_lost_too_little_are_not_told_by_themselves() -> None:
 @pytest.mark.medium
 def test_one_more_that_waits_is_no_matter_of_its_own_where_its_leaf_is_told() -> None:
     scene = at(jobs(waiting(FLEET, (8,)), A, B), "leaf1", "leaf2", "leaf2")
-    here, elsewhere = standing(LEAF, port(5), [port(6), port(7)]), standing(LEAF, port(1))
+    here, elsewhere = active(LEAF, port(5), [port(6), port(7)]), active(LEAF, port(1))
     assert groups(replace(scene, recent_incidents=(here,))) == []
     assert groups(replace(scene, recent_incidents=(elsewhere,))) == [("port_congested", [8])]
     over = replace(here, resolved_at=NOON - timedelta(minutes=1))
@@ -201,7 +201,7 @@ def test_a_leaf_is_called_by_a_port_without_a_fault_of_its_own(
 ) -> None:
     scene = at(jobs(waiting(FLEET, A), A), "leaf1", "leaf2", "leaf3")
     members = [port(1)] if of == END else []
-    known = replace(standing(fault, of, members), condition=condition)
+    known = replace(active(fault, of, members), condition=condition)
     (it,) = congested(replace(scene, recent_incidents=(known,)))
     assert (it.fault, it.subject, len(it.members)) == (LEAF, port(called_by), 3)
     (over,) = congested(replace(scene, recent_incidents=(replace(known, resolved_at=NOON),)))
@@ -210,6 +210,6 @@ def test_a_leaf_is_called_by_a_port_without_a_fault_of_its_own(
 
 def test_where_every_port_of_a_leaf_has_a_fault_of_its_own_the_first_is_its_name() -> None:
     scene = at(jobs(waiting(FLEET, A), A), "leaf1", "leaf2", "leaf3")
-    known = tuple(standing("port_errors", port(number)) for number in A)
+    known = tuple(active("port_errors", port(number)) for number in A)
     (it,) = congested(replace(scene, recent_incidents=known))
     assert it.subject == port(1)

@@ -140,16 +140,16 @@ def test_four_of_five_ports_of_a_name_say_what_its_speed_is(
 
 
 @pytest.mark.parametrize(("nodes", "tells"), [(1, False), (3, False), (4, True), (5, True)])
-def test_four_ports_tell_whether_a_standing_one_would_show(nodes: int, tells: bool) -> None:
+def test_four_ports_tell_whether_an_active_one_would_show(nodes: int, tells: bool) -> None:
     scene = replace(healthy(nodes=nodes, seconds=360.0, gpus=0), settings=SPANS)
     assert DEGRADED.would_show is not None
     for value, is_over in (("400 Gb/s", tells), ("200 Gb/s", True)):
         evidence = (Evidence(name="lanes", value=value), Evidence(name="speed", value=value))
-        standing = incident("port_degraded", port(), evidence=evidence)
-        assert DEGRADED.would_show(scene.window((DEGRADED,)), standing) is is_over
+        active = incident("port_degraded", port(), evidence=evidence)
+        assert DEGRADED.would_show(scene.window((DEGRADED,)), active) is is_over
     # One that was faster just before says nothing yet.
     falls = scene.changed(port(), SLOW, 15)
-    assert DEGRADED.would_show(falls.window((DEGRADED,)), standing) is tells
+    assert DEGRADED.would_show(falls.window((DEGRADED,)), active) is tells
 
 
 def test_a_slow_link_is_told_with_what_is_known_of_it() -> None:
@@ -323,8 +323,8 @@ def test_ports_that_begin_to_drop_are_told_by_their_switch(
 def test_one_more_port_of_a_switch_that_stands_is_not_told(
     fault: str, subject: Subject, resolved: bool, is_told: bool
 ) -> None:
-    standing = replace(incident(fault, subject), resolved_at=NOON if resolved else None)
-    scene = replace(waiting(CARRYING, [port()]), recent_incidents=(standing,))
+    active = replace(incident(fault, subject), resolved_at=NOON if resolved else None)
+    scene = replace(waiting(CARRYING, [port()]), recent_incidents=(active,))
     assert bool(congested(scene)) is is_told
 
 
@@ -343,10 +343,10 @@ def test_half_of_its_usual_wait_is_back(field: str, more: int, is_back: bool) ->
 def test_a_port_whose_job_rests_for_a_minute_is_not_over(lost: float, is_over: bool) -> None:
     """It waits for nothing, and carries so much less than before."""
     scene = counted(carrying(FLEET, EVERY, lost, 65.0), port(), PAUSED, 10**6, 0, 0)
-    standing = incident("port_congested", port())
-    assert would_show_waiting(scene.window((CONGESTED,)), standing) is is_over
+    active = incident("port_congested", port())
+    assert would_show_waiting(scene.window((CONGESTED,)), active) is is_over
     ended = replace(scene, allocations=())
-    assert would_show_waiting(ended.window((CONGESTED,)), standing)
+    assert would_show_waiting(ended.window((CONGESTED,)), active)
 
 
 @pytest.mark.parametrize(
@@ -358,19 +358,19 @@ def test_drops_are_over_at_half_of_the_limit_over_ten_minutes_or_at_next_to_none
 ) -> None:
     """Lines of the steady span are 110 s apart, of the recent one 50."""
     scene = counted(FLEET, port(), "transmit_discards", 10**6, steady, lately)
-    standing = replace(incident("port_congested", port()), condition="drops")
-    assert would_show_waiting(scene.window((CONGESTED,)), standing) is is_over
+    active = replace(incident("port_congested", port()), condition="drops")
+    assert would_show_waiting(scene.window((CONGESTED,)), active) is is_over
 
 
 def test_what_a_port_drops_is_not_over_while_nothing_is_heard_of_it() -> None:
-    standing = replace(incident("port_congested", port()), condition="drops")
+    active = replace(incident("port_congested", port()), condition="drops")
     dropping = counted(FLEET, port(), "transmit_discards", 10**6, 5_500, 4_000)
     unheard = dropping.without(
         lambda s: s.subject == port() and s.at > NOON - timedelta(seconds=70)
     )
-    assert not would_show_waiting(unheard.window((CONGESTED,)), standing)
+    assert not would_show_waiting(unheard.window((CONGESTED,)), active)
     uncounted = dropping.changed(port(), {"transmit_discards": None})
-    assert would_show_waiting(uncounted.window((CONGESTED,)), standing)
+    assert would_show_waiting(uncounted.window((CONGESTED,)), active)
 
 
 @pytest.mark.parametrize(
@@ -384,5 +384,5 @@ def test_a_switch_is_over_once_half_of_its_ports_are(ports: int, back: int, is_o
     for number in range(1, back + 1):
         scene = counted(scene.changed(port(number), {PAUSED: 0}), port(number), PAUSED, 10**6, 0, 0)
     members = (node().key, *(one.key for one in them))
-    standing = replace(incident("switch_congested", port()), members=members)
-    assert would_show_waiting(scene.window((CONGESTED,)), standing) is is_over
+    active = replace(incident("switch_congested", port()), members=members)
+    assert would_show_waiting(scene.window((CONGESTED,)), active) is is_over

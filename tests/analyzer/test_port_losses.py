@@ -40,7 +40,7 @@ def nodes(it: Finding) -> list[int]:
     return sorted(int((one.node or "")[5:]) for one in {it.subject, *it.members})
 
 
-def standing(number: int, *more: int, fault: str = "port_packet_loss") -> Incident:
+def active(number: int, *more: int, fault: str = "port_packet_loss") -> Incident:
     members = tuple(port(it).key for it in (number, *more))
     known = replace(incident(fault, port(number)), members=members)
     return replace(known, condition="nodes_lose" if more else "")
@@ -82,13 +82,13 @@ def test_a_job_over_two_leaves_makes_one_matter_of_them_that_is_no_leaf_s() -> N
 
 def test_one_that_stands_goes_on_by_its_name_while_it_grows_and_while_one_port_is_left() -> None:
     scene = at(jobs(losing(FLEET, (1, 2)), (1, 2, 3, 4)), *ONE_LEAF)
-    (it,) = found(scene, standing(2))
+    (it,) = found(scene, active(2))
     assert (it.subject, it.members) == (port(2), (port(1),))
     left = at(jobs(losing(FLEET, (1,)), (1, 2, 3, 4)), *ONE_LEAF)
-    (it,) = found(left, standing(2, 1))
+    (it,) = found(left, active(2, 1))
     assert (it.subject, it.members, it.condition) == (port(2), (port(1),), "leaf_loses")
     # What is over, or was another port's, has no say.
-    for other in (replace(standing(2, 1), resolved_at=FLEET.now), standing(5, 6)):
+    for other in (replace(active(2, 1), resolved_at=FLEET.now), active(5, 6)):
         (it,) = found(left, other)
         assert (it.subject, it.members, it.condition) == (port(1), (), "")
 

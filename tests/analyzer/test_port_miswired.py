@@ -213,15 +213,15 @@ def test_it_ends_once_the_cables_are_where_they_belong_and_stands_while_nobody_c
             watch.look(after, scene)
 
     told_anew({2: SWAPPED})
-    (one,) = watch.standing()
+    (one,) = watch.active()
     assert (one.fault, one.label) == (
         "port_miswired",
         "node-2 mlx5_0 → leaf1 port swp0",
     )
     told_anew({}, usual=[None] * 4)
-    assert [it.id for it in watch.standing()] == [one.id]
+    assert [it.id for it in watch.active()] == [one.id]
     told_anew({})
-    assert watch.standing() == []
+    assert watch.active() == []
 
 
 @pytest.mark.medium

@@ -154,7 +154,7 @@ def test_without_rdma_jobs_talk_through_ethernet(roles: tuple[str, ...], is_told
     assert bool(congested(as_ethernet(queued(SLOWER, 5.0), *roles))) is is_told
 
 
-def standing(scene: Scene) -> bool:
+def active(scene: Scene) -> bool:
     window = scene.window((CONGESTED,))
     return would_show_waiting(window, incident("port_congested", port()))
 
@@ -163,7 +163,7 @@ def standing(scene: Scene) -> bool:
 def test_it_is_over_when_half_as_much_waits(share: float, is_over: bool) -> None:
     scene = FLEET.changed(port(), {QUEUE: 10_000_000, "receive_pause_microseconds": 0})
     scene = scene.changed(port(), {"transmit_wait_ticks": 0})
-    assert standing(scene.changed(port(), {QUEUE: round(share * 1e7)}, 60.0)) is is_over
+    assert active(scene.changed(port(), {QUEUE: round(share * 1e7)}, 60.0)) is is_over
 
 
 def test_a_job_that_begins_to_wait_for_nobody_is_none_of_it() -> None:

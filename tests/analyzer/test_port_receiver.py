@@ -102,10 +102,10 @@ def test_one_minute_is_enough_to_see_who_stops_others(seconds: float) -> None:
 def test_a_slow_host_is_over_just_below_the_limit_of_ten_minutes(
     field: str, lately: int, steady: int
 ) -> None:
-    standing = incident("port_slow_receiver", port())
+    active = incident("port_slow_receiver", port())
     for fewer, is_over in ((0, False), (1, True)):
         window = gained(field, steady * LONG - fewer, 0).window((DETECTOR,))
-        assert would_show_slow_receiver(window, standing) is is_over
+        assert would_show_slow_receiver(window, active) is is_over
     unknown = FLEET.changed(port(), {field: None for field, *_ in SIGNS})
-    assert would_show_slow_receiver(unknown.window((DETECTOR,)), standing) is False
-    assert would_show_slow_receiver(Scene().window((DETECTOR,)), standing) is False
+    assert would_show_slow_receiver(unknown.window((DETECTOR,)), active) is False
+    assert would_show_slow_receiver(Scene().window((DETECTOR,)), active) is False

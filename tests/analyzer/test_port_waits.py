@@ -143,11 +143,11 @@ def test_a_job_that_lost_links_to_a_switch_lately_crowds_its_other_links(
         ]
 
     gone = replace(port(4), device="mlx5_1")
-    of_switch = standing("switch_down", replace(port(6), device="mlx5_1"), [gone])
+    of_switch = active("switch_down", replace(port(6), device="mlx5_1"), [gone])
     assert lost(of_switch) == ["switch_congested"] * is_told
     # One cable explains nothing, nor do hosts of another job, nor what is back.
-    assert lost(standing("port_down", gone)) == ["switch_congested"]
-    assert lost(standing("switch_down", port(6))) == ["switch_congested"]
+    assert lost(active("port_down", gone)) == ["switch_congested"]
+    assert lost(active("switch_down", port(6))) == ["switch_congested"]
     assert lost(replace(of_switch, resolved_at=NOON)) == ["switch_congested"]
 
 
@@ -232,7 +232,7 @@ def test_a_job_that_was_slow_long_before_its_port_waits_changed_by_itself(
     assert bool(congested(slowed(200.0, 0.4, seconds, counter=TICKS))) is is_told
 
 
-def standing(fault: str, subject: Subject, members: Iterable[Subject] = ()) -> Incident:
+def active(fault: str, subject: Subject, members: Iterable[Subject] = ()) -> Incident:
     keys = tuple(one.key for one in (subject, *members))
     return replace(incident(fault, subject), members=keys)
 
@@ -240,7 +240,7 @@ def standing(fault: str, subject: Subject, members: Iterable[Subject] = ()) -> I
 def test_one_more_port_of_a_switch_that_is_told_is_no_matter_of_its_own() -> None:
     scene = stopped(carrying(FLEET, EVERY, 0.4, 400.0), rail(4), 0.3, 400.0)
     assert [it.fault for it in congested(scene)] == ["port_congested"]
-    known = standing("switch_congested", port(1), rail(2, 3))
+    known = active("switch_congested", port(1), rail(2, 3))
     assert congested(replace(scene, recent_incidents=(known,))) == []
     over = replace(known, resolved_at=NOON)
     assert [it.fault for it in congested(replace(scene, recent_incidents=(over,)))] == [
@@ -248,8 +248,8 @@ def test_one_more_port_of_a_switch_that_is_told_is_no_matter_of_its_own() -> Non
     ]
 
 
-def test_a_standing_one_is_over_once_its_ports_wait_much_less() -> None:
-    known = standing("switch_congested", port(1), rail(2, 3, 4))
+def test_an_active_one_is_over_once_its_ports_wait_much_less() -> None:
+    known = active("switch_congested", port(1), rail(2, 3, 4))
     assert CONGESTED.would_show is not None
     # For so long that nothing before it is left to compare with.
     always = stopped(carrying(FLEET, EVERY, 0.4, 1900.0), EVERY, 0.3, 1900.0)
@@ -304,7 +304,7 @@ def test_a_port_alone_is_no_measure_of_itself() -> None:
 
 
 def test_a_slow_host_stands_until_it_stopped_nobody_for_the_whole_span() -> None:
-    known, pauses = standing("port_slow_receiver", port()), "transmit_pause_microseconds"
+    known, pauses = active("port_slow_receiver", port()), "transmit_pause_microseconds"
     assert RECEIVER.would_show is not None
     just = FLEET.turned(port(), pauses, 300_000.0, 0.0, 120.0)
     assert RECEIVER.would_show(just.window((RECEIVER,)), known) is False
@@ -344,6 +344,19 @@ def test_what_a_job_feels_is_told_at_once() -> None:
     assert (it.fault, it.subject) == ("port_packet_loss", port())
     assert "traffic: 16 % less than before" in told(it)
     assert losses(replace(carrying(burst, EVERY, 0.16), allocations=())) == []
+
+
+@pytest.mark.parametrize(("timeouts", "is_told"), [(0, False), (1, True)])
+def test_where_a_card_counts_timeouts_what_it_sends_again_without_any_is_none(
+    timeouts: int, is_told: bool
+) -> None:
+    scene = FLEET.rising(port(), "retransmits", 20.0).changed(port(), {"path_timeouts": 7})
+    found = losses(scene.changed(port(), {"path_timeouts": 7 + timeouts}, 300.0))
+    assert [it.subject for it in found] == [port()] * is_told
+    assert all("timeouts on its paths: 1 (limit 0)" in told(it) for it in found)
+    # What costs the job traffic is told without any.
+    costs = FLEET.changed(port(), {"path_timeouts": 7}).turned(port(), "retransmits", 0, 90, 60)
+    assert [it.subject for it in losses(carrying(costs, EVERY, 0.3))] == [port()]
 
 
 def test_what_all_ports_send_again_is_no_port() -> None:

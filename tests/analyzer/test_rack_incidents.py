@@ -32,14 +32,14 @@ OF_RACK = incident("gpu_hot", node(2), condition="rack_hot", members=(node(2).ke
 
 
 def called(
-    standing: Sequence[Incident] = (),
+    active: Sequence[Incident] = (),
     over: Sequence[Incident] = (),
     *more: Finding,
     rack: Finding = RACK,
     is_sure: bool = True,
 ) -> Finding:
     """The rack's finding, as the incident that it continues."""
-    stands = {it.fingerprint: it for it in standing}
+    stands = {it.fingerprint: it for it in active}
     believed = {rack.fingerprint} if is_sure else set()
     return as_of_racks([rack, *more], stands, over, believed)[0]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
+from analyzer.evidence.active_heat import would_show_heat
 from analyzer.evidence.own_past import own_past_of
-from analyzer.evidence.standing_heat import would_show_heat
 from analyzer.evidence.usual_heat import HEAT, learned
 from analyzer.window.columns import Floats
 from analyzer.window.usual import Usual, nothing_usual

@@ -87,8 +87,8 @@ def test_a_rack_that_dies_while_another_is_heard_stays_one_though_it_is_half_of_
     ]
     watch = Watch()
     for seconds in (0, 10):
-        standing = watch.look(quiet(*whole_rack), seconds * SECOND)
-    assert [one.label for one in standing] == ["rack a"]
+        active = watch.look(quiet(*whole_rack), seconds * SECOND)
+    assert [one.label for one in active] == ["rack a"]
     assert of_racks(quiet(*whole_rack, 7)) == []
 
 
@@ -112,7 +112,7 @@ def test_the_other_nodes_of_its_jobs_tell_power_from_network() -> None:
 
 
 class Watch:
-    """An analyzer, and what stands."""
+    """An analyzer, and what is open."""
 
     def __init__(self) -> None:
         self.analysis = Analysis(SETTINGS)
@@ -158,8 +158,8 @@ def test_a_rack_that_falls_silent_is_one_incident_until_its_nodes_are_heard_agai
         left = watch.look(quiet(2, 3), seconds * SECOND)
     assert [i.label for i in left] == ["node-2", "node-3"]
     # What a boot would tell comes with the first bodies.
-    standing = [watch.look(RACKED, seconds * SECOND) for seconds in (90, 100, 110, 120)]
-    assert [len(them) for them in standing] == [2, 2, 2, 0]
+    active = [watch.look(RACKED, seconds * SECOND) for seconds in (90, 100, 110, 120)]
+    assert [len(them) for them in active] == [2, 2, 2, 0]
 
 
 @pytest.mark.medium
@@ -189,8 +189,8 @@ def test_a_critical_that_stood_before_goes_on_and_makes_no_rack_critical(drained
     if drained:
         drain(watch, 2, 4, 5)
     for seconds in (30, 60, 90):
-        standing = watch.look(quiet(2, 4, 5), seconds * SECOND)
-    assert [(i.label, i.severity) for i in standing] == [
+        active = watch.look(quiet(2, 4, 5), seconds * SECOND)
+    assert [(i.label, i.severity) for i in active] == [
         ("node-2 GPU 0", Severity.CRITICAL),
         ("rack a", WARNING),
     ]
@@ -218,11 +218,11 @@ def test_draining_a_dark_rack_ends_nothing_and_opens_nothing(first: int) -> None
 def test_an_event_on_a_racks_first_node_changes_nothing_of_the_rack() -> None:
     watch = Watch()
     for seconds in (0, 10):
-        standing = watch.look(quiet(2, 4, 5), seconds * SECOND)
+        active = watch.look(quiet(2, 4, 5), seconds * SECOND)
     watch.analysis.ingest(event(EventKind.XID, gpu(1), NOON + 11 * SECOND, 13).to_record())
     watch.analysis.check_node(node(1), NOON + 12 * SECOND)
     (rack,) = [i for i in watch.analysis.book.active() if i.fault == "node_silent"]
-    assert [rack] == standing
+    assert [rack] == active
 
 
 @pytest.mark.medium
@@ -232,8 +232,8 @@ def test_a_room_takes_over_from_a_rack() -> None:
         watch.look(quiet(2, 4, 5), seconds * SECOND)
     room = quiet(2, 4, 5, 7, 8, 9, 10)
     for seconds in (20, 30, 40, 50):
-        standing = watch.look(room, seconds * SECOND)
-    assert [i.label for i in standing] == ["cluster c"]
+        active = watch.look(room, seconds * SECOND)
+    assert [i.label for i in active] == ["cluster c"]
 
 
 @pytest.mark.medium

@@ -32,11 +32,11 @@ class Life:
                 for entry in self.keeper.book.entries.values()
                 if entry.incident.resolved_at is not None
             )
-            standing = self.keeper.book.active()
+            active = self.keeper.book.active()
             shifted = QUIET.shifted(self.keeper.now + 20 * SECOND - NOON)
-            window = replace(shifted, recent_incidents=(*standing, *over)).window()
+            window = replace(shifted, recent_incidents=(*active, *over)).window()
             believed = self.keeper.book.believed(new_rows=True)
-            self.keeper.look(observe(window, found, standing, believed), 20 * SECOND)
+            self.keeper.look(observe(window, found, active, believed), 20 * SECOND)
         return self
 
     @property

@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
-from analyzer.evidence.standing_heat import would_show_heat
+from analyzer.evidence.active_heat import would_show_heat
 from analyzer.evidence.usual_heat import HEAT, learned
 from analyzer.incidents.book import Book
 from analyzer.window.usual import Usual, nothing_usual

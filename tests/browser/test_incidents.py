@@ -97,13 +97,13 @@ def test_filters_are_in_the_address_and_back_leads_to_the_list_before(
     page: Page, feed: Feed
 ) -> None:
     lost, down = written(feed)
-    standing = page.locator("li", has_text="sim-002 GPU 3")
+    active = page.locator("li", has_text="sim-002 GPU 3")
     over = page.locator("li", has_text="sim-004")
-    expect(standing).to_be_visible()
+    expect(active).to_be_visible()
     expect(over).to_be_visible()
     page.get_by_role("link", name=re.compile(r"^Resolved \d")).click()
     expect(page).to_have_url(re.compile(r"/incidents\?show=past$"))
-    expect(standing).to_be_hidden()
+    expect(active).to_be_hidden()
     page.get_by_label("Text in incidents").fill("sim-004")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"show=past&q=sim-004|q=sim-004&show=past"))
@@ -120,10 +120,10 @@ def test_filters_are_in_the_address_and_back_leads_to_the_list_before(
     page.go_back()
     expect(page).to_have_url(re.compile(r"/incidents\?show=past$"))
     expect(page.get_by_label("Text in incidents")).to_have_value("")
-    expect(standing).to_be_hidden()
+    expect(active).to_be_hidden()
     page.go_back()
     expect(page).to_have_url(re.compile(r"/incidents$"))
-    expect(standing).to_be_visible()
+    expect(active).to_be_visible()
     address = page.url
     page.goto(f"{address}?incident={lost.id}&show=past")
     expect(page.get_by_role("heading", name=HOSTILE)).to_be_visible()
@@ -161,7 +161,7 @@ def test_idle_gpus_of_one_user_are_one_row_which_leads_to_each_of_them(
     of_all = page.locator(".attention li.info", has_text="4 GPUs of job 9 of ann")
     expect(of_all).to_be_visible()
     of_all.get_by_role("link").first.click()
-    expect(page).to_have_url(re.compile(r"/incidents\?show=standing&fault=gpu_idle_held$"))
+    expect(page).to_have_url(re.compile(r"/incidents\?show=active&fault=gpu_idle_held$"))
     expect(page.locator("li.info")).to_have_count(len(idle))
     expect(row).to_be_hidden()
     over = [replace(one, state="resolved", version=2) for one in idle]

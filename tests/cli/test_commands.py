@@ -16,8 +16,8 @@ from accounting.efficiency.idle_reason import Idleness
 from accounting.usage import Usage
 from accounting.usage.ledger import Ledger, summed
 from accounting.usage.ledger_query import Answer
-from cli import status, who
-from cli import usage as used
+from cli.tables import status, who
+from cli.tables import usage as used
 from dashboard.data.attention import Attention
 from dashboard.lists import holders
 from dashboard.lists.fleet_now import FleetNow, moment_of, with_jobs
@@ -128,8 +128,8 @@ def test_monitoring_reads_how_bad_it_is_from_the_exit_code(moment: FleetNow) -> 
     info = replace(warning, incident=replace(warning.incident, severity=Severity.INFO))
     blind = ("The analyzer service is silent.",)
 
-    def code(*standing: Attention, warnings: tuple[str, ...] = (), clusters: bool = True) -> int:
-        view = replace(moment.view, attention=standing, warnings=warnings)
+    def code(*active: Attention, warnings: tuple[str, ...] = (), clusters: bool = True) -> int:
+        view = replace(moment.view, attention=active, warnings=warnings)
         shown = moment.clusters if clusters else ()
         return status.exit_code(replace(moment, view=view, clusters=shown))
 

@@ -12,7 +12,7 @@ from accounting.usage.amounts import Place, Seconds
 from accounting.usage.columns import PLACES, SHARES, table_of
 from accounting.usage.ledger import DAY, HOUR, Ledger
 from accounting.usage.ledger_query import floor_of
-from cli import compare
+from cli.tables import compare
 from dashboard.lists.table import csv_text, json_text, text
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.lineprotocol import encode

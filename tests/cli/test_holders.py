@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from cli import who
+from cli.tables import who
 from dashboard.lists import holders
 from dashboard.lists.fleet_now import FleetNow, moment_of
 from dashboard.lists.table import Grid, text

@@ -29,8 +29,8 @@ LITTLE: dict[str, Any] = {
 STILL = {**LITTLE, "utilization_percent_mean": 0.0, "utilization_percent_max": 0.0}
 
 
-def moment(*held: Allocation, standing: tuple[Incident, ...] = ()) -> FleetNow:
-    facts: Facts = replace(busy_fleet([FIRST], 4), allocations=held, incidents=standing)
+def moment(*held: Allocation, active: tuple[Incident, ...] = ()) -> FleetNow:
+    facts: Facts = replace(busy_fleet([FIRST], 4), allocations=held, incidents=active)
     return moment_of(facts, AnalyzerSettings())
 
 
@@ -106,4 +106,4 @@ def test_a_gpu_that_fell_out_or_is_broken_did_not_compute_nothing_by_its_holders
     assert not shown(moment(*four), LITTLE, {**STILL, "first_at": late})
     for fault, about in (("gpu_hung", gpu(3, FIRST)), ("node_silent", FIRST)):
         stands = incident(fault, about, Severity.CRITICAL)
-        assert not shown(moment(*four, standing=(stands,)), LITTLE, STILL)
+        assert not shown(moment(*four, active=(stands,)), LITTLE, STILL)

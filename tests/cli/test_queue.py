@@ -7,7 +7,7 @@ import pytest
 
 from accounting.cost.money import Prices
 from accounting.queueing import Wait
-from cli import queue
+from cli.tables import queue
 from dashboard.data.job_queue import queue_of, sentence
 from dashboard.lists.fleet_now import FleetNow, moment_of
 from dashboard.lists.table import Grid, text

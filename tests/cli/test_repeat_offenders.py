@@ -4,7 +4,7 @@ import json
 from datetime import timedelta
 
 from accounting.hardware.repeat_offenders import Failure, Offender, Part
-from cli import lemons
+from cli.tables import lemons
 from dashboard.lists.table import csv_text, json_text, text
 from gpuvigil.model import Severity
 from tests.dashboard.scene import NOON

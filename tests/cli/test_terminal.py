@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cli.live import View, ordered, page, pressed, state_line
-from cli.terminal import painter
+from cli.tables.live import View, ordered, page, pressed, state_line
+from cli.tables.terminal import painter
 from dashboard.lists import holders
 from dashboard.lists.table import TONES, Column, Grid, text
 from tests.dashboard.servers import Feed

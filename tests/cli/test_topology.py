@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import topology
+from cli.tables import topology
 from dashboard.lists.table import text
 from gpuvigil.clock import SystemClock
 from gpuvigil.model import PortIdentity, Retirement, Subject

@@ -327,7 +327,7 @@ def test_a_child_that_ends_says_its_last_words_and_comes_back(child: Child) -> N
     assert child.poll(5.9) is None
     assert child.process is None
     child.poll(6.0)
-    assert child.process is not None
+    assert child.started_at == 6.0  # on a busy machine it may have ended again already
 
 
 def test_a_log_that_grows_large_is_put_aside_and_its_child_goes_on(child: Child) -> None:

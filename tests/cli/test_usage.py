@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cli import usage as used
+from cli.tables import usage as used
 from report.model.formatting import hours
 from report.sections.build import build
 from tests.cli.test_commands import answered, rows

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from accounting.job_ending import EndCause, Ending, verdict
-from cli.why import COLUMNS, grid
+from cli.tables.why import COLUMNS, grid
 from dashboard.lists.one_job import KnownJob, of_nodes
 from dashboard.lists.table import Grid, json_text, text
 from gpuvigil.model import Holder, Incident, Severity, Subject

@@ -35,10 +35,10 @@ def tick(*gpus: GpuTick, state: str = LOADED, silent: float | None = None) -> Ti
     return Tick(at=NOW, state=state, gpus=gpus, silent_seconds=silent)
 
 
-def book(*known: int) -> GpuBook:
+def book(*known: int, counters: MonotoneCounters | None = None) -> GpuBook:
     events = EventMaker(node=Subject(cluster="c", node="n1"), boot="b1")
     identities = {identity(index).uuid: identity(index) for index in known}
-    return GpuBook(events, identities, MonotoneCounters(), SILENCE)
+    return GpuBook(events, identities, counters or MonotoneCounters(), SILENCE)
 
 
 def said(news: GpuNews) -> dict[str, tuple[float | None, float | None]]:
@@ -364,3 +364,21 @@ def test_a_gpu_whose_fabric_did_not_come_up_stays_in_the_domain_that_it_was_in()
     moved = replace(answers(0), identity=other)
     assert made.update(tick(moved), NOW, None).changed
     assert known["GPU-0"].nvlink_domain == "5e3b.8"
+
+
+def test_what_a_gpu_s_job_wrote_only_grows_over_restarts_and_is_absent_without_one() -> None:
+    counters = MonotoneCounters()
+
+    def written(gpus: GpuBook, moved: dict[str, dict[str, int]]) -> list[float | None]:
+        gpus.see_jobs({}, moved)
+        rows = gpus.update(tick(answers(0), answers(1)), NOW, None).rows
+        return [row.fields.get("job_disk_write_bytes") for row in rows]
+
+    assert written(book(0, 1, counters=counters), {"GPU-1": {"job_disk_write_bytes": 90}}) == [
+        None,
+        90,
+    ]
+    again = book(0, 1, counters=counters)
+    assert written(again, {"GPU-1": {"job_disk_write_bytes": 0}}) == [None, 90]
+    assert written(again, {"GPU-1": {"job_disk_write_bytes": 7}}) == [None, 97]
+    assert written(again, {}) == [None, None]

@@ -203,7 +203,7 @@ READ: dict[str, float | int] = {
     "nvlink_receive_bytes_per_second": 6.0 * 2**20,
     "nvlink_transmit_bytes_per_second": 7.0 * 2**20,
 }
-# The same for what stands for more than a tick: said by the driver, metric, and value.
+# The same for what is open for more than a tick: said by the driver, metric, and value.
 SLOW: list[tuple[str, int, str, float | int]] = [
     ("clock_memory_megahertz", 2618, "memory_clock_hertz", 2_618_000_000),
     ("performance_state", 2, "performance_state", 2),
@@ -311,6 +311,8 @@ BY_THE_SUPERVISOR = {
     "step_phase",
     "step_phase_seconds",
     "rank_gone_seconds",
+    "job_disk_read_bytes",
+    "job_disk_write_bytes",
     "spin_seconds",
     "longest_spin_seconds",
 }

@@ -10,7 +10,7 @@ from accounting.usage import BUCKET
 from accounting.usage.ledger_query import answer
 from accounting.usage.model import floor
 from accounting.usage.query import usage
-from cli import usage as used
+from cli.tables import usage as used
 from dashboard.data.hub_queries import load, numbers
 from dashboard.fleet import clusters
 from dashboard.model.facts import Facts

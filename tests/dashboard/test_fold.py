@@ -95,8 +95,8 @@ def test_the_overview_has_one_row_for_twenty_idle_gpus_which_leads_to_the_list()
 
 
 def entries(of: list[Incident], asked: Filters) -> list[Node]:
-    standing = [open_entry(item) for item in attention(of, (), NOON)]
-    return drawing.entries(listing(standing, (), asked), NOON, cut=False)
+    active = [open_entry(item) for item in attention(of, (), NOON)]
+    return drawing.entries(listing(active, (), asked), NOON, cut=False)
 
 
 def test_the_list_has_one_row_for_them_until_somebody_looks_for_them() -> None:

@@ -62,17 +62,17 @@ def test_a_rack_sums_its_gpus_and_says_how_hot_they_are() -> None:
     nodes = [node("n1", "lab"), node("n2", "lab"), node("n3", "lab")]
     view = fleet_view(busy_fleet(nodes), AnalyzerSettings(), NOON).clusters[0]
     told = {nodes[0]: "r10", nodes[1]: "r2"}
-    standing = [incident("gpu_lost", gpu(0, nodes[0]), Severity.CRITICAL)]
-    first, second, rest = racks(view, told, standing)
+    active = [incident("gpu_lost", gpu(0, nodes[0]), Severity.CRITICAL)]
+    first, second, rest = racks(view, told, active)
     assert [one.name for one in (first, second, rest)] == ["r2", "r10", NO_RACK]
     assert (second.gpus, second.power_watts, second.power_limit_watts) == (8, 4000.0, 5600.0)
     assert (second.hottest_celsius, second.middle_celsius) == (60.0, 60.0)
     assert (len(first.open_incidents), len(second.open_incidents)) == (0, 1)
     assert not second.parts
-    _, asked, _ = racks(view, told, standing, "r10")
+    _, asked, _ = racks(view, told, active, "r10")
     (part,) = asked.parts
     assert (part.nodes, part.gpus, len(part.open_incidents)) == (asked.nodes, 8, 1)
-    assert racks(view, {}, standing) == []
+    assert racks(view, {}, active) == []
 
 
 def test_the_page_leads_from_each_part_to_its_place() -> None:

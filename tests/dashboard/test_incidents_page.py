@@ -61,7 +61,7 @@ def over(fault: str, subject: Subject, ago: timedelta, **values: Any) -> Entry:
     return entry(replace(one, id=f"{fault}-{subject.node}-{ago}", resolved_at=ended))
 
 
-def standing(*incidents: Incident) -> list[Entry]:
+def active(*incidents: Incident) -> list[Entry]:
     return [open_entry(item) for item in attention(incidents, (), NOON)]
 
 
@@ -81,7 +81,7 @@ def test_what_stands_comes_in_its_order_and_what_is_over_newest_end_first() -> N
     down = incident("port_down", node("n2", "lab"), Severity.WARNING)
     pretended = incident("gpu_lost", gpu(0), Severity.CRITICAL)
     past = [over("a", REAL, 3 * HOUR), over("b", node(), HOUR), over("c", REAL, 2 * HOUR)]
-    found = listing(standing(pretended, down, lost), past, Filters())
+    found = listing(active(pretended, down, lost), past, Filters())
     assert [one.id for one in found.open_rows] == [lost.id, down.id, pretended.id]
     assert [one.fault for one in found.past] == ["c", "a", "b"]  # simulated last
 
@@ -89,7 +89,7 @@ def test_what_stands_comes_in_its_order_and_what_is_over_newest_end_first() -> N
 def test_an_incident_that_is_read_twice_is_shown_once_as_it_stands() -> None:
     lost = incident("gpu_lost", gpu(0), Severity.CRITICAL)
     old = entry(replace(lost, state="resolved", resolved_at=NOON))
-    found = listing(standing(lost), [old], Filters())
+    found = listing(active(lost), [old], Filters())
     assert (len(found.open_rows), len(found.past)) == (1, 0)
 
 
@@ -97,10 +97,10 @@ def test_every_filter_counts_what_the_others_let_through() -> None:
     taken = incident("gpu_lost", gpu(0, REAL), Severity.CRITICAL, state="acknowledged")
     flaps = incident("port_flapping", node(), Severity.WARNING, state="flapping")
     past = [over("gpu_lost", gpu(1, REAL), HOUR), over("port_down", REAL, HOUR)]
-    everything = standing(taken, flaps)
+    everything = active(taken, flaps)
     found = listing(everything, past, Filters())
     shows = {one.value: one.count for one in found.choices["show"]}
-    assert shows == {"": 4, "standing": 2, "open": 1, "acknowledged": 1, "flapping": 1, "past": 2}
+    assert shows == {"": 4, "active": 2, "open": 1, "acknowledged": 1, "flapping": 1, "past": 2}
     assert count(found, "fault", "gpu_lost") == 2
     only = listing(everything, past, Filters(show="past", fault="gpu_lost"))
     assert [one.fault for one in only.past] == ["gpu_lost"]
@@ -115,7 +115,7 @@ def test_a_filter_is_called_as_its_incidents_are() -> None:
     slow = replace(slow, title="A rank of the job has become slow: its own work takes longer")
 
     def names(*stand: Incident) -> list[str]:
-        return [one.name for one in listing(standing(lost, *stand), (), Filters()).choices["fault"]]
+        return [one.name for one in listing(active(lost, *stand), (), Filters()).choices["fault"]]
 
     assert slow.title in names(slow)
     other = replace(slow, id="other", title="GPU slows its job down")
@@ -140,14 +140,14 @@ def test_a_filter_is_called_as_its_incidents_are() -> None:
 def test_a_filter_shows_what_fits_it(asked: Filters, faults: list[str]) -> None:
     lost = incident("gpu_lost", gpu(0, REAL), Severity.CRITICAL)
     lost = replace(lost, impact=replace(lost.impact, holders=("job-7",), users=("ann",)))
-    found = listing(standing(lost, incident("port_down", node(), Severity.WARNING)), (), asked)
+    found = listing(active(lost, incident("port_down", node(), Severity.WARNING)), (), asked)
     assert [one.fault for one in found.open_rows] == faults
 
 
 @pytest.mark.medium
 def test_ten_thousand_past_incidents_show_the_newest_and_say_how_many_more() -> None:
     past = [over("gpu_lost", REAL, timedelta(minutes=n)) for n in range(10_000)]
-    found = listing(standing(incident("gpu_lost", gpu(0), Severity.INFO)), past, Filters())
+    found = listing(active(incident("gpu_lost", gpu(0), Severity.INFO)), past, Filters())
     assert (len(found.open_rows), len(found.past)) == (1, MOST_SHOWN)
     assert found.more == 10_000 - MOST_SHOWN
     assert found.past[0].ended_at == NOON
@@ -158,7 +158,7 @@ def test_ten_thousand_past_incidents_show_the_newest_and_say_how_many_more() -> 
 def test_all_that_stand_are_counted_simulated_ones_apart_however_few_are_shown() -> None:
     real = [incident("gpu_lost", gpu(n, REAL), Severity.INFO) for n in range(MOST_SHOWN + 50)]
     played = [incident("gpu_lost", gpu(n), Severity.INFO) for n in range(50)]
-    found = listing(standing(*real, *played), [over("gpu_lost", REAL, timedelta())], Filters())
+    found = listing(active(*real, *played), [over("gpu_lost", REAL, timedelta())], Filters())
     assert drawing.amounts(found) == (
         f"{MOST_SHOWN + 50} open · 50 simulated open · 1 resolved shown"
     )
@@ -181,7 +181,7 @@ def test_an_address_that_is_made_of_filters_gives_the_same_filters(query: dict[s
 
 def test_choosing_what_is_chosen_takes_it_back() -> None:
     down = incident("port_down", node(), Severity.WARNING)
-    found = listing(standing(down), (), Filters(severity="warning", q="port"))
+    found = listing(active(down), (), Filters(severity="warning", q="port"))
     (chosen,) = found.choices["severity"]
     assert chosen.chosen
     assert chosen.href == "/incidents?q=port"
@@ -476,7 +476,7 @@ def test_a_story_says_why_nobody_is_told_of_what_is_out_of_service() -> None:
     assert "out of service" not in said(replace(out, state="resolved", resolved_at=NOON))
     assert "out of service" not in said(LOST)
     for one in (out, LOST):
-        found = listing(standing(one), (), Filters())
+        found = listing(active(one), (), Filters())
         shown = texts(["div", {}, *drawing.entries(found, NOON, cut=False)])
         assert ("out of service" in shown) is (one is out)
 

@@ -13,7 +13,8 @@ from accounting.cost.money import Prices
 from accounting.job_ending import verdict
 from accounting.jobs.bound import Bound
 from accounting.jobs.losses import Ended
-from cli.why import grid as why_grid
+from accounting.jobs.measured import Host
+from cli.tables.why import grid as why_grid
 from dashboard.jobs import job_drawing
 from dashboard.jobs.drawing import page
 from dashboard.jobs.filters import Filters
@@ -147,6 +148,21 @@ def test_what_only_slows_a_gpu_holds_a_job_up_where_its_pace_has_fallen() -> Non
         assert "It has an incident: " in on_page
         assert page_links.incident_page(HOT.id) in on_page
         assert "Held up by" not in on_page
+
+
+@pytest.mark.parametrize(
+    ("percent", "is_same"), [(94.4, False), (95.0, True), (105.0, True), (105.6, False)]
+)
+def test_why_says_that_the_pace_of_a_job_beside_an_incident_is_unchanged(
+    percent: float, is_same: bool
+) -> None:
+    said = sentences(Running(job=paced(percent, NOTE), now=NOON, reliability=site()))
+    unchanged = f"Its pace is unchanged: {percent:.0f} % of the hour before."
+    assert (unchanged in said) is is_same
+    assert (f"Its pace is {percent:.0f} % of the hour before." in said) is not is_same
+    # Without an incident nobody asks.
+    calm = sentences(Running(job=paced(percent), now=NOON, reliability=site()))
+    assert unchanged not in calm
 
 
 def test_who_goes_on_at_the_usual_pace_since_a_fault_is_not_held_up_by_it() -> None:
@@ -292,6 +308,24 @@ def test_who_shares_a_gpu_and_who_just_began_cannot_be_told() -> None:
     assert job.decision.bound.value == "too early"
     assert job.decision.text == "it began 4 min ago; an answer needs 5 min"
     assert not running(fleet(*held("pid 7")))
+
+
+@pytest.mark.parametrize(
+    ("beside", "bound"),
+    [(None, Bound.CHECKPOINT), ("pid 9", Bound.CHECKPOINT), ("job 8", Bound.UNKNOWN)],
+)
+def test_what_a_node_writes_is_a_job_s_only_if_no_other_job_has_gpus_of_it(
+    beside: str | None, bound: Bound
+) -> None:
+    mine = held("job 7", gpus=4)
+    other = [replace(allocation(gpu(7, NODES[0]), beside), started_at=HOUR_AGO)] if beside else []
+    numbers = replace(
+        measured([*mine, *other], utilization_percent_mean=50.0),
+        hosts={(NODES[0].cluster, NODES[0].node): Host(written_bytes_per_second=4e8)},
+    )
+    (job,) = (it for it in running(fleet(*mine, *other), numbers) if str(it.holder) == "job 7")
+    assert job.decision is not None
+    assert job.decision.bound is bound
 
 
 @pytest.mark.parametrize(("seconds", "early"), [(149.0, True), (150.0, False)])

@@ -75,6 +75,7 @@ def told() -> OverTime:
             "step_own_seconds": 0.5 if waits else 1.9,
             "step_input_seconds": 1.4 if waits else 0.0,
             "checkpoint_age_seconds": age,
+            "job_disk_write_bytes": second * 10**8,
         }
         lines += [line(one, second, fields) for one in MINE]
         port = {
@@ -87,8 +88,10 @@ def told() -> OverTime:
             "receive_bytes": second * 10**8,
             "transmit_bytes": second * 2 * 10**8,
         }
-        at = to_ns(START + timedelta(seconds=second))
+        at, host = to_ns(START + timedelta(seconds=second)), {"cluster": "prod", "node": "n-1"}
         lines.append(encode("port", port, moved, at) or "")
+        stored = {"shared_write_bytes": second * 3 * 10**8, "disk_read_bytes": second * 10**6}
+        lines.append(encode("node", host, stored, at) or "")
     store.write("\n".join(lines).encode())
     onto, where = grid(START, NOON, STEP), {"cluster": "prod", "node": "n-1"}
     return over_time(
@@ -96,7 +99,7 @@ def told() -> OverTime:
         ["n-1"],
         [store.series("gpu", GPU_FIELDS, where, (onto.start, NOON), STEP)],
         [store.series("port", PORT_FIELDS, where, (onto.start, NOON), STEP)],
-        [],
+        [store.series("node", HOST_FIELDS, where, (onto.start, NOON), STEP)],
     )
 
 
@@ -129,7 +132,10 @@ def test_what_a_node_writes_while_its_gpus_idle_is_a_checkpoint_over_time_too(
     onto, span = grid(START, NOON, STEP), (START, NOON)
     gpus = store.series("gpu", GPU_FIELDS, tags, span, STEP)
     hosts = store.series("node", HOST_FIELDS, tags, span, STEP)
-    assert runs(over_time(onto, ["n-1"], [gpus], [], [hosts]), JOB)[-1].bound is bound
+    found = over_time(onto, ["n-1"], [gpus], [], [hosts])
+    assert runs(found, JOB)[-1].bound is bound
+    # Who has the node with others does not write what they write.
+    assert runs(found, replace(JOB, with_others=["n-1"]))[-1].bound is Bound.UNKNOWN
 
 
 def test_who_shares_a_gpu_cannot_be_told_over_time_either_and_a_server_waits() -> None:
@@ -182,7 +188,7 @@ def test_checkpoints_are_where_the_age_of_the_last_one_falls() -> None:
 
 
 def test_charts_tell_steps_activity_and_what_a_node_moves() -> None:
-    steps, activity, network = charts(told(), KEYS)
+    steps, activity, network, storage = charts(told(), KEYS)
     assert [one.name for one in steps.curves] == [
         "slowest rank's own work",
         "step, median of ranks",
@@ -192,6 +198,11 @@ def test_charts_tell_steps_activity_and_what_a_node_moves() -> None:
     assert network.unit == "MB/s"
     assert np.nanmedian(sent.values) == pytest.approx(200.0)
     assert np.nanmedian(received.values) == pytest.approx(100.0)
+    assert [np.nanmedian(one.values) for one in storage.curves] == pytest.approx([1.0, 300.0])
+    # Of a node that it has with others, what its own control group counts.
+    beside = charts(told(), KEYS, with_others=["n-1"])[-1]
+    assert np.nanmedian(beside.curves[-1].values) == pytest.approx(100.0)
+    assert not np.isfinite(beside.curves[0].values).any()
     empty = over_time(grid(START, NOON, STEP), ["n-1"], [], [], [])
     assert not any(one.measured for one in charts(empty, KEYS))
     assert not checkpoints(empty, KEYS)

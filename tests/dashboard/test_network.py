@@ -226,15 +226,61 @@ def test_of_findings_as_grave_what_costs_a_job_comes_first_with_the_job() -> Non
     assert network(moment(idle), found.links).answer == "No job suffers now; 1 finding."
 
 
+def known(one: Incident, slower: bool) -> Incident:
+    """Return the incident with what is known of the pace of its jobs."""
+    return replace(one, impact=replace(one.impact, slower=slower))
+
+
 @pytest.mark.parametrize("fault", ["port_congested", "port_slow_receiver", "port_down"])
-def test_a_job_that_gets_less_through_does_suffer(fault: str) -> None:
-    felt = bad(port(NODES[0]), "job 7", fault=fault)
+def test_a_job_that_is_known_to_get_less_through_does_suffer(fault: str) -> None:
+    unknown = bad(port(NODES[0]), "job 7", fault=fault)
+    felt = known(unknown, True)
     links = measured(told((port(NODES[0]), BUSY)), ["prod"])
     assert network(moment(felt), links).answer == "Yes: 1 job suffers; 1 finding."
+    assert network(moment(unknown), links).answer == "Possibly: 1 job may suffer; 1 finding."
     also = bad(port(NODES[1]), "job 7", "job 8", "job 9")
     assert (
         network(moment(felt, also), links).answer == "Yes: 1 job suffers, 2 more may; 2 findings."
     )
+
+
+def test_a_job_whose_pace_is_unchanged_does_not_suffer() -> None:
+    kept = known(bad(port(NODES[0]), "job 7"), False)
+    found = network(moment(kept), measured(told((port(NODES[0]), BUSY)), ["prod"]))
+    assert found.answer == "No: the pace of 1 job is unchanged; 1 finding."
+    assert (list(found.jobs), cell(found, 0, "suffers")) == ([], None)
+    assert '"Jobs that may suffer"], ["dd", {}, "none"]' in said(found)
+    other = bad(port(NODES[1]), "job 8")
+    assert network(moment(kept, other), found.links).answer == (
+        "Possibly: 1 job may suffer; 2 findings."
+    )
+
+
+@pytest.mark.parametrize(("fault", "is_lost"), [("switch_down", True), ("port_errors", False)])
+def test_what_a_lost_switch_s_ports_carried_is_not_the_switch_s(fault: str, is_lost: bool) -> None:
+    rows = [(port(one), {**BUSY, "symbol_errors": 2.0}) for one in NODES[:2]]
+    leaf = bad(port(NODES[0]), fault=fault, members=tuple(port(it).key for it in NODES[:2]))
+    found = network(moment(leaf, switch="leaf-1"), measured(told(*rows), ["prod"]))
+    assert len(found.grid.rows) == 1
+    assert cell(found, 0, "switch") == "leaf-1"
+    names = ("load_percent", "errors_per_hour", "wait_percent", "speed_gbit_per_second")
+    assert all((cell(found, 0, name) is None) is is_lost for name in names)
+    # A single port's numbers are its own.
+    alone = replace(leaf, members=())
+    assert cell(network(moment(alone), found.links), 0, "load_percent") == 50.0
+
+
+def test_a_row_of_ports_at_two_switches_names_none_and_a_switch_names_itself() -> None:
+    links = measured(told((port(NODES[0]), BUSY)), ["prod"])
+    leaf = bad(port(NODES[0]), fault="switch_down", members=tuple(port(it).key for it in NODES[:2]))
+    elsewhere = moment(leaf, switch="leaf-1")
+    first, *others = elsewhere.inventories
+    moved = replace(first, ports=tuple(replace(it, switch="leaf-2") for it in first.ports))
+    found = network(replace(elsewhere, inventories=(moved, *others)), links)
+    assert cell(found, 0, "switch") is None
+    itself = Subject(cluster="prod", node="leaf1", device=SWITCH_DEVICE, port="0")
+    dead = replace(leaf, subject=itself, members=(itself.key,))
+    assert cell(network(moment(dead), links), 0, "switch") == "leaf1"
 
 
 def test_whose_jobs_go_over_a_cable_between_switches_nobody_says() -> None:
@@ -383,10 +429,10 @@ def test_a_link_says_where_its_cable_ends() -> None:
     assert cell(found, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
     assert cell(found, 0, "switch") == "leaf-1"
     assert cell(network(moment(), links), 0, "link") == "n-1 mlx5_0"
-    standing = network(moment(bad(port(NODES[0])), switch="leaf-1"), links)
-    assert cell(standing, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
-    assert cell(standing, 0, "switch") == "leaf-1"
-    assert standing.summary.startswith("First: n-1 mlx5_0 → leaf-1 port Ethernet7: ")
+    active = network(moment(bad(port(NODES[0])), switch="leaf-1"), links)
+    assert cell(active, 0, "link") == "n-1 mlx5_0 → leaf-1 port Ethernet7"
+    assert cell(active, 0, "switch") == "leaf-1"
+    assert active.summary.startswith("First: n-1 mlx5_0 → leaf-1 port Ethernet7: ")
 
 
 def test_where_no_host_heard_it_a_switch_says_where_a_cable_ends() -> None:
@@ -498,14 +544,14 @@ def of_a_large_fleet(nodes: int, devices: int) -> pa.Table:
 @pytest.mark.medium
 def test_the_ports_of_a_large_fleet_are_looked_at_quickly() -> None:
     told_ = of_a_large_fleet(12_500, 9)
-    standing = moment(bad(port(NODES[0]), "job 7"))
+    active = moment(bad(port(NODES[0]), "job 7"))
     began = time.process_time()
-    found = network(standing, measured(told_, ["prod"]), MOST_ROWS)
+    found = network(active, measured(told_, ["prod"]), MOST_ROWS)
     assert time.process_time() - began < allowed(2.0)  # it was four seconds
     assert len(found.links) == 112_500
     assert len(found.grid.rows) == 1 + MOST_ROWS
     assert cell(found, 1, "node") == "n-12499"
-    assert len(network(standing, found.links).grid.rows) == 112_500
+    assert len(network(active, found.links).grid.rows) == 112_500
 
 
 def test_cables_between_switches_are_links_as_well() -> None:

@@ -69,7 +69,7 @@ ANALYZER = pulse(
     tick_seconds=10.0,
     pass_seconds=0.2,
     subjects=40,
-    standing=0,
+    active=0,
     newest_at=to_text(NOON),
 )
 ALERTS = pulse("alerts", channels=[{"name": "ops", "last_sent_at": None}], counts={"sent": 3})

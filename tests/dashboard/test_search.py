@@ -14,7 +14,7 @@ from gpuvigil.web.page_links import switch_page
 from .scene import NOON, allocation, busy_fleet, gpu, incident, inventory, node, port
 
 NODES = [node(f"sim-{number:03d}") for number in range(1, 13)]
-STANDING = incident("gpu_lost", gpu(5, NODES[2]), Severity.CRITICAL)
+ACTIVE = incident("gpu_lost", gpu(5, NODES[2]), Severity.CRITICAL)
 UUID = "GPU-b0c19a52-0000-0000-0000-00000000beef"
 
 
@@ -35,7 +35,7 @@ REAL = Inventory(
 )
 FACTS = replace(
     busy_fleet(NODES),
-    incidents=(STANDING,),
+    incidents=(ACTIVE,),
     allocations=(allocation(gpu(1, NODES[0]), "job 77", "zoe"),),
     inventories=(*(inventory(one) for one in NODES), REAL),
 )
@@ -146,9 +146,9 @@ def test_a_job_that_holds_nothing_has_a_page_too() -> None:
 
 
 def test_an_incident_is_found_by_its_id_whether_it_stands_or_not() -> None:
-    (standing,) = hits(STANDING.id)
-    assert standing.href == f"/incidents?incident={STANDING.id}"
-    assert standing.title == "gpu_lost"
+    (active,) = hits(ACTIVE.id)
+    assert active.href == f"/incidents?incident={ACTIVE.id}"
+    assert active.title == "gpu_lost"
     over = "0123456789abcdef-7"
     assert hits(over)[0].href == f"/incidents?incident={over}"
 

@@ -37,10 +37,10 @@ def a_silence(name: str, starts: float, ends: float) -> Silence:
 
 def test_what_ends_next_is_first_and_what_is_over_is_apart() -> None:
     found = [a_silence("later", 2, 9), a_silence("over", -2, -1), a_silence("now", -1, 1)]
-    standing, over = sorted_out(found, NOON)
-    assert [one.id for one in standing] == ["now", "later"]
+    active, over = sorted_out(found, NOON)
+    assert [one.id for one in active] == ["now", "later"]
     assert [one.id for one in over] == ["over"]
-    said = [str(row(one, NOON)) for one in (*standing, *over)]
+    said = [str(row(one, NOON)) for one in (*active, *over)]
     assert "until 13:00:00 UTC on 20 Nov, for 1 h more" in said[0]
     assert "from 14:00:00 UTC on 20 Nov to 21:00:00 UTC on 20 Nov" in said[1]
     assert "expired 11:00:00 UTC on 20 Nov" in said[2]

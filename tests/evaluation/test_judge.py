@@ -423,3 +423,13 @@ def test_a_hosts_link_is_named_by_its_switch_too() -> None:
     assert verdict([link], claim(subject=NEAR, fault="port_errors")) is Verdict.RIGHT
     assert verdict([link], claim(subject=NEAR, fault="port_down")) is Verdict.OTHER
     assert verdict([link], claim(subject=FAR, fault="port_errors")) is Verdict.FALSE
+
+
+def test_a_job_that_hangs_is_named_by_any_of_its_nodes() -> None:
+    job = truth(fault="hung process", also=(gpu(2),), affected=(gpu(2),))
+    said = claim(subject=node(2), fault="gpu_hung", members=(HERE.key, gpu(2).key))
+    (outcome,), (judged,) = judge([job], [said])
+    assert (judged.verdict, outcome.found, outcome.exactly_one) == (Verdict.RIGHT, True, True)
+    # What else its other nodes have does not find it, nor what is about ranks that only wait.
+    assert verdict([job], claim(subject=node(2), fault="gpu_slow")) is Verdict.SYMPTOM
+    assert verdict([replace(job, also=())], said) is Verdict.SYMPTOM

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuvigil.errors import LifecycleError
-from gpuvigil.lifecycle import STANDING, TRANSITIONS, Signal, State, diagram, step
+from gpuvigil.lifecycle import ACTIVE, TRANSITIONS, Signal, State, diagram, step
 
 
 @pytest.mark.parametrize(("pair", "after"), TRANSITIONS.items())
@@ -33,7 +33,7 @@ def test_no_row_of_signals_leads_back_to_suspect_or_out_of_dismissed(signals: li
 
 
 def test_whatever_stands_can_be_cleared() -> None:
-    assert all(step(state, Signal.CLEARED) is State.RESOLVED for state in STANDING)
+    assert all(step(state, Signal.CLEARED) is State.RESOLVED for state in ACTIVE)
 
 
 def test_every_state_can_be_reached_and_every_signal_is_used() -> None:

@@ -1,4 +1,4 @@
-"""What a node is out of service for, by its scheduler's words and by what stands against it."""
+"""What a node is out of service for, by its scheduler's words and by what is open against it."""
 
 from collections.abc import Collection
 

@@ -210,12 +210,12 @@ def assert_nobody_was_told(hub: HubProcess, receiver: Receiver) -> None:
     told = receiver.wait(lambda _: True, 0.1)
     assert not told, [one.payload["alerts"][0] for one in told]
 
-    def standing() -> list[Incident]:
+    def active() -> list[Incident]:
         incidents = [Incident.from_record(it) for it in client.records(RecordKind.INCIDENT)]
         return [it for it in incidents if it.resolved_at is None]
 
     # What a counter tells is over once it was not seen for the 30 s of `Patience.clear`.
-    wait_until("the end of every incident of the past", lambda: not standing(), 60.0)
+    wait_until("the end of every incident of the past", lambda: not active(), 60.0)
     told = receiver.wait(lambda _: True, 0.1)
     assert not told, [one.payload["alerts"][0] for one in told]
 

@@ -156,7 +156,7 @@ def test_what_alerts_says_without_an_incident_is_forgotten_and_what_may_stand_is
 
 
 @pytest.mark.parametrize("state", ["open", "acknowledged", "flapping"])
-def test_a_standing_incident_keeps_the_events_it_rests_on(book: RecordBook, state: str) -> None:
+def test_an_active_incident_keeps_the_events_it_rests_on(book: RecordBook, state: str) -> None:
     below = "c/n1/gpu/GPU-1"
     book.write(
         [

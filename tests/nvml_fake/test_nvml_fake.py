@@ -250,10 +250,10 @@ def test_energy_follows_power_and_restarts_at_a_reset(driver: FakeDriver, client
     # 40 J at 400 W take a tenth of a second.
     assert client.call(energy, gpu) >= seen[-1] + 40_000
     driver.set(0, energy_millijoules_per_second=0)
-    standing = client.call(energy, gpu)
-    assert client.fields(gpu, 83)[83]["value"] == standing
+    active = client.call(energy, gpu)
+    assert client.fields(gpu, 83)[83]["value"] == active
     driver.reset(0)
-    assert client.call(energy, gpu) < standing
+    assert client.call(energy, gpu) < active
 
 
 def test_link_traffic_moves_at_its_rate(driver: FakeDriver, client: Client) -> None:
@@ -261,12 +261,12 @@ def test_link_traffic_moves_at_its_rate(driver: FakeDriver, client: Client) -> N
     driver.set(0, nvlink_tx_kibibytes_per_second=1_000_000)
     driver.set_link(0, 1, nvlink_tx_kibibytes_per_second=0)
     busy, idle = (138, 0), (138, 1)
-    standing = client.fields(gpu, idle)[138]["value"]
+    active = client.fields(gpu, idle)[138]["value"]
     deadline = time.monotonic() + PATIENCE_SECONDS
     while client.fields(gpu, busy)[138]["value"] < 200_000 and time.monotonic() < deadline:
         time.sleep(0.02)
     assert client.fields(gpu, busy)[138]["value"] >= 200_000
-    assert client.fields(gpu, idle)[138]["value"] == standing
+    assert client.fields(gpu, idle)[138]["value"] == active
     assert client.fields(gpu, (139, 0))[139]["value"] == 0
 
 

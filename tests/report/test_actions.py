@@ -59,15 +59,15 @@ def test_what_to_do_is_ranked_by_what_it_saves_and_told_a_week_later() -> None:
     """A job that is still idle, and a fault that stands: the one with more GPUs first."""
     idle_now = share("job 7", "carol", 3, idle=1.0, used=0.0, quiet=1.0)
     held = [idle_now, share("job 8", "dan", 1)]
-    standing = incident(until=None)
-    report = build(facts(usage(held), incidents=[standing], prices=priced()))
+    active = incident(until=None)
+    report = build(facts(usage(held), incidents=[active], prices=priced()))
     first, second = report.actions
     assert first.text.startswith("Ask carol (job 7) whether 3 GPUs can be let go: 504 GPU-hours")
     assert (first.gpu_hours_a_day, first.cost_a_day) == (72.0, 144.0)
     assert second.text == "n1 GPU 0, GPU fell off the bus: Drain the node and reboot it."
     assert (second.gpu_hours_a_day, second.cost_a_day) == (24.0, 48.0)
     past = usage(held, start=START - WEEK, end=START)
-    began = replace(standing, since=START - WEEK)
+    began = replace(active, since=START - WEEK)
     over = replace(began, resolved_at=START + timedelta(days=2))
     later = build(facts(usage([held[1]]), past, [over], [over]))
     assert [(one.became, one.done) for one in later.became] == [

@@ -88,7 +88,7 @@ CASES: Sequence[tuple[str, Callable[[], Facts], str, str]] = (
         ),
         "88\u00a0% of GPU-hours were allocated and 80\u00a0% of that was used.",
         "21.0 GPU-hours were allocated but idle, 16.8 were lost to faults and there was "
-        "1 hardware incident, still standing.",
+        "1 hardware incident, still open.",
     ),
 )
 

@@ -205,6 +205,17 @@ def test_what_neither_disks_nor_mounts_show_is_said() -> None:
     assert bound.STORAGE not in decide(busy).missing
 
 
+def test_on_nodes_that_it_has_with_others_it_is_the_job_itself_that_writes() -> None:
+    writes = replace(STORES, written_bytes_per_second=_LIMIT, with_others=True)
+    assert decide(writes).text.endswith("and it writes 50 MB/s")
+    reads = replace(STORES, read_bytes_per_second=_LIMIT, with_others=True)
+    assert decide(reads).text.endswith("and it reads 50 MB/s")
+    assert "its nodes write" in decide(replace(writes, with_others=False)).text
+    little = decide(replace(STORES, with_others=True))
+    assert little.bound is Bound.UNKNOWN
+    assert "other jobs use" in little.text
+
+
 @pytest.mark.parametrize(
     ("outside", "expected"),
     [(0.2, Bound.CHECKPOINT), (0.19, Bound.COMPUTE), (None, Bound.COMPUTE)],

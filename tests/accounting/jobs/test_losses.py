@@ -1,5 +1,6 @@
 """What ended jobs lost, by cause, and how long they took to come back."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,14 +9,19 @@ import pytest
 
 from accounting.job_ending import EndCause
 from accounting.jobs.losses import (
+    LEAST_RESTARTS,
     Begin,
     Ended,
+    Loss,
+    Restart,
     by_cause,
     losses,
     may_have_failed,
     of_allocations,
     of_job,
     restart,
+    restart_by_size,
+    restarts,
 )
 from gpuvigil.model import ENDED_STATES, Holder, Job, Severity, Subject
 from tests.dashboard.scene import LONG_AGO, NOON, allocation, gpu, incident, node
@@ -82,25 +88,52 @@ def begin(at: datetime, **values: Any) -> Begin:
     return Begin(**{"cluster": "prod", "user": "ann", "name": "train", "at": at, **values})
 
 
+def again(lost: Sequence[Loss], begins: Sequence[Begin]) -> timedelta | None:
+    return restart(restarts(lost, begins))
+
+
+def test_jobs_of_a_size_ran_again_after_the_median_of_enough_of_them() -> None:
+    def back(nodes: int, minutes: float) -> Restart:
+        return Restart(nodes=nodes, after=timedelta(minutes=minutes))
+
+    found = [
+        back(1, 4),
+        back(3, 8),
+        back(2, 6),
+        back(4, 30),
+        back(15, 50),
+        back(16, 70),
+        back(0, 1),
+    ]
+    assert LEAST_RESTARTS == 3
+    assert restart_by_size(found, [1, 4, 16]) == {1: timedelta(minutes=6)}
+    assert restart_by_size([*found, back(9, 40)], [1, 4, 16])[4] == timedelta(minutes=40)
+    assert restart_by_size(found, []) == {}
+
+
+def test_a_restart_has_the_nodes_of_the_job_that_ended() -> None:
+    wide = replace(FAILED, nodes=("n-1", "n-2"))
+    (one,) = restarts(losses([wide], [LOST]), [begin(NOON + HOUR)])
+    assert one == Restart(nodes=2, after=HOUR)
+
+
 def test_the_next_job_of_that_name_is_the_restart() -> None:
     lost = losses([FAILED, replace(FAILED, state="TIMEOUT")], [LOST])
     at = NOON + timedelta(minutes=12)
-    assert restart(lost, [begin(at), begin(at + HOUR)]) == timedelta(minutes=12)
-    assert restart(lost, [begin(at, user="bob")]) is None
-    assert restart(lost, [begin(NOON + 13 * HOUR)]) is None
+    assert again(lost, [begin(at), begin(at + HOUR)]) == timedelta(minutes=12)
+    assert again(lost, [begin(at, user="bob")]) is None
+    assert again(lost, [begin(NOON + 13 * HOUR)]) is None
 
 
 def test_a_job_that_waited_already_is_no_restart_and_neither_is_another_task() -> None:
     task = replace(FAILED, array="17_3", submitted_at=NOON - 11 * HOUR)
     lost, at = losses([task], [LOST]), NOON + timedelta(seconds=4)
-    assert (
-        restart(lost, [begin(at, array="17_3", submitted_at=NOON - timedelta(seconds=1))]) is None
-    )
-    assert restart(lost, [begin(at, array="17_4", submitted_at=NOON)]) is None
-    assert restart(lost, [begin(at, submitted_at=NOON)]) is None
+    assert again(lost, [begin(at, array="17_3", submitted_at=NOON - timedelta(seconds=1))]) is None
+    assert again(lost, [begin(at, array="17_4", submitted_at=NOON)]) is None
+    assert again(lost, [begin(at, submitted_at=NOON)]) is None
     # The same task again, of the same array or of one that was submitted anew.
     for array in ("17_3", "42_3"):
-        assert restart(lost, [begin(at, array=array, submitted_at=NOON)]) == timedelta(seconds=4)
+        assert again(lost, [begin(at, array=array, submitted_at=NOON)]) == timedelta(seconds=4)
 
 
 def test_nodes_tell_of_jobs_that_no_scheduler_told_of() -> None:

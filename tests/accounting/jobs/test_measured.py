@@ -128,6 +128,26 @@ def test_one_node_may_write_for_all_and_each_reads_for_itself() -> None:
     assert (neither.read_bytes_per_second, neither.written_bytes_per_second) == (None, None)
 
 
+def test_on_a_node_with_others_a_job_reads_and_writes_what_its_own_group_counts() -> None:
+    here, there = ("prod", "n-1"), ("prod", "n-2")
+    whole = Host(cpu_percent=9.0, read_bytes_per_second=2e7, written_bytes_per_second=4e8)
+    moved: dict[str, Any] = {
+        "job_disk_read_bytes_increase": 3e8,
+        "job_disk_write_bytes_increase": 6e9,
+    }
+    told, silent = one(**moved), one()
+    alone = activity([told], [here], {}, {here: whole}, [there])
+    assert (alone.written_bytes_per_second, alone.with_others) == (4e8, False)
+    beside = activity([told, silent], [here], {}, {here: whole}, [here])
+    assert (beside.read_bytes_per_second, beside.written_bytes_per_second) == (1e6, 2e7)
+    assert (beside.cpu_percent, beside.with_others) == (9.0, True)
+    # What the others write is nothing that this job is known to write.
+    unknown = activity([silent], [here], {}, {here: whole}, [here])
+    assert (unknown.read_bytes_per_second, unknown.written_bytes_per_second) == (None, None)
+    elsewhere = activity([one(node="n-2", **moved)], [here], {}, {here: whole}, [here])
+    assert elsewhere.written_bytes_per_second is None
+
+
 def test_a_job_is_the_mean_of_most_of_its_gpus_or_nothing() -> None:
     told = one(
         utilization_percent_mean=80.0, sm_activity_percent_mean=60.0, sm_activity_percent_max=90.0

@@ -54,6 +54,17 @@ def test_without_time_or_failures_nothing_is_said() -> None:
     assert [one.nodes for one in sizes(META, (16, 1, 16), 600.0)] == [1, 16]
 
 
+def test_a_size_whose_jobs_took_longer_to_run_again_gets_less_done() -> None:
+    hour = timedelta(hours=1)
+    small, large = sizes(META, (1, 256), 600.0, {256: hour})
+    assert (small.mttr, large.mttr) == (None, hour)
+    assert small == sizes(META, (1,), 600.0)[0]
+    usual, every = sizes(META, (256,), 600.0)[0], large.interval
+    assert every is not None
+    assert large.ettr == ettr(META, 256, every, 60.0, 3600.0)
+    assert (usual.ettr or 0.0) > (large.ettr or 0.0) > 0.0
+
+
 def test_work_at_risk_is_hours_of_all_gpus() -> None:
     assert at_risk(128, timedelta(minutes=72)) == pytest.approx(153.6)
     assert at_risk(128, timedelta(seconds=-5)) == 0.0

@@ -158,11 +158,11 @@ def test_after_their_days_operators_too_see_pseudonyms_of_what_is_over() -> None
     assert whole.records(ALL, just_below) == ALL
     shown = whole.records(ALL, just_above)
     for one in shown:
-        standing = one.kind in {RecordKind.INCIDENT, RecordKind.AUDIT, RecordKind.JOB}
-        standing = standing or one.parent == incident().id
+        active = one.kind in {RecordKind.INCIDENT, RecordKind.AUDIT, RecordKind.JOB}
+        active = active or one.parent == incident().id
         held = one.kind is RecordKind.ALLOCATION and one.body.get("ended_at") is None
         told = one.kind in {RecordKind.EVENT, RecordKind.ACTION}
-        if not (standing or held or told):
+        if not (active or held or told):
             assert STRANGER not in text(one), text(one)
     assert after.of(STRANGER) in text(of_kind(shown, RecordKind.USAGE)[0])
     assert after.of(STRANGER) != Pseudonyms(after=after.after, key=b"l").of(STRANGER)
@@ -381,9 +381,9 @@ def test_what_still_holds_is_not_old_and_what_is_over_keeps_its_words() -> None:
         starts_at=NOON,
         ends_at=NOON + timedelta(days=60),
     ).to_record()
-    standing, said = incident().to_record(), _said(OPERATOR)
+    active, said = incident().to_record(), _said(OPERATOR)
     long_after = NOON + timedelta(days=89)
-    assert whole.records([standing, said, silence], long_after) == (standing, said, silence)
+    assert whole.records([active, said, silence], long_after) == (active, said, silence)
     over = replace(incident(), state="resolved", resolved_at=NOON + timedelta(days=1)).to_record()
     _, said, silence = whole.records([over, said, silence], NOON + timedelta(days=91))
     assert said.body["note"] == f"{after.of(OPERATOR)} looks"

@@ -128,7 +128,7 @@ def test_energy_is_the_counters_where_there_is_one_and_else_power_over_time() ->
     gap = bucket([*metered(range(5)), *metered(range(10, 15))]).seconds
     assert gap.powered == 600.0
     assert gap.energy_joules == pytest.approx(8 * 300.0 * 60 + 2 * 500.0 * 60)
-    # Set back by a reset, or standing still: what was sampled counts.
+    # Set back by a reset, or active still: what was sampled counts.
     reset = [*metered(range(7)), *metered(range(7, 15), watts=1.0)]
     back = bucket(reset).seconds.energy_joules
     assert 0 < back < 500.0 * QUARTER

@@ -134,7 +134,7 @@ def node(name: str, cluster: str = "c") -> Subject:
 
 
 @pytest.mark.parametrize(
-    ("standing", "holds"),
+    ("active", "holds"),
     [
         (an_incident(node("n1")), True),
         (an_incident(Subject(cluster="c", node="n0", device="mlx5_0", port="1")), True),
@@ -146,8 +146,8 @@ def node(name: str, cluster: str = "c") -> Subject:
         (an_incident(GPUS[0], fault="gpu_program", severity=Severity.INFO), False),
     ],
 )
-def test_what_stands_beside_a_job_may_explain_it(standing: Incident, holds: bool) -> None:
-    assert has_other_incident(HELD, [standing]) is holds
+def test_what_stands_beside_a_job_may_explain_it(active: Incident, holds: bool) -> None:
+    assert has_other_incident(HELD, [active]) is holds
 
 
 def test_a_job_of_which_not_everything_is_seen_is_left_alone() -> None:

@@ -170,13 +170,13 @@ class _Month:
 
     def _untidy(self, incident: str) -> Iterator[str]:
         """An end that nobody began, or something said after the end that is not its return."""
-        standing = False
+        active = False
         for one in (them[-1] for them in self._by_incident[incident]):
             if one.state is not NoticeState.SENT:
                 continue
-            if standing is (one.kind is Kind.FIRED):
-                yield f"{one.id}: {one.kind.value} while it {'stands' if standing else 'does not'}"
-            standing = one.kind is not Kind.RESOLVED
+            if active is (one.kind is Kind.FIRED):
+                yield f"{one.id}: {one.kind.value} while it {'stands' if active else 'does not'}"
+            active = one.kind is not Kind.RESOLVED
 
     def _undigested(self) -> Iterator[str]:
         """Days of which the digest's number is not that of the incidents that were held for it."""

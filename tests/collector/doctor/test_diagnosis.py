@@ -306,6 +306,23 @@ def test_inference_servers_are_asked_and_told_by_address() -> None:
     assert elsewhere.state is State.MISSING
 
 
+def test_whether_slurm_lets_jobs_count_their_bytes_is_said_where_slurm_is(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, sysfs_root=tmp_path)
+    assert owner_sources.disks(settings) == []
+    scope = tmp_path / "fs/cgroup/system.slice/slurmstepd.scope"
+    scope.mkdir(parents=True)
+    (scope / "cgroup.subtree_control").write_text("cpuset cpu memory\n")
+    (line,) = owner_sources.disks(settings)
+    assert (line.state, line.text) == (
+        State.LIMITED,
+        "not counted by job: controller io is off in slurmstepd.scope",
+    )
+    assert "EnableExtraControllers=io" in line.todo
+    (scope / "cgroup.subtree_control").write_text("cpuset cpu io memory\n")
+    (line,) = owner_sources.disks(settings)
+    assert line.state is State.OK
+
+
 def test_the_kubelet_is_asked_where_there_is_one() -> None:
     with TemporaryDirectory() as folder:
         kubelet = FakeKubelet(Path(folder) / "kubelet.sock")

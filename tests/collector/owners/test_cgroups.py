@@ -2,7 +2,7 @@
 
 import pytest
 
-from collector.owners.cgroups import Place, parse
+from collector.owners.cgroups import Place, job_group, parse
 
 ID = "4f1e0c5b7a92" + "0" * 52
 UID = "1f0c9a1e-3b52-4d8e-9c1a-7d7b6a5c4e3f"
@@ -72,3 +72,29 @@ def test_people_are_told_the_narrowest_place() -> None:
     assert parse(f"0::/kubepods/pod{UID}").name == f"pod {UID}"
     assert parse("0::/system.slice/a.service").name == "a.service"
     assert parse("0::/system.slice/slurmstepd.scope/job_17/step_0").name is None
+
+
+@pytest.mark.parametrize(
+    ("path", "group"),
+    [
+        ("/system.slice/slurmstepd.scope/job_17/step_0/user/task_0", "/system.slice/slurmstepd.scope/job_17"),
+        ("/system.slice/slurmstepd.scope/job_17", "/system.slice/slurmstepd.scope/job_17"),
+        (f"/kubepods/burstable/pod{UID}/{ID}", f"/kubepods/burstable/pod{UID}"),
+        (
+            f"/kubepods.slice/kubepods-pod{UNDERSCORED}.slice/cri-containerd-{ID}.scope",
+            f"/kubepods.slice/kubepods-pod{UNDERSCORED}.slice",
+        ),
+        # Where that is, only its own namespace knows.
+        (f"/../../kubepods-burstable-pod{UNDERSCORED}.slice/cri-containerd-{ID}.scope", None),
+        (f"/system.slice/docker-{ID}.scope", None),
+        ("/", None),
+    ],
+)  # fmt: skip
+def test_the_group_of_a_whole_job_or_pod_is_a_part_of_the_path(
+    path: str, group: str | None
+) -> None:
+    assert job_group(f"1:name=systemd:/slurm/job_9\n0::{path}\n") == group
+
+
+def test_in_version_1_no_group_counts_all() -> None:
+    assert job_group("8:memory:/slurm/uid_1000/job_17/step_0\n0::/\n") is None

@@ -15,6 +15,9 @@ MLX5 = {
     "rx_discards_phy": 2,
     "rx_symbol_err_phy": 40,
     "rx_pcs_symbol_err_phy": 3,
+    "rx_corrected_bits_phy": 900,
+    "rx_err_lane_0_phy": 800,
+    "rx_err_lane_1_phy": 70,
     "rx_prio0_discards": 2,
     "rx_prio3_pause": 7,
     "rx_prio3_pause_duration": 100,
@@ -34,6 +37,7 @@ MLX5 = {
 def test_mlx5_with_flow_control_by_priority() -> None:
     assert of_link(MLX5) == {
         "symbol_errors": 3,
+        "corrected_bits": 900,
         "receive_discards": 2,
         "receive_pause_microseconds": 111,
         "transmit_pause_microseconds": 222,
@@ -52,10 +56,18 @@ def test_mlx5_with_flow_control_by_priority() -> None:
         ),
         ({"rx_symbol_err_phy": 5}, {"symbol_errors": 5}),
         ({"rx_prio0_discards": 1, "rx_prio7_discards": 2}, {"receive_discards": 3}),
+        ({"rx_err_lane_0_phy": 800, "rx_err_lane_3_phy": 70}, {"corrected_bits": 870}),
         # gVNIC counts by queue.
         ({"rx_no_buffers_posted[0]": 1, "rx_no_buffers_posted[15]": 2}, {"out_of_buffer": 3}),
-        # Frames are no time, and a driver that has nothing of all this measures nothing.
-        ({"rx_priority_3_xoff.nic": 4, "rx_queue_0_drops": 2}, {}),
+        ({"rx_queue_drop_cnt[0]": 1, "rx_queue_drop_cnt[15]": 2}, {"receive_discards": 3}),
+        # Of ice, frames that stopped the port, as far as a rise can show: a frame is no time.
+        (
+            {"rx_priority_3_xoff.nic": 4, "rx_priority_5_xoff.nic": 1, "rx_priority_3_xon.nic": 4}
+            | {"tx_priority_3_xoff.nic": 9},
+            {"transmit_wait_ticks": 5},
+        ),
+        # A driver that has nothing of all this measures nothing.
+        ({"rx_queue_0_drops": 2, "rx_packets": 7}, {}),
     ],
 )
 def test_what_a_driver_has_no_name_for_is_absent(

@@ -28,8 +28,10 @@ def read(root: Path, device: str) -> dict[str, int | None]:
         # EFA: drivers/infiniband/hw/efa/efa_verbs.c.
         (
             {"tx_bytes": 1, "rx_bytes": 2, "tx_pkts": 3, "rx_drops": 4, "retrans_pkts": 5}
-            | {"retrans_timeout_events": 6, "lifespan": 10},
-            {"transmit_bytes": 1, "receive_bytes": 2, "receive_discards": 4, "retransmits": 5},
+            | {"retrans_timeout_events": 6, "unresponsive_remote_events": 10}
+            | {"impaired_remote_conn_events": 20, "lifespan": 10},
+            {"transmit_bytes": 1, "receive_bytes": 2, "receive_discards": 4, "retransmits": 5}
+            | {"path_timeouts": 36},
         ),
         # bnxt_re: drivers/infiniband/hw/bnxt_re/hw_counters.c.
         (
@@ -38,7 +40,7 @@ def read(root: Path, device: str) -> dict[str, int | None]:
             | {"oos_drop_count": 128, "rx_roce_discards": 9, "tx_bytes": 5, "rx_bytes": 6},
             {"retransmits": 3, "receiver_not_ready": 4, "cnp_handled": 8, "cnp_sent": 16}
             | {"ecn_marked_packets": 32, "out_of_buffer": 64, "out_of_sequence": 128}
-            | {"transmit_bytes": 5, "receive_bytes": 6},
+            | {"transmit_bytes": 5, "receive_bytes": 6, "receive_discards": 9},
         ),
         # irdma before and after its names changed: drivers/infiniband/hw/irdma/verbs.c.
         (
@@ -63,10 +65,11 @@ def test_mlx5_retransmissions_are_the_sum_of_their_kinds(tmp_path: Path) -> None
     tree = PortTree(tmp_path)
     tree.roce("mlx5_0")
     kinds = {"packet_seq_err": 1, "local_ack_timeout_err": 2, "implied_nak_seq_err": 4}
-    tree.counts("mlx5_0", "hw_counters", {**kinds, "roce_adp_retrans": 8, "duplicate_request": 99})
+    adaptive = {"roce_adp_retrans": 8, "roce_adp_retrans_to": 16}
+    tree.counts("mlx5_0", "hw_counters", {**kinds, **adaptive, "duplicate_request": 99})
     tree.counts("mlx5_0", "hw_counters", {"np_cnp_sent": 5, "rp_cnp_handled": 6, "lifespan": 12})
     told = read(tmp_path, "mlx5_0")
-    assert (told["retransmits"], told["cnp_sent"], told["cnp_handled"]) == (15, 5, 6)
+    assert (told["retransmits"], told["cnp_sent"], told["cnp_handled"]) == (31, 5, 6)
     # InfiniBand has no congestion notifications of this kind.
     tree.infiniband("mlx5_1")
     tree.counts("mlx5_1", "hw_counters", kinds)

@@ -79,6 +79,8 @@ def test_the_secrets_that_are_made_are_those_that_are_mounted(site: list[Object]
         files |= set(re.findall(r"/etc/gpuvigil/secrets/([\w-]+)", text))
     assert {secret for secret, _ in made} == mounted
     assert {key for _, key in made} == files
+    (saved,) = re.findall(r"for name in ([\w ]+); do\n  kubectl -n gpuvigil get secret", SAID)
+    assert {f"gpuvigil-{name}" for name in saved.split()} == mounted
     # The Ingress's own is the site's.
     (tls,) = [
         it["secretName"] for one in site if one["kind"] == "Ingress" for it in one["spec"]["tls"]
@@ -94,6 +96,37 @@ def test_a_backup_takes_every_volume(site: list[Object]) -> None:
     (said,) = re.findall(r"^- \*\*Backups\*\*: (.*)$", PAGE, re.MULTILINE)
     assert volumes
     assert set(re.findall(r"`([\w-]+)`", said)) == volumes
+
+
+def test_a_backup_goes_back_to_where_it_was_taken_from_while_nothing_runs(
+    site: list[Object], tmp_path: Path
+) -> None:
+    archive = r"exec {}([\w/-]+) -- tar -C (\S+) {} ?(\S*) ?([<>]\S+)"
+    taken = re.findall(archive.format("", "-cz"), SAID)
+    back = re.findall(archive.format("-i ", "-xz"), SAID)
+    assert [(pod, place, file[1:]) for pod, place, _, file in taken] == [
+        (pod, place, file[1:]) for pod, place, _, file in back
+    ]
+    copied = tmp_path / "kubernetes"
+    shutil.copytree(FOLDER, copied)
+    shutil.copytree(copied / "overlays/site", copied / "overlays/ours")
+    asleep = render(copied / "restore")
+    for pod, place, _, _ in back:
+        (one,), (before,) = (named(it, pod)["spec"]["containers"] for it in (asleep, site))
+        assert place in {it["mountPath"] for it in one["volumeMounts"]}
+        assert one["command"] == ["sleep", "infinity"]
+        kept = before.keys() - {"command", "readinessProbe", "livenessProbe"}
+        assert {key: before[key] for key in kept} == {key: one[key] for key in kept - {"command"}}
+        assert not {"readinessProbe", "livenessProbe"} & one.keys()
+    slept = {pod.rpartition("/")[2].removesuffix("-0") for pod, *_ in back}
+    assert [it for it in asleep if identity(it)[1] not in slept or it["kind"] == "Service"] == [
+        it for it in site if identity(it)[1] not in slept or it["kind"] == "Service"
+    ]
+    if shutil.which("kubectl") is not None:
+        words = ["kubectl", "kustomize", str(copied / "restore")]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        real = {identity(it): it for it in yaml.safe_load_all(said)}
+        assert real == {identity(it): it for it in asleep}
 
 
 def test_the_cluster_has_one_name(site: list[Object], tmp_path: Path) -> None:

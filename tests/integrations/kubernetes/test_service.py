@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import pytest
 
-from cli.why import fetch
+from cli.tables.why import fetch
 from gpuvigil.config import KubernetesSettings
 from gpuvigil.errors import ConfigError, HubRefused, HubUnavailable
 from gpuvigil.hub_client import Hub

@@ -50,6 +50,29 @@ def test_a_slow_gpu_costs_its_whole_job_its_share() -> None:
     assert cost == {struck().holder: pytest.approx(0.2 * SECONDS * len(struck().gpus))}
 
 
+@pytest.mark.parametrize(
+    ("work", "lost"), [("steady inference", 0.0), ("data starved", 0.0), ("cpu offload", 0.0521)]
+)
+def test_a_slow_gpu_costs_only_the_time_in_which_work_goes_at_its_pace(
+    work: str, lost: float
+) -> None:
+    """A server waits for requests, and a GPU without input for that; an offload is at the GPU for 22 % of the time."""
+    alone = runs.with_settings(demand=0.9, workloads=(work,))
+    job = next(
+        job
+        for job in runs.planned(alone).plan.jobs
+        if job.start < START and job.end > START + SECONDS
+    )
+    node, slot = divmod(job.gpus[0], 8)
+    order = FaultOrder(
+        kind="slow GPU", node=node, gpu=slot, start_seconds=START, seconds=SECONDS, magnitude=0.2
+    )
+    (found,) = build(replace(alone, faults=(order,))).truths()
+    assert found.pace_lost == pytest.approx(lost, abs=1e-4)
+    per_gpu = dict(found.costs or ()).get(job.holder, 0.0) / len(job.gpus)
+    assert per_gpu == pytest.approx(lost * SECONDS, abs=1.0)
+
+
 def test_congestion_costs_jobs_over_several_nodes_and_no_others() -> None:
     cost = dict(truth("congestion", 0.5, 0).costs or ())
     assert cost[struck().holder] == pytest.approx(0.5 * SECONDS * len(struck().gpus))

@@ -234,6 +234,28 @@ def test_a_job_that_another_fault_ends_does_not_hang_on() -> None:
     assert START + 10.0 < ended.end < START + 1200.0
 
 
+@pytest.mark.parametrize(("after", "hidden"), [(240.0, True), (600.0, False)])
+def test_what_a_job_showed_before_another_fault_ended_it_could_be_seen(
+    after: float, hidden: bool
+) -> None:
+    hangs = order("hung process")
+    lost = replace(order("off the bus"), start_seconds=START + after)
+    first, _ = build(replace(QUIET, faults=(hangs, lost))).truths()
+    assert (first.fault, first.hidden) == ("hung process", hidden)
+
+
+def test_a_job_that_hangs_is_named_by_any_of_its_gpus() -> None:
+    hangs = order("hung process")
+    (truth,) = build(replace(QUIET, faults=(hangs,))).truths()
+    jobs = runs.planned(QUIET).plan.jobs
+    (job,) = (
+        it
+        for it in jobs
+        if it.start < START < it.end and hangs.node * 8 + (hangs.gpu or 0) in it.gpus
+    )
+    assert len({truth.subject, *truth.also}) == len(job.gpus)
+
+
 def test_a_job_that_hangs_holds_its_gpus_until_the_fault_is_over() -> None:
     short = runs.with_settings(demand=0.9, workloads=("sweep",))
     end = START + SECONDS

@@ -18,6 +18,7 @@ START, SECONDS = 900.0, 900.0
 QUIET = FleetSettings(
     seed=11, nodes=3, days=1 / 24, gpus_per_node=2, life=False, switches=True, demand=0.2
 )
+SENDING = replace(QUIET, demand=0.9, workloads=("data parallel",))  # one job, on all nodes
 ORDER = FaultOrder(kind="", node=1, start_seconds=START, seconds=SECONDS)
 LEAF, UPLINK, DOWNLINK = "leaf-01-1", 33, 2
 
@@ -109,12 +110,23 @@ def test_a_machine_without_power_has_no_link_and_a_dead_collector_has_one() -> N
 @pytest.mark.medium
 @pytest.mark.parametrize("roce", [0.0, 1.0])
 def test_a_full_leaf_drops_where_its_switches_count_that(roce: float) -> None:
-    ethernet = replace(QUIET, world=WorldSettings(roce_fleets=roce), days=1 / 30)
+    ethernet = replace(SENDING, world=WorldSettings(roce_fleets=roce), days=1 / 30)
     fleet, said = playing(replace(ORDER, kind="congestion", port=1, magnitude=0.5), ethernet)
     group = fleet.truths()[0].group
     assert group is not None
     counts = port(during(said, group), UPLINK).counts[-1]
     assert counts.transmit_discards is None if roce == 0.0 else (counts.transmit_discards or 0) > 0
+
+
+@pytest.mark.parametrize(("settings", "hidden"), [(SENDING, False), (QUIET, True)])
+def test_a_leaf_over_which_no_job_sends_is_not_congested(
+    settings: FleetSettings, hidden: bool
+) -> None:
+    order = replace(ORDER, kind="congestion", port=1, magnitude=0.5)
+    fleet = build(replace(settings, faults=(order,)))
+    assert any(job.sends(2) for job in fleet.plan.jobs) is not hidden
+    assert fleet.truths()[0].hidden is hidden
+    assert bool(fleet.plan.changes) is not hidden
 
 
 @cache

@@ -369,6 +369,19 @@ def test_no_fault_reaches_a_quiet_end(hours: float, late: bool) -> None:
     assert (last > fleet.settings.end - timedelta(hours=2)) is late
 
 
+def test_the_fleet_s_end_leaves_an_hour_of_each_fault_that_lasts_longer() -> None:
+    often = replace(CALM, faulty_share=1.0, quiet_end_hours=1.0)
+    kinds = ("stuck clocks", "slow GPU")
+    settings = world(
+        5, nodes=48, days=1.0, faults_per_1000_node_days=4000.0, kinds=kinds, settings=often
+    )
+    fleet = build(settings)
+    last = fleet.settings.end - timedelta(hours=1)
+    cut = [truth.end - truth.start for truth in fleet.truths() if truth.end == last]
+    assert len(cut) > 10
+    assert min(cut) >= timedelta(hours=1)
+
+
 @pytest.mark.parametrize(("kind", "seen"), [("InfoROM", False), ("off the bus", True)])
 def test_nobody_is_asked_to_find_what_is_not_told(kind: str, seen: bool) -> None:
     mute = replace(CALM, no_events=1.0)

@@ -1,4 +1,4 @@
-"""Whether a standing incident of heat would show now if it were there, and when it is over."""
+"""Whether an active incident of heat would show now if it were there, and when it is over."""
 
 from datetime import datetime, timedelta
 
@@ -30,7 +30,7 @@ _COOLER_KELVIN, _LAPSE = 4.0, timedelta(hours=24)
 
 
 def would_show_heat(window: Window, incident: Incident) -> bool | None:
-    """Tell whether a standing incident of heat would show; None if its node's lines are enough.
+    """Tell whether an active incident of heat would show; None if its node's lines are enough.
 
     For several GPUs, whose air is warm also at rest, the counters of slowdowns tell at any load;
     for a single one only while it works, as a GPU at rest is not slowed down. Heat found against

@@ -94,7 +94,7 @@ def _incident(hub: Hub, identifier: str) -> Incident:
     found = next(readable([record] if record else [], Incident.from_record), None)
     if found is None:
         raise ConfigError(
-            f"the hub knows no incident {identifier!r}; 'gpuvigil status' lists those that stand"
+            f"the hub knows no incident {identifier!r}; 'gpuvigil status' lists the open ones"
         )
     return found
 

@@ -8,7 +8,7 @@ import pytest
 
 from analyzer.analysis import Analysis, Reading
 from analyzer.detectors.gpu_hot import DETECTOR, hot_gpus
-from analyzer.evidence.standing_heat import would_show_heat
+from analyzer.evidence.active_heat import would_show_heat
 from analyzer.incidents.book import Book
 from gpuvigil.model import Evidence, Incident, RecordKind, Transition
 

@@ -38,7 +38,7 @@ _NO_NODE = "No node has reported yet: 'gpuvigil join' on each makes it report."
 
 def grid(moment: FleetNow) -> Grid:
     """Return a row per open incident, in the order in which people should handle them."""
-    standing = _open_incidents(moment)
+    active = _open_incidents(moment)
     rows = [
         (
             one.severity.value,
@@ -51,24 +51,24 @@ def grid(moment: FleetNow) -> Grid:
             one.id,
             one.action,
         )
-        for one in standing
+        for one in active
     ]
     return Grid(
         columns=COLUMNS,
         rows=rows,
         for_people=_FOR_PEOPLE,
         head=[*moment.view.warnings, *map(sentence, moment.clusters)],
-        notes=[f"First: {one.label}: {one.action}" for one in standing[:1]],
+        notes=[f"First: {one.label}: {one.action}" for one in active[:1]],
         empty=_WELL if moment.view.clusters else _NO_NODE,
     )
 
 
 def exit_code(moment: FleetNow) -> int:
     """Return 2 if an open incident is critical, 1 if one is a warning, 3 if the view has gaps or no node, else 0."""
-    standing = {one.severity for one in _open_incidents(moment)}
-    if Severity.CRITICAL in standing:
+    active = {one.severity for one in _open_incidents(moment)}
+    if Severity.CRITICAL in active:
         return 2
-    if Severity.WARNING in standing:
+    if Severity.WARNING in active:
         return 1
     return 3 if moment.view.warnings or not moment.view.clusters else 0
 
