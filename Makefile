@@ -1,9 +1,10 @@
-# Two commands do everything on a fresh machine with git, make and Python 3.11 (venv):
+# These do everything on a fresh machine with git, make and Python 3.11 (venv):
+#   make demo    shows the product on a simulated cluster in which things happen
 #   make up      runs the product
 #   make test    runs the tests
 .POSIX:
 .SUFFIXES:
-.PHONY: help up test test-unit test-sites smoke check format accuracy regression test-servers packages test-hardware mutants bench screenshots soak month docs wheel collector.pyz clean
+.PHONY: help demo up test test-unit test-sites smoke check format accuracy regression test-servers packages test-hardware mutants bench screenshots soak month docs wheel collector.pyz clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -23,6 +24,10 @@ SPREAD = --dist loadfile --no-loadscope-reorder
 
 help: ## say what there is
 	@sed -n 's/^\([a-z.-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+# Its state is its own, so that its nodes are not missed by another cluster that is shown later.
+demo: $(VENV)/up ## run gpuvigil on a simulated cluster in which things happen
+	@$(BIN)/gpuvigil up --simulate-fleet 16 --state "$${XDG_STATE_HOME:-$$HOME/.local/state}/gpuvigil-demo" $(ARGUMENTS)
 
 up: $(VENV)/up ## run gpuvigil on this machine; ARGUMENTS="--simulate 16" and others
 	@$(BIN)/gpuvigil up $(ARGUMENTS)
@@ -77,6 +82,7 @@ bench: $(VENV)/dev ## measure, write benchmarks/*.json and docs/benchmarks.md (o
 	$(BIN)/python -m benchmarks.messages
 	$(BIN)/python -m benchmarks.ports
 	$(BIN)/python -m benchmarks.pages
+	$(BIN)/python -m benchmarks.more_pages
 	$(BIN)/python -m benchmarks.collector
 	$(BIN)/python -m benchmarks.records
 	$(BIN)/python -m benchmarks.stores

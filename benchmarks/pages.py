@@ -30,6 +30,7 @@ from benchmarks.stage import (
     aim,
     chromium,
     prepare,
+    visit,
     wait_for_answer,
 )
 from benchmarks.viewers import crowd
@@ -92,23 +93,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measured(gpus: int, runs: int, span: timedelta) -> dict[str, Any]:
     """Every figure of one size of cluster."""
+    past = Scale(
+        nodes=gpus // GPUS_PER_NODE,
+        span=span,
+        recent=RECENT,
+        coarse_tick_seconds=COARSE_TICK_SECONDS,
+    )
+    with settled(past) as (prepared, site):
+        return {"gpus": gpus, "past": said_of(prepared), **figures(site, runs)}
+
+
+@contextmanager
+def settled(
+    past: Scale, tick_seconds: float = TICK_SECONDS, patience_ms: float = PATIENCE_MS
+) -> Iterator[tuple[Prepared, Site]]:
+    """The product on such a past, with faults that are told."""
     with tempfile.TemporaryDirectory(prefix="gpuvigil-pages-") as name:
-        say(f"{gpus} GPUs: writing their past")
-        past = Scale(
-            nodes=gpus // GPUS_PER_NODE,
-            span=span,
-            recent=RECENT,
-            coarse_tick_seconds=COARSE_TICK_SECONDS,
-        )
+        say(f"{past.nodes * GPUS_PER_NODE} GPUs: writing their past")
         prepared = prepare(
-            Path(name), past, tick_seconds=TICK_SECONDS, refresh_seconds=REFRESH_SECONDS
+            Path(name), past, tick_seconds=tick_seconds, refresh_seconds=REFRESH_SECONDS
         )
+        say(f"  {prepared.written.gpu_rows} rows in {prepared.written.seconds:.0f} s")
         with prepared.product() as product, chromium() as browser:
-            product.url()
+            product.url(patience_ms / 1000)
             site = Site(product, browser)
             break_something(site)
-            settle(site)
-            return {"gpus": gpus, "past": said_of(prepared), **figures(site, runs)}
+            settle(site, patience_ms)
+            yield prepared, site
 
 
 def said_of(prepared: Prepared) -> dict[str, Any]:
@@ -127,34 +138,31 @@ def break_something(site: Site) -> None:
     site.run("inject", "node-silent", "--node", "sim-010")
 
 
-def settle(site: Site) -> None:
+def settle(site: Site, patience_ms: float) -> None:
     """Until the map is whole, and what stood at the start has been told."""
     with visit(site) as page:
-        page.get_by_text("sim-003 GPU 5").first.wait_for(timeout=PATIENCE_MS)
+        page.get_by_text("sim-003 GPU 5").first.wait_for(timeout=patience_ms)
     time.sleep(BEGUN_SECONDS)
-
-
-@contextmanager
-def visit(site: Site) -> Iterator[Page]:
-    """The overview, in a fresh profile that is closed at the end."""
-    context = site.visitor()
-    page = context.new_page()
-    site.sign_in(page)
-    yield page
-    context.close()
 
 
 def figures(site: Site, runs: int) -> dict[str, Any]:
     """First sight, clicks, renewals, the report, and many who look at once."""
+    return {
+        **first_sight(site, runs),
+        "refresh": {name: refresh(site, name) for name in OPENED},
+        "report": report(site, runs),
+        "viewers": crowd(site),
+    }
+
+
+def first_sight(site: Site, runs: int) -> dict[str, Any]:
+    """From the link or a click until something can be seen."""
     heads, charts = clicks(site, runs)
     return {
         "cold": spread("first page, cold", [cold(site) for _ in range(runs)]),
         "warm": spread("first page, warm", [warm(site) for _ in range(runs)]),
         "gpu_page": spread("click to the GPU's page", heads),
         "gpu_chart": spread("click to its first chart", charts),
-        "refresh": {name: refresh(site, name) for name in OPENED},
-        "report": report(site, runs),
-        "viewers": crowd(site),
     }
 
 

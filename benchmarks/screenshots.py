@@ -6,7 +6,6 @@ were made to happen, one of them taken by somebody. Look at every picture afterw
 
 import argparse
 import math
-import re
 import sys
 import tempfile
 import time
@@ -20,7 +19,7 @@ from typing import Literal
 from PIL import Image
 from playwright.sync_api import Page, ViewportSize, expect
 
-from benchmarks.stage import Prepared, Scale, Site, chromium, prepare
+from benchmarks.stage import Prepared, Scale, Site, chromium, hub_of, prepare
 from gpuvigil.clock import SystemClock
 from gpuvigil.hub_client import Hub
 from gpuvigil.model import Acknowledgement, Holder, Incident, RecordKind, Severity
@@ -108,15 +107,6 @@ def with_a_past(folder: Path, span: timedelta, receiver: Receiver) -> Prepared:
     more = f'[[alerts.slack]]\nname = "gpu-alerts"\nurl = "{receiver.url}"\n'
     scale = Scale(nodes=NODES, span=span, recent=min(RECENT, span))
     return prepare(folder, scale, tick_seconds=10.0, refresh_seconds=2.0, more=more)
-
-
-def hub_of(prepared: Prepared, site: Site) -> Hub:
-    """A client with the service's token."""
-    text = (site.product.state / "gpuvigil.toml").read_text(encoding="utf-8")
-    found = re.search(r'^url = "(.*)"$', text, re.MULTILINE)
-    assert found is not None
-    token = prepared.state / "hub" / "service-token"
-    return Hub(found[1], lambda: token.read_text(encoding="utf-8").strip())
 
 
 def stand(site: Site, hub: Hub, span: timedelta) -> None:

@@ -1,6 +1,7 @@
 """The product as it runs for figures and pictures: a written past, `up` on top of it, Chromium."""
 
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from benchmarks.history import Target, Written, write
 from benchmarks.past import begin
 from benchmarks.spine import command_of, descendants
 from dashboard.auth.auth_middleware import new_link
+from gpuvigil.hub_client import Hub
 from tests.polling import wait_until
 from tests.product import Product, clean_environment
 from tests.servers import HubProcess
@@ -168,6 +170,25 @@ class Site:
         """Open the overview by a link that signs in."""
         page.goto(self.link())
         wait_for_answer(page)
+
+
+def hub_of(prepared: Prepared, site: Site) -> Hub:
+    """A client with the service's token."""
+    text = (site.product.state / "gpuvigil.toml").read_text(encoding="utf-8")
+    found = re.search(r'^url = "(.*)"$', text, re.MULTILINE)
+    assert found is not None
+    token = prepared.state / "hub" / "service-token"
+    return Hub(found[1], lambda: token.read_text(encoding="utf-8").strip())
+
+
+@contextmanager
+def visit(site: Site) -> Iterator[Page]:
+    """The overview, in a fresh profile that is closed at the end."""
+    context = site.visitor()
+    page = context.new_page()
+    site.sign_in(page)
+    yield page
+    context.close()
 
 
 def wait_for_answer(page: Page) -> None:

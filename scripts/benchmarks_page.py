@@ -18,9 +18,12 @@ from scripts import (
 from scripts.commits import MOST_COMMITS, ROOT
 from scripts.figures import (
     COLLECTOR,
+    DAY_OF_PAGES,
     FIGURES,
     INGEST,
+    LARGE_PAGES,
     MESSAGES,
+    OTHER_PAGES,
     PAGES,
     PORTS,
     REPORT,
@@ -50,6 +53,9 @@ _SECTIONS: tuple[tuple[str, tuple[Shown, ...]], ...] = (
     ("## `make up`", ((SPINE, spine_figures.startup),)),
     ("## Memory at rest", ((SPINE, spine_figures.memory),)),
     ("## Pages", ((PAGES, page_figures.section),)),
+    ("### Every other page", ((OTHER_PAGES, page_figures.others),)),
+    ("### A day in the store", ((DAY_OF_PAGES, page_figures.day),)),
+    ("### Pages of 100,000 GPUs", ((LARGE_PAGES, page_figures.large),)),
     ("## The collector on a node", ((COLLECTOR, collector_figures.section),)),
     ("## Stores", ()),
     ("### Ingest at saturation", ((INGEST, store_figures.ingest),)),

@@ -47,6 +47,16 @@ def _of_passes(part: str, title: str, minutes: int) -> Figure:
     )
 
 
+def _of_more_pages(part: str, title: str, minutes: int) -> Figure:
+    return Figure(
+        title=title,
+        place=("more_pages", part),
+        code=("dashboard", "gpuvigil/store", "hub"),
+        command=f"python -m benchmarks.more_pages --only {part}",
+        minutes=minutes,
+    )
+
+
 _ALL_SERVICES = ("alerts", "analyzer", "collector", "dashboard", "gpuvigil", "hub")
 _INGEST = ("gpuvigil/lineprotocol", "hub", "!hub/records")
 
@@ -78,6 +88,9 @@ PAGES = Figure(
     command="python -m benchmarks.pages",
     minutes=8,
 )
+OTHER_PAGES = _of_more_pages("others", "Every other page", 6)
+DAY_OF_PAGES = _of_more_pages("day", "Pages on a day in the store", 9)
+LARGE_PAGES = _of_more_pages("hundred_thousand", "Pages of 100,000 GPUs", 10)
 COLLECTOR = Figure(
     title="The collector on a node",
     place=("collector",),
@@ -133,7 +146,8 @@ FLEET = Figure(
 )
 
 FIGURES = (
-    *(SPINE, MESSAGES, PORTS, PAGES, COLLECTOR, INGEST, SUSTAINED, WEEK, SCALE),
+    *(SPINE, MESSAGES, PORTS, PAGES, OTHER_PAGES, DAY_OF_PAGES, LARGE_PAGES),
+    *(COLLECTOR, INGEST, SUSTAINED, WEEK, SCALE),
     *(TEN_THOUSAND, HUNDRED_THOUSAND, USAGE, REPORT, SLURM, RECORDS, FLEET),
 )
 

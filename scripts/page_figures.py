@@ -25,6 +25,22 @@ OF_PAGES = {
     "gpu": "A GPU's page",
     "incidents": "Incidents",
 }
+# To the first chart of every other page, and of pages that read far back.
+OTHERS = (
+    ("incidents", "Incidents, to its first row", 1.5),
+    ("incident", "An incident, to its first chart", 1.5),
+    ("jobs", "Jobs, to its first row", 1.5),
+    ("job", "A job, to its first chart", 1.5),
+    ("network", "Network, to its first row", 1.5),
+    ("hardware", "Hardware, to its first row", 1.5),
+    ("people", "Users and teams, to its first row", 1.5),
+    ("node", "A node, to its first chart", 1.5),
+)
+FAR_BACK = (
+    ("gpu_day", "A GPU's last 24 h by its address, to the first chart", 1.5),
+    ("past", "The overview of half a day ago, by its address, to a map that responds", None),
+)
+Rows = tuple[tuple[str, str, float | None], ...]
 
 
 def section(result: dict[str, Any]) -> Iterator[str]:
@@ -36,7 +52,7 @@ def section(result: dict[str, Any]) -> Iterator[str]:
     yield f"{about['recent_minutes']:g} minutes, while the simulator keeps running. An open page refreshes every {about['refresh_seconds']:g} s, three faults are open{begun}, and every service, the simulator and"
     yield "Chromium (headless, drawing in software) share one machine. A bar holds when the median is not above it."
     yield ""
-    yield from first_sight(result["sizes"])
+    yield from _seconds(result["sizes"], FIRST_SIGHT)
     yield ""
     yield from renewals(result["sizes"], about["stretch_seconds"])
     yield ""
@@ -45,11 +61,59 @@ def section(result: dict[str, Any]) -> Iterator[str]:
     yield from viewers(result["sizes"])
 
 
-def first_sight(sizes: list[dict[str, Any]]) -> Iterator[str]:
+def others(result: dict[str, Any]) -> Iterator[str]:
+    """Yield how long each page takes from a click to its first chart."""
+    yield _measured(result["about"])
+    yield "From a click, on the bar or in a list, on something drawn by chance. The first of the runs is the first time that anybody asks. On pages without a curve the first row counts: it comes with heat map and bars."
+    yield ""
+    yield from _seconds(result["sizes"], OTHERS)
+
+
+def day(result: dict[str, Any]) -> Iterator[str]:
+    """Yield how pages do on a day of telemetry."""
+    about = result["about"]
+    yield _measured(about)
+    yield f"The store holds {about['hours']:g} h: a line of each GPU every {about['coarse_tick_seconds']:g} s, and every {about['tick_seconds']:g} s in the last {about['recent_minutes']:g} minutes and since."
+    yield from (_counted(size) for size in result["sizes"])
+    yield ""
+    yield from _seconds(result["sizes"], (*FIRST_SIGHT, *FAR_BACK))
+    yield ""
+    yield from renewals(result["sizes"], about["stretch_seconds"])
+
+
+def large(result: dict[str, Any]) -> Iterator[str]:
+    """Yield how pages do with very many GPUs."""
+    about = result["about"]
+    yield _measured(about)
+    yield f"The store holds {60 * about['hours']:g} minutes; each GPU is read every {about['tick_seconds']:g} s. Bars are those of 10,000 GPUs."
+    yield ""
+    yield from _seconds(result["sizes"], FIRST_SIGHT)
+    yield ""
+    yield from renewals(result["sizes"], about["stretch_seconds"])
+    yield ""
+    yield from viewers(result["sizes"])
+
+
+def _measured(about: dict[str, Any]) -> str:
+    return f"From `benchmarks/more_pages.json`: commit `{about['commit'][:12]}`, {about['measured_at']}, {about['machine']['cpus']} CPUs, load average before {about['load_average']:.1f}. Cluster, faults and machine are as above."
+
+
+def _counted(size: dict[str, Any]) -> str:
+    past, usage = size["past"], size["usage"]
+    return (
+        f"{past['gpu_rows']:,} rows of {size['gpus']:,} GPUs were written in {past['seconds']:.0f} s ({past['store_bytes'] / 2**20:,.0f} MiB);"
+        f" {usage['quarters']} quarters of an hour of usage were counted {usage['seconds']:.0f} s after the faults were told."
+    )
+
+
+def _seconds(sizes: list[dict[str, Any]], rows: Rows) -> Iterator[str]:
+    """Yield a table of these figures, of those that were measured."""
     yield "| what | GPUs | runs | median s | worst s | bar s | holds |"
     yield "|---|---|---|---|---|---|---|"
-    for key, words, bar in FIRST_SIGHT:
+    for key, words, bar in rows:
         for size in sizes:
+            if key not in size:
+                continue
             found = size[key]
             median, worst = found["seconds"]["median"], found["seconds"]["worst"]
             cells = f"{found['runs']} | {median:.2f} | {worst:.2f}"
@@ -64,7 +128,7 @@ def renewals(sizes: list[dict[str, Any]], stretch_seconds: float) -> Iterator[st
     yield "|---|---|---|---|---|---|---|---|"
     for page, title in OF_PAGES.items():
         for key, words, bar in RENEWALS:
-            for size in sizes:
+            for size in (it for it in sizes if page in it["refresh"]):
                 found = size["refresh"][page]
                 median, worst = found[key]["median"], found[key]["worst"]
                 cells = f"{found['refreshes']} | {median:.0f} | {worst:.0f}"
