@@ -1,4 +1,6 @@
-"""Sources of owners on this node: its inference servers and its kubelet."""
+"""Sources of owners on this node: its inference servers, its kubelet and Slurm's prolog."""
+
+import shutil
 
 from gpuvigil.config import CollectorSettings
 from gpuvigil.errors import ConfigError
@@ -51,3 +53,16 @@ def kubelet(settings: CollectorSettings) -> list[Diagnosis]:
         sum(len(hold.devices) for hold in answer.holds),
     )
     return [ok("kubelet", f"{socket}: pods that hold GPUs: {pods}, devices: {devices}")]
+
+
+def slurm(settings: CollectorSettings) -> list[Diagnosis]:
+    """Return one line on the files that Slurm's prolog writes."""
+    folder = settings.jobs_directory
+    if folder.is_dir():
+        jobs = sum(one.suffix != ".ended" for one in folder.glob("[!.]*"))
+        return [ok("Slurm's prolog", f"{folder}: jobs that hold GPUs: {jobs}")]
+    if shutil.which("slurmd") is None:
+        return [ok("Slurm's prolog", f"none here: no {folder}")]
+    text = f"slurmd is here, and no job has left a file yet: no {folder}"
+    todo = "if a job with GPUs began here, call gpuvigil-job from prolog and epilog: docs/slurm.md"
+    return [limited("Slurm's prolog", text, todo)]
