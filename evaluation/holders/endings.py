@@ -16,7 +16,7 @@ from simulator.fleet import Fleet
 from simulator.fleet.jobs import Job
 from simulator.fleet.workloads import Ending as End
 
-from .scenes import real
+from .scenes import boots, real
 
 # Asked this long after the end: what happened until then is known, and most of its consequences.
 ASKED_AFTER = timedelta(minutes=15)
@@ -65,17 +65,8 @@ def over(fleet: Fleet, left_out: frozenset[int]) -> list[Over]:
         ended = 0.0 <= job.end < fleet.settings.days * 86_400.0
         if ended and job.number not in left_out and (job.stopped is None or job.struck):
             found.append(_over(fleet, job))
-    return [one for one in found if one.name != _NO_JOBS and not _through_a_boot(fleet, one.job)]
-
-
-def _through_a_boot(fleet: Fleet, job: Job) -> bool:
-    """Return whether the plan lets a job run on while its node boots, which no job can: a cure ends only the fault."""
-    nodes = {gpu // fleet.settings.gpus_per_node for gpu in job.gpus}
-    return any(
-        site.node in nodes and job.start < boot < job.end
-        for _, site in fleet.plan.sites
-        for boot in site.boots
-    )
+    # The plan lets jobs run on while their node boots after a cure, which no job can.
+    return [one for one in found if one.name != _NO_JOBS and not [*boots(fleet.plan, one.job)]]
 
 
 def _over(fleet: Fleet, job: Job) -> Over:

@@ -153,9 +153,10 @@ def _alike(idle: Mapping[str, Sequence[tuple[int, Row]]]) -> Iterator[str]:
 
 def _idle_rules() -> Iterator[str]:
     yield "- A GPU is idle when it has computed nothing for the last half hour (for a notice, the last hour). Within two minutes of that limit either answer is right. A span is right when its holder was the cause each time it was shown. Where a fault affects the GPU or its job as well, blaming nobody is also right, and the span is not required."
-    yield "- A GPU whose counters all read 0 while it computes can only be recognised by its power. Where it draws less than 15 % of its limit, nobody can tell, and either answer is right."
+    yield "- A GPU whose counters all read 0 while it computes can only be recognised by its power. Where it draws less than 15 % of its limit, nobody can tell, and either answer is right. The same holds of a GPU that worked only while nothing of its node was measured."
     yield "- A notice is right when all of its GPUs were idle for as long as its stage says, because of their holder, and the holder is not exempt: a notebook, or a job that used half of its GPU time (within a tenth of that, either answer is right). A notice is due where all of this holds clearly for ten minutes."
-    yield "- These fleets read neither mounts nor other host sensors, so storage that does not answer shows nowhere here: its jobs look idle, and blaming their holders counts as wrong. A collector reads its node's mounts."
+    yield "- Nodes read whether their mounts answer, as collectors do by default. While storage does not answer one node of a job, the job's GPUs on other nodes stand still, too. Blaming their holder is wrong."
+    yield "- Half of the jobs that a fault strikes hang: their other ranks wait until the fault is over. No job outlives a boot of its node; of one that does by the fleet's plan, either answer is right from then on."
     yield "- The analyzer makes one pass a minute here, and looks at events as they arrive."
 
 

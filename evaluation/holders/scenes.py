@@ -14,7 +14,7 @@ from gpuvigil.model import Subject
 from simulator.fleet import Fleet, FleetSettings
 from simulator.fleet.changes import Change, Operation, Quantity
 from simulator.fleet.jobs import Job, Schedule
-from simulator.fleet.plan import Plan, make
+from simulator.fleet.plan import Plan, held_by, make
 
 MINUTE, DAY = 60.0, 86400.0
 STANDBY_PARTITION, PARTITION = "standby", "gpu"
@@ -23,7 +23,9 @@ CLUSTER = "fleet"  # a real name: nobody is notified about clusters marked as si
 _LEAST_SECONDS, _MOST_GPUS = 90 * MINUTE, 16
 _CHANGED, _NOTEBOOKS_CHANGED = 0.7, 0.3
 _BUSY_DUTY = 0.5  # from this duty on the other GPUs of a job are always at work
-_HANGS_ON = 0.3  # share of jobs struck by a fault that their program does not end
+_HANGS_ON = 0.5  # share of jobs struck by a fault that their program does not end
+# What is left of a job that is over: no such job hangs.
+_NO_JOB = frozenset({"zombie memory"})
 _CONTEXT_BYTES, _PARKED_BYTES = 6e8, 3.0e10
 _ACTIVITIES = (
     "graphics_activity_percent",
@@ -55,7 +57,7 @@ SCENES = (
     Scene(name="every activity read as zero"),
     Scene(name="10 to 25 minutes of compiling", why=Idleness.MEMORY_PARKED),
     Scene(name="pauses of 35 to 55 minutes", why=Idleness.MEMORY_PARKED),
-    Scene(name="10 seconds of work in 15 to 25 minutes", why=Idleness.MEMORY_PARKED),
+    Scene(name="10 seconds of work in 15 to 27 minutes", why=Idleness.MEMORY_PARKED),
 )
 _BY_NAME = {scene.name: scene for scene in SCENES}
 
@@ -69,6 +71,14 @@ class Staged:
     idle_gpus: Mapping[int, frozenset[int]]  # for "half of its GPUs", which half
     hanging: frozenset[int]  # numbers of jobs struck by a fault that nobody ended
     changes: tuple[Change, ...]
+
+
+def boots(plan: Plan, job: Job) -> Iterator[float]:
+    """Yield when a node of a job boots while it runs by the plan, where no job outlives that."""
+    nodes = {gpu // plan.topology.per_node for gpu in job.gpus}
+    for _, site in plan.sites:
+        if site.node in nodes:
+            yield from (boot for boot in site.boots if job.start < boot < job.end)
 
 
 def real(subject: Subject) -> Subject:
@@ -93,14 +103,26 @@ def staged(settings: FleetSettings) -> Staged:
         gpus = job.gpus[: len(job.gpus) // 2] if scene.several else job.gpus
         halves[job.number] = frozenset(gpus)
         own += _changes(scene, gpus, max(job.start, 0.0), min(job.end, horizon), chance)
-    played = replace(plan, changes=(*plan.changes, *own))
+    faults = (*plan.changes, *_wait_for_storage(plan))
     return Staged(
-        fleet=Fleet(settings, played),
+        fleet=Fleet(settings, replace(plan, changes=(*faults, *own))),
         scenes=scenes,
         idle_gpus=halves,
         hanging=hanging,
-        changes=plan.changes,
+        changes=faults,
     )
+
+
+def _wait_for_storage(plan: Plan) -> Iterator[Change]:
+    """Yield that the rest of a job stands still while one of its nodes waits for storage."""
+    stalls = (change for _, site in plan.sites for change in site.changes)
+    for change in stalls:
+        if change.on is not Quantity.WORK or change.name != "stall":
+            continue
+        for job in held_by(plan.jobs, change.targets, change.start):
+            rest = tuple(gpu for gpu in job.gpus if gpu not in change.targets)
+            if rest:
+                yield replace(change, targets=rest, end=min(change.end, job.end))
 
 
 def _drawn(job: Job, horizon: float, chance: Random) -> Scene | None:
@@ -156,10 +178,10 @@ def _still(scene: Scene, start: float, end: float, chance: Random) -> Iterator[t
             until = at + chance.uniform(35.0, 55.0) * MINUTE
             yield at, min(until, end)
             at = until + chance.uniform(2.0, 15.0) * MINUTE
-    elif scene is _BY_NAME["10 seconds of work in 15 to 25 minutes"]:
+    elif scene is _BY_NAME["10 seconds of work in 15 to 27 minutes"]:
         at = start
         while at < end:
-            until = at + round(chance.uniform(15.0, 25.0) * 6.0) * 10.0
+            until = at + round(chance.uniform(15.0, 27.0) * 6.0) * 10.0
             yield at, min(until, end)
             at = until + 10.0
     else:
@@ -167,18 +189,25 @@ def _still(scene: Scene, start: float, end: float, chance: Random) -> Iterator[t
 
 
 def _hang_on(plan: Plan, settings: FleetSettings, chance: Random) -> Iterator[int]:
-    """Yield jobs struck by a fault whose other ranks wait until the fault is over."""
+    """Yield jobs struck by a fault whose other ranks wait until the fault is over, or a node of theirs boots."""
     natural = {
         job.number: job.end for job in Schedule(settings, plan.topology, plan.life.outages).jobs
     }
     for job in plan.jobs:
         # A fault from the first moment on ended no job, though the plan ends earlier jobs by it.
-        struck = job.struck and job.stopped is not None and job.stopped > 0.0
-        if not struck or chance.random() >= _HANGS_ON:
+        if not job.struck or job.stopped is None or job.stopped <= 0.0:
             continue
-        over = max(
-            (site.end for _, site in plan.sites for stop in site.stops if stop.at == job.stopped),
-            default=job.end,
-        )
-        job.end = max(job.end, min(natural[job.number], over))
-        yield job.number
+        over = max(_ends_of(plan, job), default=job.end)
+        if chance.random() < _HANGS_ON and over > job.end:
+            job.end = min(natural[job.number], over)
+            job.end = min(boots(plan, job), default=job.end)
+            yield job.number
+
+
+def _ends_of(plan: Plan, job: Job) -> Iterator[float]:
+    """Yield the ends of the faults that struck a job, without those that leave no job behind."""
+    for kind, site in plan.sites:
+        for stop in site.stops:
+            mine = stop.at == job.stopped and not set(stop.gpus).isdisjoint(job.gpus)
+            if mine and kind.key not in _NO_JOB:
+                yield site.end

@@ -1,7 +1,7 @@
 """The truth about every held GPU of a staged fleet at every tick: its job, whether it computes, and why not."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -12,7 +12,7 @@ from simulator.fleet.changes import Change, Quantity, apply
 from simulator.fleet.holding import Holding
 from simulator.fleet.plan import Plan
 
-from .scenes import DAY, HIDDEN_SCENE, PEER, Staged
+from .scenes import DAY, HIDDEN_SCENE, PEER, Staged, boots
 
 TICK_SECONDS = 10.0
 # A look meanwhile misses bodies that come later than this.
@@ -29,7 +29,8 @@ class Right(str, Enum):
     """What should be reported about a GPU at a moment."""
 
     BUSY = "busy"
-    EDGE = "edge"  # idle for about the threshold: either report is right
+    # Idle for about the threshold, or nobody can tell, or there is no such job: either report is right.
+    EDGE = "edge"
     OWN = "own"  # idle by its holder's doing
     EXCUSED = "excused"  # idle by nobody's doing
     EITHER = "either"  # its holder's doing, beside a fault: blaming nobody is right, too
@@ -68,10 +69,17 @@ class Truth:
         self.drawn = np.where(computing, drawn / 700.0, 0.0)
         self.used = np.where(computing, np.where(spinning, 1.0, asked.utilization), 0.0)
         # A fault is no excuse for a GPU that would not have computed anyway, but may be taken for one.
-        would = asked.computing & ~self._work(self._scenes(), shape)[0]
+        unhurt = Holding([replace(job, stopped=None) for job in self.plan.jobs], topology)
+        would = unhurt.ask(self.seconds, ticks, nobody, 0.0).computing
+        would &= ~self._work(self._scenes(), shape)[0]
         self.blocked = self._blocked(staged.changes, shape, would)
         self.touched = self._touched(staged.changes, shape)
         self._still = _runs(self.jobs, ~computing & asked.held)
+        # The same by what was measured: work while nobody reads the node is seen by nobody.
+        seen = computing & ~self._unread(shape)
+        self._seen_still = _runs(self.jobs, ~seen & asked.held)
+        # By rows of the jobs: the first boot that the plan lets it outlive.
+        self._booted = [min(boots(self.plan, job), default=np.inf) for job in self.plan.jobs]
 
     def _work(self, changes: Iterable[Change], shape: tuple[int, ...]) -> tuple[Mask, Mask]:
         stall, spin = np.zeros(shape), np.zeros(shape)
@@ -84,12 +92,20 @@ class Truth:
         """Return the changes by holders, without faults: scenes follow the fleet's own changes."""
         return self.plan.changes[len(self._staged.changes) :]
 
+    def _unread(self, shape: tuple[int, ...]) -> Mask:
+        """Return where nothing of a GPU's node is measured: its collector or the whole node is down."""
+        nodes = np.zeros((shape[0], self.plan.topology.nodes))
+        for change in self.plan.changes:
+            if change.on is Quantity.DELIVERY and change.name == "silent":
+                apply(change, nodes, self.seconds)
+        return np.repeat(nodes > 0.0, self.plan.topology.per_node, axis=1)
+
     def _blocked(self, changes: Iterable[Change], shape: tuple[int, ...], would: Mask) -> Mask:
         """Return where a fault keeps a GPU from computing, or it waits for one that does not."""
         stalled, _ = self._work(changes, shape)
         stops = [np.inf if job.stopped is None else job.stopped for job in self.plan.jobs]
         stopped: Mask = self.seconds[:, None] >= np.array([*stops, np.inf])[self.jobs]
-        return (stalled & would) | stopped
+        return (stalled | stopped) & would
 
     def _touched(self, changes: Iterable[Change], shape: tuple[int, ...]) -> Mask:
         """Return where a fault affects a GPU, or its node is not heard."""
@@ -131,9 +147,12 @@ class Truth:
             still = int(self._still[tick, gpu])
             why, name = self._why(row, gpu, bool(blocked[gpu]))
             peers = list(self.plan.jobs[row].gpus)
-            if still < span - slack:
+            if seconds >= self._booted[row]:
+                right = Right.EDGE
+            elif still < span - slack:
                 hidden = name == HIDDEN_SCENE and drawn[gpu] < _TELLABLE
-                right = Right.EDGE if hidden else Right.BUSY
+                unseen = self._seen_still[tick, gpu] >= span - slack
+                right = Right.EDGE if hidden or unseen else Right.BUSY
             elif still < span + slack:
                 right = Right.EDGE
             elif blocked[gpu] or why is None or why in _NOBODYS:

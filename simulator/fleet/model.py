@@ -111,6 +111,8 @@ class FleetSettings:
     # Whether training jobs report their steps: adds trainings and faults of jobs.
     steps: bool = False
     teams: bool = False  # whether each user's jobs run under an account
+    # Whether a laboratory fleet's nodes read the machine's own sensors: supplies, fans, mounts, disk.
+    host_sensors: bool = False
     # None is a laboratory fleet: all nodes alike, every sample there, faults well apart.
     world: WorldSettings | None = None
     mix: Shares = ()  # GPU time by workload, of any sum; empty: the workloads' own

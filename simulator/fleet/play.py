@@ -52,7 +52,8 @@ class Playing:
         self._gpus = GpuSensors(topology, self._physics, self._links)
         self._ports = PortSensors(topology)
         # Custom kinds may change the host's sensors, so these must be shown.
-        host = topology.world is not None or bool(settings.more_kinds)
+        own = topology.world is not None or bool(settings.more_kinds)
+        host = settings.host_sensors or own
         self._nodes = NodeSensors(topology, host=host, at_work=settings.steps)
         self._steps = StepSensors(plan.jobs, plan.changes) if settings.steps else None
         self._delivery = Delivery(topology, settings.missing, settings.life)

@@ -143,6 +143,18 @@ def test_faults_are_to_be_seen_in_the_fields_where_drivers_tell_them() -> None:
     assert value("zombie memory", "memory_used_bytes") == 31_000_000_000
 
 
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_mount_that_does_not_answer_shows_where_the_machine_itself_is_read(is_read: bool) -> None:
+    hung = FaultOrder(kind="stale mount", node=0, start_seconds=600.0, seconds=600.0)
+    settings = runs.with_settings(nodes=2, days=0.02, faults=(hung,), host_sensors=is_read)
+    table = runs.whole(runs.played(settings), "node")
+    assert ("mounts_hung" in table.column_names) is is_read
+    if is_read:
+        found = table.filter(pc.greater(table["mounts_hung"], 0))
+        assert len(found) == 10
+        assert len(set(found["node"].to_pylist())) == 1
+
+
 def test_there_are_enough_kinds_and_each_says_what_to_do() -> None:
     assert len(KINDS) >= 35
     for kind in KINDS.values():
