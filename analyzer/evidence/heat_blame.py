@@ -99,7 +99,9 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
     warmer &= hot & (group_count(node, warmer & hot) >= np.fmax(NODE_GPUS, SEVERAL * in_node))
     several = warmer & (group_count(node, first & hot) > 0.0)
     several |= _from_below(window, rows, found, limits) & (than == PAST)
-    own, uncooled = own_heat(rows, found, whole, np.where(tells, of_node, of_rack), node_lately)
+    own, uncooled = _own_heat(
+        window, rows, found, whole, np.where(tells, of_node, of_rack), node_lately
+    )
     own &= (hot | uncooled & (celsius >= LEAST_CELSIUS)) & (group_count(node, warmer) == 0.0)
     by_fan |= several
     by_air = of_warm_rack & (group_count(node, by_fan) == 0.0)
@@ -114,6 +116,19 @@ def _beyond(window: Window, rows: Rows, found: Heat, than: str) -> list[Claim]:
         *claimed.of_gpus(own & ~uncooled, "heatsink", kelvin),
         *claimed.of_gpus(own & uncooled, "cooling", kelvin),
     ]
+
+
+def _own_heat(
+    window: Window, rows: Rows, found: Heat, limits: Limits, air: Floats, lately: Floats
+) -> tuple[Mask, Mask]:
+    """Tell as `own_heat`, without GPUs in unknown air that are hardly hotter than those of their rack's other nodes.
+
+    While jobs change their pace, one GPU of each node may be known: a rack that warms up is no heatsink of each.
+    """
+    own, uncooled = own_heat(rows, found, limits, air, lately)
+    alone = own & np.isnan(air)
+    others = median_of_other_nodes(window, rows, found.sure, alone)
+    return own & ~(alone & (found.kelvin - others < ALONE_KELVIN)), uncooled
 
 
 def _from_below(window: Window, rows: Rows, found: Heat, limits: Limits) -> Mask:

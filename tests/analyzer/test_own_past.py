@@ -244,6 +244,45 @@ def test_a_node_that_is_still_hotter_than_it_was_is_not_over_because_its_peers_a
     assert would_show_heat(scene.window((DETECTOR,)), by_past) is is_over
 
 
+def paced(index: int, ago: float) -> float:
+    """All but the first GPU pause for minutes, so that nobody knows how hot they became."""
+    return 500.0 if index == 0 else (700.0 if int(ago // 300) % 2 else 150.0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "own", "told"),
+    [
+        (4, 0.0, []),
+        (4, 6.0, []),
+        # One has a heat of its own beside the rack's.
+        (4, 10.0, [1]),
+        # Of two other nodes nobody knows enough GPUs.
+        (3, 0.0, [1, 2, 3]),
+    ],
+)
+def test_a_rack_that_warms_up_is_no_heatsink_of_the_one_gpu_of_each_node_that_is_known(
+    nodes: int, own: float, told: Sequence[int]
+) -> None:
+    def warms(more: float) -> Course:
+        """All of a node by 10 K, its first GPU by some more."""
+        return lambda index, ago: (10.0 + (0.0 if index else more)) * max(0.0, 1.0 - ago / 600.0)
+
+    parts = [
+        machine(warms(own if number == 1 else 0.0), paced, 8, nodes=(number,), rack="r1")
+        for number in range(1, nodes + 1)
+    ]
+    scene = replace(
+        parts[0],
+        samples=tuple(sample for part in parts for sample in part.samples),
+        inventories=tuple(it for part in parts for it in part.inventories),
+        heard={key: at for part in parts for key, at in part.heard.items()},
+    )
+    them = hot_gpus(scene.window((DETECTOR,)))
+    assert [(it.condition, it.subject) for it in them] == [
+        ("heatsink", gpu(number)) for number in told
+    ]
+
+
 @pytest.mark.parametrize(("hours", "is_over"), [(23.9, False), (24.0, True)])
 def test_what_nothing_can_show_any_more_lapses_after_a_day(hours: float, is_over: bool) -> None:
     window = machine().window((DETECTOR,))
