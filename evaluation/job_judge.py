@@ -13,6 +13,7 @@ from simulator.fleet.steps import makes_steps_from, report_level, step_seconds
 
 from .job_collectives import READ, Last, is_read
 from .job_fleets import ASYMMETRIC, HANGS, STRAGGLERS
+from .job_ras import is_asked
 from .judge.claims import IncidentText
 from .judge.fault_names import names
 
@@ -117,14 +118,19 @@ def blames(condition: str, title: str) -> bool:
 
 
 def judged(
-    fleet: Fleet, said: Sequence[IncidentSpan], last: Sequence[Last] = (), read: float = READ
+    fleet: Fleet,
+    said: Sequence[IncidentSpan],
+    last: Sequence[Last] = (),
+    read: float = READ,
+    asked: float = 0.0,
 ) -> dict[str, Any]:
     """Return one fleet's faults with what became of each, and the wrong reports.
 
-    `last` holds the GPUs reported as last to join collectives; `read` is the share of jobs whose collectives are read.
+    `last` holds the GPUs reported as last to join collectives; `read` is the share of jobs whose collectives are read,
+    `asked` the share that NCCL's RAS is asked about.
     """
     truths = [it for it in fleet.truths() if not it.hidden]
-    jobs = _Jobs(fleet, read)
+    jobs = _Jobs(fleet, read, asked)
     used: set[int] = set()
     faults = [_fault(truth, jobs, said, used) for truth in truths]
     wrong = [_wrong(it, jobs) for number, it in enumerate(said) if number not in used]
@@ -161,8 +167,8 @@ def _is_about(truth: Truth, at: datetime, gpu: Subject) -> bool:
 
 
 class _Jobs:
-    def __init__(self, fleet: Fleet, read: float = READ) -> None:
-        self._fleet, self._read = fleet, read
+    def __init__(self, fleet: Fleet, read: float = READ, asked: float = 0.0) -> None:
+        self._fleet, self._read, self._asked = fleet, read, asked
         topology = fleet.plan.topology
         self._numbers = {topology.gpu_subject(it): it for it in range(topology.gpus)}
         self._nodes = {topology.node_subject(it).key: it for it in range(topology.nodes)}
@@ -170,6 +176,9 @@ class _Jobs:
 
     def is_read(self, job: Job) -> bool:
         return is_read(job, self._read)
+
+    def is_asked(self, job: Job) -> bool:
+        return is_asked(job, self._asked)
 
     def rank(self, subject: Subject, job: Job) -> int:
         return job.gpus.index(self._numbers[subject])
@@ -268,6 +277,7 @@ def _fault(truth: Truth, jobs: _Jobs, said: Sequence[IncidentSpan], used: set[in
         "step": round(step_seconds(job) or 0.0, 3),
         "tells": report_level(job).name.lower(),
         "read": jobs.is_read(job),
+        "asked": jobs.is_asked(job),
         "from_start": from_start,
         "seconds": after(first),
         "onset": None

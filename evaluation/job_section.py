@@ -17,6 +17,7 @@ from .job_fleets import (
     SYMMETRIC,
     UNEVEN,
 )
+from .job_ras import ASKED
 from .judge.intervals import wilson
 
 # By what a job's programs report: their own work, steps without it, or nothing.
@@ -40,7 +41,7 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     seeds = ", ".join(str(one["seed"]) for one in fleets)
     yield "## What steps add"
     yield ""
-    yield f"`{result['command']}`: {len(fleets)} fleets of {NODES} nodes with {GPUS} GPUs and {HOURS:g} hours ({node_days:.0f} node-days) whose jobs [report their steps](steps.md), each program all of it, some or nothing. Seeds {seeds} are drawn from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`. Detectors were tuned on other seeds of the same model; its step noise is assumed, not measured. NCCL's RAS and PyTorch's dumps are not used here. Intervals are 95 % (Wilson)."
+    yield f"`{result['command']}`: {len(fleets)} fleets of {NODES} nodes with {GPUS} GPUs and {HOURS:g} hours ({node_days:.0f} node-days) whose jobs [report their steps](steps.md), each program all of it, some or nothing. Seeds {seeds} are drawn from commit `{result['commit'][:12]}`; fleet `{result['fleet']}`. Detectors were tuned on other seeds of the same model; its step noise is assumed, not measured. {_not_used(fleets)} Intervals are 95 % (Wilson)."
     yield ""
     yield from _asked(fleets)
     yield ""
@@ -52,6 +53,12 @@ def section(result: Mapping[str, Any]) -> Iterator[str]:
     yield from _healthy(fleets)
     yield ""
     yield from _bounds(fleets)
+
+
+def _not_used(fleets: Sequence[Any]) -> str:
+    if any(it.get("asked", False) for it in _all(fleets, "faults")):
+        return f"NCCL's RAS may be asked in {100.0 * ASKED:.0f} % of the jobs; PyTorch's dumps are not used here."
+    return "NCCL's RAS and PyTorch's dumps are not used here."
 
 
 def sound_section(result: Mapping[str, Any] | None) -> Iterator[str]:
@@ -264,9 +271,16 @@ def _hangs(fleets: Sequence[Any]) -> Iterator[str]:
     faults = _all(fleets, "faults")
     for name, (kinds, limit) in _HANGS.items():
         for told, group in _GROUPS.items():
-            mine = [it for it in faults if it["kind"] in kinds and it["tells"] in group]
-            if mine:
-                yield f"| {name} | {told} | {' | '.join(_of_hangs(mine, limit))} |"
+            for asked, more in ((False, ""), (True, "; NCCL's RAS is asked")):
+                mine = [
+                    it
+                    for it in faults
+                    if it["kind"] in kinds
+                    and it["tells"] in group
+                    and it.get("asked", False) is asked
+                ]
+                if mine:
+                    yield f"| {name} | {told}{more} | {' | '.join(_of_hangs(mine, limit))} |"
 
 
 def _of_hangs(mine: Sequence[Any], limit: float | None) -> Iterator[str]:

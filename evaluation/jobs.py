@@ -1,7 +1,8 @@
 """`python -m evaluation.jobs FLEETS`: what steps add to what GPUs show of their jobs.
 
 Fleets of training jobs, some with a slow, stuck, stopped or dead rank, are played through the product's own analyzer.
-Most of the jobs report their steps, some report nothing, and NCCL Inspector's files are read for some. Seeds follow
+Most of the jobs report their steps, some report nothing. NCCL Inspector's files are read for some, and NCCL's RAS is
+asked in some that stand still. Seeds follow
 from the commit, so that nobody knew them before; a tree with changes is refused. The command writes
 `evaluation/jobs.json`; `make docs` makes a section of `docs/accuracy.md` from it. With `--seeds`, fleets of one's
 choice are played and shown, and nothing is kept.
@@ -25,6 +26,7 @@ from .job_bounds import hours
 from .job_collectives import Inspectors
 from .job_fleets import HOURS, NODES, fleet_of
 from .job_judge import incident_spans, judged, lines, spans
+from .job_ras import ASKED, RasAnswers
 from .job_section import section
 from .replay import Replay
 from .run import stamp
@@ -42,14 +44,14 @@ def played(seed: int) -> dict[str, Any]:
         if happening.kind == "hub restart":
             replay.hub_away(happening.start, happening.end)
     sick = spans(fleet, fleet.truths())
-    bounds, inspectors = [], Inspectors(fleet)
+    bounds, inspectors, ras = [], Inspectors(fleet), RasAnswers(fleet)
     for block in fleet.blocks(block_seconds=_BLOCK.total_seconds()):
-        replay.feed(inspectors.heard(block))
+        replay.feed(ras.heard(inspectors.heard(block)))
         bounds += [asdict(it) for it in hours(fleet, block, sick)]
     return {
         "seed": seed,
         "node_days": NODES * HOURS / 24.0,
-        **judged(fleet, incident_spans(replay.transitions), inspectors.last),
+        **judged(fleet, incident_spans(replay.transitions), inspectors.last, asked=ASKED),
         "bounds": bounds,
         "cpu_seconds": round(time.process_time() - begun),
     }
