@@ -1,5 +1,4 @@
-# These do everything on a fresh machine with git, make and Python 3.11 (venv):
-#   make demo    shows the product on a simulated cluster in which things happen
+# Two commands do everything on a fresh machine with git, make and Python 3.11 (venv):
 #   make up      runs the product
 #   make test    runs the tests
 .POSIX:

@@ -12,6 +12,7 @@ from gpuvigil.model import (
     Finding,
     HolderKind,
     Impact,
+    Incident,
     Severity,
     Subject,
 )
@@ -68,18 +69,15 @@ def _is_slower(window: Window, finding: Finding, active: Collection[Holding]) ->
         return None
     if _halts(finding) or finding.lost > 0.0:
         return True
-    kept = finding.fingerprint in window.once(_unslowed, None)
-    since = finding.since
+    stands = window.once(_open, None).get(finding.fingerprint)
+    kept = stands is not None and stands.impact.slower is False
+    # Some findings begin with their newest sample, each time anew.
+    since = finding.since if stands is None else min(finding.since, stands.since)
     return False if all(keeps_pace(window, it, since, kept) for it in active) else None
 
 
-def _unslowed(window: Window, _: None) -> frozenset[str]:
-    """Return the fingerprints of open incidents whose jobs were found to go on at their pace."""
-    return frozenset(
-        it.fingerprint
-        for it in window.recent_incidents
-        if it.resolved_at is None and it.impact.slower is False
-    )
+def _open(window: Window, _: None) -> Mapping[str, Incident]:
+    return {it.fingerprint: it for it in window.recent_incidents if it.resolved_at is None}
 
 
 def with_max_loss(cause: Finding, hidden: Iterable[Finding]) -> Finding:

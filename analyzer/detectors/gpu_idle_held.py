@@ -29,6 +29,7 @@ from . import Detector
 # against idleness; where it is not measured it says nothing.
 _OF_KERNELS = ("utilization_percent", "sm_activity_percent")
 _OF_MEMORY = "memory_utilization_percent"
+_MOUNTS = Aggregate(function=Function.MIN, field="mounts_hung")
 
 NEEDS = (
     Need(measurement="gpu", span=Span.NOW, fields=("up", "memory_used_bytes", "step_age_seconds")),
@@ -53,6 +54,7 @@ NEEDS = (
             Aggregate(function=Function.LAST, field="power_limit_watts"),
         ),
     ),
+    Need(measurement="node", span=Span.STEADY, aggregates=(_MOUNTS,)),
 )
 
 _FAULT = FAULTS["gpu_idle_held"]
@@ -155,6 +157,7 @@ def _joined(
         evidence=(
             Evidence(name="utilisation", value=f"{under} on each of them in {span}"),
             *(holder_evidence(allocation) for allocation in held),
+            *_may_wait(window, node),
             *_may_hang(window, held, members),
         ),
         action=_action(held, "GPUs are"),
@@ -175,6 +178,14 @@ def _may_hang(
         yield Evidence(name="idle or hung", value=told, detail=True)
 
 
+def _may_wait(window: Window, node: Subject) -> Iterator[Evidence]:
+    """Yield evidence that a program which waits for storage looks the same, if nothing reads the node's file systems."""
+    row = window.get("node", Span.STEADY).get(node)
+    if row is None or row[_MOUNTS.column] is None:
+        told = "unknown: this node's file systems are not read"
+        yield Evidence(name="idle or waiting for storage", value=told, detail=True)
+
+
 def _finding(window: Window, subject: Subject, row: Row) -> Finding:
     held = window.held(subject)
     # Nothing is known of the time before the first sample.
@@ -185,13 +196,16 @@ def _finding(window: Window, subject: Subject, row: Row) -> Finding:
         subject=subject,
         severity=_FAULT.severity,
         since=since,
-        evidence=_evidence(
-            max(row[f"{field}_max"] or 0.0 for field in _OF_KERNELS),
-            window.settings.idle_below_percent,
-            duration(window.now - since),
-            None if newest is None else newest.get("memory_used_bytes"),
-            bool((row["clock_event_reasons_last"] or 0) & _CLOCKS_IDLE),
-            held,
+        evidence=(
+            *_evidence(
+                max(row[f"{field}_max"] or 0.0 for field in _OF_KERNELS),
+                window.settings.idle_below_percent,
+                duration(window.now - since),
+                None if newest is None else newest.get("memory_used_bytes"),
+                bool((row["clock_event_reasons_last"] or 0) & _CLOCKS_IDLE),
+                held,
+            ),
+            *_may_wait(window, subject.of_node()),
         ),
         detector="gpu_idle_held",
         action=_action(held),

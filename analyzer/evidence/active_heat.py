@@ -25,8 +25,9 @@ from .own_past import own_past_of
 
 # The name of evidence by the driver's counters of slowdowns.
 SLOWED = "slowed down by heat"
-# Heat that began with 5 K or more is over once a GPU has become this much cooler at its power.
-_COOLER_KELVIN, _LAPSE = 4.0, timedelta(hours=24)
+# Heat that began with 5 K or more is over once a GPU has become this much cooler at its power, and not
+# while it is this much hotter than before.
+_APART_KELVIN, _LAPSE = 4.0, timedelta(hours=24)
 
 
 def would_show_heat(window: Window, incident: Incident) -> bool | None:
@@ -46,8 +47,9 @@ def would_show_heat(window: Window, incident: Incident) -> bool | None:
         return False
     if np.isnan(rows.values(WATTS.column)[numbers]).all():
         return None
-    if PAST in told and _became_cooler(window, numbers):
-        return True
+    by_past = _shows_by_past(window, numbers) if PAST in told else None
+    if by_past is not None:
+        return by_past
     # Powers that became known in no other air tell nothing of a rack or node, where its peers may.
     usual = AGAINST[1:2] if USUAL in told else ()
     peers = AGAINST[2:] if not usual or incident.subject.kind == "node" else ()
@@ -58,11 +60,17 @@ def would_show_heat(window: Window, incident: Incident) -> bool | None:
     return False
 
 
-def _became_cooler(window: Window, numbers: list[int]) -> bool:
-    """Tell whether half of these GPUs are cooler than half an hour ago, at their power."""
+def _shows_by_past(window: Window, numbers: list[int]) -> bool | None:
+    """Tell whether half of these GPUs are cooler than half an hour ago at their power; None if they are as warm.
+
+    False while half of them are hotter, by a lower bound: that is not over, however cool it is for their peers.
+    """
     past = own_past_of(window)
-    known = past.lately[numbers][np.isfinite(past.sure[numbers])]
-    return bool(len(known) and np.median(known) <= -_COOLER_KELVIN)
+    lately = past.lately[numbers]
+    sure, known = lately[np.isfinite(past.sure[numbers])], lately[np.isfinite(lately)]
+    if len(sure) and np.median(sure) <= -_APART_KELVIN:
+        return True
+    return False if len(known) and np.median(known) >= _APART_KELVIN else None
 
 
 def _shows(rows: Rows, found: Heat, numbers: list[int], incident: Incident, than: str) -> bool:

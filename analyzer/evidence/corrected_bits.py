@@ -28,10 +28,11 @@ from ..window.window import Need, Span, Window
 from .port_rates import PEERS
 
 _BITS = Aggregate(function=Function.INCREASE, field="corrected_bits")
+_DOWNS = Aggregate(function=Function.INCREASE, field="link_downed")
 _SPEED = Aggregate(function=Function.MAX, field="speed_bits_per_second")
 NEEDS = (
     Need(measurement="port", span=Span.STEADY, aggregates=(_BITS, _SPEED)),
-    Need(measurement="port", span=Span.TREND, aggregates=(_BITS,)),
+    Need(measurement="port", span=Span.TREND, aggregates=(_BITS, _DOWNS)),
 )
 # Links of 50 Gb/s a lane and more may have 2.4e-4 bit errors before FEC (IEEE 802.3, clauses 120 and 124); a
 # hundredth of that is the least that is reported [own].
@@ -62,7 +63,9 @@ def wearing(
     alike = combined_codes(clusters(rows), port_kinds(window, rows), whole_numbers(speed))
     usual, count = per_group(alike, now)
     many &= (now >= _TIMES_PEERS * usual) & (count >= PEERS)
-    many &= (now >= _TIMES_BEFORE * before) | _stands(window, rows, condition)
+    # While a link was down it had no errors: that is no past to compare with.
+    more = (now >= _TIMES_BEFORE * before) & ~(long.beside(rows, _DOWNS.column) > 0.0)
+    many &= more | _stands(window, rows, condition)
     for number in np.flatnonzero(many).tolist():
         yield (
             rows.subjects[number],

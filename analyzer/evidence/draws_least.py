@@ -23,6 +23,7 @@ from ..window.columns import (
     divided,
     group_count,
     models,
+    nodes,
     per_group,
     seconds,
 )
@@ -32,6 +33,7 @@ from ..window.window import Need, Span, Window
 from .job_pace import NVLINK_BYTES, PEERS, held_since, jobs, stands_out
 from .own_steps import OWN, draws_less
 from .power import least_at_work, limits
+from .read_alike import groups_of, read_alike
 from .usual import Teaching
 
 WATTS = Aggregate(function=Function.MEAN, field="power_watts")
@@ -63,7 +65,7 @@ DRAWS = Teaching(name="draws", levels=1, known=2.0, far=0.01)
 _SAME_BYTES = 0.015
 # A rank that saves for the others is idle while they spin: by this much less a GPU may be used.
 _SAME_USE_PERCENT = 3.0
-_COVERAGE, _LINES, _OTHER_LINES, _POWER_OF_CLOCK = 0.8, 5.0, 0.05, 2.0
+_COVERAGE, _LINES, _POWER_OF_CLOCK = 0.8, 5.0, 2.0
 _MOST_SHARE, _OTHER_CLOCK = 1.0 / 3.0, 0.1
 # A clock this far from its job's teaches nothing: what a GPU draws at rest goes with no clock, so
 # that it seems to draw more, and less once its clock is back [ours].
@@ -75,7 +77,7 @@ class PowerAmongPeers:
     """Power draw beside a job's other GPUs, per GPU that one job has had for a steady span."""
 
     rows: Rows
-    job: Codes
+    job: Codes  # or the part of it that is compared
     offset: Floats  # power at its clock beside its job's median, as the logarithm of a ratio
     draws: Floats  # the same in the last minute, less what it usually is
     part: Floats  # the share of the span for which it was so
@@ -90,8 +92,10 @@ def power_among_peers(window: Window, _asked: None = None) -> PowerAmongPeers | 
     rows, recent = window.get("gpu", Span.STEADY), window.get("gpu", Span.RECENT)
     if not len(rows) or not len(recent):
         return None
-    job = combined_codes(jobs(window, rows), models(window, rows))
-    known = _known(window, job, rows)
+    whole = combined_codes(jobs(window, rows), models(window, rows))
+    known, lines = _known(window, whole, rows), (rows.values("samples"),)
+    job = groups_of(whole, nodes(rows), known, lines)
+    known &= read_alike(job, known, lines)
     known &= _moves_the_same(job, rows, known)
     known &= _is_as_busy(job, known, rows, rows) & _is_as_busy(job, known, rows, recent)
     usual = DRAWS.usual(window, rows, np.zeros(len(rows), np.int64))
@@ -105,7 +109,9 @@ def power_among_peers(window: Window, _asked: None = None) -> PowerAmongPeers | 
     slow = (lately <= -least) & (lately >= -_FARTHEST) & (draws <= _LASTS * lately)
     slow &= draws <= np.log1p(-LEAST_OF_SPAN)
     slow &= (peers >= PEERS) & stands_out(job, lately, slow)
-    slow &= (group_count(job, slow) <= _MOST_SHARE * peers) & ~_any_rank_reports(window, job, rows)
+    slow &= (group_count(job, slow) <= _MOST_SHARE * peers) & ~_any_rank_reports(
+        window, whole, rows
+    )
     near = group_count(job, known & _other_clock(job, rows, _OTHER_CLOCK)) <= _MOST_SHARE * peers
     slow &= near
     less = draws_less(job, np.stack([last, mean])) & (per_group(job, mean)[1] >= PEERS)
@@ -140,14 +146,11 @@ def _any_rank_reports(window: Window, job: Codes, rows: Rows) -> Mask:
 
 
 def _known(window: Window, job: Codes, rows: Rows) -> Mask:
-    """Tell which GPUs one job had all the span, with samples of the same moments as its others."""
+    """Tell which GPUs one job had all the span, with enough samples."""
     length = window.settings.steady_seconds
     known = seconds(rows) >= _COVERAGE * length - window.ticks(rows)
     known &= window.of_allocations(rows, held_since) <= micros(window.now) - length * 1e6
-    lines = rows.values("samples")
-    usual, _ = per_group(job, np.where(known, lines, np.nan))
-    known &= (lines >= _LINES) & (np.abs(lines - usual) <= np.fmax(_OTHER_LINES * usual, 1.0))
-    found: Mask = known & (job != 0)
+    found: Mask = known & (rows.values("samples") >= _LINES) & (job != 0)
     return found
 
 

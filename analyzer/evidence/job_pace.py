@@ -139,7 +139,7 @@ def beside_of(window: Window, scale: Timescale) -> Beside | None:
         return None
     job = combined_codes(jobs(window, rows), models(window, rows))
     group, known = _comparable(window, scale, job, rows, long)
-    _, now, _ = _spans(group, rows, long, rows)
+    _, now, _ = _spans(rows, long, rows)
     one = {name: np.ones(len(rows)) for name in now}
     stands = np.stack([_draws(now, one), _ratio(now, one, _CLOCK.column)])
     least = np.array([[scale.least], [scale.least_clock]])
@@ -181,7 +181,7 @@ def change_of(window: Window, scale: Timescale) -> Change | None:
     group, known = _comparable(window, scale, job, rows, long)
     if not known.any():
         return None
-    before, now, lately = _spans(group, rows, long, recent)
+    before, now, lately = _spans(rows, long, recent)
     pace, _ = per_group(group, np.where(known, pace_between(now, before), np.nan))
     # Nobody asks about jobs that go on as before.
     some = np.flatnonzero(known & (np.abs(pace) >= scale.least_loss))
@@ -352,10 +352,9 @@ def _of_all(told: Sequence[Floats], some: Codes, number: int) -> Floats:
 def _comparable(
     window: Window, scale: Timescale, job: Codes, rows: Rows, long: Rows
 ) -> tuple[Codes, Mask]:
-    """Return in which groups GPUs are compared, and which of them can be.
+    """Return in which groups GPUs are compared, and which can be: those that one job had all the time.
 
-    Those are the ones that one job had all the time, with both spans measured at the moments of the
-    group's others.
+    All of a group were read at the same moments in both spans, and all or none report a clock.
     """
     lengths = {
         Span.RECENT: window.settings.window_seconds,
@@ -371,20 +370,21 @@ def _comparable(
     late = rows.values("samples")
     lines = (late, long.beside(rows, "samples") - late)
     known &= np.minimum(*lines) >= _LINES
-    group = groups_of(job, nodes(rows), known, lines)
+    group, untold = groups_of(job, nodes(rows), known, lines), np.isnan(rows.values(_CLOCK.column))
+    if untold.any():
+        group = combined_codes(group, untold.astype(np.int64))
     return group, read_alike(group, known, lines)
 
 
 Numbers = Mapping[str, Floats]
 
 
-def _spans(job: Codes, rows: Rows, long: Rows, recent: Rows) -> Sequence[Numbers]:
+def _spans(rows: Rows, long: Rows, recent: Rows) -> Sequence[Numbers]:
     """Return the means before the span, over it, and in the last minute.
 
-    If no GPU of a job reports its clock, all get the same one: power alone is compared, as a lower
-    clock is slow, too.
+    Without clocks all get the same one: power alone is compared, as a lower clock is slow, too.
     """
-    untold = group_count(job, ~np.isnan(rows.values(_CLOCK.column))) == 0.0
+    untold = np.isnan(rows.values(_CLOCK.column))
     return [
         {**it, _CLOCK.column: np.where(untold, _NO_CLOCK, it[_CLOCK.column])}
         for it in (means_earlier(rows, long), means_of(rows, rows), means_of(rows, recent))

@@ -61,6 +61,7 @@ def diagnose(config: Config, file: Path | None, seconds: float) -> list[Diagnosi
         "inference servers": partial(owner_sources.inference, settings),
         "kubelet": partial(owner_sources.kubelet, settings),
         "disks of jobs": partial(owner_sources.disks, settings),
+        "Slurm's prolog": partial(owner_sources.slurm, settings),
         "NCCL": partial(nccl_settings.nccl, settings),
         "time synchronisation": node.clock,
         "hub": partial(hub.diagnose, config, file, name),

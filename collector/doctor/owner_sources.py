@@ -1,4 +1,6 @@
-"""Sources of owners on this node: its inference servers, its kubelet, and the control groups of Slurm's jobs."""
+"""Sources of owners on this node: its inference servers, its kubelet, Slurm's prolog and the control groups of its jobs."""
+
+import shutil
 
 from gpuvigil.config import CollectorSettings
 from gpuvigil.errors import ConfigError
@@ -64,3 +66,16 @@ def disks(settings: CollectorSettings) -> list[Diagnosis]:
         todo = "set EnableExtraControllers=io in cgroup.conf (docs/slurm.md)"
         return [limited("disks of jobs", text, todo)]
     return [ok("disks of jobs", "what Slurm's jobs read and write is counted")] if told else []
+
+
+def slurm(settings: CollectorSettings) -> list[Diagnosis]:
+    """Return one line on the files that Slurm's prolog writes."""
+    folder = settings.jobs_directory
+    if folder.is_dir():
+        jobs = sum(one.suffix != ".ended" for one in folder.glob("[!.]*"))
+        return [ok("Slurm's prolog", f"{folder}: jobs that hold GPUs: {jobs}")]
+    if shutil.which("slurmd") is None:
+        return [ok("Slurm's prolog", f"none here: no {folder}")]
+    text = f"slurmd is here, and no job has left a file yet: no {folder}"
+    todo = "if a job with GPUs began here, call gpuvigil-job from prolog and epilog: docs/slurm.md"
+    return [limited("Slurm's prolog", text, todo)]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from datetime import datetime, timezone
 
 from gpuvigil.model import ScheduledNode
 
@@ -10,6 +11,8 @@ from .jobs_json import UnreadableError, printable
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z_]*)=")
 _REASON = re.compile(r"\sReason=(.*?)(?:\sComment=|$)")  # an administrator's own words
+# When it was set, by the controller's SLURM_TIME_FORMAT=%s: ten digits, from 2001 to 2286.
+_SET_AT = re.compile(r"(?<=@)\d{10}(?=\]$)")
 _PLAIN = frozenset({"IDLE", "ALLOCATED", "MIXED", "COMPLETING"})
 
 
@@ -36,10 +39,19 @@ def _nodes(text: str) -> Iterator[ScheduledNode]:
             yield ScheduledNode(
                 name=said["NodeName"],
                 states=tuple(word for word in (*words, *marks) if word),
-                reason=printable(reason[1].strip()) if (reason := _REASON.search(line)) else None,
+                reason=_reason(reason[1].strip()) if (reason := _REASON.search(line)) else None,
                 gpus=counts.gpus(said.get("Gres", "")),
                 gpus_used=counts.gpus(said.get("GresUsed", "")),
             )
+
+
+def _reason(text: str) -> str | None:
+    """Return a reason as people read it: `fan noise [root@2026-11-30T23:30:03Z]`."""
+    return printable(_SET_AT.sub(_moment, text))
+
+
+def _moment(seconds: re.Match[str]) -> str:
+    return f"{datetime.fromtimestamp(int(seconds[0]), timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _pairs(line: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from gpuvigil.clock import from_text, to_text
 from gpuvigil.model import (
+    SIMULATED_CLUSTER,
     Allocation,
     Event,
     Holder,
@@ -114,6 +115,8 @@ class FleetSettings:
     world: WorldSettings | None = None
     mix: Shares = ()  # GPU time by workload, of any sum; empty: the workloads' own
     fault_weights: Shares = ()  # frequency by kind in world settings; others get the mean
+    # A node of the reserved name that is silent while the hub restarts is not expected any more.
+    cluster: str = SIMULATED_CLUSTER
 
     @property
     def end(self) -> datetime:

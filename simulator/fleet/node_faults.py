@@ -81,6 +81,7 @@ def driver_drift(site: Site) -> None:
 
 
 def dead_collector(site: Site) -> None:
+    """Stop reporting for longer than late data of healthy nodes takes, as when the node is cut off."""
     site.add_change(Quantity.DELIVERY, "silent", (site.node,), Operation.SET)
 
 
@@ -160,7 +161,7 @@ KINDS = (
               names_itself=True),
     FaultKind(key="dead collector", target="node", make=dead_collector, severity=_WARNING,
               action="Look at the collector's log and start it.", cause="the collector is dead",
-              symptoms=("node silent",), hours=(0.1, 1.5, 48.0), nvidia=False),
+              symptoms=("node silent",), hours=(0.2, 1.5, 48.0), nvidia=False),
     FaultKind(key="cut off", target="node", make=cut_off, severity=_WARNING,
               action="Look for the way from the node to the hub.",
               cause="the node does not reach the hub", symptoms=("node silent",),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuvigil.model import SIMULATED_CLUSTER, Switch
+from gpuvigil.model import Switch
 
 from ..fabric.cabling import LANES, Cabling, PortDeviation
 from ..fabric.reader import Reader
@@ -78,7 +78,7 @@ class SwitchLooks:
         self._topology = plan.topology
         self.use_changes(plan.changes)
         self._off = _off(plan)
-        self._reader = Reader(SIMULATED_CLUSTER, file)
+        self._reader = Reader(settings.cluster, file)
         lots = keys(len(cabling.ports), settings.seed, "switch port")
         some = lane(lots, 0) < _WITH_ERRORS
         self._error_rate = np.where(some, lane(lots, 1) * _MOST_PER_HOUR / 3600.0, 0.0)

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from gpuvigil.metrics import MEASUREMENTS
-from gpuvigil.model import SIMULATED_CLUSTER
 
 from .delivery import Delivered
 from .links import LinkRows, dictionary
@@ -48,7 +47,7 @@ def _nodes_of(measurement: str, topology: Topology) -> Index:
 def _tags(measurement: str, topology: Topology) -> dict[str, tuple[Index, list[str]]]:
     nodes = _nodes_of(measurement, topology).astype(np.int32)
     tags: dict[str, tuple[Any, list[str]]] = {
-        "cluster": (np.zeros(len(nodes), dtype=np.int32), [SIMULATED_CLUSTER]),
+        "cluster": (np.zeros(len(nodes), dtype=np.int32), [topology.settings.cluster]),
         "node": (nodes, [place.name for place in topology.places]),
     }
     if measurement == "gpu":
@@ -221,7 +220,7 @@ def link_table(
     models = list(dict.fromkeys(place.model.name for place in topology.places))
     by_node = np.array([models.index(place.model.name) for place in topology.places])
     columns: dict[str, Any] = {
-        "cluster": dictionary(np.zeros_like(tick), [SIMULATED_CLUSTER]),
+        "cluster": dictionary(np.zeros_like(tick), [topology.settings.cluster]),
         "node": dictionary(node, [place.name for place in topology.places]),
         "uuid": dictionary(gpu, topology.uuids),
         "model": dictionary(by_node[node], models),

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuvigil.model import SIMULATED_CLUSTER, GpuIdentity, PortIdentity, Subject
+from gpuvigil.model import GpuIdentity, PortIdentity, Subject
 
 from ..fabric.cabling import AT_LEAF, FABRIC_BITS_PER_SECOND, Cabling, guids_of, names_of
 from .chance import Bits, Dice, Floats, at_share, key, keys, lane, mix
@@ -107,7 +107,7 @@ class Topology:
         if self.world is not None:
             names = tuple(_names(self.settings, "sw-", len(names)))
         return Cabling(
-            cluster=SIMULATED_CLUSTER,
+            cluster=self.settings.cluster,
             names=names,
             guids=guids_of(names),
             hosts=tuple(place.name for place in self.places),
@@ -241,17 +241,19 @@ class Topology:
         return np.repeat(np.array(per_node, dtype=np.float64), self.per_node)
 
     def node_subject(self, node: int) -> Subject:
-        return Subject(cluster=SIMULATED_CLUSTER, node=self.places[node].name)
+        return Subject(cluster=self.settings.cluster, node=self.places[node].name)
 
     def gpu_subject(self, gpu: int) -> Subject:
         node = gpu // self.per_node
-        return Subject(cluster=SIMULATED_CLUSTER, node=self.places[node].name, gpu=self.uuid(gpu))
+        return Subject(
+            cluster=self.settings.cluster, node=self.places[node].name, gpu=self.uuid(gpu)
+        )
 
     def port_subject(self, port: int) -> Subject:
         node, slot = divmod(port, self.ports_per_node)
         identity = self.port_identities()[slot]
         return Subject(
-            cluster=SIMULATED_CLUSTER,
+            cluster=self.settings.cluster,
             node=self.places[node].name,
             device=identity.device,
             port=identity.port,

@@ -74,6 +74,15 @@ def test_where_nothing_was_measured_before_nothing_is_said() -> None:
     assert found(young) == []
 
 
+def test_a_link_that_was_down_meanwhile_has_no_past_to_compare_with() -> None:
+    down = fleet().changed(port(), {"link_downed": 4}, 1200.0)
+    assert found(down) == []
+    long_ago = fleet().changed(port(), {"link_downed": 4}, 1900.0)
+    assert len(found(long_ago)) == 1
+    note = incident("port_errors", port(), condition=WEARS)
+    assert len(found(replace(down, recent_incidents=(note,)))) == 1
+
+
 def test_it_stands_while_it_lasts() -> None:
     lasting = fleet(before=1.1 * LEAST)
     assert found(lasting) == []

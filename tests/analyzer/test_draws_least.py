@@ -11,7 +11,7 @@ from analyzer.detectors.gpu_slow import DETECTOR, slow_gpus, would_show_slow_gpu
 from analyzer.evidence.draws_least import DRAWS, learned
 from analyzer.window.usual import Usual
 from analyzer.window.window import Window
-from gpuvigil.model import Finding, Severity
+from gpuvigil.model import Finding, Severity, Subject
 
 from .scene import NOON, SETTINGS, Scene, gpu, healthy, in_one_job, incident
 
@@ -126,6 +126,15 @@ def test_one_that_moved_other_bytes_has_other_work() -> None:
 
     assert len(found(moved(0.99))) == 1
     assert found(moved(0.98)) == []
+
+
+@pytest.mark.parametrize("slow", [gpu(1), gpu(2)])
+def test_gpus_of_a_node_that_is_read_less_often_are_compared_with_each_other(slow: Subject) -> None:
+    """Every third line of the first node is missing; the other one's GPUs are compared without it."""
+    scene = job({}).changed(slow, watts(0.9))
+    lost = set(sorted({it.at for it in scene.samples}, reverse=True)[1::3])
+    rare = scene.without(lambda it: it.subject in GPUS[:4] and it.at in lost)
+    assert [it.subject for it in found(rare)] == [slow]
 
 
 @pytest.mark.parametrize(("percent", "count"), [(91, 1), (89, 0)])

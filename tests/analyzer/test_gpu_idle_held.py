@@ -268,6 +268,19 @@ def test_that_a_job_at_rest_may_hang_is_said_where_it_tells_no_steps(
     assert (it.evidence[-1].name == "idle or hung") is is_said
 
 
+@pytest.mark.parametrize(("mounts", "is_said"), [(None, True), (0, False), (1, False)])
+def test_where_nothing_reads_file_systems_a_job_may_wait_for_storage(
+    mounts: int | None, is_said: bool
+) -> None:
+    for scene in (idle(ALICE), several("77")):
+        for it in found(scene.changed(node(), {"mounts_hung": mounts})):
+            said = [one for one in it.evidence if "storage" in one.name]
+            assert [one.value for one in said] == (
+                ["unknown: this node's file systems are not read"] if is_said else []
+            )
+            assert all(one.detail for one in said)  # on its page, and in no message
+
+
 # --- whether a span tells -------------------------------------------------------------------------
 
 

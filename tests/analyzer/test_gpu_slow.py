@@ -193,6 +193,15 @@ def test_where_no_gpu_of_the_job_tells_its_clock_power_alone_is_held_against_the
     assert (finding.evidence[2].value, finding.evidence[2].peers) == ("520 W", "550 W")
 
 
+@pytest.mark.parametrize("slow", [gpu(1), gpu(2)])
+def test_gpus_of_a_node_that_tells_no_clocks_are_held_against_each_other(slow: Subject) -> None:
+    """So are those of the job's other node, which tells them."""
+    scene = slowed(QUIET.changed(slow, LESS, 65))
+    for subject in GPUS[:4]:
+        scene = scene.changed(subject, {"sm_clock_hertz": None})
+    assert [it.subject for it in found(scene)] == [slow]
+
+
 def test_where_half_are_slow_none_is_to_blame() -> None:
     scene = QUIET
     for subject in GPUS[:4]:

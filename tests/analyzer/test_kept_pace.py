@@ -70,6 +70,15 @@ def test_it_is_known_from_a_minute_on_and_while_the_time_before_is_in_sight(
     assert of(scene, bad(seconds)).slower is (False if is_known else None)
 
 
+def test_a_finding_that_begins_with_its_newest_sample_is_as_old_as_its_incident() -> None:
+    scene = in_one_job(FLEET, MINE, 0.0)
+    assert of(scene, bad(10.0)).slower is None
+    stands = incident("port_errors", port(), since=-timedelta(minutes=5))
+    assert of(replace(scene, recent_incidents=(stands,)), bad(10.0)).slower is False
+    other = incident("port_errors", port(2), since=-timedelta(minutes=5))
+    assert of(replace(scene, recent_incidents=(other,)), bad(10.0)).slower is None
+
+
 def test_once_known_it_stays_so_while_the_pace_stays() -> None:
     old = bad(7200.0)
     kept = replace(incident("port_errors", port()), impact=Impact(slower=False))

@@ -221,6 +221,29 @@ def test_it_stands_until_it_became_cooler() -> None:
         assert would_show_heat(cooled.window((DETECTOR,)), BY_PAST) is is_over
 
 
+@pytest.mark.parametrize(
+    ("kelvin", "is_over"), [(0.0, True), (3.0, True), (5.0, False), (7.0, False)]
+)
+def test_a_node_that_is_still_hotter_than_it_was_is_not_over_because_its_peers_are_as_hot(
+    kelvin: float, is_over: bool
+) -> None:
+    """All nodes of the room are alike, so that the lines of power explain the node's heat by now."""
+
+    def all_of_it(_: int, ago: float) -> float:
+        return kelvin if ago < 400.0 else 0.0
+
+    hot, others = machine(all_of_it), machine(nodes=range(2, 9))
+    scene = replace(
+        hot,
+        samples=(*hot.samples, *others.samples),
+        inventories=(*hot.inventories, *others.inventories),
+        heard={**hot.heard, **others.heard},
+    )
+    members = tuple(gpu(1, index).key for index in range(4))
+    by_past = replace(BY_PAST, subject=node(), condition="node_hot", members=members)
+    assert would_show_heat(scene.window((DETECTOR,)), by_past) is is_over
+
+
 @pytest.mark.parametrize(("hours", "is_over"), [(23.9, False), (24.0, True)])
 def test_what_nothing_can_show_any_more_lapses_after_a_day(hours: float, is_over: bool) -> None:
     window = machine().window((DETECTOR,))

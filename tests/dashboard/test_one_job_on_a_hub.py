@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from cli.tables.why import fetch
 
+from cli.tables.why import fetch
 from dashboard.lists.one_job import find_job
 from gpuvigil.clock import SystemClock, to_ns
 from gpuvigil.errors import ConfigError

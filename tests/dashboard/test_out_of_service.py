@@ -46,8 +46,9 @@ def drained(reason: str | None = DRAINED, state: str = "DRAIN", name: str = "n1"
     return ScheduledNode(name=name, states=("IDLE", state), reason=reason)
 
 
-def test_a_drained_node_is_told_with_all_that_its_reason_says() -> None:
-    (row,) = rows(known(drained()))
+@pytest.mark.parametrize("reason", [DRAINED, DRAINED.replace("]", "Z]")])
+def test_a_drained_node_is_told_with_all_that_its_reason_says(reason: str) -> None:
+    (row,) = rows(known(drained(reason)))
     assert (row.node, row.gpus, row.lost_to) == (N1, 8, LostTo.MAINTENANCE)
     assert (row.who, row.ticket) == ("ada", "OPS-12")
     assert row.since == NOON - HOUR

@@ -1,10 +1,12 @@
 """The analyzer's own code, in fast time."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from analyzer.correlation.all_detectors import DETECTORS
 from evaluation.judge.claims import Claim, claims
 from evaluation.replay import Replay, read_every, wrong_by
 from gpuvigil.config import AnalyzerSettings
@@ -136,6 +138,26 @@ def test_nobody_is_silent_while_the_hub_is_away() -> None:
         replay.feed(block)
     assert replay.transitions == []
     assert replay.passes == 30 * 6 - 18
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("cluster", "goes_on"), [("played", True), ("simulated", False)])
+def test_a_silence_goes_on_when_the_hub_restarts_unless_its_node_is_of_the_demo(
+    cluster: str, goes_on: bool
+) -> None:
+    silent = FaultOrder(kind="dead collector", node=1, start_seconds=300.0, seconds=2700.0)
+    small = FleetSettings(seed=5, nodes=3, days=1 / 24, gpus_per_node=2, life=False)
+    fleet = build(replace(small, faults=(silent,), cluster=cluster))
+    restart = fleet.settings.start + timedelta(minutes=35)
+    replay = Replay(detectors=[it for it in DETECTORS if it.name == "node_silent"])
+    replay.hub_away(restart, restart + timedelta(minutes=1))
+    for block in fleet.blocks(block_seconds=600.0):
+        replay.feed(block)
+    [claim] = (it for it in claims(replay.transitions) if it.fault == "node_silent")
+    [(since, until)] = claim.spans
+    assert since < restart
+    assert until is not None
+    assert (until > fleet.truths()[0].end) is goes_on
 
 
 def test_an_idle_gpu_is_found_once_the_whole_span_was_idle() -> None:

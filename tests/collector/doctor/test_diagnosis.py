@@ -345,6 +345,24 @@ def test_the_kubelet_is_asked_where_there_is_one() -> None:
     assert line.text == "not asked: collector.kubelet_socket is empty"
 
 
+def test_a_node_of_slurm_says_whether_its_prolog_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(SETTINGS, jobs_directory=tmp_path / "jobs")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (line,) = owner_sources.slurm(settings)
+    assert (line.state, line.text) == (State.OK, f"none here: no {settings.jobs_directory}")
+    (tmp_path / "slurmd").touch(mode=0o755)
+    (line,) = owner_sources.slurm(settings)
+    assert line.state is State.LIMITED
+    assert "docs/slurm.md" in line.todo
+    settings.jobs_directory.mkdir()
+    for name in ("17-1796081250", "16-1796081000.ended", ".18"):
+        (settings.jobs_directory / name).touch()
+    (line,) = owner_sources.slurm(settings)
+    assert (line.state, line.text.rpartition(": ")[2]) == (State.OK, "1")
+
+
 def test_a_fabric_is_readable_where_its_tools_and_the_way_to_its_switches_are(
     tmp_path: Path,
 ) -> None:

@@ -193,6 +193,15 @@ def test_nodes_and_why_they_do_not_work() -> None:
             nodes.read(text)
 
 
+def test_the_time_of_a_reason_is_one_that_people_and_pages_read() -> None:
+    """As a 22.05.8 printed it with SLURM_TIME_FORMAT=%s, with which Slurm is asked."""
+    line = "NodeName=gpu-002 State=IDLE+DRAIN Reason={} [root@1796081403] Comment=x"
+    (node,) = nodes.read(line.format("fan noise"))
+    assert node.reason == "fan noise [root@2026-11-30T23:30:03Z]"
+    (node,) = nodes.read(line.format("ask bob@1234567890]"))
+    assert node.reason == "ask bob@1234567890] [root@2026-11-30T23:30:03Z]"
+
+
 @pytest.mark.parametrize(
     ("text", "gpus", "indexes"),
     [
