@@ -78,7 +78,8 @@ class Prepared:
     def product(self) -> Product:
         """`up`, to be entered."""
         command = [sys.executable, "-m", "gpuvigil", "up", "--config", str(self.config)]
-        return Product(command, ROOT, self.state)
+        # The services are this tree's, whatever is installed.
+        return Product(command, ROOT, self.state, {"PYTHONPATH": str(ROOT)})
 
 
 def prepare(

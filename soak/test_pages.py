@@ -40,9 +40,11 @@ def test_an_hour_of_pages_leaves_memory_flat(tmp_path: Path, browser: Browser) -
     config = tmp_path / "my.toml"
     config.write_text(SETTINGS, encoding="utf-8")
     start = [sys.executable, "-m", "gpuvigil", "up", "--simulate-fleet", str(NODES)]
+    command = [*start, "--config", str(config)]
     with (
         recorded("pages", seed=seed, minutes=MINUTES, nodes=NODES) as result,
-        Product([*start, "--config", str(config)], ROOT, tmp_path) as product,
+        # The services are this tree's, whatever is installed.
+        Product(command, ROOT, tmp_path, {"PYTHONPATH": str(ROOT)}) as product,
     ):
         product.url(120.0)
         site = Site(product, browser)
