@@ -193,7 +193,7 @@ class Machines:
         machine = Machine(name, self.podman)
 
         def is_up() -> bool:
-            said = machine.run("systemctl", "is-system-running").stdout.strip()
+            said = machine.run("systemctl", "is-system-running", "--wait").stdout.strip()
             return said in {"running", "degraded"}
 
         wait_until(f"{name} has started", is_up, START_SECONDS)
