@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tests.polling import wait_until
@@ -166,7 +167,9 @@ class Machines:
     def __exit__(self, *_: object) -> None:
         assert self._holder is not None
         if self._inside:
-            self.podman("rm", "-f", "-a", "-t", "0")
+            # On a very busy machine it takes minutes; whatever is left ends with the namespace.
+            with suppress(subprocess.TimeoutExpired):
+                self.podman("rm", "-f", "-a", "-t", "0")
         self._holder.kill()
         self._holder.communicate()
         # Its mounts disappear with the namespace, a moment later.
@@ -193,7 +196,7 @@ class Machines:
         machine = Machine(name, self.podman)
 
         def is_up() -> bool:
-            said = machine.run("systemctl", "is-system-running").stdout.strip()
+            said = machine.run("systemctl", "is-system-running", "--wait").stdout.strip()
             return said in {"running", "degraded"}
 
         wait_until(f"{name} has started", is_up, START_SECONDS)

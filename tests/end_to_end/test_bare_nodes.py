@@ -603,14 +603,16 @@ def is_whole(ticks: Sequence[int], until: float) -> bool:
 
 
 def test_a_nodes_upgrade_and_the_way_back_lose_nothing_that_waits(
-    machines: Machines, site: Site, library: Path, tmp_path_factory: pytest.TempPathFactory
+    machines: Machines,
+    site: Site,
+    built: Path,
+    library: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("collectors")
     older = sources_of_before(tmp_path_factory.mktemp("older-node"))
-    for version, sources in (("0.0.9", older), ("0.1.0", ROOT)):
-        packages.build(
-            folder, names=("collector",), formats=("deb",), version=version, sources=sources
-        )
+    packages.build(folder, names=("collector",), formats=("deb",), version="0.0.9", sources=older)
+    shutil.copy(built / "gpuvigil-collector_0.1.0_all.deb", folder)
     machine, _ = with_driver(
         machines, "gpu-old", 7, library, tmp_path_factory, {folder: "/packages"}
     )
@@ -718,14 +720,12 @@ def sources_of_before(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def versions(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The server's package of before and of now, and one that stands for the libraries, which are mounted."""
     folder = tmp_path_factory.mktemp("versions")
     older = sources_of_before(tmp_path_factory.mktemp("older"))
-    for version, sources in (("0.0.9", older), ("0.1.0", ROOT)):
-        packages.build(
-            folder, names=("server",), formats=("deb",), version=version, sources=sources
-        )
+    packages.build(folder, names=("server",), formats=("deb",), version="0.0.9", sources=older)
+    shutil.copy(built / "gpuvigil-server_0.1.0_amd64.deb", folder)
     configuration = folder / "libs.yaml"
     place = f"/usr/lib/gpuvigil/server/lib/python{packages.PYTHON}/site-packages/mounted.pth"
     (folder / "mounted.pth").write_text("/mounted\n")
