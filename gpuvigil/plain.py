@@ -7,20 +7,22 @@ from typing import Any
 
 from .clock import to_text
 
+# Most values are of these types: an incident has dozens of fields and is written at each change.
+_AS_IT_IS = frozenset({str, int, float, bool, type(None)})
+
 
 def plain(value: Any) -> dict[str, Any]:
     """Return a dataclass's own fields as JSON values: times as text, enums as values, tuples as lists."""
-    values: dict[str, Any] = {}
-    for name in value.__dataclass_fields__:
-        item = getattr(value, name)
-        if isinstance(item, datetime):
-            item = to_text(item)
-        elif isinstance(item, Enum):
-            item = item.value
-        elif isinstance(item, tuple):
-            item = list(item)
-        values[name] = item
-    return values
+    values = ((name, getattr(value, name)) for name in value.__dataclass_fields__)
+    return {name: it if type(it) in _AS_IT_IS else _plain(it) for name, it in values}
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, datetime):
+        return to_text(item)
+    if isinstance(item, Enum):
+        return item.value
+    return list(item) if isinstance(item, tuple) else item
 
 
 def known(cls: type[Any], value: Mapping[str, Any]) -> dict[str, Any]:

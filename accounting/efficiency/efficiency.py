@@ -97,25 +97,22 @@ def judge(works: Sequence[Work], on_call: bool = False) -> EfficiencyAdvice | No
 def _hardly_filled(busy: float, sm: float, works: Sequence[Work]) -> EfficiencyAdvice | None:
     """Judge GPUs that compute but leave most of their multiprocessors and memory free."""
     memory = _memory(works)
-    for advice, holds, said in (
-        (
-            Advice.SMALLER,
-            sm < SMALL_SM_PERCENT and memory is not None and memory < SMALL_MEMORY_SHARE,
-            f"uses {sm:.0f} % of the multiprocessors and {_bytes(works)} of memory at most",
-        ),
-        (Advice.BATCH, _has_room(busy, sm, memory, works), _room_words(busy, sm, works)),
-        (
-            Advice.LITTLE,
-            busy >= BUSY_PERCENT and sm < LITTLE_SM_PERCENT,
+    if sm < SMALL_SM_PERCENT and memory is not None and memory < SMALL_MEMORY_SHARE:
+        advice = Advice.SMALLER
+        said = f"uses {sm:.0f} % of the multiprocessors and {_bytes(works)} of memory at most"
+    elif _has_room(busy, sm, memory, works):
+        advice, said = Advice.BATCH, _room_words(busy, sm, works)
+    elif busy >= BUSY_PERCENT and sm < LITTLE_SM_PERCENT:
+        advice = Advice.LITTLE
+        said = (
             f"a kernel runs {busy:.0f} % of the time and fills {sm:.0f} % of the multiprocessors"
-            f"{_tensor_words(works)}: small kernels, or many of them one by one",
-        ),
-    ):
-        if holds:
-            return EfficiencyAdvice(
-                advice=advice, text=said, gpus=len(works), wasted_share=max(1.0 - sm / 100.0, 0.0)
-            )
-    return None
+            f"{_tensor_words(works)}: small kernels, or many of them one by one"
+        )
+    else:
+        return None
+    return EfficiencyAdvice(
+        advice=advice, text=said, gpus=len(works), wasted_share=max(1.0 - sm / 100.0, 0.0)
+    )
 
 
 def _hardly_used(busy: float, sm: float | None, works: Sequence[Work]) -> EfficiencyAdvice:

@@ -18,13 +18,15 @@ _UNEXPECTED_AFTER = timedelta(minutes=30)
 
 def nodes_without_driver(window: Window) -> list[Finding]:
     """Return nodes whose collector has seen GPUs on the bus without a driver for longer than a boot takes."""
-    inventories = sorted(window.inventories.values(), key=lambda one: one.subject)
-    return [_finding(one) for one in inventories if _lacks_driver(window, one)]
+    lacking = [one for one in window.inventories.values() if _lacks_driver(window, one)]
+    return [_finding(one) for one in sorted(lacking, key=lambda one: one.subject)]
 
 
 def _lacks_driver(window: Window, one: Inventory) -> bool:
+    if one.driverless_since is None:
+        return False
     patience = _EXPECTED_AFTER if _expects(one) else _UNEXPECTED_AFTER
-    return one.driverless_since is not None and window.now - one.driverless_since >= patience
+    return window.now - one.driverless_since >= patience
 
 
 def _expects(one: Inventory) -> bool:

@@ -227,8 +227,9 @@ def _known(rows: Rows, of: Callable[[Subject], Hashable]) -> Codes:
 
 
 def _coded(names: Any) -> Codes:
-    known: dict[Hashable, int] = {}
-    return np.array([known.setdefault(name, len(known)) for name in names], np.int64)
+    every = list(names)
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(every))}
+    return np.fromiter(map(numbers.__getitem__, every), np.int64, len(every))
 
 
 def _model(subject: Subject, inventory: Inventory | None) -> float:

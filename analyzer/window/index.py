@@ -1,6 +1,7 @@
 """The subjects of rows, and caches of what is worked out once per subject, not once per pass."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, finalize
 
@@ -20,6 +21,7 @@ _REMEMBERED = 16
 # Per function, its answer for each subject's key, with the record that the answer was made from.
 _MOST_ANSWERS = 1_000_000
 _ANSWERS: dict[object, dict[str, tuple[Any, float]]] = {}
+_NO_ANSWER: tuple[Any, float] = object(), np.nan
 _TAGS = ("cluster", "node", "uuid", "device", "port")
 
 
@@ -76,10 +78,11 @@ class Index:
         found = self._beside.get(other)
         if found is None:
             numbers = other._by_key()
-            here = (numbers.get(key, NOWHERE) for key in self._of_subjects())
+            here = map(numbers.get, self._of_subjects(), repeat(NOWHERE))
             found = np.fromiter(here, np.int64, len(self))
-            for n in np.flatnonzero(found == NOWHERE).tolist():
-                found[n] = numbers.get(self.subjects[n].of_node().key, NOWHERE)
+            if (missing := found == NOWHERE).any():
+                nodes = map(numbers.get, self._of_nodes(), repeat(NOWHERE))
+                found = np.where(missing, np.fromiter(nodes, np.int64, len(self)), found)
             self._beside[other] = found
         return found
 
@@ -119,13 +122,12 @@ class Index:
         known = _ANSWERS.setdefault(of, {})
         if len(known) > _MOST_ANSWERS:
             known.clear()
-        values = []
-        for n, (key, record) in enumerate(zip(self._of_subjects(), given, strict=True)):
-            answer = known.get(key)
-            if answer is None or answer[0] is not record:
-                answer = known[key] = (record, of(self.subjects[n], record))
-            values.append(answer[1])
-        return np.array(values, np.float64)
+        keys = self._of_subjects()
+        answers = [known.get(key, _NO_ANSWER) for key in keys]
+        for n, (answer, record) in enumerate(zip(answers, given, strict=True)):
+            if answer[0] is not record:
+                answers[n] = known[keys[n]] = (record, of(self.subjects[n], record))
+        return np.array([value for _, value in answers], np.float64)
 
     def _records_of(self, records: Mapping[str, Known], by_node: bool) -> list[Known | None]:
         """Return the record for each row: the same list for as long as none of them changes."""

@@ -100,12 +100,17 @@ class Finding:
     halted: bool = False  # a job behind the port is known to stand still since
     # The fingerprint of the incident that this continues, if that began as another fault.
     goes_on: str = ""
+    # Cached: each step of a look asks for it.
+    _fingerprint: str = field(default="", init=False, repr=False, compare=False)
 
     @property
     def fingerprint(self) -> str:
         """16 hex digits, always the same for the same fault on the same subject."""
-        own = self.group.key if self.group else self.holder
-        return self.goes_on or fingerprint(self.fault, self.subject, own)
+        if not self._fingerprint:
+            own = self.group.key if self.group else self.holder
+            print_ = self.goes_on or fingerprint(self.fault, self.subject, own)
+            object.__setattr__(self, "_fingerprint", print_)
+        return self._fingerprint
 
 
 @lru_cache(maxsize=65_536)
