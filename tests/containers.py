@@ -127,7 +127,18 @@ class Machine:
 
     def files(self) -> set[str]:
         """Return every existing path, except those that Debian's programs write wherever they run."""
-        kept = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var/cache", "/var/lib/apt", "/var/log")
+        # dpkg keeps a copy of its status in /var/backups each midnight.
+        kept = (
+            "/proc",
+            "/sys",
+            "/dev",
+            "/run",
+            "/tmp",
+            "/var/backups",
+            "/var/cache",
+            "/var/lib/apt",
+            "/var/log",
+        )
         pruned = " -o ".join(f"-path {one}" for one in (*kept, "/var/lib/dpkg", "/packages"))
         return set(self.sh(rf"find / \( {pruned} \) -prune -o -print").splitlines())
 
