@@ -24,8 +24,9 @@ _LEAST_SECONDS, _MOST_GPUS = 90 * MINUTE, 16
 _CHANGED, _NOTEBOOKS_CHANGED = 0.7, 0.3
 _BUSY_DUTY = 0.5  # from this duty on the other GPUs of a job are always at work
 _HANGS_ON = 0.5  # share of jobs struck by a fault that their program does not end
-# What is left of a job that is over: no such job hangs.
-_NO_JOB = frozenset({"zombie memory"})
+# No job hangs by these: what is left of a job that is over, and a mode that the driver leaves pending while a
+# program holds the GPU ("In use by another client", NVIDIA's MIG User Guide, Enable MIG Mode).
+_NO_JOB = frozenset({"zombie memory", "MIG mode drift"})
 _CONTEXT_BYTES, _PARKED_BYTES = 6e8, 3.0e10
 _ACTIVITIES = (
     "graphics_activity_percent",

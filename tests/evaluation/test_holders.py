@@ -92,7 +92,12 @@ STALE = of_kind("stale mount").faults[:1]
 
 @pytest.mark.parametrize(
     ("kind", "hangs"),
-    [("off the bus", True), ("missing since boot", True), ("zombie memory", False)],
+    [
+        ("off the bus", True),
+        ("missing since boot", True),
+        ("zombie memory", False),
+        ("MIG mode drift", False),
+    ],
 )
 def test_a_job_hangs_until_its_fault_is_over_or_its_node_boots_and_none_that_is_over(
     kind: str, hangs: bool
