@@ -31,8 +31,10 @@ from .job_query import Ending, apart, ending, history, incidents, some_of, stood
 from .over_time import OverTime, Run
 from .page import jobs
 
-# How long each part of the page waits for its first answer; all together wait about a second.
+# How long each part of the page waits for its first answer; all but the history together about a second.
 FIRST_SECONDS, NEXT_SECONDS = 0.6, 0.2
+# The history of eight nodes takes up to 24 queries. A page that gives up earlier shows no chart until its next renewal.
+HISTORY_SECONDS = 1.5
 ENDED_FRESH_SECONDS, INCIDENTS_FRESH_SECONDS = 60.0, 20.0
 # The shortest window, in which a job that just began is shown with some time before it.
 _SHORTEST = timedelta(minutes=15)
@@ -154,7 +156,9 @@ def _chip(job: JobNow, name: str, query: Mapping[str, str], chosen: bool) -> Htm
     return tag("a", name, href=href, class_="gv-chip", aria_current="true" if chosen else None)
 
 
-def _read(job: JobNow, window: Window, tick: timedelta) -> tuple[OverTime, Sequence[Run]]:
+def _read(
+    job: JobNow, window: Window, tick: timedelta, first_seconds: float
+) -> tuple[OverTime, Sequence[Run]]:
     """Return what the job did and what bounded it, shared by all sessions; HubError before the first answer."""
     nodes = some_of(job.nodes, [one.subject.node for one in job.incidents])
     when = ("last", window.span) if window.live else (window.start, window.end)
@@ -168,7 +172,7 @@ def _read(job: JobNow, window: Window, tick: timedelta) -> tuple[OverTime, Seque
         read,
         max(apart(window.span, tick).total_seconds(), 10.0),
         patience_seconds=NEXT_SECONDS,
-        first_seconds=NEXT_SECONDS,
+        first_seconds=first_seconds,
     )
     found: tuple[OverTime, Sequence[Run]] = said.value
     return found
@@ -216,7 +220,7 @@ def _history() -> None:
     window = _window(job, view.now)
     st.html(_control(job, window, view.now))
     try:
-        found, bounds = _read(job, window, _tick(job))
+        found, bounds = _read(job, window, _tick(job), HISTORY_SECONDS)
     except HubError as error:
         st.html(panels.notes([live.unanswered("Its history is not known yet", error)]))
         return
@@ -258,7 +262,7 @@ def _below() -> None:
         return
     window = _window(job, view.now)
     try:
-        found, _ = _read(job, window, _tick(job))
+        found, _ = _read(job, window, _tick(job), NEXT_SECONDS)
         written = over_time.checkpoints(found, [subject.key for subject in job.gpus])
     except HubError:
         written = []
