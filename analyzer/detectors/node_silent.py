@@ -53,10 +53,10 @@ _ONCE_IN, _MOST_TICKS = 1e7, 18
 # A job whose node is gone fails at the next collective, or the scheduler misses the node and ends the job:
 # Slurm waits for 5 minutes (SlurmdTimeout), collectives for 10. A job that goes on for longer is alive.
 _DIES_WITHIN = timedelta(minutes=10, seconds=30)
-# A machine of eight GPUs is back from a reboot by then, even with an upgraded driver. For a node whose GPUs
-# nobody held a reboot is the likeliest reason: whoever maintains a node drains it first, so that a reboot
-# takes no work down.
-_REBOOT = timedelta(minutes=20)
+# A machine of eight GPUs is mostly back from a reboot by then (ours). For a node whose GPUs nobody held a reboot
+# is the likeliest reason: whoever maintains a node drains it first, so that a reboot takes no work down. A longer
+# one, as with an upgraded driver, is mostly announced: the collector reports a shutdown in order.
+_REBOOT = timedelta(minutes=9)
 # Neighbours that fall silent together confirm each other, after gaps that a busy scraper makes.
 _OF_NEIGHBOURS = 1.0 / 3.0
 # When much of a cluster is late, the hub is mostly busy or restarting.

@@ -398,8 +398,8 @@ def test_neighbours_that_fall_silent_together_speak_for_each_other(
 ELSEWHERE = allocation(gpu(2), "job 8")
 
 
-@pytest.mark.parametrize(("minutes", "count"), [(19.99, 0), (20.0, 1)])
-def test_a_free_node_may_reboot_for_twenty_minutes(minutes: float, count: int) -> None:
+@pytest.mark.parametrize(("minutes", "count"), [(8.99, 0), (9.0, 1)])
+def test_a_free_node_may_reboot_for_nine_minutes(minutes: float, count: int) -> None:
     them = found(quiet(PAIR, {1: minutes * 60}, ELSEWHERE))
     said = [(it.condition, it.title, it.members, it.severity) for it in them]
     assert said == [("", "", (), Severity.WARNING)] * count
