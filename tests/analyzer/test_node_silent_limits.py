@@ -492,7 +492,7 @@ def test_who_left_without_a_word_left_as_those_did_that_had_one(
     assert [it.subject for it in them if it.subject == node(1)] == [node(number) for number in told]
 
 
-@pytest.mark.parametrize(("minutes", "told"), [(19.9, []), (20.0, [1])])
+@pytest.mark.parametrize(("minutes", "told"), [(8.9, []), (9.0, [1])])
 def test_a_node_that_got_work_since_was_not_scaled_down(minutes: float, told: list[int]) -> None:
     """Its scheduler finds it, and it had the time that a reboot takes."""
     work = replace(allocation(gpu(1), "job 9"), started_at=ago(60.0 * minutes))

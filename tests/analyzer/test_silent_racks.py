@@ -438,7 +438,8 @@ def idle(*minutes: float, jobs: int = 0, scene: Scene = RACKED) -> list[tuple[st
         ((45, 30), 0),  # the first of several?
         ((65, 61), 2),  # of two for an hour
         ((45,), 1),
-        ((15,), 0),
+        ((15,), 1),
+        ((8.9,), 0),
     ],
 )
 def test_idle_nodes_that_leave_one_by_one_are_scaled_down(

@@ -99,8 +99,9 @@ def test_a_node_that_dies_at_another_hour_is_told_as_any_other() -> None:
 
 
 def test_the_habit_begins_when_a_lone_free_node_would_be_told() -> None:
-    assert found(20 * MINUTE - timedelta(seconds=1), NIGHTS) == []
-    assert said(found(20 * MINUTE, NIGHTS)) == USUAL
+    assert found(9 * MINUTE - timedelta(seconds=1), NIGHTS) == []
+    assert found(9 * MINUTE - timedelta(seconds=1), NIGHTS) == []
+    assert said(found(9 * MINUTE, NIGHTS)) == USUAL
 
 
 @pytest.mark.parametrize(
