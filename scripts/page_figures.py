@@ -38,7 +38,7 @@ OTHERS = (
 )
 FAR_BACK = (
     ("gpu_day", "A GPU's last 24 h by its address, to the first chart", 1.5),
-    ("past", "The overview of half a day ago, by its address, to a map that responds", None),
+    ("overview_then", "The overview of half a day ago, by its address, to a map that responds", None),
 )
 Rows = tuple[tuple[str, str, float | None], ...]
 
@@ -101,7 +101,7 @@ def _measured(about: dict[str, Any]) -> str:
 def _counted(size: dict[str, Any]) -> str:
     past, usage = size["past"], size["usage"]
     return (
-        f"{past['gpu_rows']:,} rows of {size['gpus']:,} GPUs were written in {past['seconds']:.0f} s ({past['store_bytes'] / 2**20:,.0f} MiB);"
+        f"{past['gpu_rows']:,} rows of {size['gpus']:,} GPUs were written in {past['seconds']:.0f} s;"
         f" {usage['quarters']} quarters of an hour of usage were counted {usage['seconds']:.0f} s after the faults were told."
     )
 
