@@ -24,12 +24,12 @@ from simulator.fleet import build
 
 from .fingerprint import is_committed
 from .fleets import release_seed
-from .job_collectives import Inspectors
-from .job_fleets import HANGS, HOURS, STRAGGLERS, healthy_fleet
-from .job_judge import incident_spans, judged, lines
-from .job_section import totals
 from .replay import Replay
 from .run import stamp
+from .training_jobs.collectives import Inspectors
+from .training_jobs.fleets import HANGS, HOURS, STRAGGLERS, healthy_fleet
+from .training_jobs.judging import incident_spans, judged, lines
+from .training_jobs.section import totals
 
 RESULT = Path(__file__).with_suffix(".json")
 NODES, _BLOCK, _PAUSES = 384, timedelta(hours=1), 10.0

@@ -22,14 +22,14 @@ from simulator.fleet import build
 
 from .fingerprint import is_committed
 from .fleets import release_seed
-from .job_bounds import hours
-from .job_collectives import Inspectors
-from .job_fleets import HOURS, NODES, fleet_of
-from .job_judge import incident_spans, judged, lines, spans
-from .job_ras import ASKED, RasAnswers
-from .job_section import section
 from .replay import Replay
 from .run import stamp
+from .training_jobs.bounds import hours
+from .training_jobs.collectives import Inspectors
+from .training_jobs.fleets import HOURS, NODES, fleet_of
+from .training_jobs.judging import incident_spans, judged, lines, spans
+from .training_jobs.ras import ASKED, RasAnswers
+from .training_jobs.section import section
 
 RESULT = Path(__file__).with_suffix(".json")
 _BLOCK = timedelta(hours=1)

@@ -30,12 +30,14 @@ from .judge.claims import Claim, claims
 from .judge.tally import Tally, tally
 from .plays import CROWDED, RELEASE, TUNING, WEEK, append, read, seen
 from .replay import Replay, read_every
-from .site_week import TICK_SECONDS, account
+from .site_week.account import account
 from .workers import pool
 
 # Memory for an hour of a large fleet is a few hundred MB in each process.
 _BLOCK = timedelta(minutes=30)
 _OTHERS_EVERY = 10
+# In a week of a site: seldom enough for thousands of node-days, and as many sites read their nodes.
+_TICK_SECONDS = 60.0
 _MAKES: Mapping[str, Callable[[int], FleetSettings]] = {CROWDED: crowded, WEEK: site_week}
 # What the analyzer itself reads through our own detectors' needs: an incident of a whole cluster shows how many of its
 # GPUs are at work. Other detector sets do not ask for it.
@@ -79,8 +81,8 @@ def play(
 
 def _week(fleet: Fleet) -> tuple[dict[str, Tally], dict[str, Any]]:
     """Return what our own detectors did in a week that is read once a minute, and what alerts sent of it."""
-    ours = Replay(read_every(TICK_SECONDS), ahead=_BLOCK)
-    nodes = _fed(fleet, [ours], TICK_SECONDS)
+    ours = Replay(read_every(_TICK_SECONDS), ahead=_BLOCK)
+    nodes = _fed(fleet, [ours], _TICK_SECONDS)
     span, truths = (fleet.settings.start, fleet.settings.end), fleet.truths()
     told = tally(truths, claims(ours.transitions), len(nodes), span)
     return {OURS: told}, {"sent": account(truths, ours.transitions, span[1])}

@@ -11,14 +11,15 @@ from itertools import chain
 from pathlib import Path
 
 from analyzer.correlation.all_detectors import DETECTORS
-from evaluation import healthy_jobs, healthy_network, jobs, network, slow
+from evaluation import healthy_jobs, healthy_network, jobs, slow
+from evaluation.accuracy_page.page import page
 from evaluation.holders import page as holders_page
 from evaluation.holders import play as holders
 from evaluation.holders import underuse
-from evaluation.job_section import section as steps_section
-from evaluation.job_section import sound_section
-from evaluation.page import page
+from evaluation.network import section as network
 from evaluation.plays import read
+from evaluation.training_jobs.section import section as steps_section
+from evaluation.training_jobs.section import sound_section
 from gpuvigil.config import RECEIVERS, ROUTING, Config, PriceSettings, ReportSettings
 from gpuvigil.faults import FAULTS, Described, Fault, Proof, xids
 from gpuvigil.faults.conditions import CONDITIONS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from alerts.routing.notice import NoticeState, Verdict
-from evaluation.sending import sent
+from evaluation.site_week.sending import sent
 from simulator.fleet import FaultOrder, FleetSettings
 
 from .month.account import Account, accounts

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from evaluation.job_collectives import Inspectors, _clocks, is_read
+from evaluation.training_jobs.collectives import Inspectors, _clocks, is_read
 from gpuvigil.model import Event, EventKind
 from simulator.fleet import FaultOrder, Fleet, FleetSettings, build
 from simulator.fleet.jobs import Job

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from evaluation.job_ras import RasAnswers, is_asked
+from evaluation.training_jobs.ras import RasAnswers, is_asked
 from gpuvigil.model import Event, EventKind, RankState, Source
 from simulator.fleet import FaultOrder, Fleet, FleetSettings, build
 from simulator.fleet.jobs import Job

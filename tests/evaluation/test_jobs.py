@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from evaluation.job_bounds import window
-from evaluation.job_collectives import is_read
-from evaluation.job_fleets import HANGS, STRAGGLERS
-from evaluation.job_judge import IncidentSpan, blames, judged
-from evaluation.job_section import section, sound_section
+from evaluation.training_jobs.bounds import window
+from evaluation.training_jobs.collectives import is_read
+from evaluation.training_jobs.fleets import HANGS, STRAGGLERS
+from evaluation.training_jobs.judging import IncidentSpan, blames, judged
+from evaluation.training_jobs.section import section, sound_section
 from gpuvigil.model import Subject
 from gpuvigil.store import Aggregate, Function
 from simulator.fleet import FaultOrder, Fleet, FleetSettings, build

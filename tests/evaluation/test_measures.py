@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluation.accuracy_page.page import ranked
 from evaluation.baselines import ALWAYS, NEVER, OURS, SETS, variants
 from evaluation.baselines.trivial import EVERY, always
 from evaluation.judge.inferred import NAMES_ITSELF, is_inferred
@@ -26,7 +27,6 @@ from evaluation.judge.measures import (
     shipped,
 )
 from evaluation.judge.tally import Tally, tally
-from evaluation.page import ranked
 from simulator.fleet.kinds import KINDS, OF_SWITCHES
 from tests.evaluation.made import NOON, node
 from tests.evaluation.test_judge import DAY, claim, truth

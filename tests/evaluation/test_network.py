@@ -10,16 +10,9 @@ import pytest
 
 from analyzer.evidence.fabric_links import NOT_OBSERVABLE
 from analyzer.window.window import Window
-from evaluation import network
-from evaluation.network import (
-    BOTH,
-    GROUPS,
-    HOSTS,
-    abstaining,
-    details,
-    fleet_of,
-    section,
-)
+from evaluation.network.fleets import FELT, GROUPS, OF_LEAVES, OF_LINKS, fleet_of
+from evaluation.network.playing import BOTH, HOSTS, abstaining
+from evaluation.network.section import details, section
 from evaluation.replay import Replay
 from evaluation.run import _ASKED
 from gpuvigil.model import Finding, Subject, Transition
@@ -39,10 +32,10 @@ def test_a_fleet_has_each_kind_and_no_two_at_one_place() -> None:
     orders = fleet().faults
     kinds = Counter(it.kind for it in orders)
     assert set(kinds) == {kind for them in GROUPS.values() for kind in them}
-    links = [it for it in orders if it.kind in network.OF_LINKS]
+    links = [it for it in orders if it.kind in OF_LINKS]
     assert len({it.node for it in links}) == len(links)
     assert max(it.node for it in links) < NODES_PER_POD
-    assert all(it.node >= NODES_PER_POD for it in orders if it.kind in network.OF_LEAVES)
+    assert all(it.node >= NODES_PER_POD for it in orders if it.kind in OF_LEAVES)
     uplinks = [it.uplink for it in orders if it.uplink is not None]
     assert len(set(uplinks)) == len(uplinks)
     [lost] = [it.spine for it in orders if it.spine is not None]
@@ -54,7 +47,7 @@ def test_what_a_job_has_to_feel_is_in_one_and_nothing_is_hidden() -> None:
     played = build(fleet())
     assert not any(it.hidden for it in played.truths())
     taken = {it.fault: it.pace_lost for it in played.truths()}
-    assert {kind for kind in network.OF_LINKS if taken[kind]} == set(network.FELT)
+    assert {kind for kind in OF_LINKS if taken[kind]} == set(FELT)
 
 
 SWITCHES = [

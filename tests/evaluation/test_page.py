@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from evaluation.accuracy_page.page import chosen, page
 from evaluation.baselines import ALWAYS, NEVER, OURS, variants
 from evaluation.judge.matching import Outcome
 from evaluation.judge.tally import Message, Tally
-from evaluation.page import chosen, page
 from evaluation.plays import tallies
 
 SILENT = Tally(node_days=700.0, outcomes=(Outcome(fault="fan"), Outcome(fault="dead node")))

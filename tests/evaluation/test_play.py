@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.play import Counts, play
-from evaluation.play_command import Progress, line, main, unread
+from evaluation.play.fleet_play import Counts, play
+from evaluation.play.play_command import Progress, line, main, unread
 from gpuvigil.model import Severity
 from simulator.custom_kinds import CHANGES, DELIVERY, PHYSICS, WORK, is_look_alike, load
 from simulator.fleet import FaultOrder, FleetSettings

@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 from alerts.routing.notice import Verdict
+from evaluation.accuracy_page.page import page
+from evaluation.accuracy_page.week import Load, section
 from evaluation.baselines import OURS
 from evaluation.fleets import WEEK_DAYS, WEEK_FAULTS, WEEK_NODES, site_week
 from evaluation.judge.tally import Tally
-from evaluation.page import page
 from evaluation.plays import WEEK, for_tuning, newest
 from evaluation.run import _chosen, _wanted, _week
-from evaluation.sending import CHAT, PAGER, sent
-from evaluation.site_week import Load, account, section
+from evaluation.site_week.account import account
+from evaluation.site_week.sending import CHAT, PAGER, sent
 from gpuvigil.faults.trial import STARTS_ON_TRIAL
 from gpuvigil.model import Severity
 from simulator.fleet import FaultOrder, FleetSettings, Truth, build

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from evaluation.week_plan import IDLE_AFTER, TICK, Week, Work, invented, samples, truth
-from evaluation.weeks import CLOSE, Row, lines, played
+from evaluation.weeks.comparing import CLOSE, Row, lines, played
+from evaluation.weeks.plan import IDLE_AFTER, TICK, Week, Work, invented, samples, truth
 from gpuvigil.schedulers.out_of_service import LostTo
 
 HOUR = 3600.0

@@ -7,14 +7,14 @@ from datetime import timedelta
 from accounting.chance import Interval
 from gpuvigil.numbers_in_words import counted
 
-from .baselines import ALWAYS, NEVER, OURS, SETS, TRIVIAL, variants
-from .fleets import DAYS, NODES
-from .judge import measures
-from .judge.matching import Outcome, Verdict
-from .judge.measures import BUDGETS, ENOUGH, FAULT_RATE, PER_NODE_DAYS, Point, Rate, Share
-from .judge.tally import Message, Tally
-from .plays import COSTLY, CROWDED, WEEK, Play, Tallies, for_tuning, newest, tallies
-from .site_week import section as week_section
+from ..baselines import ALWAYS, NEVER, OURS, SETS, TRIVIAL, variants
+from ..fleets import DAYS, NODES
+from ..judge import measures
+from ..judge.matching import Outcome, Verdict
+from ..judge.measures import BUDGETS, ENOUGH, FAULT_RATE, PER_NODE_DAYS, Point, Rate, Share
+from ..judge.tally import Message, Tally
+from ..plays import COSTLY, CROWDED, WEEK, Play, Tallies, for_tuning, newest, tallies
+from .week import section as week_section
 
 _WEEK = 7 * PER_NODE_DAYS
 _SORTS = (("inferred", measures.inferred), ("names itself", measures.conformance))
@@ -204,7 +204,7 @@ def _week(ours: Sequence[Tally]) -> Iterator[str]:
         for it in one.messages:
             days[1 + int(before + timedelta(seconds=it.seconds) / timedelta(days=1))].append(it)
     for day in sorted(days):
-        lines = Counter((it.severity, it.title, _mark(it.verdict), it.about) for it in days[day])
+        lines = Counter((it.severity, it.title, _MARKS[it.verdict], it.about) for it in days[day])
         for (severity, title, mark, about), count in sorted(lines.items()):
             times = f" ({count} times)" if count > 1 else ""
             yield f"| {day} | {severity}: {title.replace('|', '/')}{times} | {mark} | {about} |"
@@ -222,10 +222,6 @@ _MARKS = {
     Verdict.ECHO.value: "already over",
     Verdict.FALSE.value: "**wrong**",
 }
-
-
-def _mark(verdict: str) -> str:
-    return _MARKS[verdict]
 
 
 def _kinds(ours: Sequence[Tally]) -> Iterator[str]:

@@ -11,11 +11,11 @@ from simulator.fleet import Fleet, Truth
 from simulator.fleet.jobs import Job
 from simulator.fleet.steps import makes_steps_from, report_level, step_seconds
 
-from .job_collectives import READ, Last, is_read
-from .job_fleets import ASYMMETRIC, HANGS, STRAGGLERS
-from .job_ras import is_asked
-from .judge.claims import IncidentText
-from .judge.fault_names import names
+from ..judge.claims import IncidentText
+from ..judge.fault_names import names
+from .collectives import READ, Last, is_read
+from .fleets import ASYMMETRIC, HANGS, STRAGGLERS
+from .ras import is_asked
 
 # A report that begins this long after a fault's end is still about the fault.
 _ECHO = timedelta(minutes=12)

@@ -6,7 +6,8 @@ from typing import Any
 from accounting.jobs.bound import Bound
 from gpuvigil.numbers_in_words import counted
 
-from .job_fleets import (
+from ..judge.intervals import wilson
+from .fleets import (
     ASYMMETRIC,
     CHECKPOINTS,
     DEAD,
@@ -17,8 +18,7 @@ from .job_fleets import (
     SYMMETRIC,
     UNEVEN,
 )
-from .job_ras import ASKED
-from .judge.intervals import wilson
+from .ras import ASKED
 
 # By what a job's programs report: their own work, steps without it, or nothing.
 _GROUPS: Mapping[str, tuple[str, ...]] = {

@@ -1,26 +1,14 @@
-"""`python -m evaluation.weeks --seeds SEED ...`: compare the report on invented days with the truth.
+"""An invented cluster, sent to a real hub as collectors would; the product's own counter and judge go through it."""
 
-A cluster with random teams, jobs, idle spells, faults, repairs and maintenance is sent to a real hub as collectors
-would, with a tick of ten seconds. The product's own counter and judge go through it quarter by quarter, and the report
-is made. Compared are each team's idle, broken and inefficient GPU-hours, the hours out of service by reason, and the
-ten worst jobs. Without `--seeds`, seeds follow from the commit, so that nobody knew them before; a tree with changes
-is refused. Nothing is kept.
-"""
-
-import argparse
 import secrets
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 from accounting.usage import BUCKET
 from analyzer.jobs.efficiency_job import EfficiencyJob
@@ -46,25 +34,15 @@ from gpuvigil.model import (
     job_holder,
 )
 from gpuvigil.schedulers.node_turns import NodeTurns
-from gpuvigil.schedulers.out_of_service import LostTo
 from report.inputs.facts import Facts, read
-from report.sections.build import build
-from report.sections.waste import wasted
 
-from .fingerprint import is_committed
-from .fleets import release_seed
-from .run import stamp
-from .week_plan import PER_NODE, REASONS, TICK, Truth, Week, invented, samples, truth
+from .plan import PER_NODE, REASONS, TICK, Week, samples
 
 ORIGIN = datetime(2026, 1, 5, tzinfo=timezone.utc)
 CLUSTER, MODEL = "invented", "NVIDIA H100 80GB HBM3"
-CLOSE, WORST, ALIKE = 0.02, 10, 0.02
 # How often `gpuvigil slurm` looks by default.
 LOOK = timedelta(seconds=60)
-# For fewer hours, 2 % cannot be told: a sample is 10 s.
-LEAST_HOURS = 1.0
 _TICKS_PER_BODY, _PATIENCE_SECONDS = 360, 60.0
-_HOUR = 3600.0
 (_LOST,) = (FAULTS[key] for key in where(lambda row: row.shows is Shows.LOST))
 
 
@@ -224,110 +202,3 @@ def counted(week: Week, hub: Hub, config: Path) -> Facts:
         efficiency.step()
     (facts,) = read(hub, CLUSTER, (ORIGIN, ORIGIN + length), clock.now(), settings)
     return facts
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One number of the report beside the true one, in GPU-hours."""
-
-    what: str
-    told: float
-    true: float
-
-    @property
-    def off(self) -> float:
-        return (self.told - self.true) / self.true if self.true else 0.0
-
-    @property
-    def counts(self) -> bool:
-        return self.true >= LEAST_HOURS
-
-
-def compared(facts: Facts, right: Truth) -> list[Row]:
-    """Return each team's hours, and the cluster's hours out of service."""
-    told: dict[str, defaultdict[str, float]] = {
-        name: defaultdict(float) for name in ("idle", "broken", "little")
-    }
-    for one in wasted(facts.now, facts):
-        told["idle"][one.held.account] += one.idle
-        told["broken"][one.held.account] += one.held.excused
-        told["little"][one.held.account] += one.little
-    rows = [
-        Row(f"{name} {team}", told[name][team], hours)
-        for name in told
-        for team, hours in sorted(getattr(right, name).items())
-    ]
-    seconds = facts.usage.seconds
-    lost = {to.value: seconds.lost(to) / _HOUR for to in LostTo}
-    return [*rows, *(Row(f"out {to}", lost[to], hours) for to, hours in sorted(right.lost.items()))]
-
-
-def worst_right(facts: Facts, right: Truth) -> tuple[int, int]:
-    """Return how many of the report's worst jobs are right, ties with the last included, and of how many."""
-    sheet = build(facts).sheet("jobs")
-    named = [] if sheet is None else [str(row[0]) for row in sheet.rows]
-    ranked = sorted(right.wasted.values(), reverse=True)[: len(named)]
-    return sum(right.wasted[it] >= ranked[-1] * (1 - ALIKE) for it in named), len(named)
-
-
-def played(seed: int, nodes: int = 8, hours: float = 24.0) -> dict[str, Any]:
-    """Play one cluster and return its figures."""
-    begun, week = time.monotonic(), invented(seed, nodes, hours)
-    right = truth(week)
-    with (
-        tempfile.TemporaryDirectory(prefix="gpuvigil-week-") as name,
-        hub_of(Path(name)) as (
-            services,
-            collectors,
-            config,
-        ),
-    ):
-        send(week, collectors)
-        services.write_records(list(told(week)))
-        facts = counted(week, services, config)
-        rows = compared(facts, right)
-        hits, of = worst_right(facts, right)
-    return {
-        "seed": seed,
-        "jobs": len(week.jobs),
-        "rows": rows,
-        "worst": (hits, of),
-        "seconds": round(time.monotonic() - begun),
-    }
-
-
-def lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each number, for people; what is off is marked."""
-    hits, of = found["worst"]
-    yield (
-        f"seed {found['seed']}: {found['jobs']} jobs, {hits} of the {of} worst are right,"
-        f" {found['seconds']} s"
-    )
-    for row in found["rows"]:
-        mark = " OFF" if row.counts and abs(row.off) > CLOSE else ""
-        yield f"  {row.what:24} {row.told:9.2f} of {row.true:9.2f} GPU-h {100 * row.off:+6.2f} %{mark}"
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Play and show; return 1 where anything is off, 2 for a tree with changes."""
-    parser = argparse.ArgumentParser(prog="python -m evaluation.weeks", description=__doc__)
-    parser.add_argument("weeks", type=int, nargs="?", default=3)
-    parser.add_argument("--seeds", type=int, nargs="+", help="to tune with")
-    parser.add_argument("--nodes", type=int, default=8, help="of eight GPUs each")
-    parser.add_argument("--hours", type=float, default=24.0)
-    chosen = parser.parse_args(arguments)
-    commit = stamp()["commit"]
-    if chosen.seeds is None and not is_committed(commit):
-        return 2
-    seeds = chosen.seeds or [release_seed(commit, it) for it in range(chosen.weeks)]
-    off = False
-    for seed in seeds:
-        found = played(seed, chosen.nodes, chosen.hours)
-        print("\n".join(lines(found)), flush=True)
-        hits, of = found["worst"]
-        off |= of - hits > 1 or any(it.counts and abs(it.off) > CLOSE for it in found["rows"])
-    return int(off)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -17,10 +17,10 @@ from simulator.fleet import FleetSettings
 from simulator.fleet.chance import key
 from simulator.fleet.description import read
 
-from .fingerprint import checked_out, fleet_hash, judge_hash
-from .judge.intervals import wilson
-from .play import Counts, PlayResult, play
-from .workers import pool
+from ..fingerprint import checked_out, fleet_hash, judge_hash
+from ..judge.intervals import wilson
+from ..workers import pool
+from .fleet_play import Counts, PlayResult, play
 
 # The most for one fleet: small fleets spend time on each pass, large ones need memory.
 _NODES, _DAYS = 128, 1.0

@@ -12,9 +12,9 @@ from simulator.custom_kinds import is_look_alike
 from simulator.fleet import Block, Fleet, FleetSettings, Truth, build
 from simulator.fleet.sensors import SORTS
 
-from .judge.claims import Claim, claims
-from .judge.matching import Judged, Outcome, Verdict, judge, with_hidden
-from .replay import Replay, read_every
+from ..judge.claims import Claim, claims
+from ..judge.matching import Judged, Outcome, Verdict, judge, with_hidden
+from ..replay import Replay, read_every
 
 # Memory for an hour of a large fleet is a few hundred MB.
 _BLOCK = timedelta(minutes=30)

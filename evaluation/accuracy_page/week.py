@@ -1,65 +1,25 @@
-"""What one week of a site of 250 nodes sends, counted from plays, and the section about it in `docs/accuracy.md`."""
+"""The section of `docs/accuracy.md` on what one week of a site of 250 nodes sends."""
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from accounting.chance import Interval, exact_rate
-from alerts.routing.notice import Notice
-from gpuvigil.model import Severity, Transition
-from simulator.fleet import Truth
+from gpuvigil.model import Severity
 
-from .baselines import OURS
-from .fleets import WEEK_DAYS, WEEK_FAULTS, WEEK_NODES
-from .judge.claims import claims
-from .judge.fault_names import is_of_use
-from .judge.matching import judge, with_hidden
-from .judge.measures import PER_NODE_DAYS, Rate, wrong_notes
-from .judge.tally import Tally
-from .plays import Play
-from .sending import CHAT, PAGER, sent
+from ..baselines import OURS
+from ..fleets import WEEK_DAYS, WEEK_FAULTS, WEEK_NODES
+from ..judge.measures import PER_NODE_DAYS, Rate, wrong_notes
+from ..judge.tally import Tally
+from ..plays import Play
+from ..site_week.account import FAULT, NOTHING, USE
+from ..site_week.sending import CHAT, PAGER
 
-# Seldom enough for a play of thousands of node-days, and as many sites read their nodes.
-TICK_SECONDS = 60.0
 # What a site of this size should get at most in a week, and how long nothing critical may be wrong (ours).
 MOST_MESSAGES, MOST_PAGES, MESSAGES_A_FAULT = 20.0, 3.0, 2.0
 WRONG_WARNINGS, WRONG_NOTES, NODE_DAYS = 1.0, 20.0, 10_000.0
-_FAULT, _USE, _NOTHING = "fault", "use", "nothing"
-
-
-def account(
-    truths: Sequence[Truth], transitions: Sequence[Transition], end: datetime
-) -> dict[str, Any]:
-    """Return how many messages and pages were sent before `end`, and what they were about."""
-    seen, hidden = ([it for it in truths if it.hidden is there] for there in (False, True))
-    said = claims(transitions)
-    judged = with_hidden(judge(seen, said)[1], hidden)
-    faults = {one.claim.id: one.truth for one in judged if one.truth is not None}
-    of_use = {it.id for it in said if is_of_use(it.fault, it.text)}
-    found = sent(transitions, end)
-    messages = {CHAT: found[CHAT].messages, PAGER: found[PAGER].pages}
-    return {
-        "faults": len(seen),
-        "digests": found[CHAT].digests,
-        **{name: _counted(them, faults, of_use) for name, them in messages.items()},
-    }
-
-
-def _counted(
-    messages: Iterable[Notice], faults: Mapping[str, str], of_use: Iterable[str]
-) -> dict[str, Any]:
-    incidents = [one.incident for one in messages]
-    about = {_FAULT: faults.keys(), _USE: set(of_use) - faults.keys()}
-    counts = {name: sum(it in known for it in incidents) for name, known in about.items()}
-    return {
-        **counts,
-        _NOTHING: len(incidents) - sum(counts.values()),
-        "incidents": len(set(incidents)),
-        "per_fault": sorted(Counter(faults[it] for it in incidents if it in faults).values()),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +35,7 @@ class Load:
     def of(cls, plays: Sequence[Play], channel: str) -> "Load":
         told = [one["sent"][channel] for one in plays]
         digests = sum(one["sent"]["digests"] for one in plays) if channel == CHAT else 0
-        messages = sum(one[about] for one in told for about in (_FAULT, _USE, _NOTHING))
+        messages = sum(one[about] for one in told for about in (FAULT, USE, NOTHING))
         return cls(messages, sum(one["incidents"] for one in told), digests, len(plays))
 
     @property
@@ -170,11 +130,11 @@ def _rate(value: float, interval: Interval) -> str:
 
 def _cells(found: Mapping[str, Any]) -> tuple[int, ...]:
     chat, pages = found[CHAT], found[PAGER]
-    messages = (chat[_FAULT], chat[_USE], chat[_NOTHING])
+    messages = (chat[FAULT], chat[USE], chat[NOTHING])
     return (
         found["faults"],
         *messages,
         found["digests"],
-        pages[_FAULT],
-        pages[_USE] + pages[_NOTHING],
+        pages[FAULT],
+        pages[USE] + pages[NOTHING],
     )

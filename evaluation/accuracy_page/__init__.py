@@ -1,0 +1,1 @@
+"""`docs/accuracy.md`, made from the plays that are kept."""

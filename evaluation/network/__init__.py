@@ -1,0 +1,1 @@
+"""Network faults: what counters of switches add to those of hosts."""

@@ -1,0 +1,1 @@
+"""The report on invented days, compared with the truth."""
