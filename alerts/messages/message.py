@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from gpuvigil.clock import duration, moment
 from gpuvigil.faults import FAULTS, Shared
-from gpuvigil.model import SWITCH_DEVICE, Impact, Incident, Severity, Subject
+from gpuvigil.model import SWITCH_DEVICE, Impact, Incident, Severity, Subject, with_kind
 from gpuvigil.topology.link_names import port_name
 from gpuvigil.web import page_links
 from gpuvigil.web.signed_links import PATH, Seal
@@ -243,7 +243,7 @@ def _label(incident: Incident) -> str:
 def _where(incident: Incident) -> str:
     subject = incident.subject
     label = _label(incident)
-    if label == f"cluster {subject.cluster}":
+    if label == with_kind("cluster", subject.cluster):
         return f"{clean(label)}: {_by_node(incident.members)}"
     place = f"{label} ({subject.gpu})" if subject.gpu and subject.gpu not in label else label
     # What lies below a node is counted, not listed.
@@ -257,7 +257,7 @@ def _where(incident: Incident) -> str:
         more += f"; also {_by_node(others)}"
     elif others:
         more += f"; also {listed([_short(key) for key in others])}"
-    return f"{clean(place)}, cluster {clean(subject.cluster, 100)}{more}"
+    return f"{clean(place)}, {with_kind('cluster', clean(subject.cluster, 100))}{more}"
 
 
 def _by_node(keys: Sequence[str]) -> str:

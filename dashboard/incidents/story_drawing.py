@@ -8,8 +8,8 @@ from accounting.hardware.incident_steps import Moment, span
 from accounting.hardware.node_changes import LOOKED_BACK, Changed
 from gpuvigil.clock import duration, moment, to_text
 from gpuvigil.faults import FAULTS
-from gpuvigil.model import Evidence, Incident
-from gpuvigil.numbers_in_words import counted
+from gpuvigil.model import Evidence, Incident, with_kind
+from gpuvigil.numbers_in_words import capitalized, counted
 from gpuvigil.web import page_links
 
 from ..layout.job_links import nodes
@@ -80,8 +80,8 @@ def _paragraph(one: Incident, places: NamedPlaces) -> Node:
         # Every port and node is listed under what it covers.
         el("a", short_label(one) or place(one), href=places.page),
         f" ({one.gpus})" if one.gpus else None,
-        f" of cluster {one.subject.cluster}. ",
-        *(places.linked(f"{first.text[:1].upper()}{first.text[1:]}. ") if first else ()),
+        f" of {with_kind('cluster', one.subject.cluster)}. ",
+        *(places.linked(f"{capitalized(first.text)}. ") if first else ()),
         el("b", *nodes(whose(one), one.subject.cluster, one.impact.holders, one.impact.users)),
         ". ",
         el("a", "The fleet at that time", href=page_links.overview_at(one.since)),

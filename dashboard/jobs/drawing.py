@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from accounting.cost.money import Prices
-from gpuvigil.model import SIMULATED_CLUSTER
+from gpuvigil.model import SIMULATED_CLUSTER, with_kind
 from gpuvigil.numbers_in_words import counted
 from gpuvigil.web import page_links
 
@@ -224,7 +224,7 @@ def _reliability(found: Reliability) -> Node:
         "section",
         el(
             "h2",
-            f"Failures and checkpoints of cluster {found.cluster}",
+            f"Failures and checkpoints of {with_kind('cluster', found.cluster)}",
             *([" ", _SIMULATED] if simulated else []),
         ),
         el("p", sentence(found)),

@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from gpuvigil import __version__
 from gpuvigil.clock import duration, moment
+from gpuvigil.model import with_kind
 from gpuvigil.numbers_in_words import counted
 
 from ..model.cluster import ClusterView
@@ -151,7 +152,7 @@ def _channels(boxes: Sequence[Outbox], alerts: Pulse | None, now: datetime) -> I
 
 
 def _collectors(cluster: ClusterHealth, now: datetime) -> Iterable[Problem]:
-    where = f"cluster {cluster.name}"
+    where = with_kind("cluster", cluster.name)
     silent = cluster.silent
     if silent:
         named = _named(silent, lambda it: _ago(it, now))
@@ -324,7 +325,7 @@ def _versions(
         if differ:
             named = _named(differ, lambda it: it.version)
             nodes = counted(len(differ), "collector")
-            text = f"cluster {cluster.name}: {nodes} of another version than the hub's {hub.version}: {named}."
+            text = f"{with_kind('cluster', cluster.name)}: {nodes} of another version than the hub's {hub.version}: {named}."
             yield Problem(level=Level.CARE, text=text, action="Update them when it suits.")
 
 
