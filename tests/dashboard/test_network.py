@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 
 from dashboard.lists.fleet_now import FleetNow, moment_of
 from dashboard.lists.links import ASKED, SPAN, measured, times
-from dashboard.lists.network import COLUMNS, Network, network
+from dashboard.lists.network import COLUMNS, Cell, Network, network
 from dashboard.lists.table import text
 from dashboard.model.facts import Facts
 from dashboard.model.newest_rows import gpu_table
@@ -504,6 +504,37 @@ def test_a_cell_tells_how_many_of_its_links_are_down(fault: str, down: str | Non
         "rack-2": [0, 2 if down else 0],
     }
     assert ('"2 down"' in said(found)) is (down is not None)
+
+
+@pytest.mark.parametrize(
+    ("cell_", "look"),
+    [
+        (Cell(down=1, wait=None, load=None, times=None), "hot"),
+        (Cell(down=0, wait=90.0, load=99.0, times=None), "full"),
+        (Cell(down=0, wait=6.0, load=99.0, times=None), "busy"),
+        (Cell(down=0, wait=None, load=99.0, times=None), "full"),
+        (Cell(down=0, wait=None, load=70.0, times=None), "busy"),
+        (Cell(down=0, wait=None, load=10.0, times=9.0), "busy"),
+        (Cell(down=0, wait=2.0, load=99.0, times=None), "calm"),
+        (Cell(down=0, wait=None, load=10.0, times=None), "calm"),
+    ],
+)
+def test_only_a_fault_has_the_colour_of_one_and_the_legend_names_every_colour(
+    cell_: Cell, look: str
+) -> None:
+    shown = replace(network(moment(), measured(told(), ["prod"])), rails=["mlx5_0"])
+    drawn = page(replace(shown, racks={"rack-1": {"mlx5_0": cell_}}), NOW)
+    (matrix,) = [it for it in drawn if isinstance(it, list) and it[1].get("key") == "matrix"]
+    every = [it for it in _all(matrix) if it[1].get("class") in {"hot", "full", "busy", "calm"}]
+    assert [it[1]["class"] for it in every if it[0] == "td"] == [look]
+    assert [it[1]["class"] for it in every if it[0] == "span"] == ["hot", "busy", "full"]
+
+
+def _all(node_: list[Any]) -> Iterator[list[Any]]:
+    yield node_
+    for it in node_[2:]:
+        if isinstance(it, list):
+            yield from _all(it)
 
 
 def test_what_is_not_seen_is_said() -> None:
