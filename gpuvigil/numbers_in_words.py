@@ -51,6 +51,7 @@ _ONE_OF = {
     "times down": "time down",
     "times over the integrity threshold": "time over the integrity threshold",
     "recoveries": "recovery",
+    "timeouts on a path": "timeout on a path",
     "recoveries that succeeded": "recovery that succeeded",
     "recoveries that failed": "recovery that failed",
     "packets marked bad upstream": "packet marked bad upstream",

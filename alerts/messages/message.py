@@ -36,7 +36,7 @@ _LOUD = frozenset(
 _SAID = {
     Verdict.ESCALATED: "Nobody has taken it",
     Verdict.RETURNED: "Back again",
-    Verdict.RESUMED: "In service again and not cured",
+    Verdict.RESUMED: "Back in service, but not cured",
     Verdict.GREW: "Now larger",
 }
 
@@ -230,7 +230,7 @@ def _action(incident: Incident, notice: Notice) -> str:
     if notice.kind is not Kind.RESOLVED:
         return incident.action or "Open the link."
     if notice.covered_by is not None:
-        return f"Go on with what covers it: {notice.covered_by.what}."
+        return f"Follow the incident that covers it: {notice.covered_by.what}."
     if incident.severity is Severity.CRITICAL and incident.action:
         return f"Nothing now. Should it come back: {incident.action}"
     return "Nothing is left to do."
@@ -330,7 +330,7 @@ def _evidence(incident: Incident, previous_title: str) -> str:
     if left_out > 0:
         said.append(f"and {left_out} more")
     if incident.covers:
-        said.append(f"explains also: {listed(_counted(incident.covers))}")
+        said.append(f"also explains: {listed(_counted(incident.covers))}")
     return "; ".join(said) or "see the link"
 
 

@@ -128,7 +128,7 @@ def _warnings(
     if facts.past:
         return said  # it is not recorded which services ran then
     passes = timedelta(seconds=max(PASSES_BEFORE_STALE * settings.tick_seconds, 15.0))
-    said += _pulse(facts, "analyzer", "faults are not being looked for", passes, now)
+    said += _pulse(facts, "analyzer", "faults go undetected", passes, now)
     return said + _pulse(facts, "alerts", "nobody is notified of incidents", ALERTS_PATIENCE, now)
 
 
@@ -186,7 +186,7 @@ def _stopped(view: ClusterView, silent: Sequence[NodeView], now: datetime) -> st
 
 
 def _unknown(gpus: int) -> str:
-    return f"{gpus} GPU{' is' if gpus == 1 else 's are'} unknown."
+    return f"The state of {counted(gpus, 'GPU')} is unknown."
 
 
 def _pulse(facts: Facts, service: str, lost: str, patience: timedelta, now: datetime) -> list[str]:

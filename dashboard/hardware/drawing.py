@@ -123,7 +123,7 @@ def _offenders(shown: Shown) -> Node:
         "section",
         head,
         table,
-        el("p", f"{more} more: gpuvigil lemons", class_="more") if more > 0 else None,
+        el("p", f"{more} more: run gpuvigil lemons", class_="more") if more > 0 else None,
         el("p", RULE, class_="sub"),
         key="offenders",
     )

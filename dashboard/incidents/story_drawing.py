@@ -146,7 +146,7 @@ def _evidence(one: Incident, places: NamedPlaces) -> Node:
     """Return every fact with its limit and peers; details are folded."""
     first = [item for item in one.evidence if not item.detail][:MOST_EVIDENCE]
     rest = [item for item in one.evidence if item not in first]
-    nothing = el("p", "No evidence was written down.", class_="empty")
+    nothing = el("p", "No evidence was recorded.", class_="empty")
     folded = (
         el("details", el("summary", f"{len(rest)} more"), _table(rest, places), key="details")
         if rest
@@ -306,7 +306,7 @@ def _timeline(moments: tuple[Moment, ...]) -> Node:
 
 def _messages(channels: tuple[Channel, ...]) -> Node:
     if not channels:
-        nothing = el("p", "No message has been decided on yet.", class_="empty")
+        nothing = el("p", "No message is due yet.", class_="empty")
         return fold("Messages", "none yet", nothing, key="messages")
     states = [message.state for one in channels for message in one.messages]
     sent, dead = states.count("sent"), states.count("dead")

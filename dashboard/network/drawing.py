@@ -140,7 +140,7 @@ def _findings(found: Network, now: datetime) -> Node | None:
         "section",
         el("h2", "Findings", *([" ", _SIMULATED] if simulated else [])),
         stacked(_table(("Link", "Verdict", "Since", "Suffers", *_RATES), lines), "Findings"),
-        el("p", f"{more:,} more: gpuvigil network", class_="sub") if more > 0 else None,
+        el("p", f"{more:,} more: run gpuvigil network", class_="sub") if more > 0 else None,
         el("p", _MEANT, class_="sub"),
         key="findings",
     )
@@ -297,7 +297,7 @@ def _unseen(found: Network) -> Node | None:
         return None
     return el(
         "section",
-        el("h2", "Not seen, and what it hides"),
+        el("h2", "Blind spots"),
         el("ul", *(el("li", line) for line in found.unseen)),
         key="unseen",
     )

@@ -250,7 +250,7 @@ def _hub(hub: HubHealth, now: datetime) -> Pairs:
     )
     numbers = f"{_days(hub.numbers_days)} of numbers, {_days(hub.rollup_days)} of roll-ups"
     if hub.elsewhere:
-        numbers = "numbers as long as the store of [store] does"
+        numbers = "numbers as long as the store in [store] does"
     kept = f"{numbers}, {_days(hub.records_days)} of records"
     most = f" of {_bytes(hub.store_most_bytes)}" if hub.store_most_bytes else ""
     batches = _counted(hub.queue_bodies, "batch", "batches")

@@ -417,7 +417,7 @@ def test_the_newest_decision_of_a_channel_comes_first_and_what_was_known_then_is
     [
         ((), "no channel is configured"),
         (None, "no channel was configured at 12:00:00 UTC on 31 Jan"),
-        (("ops",), "no channel was configured at 12:00:00 UTC on 31 Jan; now there is ops"),
+        (("ops",), "no channel was configured at 12:00:00 UTC on 31 Jan; now: ops"),
     ],
 )
 def test_that_there_was_no_channel_is_of_then_unless_there_is_none_now(
@@ -451,7 +451,7 @@ def test_a_record_that_makes_no_sense_breaks_no_story() -> None:
         for n, body in enumerate(bodies)
     ]
     (channel,) = channels(records[:1], NOON, over=True)
-    assert channel.messages[0].reason == "no reason was written down"
+    assert channel.messages[0].reason == "no reason was recorded"
 
 
 def test_a_story_names_its_evidence_what_it_hides_and_leads_to_its_place_at_that_time() -> None:

@@ -420,7 +420,7 @@ def test_a_link_that_became_slower_has_its_speed_of_now() -> None:
 def test_a_link_that_is_full_is_called_so(gigabytes: float, is_full: bool) -> None:
     rates = {**BUSY, "receive_bytes": gigabytes * GBIT}
     found = network(moment(), measured(told((port(NODES[0]), rates)), ["prod"]))
-    assert ("Carries all that it can" in said(found)) is is_full
+    assert ('"Full"' in said(found)) is is_full
 
 
 def test_a_link_says_where_its_cable_ends() -> None:
@@ -542,8 +542,8 @@ def test_what_is_not_seen_is_said() -> None:
     found = network(
         moment(), measured(told((port(NODES[0]), BUSY), (port(NODES[1]), blind)), ["prod"])
     )
-    assert found.unseen[0].startswith("1 fabric port of 2 report no waits")
-    assert "switches" in found.unseen[-1]
+    assert found.unseen[0].startswith("No waits from 1 of 2 fabric ports: ")
+    assert "switch counters" in found.unseen[-1]
 
 
 def test_many_findings_are_cut_and_say_where_the_whole_is() -> None:
@@ -552,7 +552,7 @@ def test_many_findings_are_cut_and_say_where_the_whole_is() -> None:
         for n in range(MOST_ROWS + 2)
     ]
     found = network(moment(*many), measured(told((port(NODES[0]), BUSY)), ["prod"]))
-    assert "2 more: gpuvigil network" in said(found)
+    assert "2 more: run gpuvigil network" in said(found)
 
 
 def of_a_large_fleet(nodes: int, devices: int) -> pa.Table:
@@ -592,7 +592,7 @@ def test_cables_between_switches_are_links_as_well() -> None:
     found = network(moment(one), links, None, two_by_two("prod"))
     assert '"1 of 9"' in said(found)
     assert '"svg"' in said(found)
-    assert any("not how full they are" in line for line in found.unseen)
+    assert any("but not load" in line for line in found.unseen)
     assert '"svg"' not in said(network(moment(one), links))
 
 
